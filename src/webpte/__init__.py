@@ -1,0 +1,55 @@
+"""Run ExecuTorch .pte programs on any GPU through WebGPU.
+
+import webpte
+
+with webpte.load("model.pte") as program:
+    y = program.method("forward")(x)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    ClosedError,
+    DataError,
+    DeviceError,
+    Error,
+    FormatError,
+    GraphError,
+    GuardError,
+    InputError,
+    ShapeError,
+    UnsupportedError,
+)
+
+if TYPE_CHECKING:
+    from .runtime import Method, Program, Runtime, load
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ClosedError",
+    "DataError",
+    "DeviceError",
+    "Error",
+    "FormatError",
+    "GraphError",
+    "GuardError",
+    "InputError",
+    "Method",
+    "Program",
+    "Runtime",
+    "ShapeError",
+    "UnsupportedError",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The runtime imports NumPy and wgpu; `import webpte` and `webpte --help` should not wait for them.
+    if name in ("Method", "Program", "Runtime", "load"):
+        from . import runtime
+
+        return getattr(runtime, name)
+    raise AttributeError(f"module 'webpte' has no attribute {name!r}")

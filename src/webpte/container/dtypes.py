@@ -1,0 +1,61 @@
+"""Element types: one table for every name and code the formats give them."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+
+from webpte.errors import FormatError
+
+
+class DType(enum.Enum):
+    """An element type, known by the codes of ``scalar_type.fbs`` (.pte, .ptd) and of the Vulkan ``schema.fbs``."""
+
+    #          short   bytes numpy scalar_type vulkan   (files are little-endian, so the NumPy types say so)
+    BOOL = ("bool", 1, "?", 11, 0)
+    UINT8 = ("u8", 1, "<u1", 0, 1)
+    INT8 = ("i8", 1, "<i1", 1, 2)
+    INT16 = ("i16", 2, "<i2", 2, None)
+    INT32 = ("i32", 4, "<i4", 3, 3)
+    INT64 = ("i64", 8, "<i8", 4, 7)
+    FLOAT16 = ("f16", 2, "<f2", 5, 4)
+    FLOAT32 = ("f32", 4, "<f4", 6, 5)
+    FLOAT64 = ("f64", 8, "<f8", 7, 6)
+    BFLOAT16 = ("bf16", 2, None, 15, None)  # NumPy has no bfloat16
+    UINT16 = ("u16", 2, "<u2", 27, None)
+    UINT32 = ("u32", 4, "<u4", 28, None)
+    UINT64 = ("u64", 8, "<u8", 29, None)
+
+    def __init__(self, short: str, itemsize: int, numpy: str | None, scalar_type: int, vulkan: int | None) -> None:
+        self.short = short
+        self.itemsize = itemsize
+        self.numpy: np.dtype[Any] | None = None if numpy is None else np.dtype(numpy)
+        self.scalar_type = scalar_type
+        self.vulkan = vulkan
+
+    def __repr__(self) -> str:
+        return f"DType.{self.name}"
+
+    @classmethod
+    def from_scalar_type(cls, code: int) -> DType:
+        """The type that a .pte or .ptd file means by ``code``."""
+        if (found := _BY_SCALAR_TYPE.get(code)) is None:
+            raise FormatError(f"scalar type {code} is not supported; known are {_listing(_BY_SCALAR_TYPE)}")
+        return found
+
+    @classmethod
+    def from_vulkan(cls, code: int) -> DType:
+        """The type that a Vulkan delegate graph means by ``code``."""
+        if (found := _BY_VULKAN.get(code)) is None:
+            raise FormatError(f"Vulkan data type {code} is not supported; known are {_listing(_BY_VULKAN)}")
+        return found
+
+
+def _listing(table: dict[int, DType]) -> str:
+    return ", ".join(f"{code} {dtype.short}" for code, dtype in sorted(table.items()))
+
+
+_BY_SCALAR_TYPE = {d.scalar_type: d for d in DType}
+_BY_VULKAN = {d.vulkan: d for d in DType if d.vulkan is not None}

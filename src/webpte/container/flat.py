@@ -1,0 +1,241 @@
+"""A reader of FlatBuffers that verifies as it goes: no offset, length or vtable is used before it is checked.
+
+The schema fixes how deep tables nest and nothing here recurses on data, so a file cannot make the reader loop. It can
+make vectors share their elements, and so ask for far more work than it has bytes; each buffer therefore has a budget,
+:data:`WORK_PER_BYTE` times its size, from which every table, vector and string that is read is paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct, calcsize, unpack_from
+from typing import Any, TypeVar
+
+from webpte.container.files import Span
+from webpte.errors import FormatError
+
+# Without sharing it is at most 1, and exported files stay below it. A vector whose elements are all the same small table,
+# which a frugal writer might make, takes 5: there must be room for that.
+WORK_PER_BYTE = 8
+_TABLE_WORK = 8  # a table is no less than its vector entry (4 bytes) and its vtable offset (4)
+
+_U8, _I8, _BOOL = Struct("<B"), Struct("<b"), Struct("<?")
+_U32, _I32, _U64, _I64, _F64 = Struct("<I"), Struct("<i"), Struct("<Q"), Struct("<q"), Struct("<d")
+_U16, _VTABLE = Struct("<H"), Struct("<HH")
+_Number = TypeVar("_Number", int, float, bool)
+
+
+def shown(text: str) -> str:
+    """A name from a file, fit for a message whatever it contains."""
+    return repr(text) if len(text) <= 80 else f"{text[:77]!r}..."
+
+
+class Flat:
+    """One flatbuffer: its bytes, and the work that may still be spent on them."""
+
+    __slots__ = ("data", "size", "span", "work")
+
+    def __init__(self, span: Span) -> None:
+        self.span = span
+        self.data = span.view()
+        self.size = span.size
+        self.work = WORK_PER_BYTE * span.size
+
+    def root(self, name: str, identifier: bytes, kind: str) -> Table:
+        """The root table; ``identifier`` is how the four bytes after its offset begin in this kind of file."""
+        found = bytes(self.data[4:8])
+        if len(found) < 4 or not found.startswith(identifier):
+            start = bytes(self.data[:16])
+            raise self.error(name, 0, f"not {kind}: {identifier.decode()!r} expected at byte 4 of {start!r}")
+        return Table(self, _U32.unpack_from(self.data)[0], name)
+
+    def spend(self, work: int) -> None:
+        """Pay for a read, or refuse it."""
+        self.work -= work
+        if self.work < 0:
+            limit = WORK_PER_BYTE * self.size
+            raise self.error("flatbuffer", 0, f"its parts overlap: reading it takes more than {limit} bytes of work")
+
+    def error(self, where: str, position: int, problem: str) -> FormatError:
+        """An error to raise, with ``position`` (in this buffer) given as a position in the file."""
+        return FormatError(f"{self.span.file.path}: {where} at byte {self.span.offset + position}: {problem}")
+
+
+class Table:
+    """One table. Fields are read by slot (their place in the schema) and by name, which is for messages.
+
+    An absent field gives its default, an absent vector is empty, an absent string, table or blob is ``None``.
+    """
+
+    __slots__ = ("_flat", "_name", "_position", "_size", "_up", "_vtable", "_vtable_size")
+
+    def __init__(self, flat: Flat, position: int, name: str | tuple[str, int], up: Table | None = None) -> None:
+        self._flat, self._position, self._name, self._up = flat, position, name, up
+        flat.spend(_TABLE_WORK)
+        if position + 4 > flat.size:
+            raise self.error(f"a table starts where the flatbuffer ends, after {flat.size} bytes")
+        self._vtable = vtable = position - _I32.unpack_from(flat.data, position)[0]
+        if vtable < 0 or vtable + 4 > flat.size:
+            raise self.error(f"vtable at {vtable}, outside the flatbuffer of {flat.size} bytes")
+        self._vtable_size, self._size = _VTABLE.unpack_from(flat.data, vtable)
+        if self._vtable_size < 4 or self._vtable_size % 2 or vtable + self._vtable_size > flat.size:
+            raise self.error(f"vtable of {self._vtable_size} bytes at {vtable} of {flat.size}")
+        if self._size < 4 or position + self._size > flat.size:
+            raise self.error(f"table of {self._size} bytes at {position} of {flat.size}")
+
+    def u8(self, slot: int, name: str, default: int = 0) -> int:
+        return self._scalar(_U8, slot, name, default)
+
+    def i8(self, slot: int, name: str, default: int = 0) -> int:
+        return self._scalar(_I8, slot, name, default)
+
+    def u32(self, slot: int, name: str, default: int = 0) -> int:
+        return self._scalar(_U32, slot, name, default)
+
+    def i32(self, slot: int, name: str, default: int = 0) -> int:
+        return self._scalar(_I32, slot, name, default)
+
+    def u64(self, slot: int, name: str, default: int = 0) -> int:
+        return self._scalar(_U64, slot, name, default)
+
+    def i64(self, slot: int, name: str, default: int = 0) -> int:
+        return self._scalar(_I64, slot, name, default)
+
+    def f64(self, slot: int, name: str, default: float = 0.0) -> float:
+        return self._scalar(_F64, slot, name, default)
+
+    def bool_(self, slot: int, name: str, default: bool = False) -> bool:
+        return self._scalar(_BOOL, slot, name, default)
+
+    def ints(self, slot: int, name: str, code: str) -> tuple[int, ...]:
+        """A vector of integers; ``code`` is their :mod:`struct` letter."""
+        return self._scalars(slot, name, code)
+
+    def floats(self, slot: int, name: str) -> tuple[float, ...]:
+        """A vector of doubles."""
+        return self._scalars(slot, name, "d")
+
+    def bools(self, slot: int, name: str) -> tuple[bool, ...]:
+        """A vector of booleans."""
+        return self._scalars(slot, name, "?")
+
+    def index(self, slot: int, name: str, limit: int, what: str) -> int:
+        """A 32-bit index into something, called ``what`` in messages, that has ``limit`` elements."""
+        return self._checked(self.i32(slot, name), name, 0, limit, what)
+
+    def indices(self, slot: int, name: str, limit: int, what: str, code: str = "i", lowest: int = 0) -> tuple[int, ...]:
+        """A vector of such indices; ``lowest=-1`` where -1 stands for none."""
+        found = self.ints(slot, name, code)
+        if found:
+            self._checked(min(found), name, lowest, limit, what)
+            self._checked(max(found), name, lowest, limit, what)
+        return found
+
+    def count(self, slot: int, name: str) -> int:
+        """How many tables a vector of them has."""
+        return self._vector(slot, name, 4, work_per_byte=0)[1]
+
+    def string(self, slot: int, name: str) -> str | None:
+        """A string."""
+        start, count = self._vector(slot, name, 1)
+        if not start:
+            return None
+        end = start + count
+        if end >= self._flat.size or self._flat.data[end]:
+            raise self.error(f"string of {count} bytes without a final zero", name)
+        try:
+            return str(self._flat.data[start:end], "utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(f"string of {count} bytes is not UTF-8: {error.reason}", name) from None
+
+    def text(self, slot: int, name: str) -> str:
+        """A string that must be there."""
+        if (found := self.string(slot, name)) is None:
+            raise self.error("missing", name)
+        return found
+
+    def blob(self, slot: int, name: str) -> Span | None:
+        """A vector of bytes as a range of the file, not read now."""
+        start, count = self._vector(slot, name, 1, work_per_byte=0)
+        return self._flat.span.sub(start, count) if start else None
+
+    def data(self, slot: int, name: str) -> bytes:
+        """A vector of bytes, copied."""
+        start, count = self._vector(slot, name, 1)
+        return bytes(self._flat.data[start : start + count])
+
+    def table(self, slot: int, name: str) -> Table | None:
+        """A nested table."""
+        target = self._follow(slot, name)
+        return Table(self._flat, target, name, self) if target else None
+
+    def tables(self, slot: int, name: str) -> Iterator[Table]:
+        """A vector of tables, read one by one."""
+        start, count = self._vector(slot, name, 4)
+        for index in range(count):
+            at = start + 4 * index
+            yield Table(self._flat, at + _U32.unpack_from(self._flat.data, at)[0], (name, index), self)
+
+    def union(self, slot: int, name: str) -> tuple[int, Table]:
+        """A union, which takes two slots: which member it is, and that member. It must be set."""
+        kind = self.u8(slot, name)
+        member = self.table(slot + 1, name) if kind else None
+        if member is None:
+            raise self.error(f"union of kind {kind} without a value", name)
+        return kind, member
+
+    def error(self, problem: str, field: str = "") -> FormatError:
+        """An error to raise about this table or one of its fields."""
+        return self._flat.error(f"{self.path}.{field}" if field else self.path, self._position, problem)
+
+    @property
+    def path(self) -> str:
+        """Where this table is, for instance ``program.execution_plan[0].values[3]``."""
+        own = self._name if isinstance(self._name, str) else f"{self._name[0]}[{self._name[1]}]"
+        return own if self._up is None else f"{self._up.path}.{own}"
+
+    def _scalar(self, code: Struct, slot: int, name: str, default: _Number) -> _Number:
+        at = self._field(slot, name, code.size)
+        value: _Number = code.unpack_from(self._flat.data, at)[0] if at else default
+        return value
+
+    def _scalars(self, slot: int, name: str, code: str) -> tuple[Any, ...]:
+        start, count = self._vector(slot, name, calcsize("<" + code))
+        return unpack_from(f"<{count}{code}", self._flat.data, start)
+
+    def _checked(self, index: int, name: str, lowest: int, limit: int, what: str) -> int:
+        if not lowest <= index < limit:
+            raise self.error(f"{what} {index} is out of range, there are {limit}", name)
+        return index
+
+    def _field(self, slot: int, name: str, width: int) -> int:
+        """Position of a field, 0 if absent (no field is at 0: a table starts with its vtable offset)."""
+        entry = 4 + 2 * slot
+        if entry + 2 > self._vtable_size:
+            return 0
+        offset: int = _U16.unpack_from(self._flat.data, self._vtable + entry)[0]
+        if offset and (offset < 4 or offset + width > self._size):
+            raise self.error(f"field of {width} bytes at {offset} of a table of {self._size} bytes", name)
+        return self._position + offset if offset else 0
+
+    def _follow(self, slot: int, name: str) -> int:
+        """Position of what a field points to, 0 if absent."""
+        at = self._field(slot, name, 4)
+        if not at:
+            return 0
+        target: int = at + _U32.unpack_from(self._flat.data, at)[0]
+        if target == at or target + 4 > self._flat.size:
+            raise self.error(f"points to {target}, outside the flatbuffer of {self._flat.size} bytes", name)
+        return target
+
+    def _vector(self, slot: int, name: str, width: int, work_per_byte: int = 1) -> tuple[int, int]:
+        """Position of a vector's first element and their number, (0, 0) if absent."""
+        target = self._follow(slot, name)
+        if not target:
+            return 0, 0
+        count: int = _U32.unpack_from(self._flat.data, target)[0]
+        left = self._flat.size - target - 4
+        if count * width > left:
+            raise self.error(f"vector of {count} elements of {width} bytes where {left} bytes are left", name)
+        self._flat.spend(4 + count * width * work_per_byte)
+        return target + 4, count

@@ -1,0 +1,185 @@
+"""The values of a .pte method: ``EValue`` in ExecuTorch's ``program.fbs``, whose slots are used here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from webpte.container.constants import TensorData
+from webpte.container.dtypes import DType
+from webpte.container.files import Span
+from webpte.container.flat import Table
+from webpte.container.layout import count_bytes, read_dim_order, read_dtype, read_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class NullValue:
+    """None."""
+
+
+@dataclass(frozen=True, slots=True)
+class IntValue:
+    """An integer; where an instruction writes it, only what it starts with."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class BoolValue:
+    """A boolean."""
+
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleValue:
+    """A floating point number."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class StringValue:
+    """A string."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorValue:
+    """A tensor: its largest shape, and the data it starts with if the program gives any."""
+
+    dtype: DType
+    sizes: tuple[int, ...]
+    dim_order: tuple[int, ...]  # outermost to innermost in memory
+    dynamic: bool = False  # ``sizes`` are upper bounds
+    data: Span | None = None  # exactly as many bytes as the tensor has
+    external_name: str | None = None  # the data is in a .ptd file, under this name
+    planned: bool = False  # the exporter planned memory for it
+    name: str | None = None  # fully qualified name in the exported module, where the file keeps it
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensor at its largest."""
+        return count_bytes(self.dtype, self.sizes)
+
+    @property
+    def mutable(self) -> bool:
+        """Whether its data is only what it starts with. Data without planned memory is constant."""
+        return self.planned and (self.data is not None or self.external_name is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class IntListValue:
+    """Integers, each given by the *id* of the value that holds it, since an instruction may compute it."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleListValue:
+    """Floating point numbers, literally."""
+
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoolListValue:
+    """Booleans, literally."""
+
+    values: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorListValue:
+    """Tensors, by value id."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalTensorListValue:
+    """Tensors by value id, or ``None``."""
+
+    ids: tuple[int | None, ...]
+
+
+EValue = (
+    NullValue
+    | IntValue
+    | BoolValue
+    | DoubleValue
+    | StringValue
+    | TensorValue
+    | IntListValue
+    | DoubleListValue
+    | BoolListValue
+    | TensorListValue
+    | OptionalTensorListValue
+)
+
+
+def read_value(entry: Table, count: int, data: TensorData) -> EValue:
+    """One value of a method that has ``count`` of them."""
+    kind, table = entry.union(0, "val")
+    match kind:
+        case 1:
+            return NullValue()
+        case 2:
+            return IntValue(table.i64(0, "int_val"))
+        case 3:
+            return BoolValue(table.bool_(0, "bool_val"))
+        case 4:
+            return DoubleValue(table.f64(0, "double_val"))
+        case 5:
+            return _read_tensor(table, data)
+        case 6:
+            return StringValue(table.string(0, "string_val") or "")
+        case 7:
+            return IntListValue(table.indices(0, "items", count, "value", code="q"))
+        case 8:
+            return DoubleListValue(table.floats(0, "items"))
+        case 9:
+            return BoolListValue(table.bools(0, "items"))
+        case 10:
+            return TensorListValue(table.indices(0, "items", count, "value"))
+        case 11:
+            ids = table.indices(0, "items", count, "value", lowest=-1)
+            return OptionalTensorListValue(tuple(None if i < 0 else i for i in ids))
+    raise entry.error(f"value of unknown kind {kind}; the file may be newer than webpte")
+
+
+def _read_tensor(table: Table, data: TensorData) -> TensorValue:
+    dtype = read_dtype(table, 0, "scalar_type", DType.from_scalar_type)
+    if offset := table.i32(1, "storage_offset"):
+        raise table.error(f"is {offset}, ExecuTorch supports only 0", "storage_offset")
+    sizes = read_sizes(table, 2, "sizes", "i")
+    dynamism = table.i8(8, "shape_dynamism")
+    if dynamism not in (0, 1):
+        raise table.error(
+            f"is {dynamism}, expected 0 (static) or 1 (bounded): the shape has no upper bound;"
+            " re-export with torch.export.Dim(..., max=...)",
+            "shape_dynamism",
+        )
+    extra = table.table(9, "extra_tensor_info")
+    name = extra.string(1, "fully_qualified_name") if extra else None
+    external = extra is not None and extra.i8(2, "location") == 1
+    if external and not name:
+        raise table.error("is external, but has no fully_qualified_name to find it by", "extra_tensor_info")
+    planned = table.table(6, "allocation_info") is not None
+    number, size = table.u32(5, "data_buffer_idx"), count_bytes(dtype, sizes)
+    span = None
+    if number and not external and planned:
+        region = extra.u64(0, "mutable_data_segments_idx") if extra else 0
+        span = data.initial_value(table, number, size, name, region)
+    elif number and not external:
+        span = data.constant(table, number, size, name)
+    return TensorValue(
+        dtype=dtype,
+        sizes=sizes,
+        dim_order=read_dim_order(table, 3, "dim_order", len(sizes)),
+        dynamic=dynamism == 1,
+        data=span,
+        external_name=name if external else None,
+        planned=planned,
+        name=name,
+    )

@@ -1,0 +1,233 @@
+"""The adapter and the device: the only place that opens them.
+
+Devices are shared: programs whose needs fit the same limits use one device and its pipelines. The last one to leave
+closes it.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+import wgpu
+
+from ..errors import DeviceError
+from ..wgsl import Caps, Kernel, render
+
+logger = logging.getLogger("webpte")
+T = TypeVar("T")
+
+# Every limit wgpu-py would otherwise fill from the adapter, at the value the WebGPU specification guarantees.
+_SPEC_LIMITS = {
+    "max-texture-dimension-1d": 8192,
+    "max-texture-dimension-2d": 8192,
+    "max-texture-dimension-3d": 2048,
+    "max-texture-array-layers": 256,
+    "max-bind-groups": 4,
+    "max-bind-groups-plus-vertex-buffers": 24,
+    "max-bindings-per-bind-group": 1000,
+    "max-dynamic-uniform-buffers-per-pipeline-layout": 8,
+    "max-dynamic-storage-buffers-per-pipeline-layout": 4,
+    "max-sampled-textures-per-shader-stage": 16,
+    "max-samplers-per-shader-stage": 16,
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-storage-textures-per-shader-stage": 4,
+    "max-uniform-buffers-per-shader-stage": 12,
+    "max-uniform-buffer-binding-size": 64 << 10,
+    "max-storage-buffer-binding-size": 128 << 20,
+    "max-vertex-buffers": 8,
+    "max-buffer-size": 256 << 20,
+    "max-vertex-attributes": 16,
+    "max-vertex-buffer-array-stride": 2048,
+    "max-inter-stage-shader-variables": 16,
+    "max-color-attachments": 8,
+    "max-color-attachment-bytes-per-sample": 32,
+    "max-compute-workgroup-storage-size": 16 << 10,
+    "max-compute-invocations-per-workgroup": 256,
+    "max-compute-workgroup-size-x": 256,
+    "max-compute-workgroup-size-y": 256,
+    "max-compute-workgroup-size-z": 64,
+    "max-compute-workgroups-per-dimension": 65535,
+    "max-immediate-size": 0,
+    "min-uniform-buffer-offset-alignment": 256,
+    "min-storage-buffer-offset-alignment": 256,
+}
+_USED_FEATURES = ("shader-f16",)
+
+
+@dataclass
+class Counters:
+    """What was done on a device since it was opened. Tests and `bench` compare two snapshots."""
+
+    buffers: int = 0
+    bind_groups: int = 0
+    pipelines: int = 0
+    shader_modules: int = 0
+    passes: int = 0
+    dispatches: int = 0
+    submits: int = 0
+    uniform_bytes: int = 0
+    constant_bytes: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+
+    def snapshot(self) -> Counters:
+        return Counters(**asdict(self))
+
+    def since(self, earlier: Counters) -> Counters:
+        before = asdict(earlier)
+        return Counters(**{name: value - before[name] for name, value in asdict(self).items()})
+
+
+def guarded(function: Callable[..., T]) -> Callable[..., T]:
+    """Turn what wgpu raises into a DeviceError."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> T:
+        try:
+            return function(*args, **kwargs)
+        except (wgpu.GPUError, RuntimeError) as error:
+            raise DeviceError(
+                f"the GPU refused to {function.__name__.strip('_').replace('_', ' ')}: {error}"
+            ) from error
+
+    return call
+
+
+@functools.cache
+def _adapter() -> Any:
+    try:
+        adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+    except Exception as error:
+        raise DeviceError(
+            f"no WebGPU adapter: {error}. Install a Vulkan, Metal or DX12 driver; "
+            "on Debian without a GPU: apt-get install libvulkan1 mesa-vulkan-drivers."
+        ) from error
+    return adapter
+
+
+def adapter_caps() -> Caps:
+    """What the machine's adapter could offer."""
+    adapter = _adapter()
+    info = adapter.info
+    name = f"{info['device']} ({info['backend_type']}, {info['description']})"
+    features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
+    return Caps(dict(adapter.limits), features, name)
+
+
+class Gpu:
+    """An open device with its pipelines, counted by its users."""
+
+    def __init__(self, limits: Mapping[str, int]) -> None:
+        adapter = _adapter()
+        self.caps = adapter_caps()
+        wanted = {n: v for n, v in {**_SPEC_LIMITS, **limits}.items() if n in adapter.limits}
+        try:
+            self.device = adapter.request_device_sync(
+                label="webpte", required_features=sorted(self.caps.features), required_limits=wanted
+            )
+        except RuntimeError as error:
+            raise DeviceError(f"{self.caps.adapter} refused the limits {dict(limits)}: {error}") from error
+        self.limits: dict[str, int] = dict(self.device.limits)
+        self.counters = Counters()
+        self.users = 0
+        self._pipelines: dict[Kernel, Any] = {}
+        self._layouts: dict[tuple[int, int], tuple[Any, Any]] = {}
+        uniform = {"visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": "uniform"}}
+        self.uniform_layout = self.device.create_bind_group_layout(
+            entries=[{"binding": 0, **uniform}, {"binding": 1, **uniform}]
+        )
+
+    def satisfies(self, limits: Mapping[str, int]) -> bool:
+        return all(self.limits.get(name, 0) >= value for name, value in limits.items())
+
+    @guarded
+    def create_buffer(self, label: str, size: int, usage: int) -> Any:
+        self.counters.buffers += 1
+        return self.device.create_buffer(label=label, size=size, usage=usage)
+
+    @guarded
+    def create_bind_group(self, layout: Any, entries: Sequence[tuple[Any, int, int]]) -> Any:
+        self.counters.bind_groups += 1
+        listed = [
+            {"binding": i, "resource": {"buffer": buffer, "offset": offset, "size": size}}
+            for i, (buffer, offset, size) in enumerate(entries)
+        ]
+        return self.device.create_bind_group(layout=layout, entries=listed)
+
+    def storage_layout(self, reads: int, writes: int) -> tuple[Any, Any]:
+        """Bind group layout of the storage bindings, and the pipeline layout around it."""
+        found = self._layouts.get((reads, writes))
+        if found is None:
+            kinds = ["read-only-storage"] * reads + ["storage"] * writes
+            group = self.device.create_bind_group_layout(
+                entries=[
+                    {"binding": i, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+                    for i, kind in enumerate(kinds)
+                ]
+            )
+            pipeline = self.device.create_pipeline_layout(bind_group_layouts=[self.uniform_layout, group])
+            found = self._layouts[reads, writes] = (group, pipeline)
+        return found
+
+    def pipeline(self, kernel: Kernel) -> Any:
+        found = self._pipelines.get(kernel)
+        if found is None:
+            found = self._pipelines[kernel] = self._compile_kernel(kernel)
+        return found
+
+    @guarded
+    def _compile_kernel(self, kernel: Kernel) -> Any:
+        self.counters.shader_modules += 1
+        self.counters.pipelines += 1
+        module = self.device.create_shader_module(label=kernel.label, code=render(kernel))
+        return self.device.create_compute_pipeline(
+            label=kernel.label,
+            layout=self.storage_layout(kernel.reads, kernel.writes)[1],
+            compute={"module": module, "entry_point": "main", "constants": {"wg": kernel.workgroup}},
+        )
+
+    @guarded
+    def write(self, buffer: Any, offset: int, data: Any) -> None:
+        self.device.queue.write_buffer(buffer, offset, data)
+
+    @guarded
+    def submit(self, commands: Sequence[Any]) -> None:
+        self.counters.submits += bool(commands)
+        self.device.queue.submit(commands)
+
+    def wait(self) -> None:
+        """Block until the device is idle; frees the queue's staging memory."""
+        self.submit([])
+        self.device._poll_wait()
+
+    def release(self) -> None:
+        with _LOCK:
+            self.users -= 1
+            if self.users == 0:
+                _OPEN.remove(self)
+                self._pipelines.clear()
+                self._layouts.clear()
+                self.device.destroy()
+
+
+_OPEN: list[Gpu] = []
+_LOCK = threading.Lock()
+
+
+def acquire(limits: Mapping[str, int]) -> Gpu:
+    """A device with at least these limits. Pair with `release`."""
+    with _LOCK:
+        for gpu in _OPEN:
+            if gpu.satisfies(limits):
+                gpu.users += 1
+                return gpu
+        # Never ask for less than the specification guarantees: it costs nothing and lets programs share the device.
+        gpu = Gpu({name: max(value, _SPEC_LIMITS.get(name, 0)) for name, value in limits.items()})
+        gpu.users = 1
+        _OPEN.append(gpu)
+        return gpu

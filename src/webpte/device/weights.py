@@ -1,0 +1,74 @@
+"""Constants on the device: from the mapped file straight into their buffers, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import wgpu
+
+from ..plan import Buffer, Fill
+from .gpu import Gpu
+
+CHUNK = 4 << 20  # flushed one by one: the queue never holds more than this beside the target buffer
+USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+
+
+class Weights:
+    """The read-only constants of a program. All its methods and sessions share them."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._buffers: dict[object, Any] = {}
+
+    def buffer(self, plan: Buffer) -> Any:
+        """The GPU buffer of a constant, filled on first use."""
+        assert plan.fill is not None
+        key = (plan.fill.constant.identity, plan.fill.dtype)
+        found = self._buffers.get(key)
+        if found is None:
+            found = self._gpu.create_buffer(plan.fill.constant.name[:24], plan.nbytes, USAGE)
+            fill_buffer(self._gpu, found, plan.fill)
+            self._buffers[key] = found
+        return found
+
+    def close(self) -> None:
+        for buffer in self._buffers.values():
+            buffer.destroy()
+        self._buffers.clear()
+
+
+def fill_buffer(gpu: Gpu, buffer: Any, fill: Fill, skip_zeros: bool = False) -> None:
+    """Write a constant's bytes. `skip_zeros` leaves all-zero data to WebGPU, which clears new buffers."""
+    if skip_zeros and not any(np.frombuffer(chunk, np.uint8).any() for _, chunk in _chunks(fill)):
+        return
+    for offset, chunk in _chunks(fill):
+        gpu.write(buffer, offset, chunk)
+        gpu.counters.constant_bytes += len(chunk)
+        if len(chunk) == CHUNK:
+            gpu.wait()
+    gpu.wait()
+
+
+def _chunks(fill: Fill) -> Iterator[tuple[int, Any]]:
+    """The device bytes of a constant in pieces, converted where the file stores a wider or narrower type."""
+    source = fill.constant.span
+    stored = np.dtype(fill.constant.dtype.numpy)
+    wanted = storage_dtype(fill.dtype)
+    if stored == wanted:
+        for start in range(0, source.size, CHUNK):
+            piece = source.sub(start, min(CHUNK, source.size - start)).view()
+            yield start, piece if len(piece) % 4 == 0 else bytes(piece) + bytes(-len(piece) % 4)
+        return
+    step = CHUNK // max(stored.itemsize, wanted.itemsize)
+    for first in range(0, source.size // stored.itemsize, step):
+        count = min(step, source.size // stored.itemsize - first)
+        piece = source.sub(first * stored.itemsize, count * stored.itemsize).view()
+        converted = np.frombuffer(piece, stored).astype(wanted).tobytes()
+        yield first * wanted.itemsize, converted + bytes(-len(converted) % 4)
+
+
+def storage_dtype(dtype: Any) -> np.dtype[Any]:
+    """The NumPy dtype of a device tensor's elements: bools take a word."""
+    return np.dtype(np.uint32) if dtype.short == "bool" else np.dtype(dtype.numpy)

@@ -1,0 +1,52 @@
+"""The one tree of errors. Every failure a caller can see is a :class:`Error`.
+
+A message says what went wrong, where (file, op, value), the numbers involved and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class Error(Exception):
+    """Base of everything webpte raises on purpose."""
+
+
+class FormatError(Error):
+    """A file is not what it claims to be: bad magic, truncated, an offset outside its range."""
+
+
+class DataError(Error):
+    """A constant is missing, has the wrong size, or does not match its consumer."""
+
+
+class GraphError(Error):
+    """A delegate graph is malformed: a value of the wrong kind, a missing id, a cycle."""
+
+
+class UnsupportedError(Error):
+    """The file is valid but asks for something webpte cannot run. All such things are listed at once."""
+
+    def __init__(self, message: str, items: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.items = tuple(items)
+
+
+class InputError(Error):
+    """A call was given the wrong number, type or shape of inputs. The method is unchanged."""
+
+
+class ShapeError(Error):
+    """Live shapes contradict each other or exceed a tensor's bound. The method is unchanged."""
+
+
+class GuardError(Error):
+    """A condition on live scalar values does not hold, for instance a full KV cache. The method is unchanged."""
+
+
+class DeviceError(Error):
+    """The GPU refused: no adapter, a limit too small, validation failed, device lost."""
+
+
+class ClosedError(Error):
+    """The object was closed and its GPU memory released."""

@@ -1,0 +1,59 @@
+"""A method as typed values and calls, checked."""
+
+from ..container import DType
+from .delegate import COPY, ITEM
+from .graph import Call, DelegateInfo, Graph, Jump, Origin, Step
+from .method import build_graph
+from .values import (
+    LIVE_SCALARS,
+    Bool,
+    BoolList,
+    Constant,
+    Double,
+    DoubleList,
+    Int,
+    IntList,
+    Null,
+    String,
+    SymBool,
+    SymFloat,
+    SymInt,
+    TensorSpec,
+    Value,
+    ValueList,
+    device_dtype,
+    normalize_dim,
+    numel,
+)
+
+__all__ = [
+    "COPY",
+    "ITEM",
+    "LIVE_SCALARS",
+    "Bool",
+    "BoolList",
+    "Call",
+    "Constant",
+    "DType",
+    "DelegateInfo",
+    "Double",
+    "DoubleList",
+    "Graph",
+    "Int",
+    "IntList",
+    "Jump",
+    "Null",
+    "Origin",
+    "Step",
+    "String",
+    "SymBool",
+    "SymFloat",
+    "SymInt",
+    "TensorSpec",
+    "Value",
+    "ValueList",
+    "build_graph",
+    "device_dtype",
+    "normalize_dim",
+    "numel",
+]

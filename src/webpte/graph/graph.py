@@ -1,0 +1,108 @@
+"""A method as one graph: values, and the steps that read and write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import GraphError
+from .values import SymInt, TensorSpec, Value, ValueList
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a step stands in the file."""
+
+    instruction: int
+    delegate: int | None = None
+    node: int | None = None
+
+    def __str__(self) -> str:
+        if self.delegate is None:
+            return f"instruction {self.instruction}"
+        return f"delegate {self.delegate}, node {self.node}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One operator call. `args` excludes the outputs; `kernel` tells an out-variant from a delegate's call."""
+
+    name: str
+    args: tuple[int, ...]
+    outs: tuple[int, ...]
+    origin: Origin
+    kernel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """Go to step `target` if the condition is false."""
+
+    condition: int
+    target: int
+    origin: Origin
+
+
+Step = Call | Jump
+
+
+@dataclass(frozen=True, slots=True)
+class DelegateInfo:
+    """What a person wants to know of one delegate."""
+
+    backend: str
+    calls: int
+    values: int
+    constants: int
+    nbytes: int
+    options: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The whole method, delegates inlined. Ids index `values`."""
+
+    name: str
+    values: tuple[Value, ...]
+    steps: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    delegates: tuple[DelegateInfo, ...] = ()
+
+    def _kind(self, value_id: int) -> str:
+        if not 0 <= value_id < len(self.values):
+            raise GraphError(f"value {value_id} does not exist; {self.name} has {len(self.values)} values")
+        return type(self.values[value_id]).__name__
+
+    def tensor(self, value_id: int) -> TensorSpec:
+        kind = self._kind(value_id)
+        value = self.values[value_id]
+        if not isinstance(value, TensorSpec):
+            raise GraphError(f"value {value_id} is a {kind}, not a Tensor")
+        return value
+
+    def symint(self, value_id: int) -> SymInt:
+        kind = self._kind(value_id)
+        value = self.values[value_id]
+        if not isinstance(value, SymInt):
+            raise GraphError(f"value {value_id} is a {kind}, not a SymInt")
+        return value
+
+    def value_list(self, value_id: int) -> tuple[int, ...]:
+        kind = self._kind(value_id)
+        value = self.values[value_id]
+        if not isinstance(value, ValueList):
+            raise GraphError(f"value {value_id} is a {kind}, not a ValueList")
+        return value.ids
+
+    def flatten(self, ids: Sequence[int]) -> tuple[int, ...]:
+        """The ids with every ValueList replaced by its members."""
+        flat: list[int] = []
+        for value_id in ids:
+            value = self.values[value_id]
+            flat.extend(value.ids if isinstance(value, ValueList) else (value_id,))
+        return tuple(flat)
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Call))

@@ -1,0 +1,212 @@
+"""From an execution plan and its delegates to one graph.
+
+Borders between delegates are not walls: their calls are inlined, kernel calls stand between them, and EValue ids keep
+their numbers (private values of delegates come behind them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..container import (
+    BoolListValue,
+    BoolValue,
+    Delegate,
+    DelegateCall,
+    DoubleListValue,
+    DoubleValue,
+    EValue,
+    FreeCall,
+    IntListValue,
+    IntValue,
+    JumpFalseCall,
+    KernelCall,
+    MethodPlan,
+    MoveCall,
+    NullValue,
+    OptionalTensorListValue,
+    Span,
+    StringValue,
+    TensorListValue,
+    TensorValue,
+    VkGraph,
+    parse_vulkan,
+)
+from ..errors import DataError, GraphError, UnsupportedError
+from .delegate import COPY, ITEM, Mutates, inline
+from .graph import Call, DelegateInfo, Graph, Jump, Origin, Step
+from .values import (
+    Bool,
+    BoolList,
+    Constant,
+    Double,
+    DoubleList,
+    Int,
+    Null,
+    String,
+    SymBool,
+    SymFloat,
+    SymInt,
+    TensorSpec,
+    Value,
+    ValueList,
+    device_dtype,
+    numel,
+)
+
+BACKEND = "VulkanBackend"
+_RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel")
+
+
+def build_graph(plan: MethodPlan, lookup: Callable[[str], Span | None], mutates: Mutates) -> Graph:
+    """The graph of one method. `lookup` resolves named data; every key it does not know is reported at once."""
+    builder = _Builder(plan, lookup, mutates)
+    starts = []  # instruction -> its first step; one past the end is a valid jump target
+    for index, instruction in enumerate(plan.instructions):
+        starts.append(len(builder.steps))
+        builder.add(Origin(index), instruction)
+    starts.append(len(builder.steps))
+    if builder.missing:
+        listed = "\n  ".join(builder.missing)
+        raise DataError(
+            f"{len(builder.missing)} constants of {plan.name} have no data:\n  {listed}\n"
+            "If they were exported to .ptd files, pass those: load(path, data=[...])."
+        )
+    steps = tuple(replace(s, target=starts[s.target]) if isinstance(s, Jump) else s for s in builder.steps)
+    infos = tuple(builder.infos[index] for index in sorted(builder.infos))
+    return Graph(plan.name, tuple(builder.values), steps, plan.inputs, plan.outputs, infos)
+
+
+class _Builder:
+    def __init__(self, plan: MethodPlan, lookup: Callable[[str], Span | None], mutates: Mutates) -> None:
+        self.plan = plan
+        self.lookup = lookup
+        self.mutates = mutates
+        self.steps: list[Step] = []
+        self.missing: list[str] = []
+        self.infos: dict[int, DelegateInfo] = {}
+        used = {i.delegate for i in plan.instructions if isinstance(i, DelegateCall)}
+        self.parsed = {index: self._parse(index) for index in sorted(used)}
+        live = self._written() | set(plan.inputs)
+        null = len(plan.values)
+        self.values: list[Value] = [self._value(i, v, i in live, null) for i, v in enumerate(plan.values)]
+        self.values.append(Null())
+
+    def _value(self, index: int, value: EValue, live: bool, null: int) -> Value:
+        match value:
+            case TensorValue():
+                return self._tensor(index, value)
+            case IntValue():
+                return SymInt() if live else Int(value.value)
+            case BoolValue():
+                return SymBool() if live else Bool(value.value)
+            case DoubleValue():
+                return SymFloat() if live else Double(value.value)
+            case StringValue():
+                return String(value.value)
+            case NullValue():
+                return Null()
+            case IntListValue() | TensorListValue():
+                return ValueList(value.ids)
+            case OptionalTensorListValue():
+                return ValueList(tuple(null if item is None else item for item in value.ids))
+            case DoubleListValue():
+                return DoubleList(value.values)
+            case BoolListValue():
+                return BoolList(value.values)
+        raise GraphError(f"{self.plan.name}: value {index} has the unknown kind {type(value).__name__}")
+
+    def _tensor(self, index: int, value: TensorValue) -> TensorSpec:
+        if value.dim_order != tuple(range(len(value.sizes))):
+            raise UnsupportedError(
+                f"{self.plan.name}: value {index} has dim order {list(value.dim_order)}; only contiguous tensors are "
+                "supported. Re-export with contiguous inputs and EdgeCompileConfig(_skip_dim_order=True)."
+            )
+        span, name = value.data, f"value {index}"
+        if value.external_name is not None:
+            name = value.external_name
+            span = self._named(name, f"value {index}")
+        constant = None
+        if span is not None:
+            needed = numel(value.sizes) * value.dtype.itemsize
+            if span.size < needed:
+                raise DataError(f"value {index} ({name}) has {span.size} bytes of data; its shape needs {needed}")
+            constant = Constant(span.sub(0, needed), value.dtype, name)
+        return TensorSpec(
+            device_dtype(value.dtype), value.sizes, value.dtype, value.dynamic, constant, mutable=value.mutable
+        )
+
+    def _named(self, key: str, where: str) -> Span | None:
+        span = self.lookup(key)
+        if span is None:
+            self.missing.append(f"{where}: key {key}")
+        return span
+
+    def add(self, origin: Origin, instruction: object) -> None:
+        match instruction:
+            case KernelCall():
+                self.steps.append(self._kernel(instruction, origin))
+            case DelegateCall():
+                self._delegate(instruction, replace(origin, delegate=instruction.delegate))
+            case MoveCall(source, target):
+                self.steps.append(Call(COPY, (source,), (target,), origin))
+            case JumpFalseCall(condition, target):
+                self.steps.append(Jump(condition, target, origin))
+            case FreeCall():
+                pass  # memory is shared by liveness; there is nothing to give back early
+            case _:
+                raise GraphError(f"{self.plan.name}: {origin} has the unknown kind {type(instruction).__name__}")
+
+    def _kernel(self, call: KernelCall, origin: Origin) -> Call:
+        """An out-variant's arguments are inputs, outs, then the returned value again; primitives end with `out`."""
+        if not call.args:
+            raise GraphError(f"{self.plan.name}: {origin} ({call.op}) has no arguments")
+        *rest, last = call.args
+        returned = self.values[last]
+        outs: tuple[int, ...]
+        if call.op.startswith(_RETURN_ONLY):
+            inputs, outs = rest, (last,)
+        elif isinstance(returned, ValueList):
+            outs = returned.ids
+            inputs = rest[: len(rest) - len(outs)]
+            if tuple(rest[len(inputs) :]) != outs:
+                raise GraphError(f"{self.plan.name}: {origin} ({call.op}) returns {outs}, which it was not given")
+        else:  # in-place calls such as copy_ name their output among the inputs only
+            inputs, outs = (rest[:-1] if rest and rest[-1] == last else rest), (last,)
+        return Call(call.op, tuple(inputs), outs, origin, kernel=True)
+
+    def _parse(self, index: int) -> VkGraph:
+        delegate = self.plan.delegates[index]
+        if delegate.backend != BACKEND:
+            raise UnsupportedError(
+                f"delegate {index} of {self.plan.name} was made for {delegate.backend}; webpte runs {BACKEND} "
+                "delegates. Re-export with VulkanPartitioner or WebGPUPartitioner.",
+                [delegate.backend],
+            )
+        return parse_vulkan(delegate.blob)
+
+    def _delegate(self, call: DelegateCall, origin: Origin) -> None:
+        vk = self.parsed[call.delegate]
+        self.infos[call.delegate] = _info(self.plan.delegates[call.delegate], vk)
+        self.steps.extend(inline(self.values, vk, call.args, origin, self._named, self.mutates))
+
+    def _written(self) -> set[int]:
+        """Ids that some instruction writes. A scalar among them is live, any other one a literal."""
+        written: set[int] = set()
+        for instruction in self.plan.instructions:
+            match instruction:
+                case KernelCall():
+                    written.update(instruction.args[-1:])
+                case DelegateCall():
+                    written.update(instruction.args[len(self.parsed[instruction.delegate].inputs) :])
+                case MoveCall(_, target):
+                    written.add(target)
+        return written
+
+
+def _info(delegate: Delegate, vk: VkGraph) -> DelegateInfo:
+    options = tuple((key, value.hex()) for key, value in sorted(delegate.compile_specs.items()))
+    return DelegateInfo(
+        delegate.backend, len(vk.calls), len(vk.values), len(vk.constants), sum(c.length for c in vk.constants), options
+    )

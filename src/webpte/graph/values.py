@@ -1,0 +1,140 @@
+"""The kinds of value a graph holds. All frozen: what changes from call to call lives in the lowering, not here."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from ..container import DType, Span
+from ..errors import GraphError
+
+
+def numel(dims: tuple[int, ...]) -> int:
+    """The number of elements of a shape; 1 for a scalar. The only such function in the project."""
+    return math.prod(dims)
+
+
+def normalize_dim(dim: int, rank: int) -> int:
+    """A dim index in [0, rank); negative ones count from the end. A scalar has the one dim 0."""
+    limit = max(rank, 1)
+    if not -limit <= dim < limit:
+        raise GraphError(f"dim {dim} is outside a tensor of rank {rank}")
+    return dim % limit
+
+
+# WebGPU has no 64-bit arithmetic: the exporter narrows inside delegates, the border does it for callers.
+_NARROW = {DType.INT64: DType.INT32, DType.FLOAT64: DType.FLOAT32}
+
+
+def device_dtype(dtype: DType) -> DType:
+    """The dtype a tensor has on the device when callers see `dtype`."""
+    return _NARROW.get(dtype, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Bytes in a mapped file, contiguous in the order of the tensor's dims."""
+
+    span: Span
+    dtype: DType  # as stored; may be wider than the tensor's dtype on the device
+    name: str  # key or position, for messages
+
+    @property
+    def identity(self) -> tuple[int, int, int, DType]:
+        """Equal for constants with the same bytes: content-addressed data shares one span."""
+        return (id(self.span.file), self.span.offset, self.span.size, self.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor at its bound: live dims never exceed `dims`, the rank never changes."""
+
+    dtype: DType
+    dims: tuple[int, ...]
+    host_dtype: DType
+    dynamic: bool = False  # the caller may pass smaller dims
+    constant: Constant | None = None
+    mutable: bool = False  # a program-level buffer that outlives a call
+
+    def __str__(self) -> str:
+        return f"{self.dtype.short}[{', '.join(map(str, self.dims))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class SymInt:
+    """An integer that may change from call to call."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymFloat:
+    """A float that may change from call to call; host only."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymBool:
+    """A truth value that may change from call to call; host only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Double:
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class IntList:
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleList:
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoolList:
+    values: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueList:
+    """Ids of other values: an argument list, a size mixing Int and SymInt, or the outputs of one call."""
+
+    ids: tuple[int, ...]
+
+
+Value = (
+    TensorSpec
+    | SymInt
+    | SymFloat
+    | SymBool
+    | Int
+    | Double
+    | Bool
+    | String
+    | Null
+    | IntList
+    | DoubleList
+    | BoolList
+    | ValueList
+)
+LIVE_SCALARS = (SymInt, SymFloat, SymBool)

@@ -1,0 +1,41 @@
+"""Operators: one file per family, found by import; see :mod:`webpte.ops.registry`."""
+
+from .binding import BoundCall, Frame
+from .context import Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
+from .registry import (
+    FLOATS,
+    NUMBERS,
+    WORDS,
+    Op,
+    Option,
+    Unused,
+    find,
+    gpu_op,
+    mutated_positions,
+    op,
+    refused_dtypes,
+    registered,
+)
+
+__all__ = [
+    "FLOATS",
+    "NUMBERS",
+    "WORDS",
+    "BoundCall",
+    "Context",
+    "Dispatch",
+    "Frame",
+    "Guard",
+    "LiveScalar",
+    "Op",
+    "Option",
+    "Tensor",
+    "Unused",
+    "find",
+    "gpu_op",
+    "mutated_positions",
+    "op",
+    "refused_dtypes",
+    "registered",
+    "stored_bytes",
+]

@@ -1,0 +1,179 @@
+"""Decoding a call's arguments by the annotations of its op.
+
+Scalars are coerced both ways: the exporter deduplicates by Python equality, so an int slot may hold a Double and the
+other way round. What is constant is decoded once; what contains live scalars is decoded at every lowering.
+"""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..errors import GraphError
+from ..graph import (
+    LIVE_SCALARS,
+    Bool,
+    BoolList,
+    Call,
+    Double,
+    DoubleList,
+    Graph,
+    Int,
+    IntList,
+    Null,
+    String,
+    TensorSpec,
+    ValueList,
+)
+from .context import Context, LiveScalar, Tensor
+from .registry import Op, Option, Unused
+
+Thunk = Callable[[], Any]
+
+
+class Frame:
+    """The live handles of one method: one Tensor or LiveScalar per value id."""
+
+    def __init__(self, graph: Graph, context: Context) -> None:
+        self.graph = graph
+        self.context = context
+        self.tensors: dict[int, Tensor] = {}
+        self.scalars: dict[int, LiveScalar] = {}
+        for value_id, value in enumerate(graph.values):
+            if isinstance(value, TensorSpec):
+                self.tensors[value_id] = Tensor(value_id, value)
+            elif isinstance(value, LIVE_SCALARS):
+                self.scalars[value_id] = LiveScalar(context, value_id)
+        context.reserve_ids(len(graph.values))
+
+
+class BoundCall:
+    """A call ready to be lowered again and again."""
+
+    __slots__ = ("_live", "_static", "call", "op", "out")
+
+    def __init__(self, op: Op, call: Call, frame: Frame) -> None:
+        self.op = op
+        self.call = call
+        self._static: dict[str, Any] = {name: None for name, _ in op.parameters}
+        self._live: list[tuple[str, Thunk]] = []
+        for (name, annotation), value_id in zip(op.bound_parameters(call), call.args, strict=True):
+            decoded = _decode(frame, value_id, annotation, f"{call.name} ({call.origin}), argument {name}")
+            if isinstance(decoded, _Live):
+                self._live.append((name, decoded.thunk))
+            else:
+                self._static[name] = decoded
+        self.out = self._outputs(frame)
+
+    def _outputs(self, frame: Frame) -> Any:
+        handles = [frame.tensors.get(o) or frame.scalars.get(o) for o in self.call.outs]
+        if None in handles:
+            bad = self.call.outs[handles.index(None)]
+            kind = type(frame.graph.values[bad]).__name__
+            raise GraphError(f"{self.call.name} ({self.call.origin}) writes value {bad}, which is a {kind}")
+        origin = typing.get_origin(self.op.out_type)
+        if origin in (tuple, list):
+            expected = len(typing.get_args(self.op.out_type))
+            if origin is tuple and len(handles) != expected:
+                raise GraphError(
+                    f"{self.call.name} ({self.call.origin}) has {len(handles)} outputs; expected {expected}. "
+                    "Several outputs are one ValueList."
+                )
+            return handles
+        if len(handles) != 1:
+            raise GraphError(f"{self.call.name} ({self.call.origin}) has {len(handles)} outputs; expected 1")
+        return handles[0]
+
+    def lower(self, context: Context) -> None:
+        arguments = self._static
+        if self._live:
+            arguments = dict(arguments)
+            for name, thunk in self._live:
+                arguments[name] = thunk()
+        self.op.lower(context, *arguments.values(), out=self.out)
+
+
+class _Live:
+    """Marks an argument that has to be decoded at every lowering."""
+
+    __slots__ = ("thunk",)
+
+    def __init__(self, thunk: Thunk) -> None:
+        self.thunk = thunk
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return typing.get_args(annotation)
+    return (annotation,)
+
+
+def _decode(frame: Frame, value_id: int, annotation: Any, where: str) -> Any:
+    if annotation is Option or annotation is Unused:
+        return None
+    members = _members(annotation)
+    value = frame.graph.values[value_id]
+    if isinstance(value, Null):
+        if types.NoneType in members:
+            return None
+        raise GraphError(f"{where}: value {value_id} is Null, which the op does not allow")
+    if isinstance(value, TensorSpec) and Tensor in members:
+        return frame.tensors[value_id]
+    for member in members:
+        if typing.get_origin(member) is list:
+            return _decode_list(frame, value_id, typing.get_args(member)[0], where)
+    if LiveScalar in members:
+        return _live_scalar(frame, value_id, where)
+    return _scalar(frame, value_id, members, where)
+
+
+def _live_scalar(frame: Frame, value_id: int, where: str) -> LiveScalar:
+    handle = frame.scalars.get(value_id)
+    if handle is not None:
+        return handle
+    value = frame.graph.values[value_id]
+    if isinstance(value, (Int, Double, Bool)):
+        return LiveScalar(frame.context, value_id, value.value, literal=True)
+    raise GraphError(f"{where}: value {value_id} is a {type(value).__name__}, not a SymInt or a number")
+
+
+def _scalar(frame: Frame, value_id: int, members: Sequence[Any], where: str) -> Any:
+    value = frame.graph.values[value_id]
+    if isinstance(value, String) and str in members:
+        return value.value
+    if isinstance(value, (Int, Double, Bool)):
+        return _coerce(value.value, members, value_id, where)
+    handle = frame.scalars.get(value_id)
+    if handle is not None:
+        return _Live(lambda: _coerce(handle.value, members, value_id, where))
+    names = " or ".join(getattr(m, "__name__", str(m)) for m in members)
+    raise GraphError(f"{where}: value {value_id} is a {type(value).__name__}, expected {names}")
+
+
+def _coerce(value: Any, members: Sequence[Any], value_id: int, where: str) -> Any:
+    if int in members and float in members:
+        return value  # a Scalar keeps its kind: add(x, 1) and add(x, 1.0) differ for integers
+    if bool in members:
+        return bool(value)
+    if float in members:
+        return float(value)
+    if int in members and int(value) == value:
+        return int(value)
+    raise GraphError(f"{where}: value {value_id} is {value!r}, expected a whole number")
+
+
+def _decode_list(frame: Frame, value_id: int, member: Any, where: str) -> Any:
+    value = frame.graph.values[value_id]
+    kinds = _members(member)
+    if isinstance(value, (IntList, DoubleList, BoolList)):
+        return [_coerce(item, kinds, value_id, where) for item in value.values]
+    if isinstance(value, (Int, Double)):  # a one-element size may be given as a number
+        return [_coerce(value.value, kinds, value_id, where)]
+    if not isinstance(value, ValueList):
+        raise GraphError(f"{where}: value {value_id} is a {type(value).__name__}, expected a list")
+    items = [_decode(frame, item, member, where) for item in value.ids]
+    if any(isinstance(item, _Live) for item in items):
+        return _Live(lambda: [item.thunk() if isinstance(item, _Live) else item for item in items])
+    return items

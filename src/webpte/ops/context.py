@@ -1,0 +1,275 @@
+"""What a lowering sees and says: live tensors and scalars in, dims and dispatches out.
+
+The engine runs the same lowering at build, with every tensor at its bound, and again whenever something it read has
+changed. A lowering therefore never asks "build or resize?": it computes from live dims, always.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import GraphError, ShapeError
+from ..graph import Call, Constant, DType, TensorSpec, numel
+from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, grid_for
+
+if TYPE_CHECKING:
+    from .registry import Op
+
+Dims = tuple[int, ...]
+
+# How a dtype is stored on the device. A bool takes a word: sub-word stores would need one invocation per word, and
+# masks are small. 8-bit integers stay packed, four to a word.
+_WGSL_TYPES = {
+    DType.FLOAT32: "f32",
+    DType.INT32: "i32",
+    DType.BOOL: "u32",
+    DType.FLOAT16: "f16",
+    DType.INT8: "u32",
+    DType.UINT8: "u32",
+}
+_STORED_BYTES = {DType.BOOL: 4}
+
+
+def stored_bytes(dtype: DType, dims: Dims) -> int:
+    """Bytes a tensor takes on the device, without padding."""
+    return numel(dims) * _STORED_BYTES.get(dtype, dtype.itemsize)
+
+
+class Tensor:
+    """A tensor as a lowering sees it: fixed dtype and bound, live dims."""
+
+    __slots__ = ("_dims", "bound", "dtype", "id", "spec")
+
+    def __init__(self, value_id: int, spec: TensorSpec) -> None:
+        self.id = value_id
+        self.spec = spec
+        self.dtype = spec.dtype
+        self.bound = spec.dims
+        self._dims: Dims | None = None
+
+    @property
+    def dims(self) -> Dims:
+        if self._dims is None:
+            raise GraphError(f"value {self.id} {self.spec} is read before anything wrote it")
+        return self._dims
+
+    @dims.setter
+    def dims(self, dims: Dims) -> None:
+        if len(dims) != len(self.bound) or any(not 0 <= d <= b for d, b in zip(dims, self.bound, strict=True)):
+            raise ShapeError(f"value {self.id} would have shape {list(dims)}, outside its bound {list(self.bound)}")
+        self._dims = dims
+
+    @property
+    def rank(self) -> int:
+        return len(self.bound)
+
+    @property
+    def numel(self) -> int:
+        return numel(self.dims)
+
+    @property
+    def nbytes(self) -> int:
+        return stored_bytes(self.dtype, self.dims)
+
+    @property
+    def wgsl(self) -> str:
+        """The WGSL element type of the tensor's buffer."""
+        try:
+            return _WGSL_TYPES[self.dtype]
+        except KeyError:
+            raise GraphError(f"value {self.id} has dtype {self.dtype.short}, which no kernel handles") from None
+
+    def __repr__(self) -> str:
+        return f"%{self.id} {self.dtype.short}{list(self._dims if self._dims is not None else self.bound)}"
+
+
+class LiveScalar:
+    """A scalar argument or result. Reading `value` of one that comes from input data makes the lowering volatile."""
+
+    __slots__ = ("_context", "_value", "derived", "id", "literal")
+
+    def __init__(self, context: Context, value_id: int, value: float | None = None, literal: bool = False) -> None:
+        self._context = context
+        self.id = value_id
+        self._value = value
+        self.literal = literal
+        self.derived = False  # depends on the data of an input, not only on shapes
+
+    @property
+    def value(self) -> Any:
+        if self.derived:
+            self._context.volatile = True
+        return self.peek()
+
+    def peek(self) -> Any:
+        """The current value without declaring a dependence on it: for guards and messages."""
+        if self._value is None:
+            raise GraphError(f"scalar {self.id} is read before anything wrote it")
+        return self._value
+
+    def set(self, value: float) -> None:
+        self._value = value
+        self.derived = self._context.volatile
+
+    def restore(self, value: float, derived: bool) -> None:
+        self._value, self.derived = value, derived
+
+    @property
+    def live(self) -> LiveInt:
+        """The scalar as a uniform that the kernel reads while it runs; the lowering does not depend on its value."""
+        if self.literal:
+            return LiveInt(int(self.peek()), -1)
+        return LiveInt(0, self._context.slot(("sym", self.id), lambda: int(self.peek())))
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """One compute dispatch, device independent. `bindings` are tensor ids: reads first, then writes."""
+
+    kernel: Kernel
+    bindings: tuple[int, ...]
+    params: bytes
+    grid: Grid
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition on live scalars, checked on the host before every run."""
+
+    holds: Callable[[], bool]
+    message: Callable[[], str]
+
+
+class _NoParams(Uniforms):
+    """Just `threads`."""
+
+
+class Context:
+    """Collects what one lowering does. One context serves all calls of a method, one after the other."""
+
+    def __init__(self, caps: Caps) -> None:
+        self.caps = caps
+        self.volatile = False
+        self.dispatches: list[Dispatch] = []
+        self.guards: list[Guard] = []
+        self.touched: set[int] = set()  # tensors the current call's dispatches would bind, even over zero threads
+        self.aliases: dict[int, int] = {}  # out -> source, for the whole method
+        self.materialised: dict[int, Constant] = {}
+        self.slots: dict[tuple[object, ...], int] = {}  # who needs a live int -> its slot
+        self.slot_values: dict[int, Callable[[], int]] = {}
+        self.scratch_tensors: dict[tuple[int, int], Tensor] = {}
+        self.pinned: frozenset[int] = frozenset()  # values that may not share storage with another
+        self.host_data: dict[int, np.ndarray[Any, Any]] = {}
+        self._kernels: dict[tuple[object, ...], Kernel] = {}
+        self._scratch_count = 0
+        self._position = -1
+        self._op: Op
+        self._call: Call
+        self._next_id = 0
+
+    def begin(self, position: int, op: Op, call: Call) -> None:
+        self._position, self._op, self._call = position, op, call
+        self.dispatches, self.guards, self.touched = [], [], set()
+        self.volatile = False
+        self._scratch_count = 0
+
+    # -- what lowerings call ---------------------------------------------------------------------------------------
+
+    def dispatch(
+        self,
+        template: str,
+        *,
+        reads: Sequence[Tensor] = (),
+        writes: Sequence[Tensor],
+        params: Uniforms | None = None,
+        threads: int,
+        workgroup: int = 64,
+        **flags: object,
+    ) -> None:
+        """Run `template` over `threads` invocations. Flags are compiled in; `params` are uniforms."""
+        bindings = (*(t.id for t in reads), *(t.id for t in writes))
+        self.touched.update(bindings)
+        if threads == 0:
+            return
+        params = params if params is not None else _NoParams()
+        size = self.caps.workgroup(workgroup)
+        kernel = self._kernel(template, flags, type(params), size, len(reads), len(writes))
+        grid = grid_for(threads, size, self.caps.workgroups_per_dimension)
+        self.dispatches.append(Dispatch(kernel, bindings, params.pack(threads), grid))
+
+    def alias(self, out: Tensor, source: Tensor) -> bool:
+        """Let `out` be a view of all of `source`, at no cost. False if either is written elsewhere: then copy."""
+        if out.id in self.pinned or source.id in self.pinned or out.dtype is not source.dtype:
+            return False
+        self.aliases[out.id] = source.id
+        return True
+
+    def materialise(self, out: Tensor, constant: Constant) -> None:
+        """`out` is a constant of its own, filled once from the file."""
+        self.materialised[out.id] = constant
+
+    def scratch(self, dtype: DType, dims: Dims) -> Tensor:
+        """A buffer for this call alone. The largest request made at build is what there is."""
+        key = (self._position, self._scratch_count)
+        self._scratch_count += 1
+        tensor = self.scratch_tensors.get(key)
+        if tensor is None:
+            tensor = Tensor(self._next_id, TensorSpec(dtype, dims, dtype))
+            self._next_id += 1
+            self.scratch_tensors[key] = tensor
+        tensor._dims = dims
+        return tensor
+
+    def guard(self, holds: Callable[[], bool], message: Callable[[], str]) -> None:
+        """Check a condition on live scalars (read with `peek`) before every run."""
+        self.guards.append(Guard(holds, message))
+
+    def live(self, name: str, value: int) -> LiveInt:
+        """A host-computed integer that a kernel reads from its own slot, so that parameter blocks stay the same."""
+        if not self.volatile:
+            return LiveInt(value, -1)
+        slot = self.slot(("call", self._position, name), lambda: value)
+        self.slot_values[slot] = lambda: value
+        return LiveInt(0, slot)
+
+    def host(self, tensor: Tensor) -> np.ndarray[Any, Any]:
+        """The data of a tensor that is on the host, such as a method input. Makes the lowering volatile."""
+        self.volatile = True
+        return self.host_data[tensor.id]
+
+    # -- for the engine and LiveScalar -----------------------------------------------------------------------------
+
+    def reserve_ids(self, first: int) -> None:
+        self._next_id = first
+
+    def slot(self, owner: tuple[object, ...], value: Callable[[], int]) -> int:
+        slot = self.slots.get(owner)
+        if slot is None:
+            slot = self.slots[owner] = len(self.slots)
+            self.slot_values[slot] = value
+        return slot
+
+    def _kernel(
+        self, template: str, flags: dict[str, object], params: type[Uniforms], size: int, reads: int, writes: int
+    ) -> Kernel:
+        folder = self._op.folder
+        key = (folder, template, tuple(flags.items()), params, size, reads, writes)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = Kernel(folder, template, tuple(sorted(flags.items())), params, size, reads, writes)
+            self._kernels[key] = kernel
+        return kernel
+
+    def describe(self) -> str:
+        """The call being lowered, for messages."""
+        return f"{self._call.name} ({self._call.origin})"
+
+
+def folder_of(function: Callable[..., Any]) -> str:
+    """Where an op's templates are looked for: beside its Python file."""
+    return os.path.dirname(os.path.abspath(function.__code__.co_filename))

@@ -1,0 +1,67 @@
+"""Shape arithmetic shared by ops."""
+
+from __future__ import annotations
+
+from ..errors import ShapeError
+from ..graph import normalize_dim
+
+Dims = tuple[int, ...]
+
+
+def strides(dims: Dims) -> Dims:
+    """Elements between neighbours along each dim of a contiguous tensor."""
+    result = [1] * len(dims)
+    for d in range(len(dims) - 2, -1, -1):
+        result[d] = result[d + 1] * dims[d + 1]
+    return tuple(result)
+
+
+def broadcast(*shapes: Dims) -> Dims:
+    """The common shape by NumPy's and PyTorch's rule."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(s)) + s for s in shapes]
+    result = []
+    for sizes in zip(*padded, strict=True):
+        wide = {s for s in sizes if s != 1}
+        if len(wide) > 1:
+            raise ShapeError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
+        result.append(wide.pop() if wide else 1)
+    return tuple(result)
+
+
+def broadcast_strides(dims: Dims, out: Dims) -> Dims:
+    """Strides that read a tensor of shape `dims` as if it had shape `out`: 0 where it repeats."""
+    own = strides(dims)
+    missing = len(out) - len(dims)
+    return (0,) * missing + tuple(
+        0 if d == 1 and o != 1 else s for d, s, o in zip(dims, own, out[missing:], strict=True)
+    )
+
+
+def coalesce(dims: Dims, *layouts: Dims) -> tuple[Dims, tuple[Dims, ...]]:
+    """Drop dims of size 1 and merge neighbours that every layout walks contiguously: fewer divisions per element."""
+    kept: list[tuple[int, list[int]]] = []
+    for d, size in enumerate(dims):
+        if size == 1:
+            continue
+        steps = [layout[d] for layout in layouts]
+        if kept and all(before == step * size for before, step in zip(kept[-1][1], steps, strict=True)):
+            kept[-1] = (kept[-1][0] * size, steps)
+        else:
+            kept.append((size, steps))
+    merged = tuple(size for size, _ in kept)
+    return merged, tuple(tuple(steps[i] for _, steps in kept) for i in range(len(layouts)))
+
+
+def reduced(dims: Dims, axes: set[int], keepdim: bool) -> Dims:
+    """The shape left after reducing over `axes`."""
+    if keepdim:
+        return tuple(1 if d in axes else size for d, size in enumerate(dims))
+    return tuple(size for d, size in enumerate(dims) if d not in axes)
+
+
+def axes_of(dim: list[int] | None, rank: int) -> set[int]:
+    """Normalised reduction axes; none given means all."""
+    if not dim:
+        return set(range(rank))
+    return {normalize_dim(d, rank) for d in dim}

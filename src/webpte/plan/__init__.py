@@ -1,0 +1,22 @@
+"""From a graph and a device's capabilities to a frozen plan, and from live shapes to schedules."""
+
+from .lowering import Live, LoweredCall, Lowering, Schedule
+from .memory import Buffer, Fill, padded
+from .plan import Plan, make_plan
+from .segments import Block, HostCalls, Layout, Segment
+
+__all__ = [
+    "Block",
+    "Buffer",
+    "Fill",
+    "HostCalls",
+    "Layout",
+    "Live",
+    "LoweredCall",
+    "Lowering",
+    "Plan",
+    "Schedule",
+    "Segment",
+    "make_plan",
+    "padded",
+]

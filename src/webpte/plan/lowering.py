@@ -1,0 +1,230 @@
+"""Running lowerings: from live shapes to a Schedule, cached by what selected it.
+
+There is one path. A new set of input shapes lowers every call of the segment; a known one is a dictionary look-up,
+after which only the volatile lowerings (those that read integers taken from input data) run again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import Error, GraphError, GuardError, ShapeError
+from ..graph import Call, Graph, TensorSpec
+from ..ops import BoundCall, Context, Dispatch, Frame, Guard, LiveScalar, Tensor, gpu_op
+from ..wgsl import Caps
+from .segments import Layout, Segment
+
+Dims = tuple[int, ...]
+Array = np.ndarray[Any, Any]
+SCHEDULES = 64  # per segment; a schedule is a few hundred small objects
+
+
+@dataclass(slots=True)
+class LoweredCall:
+    """What one call does at these shapes."""
+
+    bound: BoundCall
+    dispatches: tuple[Dispatch, ...]
+    guards: tuple[Guard, ...]
+    volatile: bool
+
+
+@dataclass(slots=True, eq=False)
+class Schedule:
+    """Dims, scalars and dispatches of a segment for one set of live shapes."""
+
+    segment: Segment
+    calls: list[LoweredCall]
+    dims: dict[int, Dims]
+    scalars: dict[int, tuple[float, bool]]
+    volatile: tuple[int, ...]
+    version: int = 0  # grows when a volatile call changes a dispatch
+
+    @property
+    def dispatches(self) -> list[Dispatch]:
+        return [dispatch for call in self.calls for dispatch in call.dispatches]
+
+
+@dataclass(slots=True)
+class Live:
+    """What the world outside a segment looks like during one call of the method."""
+
+    dims: dict[int, Dims]
+    scalars: dict[int, float]
+    arrays: dict[int, Array]
+
+
+class Lowering:
+    """The lowerings of one method. Not thread safe: one call at a time."""
+
+    def __init__(self, graph: Graph, layout: Layout, caps: Caps) -> None:
+        self.graph = graph
+        self.context = Context(caps)
+        self.context.pinned = layout.pinned
+        self.frame = Frame(graph, self.context)
+        self.runs = 0  # lowerings executed, ever; tests and `bench` read it
+        self.touched: set[int] = set()  # tensors some dispatch may bind
+        self._bound: dict[int, BoundCall] = {}
+        self._cache: dict[Segment, OrderedDict[tuple[object, ...], Schedule]] = {}
+        self._current: dict[Segment, Schedule] = {}
+        self._building = False
+        for segment in layout.segments:
+            self._cache[segment] = OrderedDict()
+            for index in segment.steps:
+                call = graph.steps[index]
+                assert isinstance(call, Call)
+                op = gpu_op(call, graph)
+                assert op is not None
+                self._bound[index] = BoundCall(op, call, self.frame)
+        for value_id, value in enumerate(graph.values):
+            if isinstance(value, TensorSpec) and value.constant is not None:
+                self.frame.tensors[value_id].dims = value.dims
+        lowered = {out for bound in self._bound.values() for out in bound.call.outs}
+        for value_id, handle in self.frame.scalars.items():
+            handle.derived = value_id not in lowered  # given by the caller or a CPU kernel: data, not shape
+
+    def build(self, segment: Segment, live: Live) -> Schedule:
+        """Lower without data, to learn aliases, scratch and kernels. Guards are not checked."""
+        self._building = True
+        try:
+            return self._lower_all(segment, live)
+        finally:
+            self._building = False
+
+    def prepare(self, segment: Segment, live: Live) -> Schedule:
+        """The schedule for this call, its volatile parts up to date, its guards checked."""
+        cache = self._cache[segment]
+        key = self._key(segment, live)
+        schedule = cache.get(key)
+        try:
+            if schedule is not None and not self._refresh(schedule, live):
+                # A data-derived integer changed a dim: those integers join the key.
+                key = (*key, tuple(value for value, derived in self._scalars(segment) if derived))
+                schedule = cache.get(key)
+                if schedule is not None and not self._refresh(schedule, live):
+                    schedule = None
+            if schedule is None:
+                schedule = self._lower_all(segment, live)
+                cache[key] = schedule
+                if len(cache) > SCHEDULES:
+                    cache.popitem(last=False)
+            else:
+                cache.move_to_end(key)
+            self._check_guards(schedule)
+        except BaseException:
+            self._current.pop(segment, None)  # the handles may hold half of a refused call
+            raise
+        self._current[segment] = schedule
+        return schedule
+
+    def slot_values(self) -> dict[int, int]:
+        """The current value of every live integer, by slot."""
+        return {slot: value() for slot, value in self.context.slot_values.items()}
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _key(self, segment: Segment, live: Live) -> tuple[object, ...]:
+        dims = tuple(live.dims[t] for t in segment.tensors)
+        shapely = tuple(live.scalars[s] for s in segment.scalars if not self.frame.scalars[s].derived)
+        return (dims, shapely)
+
+    def _enter(self, segment: Segment, live: Live) -> None:
+        tensors, scalars = self.frame.tensors, self.frame.scalars
+        for value_id in segment.tensors:
+            tensors[value_id].dims = live.dims[value_id]
+        for value_id in segment.scalars:
+            scalars[value_id].restore(live.scalars[value_id], scalars[value_id].derived)
+        self.context.host_data = _HostData(live.arrays, tensors, self._building)
+
+    def _lower_all(self, segment: Segment, live: Live) -> Schedule:
+        self._enter(segment, live)
+        calls = [self._lower(self._bound[index], index) for index in segment.steps]
+        dims: dict[int, Dims] = {}
+        scalars: dict[int, tuple[float, bool]] = {}
+        for call in calls:
+            for out in call.bound.call.outs:
+                if out in self.frame.tensors:
+                    dims[out] = self.frame.tensors[out].dims
+                else:
+                    handle = self.frame.scalars[out]
+                    scalars[out] = (handle.peek(), handle.derived)
+        volatile = tuple(i for i, call in enumerate(calls) if call.volatile)
+        return Schedule(segment, calls, dims, scalars, volatile)
+
+    def _lower(self, bound: BoundCall, index: int) -> LoweredCall:
+        context = self.context
+        call = bound.call
+        inputs = set(call.args)
+        for out in call.outs:
+            tensor = self.frame.tensors.get(out)
+            if tensor is not None and out not in inputs:
+                tensor._dims = None
+        context.begin(index, bound.op, call)
+        self.runs += 1
+        try:
+            bound.lower(context)
+        except Error as error:
+            raise type(error)(f"{call.name} ({call.origin}): {error}") from error
+        except Exception as error:
+            raise GraphError(
+                f"{call.name} ({call.origin}) could not be lowered: {type(error).__name__}: {error}"
+            ) from error
+        for out in call.outs:
+            tensor = self.frame.tensors.get(out)
+            if tensor is not None and tensor._dims is None:
+                raise GraphError(f"{call.name} ({call.origin}) did not set the shape of value {out}")
+        self.touched.update(context.touched)
+        return LoweredCall(bound, tuple(context.dispatches), tuple(context.guards), context.volatile)
+
+    def _refresh(self, schedule: Schedule, live: Live) -> bool:
+        """Run the volatile lowerings again. False if one of them changed a dim: the schedule does not apply."""
+        segment = schedule.segment
+        if self._current.get(segment) is not schedule:
+            for value_id, dims in schedule.dims.items():
+                self.frame.tensors[value_id]._dims = dims
+            for value_id, (value, derived) in schedule.scalars.items():
+                self.frame.scalars[value_id].restore(value, derived)
+        self._enter(segment, live)
+        for position in schedule.volatile:
+            old = schedule.calls[position]
+            new = self._lower(old.bound, segment.steps[position])
+            for out in old.bound.call.outs:
+                tensor = self.frame.tensors.get(out)
+                if tensor is not None and tensor.dims != schedule.dims[out]:
+                    return False
+            if new.dispatches != old.dispatches:
+                schedule.version += 1
+            schedule.calls[position] = new
+        return True
+
+    def _scalars(self, segment: Segment) -> list[tuple[float, bool]]:
+        handles: list[LiveScalar] = [self.frame.scalars[s] for s in segment.scalars]
+        for index in segment.steps:
+            handles += [self.frame.scalars[o] for o in self._bound[index].call.outs if o in self.frame.scalars]
+        return [(handle.peek(), handle.derived) for handle in handles]
+
+    def _check_guards(self, schedule: Schedule) -> None:
+        for lowered in schedule.calls:
+            for guard in lowered.guards:
+                if not guard.holds():
+                    call = lowered.bound.call
+                    raise GuardError(f"{call.name} ({call.origin}): {guard.message()}")
+
+
+class _HostData(dict[int, Array]):
+    """Arrays of tensors on the host. While building there is no data: zeros stand in."""
+
+    def __init__(self, arrays: Mapping[int, Array], tensors: Mapping[int, Tensor], building: bool) -> None:
+        super().__init__(arrays)
+        self._tensors = tensors
+        self._building = building
+
+    def __missing__(self, value_id: int) -> Array:
+        if self._building:
+            return np.zeros(self._tensors[value_id].dims, np.int64)
+        raise ShapeError(f"value {value_id} has no data on the host")

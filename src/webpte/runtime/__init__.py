@@ -1,0 +1,7 @@
+"""Programs and methods you can call."""
+
+from .executorch import Runtime
+from .method import ArgumentInfo, Method
+from .program import Program, load
+
+__all__ = ["ArgumentInfo", "Method", "Program", "Runtime", "load"]

@@ -1,0 +1,71 @@
+"""Where callers' arrays meet the device: what is accepted, narrowed, widened and given back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..container import DType
+from ..device import storage_dtype
+from ..errors import InputError
+from ..graph import TensorSpec
+
+Array = np.ndarray[Any, Any]
+
+
+def to_array(value: Any, spec: TensorSpec, where: str) -> Array:
+    """The caller's value as a C-contiguous array of the declared dtype. Shapes are checked separately."""
+    array = _as_numpy(value, where)
+    wanted = spec.host_dtype.numpy
+    if wanted is None:
+        raise InputError(f"{where} is declared {spec.host_dtype.short}, which NumPy cannot hold")
+    if array.dtype != wanted:
+        if not np.can_cast(array.dtype, wanted, "safe"):
+            raise InputError(
+                f"{where} has dtype {array.dtype}; the program declares {wanted}. Convert it with .astype(np.{wanted})."
+            )
+        array = array.astype(wanted)
+    return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str) -> None:
+    bound = spec.dims
+    if len(dims) != len(bound):
+        raise InputError(f"{where} has {len(dims)} dims {list(dims)}; the program declares {len(bound)}: {list(bound)}")
+    if not spec.dynamic and dims != bound:
+        raise InputError(f"{where} has shape {list(dims)}; the program was exported for exactly {list(bound)}")
+    if any(not 1 <= d <= b for d, b in zip(dims, bound, strict=True)):
+        raise InputError(
+            f"{where} has shape {list(dims)}; each dim must be from 1 to its bound {list(bound)}. "
+            "Re-export with a larger upper bound if you need more."
+        )
+
+
+def to_device(array: Array, spec: TensorSpec, where: str) -> Array:
+    """The array as the device stores it: 64-bit narrowed (values checked), bools widened to words."""
+    wanted = storage_dtype(spec.dtype)
+    if spec.host_dtype is DType.INT64 and array.size:
+        low, high = int(array.min()), int(array.max())
+        if low < -(2**31) or high >= 2**31:
+            raise InputError(f"{where} holds values from {low} to {high}; the device computes with 32-bit integers")
+    return np.ascontiguousarray(array.astype(wanted, copy=False))
+
+
+def from_device(data: memoryview, dims: tuple[int, ...], spec: TensorSpec) -> Array:
+    """Bytes read back, as the dtype the program declares. The result owns its memory."""
+    array = np.frombuffer(data, storage_dtype(spec.dtype)).reshape(dims)
+    return array.astype(spec.host_dtype.numpy)
+
+
+def _as_numpy(value: Any, where: str) -> Array:
+    if isinstance(value, np.ndarray):
+        return value
+    try:
+        if hasattr(value, "detach"):  # a torch tensor that requires grad refuses to be viewed
+            value = value.detach()
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as error:
+        raise InputError(f"{where} is a {type(value).__name__} that cannot be read as an array: {error}") from error

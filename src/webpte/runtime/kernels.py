@@ -1,0 +1,124 @@
+"""Kernel calls that run on the CPU: NumPy versions, the references of ops, and torch's own where torch is installed."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import Error, GraphError
+from ..graph import Bool as BoolLiteral
+from ..graph import BoolList, Call, Double, DoubleList, Graph, Int, IntList, Null, String, TensorSpec, ValueList
+from ..ops import Option, find
+
+Array = np.ndarray[Any, Any]
+Kernel = Callable[..., Any]
+
+
+def _cumsum(self: Array, dim: int, dtype: object) -> Array:
+    return np.cumsum(self, axis=dim)
+
+
+def _topk(self: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Array, Array]:
+    keys = -self if largest else self
+    order = np.argsort(keys, axis=dim, kind="stable").take(range(k), axis=dim)
+    return np.take_along_axis(self, order, axis=dim), order
+
+
+_NUMPY: dict[str, Kernel] = {"aten::cumsum.out": _cumsum, "aten::topk.values": _topk}
+
+
+def _reference(name: str) -> Kernel | None:
+    """An op's NumPy reference, called as an out-variant: without the tensor options."""
+    op = find(Call(name, (), (), None, kernel=True))  # type: ignore[arg-type]
+    if op is None or op.compute is None:
+        return None
+    compute = op.compute
+    options = [i for i, (_, annotation) in enumerate(op.parameters) if annotation is Option]
+
+    def call(*args: Any) -> Any:
+        full = list(args)
+        for position in options:
+            full.insert(position, None)
+        return compute(*full)
+
+    return call
+
+
+@functools.cache
+def _torch_kernel(name: str) -> Any | None:
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    namespace, _, rest = name.partition("::")
+    base, _, overload = rest.partition(".")
+    try:
+        return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
+    except AttributeError:
+        return None
+
+
+class CpuKernels:
+    """Every kernel call the CPU can serve, by name."""
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and (
+            name in _NUMPY or _reference(name) is not None or _torch_kernel(name) is not None
+        )
+
+    def run(self, call: Call, graph: Graph, tensors: dict[int, Array], scalars: dict[int, float]) -> dict[int, Array]:
+        """Execute a call; returns its outputs by value id, in the dtypes the program declares."""
+        args = [_python_value(graph, a, tensors, scalars) for a in call.args]
+        kernel = _NUMPY.get(call.name) or _reference(call.name)
+        try:
+            result = (
+                kernel(*args) if kernel is not None else _run_torch(call, args, [graph.tensor(o) for o in call.outs])
+            )
+        except Error:
+            raise
+        except Exception as error:
+            raise GraphError(
+                f"{call.name} ({call.origin}) failed on the CPU: {type(error).__name__}: {error}"
+            ) from error
+        results = result if isinstance(result, tuple) else (result,)
+        out: dict[int, Array] = {}
+        for value_id, array in zip(call.outs, results, strict=True):
+            spec = graph.tensor(value_id)
+            out[value_id] = np.ascontiguousarray(array, dtype=spec.host_dtype.numpy).reshape(np.shape(array))
+        return out
+
+
+def _python_value(graph: Graph, value_id: int, tensors: dict[int, Array], scalars: dict[int, float]) -> Any:
+    value = graph.values[value_id]
+    match value:
+        case TensorSpec():
+            return tensors[value_id]
+        case Null():
+            return None
+        case Int() | Double() | BoolLiteral() | String():
+            return value.value
+        case IntList() | DoubleList() | BoolList():
+            return list(value.values)
+        case ValueList():
+            return [_python_value(graph, item, tensors, scalars) for item in value.ids]
+    return scalars[value_id]
+
+
+def _run_torch(call: Call, args: Sequence[Any], outs: Sequence[TensorSpec]) -> Any:
+    import torch
+
+    kernel = _torch_kernel(call.name)
+    assert kernel is not None
+    schema = kernel._schema.arguments
+    converted = [torch.from_numpy(np.array(a)) if isinstance(a, np.ndarray) else a for a in args]
+    named = {a.name: v for a, v in zip(schema, converted, strict=False) if a.kwarg_only}
+    positional = [v for a, v in zip(schema, converted, strict=False) if not a.kwarg_only]
+    # An out tensor without elements is resized without a warning.
+    empty = iter(torch.from_numpy(np.empty(0, spec.host_dtype.numpy)) for spec in outs)
+    named |= {a.name: next(empty) for a in schema[len(converted) :] if a.is_out}
+    result = kernel(*positional, **named)
+    return tuple(r.numpy() for r in result) if isinstance(result, (tuple, list)) else result.numpy()

@@ -1,0 +1,200 @@
+"""A method you can call."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..device import Gpu, Session, Weights
+from ..errors import ClosedError, GraphError, InputError
+from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
+from ..ops import stored_bytes
+from ..plan import HostCalls, Live, Plan, Segment
+from .borders import Array, check_dims, from_device, to_array, to_device
+from .kernels import CpuKernels
+
+
+@dataclass(frozen=True)
+class ArgumentInfo:
+    """An input or output of a method."""
+
+    kind: str  # "tensor", "int", "float", "bool", "str" or "none"
+    dtype: str | None = None
+    bound: tuple[int, ...] | None = None
+    dynamic: tuple[bool, ...] | None = None  # which dims may be smaller than the bound
+
+    def __str__(self) -> str:
+        if self.bound is None or self.dynamic is None:
+            return self.kind
+        dims = ", ".join(f"<={b}" if may else str(b) for b, may in zip(self.bound, self.dynamic, strict=True))
+        return f"{self.dtype}[{dims}]"
+
+
+class Method:
+    """A loaded method: call it with arrays, get arrays back. State such as a KV cache persists between calls."""
+
+    def __init__(self, plan: Plan, gpu: Gpu | None, weights: Weights | None, kernels: CpuKernels) -> None:
+        self.plan = plan
+        self._graph: Graph = plan.graph
+        self._kernels = kernels
+        self._gpu = gpu
+        self._session = Session(plan, gpu, weights) if gpu is not None and weights is not None else None
+        self._lock = threading.RLock()
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        return self._graph.name
+
+    @property
+    def inputs(self) -> tuple[ArgumentInfo, ...]:
+        return tuple(describe(self.plan, i) for i in self._graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[ArgumentInfo, ...]:
+        return tuple(describe(self.plan, i) for i in self._graph.outputs)
+
+    def __call__(self, *args: Any) -> Any:
+        """Run the method. One output is returned as it is, several as a tuple."""
+        outputs = self.run(args)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def run(self, args: Any) -> tuple[Any, ...]:
+        """Run the method; always a tuple."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError(f"method {self.name} was closed")
+            live = self._enter(args)
+            number = 0
+            blocks = self.plan.layout.blocks
+            while number < len(blocks):
+                block = blocks[number]
+                for stage in block.stages:
+                    if isinstance(stage, HostCalls):
+                        self._run_on_host(stage, live)
+                    else:
+                        self._run_on_device(stage, live)
+                jumps = block.condition is not None and not self._truth(block.condition, live)
+                number = block.target if jumps and block.target is not None else number + 1
+            return tuple(self._output(i, live) for i in self._graph.outputs)
+
+    def reset(self) -> None:
+        """Put the method's state (KV caches, mutable buffers) back to what the file says."""
+        with self._lock:
+            if self._session is not None:
+                self._session.reset()
+
+    def close(self) -> None:
+        """Release the method's GPU memory. Its program's weights stay."""
+        with self._lock:
+            self._closed = True
+            if self._session is not None:
+                self._session.close()
+                self._session = None
+
+    # -- one call --------------------------------------------------------------------------------------------------
+
+    def _enter(self, args: Any) -> Live:
+        graph = self._graph
+        if len(args) != len(graph.inputs):
+            wanted = ", ".join(str(i) for i in self.inputs)
+            raise InputError(f"{self.name} takes {len(graph.inputs)} inputs ({wanted}); {len(args)} were given")
+        live = Live({}, {}, {})
+        for position, (value_id, arg) in enumerate(zip(graph.inputs, args, strict=True)):
+            where = f"input {position} of {self.name}"
+            spec = graph.values[value_id]
+            if isinstance(spec, TensorSpec):
+                array = to_array(arg, spec, where)
+                check_dims(array.shape, spec, where)
+                live.arrays[value_id], live.dims[value_id] = array, array.shape
+            elif isinstance(spec, (SymInt, SymFloat, SymBool)):
+                live.scalars[value_id] = _number(arg, spec, where)
+        return live
+
+    def _run_on_device(self, segment: Segment, live: Live) -> None:
+        plan, session = self.plan, self._session
+        assert session is not None
+        schedule = plan.lowering.prepare(segment, live)
+        uploads = []
+        for value_id in plan.uploads[segment]:
+            spec = self._graph.tensor(value_id)
+            uploads.append((value_id, to_device(live.arrays[value_id], spec, f"value {value_id}")))
+        dims = {**live.dims, **schedule.dims}
+        reads = [(v, stored_bytes(self._graph.tensor(v).dtype, dims[v])) for v in segment.reads]
+        data = session.run(segment, schedule, plan.lowering.slot_values(), uploads, reads)
+        live.dims.update(schedule.dims)
+        live.scalars.update({v: value for v, (value, _) in schedule.scalars.items()})
+        for value_id, _ in reads:
+            spec = self._graph.tensor(value_id)
+            live.arrays[value_id] = from_device(data.get(value_id, memoryview(b"")), dims[value_id], spec)
+
+    def _run_on_host(self, stage: HostCalls, live: Live) -> None:
+        for index in stage.steps:
+            call = self._graph.steps[index]
+            assert isinstance(call, Call)
+            needed = self._graph.flatten(call.args)
+            tensors = {v: self._host_array(v, live) for v in needed if isinstance(self._graph.values[v], TensorSpec)}
+            for value_id, array in self._kernels.run(call, self._graph, tensors, live.scalars).items():
+                check_dims_of_result(array, self._graph.tensor(value_id), call, value_id)
+                live.arrays[value_id], live.dims[value_id] = array, array.shape
+
+    def _host_array(self, value_id: int, live: Live) -> Array:
+        array = live.arrays.get(value_id)
+        if array is not None:
+            return array
+        spec = self._graph.tensor(value_id)
+        if spec.constant is None:
+            raise GraphError(f"value {value_id} {spec} is read before anything wrote it")
+        return np.frombuffer(spec.constant.span.view(), spec.constant.dtype.numpy).reshape(spec.dims).copy()
+
+    def _truth(self, value_id: int, live: Live) -> bool:
+        if isinstance(self._graph.values[value_id], TensorSpec):
+            return bool(np.all(self._host_array(value_id, live)))
+        value = self._scalar(value_id, live)
+        return bool(value)
+
+    def _scalar(self, value_id: int, live: Live) -> Any:
+        value = self._graph.values[value_id]
+        if isinstance(value, (Int, Double, Bool, String)):
+            return value.value
+        if isinstance(value, Null):
+            return None
+        number = live.scalars[value_id]
+        return bool(number) if isinstance(value, SymBool) else number
+
+    def _output(self, value_id: int, live: Live) -> Any:
+        if isinstance(self._graph.values[value_id], TensorSpec):
+            array = self._host_array(value_id, live)
+            # An input handed through must not alias the caller's memory.
+            return array.copy() if value_id in self._graph.inputs else array
+        return self._scalar(value_id, live)
+
+
+def check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: int) -> None:
+    if array.ndim != len(spec.dims) or any(a > b for a, b in zip(array.shape, spec.dims, strict=True)):
+        raise GraphError(
+            f"{call.name} ({call.origin}) gave value {value_id} the shape {list(array.shape)}, "
+            f"outside its bound {list(spec.dims)}"
+        )
+
+
+def _number(arg: Any, spec: object, where: str) -> float:
+    try:
+        value = arg.item() if hasattr(arg, "item") else arg
+        return bool(value) if isinstance(spec, SymBool) else int(value) if isinstance(spec, SymInt) else float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where} must be a number, not {type(arg).__name__}") from error
+
+
+_KINDS = {SymInt: "int", Int: "int", SymFloat: "float", Double: "float", SymBool: "bool", Bool: "bool", String: "str"}
+
+
+def describe(plan: Plan, value_id: int) -> ArgumentInfo:
+    value = plan.graph.values[value_id]
+    if isinstance(value, TensorSpec):
+        dynamic = plan.dynamic_dims.get(value_id, (False,) * len(value.dims))
+        return ArgumentInfo("tensor", value.host_dtype.short, value.dims, dynamic)
+    return ArgumentInfo(_KINDS.get(type(value), "none"))

@@ -1,0 +1,122 @@
+"""Loading a program and its methods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from ..container import MappedFile, ProgramFile, Span, TensorFile, parse_program, parse_tensors
+from ..device import Gpu, Weights, acquire, adapter_caps
+from ..errors import ClosedError, InputError
+from ..graph import Graph, build_graph
+from ..ops import mutated_positions
+from ..plan import Plan, make_plan
+from ..wgsl import Caps
+from .kernels import CpuKernels
+from .method import Method
+
+PathLike = str | os.PathLike[str]
+
+
+def load(path: PathLike, data: Iterable[PathLike] = ()) -> Program:
+    """Open a .pte program; `data` are .ptd files with constants exported apart from it.
+
+    Everything that can be checked without a GPU is checked here. GPU memory is taken when a method is asked for.
+    """
+    files = [MappedFile(path), *(MappedFile(p) for p in data)]
+    try:
+        return Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files)
+    except BaseException:
+        for file in files:
+            file.close()
+        raise
+
+
+class Program:
+    """A loaded file. Use it as a context manager, or call `close`, to release GPU memory."""
+
+    def __init__(self, file: ProgramFile, tensors: Sequence[TensorFile], files: Sequence[MappedFile]) -> None:
+        self.file = file
+        self._tensors = tensors
+        self._files = files
+        self._kernels = CpuKernels()
+        self._graphs: dict[str, Graph] = {m.name: build_graph(m, self._find, mutated_positions) for m in file.methods}
+        self._plans: dict[str, Plan] = {}
+        self._methods: dict[str, Method] = {}
+        self._devices: list[tuple[Gpu, Weights]] = []
+        self._closed = False
+
+    @property
+    def method_names(self) -> tuple[str, ...]:
+        return tuple(self._graphs)
+
+    def graph(self, name: str) -> Graph:
+        try:
+            return self._graphs[name]
+        except KeyError:
+            raise InputError(f"there is no method {name!r}; the program has {', '.join(self._graphs)}") from None
+
+    def plan(self, name: str = "forward", caps: Caps | None = None) -> Plan:
+        """How a method would run, for the machine's adapter or for given capabilities. Needs no GPU with `caps`."""
+        graph = self.graph(name)
+        if caps is not None:
+            return make_plan(graph, caps, self._kernels)
+        if name not in self._plans:
+            # A method without calls, such as get_vocab_size, needs no adapter.
+            self._plans[name] = make_plan(graph, adapter_caps() if graph.steps else Caps(), self._kernels)
+        return self._plans[name]
+
+    def method(self, name: str = "forward") -> Method:
+        """A method ready to be called. The same object every time."""
+        if self._closed:
+            raise ClosedError(f"{self.file.path} was closed")
+        if name not in self._methods:
+            plan = self.plan(name)
+            if plan.layout.segments:
+                gpu, weights = self._device(plan)
+                self._methods[name] = Method(plan, gpu, weights, self._kernels)
+            else:
+                self._methods[name] = Method(plan, None, None, self._kernels)
+        return self._methods[name]
+
+    def close(self) -> None:
+        """Release every GPU object and the mapped files. Safe to call twice."""
+        if self._closed:
+            return
+        self._closed = True
+        for method in self._methods.values():
+            method.close()
+        for gpu, weights in self._devices:
+            weights.close()
+            gpu.release()
+        self._methods.clear()
+        self._plans.clear()
+        self._devices.clear()
+        for file in self._files:
+            file.close()
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _find(self, key: str) -> Span | None:
+        """Named data: the program's own first, then each .ptd in the order given."""
+        span = self.file.named_data.get(key)
+        if span is not None:
+            return span
+        for tensors in self._tensors:
+            entry = tensors.entries.get(key)
+            if entry is not None:
+                return entry.span
+        return None
+
+    def _device(self, plan: Plan) -> tuple[Gpu, Weights]:
+        """A device for the plan: the one this program already uses, if its limits suffice."""
+        for gpu, weights in self._devices:
+            if gpu.satisfies(plan.limits):
+                return gpu, weights
+        gpu = acquire(plan.limits)
+        self._devices.append((gpu, Weights(gpu)))
+        return self._devices[-1]

@@ -1,0 +1,22 @@
+"""From a template and its parameters to WGSL text, a uniform block and a pipeline key."""
+
+from .caps import BROWSER_LIMITS, Caps
+from .grid import Grid, grid_for
+from .kernel import Kernel, render
+from .uniforms import Live, LiveInt, Uniforms, dims8, f32, i32, u32
+
+__all__ = [
+    "BROWSER_LIMITS",
+    "Caps",
+    "Grid",
+    "Kernel",
+    "Live",
+    "LiveInt",
+    "Uniforms",
+    "dims8",
+    "f32",
+    "grid_for",
+    "i32",
+    "render",
+    "u32",
+]

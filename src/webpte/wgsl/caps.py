@@ -1,0 +1,41 @@
+"""What a device offers a kernel: the limits and features a plan may count on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+# The minimum every WebGPU implementation must offer, which is also what a browser grants by default.
+BROWSER_LIMITS: Mapping[str, int] = MappingProxyType(
+    {
+        "max-storage-buffers-per-shader-stage": 8,
+        "max-storage-buffer-binding-size": 128 << 20,
+        "max-buffer-size": 256 << 20,
+        "max-compute-invocations-per-workgroup": 256,
+        "max-compute-workgroup-size-x": 256,
+        "max-compute-workgroup-storage-size": 16 << 10,
+        "max-compute-workgroups-per-dimension": 65535,
+    }
+)
+
+
+@dataclass(frozen=True)
+class Caps:
+    """Limits by their WebGPU names (kebab case) and the set of optional features."""
+
+    limits: Mapping[str, int] = field(default_factory=lambda: BROWSER_LIMITS)
+    features: frozenset[str] = frozenset()
+    adapter: str = "no adapter"
+
+    def limit(self, name: str) -> int:
+        return self.limits.get(name, BROWSER_LIMITS[name])
+
+    @property
+    def workgroups_per_dimension(self) -> int:
+        return self.limit("max-compute-workgroups-per-dimension")
+
+    def workgroup(self, wanted: int) -> int:
+        """The wanted number of invocations per workgroup, clamped to what the device can run."""
+        most = min(self.limit("max-compute-invocations-per-workgroup"), self.limit("max-compute-workgroup-size-x"))
+        return min(wanted, most)

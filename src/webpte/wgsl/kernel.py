@@ -1,0 +1,76 @@
+"""Kernel keys and the templater.
+
+A key names everything that is compiled in: the template, its flags, the uniform block and the workgroup size.
+Whatever is not in the key is a uniform, so equal keys share one pipeline.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+
+import jinja2
+
+from ..errors import GraphError
+from .uniforms import Uniforms
+
+LIB = os.path.join(os.path.dirname(__file__), "lib")
+SYM_SLOTS = 256  # 16 bytes each
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The identity of a compute pipeline."""
+
+    folder: str  # where the template lives: the folder of the op that uses it
+    template: str
+    flags: tuple[tuple[str, object], ...]
+    params: type[Uniforms]
+    workgroup: int
+    reads: int  # storage bindings 0..reads-1 are read-only
+    writes: int  # the following ones are read-write
+
+    @functools.cached_property
+    def label(self) -> str:
+        """A short name for error messages, profiles and GPU labels."""
+        flags = ",".join(f"{k}={v}" for k, v in self.flags)
+        return f"{self.template.removesuffix('.wgsl')}[{flags}]" if flags else self.template.removesuffix(".wgsl")
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.folder, self.template, self.flags, self.params, self.workgroup, self.reads, self.writes))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@functools.cache
+def _environment(folder: str) -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader([folder, LIB]),
+        block_start_string="{$",
+        block_end_string="$}",
+        line_statement_prefix="$$",
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def render(kernel: Kernel) -> str:
+    """The WGSL text of a kernel. Deterministic: a function of the key and the template files."""
+    flags = dict(kernel.flags)
+    try:
+        template = _environment(kernel.folder).get_template(kernel.template)
+        text = template.render(
+            **flags,
+            params=kernel.params.wgsl,
+            workgroup=kernel.workgroup,
+            uses_f16="f16" in flags.values(),
+            sym_slots=SYM_SLOTS,
+        )
+    except jinja2.TemplateError as error:
+        raise GraphError(f"kernel {kernel.label}: template {kernel.template} failed: {error}") from error
+    return text

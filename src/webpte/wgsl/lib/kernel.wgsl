@@ -1,0 +1,22 @@
+$$ if uses_f16
+enable f16;
+$$ endif
+override wg: u32 = {{ workgroup }}u;
+
+{{ params }}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<uniform> sym: array<vec4<i32>, {{ sym_slots }}>;
+
+// A literal (slot -1) or the current value of a live scalar.
+fn live(v: vec2<i32>) -> i32 {
+    if (v.y < 0) {
+        return v.x;
+    }
+    return sym[v.y].x;
+}
+
+// Grids wider than the device allows are folded into rows; this undoes the fold.
+fn thread_index(id: vec3<u32>, groups: vec3<u32>) -> u32 {
+    return id.x + id.y * groups.x * wg;
+}

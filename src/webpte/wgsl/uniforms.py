@@ -1,0 +1,101 @@
+"""Uniform blocks declared once: the class yields both the WGSL struct and the bytes.
+
+    class Scale(Uniforms):
+        columns: u32
+        factor: f32
+
+Field order is the order of declaration. Every block starts with `threads`, the number of invocations that have work.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Any, ClassVar, NamedTuple, get_type_hints
+
+SLOT_BYTES = 256  # one parameter block; also WebGPU's default uniform offset alignment
+
+
+class LiveInt(NamedTuple):
+    """An integer a kernel reads while it runs: a literal (slot -1), or a slot of the SymInt block."""
+
+    value: int
+    slot: int
+
+
+class _Wgsl(NamedTuple):
+    type: str
+    format: str  # struct codes of the fields that `flatten` yields
+    align: int
+
+
+u32 = Annotated[int, _Wgsl("u32", "I", 4)]
+i32 = Annotated[int, _Wgsl("i32", "i", 4)]
+f32 = Annotated[float, _Wgsl("f32", "f", 4)]
+# Sizes or strides of up to eight dims. Uniform arrays have a stride of 16 bytes, so two vec4 it is.
+dims8 = Annotated[tuple[int, ...], _Wgsl("array<vec4<u32>, 2>", "8I", 16)]
+Live = Annotated[LiveInt, _Wgsl("vec2<i32>", "2i", 8)]
+
+
+def _align(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment
+
+
+class Uniforms:
+    """Base of parameter blocks. Construct with keyword arguments; `pack(threads)` gives the bytes."""
+
+    _fields: ClassVar[tuple[tuple[str, _Wgsl], ...]] = ()
+    _struct: ClassVar[struct.Struct] = struct.Struct("<I")
+    wgsl: ClassVar[str] = "struct Params {\n    threads: u32,\n}"
+
+    def __init_subclass__(cls) -> None:
+        hints = get_type_hints(cls, include_extras=True)
+        fields = []
+        for name in cls.__annotations__:
+            meta = getattr(hints[name], "__metadata__", None)
+            if meta:
+                fields.append((name, meta[0]))
+        cls._fields = tuple(fields)
+        codes, offset = "<I", 4
+        lines = ["    threads: u32,"]
+        for name, kind in fields:
+            start = _align(offset, kind.align)
+            codes += "x" * (start - offset) + kind.format
+            offset = start + struct.calcsize("<" + kind.format)
+            lines.append(f"    {name}: {kind.type},")
+        if offset > SLOT_BYTES:
+            raise TypeError(f"{cls.__name__} needs {offset} bytes; a parameter block has {SLOT_BYTES}")
+        cls._struct = struct.Struct(codes + "x" * (_align(offset, 16) - offset))
+        cls.wgsl = "struct Params {\n" + "\n".join(lines) + "\n}"
+
+    def __init__(self, **values: Any) -> None:
+        for name, _ in self._fields:
+            try:
+                setattr(self, name, values.pop(name))
+            except KeyError:
+                raise TypeError(f"{type(self).__name__} lacks a value for {name}") from None
+        if values:
+            raise TypeError(f"{type(self).__name__} has no field {', '.join(values)}")
+
+    def pack(self, threads: int) -> bytes:
+        flat: list[float] = [threads]
+        for name, kind in self._fields:
+            value = getattr(self, name)
+            if kind.format == "8I":
+                flat.extend(value)
+                flat.extend([0] * (8 - len(value)))
+            elif kind.format == "2i":
+                flat.extend(value)
+            else:
+                flat.append(value)
+        return self._struct.pack(*flat)
+
+    @classmethod
+    def unpack(cls, block: bytes) -> dict[str, Any]:
+        """The fields of a packed block, for people who print plans."""
+        flat = list(cls._struct.unpack(block))
+        out: dict[str, Any] = {"threads": flat.pop(0)}
+        for name, kind in cls._fields:
+            count = len(struct.unpack("<" + kind.format, bytes(struct.calcsize("<" + kind.format))))
+            taken, flat = flat[:count], flat[count:]
+            out[name] = taken[0] if count == 1 else tuple(taken)
+        return out

@@ -1,0 +1,132 @@
+"""Tiers: what a test may need is decided by the folder it lives in.
+
+``tests/null`` needs nothing but the dev tools, ``tests/gpu`` an adapter, ``tests/export`` torch and ExecuTorch.
+Where a requirement is missing its tier is skipped; with ``CI=true`` that is an error: a green run means everything ran.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+TESTS = Path(__file__).parent
+CI = os.environ.get("CI", "").lower() in {"1", "true"}
+
+
+def _prepare_environment() -> None:
+    """What the Vulkan loader and Mesa read once, when wgpu is first imported."""
+    if "XDG_RUNTIME_DIR" not in os.environ:
+        runtime = tempfile.mkdtemp(prefix="webpte-tests-")  # readable by this user only, which is what the drivers want
+        atexit.register(shutil.rmtree, runtime, ignore_errors=True)
+        os.environ["XDG_RUNTIME_DIR"] = runtime
+    if "MESA_SHADER_CACHE_DIR" not in os.environ:
+        # Without it lavapipe compiles every kernel again in every process, at a quarter of a second each.
+        mesa = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "webpte" / "mesa"
+        mesa.mkdir(parents=True, exist_ok=True)
+        os.environ["MESA_SHADER_CACHE_DIR"] = str(mesa)
+
+
+_prepare_environment()
+
+# Machines differ too much in speed for a deadline; in CI the same commit must give the same answer twice.
+hypothesis.settings.register_profile("webpte", deadline=None, derandomize=CI)
+hypothesis.settings.load_profile("webpte")
+
+
+_ASK_ADAPTER = """
+import json, wgpu
+print(json.dumps(dict(wgpu.gpu.request_adapter_sync(power_preference="high-performance").info)))
+"""
+
+
+@functools.cache
+def adapter() -> dict[str, str]:
+    """What wgpu says about the adapter, or why there is none, under ``error``.
+
+    Asked in another process: a broken driver may abort it, and the first adapter fixes the instance's settings.
+    """
+    asked = subprocess.run([sys.executable, "-c", _ASK_ADAPTER], capture_output=True, text=True, timeout=120)
+    if asked.returncode != 0:
+        return {"error": (asked.stderr.splitlines() or [f"exit code {asked.returncode}"])[-1]}
+    info: dict[str, str] = json.loads(asked.stdout.splitlines()[-1])
+    return info
+
+
+def _gpu_missing() -> str | None:
+    backend = adapter().get("backend_type")
+    if backend is None:
+        return f"no GPU adapter ({adapter()['error']}); on Debian install libvulkan1 and mesa-vulkan-drivers"
+    # A wrong VK_ICD_FILENAMES makes wgpu fall back to OpenGL without a word.
+    if backend == "OpenGL" or (CI and backend != "Vulkan"):
+        return f"the adapter is {backend}, not Vulkan: {adapter().get('device')}"
+    return None
+
+
+@functools.cache
+def _export_missing() -> str | None:
+    absent = [name for name in ("torch", "executorch") if importlib.util.find_spec(name) is None]
+    return f"not installed: {', '.join(absent)}; pip install 'webpte[export]'" if absent else None
+
+
+TIERS: dict[str, Callable[[], str | None]] = {
+    "null": lambda: None,
+    "gpu": _gpu_missing,
+    "export": _export_missing,
+}
+
+
+def _tier(path: Path) -> str:
+    tier = path.relative_to(TESTS).parts[0]
+    if tier not in TIERS:
+        raise pytest.UsageError(f"{path}: a test belongs in one of {', '.join(f'tests/{name}' for name in TIERS)}")
+    return tier
+
+
+class _Module(pytest.Module):
+    """A test module that is imported only if its tier can run, so that it may ``import torch`` at its top."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        tier = _tier(self.path)
+        if reason := TIERS[tier]():
+            if CI:
+                raise self.CollectError(f"CI must run every tier, but tests/{tier} cannot run: {reason}")
+            pytest.skip(reason, allow_module_level=True)
+        return super().collect()
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module:
+    return _Module.from_parent(parent, path=module_path)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        tier = _tier(item.path)
+        if tier != "null":
+            item.add_marker(tier)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A marker set by hand, such as ``gpu`` on a test in tests/export, asks for that tier's requirement too."""
+    for mark in item.iter_markers():
+        if mark.name in TIERS and (reason := TIERS[mark.name]()):
+            if CI:
+                pytest.fail(reason, pytrace=False)
+            pytest.skip(reason)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if adapter.cache_info().currsize and "error" not in (info := adapter()):
+        facts = (info.get(key) for key in ("device", "backend_type", "description"))
+        terminalreporter.write_line("adapter: " + ", ".join(filter(None, facts)))

@@ -1,0 +1,189 @@
+"""Imports point one way. This file is the map: a new room or dependency is placed here on purpose, or a test fails."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[2] / "src"
+PACKAGE = "webpte"
+
+# room -> rooms it may import, besides itself and `errors`, which everyone may.
+ARROWS: dict[str, set[str]] = {
+    "errors": set(),
+    "container": set(),
+    "graph": {"container"},
+    "wgsl": set(),
+    "ops": {"graph", "wgsl"},
+    "plan": {"graph", "ops", "wgsl"},
+    "device": {
+        "plan",
+        "wgsl",  # a Plan holds kernel keys and uniform blocks, and the device turns them into pipelines and bytes
+    },
+    "runtime": {"container", "graph", "wgsl", "ops", "plan", "device"},
+    "tools": {"runtime", "__init__"},  # `__init__` is runtime's public face: what people build on, these rooms may too
+    "llm": {"runtime", "__init__"},
+    "web": {"runtime", "__init__"},
+    "serve": {"runtime", "__init__"},
+    "cli": {"runtime", "__init__"},
+    "__init__": {"runtime"},
+    "__main__": {"cli"},
+}
+
+# third-party package -> rooms that may import it (None: all). Extras and dev tools are not there for every user.
+PACKAGES: dict[str, set[str] | None] = {
+    "numpy": None,
+    "wgpu": {"device"},
+    "jinja2": {"wgsl", "llm"},  # llm: chat templates
+    "rich": {"cli", "tools"},
+    "tokenizers": {"llm"},
+    "starlette": {"serve"},
+    "uvicorn": {"serve"},
+    "prometheus_client": {"serve"},
+    "torch": {"runtime"},
+    "executorch": {"runtime"},
+}
+
+# Never when a module is imported: only inside functions, for callers who have them.
+LAZY = {"torch", "executorch"}
+
+
+def room_of(module: str) -> str:
+    """`webpte.ops.add` -> `ops`, `webpte.errors` -> `errors`, `webpte` -> `__init__`."""
+    return [*module.split("."), "__init__"][1]
+
+
+def module_of(path: Path) -> str:
+    """`ops/add.py` -> `webpte.ops.add`, `ops/__init__.py` -> `webpte.ops.__init__` (kept, for relative imports)."""
+    return ".".join((PACKAGE, *path.with_suffix("").parts))
+
+
+def imported(node: ast.AST, module: str) -> Iterator[str]:
+    """Absolute dotted names that `node`, a statement or call inside `module`, imports."""
+    match node:
+        case ast.Import(names=names):
+            yield from (alias.name for alias in names)
+        case ast.ImportFrom(module=source, names=names, level=level):
+            parents = module.split(".")[:-level] if level else []
+            if level and not parents:
+                raise ValueError(f"{module}:{node.lineno}: relative import leaves the package")
+            base = ".".join(parents + ([source] if source else []))
+            # In `from webpte import ops, load` the first is a room and the second a name of the public face.
+            yield from (f"{base}.{alias.name}" if base == PACKAGE and alias.name in ARROWS else base for alias in names)
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[ast.Constant(value=str(target)), *_]):
+            if name in {"import_module", "__import__"}:
+                yield target
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
+
+
+def imports(node: ast.AST, module: str, lazy: bool = False) -> Iterator[tuple[str, int, bool]]:
+    """(dotted name, line, lazy) for every import below `node`; lazy means not run when `module` is imported."""
+    for child in ast.iter_child_nodes(node):
+        for name in imported(child, module):
+            yield name, child.lineno, lazy  # type: ignore[attr-defined]
+        deferred = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) or is_type_checking(child)
+        yield from imports(child, module, lazy or deferred)
+
+
+def wrong_arrows(module: str, source: str) -> list[str]:
+    """One line for each import in `source` that the map above does not allow."""
+    room = room_of(module)
+    if room not in ARROWS:
+        return [f"{module}: unknown room {room!r}; give it a row in ARROWS and in docs/architecture.md"]
+    wrong = []
+    for name, line, lazy in imports(ast.parse(source), module):
+        top = name.split(".")[0]
+        where = f"{module}:{line}"
+        if top == PACKAGE:
+            target = room_of(name)
+            if target not in ARROWS:
+                wrong.append(f"{where}: imports {name}, and {target!r} is not a known room")
+            elif target not in ARROWS[room] | {room, "errors"}:
+                wrong.append(f"{where}: {room} may not import {target}")
+        elif top in PACKAGES:
+            allowed = PACKAGES[top]
+            if allowed is not None and room not in allowed:
+                wrong.append(f"{where}: {room} may not import {top}")
+            elif top in LAZY and not lazy:
+                wrong.append(f"{where}: {top} may be imported only inside a function")
+        elif top not in sys.stdlib_module_names:
+            wrong.append(f"{where}: {top} is not a known dependency; place it in PACKAGES and pyproject.toml")
+    return wrong
+
+
+def test_every_module_follows_the_arrows():
+    files = sorted(SRC.glob(f"{PACKAGE}/**/*.py"))
+    assert files
+    wrong = []
+    for path in files:
+        wrong += wrong_arrows(module_of(path.relative_to(SRC / PACKAGE)), path.read_text(encoding="utf-8"))
+    assert not wrong, "\n".join(["", *wrong])
+
+
+def test_the_map_has_no_cycle():
+    graphlib.TopologicalSorter(ARROWS).prepare()
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("webpte.graph.passes", "import webpte.container.pte"),
+        ("webpte.graph.passes", "from ..container import pte"),
+        ("webpte.graph.passes", "from .. import container, errors"),
+        ("webpte.graph.__init__", "from . import passes\nfrom .passes import fold"),
+        ("webpte.ops.conv.conv2d", "from ...graph.values import Tensor\nfrom .. import registry"),
+        ("webpte.wgsl.template", "import os.path, jinja2\nfrom ..errors import Error"),
+        ("webpte.device.gpu", "from wgpu.backends.wgpu_native import lib\nfrom ..wgsl.keys import Key"),
+        ("webpte.runtime.tensors", "def from_torch(x):\n    import torch"),
+        ("webpte.runtime.tensors", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+        ("webpte.cli.__init__", "from webpte import load, __version__"),
+        ("webpte.__init__", "from .runtime import load\nfrom .errors import Error"),
+        ("webpte.__main__", "from .cli import main"),
+    ],
+)
+def test_right_arrows_pass(module, source):
+    assert wrong_arrows(module, source) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "message"),
+    [
+        ("webpte.container.pte", "import webpte.graph", "container may not import graph"),
+        ("webpte.container.pte", "from webpte import graph as g", "container may not import graph"),
+        ("webpte.container.pte", "from .. import errors, graph", "container may not import graph"),
+        ("webpte.container.__init__", "from ..graph import values", "container may not import graph"),
+        ("webpte.ops.conv.conv2d", "from ...plan.plan import Plan", "ops may not import plan"),
+        ("webpte.graph.passes", "def f():\n    from ..plan import plan", "passes:2: graph may not import plan"),
+        ("webpte.graph.passes", "if TYPE_CHECKING:\n    from ..ops import op", "graph may not import ops"),
+        ("webpte.graph.passes", "from webpte import load", "graph may not import __init__"),
+        ("webpte.device.gpu", "from ..graph import values", "device may not import graph"),
+        ("webpte.errors", "from . import wgsl", "errors may not import wgsl"),
+        ("webpte.plan.caps", "import wgpu", "plan may not import wgpu"),
+        ("webpte.plan.caps", "def f():\n    importlib.import_module('wgpu.utils')", "plan may not import wgpu"),
+        ("webpte.ops.add", "import jinja2.nodes", "ops may not import jinja2"),
+        ("webpte.runtime.tensors", "import torch", "torch may be imported only inside a function"),
+        ("webpte.runtime.tensors", "class A:\n    import torch.nn", "torch may be imported only inside a function"),
+        ("webpte.ops.add", "def f():\n    import torch", "ops may not import torch"),
+        ("webpte.container.pte", "import flatbuffers", "flatbuffers is not a known dependency"),
+        ("webpte.attic.old", "", "unknown room 'attic'"),
+        ("webpte.attic", "", "unknown room 'attic'"),
+        ("webpte.runtime.load", "from ..attic import old", "'attic' is not a known room"),
+    ],
+)
+def test_wrong_arrows_are_caught(module, source, message):
+    found = wrong_arrows(module, source)
+    assert len(found) == 1, found
+    assert message in found[0]
+
+
+def test_a_relative_import_may_not_leave_the_package():
+    with pytest.raises(ValueError, match="leaves the package"):
+        wrong_arrows("webpte.errors", "from ... import os")

@@ -134,6 +134,11 @@ def test_the_packed_table_is_sound() -> None:
     assert table.string(0, "x") == "ab" and table.ints(0, "x", "B") == (97, 98)
 
 
+def test_a_vtable_may_be_the_last_thing() -> None:
+    table = open_flat(struct.pack("<I4siHH", 8, b"TEST", -4, 4, 4))
+    assert table.u8(0, "x", 7) == 7
+
+
 @pytest.mark.parametrize(
     ("broken", "message"),
     [

@@ -161,6 +161,12 @@ def test_a_broken_header_is_refused(position: int, code: str, value: int) -> Non
         parse(bytes(blob))
 
 
+def test_the_header_may_fill_its_padding() -> None:
+    blob = bytearray(sample_blob())
+    struct.pack_into("<H", blob, 8, 32)
+    assert parse(bytes(blob)).values == tuple(VK_VALUES)
+
+
 def test_no_size_of_the_constants_means_the_rest() -> None:
     blob = bytearray(sample_blob())
     struct.pack_into("<Q", blob, 22, 0)

@@ -26,11 +26,11 @@ ARROWS: dict[str, set[str]] = {
         "wgsl",  # a Plan holds kernel keys and uniform blocks, and the device turns them into pipelines and bytes
     },
     "runtime": {"container", "graph", "wgsl", "ops", "plan", "device"},
-    "tools": {"runtime", "__init__"},  # `__init__` is runtime's public face: what people build on, these rooms may too
+    "tools": {"runtime", "graph", "plan", "wgsl", "__init__"},  # they look inside; `__init__` is the public face
     "llm": {"runtime", "__init__"},
     "web": {"runtime", "__init__"},
     "serve": {"runtime", "__init__"},
-    "cli": {"runtime", "__init__"},
+    "cli": {"runtime", "tools", "llm", "web", "serve", "__init__"},  # thin faces of those rooms
     "__init__": {"runtime"},
     "__main__": {"cli"},
 }

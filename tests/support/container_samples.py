@@ -59,7 +59,7 @@ def sample_methods() -> list[Method]:
         c.DoubleListValue((1.5,)),
         c.BoolListValue((False, True)),
         c.TensorListValue((0, 1)),
-        c.OptionalTensorListValue((None, 2)),
+        c.OptionalTensorListValue((None, 0, 2)),
     ]
     instructions: list[c.Instruction] = [
         c.KernelCall("aten::cumsum.out", (0, 6, 5, 1)),

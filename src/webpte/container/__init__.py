@@ -1,8 +1,8 @@
 """Bytes to facts: .pte programs, .ptd tensors and Vulkan delegate blobs as frozen dataclasses, every offset checked."""
 
-from webpte.container.dtypes import DType
-from webpte.container.files import MappedFile, Span
-from webpte.container.program import (
+from .dtypes import DType
+from .files import MappedFile, Span
+from .program import (
     Delegate,
     DelegateCall,
     FreeCall,
@@ -14,8 +14,8 @@ from webpte.container.program import (
     ProgramFile,
     parse_program,
 )
-from webpte.container.tensors import NamedTensor, TensorFile, parse_tensors
-from webpte.container.values import (
+from .tensors import NamedTensor, TensorFile, parse_tensors
+from .values import (
     BoolListValue,
     BoolValue,
     DoubleListValue,
@@ -29,7 +29,7 @@ from webpte.container.values import (
     TensorListValue,
     TensorValue,
 )
-from webpte.container.vulkan import (
+from .vulkan import (
     VkBool,
     VkBoolList,
     VkCall,

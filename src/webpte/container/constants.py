@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webpte.container.files import Span
-from webpte.container.flat import Table, shown
-from webpte.container.segments import read_segments
+from .files import Span
+from .flat import Table, shown
+from .segments import read_segments
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from webpte.errors import FormatError
+from ..errors import FormatError
 
 
 class DType(enum.Enum):

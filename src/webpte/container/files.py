@@ -9,7 +9,7 @@ import stat
 from dataclasses import dataclass
 from types import TracebackType
 
-from webpte.errors import ClosedError, FormatError
+from ..errors import ClosedError, FormatError
 
 
 class MappedFile:

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from struct import Struct, calcsize, unpack_from
 from typing import Any, TypeVar
 
-from webpte.container.files import Span
-from webpte.errors import FormatError
+from ..errors import FormatError
+from .files import Span
 
-# Without sharing it is at most 1, and exported files stay below it. A vector whose elements are all the same small table,
-# which a frugal writer might make, takes 5: there must be room for that.
+# Without sharing it is at most 1, and exported files stay below that. A vector of one small table again and again,
+# which a frugal writer might make, takes 5: there must be room for it.
 WORK_PER_BYTE = 8
 _TABLE_WORK = 8  # a table is no less than its vector entry (4 bytes) and its vtable offset (4)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from webpte.container.dtypes import DType
-from webpte.container.flat import Table
-from webpte.errors import FormatError
+from ..errors import FormatError
+from .dtypes import DType
+from .flat import Table
 
 MAX_RANK = 16  # ExecuTorch's own limit; it also keeps the product of hostile sizes a small number
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from struct import unpack_from
 from types import MappingProxyType
 
-from webpte.container.constants import TensorData
-from webpte.container.files import MappedFile, Span
-from webpte.container.flat import Flat, Table, shown
-from webpte.container.segments import read_named_data, segment_area
-from webpte.container.values import EValue, read_value
-from webpte.errors import FormatError
+from ..errors import FormatError
+from .constants import TensorData
+from .files import MappedFile, Span
+from .flat import Flat, Table, shown
+from .segments import read_named_data, segment_area
+from .values import EValue, read_value
 
 
 @dataclass(frozen=True, slots=True)

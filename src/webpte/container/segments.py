@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from webpte.container.files import MappedFile, Span
-from webpte.container.flat import Table, shown
-from webpte.errors import FormatError
+from ..errors import FormatError
+from .files import MappedFile, Span
+from .flat import Table, shown
 
 
 def segment_area(file: MappedFile, start: int, size: int, after: int) -> Span:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from struct import unpack_from
 from types import MappingProxyType
 
-from webpte.container.dtypes import DType
-from webpte.container.files import MappedFile, Span
-from webpte.container.flat import Flat, Table, shown
-from webpte.container.layout import count_bytes, read_dim_order, read_dtype, read_sizes
-from webpte.container.segments import read_named_data, read_segments, segment_area
-from webpte.errors import FormatError
+from ..errors import FormatError
+from .dtypes import DType
+from .files import MappedFile, Span
+from .flat import Flat, Table, shown
+from .layout import count_bytes, read_dim_order, read_dtype, read_sizes
+from .segments import read_named_data, read_segments, segment_area
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from webpte.container.constants import TensorData
-from webpte.container.dtypes import DType
-from webpte.container.files import Span
-from webpte.container.flat import Table
-from webpte.container.layout import count_bytes, read_dim_order, read_dtype, read_sizes
+from .constants import TensorData
+from .dtypes import DType
+from .files import Span
+from .flat import Table
+from .layout import count_bytes, read_dim_order, read_dtype, read_sizes
 
 
 @dataclass(frozen=True, slots=True)

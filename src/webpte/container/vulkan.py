@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import unpack_from
 
-from webpte.container.dtypes import DType
-from webpte.container.files import Span
-from webpte.container.flat import Flat, Table
-from webpte.container.layout import count_bytes, read_dtype, read_sizes
-from webpte.errors import FormatError
+from ..errors import FormatError
+from .dtypes import DType
+from .files import Span
+from .flat import Flat, Table
+from .layout import count_bytes, read_dtype, read_sizes
 
 _HEADER_SIZE = 30
 _NAMED = 2**64 - 1  # the offset of a constant that is not in the blob

@@ -70,8 +70,8 @@ def build_graph(plan: MethodPlan, lookup: Callable[[str], Span | None], mutates:
     if builder.missing:
         listed = "\n  ".join(builder.missing)
         raise DataError(
-            f"{len(builder.missing)} constants of {plan.name} have no data:\n  {listed}\n"
-            "If they were exported to .ptd files, pass those: load(path, data=[...])."
+            f"{len(builder.missing)} of the constants of {plan.name} have no data:\n  {listed}\n"
+            "If they were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
         )
     steps = tuple(replace(s, target=starts[s.target]) if isinstance(s, Jump) else s for s in builder.steps)
     infos = tuple(builder.infos[index] for index in sorted(builder.infos))

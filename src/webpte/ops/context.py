@@ -155,6 +155,7 @@ class Context:
     def __init__(self, caps: Caps) -> None:
         self.caps = caps
         self.volatile = False
+        self.building = False  # shapes are real, input data is not: what is read from it is zero
         self.dispatches: list[Dispatch] = []
         self.guards: list[Guard] = []
         self.touched: set[int] = set()  # tensors the current call's dispatches would bind, even over zero threads

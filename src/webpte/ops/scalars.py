@@ -51,7 +51,9 @@ def _binary(function: Callable[[Any, Any], Any], *names: str, kernel: str) -> No
     def lower(cx: Context, a: LiveScalar, b: LiveScalar, *, out: LiveScalar) -> None:
         left, right = a.value, b.value
         if right == 0 and kernel in ("floordiv", "truediv", "mod"):
-            raise ShapeError(f"{kernel} of {left} by zero")
+            if not (cx.building and b.derived):
+                raise ShapeError(f"{kernel} of {left} by zero")
+            right = 1
         out.set(function(left, right))
 
 

@@ -72,7 +72,6 @@ class Lowering:
         self._bound: dict[int, BoundCall] = {}
         self._cache: dict[Segment, OrderedDict[tuple[object, ...], Schedule]] = {}
         self._current: dict[Segment, Schedule] = {}
-        self._building = False
         for segment in layout.segments:
             self._cache[segment] = OrderedDict()
             for index in segment.steps:
@@ -90,11 +89,11 @@ class Lowering:
 
     def build(self, segment: Segment, live: Live) -> Schedule:
         """Lower without data, to learn aliases, scratch and kernels. Guards are not checked."""
-        self._building = True
+        self.context.building = True
         try:
             return self._lower_all(segment, live)
         finally:
-            self._building = False
+            self.context.building = False
 
     def prepare(self, segment: Segment, live: Live) -> Schedule:
         """The schedule for this call, its volatile parts up to date, its guards checked."""
@@ -139,7 +138,7 @@ class Lowering:
             tensors[value_id].dims = live.dims[value_id]
         for value_id in segment.scalars:
             scalars[value_id].restore(live.scalars[value_id], scalars[value_id].derived)
-        self.context.host_data = _HostData(live.arrays, tensors, self._building)
+        self.context.host_data = _HostData(live.arrays, tensors, self.context.building)
 
     def _lower_all(self, segment: Segment, live: Live) -> Schedule:
         self._enter(segment, live)

@@ -45,8 +45,12 @@ class Plan:
 
     def read_bytes(self, segment: Segment) -> int:
         """The most a segment reads back."""
-        specs = [self.graph.tensor(t) for t in segment.reads]
-        return sum(padded(stored_bytes(spec.dtype, spec.dims)) for spec in specs)
+        return sum(padded(self.stored_bytes(t)) for t in segment.reads)
+
+    def stored_bytes(self, value_id: int) -> int:
+        """Bytes of a tensor on the device, at its bound."""
+        spec = self.graph.tensor(value_id)
+        return stored_bytes(spec.dtype, spec.dims)
 
     def bytes_by_kind(self) -> dict[str, int]:
         totals = {"constant": 0, "state": 0, "activation": 0}

@@ -61,6 +61,7 @@ def lay_out(graph: Graph, cpu_kernels: Container[str]) -> Layout:
     """Cut the graph. `cpu_kernels` tells which kernel calls the CPU can run."""
     _refuse_unsupported(graph, cpu_kernels)
     spans = _block_spans(graph)
+    _refuse_undefined(graph, ordered=len(spans) == 1)
     mutated = frozenset(step.args[p] for step in graph.calls if (op := gpu_op(step, graph)) for p in op.mutated(step))
     shared = _shared(graph, spans)
     wanted = _wanted_on_host(graph)
@@ -91,7 +92,8 @@ def _refuse_unsupported(graph: Graph, cpu_kernels: Container[str]) -> None:
             dtypes.append(f"  {call.name} ({call.origin}) cannot take {', '.join(refused)}")
     if not inside and not outside and not dtypes:
         return
-    lines = [f"{len(inside) + len(outside) + len(dtypes)} ops of {graph.name} cannot run:", *dtypes]
+    count = len(inside) + len(outside) + len(dtypes)
+    lines = [f"{count} op{'s' * (count > 1)} of {graph.name} cannot run:", *dtypes]
     lines += [f"  {name} (x{count}) has no kernel" for name, count in sorted(inside.items())]
     lines += [f"  {name} (x{count}), outside delegates, has no CPU kernel" for name, count in sorted(outside.items())]
     if inside:
@@ -100,6 +102,20 @@ def _refuse_unsupported(graph: Graph, cpu_kernels: Container[str]) -> None:
     if outside:
         lines.append("Installing torch lets webpte use torch's own kernels for ops outside delegates.")
     raise UnsupportedError("\n".join(lines), sorted(inside) + sorted(outside) + dtypes)
+
+
+def _refuse_undefined(graph: Graph, ordered: bool) -> None:
+    """Every value is written before it is read. With jumps only that something writes it can be told in advance."""
+    defined = set(graph.inputs)
+    if not ordered:
+        defined.update(out for call in graph.calls for out in call.outs)
+    for call in graph.calls:
+        for value_id in graph.flatten(call.args):
+            value = graph.values[value_id]
+            known = value_id in defined or value_id in call.outs or getattr(value, "constant", None) is not None
+            if not known and isinstance(value, (TensorSpec, *LIVE_SCALARS)):
+                raise GraphError(f"{call.name} ({call.origin}) reads value {value_id} {value} before anything wrote it")
+        defined.update(call.outs)
 
 
 def _block_spans(graph: Graph) -> list[tuple[int, int]]:

@@ -117,8 +117,9 @@ def _run_torch(call: Call, args: Sequence[Any], outs: Sequence[TensorSpec]) -> A
     converted = [torch.from_numpy(np.array(a)) if isinstance(a, np.ndarray) else a for a in args]
     named = {a.name: v for a, v in zip(schema, converted, strict=False) if a.kwarg_only}
     positional = [v for a, v in zip(schema, converted, strict=False) if not a.kwarg_only]
-    # An out tensor without elements is resized without a warning.
-    empty = iter(torch.from_numpy(np.empty(0, spec.host_dtype.numpy)) for spec in outs)
+    # An out tensor without elements is resized without a warning; torch must own its memory to do so.
+    dtypes = [torch.from_numpy(np.empty(0, spec.host_dtype.numpy)).dtype for spec in outs]
+    empty = iter(torch.empty(0, dtype=dtype) for dtype in dtypes)
     named |= {a.name: next(empty) for a in schema[len(converted) :] if a.is_out}
     result = kernel(*positional, **named)
     return tuple(r.numpy() for r in result) if isinstance(result, (tuple, list)) else result.numpy()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..device import Gpu, Session, Weights
+from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, GraphError, InputError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..ops import stored_bytes
@@ -51,11 +52,21 @@ class Method:
 
     @property
     def inputs(self) -> tuple[ArgumentInfo, ...]:
-        return tuple(describe(self.plan, i) for i in self._graph.inputs)
+        return tuple(describe(self._graph, i, self.plan.dynamic_dims) for i in self._graph.inputs)
 
     @property
     def outputs(self) -> tuple[ArgumentInfo, ...]:
-        return tuple(describe(self.plan, i) for i in self._graph.outputs)
+        return tuple(describe(self._graph, i, self.plan.dynamic_dims) for i in self._graph.outputs)
+
+    @property
+    def counters(self) -> Counters:
+        """What was done on the device this method runs on, by all its users together."""
+        return self._gpu.counters if self._gpu is not None else Counters()
+
+    @property
+    def lowerings(self) -> int:
+        """How many lowerings have run so far, at build and in calls."""
+        return self.plan.lowering.runs
 
     def __call__(self, *args: Any) -> Any:
         """Run the method. One output is returned as it is, several as a tuple."""
@@ -192,9 +203,10 @@ def _number(arg: Any, spec: object, where: str) -> float:
 _KINDS = {SymInt: "int", Int: "int", SymFloat: "float", Double: "float", SymBool: "bool", Bool: "bool", String: "str"}
 
 
-def describe(plan: Plan, value_id: int) -> ArgumentInfo:
-    value = plan.graph.values[value_id]
+def describe(graph: Graph, value_id: int, dynamic_dims: Mapping[int, tuple[bool, ...]]) -> ArgumentInfo:
+    """What a caller has to know of a value. Without an entry in `dynamic_dims` a dynamic tensor's dims may all vary."""
+    value = graph.values[value_id]
     if isinstance(value, TensorSpec):
-        dynamic = plan.dynamic_dims.get(value_id, (False,) * len(value.dims))
+        dynamic = dynamic_dims.get(value_id, (value.dynamic,) * len(value.dims))
         return ArgumentInfo("tensor", value.host_dtype.short, value.dims, dynamic)
     return ArgumentInfo(_KINDS.get(type(value), "none"))

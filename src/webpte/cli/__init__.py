@@ -1,0 +1,40 @@
+"""The command line: one module per command, imported when it is used."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import Error
+
+COMMANDS = {"inspect": "print what a .pte file holds"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code. Errors are one message on stderr and exit code 1."""
+    parser = argparse.ArgumentParser(
+        prog="webpte", description="Run ExecuTorch .pte programs on any GPU through WebGPU."
+    )
+    parser.add_argument("--version", action="version", version=f"webpte {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, help=summary, add_help=False)
+    # Only the module of the command that was asked for is imported: help and completion stay fast.
+    arguments, rest = parser.parse_known_args(argv)
+    command = importlib.import_module(f".{arguments.command}", __package__)
+    own = argparse.ArgumentParser(prog=f"webpte {arguments.command}", description=command.__doc__)
+    command.configure(own)
+    try:
+        command.run(own.parse_args(rest))
+    except Error as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    return 0

@@ -1,0 +1,1 @@
+"""Functions that look at programs and return plain data; the command line prints it."""

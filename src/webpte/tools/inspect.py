@@ -1,0 +1,111 @@
+"""What is inside a program, as data. Needs no GPU."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import UnsupportedError
+from ..graph import Call, Graph, TensorSpec
+from ..plan import HostCalls, Plan
+from ..runtime import Program, describe, load
+from ..wgsl import Caps
+
+PathLike = str | os.PathLike[str]
+
+
+def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> dict[str, Any]:
+    """Methods, their inputs and outputs, delegates, calls, constants and values of a .pte file."""
+    with load(path, data) as program:
+        return {
+            "file": os.fspath(path),
+            "bytes": os.path.getsize(path),
+            "version": program.file.version,
+            "named_data": len(program.file.named_data),
+            "methods": [inspect_method(program, name) for name in program.method_names],
+        }
+
+
+def inspect_method(program: Program, name: str) -> dict[str, Any]:
+    graph = program.graph(name)
+    plan: Plan | None = None
+    problem = None
+    try:
+        plan = program.plan(name, Caps(adapter="a device with WebGPU's default limits"))
+    except UnsupportedError as error:
+        problem = str(error)
+    report: dict[str, Any] = {
+        "name": name,
+        "inputs": [_argument(graph, plan, i) for i in graph.inputs],
+        "outputs": [_argument(graph, plan, i) for i in graph.outputs],
+        "delegates": [
+            {
+                "backend": d.backend,
+                "calls": d.calls,
+                "values": d.values,
+                "constants": d.constants,
+                "constant_bytes": d.nbytes,
+                "options": dict(d.options),
+            }
+            for d in graph.delegates
+        ],
+        "calls": _count(c.name for c in graph.calls if not c.kernel),
+        "kernel_calls": _count(c.name for c in graph.calls if c.kernel),
+        "values": _count(type(v).__name__.removesuffix("Spec") for v in graph.values),
+        "constants": _constants(graph),
+        "problem": problem,
+    }
+    if plan is not None:
+        report["execution"] = _execution(plan)
+    if not graph.steps:
+        report["returns"] = [_plain(v) for v in program.method(name).run(())] if not graph.inputs else None
+    return report
+
+
+def _count(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _argument(graph: Graph, plan: Plan | None, value_id: int) -> dict[str, Any]:
+    info = describe(graph, value_id, plan.dynamic_dims if plan is not None else {})
+    return {"kind": info.kind, "dtype": info.dtype, "bound": info.bound, "dynamic": info.dynamic, "text": str(info)}
+
+
+def _constants(graph: Graph) -> list[dict[str, Any]]:
+    """Distinct constants, largest first. Equal bytes are stored once in the file and listed once."""
+    found: dict[object, dict[str, Any]] = {}
+    for value_id, value in enumerate(graph.values):
+        if isinstance(value, TensorSpec) and value.constant is not None:
+            entry = found.setdefault(
+                value.constant.identity,
+                {
+                    "name": value.constant.name,
+                    "dtype": value.constant.dtype.short,
+                    "dims": value.dims,
+                    "bytes": value.constant.span.size,
+                    "values": [],
+                },
+            )
+            entry["values"].append(value_id)
+    return sorted(found.values(), key=lambda entry: -entry["bytes"])
+
+
+def _execution(plan: Plan) -> dict[str, Any]:
+    """Where the calls run, and what crosses between host and device on the way (at the bound)."""
+    graph = plan.graph
+    outputs = set(graph.outputs)
+    host = [i for b in plan.layout.blocks for s in b.stages if isinstance(s, HostCalls) for i in s.steps]
+    crossing = [v for s in plan.layout.segments for v in s.reads if v not in outputs]
+    return {
+        "submits": len(plan.layout.segments),
+        "blocks": len(plan.layout.blocks),
+        "cpu_calls": _count(step.name for i in host if isinstance(step := graph.steps[i], Call)),
+        "bytes_to_host_between": sum(plan.stored_bytes(v) for v in crossing),
+        "memory": plan.bytes_by_kind(),
+    }

@@ -1,0 +1,171 @@
+"""What a caller may pass, what comes back, and what a wrong call says."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.writer import Method, pte_file, simple_pte
+from webpte import container as c
+from webpte.container import DType, VkInt, VkTensor
+
+F32, I32, BOOL = DType.FLOAT32, DType.INT32, DType.BOOL
+
+
+@pytest.fixture
+def double(tmp_path):
+    """forward(x) = x + x, x f32[11, 7] at most."""
+    values = [VkTensor(F32, (11, 7)), VkInt(1), VkTensor(F32, (11, 7))]
+    calls = [("aten.add.Tensor", (0, 0, 1, 2))]
+    simple_pte(tmp_path / "p.pte", values, calls, [0], [2], dynamic=True)
+    with webpte.load(tmp_path / "p.pte") as program:
+        yield program.method()
+
+
+@pytest.mark.parametrize("rows", [11, 5, 1])
+def test_outputs_have_the_live_shape_and_own_their_memory(double, rows):
+    x = np.random.default_rng(rows).random((rows, 7), np.float32)
+    y = double(x)
+    assert y.shape == (rows, 7) and y.dtype == np.float32 and y.flags.owndata and y.flags.writeable
+    assert np.array_equal(y, x + x)
+    double(np.zeros((11, 7), np.float32))
+    assert np.array_equal(y, x + x)
+
+
+def test_lossless_conversions_are_made_and_others_refused(double):
+    assert np.array_equal(double(np.full((2, 7), 3, np.int16)), np.full((2, 7), 6, np.float32))
+    assert np.array_equal(double(np.ones((2, 7), np.float16)), np.full((2, 7), 2.0))
+    with pytest.raises(webpte.InputError, match=r"float64; the program declares float32.*astype\(np.float32\)"):
+        double(np.ones((2, 7)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "problem"),
+    [
+        ((12, 7), r"shape \[12, 7\].*bound \[11, 7\]"),
+        ((0, 7), r"shape \[0, 7\].*from 1"),
+        ((7,), r"1 dims \[7\].*2: \[11, 7\]"),
+    ],
+)
+def test_shapes_outside_the_bound_are_refused_and_the_method_goes_on(double, shape, problem):
+    good = np.ones((3, 7), np.float32)
+    double(good)
+    before = double.lowerings
+    with pytest.raises(webpte.InputError, match=problem):
+        double(np.ones(shape, np.float32))
+    assert np.array_equal(double(good), good * 2)
+    assert double.lowerings == before
+
+
+def test_the_number_of_inputs_is_checked(double):
+    with pytest.raises(webpte.InputError, match=r"takes 1 inputs \(f32\[<=11, <=7\]\); 2 were given"):
+        double(1, 2)
+
+
+def test_what_cannot_be_an_array_is_refused(double):
+    with pytest.raises(webpte.InputError, match="object"):
+        double(object())
+
+
+def test_a_static_program_wants_its_exact_shape(tmp_path):
+    values = [VkTensor(F32, (5, 7)), VkInt(1), VkTensor(F32, (5, 7))]
+    simple_pte(tmp_path / "p.pte", values, [("aten.add.Tensor", (0, 0, 1, 2))], [0], [2])
+    with webpte.load(tmp_path / "p.pte") as program, pytest.raises(webpte.InputError, match=r"exactly \[5, 7\]"):
+        program.method()(np.ones((4, 7), np.float32))
+
+
+def test_64_bit_integers_are_narrowed_and_widened(tmp_path):
+    values = [VkTensor(I32, (7,)), VkInt(1), VkTensor(I32, (7,))]
+    simple_pte(tmp_path / "p.pte", values, [("aten.add.Tensor", (0, 0, 1, 2))], [0], [2], long_ints=True)
+    with webpte.load(tmp_path / "p.pte") as program:
+        forward = program.method()
+        y = forward(np.arange(7))
+        assert y.dtype == np.int64 and np.array_equal(y, 2 * np.arange(7))
+        with pytest.raises(webpte.InputError, match=r"to 1099511627776; the device computes with 32-bit integers"):
+            forward(np.arange(7) + 2**40 - 6)
+        assert np.array_equal(forward(np.arange(7)), 2 * np.arange(7))
+
+
+def test_bools_go_in_and_out(tmp_path):
+    values = [VkTensor(BOOL, (3, 5)), VkTensor(BOOL, (3, 5))]
+    simple_pte(tmp_path / "p.pte", values, [("aten.logical_not.default", (0, 1))], [0], [1])
+    x = np.random.default_rng(0).random((3, 5)) < 0.5
+    with webpte.load(tmp_path / "p.pte") as program:
+        y = program.method()(x)
+        assert y.dtype == bool and np.array_equal(y, ~x)
+
+
+def test_constant_methods_return_python_values(tmp_path):
+    methods = [
+        Method("get_vocab_size", [c.IntValue(49152)], outputs=[0]),
+        Method("get_eos_ids", [c.IntValue(2), c.IntValue(7)], outputs=[0, 1]),
+        Method("rope_scale", [c.DoubleValue(0.5)], outputs=[0]),
+        Method("use_kv_cache", [c.BoolValue(True)], outputs=[0]),
+        Method("nothing", [c.NullValue()], outputs=[0]),
+    ]
+    pte_file(tmp_path / "p.pte", methods)
+    with webpte.load(tmp_path / "p.pte") as program:
+        assert program.method("get_vocab_size")() == 49152
+        assert program.method("get_eos_ids")() == (2, 7)
+        assert program.method("rope_scale")() == 0.5
+        assert program.method("use_kv_cache")() is True
+        assert program.method("nothing")() is None
+        with pytest.raises(webpte.InputError, match=r"no method 'forward'.*get_vocab_size"):
+            program.method()
+
+
+def test_an_input_handed_through_is_a_copy(tmp_path):
+    values = [c.TensorValue(F32, (3,), (0,))]
+    pte_file(tmp_path / "p.pte", [Method(values=values, inputs=[0], outputs=[0])])
+    x = np.ones(3, np.float32)
+    with webpte.load(tmp_path / "p.pte") as program:
+        y = program.method()(x)
+        y[:] = 7
+        assert np.array_equal(x, np.ones(3))
+
+
+def test_threads_may_call_one_method(double):
+    wrong = []
+
+    def work(seed):
+        random = np.random.default_rng(seed)
+        for _ in range(10):
+            x = random.random((int(random.integers(1, 12)), 7), np.float32)
+            if not np.array_equal(double(x), x + x):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_folded_grid_covers_everything(tmp_path):
+    """More workgroups than one dimension may have: 64 * 65535 threads and some."""
+    n = 64 * 65535 + 97
+    values = [VkTensor(F32, (n,)), VkInt(1), VkTensor(F32, (n,))]
+    simple_pte(tmp_path / "p.pte", values, [("aten.add.Tensor", (0, 0, 1, 2))], [0], [2])
+    x = np.arange(n, dtype=np.float32)
+    with webpte.load(tmp_path / "p.pte") as program:
+        assert np.array_equal(program.method()(x), x + x)
+
+
+def test_a_foreign_delegate_says_what_to_do(tmp_path):
+    from tests.support.writer import DelegateBlob
+
+    values = [c.TensorValue(F32, (3,), (0,)), c.TensorValue(F32, (3,), (0,))]
+    method = Method(
+        values=values,
+        inputs=[0],
+        outputs=[1],
+        instructions=[c.DelegateCall(0, (0, 1))],
+        delegates=[DelegateBlob(b"????", backend="XnnpackBackend")],
+    )
+    pte_file(tmp_path / "p.pte", [method])
+    with pytest.raises(webpte.UnsupportedError, match=r"XnnpackBackend.*VulkanPartitioner"):
+        webpte.load(tmp_path / "p.pte")

@@ -1,0 +1,73 @@
+"""Loading does not hold the weights twice.
+
+A child process loads a 300 MB program while a thread samples its anonymous and shared memory; file-backed pages (the
+mapping itself) are counted apart by the kernel and left out. On lavapipe a GPU buffer is ordinary memory, so the bytes
+of all buffers the plan lists are subtracted from the growth. What remains is what loading cost.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from tests.support.children import run_python
+from tests.support.writer import Stream, simple_pte
+from webpte.container import DType, VkNull, VkTensor
+
+ROWS, COLUMNS, LAYERS = 25000, 1000, 3  # 100 MB each
+
+CHILD = """
+import json, sys, threading, time
+import numpy as np
+import webpte
+from webpte.device import acquire
+
+def resident():
+    fields = dict(line.split(":", 1) for line in open("/proc/self/status"))
+    return sum(int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "RssShmem"))
+
+gpu = acquire({})  # the driver itself is not what we measure
+peak, stop = 0, False
+def sample():
+    global peak
+    while not stop:
+        peak = max(peak, resident())
+        time.sleep(0.002)
+
+start = resident()
+thread = threading.Thread(target=sample)
+thread.start()
+with webpte.load(sys.argv[1]) as program:
+    forward = program.method()
+    stop = True
+    thread.join()
+    y = forward(np.ones((1, 1000), np.float32))
+    gpu_bytes = sum(b.nbytes for b in forward.plan.buffers)
+    written = forward.counters.constant_bytes
+print(json.dumps({"growth": peak - start, "gpu": gpu_bytes, "written": written, "y": float(y.sum())}))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_peak_memory_of_a_300_mb_load(tmp_path):
+    values = [VkTensor(DType.FLOAT32, (1, COLUMNS)), VkNull()]
+    calls, constants, outputs = [], [], []
+    for layer in range(LAYERS):
+        values.append(VkTensor(DType.FLOAT32, (ROWS, COLUMNS), constant_id=layer))
+        values.append(VkTensor(DType.FLOAT32, (1, ROWS)))
+        calls.append(("aten.linear.default", (0, len(values) - 2, 1, len(values) - 1)))
+        outputs.append(len(values) - 1)
+        row = np.full(COLUMNS, layer + 1, np.float32).tobytes()
+        constants.append(Stream(ROWS * COLUMNS * 4, lambda row=row: (row for _ in range(ROWS))))
+    path = tmp_path / "large.pte"
+    simple_pte(path, values, calls, [0], outputs[-1:], constants)
+    assert path.stat().st_size > 300e6
+    found = json.loads(run_python(CHILD, path))
+    assert found["y"] == 3 * COLUMNS * ROWS
+    assert found["written"] == LAYERS * ROWS * COLUMNS * 4
+    extra = found["growth"] - found["gpu"]
+    print(f"\n300 MB load: grew {found['growth'] / 1e6:.0f} MB, of it {found['gpu'] / 1e6:.0f} MB GPU buffers")
+    assert extra <= 64e6, f"{extra / 1e6:.0f} MB beyond the file and the GPU's own memory"

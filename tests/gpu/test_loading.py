@@ -1,0 +1,210 @@
+"""Constants, prepack and what happens when a file lies: typed errors that name value and numbers."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+
+import numpy as np
+import pytest
+import wgpu
+
+import webpte
+from tests.support.writer import Method, ptd_file, pte_file, simple_pte, span_of
+from webpte import container as c
+from webpte.container import DType, VkInt, VkTensor, VkValueList
+
+F32 = DType.FLOAT32
+W = np.linspace(-1, 1, 35, dtype=np.float32).reshape(5, 7)
+
+
+def add_program(path, weights=W, **options):
+    """forward(x) = x + prepack(w)"""
+    values = [
+        VkTensor(F32, (5, 7)),
+        VkTensor(F32, (5, 7), constant_id=0),
+        VkTensor(F32, (5, 7)),
+        VkInt(1),
+        VkTensor(F32, (5, 7)),
+    ]
+    calls = [("et_vk.prepack.default", (1, 2)), ("aten.add.Tensor", (0, 2, 3, 4))]
+    return simple_pte(path, values, calls, inputs=[0], outputs=[4], constants=[weights], **options)
+
+
+@pytest.fixture
+def x():
+    return np.arange(35, dtype=np.float32).reshape(5, 7)
+
+
+@pytest.mark.parametrize("where", ["named", "inline"])
+def test_prepack_fills_the_consumers_buffer(tmp_path, x, device, where):
+    add_program(tmp_path / "p.pte", where=where)
+    before = device.counters.snapshot()
+    with webpte.load(tmp_path / "p.pte") as program:
+        assert np.array_equal(program.method()(x), x + W)
+        assert device.counters.since(before).constant_bytes == -(-W.nbytes // 4) * 4
+
+
+def test_constants_in_a_ptd(tmp_path, x):
+    keyed = add_program(tmp_path / "p.pte", where="external")
+    ptd_file(tmp_path / "w.ptd", keyed)
+    with webpte.load(tmp_path / "p.pte", data=[tmp_path / "w.ptd"]) as program:
+        assert np.array_equal(program.method()(x), x + W)
+
+
+def test_missing_ptd_names_every_key(tmp_path):
+    (key,) = add_program(tmp_path / "p.pte", where="external")
+    with pytest.raises(webpte.DataError, match=key) as caught:
+        webpte.load(tmp_path / "p.pte")
+    assert "value 1 f32[5, 7]" in str(caught.value) and "data=[...]" in str(caught.value)
+
+
+def test_a_constant_id_without_entry(tmp_path):
+    values = [VkTensor(F32, (5, 7), constant_id=3), VkTensor(F32, (5, 7))]
+    simple_pte(tmp_path / "p.pte", values, [("et_vk.prepack.default", (0, 1))], inputs=[], outputs=[1], constants=[W])
+    with pytest.raises(webpte.FormatError, match=r"values\[0\].*constant 3 is out of range, there are 1"):
+        webpte.load(tmp_path / "p.pte")
+
+
+def test_a_truncated_segment(tmp_path):
+    add_program(tmp_path / "p.pte")
+    whole = (tmp_path / "p.pte").read_bytes()
+    (tmp_path / "cut.pte").write_bytes(whole[:-50])
+    with pytest.raises(webpte.FormatError, match=r"cut\.pte.*\d+"):
+        webpte.load(tmp_path / "cut.pte")
+
+
+def test_a_constant_of_the_wrong_size(tmp_path):
+    add_program(tmp_path / "p.pte", weights=W[:4])
+    with pytest.raises(webpte.FormatError, match=r"values\[1\].*140 bytes.*112"):
+        webpte.load(tmp_path / "p.pte")
+
+
+@pytest.mark.parametrize(
+    ("out", "reason"),
+    [
+        (VkTensor(DType.INT32, (5, 7)), "f32[5, 7] cannot fill value 0 i32[5, 7]"),
+        (VkTensor(F32, (7, 5)), "f32[5, 7] cannot fill value 0 f32[7, 5]"),
+    ],
+)
+def test_prepack_checks_both_sides_before_it_moves_a_byte(tmp_path, device, out, reason):
+    values = [VkTensor(F32, (5, 7), constant_id=0), out]
+    simple_pte(tmp_path / "p.pte", values, [("et_vk.prepack.default", (0, 1))], inputs=[], outputs=[1], constants=[W])
+    before = device.counters.snapshot()
+    with webpte.load(tmp_path / "p.pte") as program, pytest.raises(webpte.DataError) as caught:
+        program.method()
+    assert reason in str(caught.value)
+    assert device.counters.since(before).constant_bytes == 0
+
+
+def test_prepack_of_something_that_is_no_constant(tmp_path):
+    values = [VkTensor(F32, (5, 7)), VkTensor(F32, (5, 7))]
+    simple_pte(tmp_path / "p.pte", values, [("et_vk.prepack.default", (0, 1))], inputs=[0], outputs=[1])
+    with webpte.load(tmp_path / "p.pte") as program, pytest.raises(webpte.DataError, match="no constant data"):
+        program.method()
+
+
+def test_equal_constants_share_a_buffer_unless_one_is_written(tmp_path):
+    """Caches of zeros carry one key; each must be a buffer of its own."""
+    cache = np.zeros((1, 8, 1, 4), np.float32)
+    values = [
+        VkTensor(F32, (1, 2, 1, 4)),  # q, k and v
+        VkTensor(F32, (1, 8, 1, 4), constant_id=0),
+        VkTensor(F32, (1, 8, 1, 4), constant_id=0),
+        VkInt(0),
+        VkInt(1),
+        c.VkNull(),
+        c.VkBool(True),
+        VkTensor(F32, (1, 2, 1, 4)),
+    ]
+    call = ("sdpa_with_kv_cache.default", (0, 0, 0, 1, 2, 3, 4, 5, 3, 6, 5, 7))
+    simple_pte(tmp_path / "p.pte", values, [call], inputs=[0], outputs=[7], constants=[cache])
+    with webpte.load(tmp_path / "p.pte") as program:
+        kinds = [b.kind for b in program.plan().buffers]
+        assert kinds.count("state") == 2 and "constant" not in kinds
+        assert np.isfinite(program.method()(np.ones((1, 2, 1, 4), np.float32))).all()
+
+
+def test_mutable_data_and_constants_of_the_program_itself(tmp_path, x):
+    """Tensors outside delegates: a constant of another width, and a buffer that a kernel call overwrites."""
+    wide = (np.arange(35) - 17).reshape(5, 7)
+    values = [
+        c.TensorValue(DType.INT64, (5, 7), (0, 1), planned=True),
+        c.TensorValue(DType.INT64, (5, 7), (0, 1), data=span_of(wide)),
+        c.IntValue(1),
+        c.TensorValue(DType.INT64, (5, 7), (0, 1), planned=True),
+        c.TensorValue(DType.INT64, (5, 7), (0, 1), data=span_of(wide * 2), planned=True),
+        c.BoolValue(False),
+        c.TensorValue(DType.INT64, (5, 7), (0, 1), planned=True),
+    ]
+    instructions = [
+        c.KernelCall("aten::add.out", (0, 1, 2, 3, 3)),
+        c.KernelCall("aten::add.out", (4, 0, 2, 6, 6)),
+        c.KernelCall("aten::copy_", (4, 6, 5, 4)),
+    ]
+    pte_file(tmp_path / "p.pte", [Method(values=values, inputs=[0], outputs=[3, 4], instructions=instructions)])
+    given = np.full((5, 7), 1000)
+    with webpte.load(tmp_path / "p.pte") as program:
+        forward = program.method()
+        for turn in (1, 2):
+            total, state = forward(given)
+            assert np.array_equal(total, given + wide)
+            assert np.array_equal(state, wide * 2 + turn * given)
+        forward.reset()
+        assert np.array_equal(forward(given)[1], wide * 2 + given)
+
+
+def live_objects():
+    gc.collect()
+    report = wgpu.diagnostics.object_counts.get_dict()
+    return {kind: counts["count"] for kind, counts in report.items() if isinstance(counts, dict) and "count" in counts}
+
+
+def test_load_and_close_100_times_leaks_nothing(tmp_path, x, device):
+    add_program(tmp_path / "p.pte")
+
+    def once():
+        with webpte.load(tmp_path / "p.pte") as program:
+            assert np.array_equal(program.method()(x), x + W)
+
+    once()
+    start = live_objects()
+    assert start.get("Device", 0) >= 1, start
+    for _ in range(100):
+        once()
+    assert live_objects() == start
+
+
+def test_close_is_final_and_can_be_repeated(tmp_path, x):
+    add_program(tmp_path / "p.pte")
+    program = webpte.load(tmp_path / "p.pte")
+    forward = program.method()
+    program.close()
+    program.close()
+    with pytest.raises(webpte.ClosedError):
+        forward(x)
+    with pytest.raises(webpte.ClosedError):
+        program.method()
+
+
+def test_two_outputs_are_a_value_list(tmp_path):
+    """Anything else in the place of a tuple of outputs is refused with its kind."""
+    shape = VkTensor(F32, (1, 2, 1, 4))
+    table = VkTensor(F32, (2, 2))
+    values = [shape, shape, table, table, shape, shape, VkValueList((4, 5))]
+    for out, problem in ((6, None), (4, r"1 outputs; expected 2")):
+        calls = [("et_vk.apply_rotary_emb.default", (0, 1, 2, 3, out))]
+        simple_pte(tmp_path / "p.pte", values, calls, inputs=[0, 1, 2, 3], outputs=[4, 5])
+        with webpte.load(tmp_path / "p.pte") as program:
+            if problem:
+                with pytest.raises(webpte.GraphError, match=problem):
+                    program.method()
+            else:
+                ones = np.ones((1, 2, 1, 4), np.float32)
+                q, _ = program.method()(ones, ones, np.ones((2, 2), np.float32), np.zeros((2, 2), np.float32))
+                assert np.array_equal(q, ones)
+
+
+def test_keys_are_content_hashes(tmp_path):
+    (key,) = add_program(tmp_path / "p.pte")
+    assert key == hashlib.sha256(W.tobytes()).hexdigest()

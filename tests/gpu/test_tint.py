@@ -1,0 +1,71 @@
+"""Every kernel that the cases reach compiles under naga, which wgpu uses, and under Tint, which browsers use."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from tests.support.cases import OneOp, all_cases
+from webpte.runtime import load
+from webpte.wgsl import Caps, Kernel, Uniforms, render
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """The kernels of every case, by plan alone, for a device that offers all we use."""
+    folder = tmp_path_factory.mktemp("plans")
+    caps = Caps(features=frozenset({"shader-f16"}))
+    found: dict[Kernel, None] = {}
+    for case in all_cases():
+        OneOp(case).write(folder / "case.pte")
+        with load(folder / "case.pte") as program:
+            found.update(dict.fromkeys(program.plan("forward", caps).kernels))
+    return list(found)
+
+
+@functools.cache
+def tint():
+    from pydawn import utils, webgpu
+
+    adapter = utils.request_adapter_sync(power_preference=webgpu.WGPUPowerPreference_HighPerformance)
+    return utils, utils.request_device_sync(adapter, [webgpu.WGPUFeatureName_ShaderF16])
+
+
+def compile_with_tint(source: str) -> None:
+    utils, device = tint()
+    utils.create_shader_module(device, source)
+
+
+def test_there_are_kernels(kernels):
+    assert len(kernels) > 20
+
+
+def test_tint_accepts_every_kernel(kernels):
+    refused = []
+    for kernel in kernels:
+        source = render(kernel)
+        assert source.isascii(), f"{kernel.label}: this Tint counts characters, not bytes"
+        try:
+            compile_with_tint(source)
+        except RuntimeError as error:
+            refused.append(f"{kernel.label}: {error}")
+    assert not refused, "\n".join(refused)
+
+
+def test_naga_accepts_every_kernel(kernels, device):
+    for kernel in kernels:
+        device.pipeline(kernel)
+
+
+def test_the_gate_can_close(tmp_path):
+    """naga lets a barrier in non-uniform control flow pass; Tint must not."""
+    (tmp_path / "bad.wgsl").write_text(
+        '{$ include "kernel.wgsl" $}\n'
+        "@group(1) @binding(0) var<storage, read_write> y: array<u32>;\n"
+        "@compute @workgroup_size(wg) fn main(@builtin(global_invocation_id) id: vec3<u32>) {\n"
+        "    if (y[id.x] == 1u) { workgroupBarrier(); }\n}\n"
+    )
+    bad = Kernel(str(tmp_path), "bad.wgsl", (), Uniforms, 64, 0, 1)
+    with pytest.raises(RuntimeError, match="uniform"):
+        compile_with_tint(render(bad))

@@ -1,0 +1,210 @@
+"""From execution plans and delegate blobs to one graph."""
+
+from __future__ import annotations
+
+import pytest
+
+import webpte
+from tests.support.writer import DelegateBlob, Method, pte_bytes, vk_blob
+from webpte import container as c
+from webpte.container import DType, MappedFile, VkInt, VkSymInt, VkTensor, VkValueList, parse_program
+from webpte.graph import Call, Jump, SymInt, TensorSpec, build_graph
+from webpte.ops import mutated_positions
+
+F32, I64 = DType.FLOAT32, DType.INT64
+
+
+def tensor(*dims, dtype=F32):
+    return c.TensorValue(dtype, dims, tuple(range(len(dims))), planned=True)
+
+
+def build(method):
+    file = parse_program(MappedFile.from_bytes("test", pte_bytes([method])))
+    return build_graph(file.methods[0], file.named_data.get, mutated_positions)
+
+
+def relu_delegate(*dims):
+    return DelegateBlob(
+        vk_blob([VkTensor(F32, dims), VkTensor(F32, dims)], [("aten.relu.default", (0, 1))], [0], [1], [])
+    )
+
+
+def test_delegates_and_kernel_calls_become_one_list_of_calls():
+    graph = build(
+        Method(
+            values=[tensor(3), tensor(3), c.DoubleValue(2.0), tensor(3), tensor(3)],
+            inputs=[0],
+            outputs=[4],
+            instructions=[
+                c.DelegateCall(0, (0, 1)),
+                c.KernelCall("aten::mul.Scalar_out", (1, 2, 3, 3)),
+                c.DelegateCall(0, (3, 4)),
+            ],
+            delegates=[relu_delegate(3)],
+        )
+    )
+    assert [(call.name, call.args, call.outs) for call in graph.calls] == [
+        ("aten.relu.default", (0,), (1,)),
+        ("aten::mul.Scalar_out", (1, 2), (3,)),
+        ("aten.relu.default", (3,), (4,)),
+    ]
+
+
+def test_a_symint_crosses_from_one_delegate_to_the_next():
+    size = DelegateBlob(
+        vk_blob([VkTensor(F32, (5, 3)), VkInt(0), VkSymInt(0)], [("sym_size.int", (0, 1, 2))], [0], [2], [])
+    )
+    view = DelegateBlob(
+        vk_blob(
+            [VkTensor(F32, (5, 3)), VkSymInt(0), VkInt(3), VkValueList((1, 2)), VkTensor(F32, (5, 3))],
+            [("aten.view_copy.default", (0, 3, 4))],
+            [0, 1],
+            [4],
+            [],
+        )
+    )
+    graph = build(
+        Method(
+            values=[tensor(5, 3), c.IntValue(0), tensor(5, 3)],
+            inputs=[0],
+            outputs=[2, 1],
+            instructions=[c.DelegateCall(0, (0, 1)), c.DelegateCall(1, (0, 1, 2))],
+            delegates=[size, view],
+        )
+    )
+    assert isinstance(graph.values[1], SymInt)
+    assert graph.flatten(graph.calls[1].args)[1] == 1
+
+
+def test_an_input_that_the_delegate_writes_is_copied_first():
+    q, cache = VkTensor(F32, (1, 2, 1, 4)), VkTensor(F32, (1, 8, 1, 4))
+    values = [q, cache, cache, VkInt(0), c.VkNull(), c.VkBool(True), q]
+    sdpa = vk_blob(
+        values, [("sdpa_with_kv_cache.default", (0, 0, 0, 1, 2, 3, 3, 4, 3, 5, 4, 6))], [0, 1, 2], [6, 1, 2], []
+    )
+    graph = build(
+        Method(
+            values=[tensor(1, 2, 1, 4), *[tensor(1, 8, 1, 4)] * 2, tensor(1, 2, 1, 4), *[tensor(1, 8, 1, 4)] * 2],
+            inputs=[0, 1, 2],
+            outputs=[3, 4, 5],
+            instructions=[c.DelegateCall(0, (0, 1, 2, 3, 4, 5))],
+            delegates=[DelegateBlob(sdpa)],
+        )
+    )
+    names = [call.name for call in graph.calls]
+    assert names == ["webpte.copy", "webpte.copy", "sdpa_with_kv_cache.default", "webpte.copy", "webpte.copy"]
+    private = graph.calls[2].args[3]
+    assert graph.calls[0].args == (1,) and graph.calls[0].outs == (private,)
+    assert graph.calls[3].args == (private,) and graph.calls[3].outs == (4,)
+
+
+def test_jumps_point_at_steps_not_instructions():
+    graph = build(
+        Method(
+            values=[tensor(3), c.BoolValue(True), tensor(3), tensor(3)],
+            inputs=[0, 1],
+            outputs=[2],
+            instructions=[
+                c.JumpFalseCall(1, 3),
+                c.DelegateCall(0, (0, 3)),
+                c.MoveCall(3, 2),
+                c.FreeCall(3),
+                c.JumpFalseCall(1, 5),
+            ],
+            delegates=[relu_delegate(3)],
+        )
+    )
+    assert [step.target for step in graph.steps if isinstance(step, Jump)] == [3, 4]
+    assert isinstance(graph.steps[2], Call) and graph.steps[2].name == "webpte.copy"
+
+
+def test_kernel_calls_with_several_outputs():
+    graph = build(
+        Method(
+            values=[tensor(3), c.IntValue(2), tensor(2), tensor(2, dtype=I64), c.TensorListValue((2, 3))],
+            inputs=[0],
+            outputs=[2, 3],
+            instructions=[c.KernelCall("aten::topk.values", (0, 1, 2, 3, 4))],
+        )
+    )
+    assert (graph.calls[0].args, graph.calls[0].outs) == ((0, 1), (2, 3))
+    assert graph.tensor(3).dtype is DType.INT32 and graph.tensor(3).host_dtype is I64
+
+
+def test_lists_hold_ids_and_none_is_null():
+    graph = build(
+        Method(
+            values=[tensor(3), c.OptionalTensorListValue((None, 0)), tensor(3)],
+            inputs=[0],
+            outputs=[2],
+            instructions=[c.KernelCall("aten::index.Tensor_out", (0, 1, 2, 2))],
+        )
+    )
+    null, value = graph.value_list(1)
+    assert type(graph.values[null]).__name__ == "Null" and value == 0
+
+
+@pytest.mark.parametrize("args", [(0,), (0, 1, 1)])
+def test_a_delegate_called_with_the_wrong_number_of_values(args):
+    with pytest.raises(webpte.GraphError, match=r"1 inputs and 1 outputs; instruction 0 passes \d"):
+        build(
+            Method(
+                values=[tensor(3), tensor(3)],
+                inputs=[0],
+                outputs=[1],
+                instructions=[c.DelegateCall(0, args)],
+                delegates=[relu_delegate(3)],
+            )
+        )
+
+
+def test_ranks_must_agree_at_the_border():
+    with pytest.raises(webpte.GraphError, match=r"value 0 has 1 dims \[3\].*value 0 has 2: \[3, 1\]"):
+        build(
+            Method(
+                values=[tensor(3, 1), tensor(3)],
+                inputs=[0],
+                outputs=[1],
+                instructions=[c.DelegateCall(0, (0, 1))],
+                delegates=[relu_delegate(3)],
+            )
+        )
+
+
+def test_kinds_must_agree_at_the_border():
+    with pytest.raises(webpte.GraphError, match="value 0 is a VkTensor, the program's value 0 a Int"):
+        build(
+            Method(
+                values=[c.IntValue(3), tensor(3)],
+                outputs=[1],
+                instructions=[c.DelegateCall(0, (0, 1))],
+                delegates=[relu_delegate(3)],
+            )
+        )
+
+
+def test_channels_last_tensors_are_refused_with_a_remedy():
+    value = c.TensorValue(F32, (1, 2, 3, 4), (0, 2, 3, 1), planned=True)
+    with pytest.raises(webpte.UnsupportedError, match=r"dim order \[0, 2, 3, 1\].*_skip_dim_order"):
+        build(Method(values=[value], inputs=[0], outputs=[0]))
+
+
+def test_missing_constants_are_all_named():
+    keys = [f"key{i}" for i in range(3)]
+    named = [c.VkConstant(None, key, 12) for key in keys]
+    values = [VkTensor(F32, (3,), constant_id=i) for i in range(3)] + [VkTensor(F32, (3,)), VkInt(1)]
+    blob = vk_blob(values, [("aten.add.Tensor", (0, 1, 4, 3))], [], [3], named)
+    with pytest.raises(webpte.DataError) as caught:
+        build(
+            Method(
+                values=[tensor(3)],
+                outputs=[0],
+                instructions=[c.DelegateCall(0, (0,))],
+                delegates=[DelegateBlob(blob)],
+            )
+        )
+    assert all(key in str(caught.value) for key in keys) and "data=[...]" in str(caught.value)
+
+
+def test_tensors_print_their_dtype_and_shape():
+    assert str(TensorSpec(F32, (2, 3), F32)) == "f32[2, 3]"

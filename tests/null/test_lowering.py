@@ -1,0 +1,168 @@
+"""Live scalars, live shapes, schedules: the resize engine without a device."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.graphs import GraphBuilder, live
+from webpte.graph import DType, SymFloat
+
+
+@pytest.fixture
+def sliced():
+    """rows = x[pos : pos + n], where n is the live length of y and pos comes from data; then relu."""
+    b = GraphBuilder()
+    x = b.tensor(64, 4)
+    y = b.tensor(31, 4, dynamic=True)
+    position = b.tensor(3, dtype=DType.INT32)
+    n, pos, end = b.symint(), b.symint(), b.symint()
+    zero, one = b.int(0), b.int(1)
+    b.call("sym_size.int", (y, zero), n)
+    b.call("et_vk.select_as_symint.default", (position, zero, b.int(-1)), pos)
+    b.call("add", (pos, n), end)
+    rows = b.tensor(31, 4)
+    b.call("aten.slice_copy.Tensor", (x, zero, pos, end, one), rows)
+    total = b.tensor(31, 4)
+    b.call("aten.add.Tensor", (rows, y, one), total)
+    out = b.unary(total, 31, 4)
+    plan = b.plan([x, y, position], [out])
+    (segment,) = plan.layout.segments
+
+    def prepare(length, at):
+        dims = {x: (64, 4), y: (length, 4), position: (3,)}
+        schedule = plan.lowering.prepare(segment, live(dims, {position: [7, 7, at]}))
+        return schedule, plan.lowering.slot_values()
+
+    prepare.lowering, prepare.out, prepare.rows = plan.lowering, out, rows
+    return prepare
+
+
+def test_one_schedule_per_shape(sliced):
+    prefill, _ = sliced(13, 0)
+    decode, _ = sliced(1, 13)
+    assert prefill.dims[sliced.out] == (13, 4) and decode.dims[sliced.out] == (1, 4)
+    assert sliced(13, 0)[0] is prefill and sliced(1, 14)[0] is decode
+
+
+def test_only_volatile_lowerings_run_again(sliced):
+    sliced(1, 5)
+    before = sliced.lowering.runs
+    schedule, slots = sliced(1, 6)
+    assert sliced.lowering.runs - before == 3  # select_as_symint, add, slice
+    assert list(slots.values()) == [6]
+    assert schedule.version == 0  # the parameter blocks stayed the same: the kernel reads the position live
+
+
+def test_negative_indices_resolve_against_live_dims(sliced):
+    _, slots = sliced(2, 9)
+    assert list(slots.values()) == [9]  # element -1 of [7, 7, 9]
+
+
+def test_a_data_derived_integer_that_changes_a_dim_gets_its_own_schedule(sliced):
+    """Near the end of the table the slice is clamped; the ops behind it must not run on stale shapes."""
+    whole, _ = sliced(2, 5)
+    clamped, _ = sliced(2, 63)  # one row is left of the table
+    assert whole.dims[sliced.rows] == (2, 4) and clamped.dims[sliced.rows] == (1, 4)
+    assert sliced(2, 63)[0] is clamped and sliced(2, 6)[0] is whole
+    with pytest.raises(webpte.ShapeError, match=r"aten.add.Tensor .*\[2, 4\], \[3, 4\] do not broadcast"):
+        sliced(3, 62)
+    assert sliced(2, 7)[0] is whole
+
+
+def test_a_refused_call_leaves_everything_usable(sliced):
+    good, _ = sliced(3, 1)
+    with pytest.raises(webpte.ShapeError):
+        sliced(40, 1)
+    assert sliced(3, 2)[0] is good
+    assert good.dims[sliced.out] == (3, 4)
+
+
+def test_errors_name_the_op_and_its_place():
+    b = GraphBuilder()
+    x, y, out = b.tensor(4, 5), b.tensor(3, 7), b.tensor(4, 7)
+    b.call("aten.mm.default", (x, y), out)
+    with pytest.raises(webpte.ShapeError, match=r"aten.mm.default \(delegate 0, node 0\): \[4, 5\] .*\[3, 7\]"):
+        b.plan([x, y], [out])
+
+
+def test_reading_before_writing_is_an_error():
+    b = GraphBuilder()
+    x, orphan, out = b.tensor(4), b.tensor(4), b.tensor(4)
+    b.call("aten.relu.default", (out,), orphan)
+    b.call("aten.relu.default", (orphan,), out)  # a cycle
+    with pytest.raises(webpte.GraphError, match=r"node 0\) reads value 2 f32\[4\] before anything wrote it"):
+        b.plan([x], [out])
+
+
+@pytest.mark.parametrize(
+    ("accessor", "problem"),
+    [
+        ("symint", r"value 0 is a TensorSpec, not a SymInt"),
+        ("value_list", r"value 0 is a TensorSpec, not a ValueList"),
+        ("tensor", r"value 1 is a Int, not a Tensor"),
+    ],
+)
+def test_accessors_name_the_id_and_its_kind(accessor, problem):
+    b = GraphBuilder()
+    b.tensor(3)
+    b.int(1)
+    graph = b.graph([], [])
+    with pytest.raises(webpte.GraphError, match=problem):
+        getattr(graph, accessor)(1 if accessor == "tensor" else 0)
+    with pytest.raises(webpte.GraphError, match="value 99 does not exist; forward has 2 values"):
+        getattr(graph, accessor)(99)
+
+
+@pytest.mark.parametrize(
+    ("name", "a", "b", "want"), [("add", 7, -3, 4), ("sub", 7, 9, -2), ("mul", -7, 3, -21), ("floordiv", -7, 2, -4)]
+)
+def test_arithmetic_on_symints(name, a, b, want):
+    g = GraphBuilder()
+    x = g.tensor(2, dtype=DType.INT32)
+    left, right, out = g.symint(), g.symint(), g.symint()
+    zero = g.int(0)
+    g.call("et_vk.select_as_symint.default", (x, zero, zero), left)
+    g.call("et_vk.select_as_symint.default", (x, zero, g.int(1)), right)
+    g.call(name, (left, right), out)
+    plan = g.plan([x], [out])
+    schedule = plan.lowering.prepare(plan.layout.segments[0], live({x: (2,)}, {x: [a, b]}))
+    assert schedule.scalars[out][0] == want
+
+
+def test_division_by_zero_is_refused():
+    g = GraphBuilder()
+    x, n, out = g.tensor(2, dtype=DType.INT32), g.symint(), g.symint()
+    g.call("sym_size.int", (x, g.int(0)), n)
+    g.call("floordiv", (n, g.int(0)), out)
+    with pytest.raises(webpte.ShapeError, match="floordiv of 2 by zero"):
+        g.plan([x], [out])
+
+
+def test_select_as_symint_outside_its_dim():
+    g = GraphBuilder()
+    x, out = g.tensor(3, dtype=DType.INT32), g.symint()
+    g.call("et_vk.select_as_symint.default", (x, g.int(0), g.int(3)), out)
+    with pytest.raises(webpte.ShapeError, match=r"index 3 is outside dim 0 of value 0, which has 3 elements"):
+        g.plan([x], [out])
+
+
+def test_the_element_type_of_a_scalar_is_the_declared_one():
+    """Read through the array's dtype: a float becomes a float, an int64 beyond 32 bits stays whole."""
+    g = GraphBuilder()
+    x, out = g.tensor(1, dtype=DType.FLOAT32), g.add(SymFloat())
+    g.call("aten::_local_scalar_dense", (x,), out, kernel=True)
+    plan = g.plan([x], [out])
+    schedule = plan.lowering.prepare(plan.layout.segments[0], live({x: (1,)}, {x: np.array([2.5], np.float32)}))
+    assert schedule.scalars[out][0] == 2.5
+
+
+def test_schedules_are_bounded(sliced):
+    from webpte.plan.lowering import SCHEDULES
+
+    for length in range(1, 32):
+        for at in range(4):
+            sliced(length, at)
+    (cache,) = sliced.lowering._cache.values()
+    assert len(cache) <= SCHEDULES

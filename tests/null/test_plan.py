@@ -1,0 +1,205 @@
+"""Plans are data: buffers, segments and limits are checked with no device."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import webpte
+from tests.support.graphs import GraphBuilder
+from webpte.graph import DType, Jump, Origin, SymBool
+from webpte.plan import HostCalls, Segment
+from webpte.plan.memory import Root, resolve, share
+from webpte.wgsl import Caps
+
+
+def chain(length, *, name="aten.relu.default"):
+    b = GraphBuilder()
+    x = b.tensor(8, 16)
+    last = x
+    for _ in range(length):
+        last = b.unary(last, 8, 16, name=name)
+    return b, x, last
+
+
+def test_a_chain_needs_two_buffers_however_long_it_is():
+    b, x, y = chain(20)
+    plan = b.plan([x], [y])
+    assert [buffer.nbytes for buffer in plan.buffers] == [512, 512]
+    assert len(plan.layout.segments) == 1
+
+
+def test_reads_and_writes_of_a_dispatch_never_share_a_buffer():
+    b, x, y = chain(7)
+    plan = b.plan([x], [y])
+    (segment,) = plan.layout.segments
+    schedule = plan.lowering.build(segment, _live(plan))
+    for dispatch in schedule.dispatches:
+        numbers = [plan.buffer_of[t] for t in dispatch.bindings]
+        assert len(set(numbers)) == len(numbers)
+
+
+def _live(plan):
+    from webpte.plan import Live
+
+    return Live({i: plan.graph.tensor(i).dims for i in plan.graph.inputs}, {}, {})
+
+
+def test_views_are_aliases_and_cost_nothing():
+    b = GraphBuilder()
+    x = b.tensor(4, 6)
+    flat = b.tensor(24)
+    b.call("aten.view_copy.default", (x, b.list(b.int(24))), flat)
+    y = b.unary(flat, 24)
+    plan = b.plan([x], [y])
+    assert plan.buffer_of[flat] == plan.buffer_of[x]
+    assert len(plan.kernels) == 1
+
+
+def test_a_view_of_something_written_in_place_is_a_copy():
+    b = GraphBuilder()
+    x, y = b.tensor(4), b.tensor(4)
+    view = b.tensor(2, 2)
+    b.call("aten.view_copy.default", (x, b.list(b.int(2), b.int(2))), view)
+    b.call("aten::copy_", (x, y, b.null()), x, kernel=True)
+    plan = b.plan([x, y], [view, x])
+    assert plan.buffer_of[view] != plan.buffer_of[x]
+
+
+def test_an_alias_keeps_its_root_alive():
+    b = GraphBuilder()
+    x = b.tensor(4, 4)
+    made = b.unary(x, 4, 4)
+    view = b.tensor(16)
+    b.call("aten.view_copy.default", (made, b.list(b.int(16))), view)
+    other = b.unary(x, 4, 4)
+    for _ in range(3):
+        other = b.unary(other, 4, 4)
+    plan = b.plan([x], [other, view])
+    tenants = [buffer.tensors for buffer in plan.buffers if made in buffer.tensors]
+    assert tenants == [(made,)]
+
+
+def test_a_cpu_kernel_splits_the_plan_once_however_often_it_is_called():
+    b = GraphBuilder()
+    x = b.tensor(8)
+    totals = []
+    for _ in range(3):
+        made = b.unary(x, 8)
+        summed = b.tensor(8)
+        b.call("test::on_the_cpu.out", (made, b.int(0), b.null()), summed, kernel=True)
+        totals.append(b.unary(summed, 8))
+    plan = b.plan([x], totals, cpu=["test::on_the_cpu.out"])
+    (block,) = plan.layout.blocks
+    assert [type(stage) for stage in block.stages] == [Segment, HostCalls, Segment]
+    assert [len(stage.steps) for stage in block.stages] == [3, 3, 3]
+    first, second = plan.layout.segments
+    assert len(first.reads) == 3 and len(plan.uploads[second]) == 3
+
+
+def test_only_what_a_dispatch_binds_is_uploaded():
+    """The position is read on the host; its tensor never crosses."""
+    b = GraphBuilder()
+    x, position = b.tensor(9, 4), b.tensor(1, dtype=DType.INT32)
+    start = b.symint()
+    b.call("et_vk.select_as_symint.default", (position, b.int(0), b.int(0)), start)
+    row = b.tensor(4)
+    b.call("aten.select_copy.int", (x, b.int(0), start), row)
+    plan = b.plan([x, position], [row])
+    assert list(plan.uploads.values()) == [(x,)]
+
+
+def test_every_unsupported_op_is_listed_at_once():
+    b, x, y = chain(1)
+    b.call("aten.sort.default", (y,), b.tensor(8, 16))
+    b.call("aten.sort.default", (y,), b.tensor(8, 16))
+    b.call("aten._fft_r2c.default", (y,), b.tensor(8, 16))
+    b.call("aten::bincount.out", (y,), b.tensor(8, 16), kernel=True)
+    with pytest.raises(webpte.UnsupportedError) as caught:
+        b.plan([x], [y])
+    assert caught.value.items == ("aten._fft_r2c.default", "aten.sort.default", "aten::bincount.out")
+    text = str(caught.value)
+    assert "aten.sort.default (x2)" in text
+    assert "operator_blocklist=[torch.ops.aten._fft_r2c.default, torch.ops.aten.sort.default]" in text
+
+
+def test_a_dtype_without_kernel_is_named():
+    b = GraphBuilder()
+    x, y = b.tensor(8, dtype=DType.INT32), b.tensor(8, dtype=DType.INT32)
+    b.call("aten.sigmoid.default", (x,), y)
+    with pytest.raises(webpte.UnsupportedError, match=r"aten.sigmoid.default .*value 0 i32\[8\], value 1 i32\[8\]"):
+        b.plan([x], [y])
+
+
+def test_a_binding_beyond_the_limit_is_refused_by_name():
+    b, x, y = chain(1)
+    caps = Caps({"max-storage-buffer-binding-size": 256}, adapter="a small device")
+    with pytest.raises(webpte.DeviceError, match=r"(?s)a small device.*value 0 f32\[8, 16\]: 512 bytes.*256"):
+        b.plan([x], [y], caps)
+
+
+def test_limits_are_what_the_plan_needs():
+    b, x, y = chain(3)
+    limits = b.plan([x], [y]).limits
+    assert limits["max-storage-buffer-binding-size"] == 512
+    assert limits["max-storage-buffers-per-shader-stage"] == 2
+
+
+def test_workgroups_are_clamped_to_the_device():
+    b, x, y = chain(1)
+    (kernel,) = b.plan([x], [y], Caps({"max-compute-invocations-per-workgroup": 16})).kernels
+    assert kernel.workgroup == 16
+
+
+def test_blocks_end_at_jumps_and_shared_values_keep_their_buffers():
+    b = GraphBuilder()
+    x = b.tensor(8)
+    condition = b.add(SymBool())
+    out = b.tensor(8)
+    b.steps.append(Jump(condition, 3, Origin(0)))
+    b.call("webpte.copy", (x,), out)
+    b.steps.append(Jump(condition, 4, Origin(2)))
+    b.call("aten.relu.default", (x,), out)
+    plan = b.plan([x, condition], [out])
+    jumps = [(block.condition, block.target, len(block.stages)) for block in plan.layout.blocks]
+    assert jumps == [(condition, 2, 0), (condition, 3, 1), (None, None, 1), (None, None, 0)]
+    assert plan.buffer_of[out] != plan.buffer_of[x]
+
+
+def test_which_dims_are_dynamic_is_found_by_trying():
+    """The file only says that the tensor is dynamic: 29 must stay, because the weight has 29 columns."""
+    b = GraphBuilder()
+    x = b.tensor(11, 29, dynamic=True)
+    weight, y = b.tensor(3, 29), b.tensor(11, 3)
+    b.call("aten.linear.default", (x, weight, b.null()), y)
+    plan = b.plan([x, weight], [y])
+    assert plan.dynamic_dims[x] == (True, False)
+
+
+def test_plans_print():
+    b, x, y = chain(2)
+    text = str(b.plan([x], [y]))
+    assert "submit: 2 calls: aten.relu.default, aten.relu.default" in text and "buffer 0: activation 512 bytes" in text
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 9), st.integers(0, 20), st.integers(0, 8)).map(
+            lambda t: Root(0, t[0] * 16, t[1], t[1] + t[2])
+        ),
+        max_size=30,
+    )
+)
+def test_sharing_never_overlaps_and_never_exceeds_the_sum(roots):
+    roots = [Root(i, r.nbytes, r.first, r.last) for i, r in enumerate(roots)]
+    buffers = share(roots)
+    assert sorted(t.id for _, tenants in buffers for t in tenants) == list(range(len(roots)))
+    for nbytes, tenants in buffers:
+        assert nbytes >= max(t.nbytes for t in tenants)
+        for i, a in enumerate(tenants):
+            assert all(a.last < b.first or b.last < a.first for b in tenants[i + 1 :])
+
+
+def test_alias_chains_resolve_to_their_root():
+    assert resolve({3: 2, 2: 1, 5: 4}) == {3: 1, 2: 1, 5: 4}

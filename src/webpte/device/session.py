@@ -15,7 +15,7 @@ import numpy as np
 import wgpu
 
 from ..errors import GraphError
-from ..plan import Plan, Schedule, Segment, padded
+from ..plan import WHOLE, Binding, Plan, Schedule, padded
 from .gpu import Gpu, guarded
 from .parameters import Parameters
 from .weights import USAGE, Weights, fill_buffer
@@ -40,25 +40,34 @@ class Session:
         self.gpu = gpu
         self._buffers: list[Any] = []
         self._owned: list[Any] = []
-        for number, spec in enumerate(plan.buffers):
+        self._staging: Any = None
+        self._parameters = Parameters(gpu)
+        self._groups: dict[tuple[object, ...], Any] = {}
+        self._realised: OrderedDict[Schedule, _Realised] = OrderedDict()
+        try:
+            for kernel in plan.kernels:  # before any weight is uploaded: a kernel that does not compile fails fast
+                gpu.pipeline(kernel)
+            self._allocate(weights)
+        except BaseException:
+            self.close()
+            raise
+
+    def _allocate(self, weights: Weights) -> None:
+        for number, spec in enumerate(self.plan.buffers):
             if spec.kind == "constant":
                 self._buffers.append(weights.buffer(spec))
                 continue
-            buffer = gpu.create_buffer(f"{spec.kind} {number}", spec.nbytes, USAGE)
+            buffer = self._own(f"{spec.kind} {number}", spec.nbytes, USAGE)
             if spec.fill is not None:
-                fill_buffer(gpu, buffer, spec.fill, skip_zeros=True)
+                fill_buffer(self.gpu, buffer, spec.fill, skip_zeros=True)
             self._buffers.append(buffer)
-            self._owned.append(buffer)
-        self._staging = None
-        if plan.staging_bytes:
+        if self.plan.staging_bytes:
             usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-            self._staging = gpu.create_buffer("readback", plan.staging_bytes, usage)
-            self._owned.append(self._staging)
-        self._parameters = Parameters(gpu)
-        self._groups: dict[tuple[int, ...], Any] = {}
-        self._realised: OrderedDict[Schedule, _Realised] = OrderedDict()
-        for kernel in plan.kernels:
-            gpu.pipeline(kernel)
+            self._staging = self._own("readback", self.plan.staging_bytes, usage)
+
+    def _own(self, label: str, nbytes: int, usage: int) -> Any:
+        self._owned.append(self.gpu.create_buffer(label, nbytes, usage))
+        return self._owned[-1]
 
     def close(self) -> None:
         """Free what this session owns. Nothing may be recorded afterwards."""
@@ -83,13 +92,12 @@ class Session:
 
     def run(
         self,
-        segment: Segment,
         schedule: Schedule,
         slots: Mapping[int, int],
         uploads: Sequence[tuple[int, Array]],
         reads: Sequence[tuple[int, int]],
     ) -> dict[int, memoryview]:
-        """Execute a segment: `uploads` are (tensor, contiguous device-ready array), `reads` (tensor, bytes)."""
+        """Execute a schedule: `uploads` are (tensor, contiguous device-ready array), `reads` (tensor, bytes)."""
         rows = self._rows(schedule)
         self._parameters.write_scalars(slots)
         for tensor, array in uploads:
@@ -127,16 +135,19 @@ class Session:
             self._parameters.release(oldest.blocks)
         return rows
 
-    def _storage_group(self, reads: int, writes: int, tensors: tuple[int, ...]) -> Any:
+    def _storage_group(self, reads: int, writes: int, bindings: tuple[Binding, ...]) -> Any:
         try:
-            numbers = tuple(self.plan.buffer_of[t] for t in tensors)
+            ranges = tuple((self.plan.buffer_of[b.tensor], b.offset, b.nbytes) for b in bindings)
         except KeyError as error:
             raise GraphError(f"value {error.args[0]} is bound by a dispatch but was given no buffer at build") from None
-        key = (reads, *numbers)
+        key = (reads, ranges)
         group = self._groups.get(key)
         if group is None:
             layout, _ = self.gpu.storage_layout(reads, writes)
-            entries = [(self._buffers[n], 0, self.plan.buffers[n].nbytes) for n in numbers]
+            entries = [
+                (self._buffers[n], offset, self.plan.buffers[n].nbytes if nbytes == WHOLE else nbytes)
+                for n, offset, nbytes in ranges
+            ]
             group = self._groups[key] = self.gpu.create_bind_group(layout, entries)
         return group
 

@@ -4,6 +4,7 @@ from ..container import DType
 from .delegate import COPY, ITEM
 from .graph import Call, DelegateInfo, Graph, Jump, Origin, Step
 from .method import build_graph
+from .passes import widen_halves
 from .values import (
     LIVE_SCALARS,
     Bool,
@@ -56,4 +57,5 @@ __all__ = [
     "device_dtype",
     "normalize_dim",
     "numel",
+    "widen_halves",
 ]

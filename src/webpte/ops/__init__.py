@@ -1,7 +1,7 @@
 """Operators: one file per family, found by import; see :mod:`webpte.ops.registry`."""
 
 from .binding import BoundCall, Frame
-from .context import Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
+from .context import WHOLE, Binding, Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
 from .registry import (
     FLOATS,
     NUMBERS,
@@ -15,12 +15,15 @@ from .registry import (
     op,
     refused_dtypes,
     registered,
+    unregister,
 )
 
 __all__ = [
     "FLOATS",
     "NUMBERS",
+    "WHOLE",
     "WORDS",
+    "Binding",
     "BoundCall",
     "Context",
     "Dispatch",
@@ -38,4 +41,5 @@ __all__ = [
     "refused_dtypes",
     "registered",
     "stored_bytes",
+    "unregister",
 ]

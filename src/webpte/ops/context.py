@@ -6,10 +6,11 @@ changed. A lowering therefore never asks "build or resize?": it computes from li
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
     from .registry import Op
 
 Dims = tuple[int, ...]
+OFFSET_ALIGNMENT = 256
+WHOLE = -1  # a binding's size: the whole buffer
+
+
+class Binding(NamedTuple):
+    """A range of a tensor's storage. The offset is a multiple of 256, WebGPU's default alignment."""
+
+    tensor: int
+    offset: int
+    nbytes: int
+
 
 # How a dtype is stored on the device. A bool takes a word: sub-word stores would need one invocation per word, and
 # masks are small. 8-bit integers stay packed, four to a word.
@@ -77,6 +89,11 @@ class Tensor:
         return stored_bytes(self.dtype, self.dims)
 
     @property
+    def binding(self) -> Binding:
+        """What a dispatch binds: all of the tensor's buffer."""
+        return Binding(self.id, 0, WHOLE)
+
+    @property
     def wgsl(self) -> str:
         """The WGSL element type of the tensor's buffer."""
         try:
@@ -86,6 +103,20 @@ class Tensor:
 
     def __repr__(self) -> str:
         return f"%{self.id} {self.dtype.short}{list(self._dims if self._dims is not None else self.bound)}"
+
+
+class Part(Tensor):
+    """A range of a tensor's bytes, for a dispatch that must not or need not bind all of it."""
+
+    __slots__ = ("_binding",)
+
+    def __init__(self, tensor: Tensor, offset: int, nbytes: int) -> None:
+        super().__init__(tensor.id, tensor.spec)
+        self._binding = Binding(tensor.id, offset, nbytes)
+
+    @property
+    def binding(self) -> Binding:
+        return self._binding
 
 
 class LiveScalar:
@@ -129,10 +160,10 @@ class LiveScalar:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One compute dispatch, device independent. `bindings` are tensor ids: reads first, then writes."""
+    """One compute dispatch, device independent. `bindings` are reads first, then writes."""
 
     kernel: Kernel
-    bindings: tuple[int, ...]
+    bindings: tuple[Binding, ...]
     params: bytes
     grid: Grid
 
@@ -158,7 +189,7 @@ class Context:
         self.building = False  # shapes are real, input data is not: what is read from it is zero
         self.dispatches: list[Dispatch] = []
         self.guards: list[Guard] = []
-        self.touched: set[int] = set()  # tensors the current call's dispatches would bind, even over zero threads
+        self.touched: set[Binding] = set()  # what the current call's dispatches would bind, even over zero threads
         self.aliases: dict[int, int] = {}  # out -> source, for the whole method
         self.materialised: dict[int, Constant] = {}
         self.slots: dict[tuple[object, ...], int] = {}  # who needs a live int -> its slot
@@ -193,7 +224,7 @@ class Context:
         **flags: object,
     ) -> None:
         """Run `template` over `threads` invocations. Flags are compiled in; `params` are uniforms."""
-        bindings = (*(t.id for t in reads), *(t.id for t in writes))
+        bindings = (*(t.binding for t in reads), *(t.binding for t in writes))
         self.touched.update(bindings)
         if threads == 0:
             return
@@ -225,6 +256,20 @@ class Context:
             self.scratch_tensors[key] = tensor
         tensor._dims = dims
         return tensor
+
+    def parts(self, tensor: Tensor, row_bytes: int, rows: int) -> Iterator[tuple[int, int, Tensor]]:
+        """Cut a tensor of `rows` rows into (first row, rows, part) that the device can bind, in as few as possible."""
+        limit = self.caps.limit("max-storage-buffer-binding-size")
+        if row_bytes * rows <= limit:
+            yield 0, rows, tensor
+            return
+        aligned = OFFSET_ALIGNMENT // math.gcd(OFFSET_ALIGNMENT, row_bytes)  # rows between aligned offsets
+        step = limit // row_bytes // aligned * aligned
+        if step == 0:
+            raise ShapeError(f"{aligned} rows of {row_bytes} bytes of value {tensor.id} exceed the device's {limit}")
+        for first in range(0, rows, step):
+            count = min(step, rows - first)
+            yield first, count, Part(tensor, first * row_bytes, -(-count * row_bytes // 4) * 4)
 
     def guard(self, holds: Callable[[], bool], message: Callable[[], str]) -> None:
         """Check a condition on live scalars (read with `peek`) before every run."""

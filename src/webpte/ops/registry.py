@@ -117,6 +117,13 @@ def op(
     return register
 
 
+def unregister(registered: Op) -> None:
+    """Forget an op: for kernels tried out in a notebook or a test."""
+    for table in (_OPS, _KERNELS):
+        for name in [name for name, found in table.items() if found is registered]:
+            del table[name]
+
+
 def _out_variant(name: str) -> str | None:
     """`aten.cat.default` is called outside delegates as `aten::cat.out`, `aten.x.Y` as `aten::x.Y_out`."""
     namespace, _, rest = name.partition(".")
@@ -148,9 +155,9 @@ def refused_dtypes(op: Op, call: Call, graph: Graph) -> list[str]:
 
 
 def gpu_op(call: Call, graph: Graph) -> Op | None:
-    """The op that runs a call on the device. A kernel call with operands it cannot take is left to the CPU."""
+    """The op that runs a call on the device; None if there is none or it cannot take the operands' dtypes."""
     found = find(call)
-    if found is not None and call.kernel and refused_dtypes(found, call, graph):
+    if found is not None and refused_dtypes(found, call, graph):
         return None
     return found
 

@@ -1,11 +1,14 @@
 """From a graph and a device's capabilities to a frozen plan, and from live shapes to schedules."""
 
+from ..ops import WHOLE, Binding
 from .lowering import Live, LoweredCall, Lowering, Schedule
 from .memory import Buffer, Fill, padded
 from .plan import Plan, make_plan
 from .segments import Block, HostCalls, Layout, Segment
 
 __all__ = [
+    "WHOLE",
+    "Binding",
     "Block",
     "Buffer",
     "Fill",

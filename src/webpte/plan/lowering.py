@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import Error, GraphError, GuardError, ShapeError
 from ..graph import Call, Graph, TensorSpec
-from ..ops import BoundCall, Context, Dispatch, Frame, Guard, LiveScalar, Tensor, gpu_op
+from ..ops import Binding, BoundCall, Context, Dispatch, Frame, Guard, LiveScalar, Tensor, gpu_op
 from ..wgsl import Caps
 from .segments import Layout, Segment
 
@@ -68,7 +68,7 @@ class Lowering:
         self.context.pinned = layout.pinned
         self.frame = Frame(graph, self.context)
         self.runs = 0  # lowerings executed, ever; tests and `bench` read it
-        self.touched: set[int] = set()  # tensors some dispatch may bind
+        self.touched: set[Binding] = set()  # what some dispatch may bind
         self._bound: dict[int, BoundCall] = {}
         self._cache: dict[Segment, OrderedDict[tuple[object, ...], Schedule]] = {}
         self._current: dict[Segment, Schedule] = {}

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..graph import Constant, DType
+from ..graph import Call, Constant, DType, Graph
+from ..ops import stored_bytes
+from .lowering import Lowering
+from .segments import Layout, Segment
 
 PADDING = 16  # vec4 tails stay inside the buffer
 
@@ -73,3 +76,146 @@ def resolve(aliases: Mapping[int, int]) -> dict[int, int]:
             root = aliases[root]
         roots[alias] = root
     return roots
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Where every tensor lives, and what is copied to the device before each segment."""
+
+    buffers: tuple[Buffer, ...]
+    buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
+    uploads: dict[Segment, tuple[int, ...]]
+
+
+def assign(graph: Graph, layout: Layout, lowering: Lowering) -> Memory:
+    """Decide buffers after every call has been lowered."""
+    return _Assignment(graph, layout, lowering).run()
+
+
+class _Assignment:
+    """From lowered calls to buffers."""
+
+    def __init__(self, graph: Graph, layout: Layout, lowering: Lowering) -> None:
+        self.graph = graph
+        self.layout = layout
+        self.touched = {binding.tensor for binding in lowering.touched}
+        self.roots = resolve(lowering.context.aliases)
+        self.materialised = lowering.context.materialised
+        self.scratch = lowering.context.scratch_tensors
+        self.first: dict[int, int] = {}
+        self.last: dict[int, int] = {}
+
+    def root(self, value_id: int) -> int:
+        return self.roots.get(value_id, value_id)
+
+    def run(self) -> Memory:
+        end = self._lifetimes()
+        reads = {self.root(r) for segment in self.layout.segments for r in segment.reads}
+        needed = {self.root(t) for t in self.touched} | reads
+        buffers: list[Buffer] = []
+        place: dict[int, int] = {}
+        pooled: dict[object, int] = {}
+        activations: list[Root] = []
+        for value_id in sorted(needed):
+            constant = self._constant(value_id)
+            if constant is not None:
+                self._place_constant(value_id, constant, buffers, place, pooled)
+            elif value_id in self.first:
+                lifetime = (0, end) if value_id in self.layout.shared else (self.first[value_id], self.last[value_id])
+                activations.append(Root(value_id, self._nbytes(value_id), *lifetime))
+        for nbytes, tenants in share(activations):
+            for tenant in tenants:
+                place[tenant.id] = len(buffers)
+            buffers.append(Buffer(nbytes, "activation", tuple(t.id for t in tenants)))
+        uploads = self._uploads()
+        for alias, root in self.roots.items():
+            if root in place:
+                place[alias] = place[root]
+        return Memory(tuple(buffers), place, uploads)
+
+    def _lifetimes(self) -> int:
+        position = 0
+        for block in self.layout.blocks:
+            for stage in block.stages:
+                position += 1  # uploads
+                for index in stage.steps:
+                    position += 1
+                    call = self.graph.steps[index]
+                    assert isinstance(call, Call)
+                    for value_id in (*self.graph.flatten(call.args), *call.outs):
+                        self._touch(value_id, position)
+                    for (owner, _), tensor in self.scratch.items():
+                        if owner == index:
+                            self._touch(tensor.id, position)
+                position += 1  # readback
+                if isinstance(stage, Segment):
+                    for value_id in stage.reads:
+                        self._touch(value_id, position)
+        for value_id in self.graph.inputs:  # all of them are uploaded before the first call
+            self.first[value_id] = 0
+        return position
+
+    def _touch(self, value_id: int, position: int) -> None:
+        root = self.root(value_id)
+        self.first.setdefault(root, position)
+        self.last[root] = position
+
+    def _constant(self, value_id: int) -> Constant | None:
+        if value_id in self.materialised:
+            return self.materialised[value_id]
+        if value_id >= len(self.graph.values):
+            return None
+        return self.graph.tensor(value_id).constant
+
+    def _nbytes(self, value_id: int) -> int:
+        if value_id < len(self.graph.values):
+            spec = self.graph.tensor(value_id)
+        else:
+            spec = next(t.spec for t in self.scratch.values() if t.id == value_id)
+        return padded(stored_bytes(spec.dtype, spec.dims))
+
+    def _place_constant(
+        self, value_id: int, constant: Constant, buffers: list[Buffer], place: dict[int, int], pooled: dict[object, int]
+    ) -> None:
+        spec = self.graph.tensor(value_id)
+        state = value_id in self.layout.mutated
+        identity = (constant.identity, spec.dtype)
+        if not state and identity in pooled:
+            number = pooled[identity]
+            buffers[number] = Buffer(
+                buffers[number].nbytes, "constant", (*buffers[number].tensors, value_id), buffers[number].fill
+            )
+        else:
+            number = len(buffers)
+            kind = "state" if state else "constant"
+            buffers.append(Buffer(self._nbytes(value_id), kind, (value_id,), Fill(constant, spec.dtype)))
+            if not state:
+                pooled[identity] = number
+        place[value_id] = number
+
+    def _uploads(self) -> dict[Segment, tuple[int, ...]]:
+        """Tensors that come from the host, each before the first segment of its block that binds it."""
+        made = {o for segment in self.layout.segments for i in segment.steps for o in self._outs(i)}
+        made -= set(self.graph.inputs)  # an input may be overwritten, but not before it was uploaded
+        uploads: dict[Segment, tuple[int, ...]] = {}
+        for block in self.layout.blocks:
+            present: set[int] = set()
+            for stage in block.stages:
+                if not isinstance(stage, Segment):
+                    continue
+                bound = {self.root(v) for i in stage.steps for v in self._operands(i) if v in self.touched}
+                bound |= {self.root(v) for v in stage.reads}
+                wanted = [v for v in sorted(bound - made - present) if self._constant(v) is None and v in self.first]
+                uploads[stage] = tuple(v for v in wanted if v < len(self.graph.values))
+                present.update(wanted)
+        return uploads
+
+    def _outs(self, index: int) -> tuple[int, ...]:
+        call = self.graph.steps[index]
+        assert isinstance(call, Call)
+        return call.outs
+
+    def _operands(self, index: int) -> tuple[int, ...]:
+        call = self.graph.steps[index]
+        assert isinstance(call, Call)
+        return (*self.graph.flatten(call.args), *call.outs)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..errors import GraphError, UnsupportedError
 from ..graph import LIVE_SCALARS, Call, Graph, Jump, TensorSpec
-from ..ops import gpu_op, refused_dtypes
+from ..ops import find, gpu_op, refused_dtypes
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ class Layout:
         return tuple(stage for block in self.blocks for stage in block.stages if isinstance(stage, Segment))
 
 
-def lay_out(graph: Graph, cpu_kernels: Container[str]) -> Layout:
-    """Cut the graph. `cpu_kernels` tells which kernel calls the CPU can run."""
-    _refuse_unsupported(graph, cpu_kernels)
+def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> Layout:
+    """Cut the graph. `cpu_kernels` tells what the CPU can run: kernel calls, and with `fallback` calls in delegates."""
+    _refuse_unsupported(graph, cpu_kernels, fallback)
     spans = _block_spans(graph)
     _refuse_undefined(graph, ordered=len(spans) == 1)
     mutated = frozenset(step.args[p] for step in graph.calls if (op := gpu_op(step, graph)) for p in op.mutated(step))
@@ -80,16 +80,17 @@ def lay_out(graph: Graph, cpu_kernels: Container[str]) -> Layout:
     return Layout(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared)
 
 
-def _refuse_unsupported(graph: Graph, cpu_kernels: Container[str]) -> None:
+def _refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool) -> None:
     inside: dict[str, int] = defaultdict(int)
     outside: dict[str, int] = defaultdict(int)
     dtypes: list[str] = []
     for call in graph.calls:
-        op = gpu_op(call, graph)
-        if op is None and not (call.kernel and call.name in cpu_kernels):
+        if gpu_op(call, graph) is not None or ((call.kernel or fallback) and call.name in cpu_kernels):
+            continue
+        if (op := find(call)) is not None:
+            dtypes.append(f"  {call.name} ({call.origin}) cannot take {', '.join(refused_dtypes(op, call, graph))}")
+        else:
             (outside if call.kernel else inside)[call.name] += 1
-        elif op is not None and (refused := refused_dtypes(op, call, graph)):
-            dtypes.append(f"  {call.name} ({call.origin}) cannot take {', '.join(refused)}")
     if not inside and not outside and not dtypes:
         return
     count = len(inside) + len(outside) + len(dtypes)
@@ -98,7 +99,8 @@ def _refuse_unsupported(graph: Graph, cpu_kernels: Container[str]) -> None:
     lines += [f"  {name} (x{count}), outside delegates, has no CPU kernel" for name, count in sorted(outside.items())]
     if inside:
         listed = ", ".join(f"torch.ops.{name}" for name in sorted(inside))
-        lines.append(f"Re-export with VulkanPartitioner(operator_blocklist=[{listed}]).")
+        lines.append(f"Re-export with VulkanPartitioner(operator_blocklist=[{listed}]),")
+        lines.append('or let the CPU run them, slowly: load(path, fallback="cpu").')
     if outside:
         lines.append("Installing torch lets webpte use torch's own kernels for ops outside delegates.")
     raise UnsupportedError("\n".join(lines), sorted(inside) + sorted(outside) + dtypes)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import Error, GraphError
 from ..graph import Bool as BoolLiteral
-from ..graph import BoolList, Call, Double, DoubleList, Graph, Int, IntList, Null, String, TensorSpec, ValueList
+from ..graph import BoolList, Call, Double, DoubleList, Graph, Int, IntList, Null, Origin, String, TensorSpec, ValueList
 from ..ops import Option, find
 
 Array = np.ndarray[Any, Any]
@@ -32,12 +32,13 @@ _NUMPY: dict[str, Kernel] = {"aten::cumsum.out": _cumsum, "aten::topk.values": _
 
 
 def _reference(name: str) -> Kernel | None:
-    """An op's NumPy reference, called as an out-variant: without the tensor options."""
-    op = find(Call(name, (), (), None, kernel=True))  # type: ignore[arg-type]
+    """An op's NumPy reference. An out-variant calls it without the tensor options; a delegate passes them."""
+    kernel = "::" in name
+    op = find(Call(name, (), (), Origin(0), kernel))
     if op is None or op.compute is None:
         return None
     compute = op.compute
-    options = [i for i, (_, annotation) in enumerate(op.parameters) if annotation is Option]
+    options = [i for i, (_, annotation) in enumerate(op.parameters) if kernel and annotation is Option]
 
     def call(*args: Any) -> Any:
         full = list(args)
@@ -54,7 +55,8 @@ def _torch_kernel(name: str) -> Any | None:
         return None
     import torch
 
-    namespace, _, rest = name.partition("::")
+    # `aten::cumsum.out` outside delegates; inside, with the fallback on, `aten.cumsum.default`.
+    namespace, _, rest = name.partition("::" if "::" in name else ".")
     base, _, overload = rest.partition(".")
     try:
         return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")

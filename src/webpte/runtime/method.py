@@ -135,7 +135,7 @@ class Method:
             uploads.append((value_id, to_device(live.arrays[value_id], spec, f"value {value_id}")))
         dims = {**live.dims, **schedule.dims}
         reads = [(v, stored_bytes(self._graph.tensor(v).dtype, dims[v])) for v in segment.reads]
-        data = session.run(segment, schedule, plan.lowering.slot_values(), uploads, reads)
+        data = session.run(schedule, plan.lowering.slot_values(), uploads, reads)
         live.dims.update(schedule.dims)
         live.scalars.update({v: value for v, (value, _) in schedule.scalars.items()})
         for value_id, _ in reads:

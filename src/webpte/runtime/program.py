@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from ..container import MappedFile, ProgramFile, Span, TensorFile, parse_program, parse_tensors
 from ..device import Gpu, Weights, acquire, adapter_caps
@@ -15,31 +17,60 @@ from ..wgsl import Caps
 from .kernels import CpuKernels
 from .method import Method
 
+logger = logging.getLogger("webpte")
 PathLike = str | os.PathLike[str]
 
 
-def load(path: PathLike, data: Iterable[PathLike] = ()) -> Program:
+def load(
+    path: PathLike,
+    data: Iterable[PathLike] = (),
+    *,
+    fallback: Literal["cpu"] | None = None,
+    limits: Mapping[str, int] | None = None,
+) -> Program:
     """Open a .pte program; `data` are .ptd files with constants exported apart from it.
 
-    Everything that can be checked without a GPU is checked here. GPU memory is taken when a method is asked for.
+    GPU memory is taken when a method is asked for. An op inside a delegate that has no kernel is refused then, unless
+    `fallback="cpu"`: it runs on the CPU, with a warning, and every such call costs a round trip through host memory.
+    `limits` plans for a smaller device than this one, by names such as "max-storage-buffer-binding-size".
     """
+    if fallback not in (None, "cpu"):
+        raise InputError(f'fallback is "cpu" or None, not {fallback!r}')
     files = [MappedFile(path), *(MappedFile(p) for p in data)]
     try:
-        return Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files)
+        return Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files, fallback == "cpu", limits)
     except BaseException:
         for file in files:
             file.close()
         raise
 
 
+def _warn_of_fallback(plan: Plan) -> None:
+    inside = {name: count for name, count in plan.cpu_calls.items() if "::" not in name}
+    if inside:
+        listed = ", ".join(f"{name} x{count}" for name, count in sorted(inside.items()))
+        logger.warning(
+            "%d calls inside delegates of %s run on the CPU: %s", sum(inside.values()), plan.graph.name, listed
+        )
+
+
 class Program:
     """A loaded file. Use it as a context manager, or call `close`, to release GPU memory."""
 
-    def __init__(self, file: ProgramFile, tensors: Sequence[TensorFile], files: Sequence[MappedFile]) -> None:
+    def __init__(
+        self,
+        file: ProgramFile,
+        tensors: Sequence[TensorFile],
+        files: Sequence[MappedFile],
+        fallback: bool = False,
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
         self.file = file
         self._tensors = tensors
         self._files = files
         self._kernels = CpuKernels()
+        self._fallback = fallback
+        self._limits = limits or {}
         self._graphs: dict[str, Graph] = {m.name: build_graph(m, self._find, mutated_positions) for m in file.methods}
         self._plans: dict[str, Plan] = {}
         self._methods: dict[str, Method] = {}
@@ -60,10 +91,11 @@ class Program:
         """How a method would run, for the machine's adapter or for given capabilities. Needs no GPU with `caps`."""
         graph = self.graph(name)
         if caps is not None:
-            return make_plan(graph, caps, self._kernels)
+            return make_plan(graph, caps, self._kernels, self._fallback)
         if name not in self._plans:
             # A method without calls, such as get_vocab_size, needs no adapter.
-            self._plans[name] = make_plan(graph, adapter_caps() if graph.steps else Caps(), self._kernels)
+            own = adapter_caps().within(self._limits) if graph.steps else Caps()
+            self._plans[name] = make_plan(graph, own, self._kernels, self._fallback)
         return self._plans[name]
 
     def method(self, name: str = "forward") -> Method:
@@ -72,6 +104,7 @@ class Program:
             raise ClosedError(f"{self.file.path} was closed")
         if name not in self._methods:
             plan = self.plan(name)
+            _warn_of_fallback(plan)
             if plan.layout.segments:
                 gpu, weights = self._device(plan)
                 self._methods[name] = Method(plan, gpu, weights, self._kernels)

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import UnsupportedError
-from ..graph import Call, Graph, TensorSpec
-from ..plan import HostCalls, Plan
+from ..graph import Graph, TensorSpec
+from ..plan import Plan
 from ..runtime import Program, describe, load
 from ..wgsl import Caps
 
@@ -100,12 +100,11 @@ def _execution(plan: Plan) -> dict[str, Any]:
     """Where the calls run, and what crosses between host and device on the way (at the bound)."""
     graph = plan.graph
     outputs = set(graph.outputs)
-    host = [i for b in plan.layout.blocks for s in b.stages if isinstance(s, HostCalls) for i in s.steps]
     crossing = [v for s in plan.layout.segments for v in s.reads if v not in outputs]
     return {
         "submits": len(plan.layout.segments),
         "blocks": len(plan.layout.blocks),
-        "cpu_calls": _count(step.name for i in host if isinstance(step := graph.steps[i], Call)),
+        "cpu_calls": plan.cpu_calls,
         "bytes_to_host_between": sum(plan.stored_bytes(v) for v in crossing),
         "memory": plan.bytes_by_kind(),
     }

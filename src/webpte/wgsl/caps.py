@@ -31,6 +31,12 @@ class Caps:
     def limit(self, name: str) -> int:
         return self.limits.get(name, BROWSER_LIMITS[name])
 
+    def within(self, limits: Mapping[str, int]) -> Caps:
+        """The same device as if it offered no more than `limits`."""
+        return Caps(
+            {**self.limits, **{n: min(v, self.limit(n)) for n, v in limits.items()}}, self.features, self.adapter
+        )
+
     @property
     def workgroups_per_dimension(self) -> int:
         return self.limit("max-compute-workgroups-per-dimension")

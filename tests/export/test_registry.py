@@ -1,0 +1,12 @@
+"""Our list of what the partitioner may emit is the installed ExecuTorch's."""
+
+from __future__ import annotations
+
+from tests.support.vulkan_registry import NAMES
+
+
+def test_names_are_those_of_the_wheel():
+    from executorch.backends.vulkan.op_registry import vulkan_supported_ops
+
+    found = {key if isinstance(key, str) else getattr(key, "__name__", str(key)) for key in vulkan_supported_ops}
+    assert found == set(NAMES)

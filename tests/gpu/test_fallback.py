@@ -1,0 +1,57 @@
+"""An op without a kernel: refused by default, run on the CPU when asked for, never silently."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.writer import simple_pte
+from webpte.container import DType, VkInt, VkTensor
+from webpte.ops import op, registered, unregister
+
+F32 = DType.FLOAT32
+
+
+@pytest.fixture
+def unsupported(tmp_path):
+    """relu(sin_degrees(x) + x), where only the CPU knows `test.sin_degrees.default`."""
+
+    @op("test.sin_degrees.default", dtypes=frozenset())  # no dtype: no kernel, only a reference
+    def sin_degrees(cx: object, self: object, *, out: object) -> None:
+        raise AssertionError("never lowered")
+
+    sin_degrees.reference(lambda self: np.sin(np.deg2rad(self)))
+    values = [VkTensor(F32, (11, 7)), VkTensor(F32, (11, 7)), VkInt(1), VkTensor(F32, (11, 7)), VkTensor(F32, (11, 7))]
+    calls = [
+        ("test.sin_degrees.default", (0, 1)),
+        ("aten.add.Tensor", (1, 0, 2, 3)),
+        ("aten.relu.default", (3, 4)),
+    ]
+    simple_pte(tmp_path / "p.pte", values, calls, [0], [4], dynamic=True)
+    yield tmp_path / "p.pte"
+    unregister(sin_degrees)
+    assert "test.sin_degrees.default" not in registered()
+
+
+def test_refused_by_default_with_both_remedies(unsupported):
+    with webpte.load(unsupported) as program, pytest.raises(webpte.UnsupportedError, match=r"test.sin_degrees.default"):
+        program.method()
+
+
+def test_runs_on_the_cpu_when_asked_and_says_so(unsupported, caplog):
+    with webpte.load(unsupported, fallback="cpu") as program, caplog.at_level(logging.WARNING, "webpte"):
+        forward = program.method()
+        assert "1 calls inside delegates of forward run on the CPU: test.sin_degrees.default x1" in caplog.text
+        assert forward.plan.cpu_calls == {"test.sin_degrees.default": 1}
+        for rows in (11, 3):
+            x = np.random.default_rng(rows).uniform(-90, 90, (rows, 7)).astype(np.float32)
+            want = np.maximum(np.sin(np.deg2rad(x)) + x, 0)
+            assert np.allclose(forward(x), want, atol=1e-5)
+
+
+def test_other_fallbacks_do_not_exist(unsupported):
+    with pytest.raises(webpte.InputError, match='fallback is "cpu" or None'):
+        webpte.load(unsupported, fallback="gpu")  # type: ignore[arg-type]

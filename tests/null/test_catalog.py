@@ -66,7 +66,7 @@ def test_the_cache_is_kept(nowhere, monkeypatch):
 def test_a_failed_generator_leaves_nothing(nowhere, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr(source, "versions", lambda: VERSIONS)
-    monkeypatch.setattr(source.subprocess, "run", lambda *args, **options: 1 / 0)
+    monkeypatch.setattr("tests.catalog.source.subprocess.run", lambda *args, **options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         source.generate(nowhere / "cache/catalog/key")
     assert list((nowhere / "cache/catalog").iterdir()) == []

@@ -52,6 +52,7 @@ def test_only_volatile_lowerings_run_again(sliced):
     schedule, slots = sliced(1, 6)
     assert sliced.lowering.runs - before == 3  # select_as_symint, add, slice
     assert list(slots.values()) == [6]
+    assert [value for value, derived in schedule.scalars.values() if derived] == [6, 7]  # pos and end, not stale
     assert schedule.version == 0  # the parameter blocks stayed the same: the kernel reads the position live
 
 

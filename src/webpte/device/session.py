@@ -90,6 +90,29 @@ class Session:
             if spec.kind == "state" and spec.fill is not None:
                 fill_buffer(self.gpu, buffer, spec.fill, skip_zeros=True)
 
+    def _states(self) -> list[tuple[Any, int]]:
+        pairs = zip(self.plan.buffers, self._buffers, strict=True)
+        return [(buffer, spec.nbytes) for spec, buffer in pairs if spec.kind == "state"]
+
+    def state_sizes(self) -> list[int]:
+        return [nbytes for _, nbytes in self._states()]
+
+    @guarded
+    def copy_state(self, other: Session) -> None:
+        """Take over the state of another session of the same plan, on the device."""
+        encoder = self.gpu.device.create_command_encoder(label="copy state")
+        for (mine, nbytes), (theirs, _) in zip(self._states(), other._states(), strict=True):
+            encoder.copy_buffer_to_buffer(theirs, 0, mine, 0, nbytes)
+        self.gpu.submit([encoder.finish()])
+
+    @guarded
+    def read_state(self) -> list[memoryview]:
+        return [memoryview(self.gpu.device.queue.read_buffer(buffer, 0, nbytes)) for buffer, nbytes in self._states()]
+
+    def write_state(self, state: Sequence[bytes]) -> None:
+        for (buffer, _), data in zip(self._states(), state, strict=True):
+            self.gpu.write(buffer, 0, data)
+
     def run(
         self,
         schedule: Schedule,

@@ -157,6 +157,17 @@ class LiveScalar:
             return LiveInt(int(self.peek()), -1)
         return LiveInt(0, self._context.slot(("sym", self.id), lambda: int(self.peek())))
 
+    @property
+    def live_bits(self) -> LiveInt:
+        """A float as a uniform: the kernel casts the bits of the integer it reads."""
+        if self.literal:
+            return LiveInt(_float_bits(self.peek()), -1)
+        return LiveInt(0, self._context.slot(("bits", self.id), lambda: _float_bits(self.peek())))
+
+
+def _float_bits(value: float) -> int:
+    return int(np.float32(value).view(np.int32))
+
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:

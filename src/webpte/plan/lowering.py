@@ -194,7 +194,10 @@ class Lowering:
             new = self._lower(old.bound, segment.steps[position])
             for out in old.bound.call.outs:
                 tensor = self.frame.tensors.get(out)
-                if tensor is not None and tensor.dims != schedule.dims[out]:
+                if tensor is None:
+                    handle = self.frame.scalars[out]
+                    schedule.scalars[out] = (handle.peek(), handle.derived)
+                elif tensor.dims != schedule.dims[out]:
                     return False
             if new.dispatches != old.dispatches:
                 schedule.version += 1

@@ -51,6 +51,7 @@ class Layout:
     pinned: frozenset[int]  # written in place, more than once, or across blocks: never aliased
     mutated: frozenset[int]
     shared: frozenset[int]  # used by more than one block: never share a buffer
+    hosted: frozenset[int]  # read on the host while the method runs, whether or not they are outputs
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -64,7 +65,8 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
     _refuse_undefined(graph, ordered=len(spans) == 1)
     mutated = frozenset(step.args[p] for step in graph.calls if (op := gpu_op(step, graph)) for p in op.mutated(step))
     shared = _shared(graph, spans)
-    wanted = _wanted_on_host(graph)
+    hosted = _wanted_on_host(graph)
+    wanted = hosted | {v for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
     starts = {start: index for index, (start, _) in enumerate(spans)}
     blocks = []
     for start, stop in spans:
@@ -77,7 +79,7 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
             blocks.append(Block(stages, last.condition, target))
         else:
             blocks.append(Block(stages))
-    return Layout(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared)
+    return Layout(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, hosted)
 
 
 def _refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool) -> None:
@@ -160,7 +162,7 @@ def _rewritten(graph: Graph) -> frozenset[int]:
 
 
 def _wanted_on_host(graph: Graph) -> frozenset[int]:
-    wanted = set(graph.outputs)
+    wanted: set[int] = set()
     for step in graph.steps:
         if isinstance(step, Jump):
             wanted.add(step.condition)

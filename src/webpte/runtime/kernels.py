@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,22 +12,13 @@ from ..errors import Error, GraphError
 from ..graph import Bool as BoolLiteral
 from ..graph import BoolList, Call, Double, DoubleList, Graph, Int, IntList, Null, Origin, String, TensorSpec, ValueList
 from ..ops import Option, find
+from .numpy_kernels import KERNELS, Kernel
 
 Array = np.ndarray[Any, Any]
-Kernel = Callable[..., Any]
 
 
-def _cumsum(self: Array, dim: int, dtype: object) -> Array:
-    return np.cumsum(self, axis=dim)
-
-
-def _topk(self: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Array, Array]:
-    keys = -self if largest else self
-    order = np.argsort(keys, axis=dim, kind="stable").take(range(k), axis=dim)
-    return np.take_along_axis(self, order, axis=dim), order
-
-
-_NUMPY: dict[str, Kernel] = {"aten::cumsum.out": _cumsum, "aten::topk.values": _topk}
+def _numpy_kernel(name: str) -> Kernel | None:
+    return KERNELS.get(name) or _reference(name)
 
 
 def _reference(name: str) -> Kernel | None:
@@ -51,10 +41,10 @@ def _reference(name: str) -> Kernel | None:
 
 @functools.cache
 def _torch_kernel(name: str) -> Any | None:
-    if importlib.util.find_spec("torch") is None:
+    try:
+        import torch
+    except ImportError:
         return None
-    import torch
-
     # `aten::cumsum.out` outside delegates; inside, with the fallback on, `aten.cumsum.default`.
     namespace, _, rest = name.partition("::" if "::" in name else ".")
     base, _, overload = rest.partition(".")
@@ -68,14 +58,16 @@ class CpuKernels:
     """Every kernel call the CPU can serve, by name."""
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (
-            name in _NUMPY or _reference(name) is not None or _torch_kernel(name) is not None
-        )
+        return isinstance(name, str) and (_numpy_kernel(name) is not None or _torch_kernel(name) is not None)
+
+    def source(self, name: str) -> str:
+        """What runs a kernel call on the CPU: "numpy" or "torch"."""
+        return "torch" if _numpy_kernel(name) is None else "numpy"
 
     def run(self, call: Call, graph: Graph, tensors: dict[int, Array], scalars: dict[int, float]) -> dict[int, Array]:
         """Execute a call; returns its outputs by value id, in the dtypes the program declares."""
         args = [_python_value(graph, a, tensors, scalars) for a in call.args]
-        kernel = _NUMPY.get(call.name) or _reference(call.name)
+        kernel = _numpy_kernel(call.name)
         try:
             result = (
                 kernel(*args) if kernel is not None else _run_torch(call, args, [graph.tensor(o) for o in call.outs])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..ops import stored_bytes
 from ..plan import HostCalls, Live, Plan, Segment
 from .borders import Array, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
+from .state import PathLike, read_state, write_state
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,19 @@ class ArgumentInfo:
 class Method:
     """A loaded method: call it with arrays, get arrays back. State such as a KV cache persists between calls."""
 
-    def __init__(self, plan: Plan, gpu: Gpu | None, weights: Weights | None, kernels: CpuKernels) -> None:
+    def __init__(
+        self, plan: Plan, gpu: Gpu | None, weights: Weights | None, kernels: CpuKernels, fingerprint: str = ""
+    ) -> None:
         self.plan = plan
         self._graph: Graph = plan.graph
         self._kernels = kernels
         self._gpu = gpu
+        self._weights = weights
+        self._fingerprint = fingerprint
         self._session = Session(plan, gpu, weights) if gpu is not None and weights is not None else None
         self._lock = threading.RLock()
         self._closed = False
+        self._forks: list[Method] = []
 
     @property
     def name(self) -> str:
@@ -73,11 +79,12 @@ class Method:
         outputs = self.run(args)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def run(self, args: Any) -> tuple[Any, ...]:
-        """Run the method; always a tuple."""
+    def run(self, args: Sequence[Any], outputs: Sequence[int] | None = None) -> tuple[Any, ...]:
+        """Run the method; always a tuple. With `outputs`, only those positions are read back and returned."""
+        every = self._graph.outputs
+        wanted = every if outputs is None else tuple(every[position] for position in outputs)
         with self._lock:
-            if self._closed:
-                raise ClosedError(f"method {self.name} was closed")
+            self._check_open()
             live = self._enter(args)
             number = 0
             blocks = self.plan.layout.blocks
@@ -87,20 +94,56 @@ class Method:
                     if isinstance(stage, HostCalls):
                         self._run_on_host(stage, live)
                     else:
-                        self._run_on_device(stage, live)
+                        self._run_on_device(stage, live, wanted)
                 jumps = block.condition is not None and not self._truth(block.condition, live)
                 number = block.target if jumps and block.target is not None else number + 1
-            return tuple(self._output(i, live) for i in self._graph.outputs)
+            return tuple(self._output(i, live) for i in wanted)
 
     def reset(self) -> None:
         """Put the method's state (KV caches, mutable buffers) back to what the file says."""
         with self._lock:
+            self._check_open()
             if self._session is not None:
                 self._session.reset()
 
-    def close(self) -> None:
-        """Release the method's GPU memory. Its program's weights stay."""
+    def fork(self) -> Method:
+        """The same method with a state of its own, equal to this one's now. Weights and plan are shared."""
         with self._lock:
+            self._check_open()
+            other = Method(self.plan, self._gpu, self._weights, self._kernels, self._fingerprint)
+            other._lock = self._lock  # the plan's lowering serves one call at a time
+            if self._session is not None and other._session is not None:
+                other._session.copy_state(self._session)
+            self._forks.append(other)
+            return other
+
+    def snapshot(self, path: PathLike, note: bytes = b"") -> None:
+        """Write the state to a file that `restore` of the same program accepts, in this process or another."""
+        with self._lock:
+            self._check_open()
+            state = self._session.read_state() if self._session is not None else []
+        write_state(path, self._fingerprint, state, note)
+
+    def restore(self, path: PathLike) -> bytes:
+        """Take the state from a file that `snapshot` wrote, and give back its note. Another program's is refused."""
+        with self._lock:
+            self._check_open()
+            sizes = self._session.state_sizes() if self._session is not None else []
+            state, note = read_state(path, self._fingerprint, sizes)
+            if self._session is not None:
+                self._session.write_state(state)
+            return note
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"method {self.name} was closed")
+
+    def close(self) -> None:
+        """Release the GPU memory of the method and its forks. Its program's weights stay."""
+        with self._lock:
+            for fork in self._forks:
+                fork.close()
+            self._forks.clear()
             self._closed = True
             if self._session is not None:
                 self._session.close()
@@ -125,7 +168,7 @@ class Method:
                 live.scalars[value_id] = _number(arg, spec, where)
         return live
 
-    def _run_on_device(self, segment: Segment, live: Live) -> None:
+    def _run_on_device(self, segment: Segment, live: Live, outputs: Container[int]) -> None:
         plan, session = self.plan, self._session
         assert session is not None
         schedule = plan.lowering.prepare(segment, live)
@@ -134,7 +177,12 @@ class Method:
             spec = self._graph.tensor(value_id)
             uploads.append((value_id, to_device(live.arrays[value_id], spec, f"value {value_id}")))
         dims = {**live.dims, **schedule.dims}
-        reads = [(v, stored_bytes(self._graph.tensor(v).dtype, dims[v])) for v in segment.reads]
+        hosted = plan.layout.hosted
+        reads = [
+            (v, stored_bytes(self._graph.tensor(v).dtype, dims[v]))
+            for v in segment.reads
+            if v in hosted or v in outputs
+        ]
         data = session.run(schedule, plan.lowering.slot_values(), uploads, reads)
         live.dims.update(schedule.dims)
         live.scalars.update({v: value for v, (value, _) in schedule.scalars.items()})

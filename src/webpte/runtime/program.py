@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -107,7 +108,7 @@ class Program:
             _warn_of_fallback(plan)
             if plan.layout.segments:
                 gpu, weights = self._device(plan)
-                self._methods[name] = Method(plan, gpu, weights, self._kernels)
+                self._methods[name] = Method(plan, gpu, weights, self._kernels, self._fingerprint(name))
             else:
                 self._methods[name] = Method(plan, None, None, self._kernels)
         return self._methods[name]
@@ -144,6 +145,16 @@ class Program:
             if entry is not None:
                 return entry.span
         return None
+
+    def _fingerprint(self, name: str) -> str:
+        """Equal for files whose method computes the same: a hash of its delegates and of all constants' keys."""
+        digest = hashlib.sha256(name.encode())
+        (method,) = [m for m in self.file.methods if m.name == name]
+        for delegate in method.delegates:
+            digest.update(delegate.blob.view())
+        for key in sorted(self.file.named_data):
+            digest.update(key.encode())
+        return digest.hexdigest()
 
     def _device(self, plan: Plan) -> tuple[Gpu, Weights]:
         """A device for the plan: the one this program already uses, if its limits suffice."""

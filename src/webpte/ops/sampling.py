@@ -1,0 +1,118 @@
+"""Choosing the next token on the device, so that four bytes cross to the host and not a vocabulary.
+
+Sampling is by the Gumbel trick: the token with the highest logit / temperature + noise, among those that top-k and
+top-p leave. The noise is a hash of (seed, step, row, token), so equal seeds give equal text on one device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..wgsl import Live, Uniforms, u32
+from .context import Context, LiveScalar, Tensor
+from .registry import WORDS, op
+
+
+class Sample(Uniforms):
+    vocabulary: u32
+    temperature: Live  # bits of a float; 0 takes the likeliest token
+    top_k: Live  # 0: no limit
+    top_p: Live  # bits of a float
+    seed: Live
+    step: Live
+
+
+@op("webpte.sample", dtypes=WORDS)
+def sample(
+    cx: Context,
+    logits: Tensor,
+    temperature: LiveScalar,
+    top_k: LiveScalar,
+    top_p: LiveScalar,
+    seed: LiveScalar,
+    step: LiveScalar,
+    *,
+    out: tuple[Tensor, Tensor],
+) -> None:
+    """Token and its log probability (at temperature 1, before any filter) for each row of logits."""
+    if logits.rank != 2:
+        raise ShapeError(f"logits have shape {list(logits.dims)}; expected rows by vocabulary")
+    rows, vocabulary = logits.dims  # (B, V) -> (B,), (B,)
+    for tensor in out:
+        tensor.dims = (rows,)
+    cx.guard(
+        lambda: temperature.peek() >= 0 and top_k.peek() >= 0 and 0 < top_p.peek() <= 1,
+        lambda: (
+            f"temperature {temperature.peek()}, top_k {top_k.peek()}, top_p {top_p.peek()}: the first two must not be "
+            "negative, the last must be above 0 and at most 1"
+        ),
+    )
+    params = Sample(
+        vocabulary=vocabulary,
+        temperature=temperature.live_bits,
+        top_k=top_k.live,
+        top_p=top_p.live_bits,
+        seed=seed.live,
+        step=step.live,
+    )
+    # One workgroup per row, which reduces in shared memory.
+    lanes = cx.caps.workgroup(256)
+    cx.dispatch(
+        "sampling.wgsl",
+        reads=(logits,),
+        writes=out,
+        params=params,
+        threads=rows * lanes,
+        workgroup=lanes,
+        type=logits.wgsl,
+        lanes=lanes,
+    )
+
+
+@sample.reference
+def _(logits: Any, temperature: float, top_k: int, top_p: float, seed: int, step: int) -> Any:
+    wide = logits.astype(np.float64)
+    shifted = wide - wide.max(axis=1, keepdims=True)
+    log_probabilities = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    if temperature == 0:
+        tokens = logits.argmax(axis=1)
+    else:
+        scores = np.where(_kept(shifted / temperature, top_k, top_p), shifted / temperature, -np.inf)
+        tokens = (scores + _gumbel(logits.shape, seed, step)).argmax(axis=1)
+    chosen = np.take_along_axis(log_probabilities, tokens[:, None], axis=1)[:, 0]
+    return tokens.astype(np.int32), chosen.astype(np.float32)
+
+
+def _kept(scores: Any, top_k: int, top_p: float) -> Any:
+    """Which tokens may be drawn: the k likeliest, and of these the fewest that together have probability p."""
+    kept = np.ones(scores.shape, bool)
+    descending = -np.sort(-scores, axis=1)
+    if 0 < top_k < scores.shape[1]:
+        kept &= scores >= descending[:, top_k - 1 : top_k]
+    if top_p < 1:
+        mass = np.where(kept, np.exp(scores), 0)
+        order = np.argsort(-mass, axis=1, kind="stable")
+        sorted_mass = np.take_along_axis(mass, order, axis=1)
+        before = np.cumsum(sorted_mass, axis=1) - sorted_mass
+        inside = before < top_p * mass.sum(axis=1, keepdims=True)
+        lowest = np.where(inside, sorted_mass, np.inf).min(axis=1, keepdims=True)
+        kept &= mass >= lowest
+    return kept
+
+
+def _hash(v: Any) -> Any:
+    with np.errstate(over="ignore"):
+        state = v * np.uint32(747796405) + np.uint32(2891336453)
+        word = ((state >> ((state >> np.uint32(28)) + np.uint32(4))) ^ state) * np.uint32(277803737)
+    return (word >> np.uint32(22)) ^ word
+
+
+def _gumbel(shape: tuple[int, ...], seed: int, step: int) -> Any:
+    key = _hash(_hash(np.array([seed], np.int64).astype(np.uint32)) ^ np.uint32(step))
+    rows = _hash(key ^ np.arange(shape[0], dtype=np.uint32))[:, None]
+    noise = _hash(rows ^ np.arange(shape[1], dtype=np.uint32)[None, :])
+    uniform = ((noise >> np.uint32(8)).astype(np.float64) + 0.5) / 2**24
+    return -np.log(-np.log(uniform))

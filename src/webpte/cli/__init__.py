@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from .. import __version__
 from ..errors import Error
 
-COMMANDS = {"inspect": "print what a .pte file holds"}
+COMMANDS = {
+    "inspect": "print what a .pte file holds",
+    "export": "turn a Llama-family checkpoint into a .pte program",
+    "generate": "continue or answer a prompt",
+    "chat": "talk to a language model",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

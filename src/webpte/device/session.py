@@ -16,6 +16,7 @@ import wgpu
 
 from ..errors import GraphError
 from ..plan import WHOLE, Binding, Plan, Schedule, padded
+from ..progress import OnProgress, Progress, ignore
 from .gpu import Gpu, guarded
 from .parameters import Parameters
 from .weights import USAGE, Weights, fill_buffer
@@ -35,7 +36,7 @@ class _Realised:
 class Session:
     """GPU objects of one method. Weights belong to the program and are only borrowed."""
 
-    def __init__(self, plan: Plan, gpu: Gpu, weights: Weights) -> None:
+    def __init__(self, plan: Plan, gpu: Gpu, weights: Weights, progress: OnProgress = ignore) -> None:
         self.plan = plan
         self.gpu = gpu
         self._buffers: list[Any] = []
@@ -45,8 +46,11 @@ class Session:
         self._groups: dict[tuple[object, ...], Any] = {}
         self._realised: OrderedDict[Schedule, _Realised] = OrderedDict()
         try:
-            for kernel in plan.kernels:  # before any weight is uploaded: a kernel that does not compile fails fast
+            for number, kernel in enumerate(plan.kernels):  # before the weights: one that does not compile fails fast
+                progress(Progress("compile", number, len(plan.kernels), "kernels"))
                 gpu.pipeline(kernel)
+            progress(Progress("compile", len(plan.kernels), len(plan.kernels), "kernels"))
+            weights.upload([spec for spec in plan.buffers if spec.kind == "constant"], progress)
             self._allocate(weights)
         except BaseException:
             self.close()

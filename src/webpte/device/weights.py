@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import wgpu
 
 from ..plan import Buffer, Fill
+from ..progress import OnProgress, Progress
 from .gpu import Gpu
 
 CHUNK = 4 << 20  # flushed one by one: the queue never holds more than this beside the target buffer
@@ -22,16 +23,27 @@ class Weights:
         self._gpu = gpu
         self._buffers: dict[object, Any] = {}
 
+    def upload(self, plans: Sequence[Buffer], progress: OnProgress) -> None:
+        """Fill the buffers of all constants that are not on the device yet."""
+        missing = {self._key(plan): plan for plan in plans if self._key(plan) not in self._buffers}
+        total, done = sum(plan.nbytes for plan in missing.values()), 0
+        for key, plan in missing.items():
+            progress(Progress("upload", done, total, "bytes"))
+            assert plan.fill is not None
+            buffer = self._gpu.create_buffer(plan.fill.constant.name[:24], plan.nbytes, USAGE)
+            self._buffers[key] = buffer  # before it is filled: an interrupted load still frees it
+            fill_buffer(self._gpu, buffer, plan.fill)
+            done += plan.nbytes
+        progress(Progress("upload", total, total, "bytes"))
+
     def buffer(self, plan: Buffer) -> Any:
-        """The GPU buffer of a constant, filled on first use."""
+        """The GPU buffer of an uploaded constant."""
+        return self._buffers[self._key(plan)]
+
+    @staticmethod
+    def _key(plan: Buffer) -> object:
         assert plan.fill is not None
-        key = (plan.fill.constant.identity, plan.fill.dtype)
-        found = self._buffers.get(key)
-        if found is None:
-            found = self._gpu.create_buffer(plan.fill.constant.name[:24], plan.nbytes, USAGE)
-            fill_buffer(self._gpu, found, plan.fill)
-            self._buffers[key] = found
-        return found
+        return (plan.fill.constant.identity, plan.fill.dtype)
 
     def close(self) -> None:
         for buffer in self._buffers.values():

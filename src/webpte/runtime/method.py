@@ -14,6 +14,7 @@ from ..errors import ClosedError, GraphError, InputError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..ops import stored_bytes
 from ..plan import HostCalls, Live, Plan, Segment
+from ..progress import OnProgress, ignore
 from .borders import Array, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
 from .state import PathLike, read_state, write_state
@@ -39,7 +40,13 @@ class Method:
     """A loaded method: call it with arrays, get arrays back. State such as a KV cache persists between calls."""
 
     def __init__(
-        self, plan: Plan, gpu: Gpu | None, weights: Weights | None, kernels: CpuKernels, fingerprint: str = ""
+        self,
+        plan: Plan,
+        gpu: Gpu | None,
+        weights: Weights | None,
+        kernels: CpuKernels,
+        fingerprint: str = "",
+        progress: OnProgress = ignore,
     ) -> None:
         self.plan = plan
         self._graph: Graph = plan.graph
@@ -47,7 +54,7 @@ class Method:
         self._gpu = gpu
         self._weights = weights
         self._fingerprint = fingerprint
-        self._session = Session(plan, gpu, weights) if gpu is not None and weights is not None else None
+        self._session = Session(plan, gpu, weights, progress) if gpu is not None and weights is not None else None
         self._lock = threading.RLock()
         self._closed = False
         self._forks: list[Method] = []

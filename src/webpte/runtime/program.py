@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
 from ..container import MappedFile, ProgramFile, Span, TensorFile, parse_program, parse_tensors
@@ -14,11 +14,13 @@ from ..errors import ClosedError, InputError
 from ..graph import Graph, build_graph
 from ..ops import mutated_positions
 from ..plan import Plan, make_plan
+from ..progress import OnProgress, ignore
 from ..wgsl import Caps
 from .kernels import CpuKernels
 from .method import Method
 
 logger = logging.getLogger("webpte")
+Rewrite = Callable[[Graph], Graph]
 PathLike = str | os.PathLike[str]
 
 
@@ -73,8 +75,7 @@ class Program:
         self._fallback = fallback
         self._limits = limits or {}
         self._graphs: dict[str, Graph] = {m.name: build_graph(m, self._find, mutated_positions) for m in file.methods}
-        self._plans: dict[str, Plan] = {}
-        self._methods: dict[str, Method] = {}
+        self._methods: dict[tuple[str, Rewrite | None], Method] = {}
         self._devices: list[tuple[Gpu, Weights]] = []
         self._closed = False
 
@@ -88,30 +89,29 @@ class Program:
         except KeyError:
             raise InputError(f"there is no method {name!r}; the program has {', '.join(self._graphs)}") from None
 
-    def plan(self, name: str = "forward", caps: Caps | None = None) -> Plan:
+    def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """How a method would run, for the machine's adapter or for given capabilities. Needs no GPU with `caps`."""
         graph = self.graph(name)
-        if caps is not None:
-            return make_plan(graph, caps, self._kernels, self._fallback)
-        if name not in self._plans:
-            # A method without calls, such as get_vocab_size, needs no adapter.
-            own = adapter_caps().within(self._limits) if graph.steps else Caps()
-            self._plans[name] = make_plan(graph, own, self._kernels, self._fallback)
-        return self._plans[name]
+        if rewrite is not None:
+            graph = rewrite(graph)
+        if caps is None:  # a method without calls, such as get_vocab_size, needs no adapter
+            caps = adapter_caps().within(self._limits) if graph.steps else Caps()
+        return make_plan(graph, caps, self._kernels, self._fallback)
 
-    def method(self, name: str = "forward") -> Method:
-        """A method ready to be called. The same object every time."""
+    def method(self, name: str = "forward", rewrite: Rewrite | None = None, progress: OnProgress = ignore) -> Method:
+        """A method ready to be called; the same object every time. `rewrite` changes its graph first."""
         if self._closed:
             raise ClosedError(f"{self.file.path} was closed")
-        if name not in self._methods:
-            plan = self.plan(name)
+        key = (name, rewrite)
+        if key not in self._methods:
+            plan = self.plan(name, rewrite=rewrite)
             _warn_of_fallback(plan)
             if plan.layout.segments:
                 gpu, weights = self._device(plan)
-                self._methods[name] = Method(plan, gpu, weights, self._kernels, self._fingerprint(name))
+                self._methods[key] = Method(plan, gpu, weights, self._kernels, self._fingerprint(name), progress)
             else:
-                self._methods[name] = Method(plan, None, None, self._kernels)
-        return self._methods[name]
+                self._methods[key] = Method(plan, None, None, self._kernels)
+        return self._methods[key]
 
     def close(self) -> None:
         """Release every GPU object and the mapped files. Safe to call twice."""
@@ -124,7 +124,6 @@ class Program:
             weights.close()
             gpu.release()
         self._methods.clear()
-        self._plans.clear()
         self._devices.clear()
         for file in self._files:
             file.close()

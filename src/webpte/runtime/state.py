@@ -24,7 +24,8 @@ def write_state(path: PathLike, fingerprint: str, state: Sequence[memoryview], n
         with open(temporary, "wb") as file:
             file.write(_HEADER.pack(MAGIC, fingerprint.encode(), len(state), len(note)))
             file.write(struct.pack(f"<{len(state)}Q", *(len(data) for data in state)))
-            for data in (note, *state):
+            file.write(note)
+            for data in state:
                 file.write(data)
         os.replace(temporary, path)
     except BaseException:

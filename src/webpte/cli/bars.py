@@ -1,0 +1,42 @@
+"""Progress events as bars on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from ..progress import OnProgress
+from ..progress import Progress as Event
+from .inspect import size
+
+
+@contextmanager
+def bars() -> Iterator[OnProgress]:
+    """A callback that draws a bar per stage. Without a terminal it prints nothing."""
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def show(event: Event) -> None:
+            amount = f"{event.done} of {event.total} {event.unit}"
+            if event.unit == "bytes":
+                amount = f"{size(event.done)} of {size(event.total)}"
+            elif event.unit == "steps":
+                amount = f"step {event.done + 1} of {event.total}"
+            if event.stage not in tasks:
+                for task in tasks.values():
+                    progress.stop_task(task)
+                tasks[event.stage] = progress.add_task(event.stage, total=event.total or 1, amount=amount)
+            progress.update(tasks[event.stage], completed=event.done, amount=amount)
+
+        yield show

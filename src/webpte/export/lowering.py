@@ -1,0 +1,179 @@
+"""From an `nn.Module` to a .pte file."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError, UnsupportedError
+from ..progress import OnProgress, Progress, ignore
+
+if TYPE_CHECKING:
+    import torch
+
+PathLike = str | os.PathLike[str]
+Inputs = tuple[Any, ...]
+QUANTIZERS = ("4w", "8da4w")
+LOWERING = ("trace", "edge", "delegate", "write")
+
+
+def lower(
+    module: torch.nn.Module,
+    example_inputs: Inputs,
+    dynamic_shapes: Any = None,
+    quantize: str | None = None,
+    *,
+    path: PathLike,
+    group_size: int = 32,
+    options: Mapping[str, Any] | None = None,
+    constant_methods: Mapping[str, Any] | None = None,
+    cancel_transposes: bool = False,
+    strict: bool = True,
+    progress: OnProgress = ignore,
+) -> list[Path]:
+    """Export a module for the GPU and write it; returns the .ptd files written beside it, if any.
+
+    `quantize` is "4w" or "8da4w" and changes the module's linears in place. `options` go to `VulkanPartitioner`. Any
+    dynamic shape turns on `require_dynamic_shapes`. `cancel_transposes` is for modules with a KV cache: their fused
+    attention is recognised only where the transposes around the cache cancelled out first.
+    """
+    steps = Steps(progress, ["quantize"] * (quantize is not None) + list(LOWERING))
+    require_executorch()
+    if quantize is not None:
+        steps.next()
+        module = quantize_linears(module, quantize, group_size)
+    chosen = dict(options or {})
+    if dynamic_shapes:
+        chosen.setdefault("require_dynamic_shapes", True)
+    return lower_steps(
+        module, example_inputs, dynamic_shapes, Path(path), chosen, constant_methods, cancel_transposes, strict, steps
+    )
+
+
+def lower_steps(
+    module: torch.nn.Module,
+    inputs: Inputs,
+    shapes: Any,
+    path: Path,
+    options: dict[str, Any],
+    constant_methods: Mapping[str, Any] | None,
+    cancel_transposes: bool,
+    strict: bool,
+    steps: Steps,
+) -> list[Path]:
+    """The steps named in LOWERING."""
+    with quiet():
+        steps.next()
+        traced = _trace(module.eval(), inputs, shapes, strict, cancel_transposes)
+        program = _to_program(traced, options, constant_methods, steps)
+        steps.next()
+        return _write(program, path)
+
+
+class Steps:
+    """Tells which step begins. Steps take seconds to minutes each and do not tell how far they are."""
+
+    def __init__(self, progress: OnProgress, names: list[str]) -> None:
+        self._progress = progress
+        self._names = names
+        self._number = 0
+
+    def next(self) -> None:
+        self._progress(Progress(self._names[self._number], self._number, len(self._names), "steps"))
+        self._number += 1
+
+
+def require_executorch() -> None:
+    try:
+        with quiet():
+            import executorch.exir  # noqa: F401
+    except ImportError as error:
+        raise UnsupportedError("exporting needs ExecuTorch and torch: pip install 'webpte[export]'") from error
+
+
+def quantize_linears(module: torch.nn.Module, mode: str, group_size: int) -> torch.nn.Module:
+    """4-bit weights in groups; "8da4w" also quantises activations to 8 bits while it runs."""
+    if mode not in QUANTIZERS:
+        raise InputError(f"quantize is one of {', '.join(QUANTIZERS)}, not {mode!r}")
+    from executorch.examples.models.llama.source_transformation.quantize import quantize
+
+    with quiet():
+        done: torch.nn.Module = quantize(module, mode, group_size=group_size, quantize_with_hqq=False)
+    return done
+
+
+def _trace(module: torch.nn.Module, inputs: Inputs, shapes: Any, strict: bool, cancel_transposes: bool) -> Any:
+    import torch
+
+    with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]), torch.no_grad():
+        traced = torch.export.export(module, inputs, dynamic_shapes=shapes, strict=strict).run_decompositions({})
+        if not cancel_transposes:
+            return traced
+        from executorch.extension.llm.export.export_passes import RemoveRedundantTransposes
+
+        simpler = RemoveRedundantTransposes()(traced.module()).graph_module
+        return torch.export.export(simpler, inputs, dynamic_shapes=shapes, strict=strict)
+
+
+def _to_program(traced: Any, options: dict[str, Any], constants: Mapping[str, Any] | None, steps: Steps) -> Any:
+    from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
+    from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
+    from executorch.exir.passes import MemoryPlanningPass
+    from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
+
+    cache_patterns()
+    steps.next()
+    config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
+    edge = to_edge(traced, compile_config=config, constant_methods=dict(constants or {}))
+    steps.next()
+    return edge.to_backend(VulkanPartitioner(options)).to_executorch(
+        ExecutorchBackendConfig(
+            extract_delegate_segments=True,
+            memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False),
+            sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass(),
+        )
+    )
+
+
+def _write(program: Any, path: Path) -> list[Path]:
+    before = set(path.parent.glob("*.ptd"))
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            program.write_to_file(file)
+        program.write_tensor_data_to_file(str(path.parent))
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return sorted(set(path.parent.glob("*.ptd")) - before)
+
+
+def cache_patterns() -> None:
+    """Trace ExecuTorch's fusion patterns once per process: it does so at every partition, for most of the time."""
+    from executorch.backends.vulkan.patterns.pattern_registry import fusable_patterns
+
+    for entry in fusable_patterns.values():
+        if entry.get_graphs_fn is not None and not hasattr(entry.get_graphs_fn, "cache_info"):
+            entry.get_graphs_fn = functools.lru_cache(maxsize=None)(entry.get_graphs_fn)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Importing the partitioner sets the root logger to INFO and logs to it; put everything back as it was."""
+    root = logging.getLogger()
+    level, handlers, disabled = root.level, root.handlers[:], root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+        root.handlers[:] = handlers
+        root.setLevel(level)

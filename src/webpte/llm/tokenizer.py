@@ -1,0 +1,67 @@
+"""Text to tokens and back, from a `tokenizer.json`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ..errors import FormatError, UnsupportedError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+class Tokenizer:
+    """A thin face on the `tokenizers` package."""
+
+    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+        self._inner = inner
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
+        try:
+            import tokenizers
+        except ImportError as error:
+            raise UnsupportedError("language models need the tokenizers package: pip install 'webpte[llm]'") from error
+        try:
+            return cls(tokenizers.Tokenizer.from_file(os.fspath(path)))
+        except Exception as error:  # the package raises plain Exception
+            raise FormatError(f"{os.fspath(path)} is not a tokenizer.json: {error}") from error
+
+    def encode(self, text: str) -> list[int]:
+        """Tokens of a text. Special tokens written in it, such as <|im_end|>, are recognised; none are added."""
+        return list(self._inner.encode(text, add_special_tokens=False).ids)
+
+    def decode(self, tokens: Iterable[int], *, specials: bool = False) -> str:
+        return str(self._inner.decode(list(tokens), skip_special_tokens=not specials))
+
+    def token_id(self, token: str) -> int | None:
+        return self._inner.token_to_id(token)
+
+
+class TextStream:
+    """Turns tokens into text piece by piece. A character that spans tokens comes out when it is whole."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._tokens: list[int] = []
+        self._start = 0  # tokens before it no longer influence how later ones read
+        self._read = 0  # tokens whose text was given out
+
+    def push(self, token: int) -> str:
+        """The text that this token completes; empty while a character is unfinished."""
+        self._tokens.append(token)
+        before = self._tokenizer.decode(self._tokens[self._start : self._read])
+        now = self._tokenizer.decode(self._tokens[self._start :])
+        if now.endswith("\ufffd"):
+            return ""
+        self._start, self._read = self._read, len(self._tokens)
+        return now[len(before) :]
+
+    def flush(self) -> str:
+        """What is left at the end, with replacement characters for bytes that never became text."""
+        before = self._tokenizer.decode(self._tokens[self._start : self._read])
+        now = self._tokenizer.decode(self._tokens[self._start :])
+        self._start = self._read = len(self._tokens)
+        return now[len(before) :]

@@ -1,0 +1,95 @@
+"""Text on its way in and out of a language model: streams, stop strings, chat templates. No model needed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import webpte
+from webpte.llm.chat import render_chat
+from webpte.llm.generation import _Holder
+from webpte.llm.tokenizer import TextStream
+
+
+class Bytes:
+    """A tokenizer whose tokens are bytes, as byte-level BPE falls back to."""
+
+    def decode(self, tokens, *, specials=False):
+        return bytes(tokens).decode("utf-8", "replace")
+
+
+@given(st.text())
+def test_characters_come_out_whole(text):
+    stream = TextStream(Bytes())  # type: ignore[arg-type]
+    pieces = [stream.push(byte) for byte in text.encode("utf-8", "surrogatepass")]
+    whole = "".join(pieces) + stream.flush()
+    assert whole == bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "replace")
+    if "\ufffd" not in whole:
+        assert all("\ufffd" not in piece for piece in pieces)
+
+
+def test_an_unfinished_character_is_held_back():
+    stream = TextStream(Bytes())  # type: ignore[arg-type]
+    assert [stream.push(b) for b in "é!".encode()] == ["", "é", "!"]
+    assert stream.push(0xE2) == "" and stream.flush() == "\ufffd"
+
+
+@given(st.text("ab<>", max_size=30), st.lists(st.text("ab<>", min_size=1, max_size=4), max_size=3), st.data())
+def test_stop_strings_never_leak_and_nothing_else_is_lost(text, stop, data):
+    hold = _Holder(stop)
+    out, rest = "", text
+    while rest and not hold.found:
+        count = data.draw(st.integers(1, len(rest)))
+        out += hold.push(rest[:count])
+        rest = rest[count:]
+    if not hold.found:
+        out += hold.rest("")
+    cuts = [text.find(s) for s in stop if s in text]
+    if not cuts:
+        assert out == text and not hold.found
+    else:
+        assert hold.found and all(s not in out for s in stop)
+        assert text.startswith(out)
+
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_templates_render_messages():
+    assert render_chat(CHATML, [{"role": "user", "content": "hi"}]) == (
+        "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ messages.__class__.__mro__ }}",
+        "{{ ''.__class__.__base__.__subclasses__() }}",
+        "{{ messages.append({'role': 'system', 'content': 'x'}) }}",
+        "{{ undefined_function() }}",
+        "{% for %}",
+    ],
+)
+def test_templates_from_files_are_confined(template):
+    messages = [{"role": "user", "content": "hi"}]
+    try:
+        rendered = render_chat(template, messages)
+    except webpte.Error:
+        rendered = ""
+    assert "class" not in rendered
+    assert messages == [{"role": "user", "content": "hi"}]
+
+
+def test_a_template_may_refuse():
+    with pytest.raises(webpte.InputError, match="roles must alternate"):
+        render_chat("{{ raise_exception('roles must alternate') }}", [])
+
+
+def test_messages_need_role_and_content():
+    with pytest.raises(webpte.InputError, match="message 1 needs the keys role and content"):
+        render_chat(CHATML, [{"role": "user", "content": ""}, {"role": "user"}])

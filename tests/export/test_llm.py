@@ -1,0 +1,233 @@
+"""Generating with the tiny Llama: what a session remembers, how answers end, what a step costs."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.exporting import export
+from webpte.llm import LLM, CancelToken, ContextFullError
+
+CONTEXT, CHUNK, VOCAB = 64, 31, 128
+
+
+def write_tokenizer(path):
+    """A character per token: code 0..127."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({chr(code): code for code in range(VOCAB)}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.save(str(path))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("llm")
+    shutil.copy(export("llama").path, folder / "tiny.pte")
+    write_tokenizer(folder / "tokenizer.json")
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:")
+    return folder
+
+
+@pytest.fixture
+def llm(folder):
+    with LLM.load(folder / "tiny.pte") as model:
+        model.stop_tokens = frozenset()  # random weights choose any token; runs shall be long
+        yield model
+
+
+def text_of(generation):
+    for _ in generation:
+        pass
+    return generation.text
+
+
+def test_metadata_comes_from_the_program(folder):
+    with LLM.load(folder / "tiny.pte") as model:
+        assert (model.capacity, model.chunk) == (CONTEXT, CHUNK)
+        assert {2, 3} <= model.stop_tokens
+
+
+def test_greedy_tokens_are_the_argmax_of_the_logits(llm):
+    generation = llm.generate("hello", max_new_tokens=8)
+    text_of(generation)
+    other = llm.fork()
+    other.reset()
+    tokens = list(b"hello")
+    for expected in generation.tokens:
+        logits = other.logits(tokens)
+        assert int(logits.argmax()) == expected
+        tokens = [expected]
+
+
+@pytest.mark.parametrize("count", [1, 2, 30, 31, 32, 45, 62])
+def test_prefill_in_pieces_equals_feeding_one_by_one(llm, count):
+    prompt = [(7 * i + 3) % VOCAB for i in range(count)]
+    single = llm.fork()
+    for token in prompt:
+        stepped = single.logits([token])
+    for start in range(0, count, CHUNK):
+        whole = llm.logits(prompt[start : start + CHUNK])
+    assert np.abs(whole - stepped).max() <= 1e-3
+    assert whole.argmax() == stepped.argmax()
+
+
+def test_a_known_prefix_is_not_computed_again(llm):
+    first = llm.generate("the quick brown fox", max_new_tokens=4)
+    text_of(first)
+    assert first.usage.reused_tokens == 0
+    second = llm.generate("the quick brown dog", max_new_tokens=4)
+    text_of(second)
+    assert second.usage.reused_tokens == len("the quick brown ")
+    llm.reset()
+    again = llm.generate("the quick brown dog", max_new_tokens=4)
+    assert text_of(again) == second.text and again.usage.reused_tokens == 0
+
+
+def test_what_a_decode_step_costs(llm):
+    generation = iter(llm.generate("hello", max_new_tokens=12))
+    for _ in range(3):
+        next(generation)
+    for _ in range(5):
+        before, lowered = llm.method.counters.snapshot(), llm.method.lowerings
+        next(generation)
+        done = llm.method.counters.since(before)
+        assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
+        assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
+        assert llm.method.lowerings - lowered <= 6
+
+
+def test_a_seed_gives_the_same_text_and_another_seed_another(llm):
+    def draw(seed):
+        llm.reset()
+        return text_of(llm.generate("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed))
+
+    assert draw(1) == draw(1)
+    assert len({draw(seed) for seed in range(4)}) > 1
+
+
+def test_logprobs_are_those_of_the_logits(llm):
+    generation = llm.generate("hello", max_new_tokens=3, logprobs=True)
+    pieces = list(generation)
+    other = llm.fork()
+    other.reset()
+    tokens = list(b"hello")
+    for piece in pieces:
+        row = other.logits(tokens)[0].astype(np.float64)
+        want = row[piece.token] - np.log(np.exp(row - row.max()).sum()) - row.max()
+        assert abs(piece.logprob - want) < 1e-4
+        tokens = [piece.token]
+
+
+def test_usage_and_finish_reasons(llm):
+    length = llm.generate("hello", max_new_tokens=5)
+    text_of(length)
+    assert (length.usage.prompt_tokens, length.usage.completion_tokens, length.usage.finish_reason) == (5, 5, "length")
+    llm.reset()
+    full = llm.generate("x" * 60, max_new_tokens=50)
+    text_of(full)
+    assert full.usage.finish_reason == "context" and full.usage.completion_tokens == CONTEXT - 60 + 1
+    llm.reset()
+    llm.stop_tokens = frozenset({length.tokens[2]})
+    stopped = llm.generate("hello", max_new_tokens=50)
+    text_of(stopped)
+    assert stopped.usage.finish_reason == "stop" and stopped.tokens == length.tokens[:3]
+
+
+def test_stop_strings_end_the_text_before_them(llm):
+    whole = text_of(llm.generate("hello", max_new_tokens=20))
+    llm.reset()
+    cut = llm.generate("hello", max_new_tokens=20, stop=[whole[5:8]])
+    assert text_of(cut) == whole[: whole.find(whole[5:8])]
+    assert cut.usage.finish_reason == "stop"
+
+
+def test_cancelling_keeps_the_session_usable(llm):
+    cancel = CancelToken()
+    generation = llm.generate("hello", max_new_tokens=50, cancel=cancel)
+    for number, _ in enumerate(generation):
+        if number == 3:
+            cancel.cancel()
+    assert generation.usage.finish_reason == "cancelled" and generation.usage.completion_tokens == 5
+    cancelled = llm.generate("x" * 60, cancel=cancel)
+    assert text_of(cancelled) == "" and cancelled.usage.finish_reason == "cancelled"
+    assert len(text_of(llm.generate("hello", max_new_tokens=4))) == 4
+
+
+def test_leaving_the_loop_early_is_a_cancel(llm):
+    generation = llm.generate("hello", max_new_tokens=50)
+    stream = iter(generation)
+    next(stream)
+    stream.close()
+    assert generation.usage.finish_reason == "cancelled"
+
+
+def test_a_prompt_that_does_not_fit_is_a_typed_error(llm):
+    with pytest.raises(ContextFullError, match="the prompt has 64 tokens; the model's context holds 64"):
+        llm.generate("x" * 64)
+    llm.logits(list(range(30)))
+    llm.logits(list(range(30)))
+    with pytest.raises(ContextFullError, match="5 more tokens do not fit: 60 of 64 are used"):
+        llm.logits(list(range(5)))
+    assert llm.logits([1]).shape == (1, VOCAB)
+
+
+def test_rewind_forgets_the_last_tokens(llm):
+    llm.logits(list(b"hello"))
+    want = llm.fork().logits([7])
+    llm.logits([7])
+    llm.logits([8])
+    llm.rewind(2)
+    assert llm.position == 5
+    assert np.array_equal(llm.logits([7]), want)
+    with pytest.raises(webpte.InputError, match="cannot rewind 99 tokens; the cache holds 6"):
+        llm.rewind(99)
+
+
+def test_forks_interleaved_equal_separate_runs(llm, folder):
+    other = llm.fork()
+    a, b = iter(llm.generate("first", max_new_tokens=10)), iter(other.generate("second", max_new_tokens=10))
+    together = [(next(a).token, next(b).token) for _ in range(10)]
+    for index, prompt in enumerate(("first", "second")):
+        with LLM.load(folder / "tiny.pte") as alone:
+            alone.stop_tokens = frozenset()
+            generation = alone.generate(prompt, max_new_tokens=10)
+            text_of(generation)
+            assert generation.tokens == [pair[index] for pair in together]
+
+
+def test_snapshots_carry_the_tokens(llm, folder, tmp_path):
+    llm.logits(list(b"hello"))
+    llm.snapshot(tmp_path / "state")
+    want = llm.logits([7])
+    with LLM.load(folder / "tiny.pte") as other:
+        other.restore(tmp_path / "state")
+        assert other.position == 5
+        assert np.array_equal(other.logits([7]), want)
+
+
+def test_chat_goes_through_the_template(llm):
+    assert llm.render([{"role": "user", "content": "hi"}]) == "u:hi;a:"
+    generation = llm.generate([{"role": "user", "content": "hi"}], max_new_tokens=2)
+    text_of(generation)
+    assert generation.usage.prompt_tokens == len("u:hi;a:")
+
+
+def test_wrong_settings_are_refused(llm):
+    with pytest.raises(webpte.InputError, match="tempurature"):
+        llm.generate("x", tempurature=1)
+    with pytest.raises(webpte.InputError, match="no tokens"):
+        llm.generate("")
+    with pytest.raises(webpte.GuardError, match="top_p 2"):
+        text_of(llm.generate("x", temperature=1, top_p=2.0))
+    assert len(text_of(llm.generate("x", max_new_tokens=1))) == 1
+
+
+def test_a_missing_tokenizer_is_named(tmp_path):
+    shutil.copy(export("llama").path, tmp_path / "tiny.pte")
+    with pytest.raises(webpte.InputError, match=r"no tokenizer.json beside .*tiny\.pte"):
+        LLM.load(tmp_path / "tiny.pte")

@@ -1,11 +1,62 @@
+import numpy as np
+
 from tests.support.cases import T, case
 
-CASES = [
+# Half precision accumulates in f32; only the stored result is rounded.
+HALF = {"atol": 2e-3, "rtol": 2e-3}
+
+
+def h(*dims, **options):
+    return T(*dims, dtype="f16", low=-1, high=1, **options)
+
+
+def nan(dims):
+    return np.full(dims, np.nan, np.float32)
+
+
+LINEAR = [
     case("aten.linear.default", T("n", 29), T(11, 29, constant=True), None, n=(7, 5, 1)),
     case("aten.linear.default", T("n", 12), T(13, 12, constant=True), T(13, constant=True), n=(7, 4, 1)),
     case("aten.linear.default", T(2, "n", 12), T(5, 12, constant=True), None, n=(7, 4, 1)),
     case("aten.linear.default", T("n", 8), T(4, 8), T(4), n=(5, 2)),
+    case("aten.linear.default", T(7), T(5, 7, constant=True), T(5, constant=True)),
+    case("aten.linear.default", T("n"), T(6, "n"), None, n=(12, 7, 1)),
+    case("aten.linear.default", T(2, "b", 1, 3, "n"), T(7, "n"), T(7), b=(3, 2), n=(13, 8, 3)),
+    case("aten.linear.default", T("n", 5), T("o", 5), T("o"), n=(6, 5, 2), o=(9, 1, 4)),
+    case("aten.linear.default", T(2, 0, constant=True), T(3, 0, constant=True), T(3)),
+    case("aten.linear.default", T("n", 301), T(17, 301, constant=True), None, n=(67, 31, 1), atol=1e-4),
+    case("aten.linear.default", h("n", 29), h(11, 29, constant=True), h(11, constant=True), n=(7, 5, 1), **HALF),
+    case("aten.linear.default", h(2, "n", 12), h(5, 12, constant=True), None, n=(7, 1), **HALF),
+]
+
+PRODUCTS = [
     case("aten.mm.default", T("n", 7), T(7, 5), n=(11, 3, 1)),
+    case("aten.mm.default", T("n", "k"), T("k", "m"), n=(13, 4, 1), k=(11, 8, 1), m=(12, 7, 4)),
+    case("aten.mm.default", T(5, 0, constant=True), T(0, 8, constant=True)),
+    case("aten.mm.default", T("n", 31), T(31, 0, constant=True), n=(5, 1)),
+    case("aten.mm.default", T("n", 257), T(257, 29, constant=True), n=(67, 2), atol=1e-4),
+    case("aten.mm.default", h("n", 13), h(13, "m"), n=(11, 3, 1), m=(7, 4, 3), **HALF),
     case("aten.bmm.default", T(3, "n", 7), T(3, 7, "m"), n=(11, 3), m=(5, 2)),
     case("aten.bmm.default", T("b", 5, "n"), T("b", "n", 3), n=(11, 3), b=(2, 1)),
+    case("aten.bmm.default", T("b", "n", 8), T("b", 8, "n"), n=(12, 5, 1), b=(7, 3, 1)),
+    case("aten.bmm.default", h(3, "n", 8), h(3, 8, "m"), n=(11, 1), m=(8, 5), **HALF),
 ]
+
+SUMS = [
+    case("aten.addmm.default", T("m"), T("n", 7), T(7, "m"), 1, 1, n=(11, 3, 1), m=(5, 4, 1)),
+    case("aten.addmm.default", T("n", "m"), T("n", 7), T(7, "m"), 0.5, -2.0, n=(11, 3, 1), m=(5, 4, 3)),
+    case("aten.addmm.default", T("n", 1), T("n", 5), T(5, 13), 3, 1, n=(11, 3, 1)),
+    case("aten.addmm.default", T(1, 12), T("n", 5), T(5, 12), 1, 2, n=(11, 3, 1)),
+    case("aten.addmm.default", T(), T("n", 5), T(5, 3), 1, 1, n=(5, 2)),
+    case("aten.addmm.default", T(1), T("n", 5), T(5, 3), 1, 1.5, n=(5, 2)),
+    case("aten.addmm.default", T(6, make=nan), T("n", 5), T(5, 6), 0, 1, n=(5, 2)),
+    case("aten.addmm.default", T(6), T(5, 0, constant=True), T(0, 6, constant=True), 2, 1),
+    case("aten.addmm.default", T(8, constant=True), T("n", 12), T(12, 8, constant=True), 1, 1, n=(7, 1)),
+    case("aten.addmm.default", h("m"), h("n", 7), h(7, "m"), 1, 1, n=(11, 3, 1), m=(5, 4, 1), **HALF),
+    case("aten.baddbmm.default", T("b", "n", 5), T("b", "n", 7), T("b", 7, 5), 1, 0.25, b=(3, 2), n=(11, 3, 1)),
+    case("aten.baddbmm.default", T("b", 1, 1), T("b", "n", 7), T("b", 7, 4), -1, 1, b=(3, 2), n=(11, 3, 1)),
+    case("aten.baddbmm.default", T(1, "n", 4), T("b", "n", 7), T("b", 7, 4), 2, 1, b=(3, 1), n=(5, 3)),
+    case("aten.baddbmm.default", T(5), T("b", "n", 7), T("b", 7, 5), 0.5, 1, b=(3, 1), n=(5, 3)),
+]
+
+CASES = LINEAR + PRODUCTS + SUMS

@@ -154,6 +154,23 @@ def test_mutable_data_and_constants_of_the_program_itself(tmp_path, x):
         assert np.array_equal(forward(given)[1], wide * 2 + given)
 
 
+def test_a_buffer_without_data_starts_at_zero_and_remembers(tmp_path):
+    """What ExecuTorch emits for a mutated buffer outside delegates: planned memory that is read before it is written."""
+    shape = {"dtype": F32, "sizes": (3,), "dim_order": (0,), "planned": True}
+    values = [c.TensorValue(**shape), c.TensorValue(**shape), c.IntValue(1), c.TensorValue(**shape), c.BoolValue(False)]
+    instructions = [
+        c.KernelCall("aten::add.out", (1, 0, 2, 3, 3)),
+        c.KernelCall("aten::copy_", (1, 3, 4, 1)),
+    ]
+    pte_file(tmp_path / "p.pte", [Method(values=values, inputs=[0], outputs=[3], instructions=instructions)])
+    x = np.array([1, 2, 3], np.float32)
+    with webpte.load(tmp_path / "p.pte") as program:
+        forward = program.method()
+        assert [forward(x)[0] for _ in range(3)] == [1, 2, 3]
+        forward.reset()
+        assert np.array_equal(forward(x), x)
+
+
 def live_objects():
     gc.collect()
     report = wgpu.diagnostics.object_counts.get_dict()

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from . import exporting
-from .models import PROGRAMS
+from .zoo import NAMED
 
 
 def main() -> int:
@@ -21,20 +21,20 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="export and show all of them")
     parser.add_argument("--prune", action="store_true", help="delete what is in the cache under no current name")
     options = parser.parse_args()
-    if unknown := [name for name in options.names if name not in PROGRAMS]:
+    if unknown := [name for name in options.names if name not in NAMED]:
         parser.error(f"no program named {', '.join(unknown)}; see --list")
     if options.list:
         for name, folder in folders().items():
             print(f"{name:24} {folder if folder.exists() else '-'}")
     if options.prune:
         prune()
-    names = list(PROGRAMS) if options.all else options.names
+    names = list(NAMED) if options.all else options.names
     return 1 if [name for name in names if not show(name)] else 0
 
 
 def folders() -> dict[str, Path]:
     root = exporting.cache_root()
-    return {name: root / exporting.cache_key(entry, entry.params) for name, entry in PROGRAMS.items()}
+    return {name: root / exporting.cache_key(entry, entry.params) for name, entry in NAMED.items()}
 
 
 def prune() -> None:

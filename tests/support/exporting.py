@@ -1,12 +1,12 @@
 """Real programs for tests: exported by ExecuTorch once, then kept in a cache outside the repository.
 
-    exported = export("llama", quantize="4w")        # a name of models.PROGRAMS, parameters override
+    exported = export("llama", quantize="4w")        # a name of zoo.NAMED, parameters override
     exported = export(my_builder, rows=7)            # or a function that returns an export_lowering.Model
     for sequence in exported.sequences:              # each starts from a fresh state
         for step in sequence:                        # step.method, step.inputs, step.outputs (NumPy, eager results)
             ...
 
-With a warm cache nothing here imports torch.  The cache key covers whatever makes the file: the builder's source file,
+With a warm cache nothing here imports torch.  The cache key covers whatever makes the file: the builder's source files,
 its name and parameters, the lowering, and the versions of torch, executorch, torchao and Python.
 
 Run `python -m tests.support.exporting --list | --all | NAME...` to see or fill the cache.
@@ -34,7 +34,8 @@ from typing import Any
 
 import numpy as np
 
-from .models import PROGRAMS, Entry
+from .models import Entry
+from .zoo import NAMED
 
 HERE = Path(__file__).parent
 LOWERING = ("export_lowering.py", "export_branches.py")  # a change there re-exports everything
@@ -101,7 +102,7 @@ def export(builder: str | Builder, /, **params: Any) -> Exported:
 
     `params` must be plain data, and all that a builder depends on besides its own file: they are in the key.
     """
-    entry = PROGRAMS[builder] if isinstance(builder, str) else entry_of(builder)
+    entry = NAMED[builder] if isinstance(builder, str) else entry_of(builder)
     name = builder if isinstance(builder, str) else builder.__name__
     params = entry.params | params
     folder = cache_root() / cache_key(entry, params)
@@ -120,8 +121,9 @@ def cache_root() -> Path:
 
 
 def cache_key(entry: Entry, params: dict[str, Any]) -> str:
+    beside = [HERE / f for f in entry.also]
     made_by = {
-        "sources": [source_hash(HERE / f) for f in LOWERING] + [source_hash(entry.path)],
+        "sources": [source_hash(path) for path in (*(HERE / f for f in LOWERING), entry.path, *beside)],
         "function": entry.function,
         "params": params,
         "versions": versions(),

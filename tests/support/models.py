@@ -1,5 +1,6 @@
-"""The programs our export-tier tests run, by name.  No torch here: a name must be resolvable with a warm cache.
+"""The small programs our export-tier tests run, by name; zoo.py has the larger ones.
 
+No torch here: a name must be resolvable with a warm cache.
 A name stands for a builder function in a `models_*.py` beside this file, and parameters for it.
 """
 
@@ -33,6 +34,7 @@ class Entry:
     file: str
     function: str
     params: dict[str, Any] = field(default_factory=dict)
+    also: tuple[str, ...] = ()  # files beside it that the builder is made of too
 
     @property
     def path(self) -> Path:

@@ -74,6 +74,7 @@ def build_graph(plan: MethodPlan, lookup: Callable[[str], Span | None], mutates:
             "If they were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
         )
     steps = tuple(replace(s, target=starts[s.target]) if isinstance(s, Jump) else s for s in builder.steps)
+    builder.mark_buffers()
     infos = tuple(builder.infos[index] for index in sorted(builder.infos))
     return Graph(plan.name, tuple(builder.values), steps, plan.inputs, plan.outputs, infos)
 
@@ -137,6 +138,19 @@ class _Builder:
             device_dtype(value.dtype), value.sizes, value.dtype, value.dynamic, constant, mutable=value.mutable
         )
 
+    def mark_buffers(self) -> None:
+        """A tensor that is read first and written later keeps its value from call to call: a buffer, zero at first."""
+        writers = [step for step in self.steps if isinstance(step, Call)]
+        written = {out for call in writers for out in call.outs}
+        known = set(self.plan.inputs)
+        for call in writers:
+            for value_id in (*call.args, *call.outs):
+                value = self.values[value_id]
+                early = value_id in call.args and value_id in written and value_id not in known
+                if early and isinstance(value, TensorSpec) and value.constant is None:
+                    self.values[value_id] = replace(value, mutable=True)
+                known.add(value_id)
+
     def _named(self, key: str, where: str) -> Span | None:
         span = self.lookup(key)
         if span is None:
@@ -169,6 +183,8 @@ class _Builder:
             inputs, outs = rest, (last,)
         elif isinstance(returned, ValueList):
             outs = returned.ids
+            if rest and self.values[rest[-1]] == returned:  # the outputs are one list, as those of split_copy
+                rest = [*rest[:-1], *outs]
             inputs = rest[: len(rest) - len(outs)]
             if tuple(rest[len(inputs) :]) != outs:
                 raise GraphError(f"{self.plan.name}: {origin} ({call.op}) returns {outs}, which it was not given")

@@ -54,7 +54,12 @@ class TensorSpec:
     host_dtype: DType
     dynamic: bool = False  # the caller may pass smaller dims
     constant: Constant | None = None
-    mutable: bool = False  # a program-level buffer that outlives a call
+    mutable: bool = False  # a program-level buffer that outlives a call; zero at first where it has no constant
+
+    @property
+    def stored(self) -> bool:
+        """Whether it exists before the method runs: a constant or a buffer."""
+        return self.constant is not None or self.mutable
 
     def __str__(self) -> str:
         return f"{self.dtype.short}[{', '.join(map(str, self.dims))}]"

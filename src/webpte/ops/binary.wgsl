@@ -1,15 +1,56 @@
 {$ include "kernel.wgsl" $}
-{$ set expressions = {"add": "a + alpha * b", "sub": "a - alpha * b", "mul": "a * b"} $}
-{$ set compute = "i32" if type == "i32" else "f32" $}
-{$ set suffix = "_int" if type == "i32" else "" $}
-
-@group(1) @binding(0) var<storage, read> a_data: array<{{ type }}>;
-$$ if number
-@group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
-$$ else
-@group(1) @binding(1) var<storage, read> b_data: array<{{ type }}>;
-@group(1) @binding(2) var<storage, read_write> y: array<{{ type }}>;
+{$ from "types.wgsl" import converted, number_type, saved, stored $}
+{$ set number = number_type(out) $}
+{$ set suffix = "" if number == "f32" else "_int" $}
+{$ set layouts = ["a"] if b == "number" else ["a", "b"] $}
+{$ set expressions = {
+    "add": "a + p.alpha" ~ suffix ~ " * b",
+    "sub": "a - p.alpha" ~ suffix ~ " * b",
+    "mul": "a * b",
+    "div": "a / b",
+    "div_floor": "floored_quotient(a, b)",
+    "div_trunc": "truncated_quotient(a, b)",
+    "remainder": "floored_remainder(a, b)",
+    "fmod": "truncated_remainder(a, b)",
+    "pow": "power(a, b)",
+    "minimum": "minimum(a, b)",
+    "maximum": "maximum(a, b)",
+    "and": "a & b",
+    "or": "a | b",
+    "xor": "a ^ b",
+} $}
+$$ if number == "f32"
+{$ include "floats.wgsl" $}
 $$ endif
+$$ if name in ("div_floor", "div_trunc", "remainder", "fmod")
+{$ include "division.wgsl" $}
+$$ elif name == "pow"
+{$ include "power.wgsl" $}
+$$ elif name in ("minimum", "maximum") and number == "f32"
+// NaN wins, and infinities count, which min and max do not promise.
+fn {{ name }}(a: f32, b: f32) -> f32 {
+    if (is_nan(a)) {
+        return a;
+    }
+    return select(a, b, is_nan(b) || order_key(b) {{ "<" if name == "minimum" else ">" }} order_key(a));
+}
+$$ elif name in ("minimum", "maximum")
+fn {{ name }}(a: i32, b: i32) -> i32 {
+    return {{ name[:3] }}(a, b);
+}
+$$ endif
+
+@group(1) @binding(0) var<storage, read> a_data: array<{{ stored(a) }}>;
+$$ if b == "number"
+@group(1) @binding(1) var<storage, read_write> y: array<{{ stored(out) }}>;
+$$ else
+@group(1) @binding(1) var<storage, read> b_data: array<{{ stored(b) }}>;
+@group(1) @binding(2) var<storage, read_write> y: array<{{ stored(out) }}>;
+$$ endif
+
+fn combine(a: {{ number }}, b: {{ number }}) -> {{ number }} {
+    return {{ expressions[name] }};
+}
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -17,28 +58,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (i >= p.threads) {
         return;
     }
-$$ if flat
-    let ai = i;
-    let bi = i;
+{$ include "walk.wgsl" $}
+    let a = {{ converted("a_data[ai]", a, out) }};
+$$ if b == "number"
+    let b = bitcast<{{ number }}>(live(p.other));
 $$ else
-    var ai = 0u;
-    var bi = 0u;
-    var rest = i;
-    for (var d = p.rank; d > 0u; d--) {
-        let k = d - 1u;
-        let size = p.dims[k >> 2u][k & 3u];
-        let at = rest % size;
-        rest /= size;
-        ai += at * p.a_strides[k >> 2u][k & 3u];
-        bi += at * p.b_strides[k >> 2u][k & 3u];
-    }
+    let b = {{ converted("b_data[bi]", b, out) }};
 $$ endif
-    let alpha = p.alpha{{ suffix }};
-    let a = {{ compute }}(a_data[ai]);
-$$ if number
-    let b = p.other{{ suffix }};
-$$ else
-    let b = {{ compute }}(b_data[bi]);
-$$ endif
-    y[i] = {{ type }}({{ expressions[name] }});
+    y[i] = {{ saved("combine(b, a)" if swapped else "combine(a, b)", out) }};
 }

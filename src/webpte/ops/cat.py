@@ -20,6 +20,19 @@ class Stripe(Uniforms):
     offset: u32
 
 
+def _write_stripes(cx: Context, parts: list[Tensor], widths: list[int], out: Tensor) -> None:
+    """Part k fills the next widths[k] elements of every row of `out`, which holds one stripe of each."""
+    row, offset = sum(widths), 0
+    for part, width in zip(parts, widths, strict=True):
+        params = Stripe(width=width, out_width=row, offset=offset)
+        cx.dispatch("cat.wgsl", reads=(part,), writes=(out,), params=params, threads=part.numel, word=word(out))
+        offset += width
+
+
+def _listed(tensors: list[Tensor]) -> str:
+    return ", ".join(str(list(t.dims)) for t in tensors)
+
+
 @op("aten.cat.default")
 def cat(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, out.rank)
@@ -27,19 +40,28 @@ def cat(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     parts = [t for t in tensors if t.dims != (0,)] or tensors[:1]
     rest = {(*t.dims[:axis], *t.dims[axis + 1 :]) for t in parts}
     if len(rest) > 1 or any(t.rank != out.rank for t in parts):
-        raise ShapeError(f"{', '.join(str(list(t.dims)) for t in tensors)} cannot be joined along dim {dim}")
+        raise ShapeError(f"{_listed(tensors)} cannot be joined along dim {dim}")
     first = parts[0].dims
     out.dims = (*first[:axis], sum(t.dims[axis] for t in parts), *first[axis + 1 :])
-    inner = numel(first[axis + 1 :])
-    offset = 0
-    for tensor in parts:
-        width = tensor.dims[axis] * inner
-        params = Stripe(width=width, out_width=out.dims[axis] * inner, offset=offset)
-        cx.dispatch("cat.wgsl", reads=(tensor,), writes=(out,), params=params, threads=tensor.numel, word=word(out))
-        offset += width
+    _write_stripes(cx, parts, [numel(t.dims[axis:]) for t in parts], out)
 
 
 @cat.reference
 def _(tensors: list[Any], dim: int) -> Any:
     kept = [t for t in tensors if t.shape != (0,)] or tensors[:1]
     return np.concatenate(kept, axis=dim)
+
+
+@op("aten.stack.default")
+def stack(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
+    axis = normalize_dim(dim, out.rank)
+    dims = tensors[0].dims
+    if any(t.dims != dims for t in tensors):
+        raise ShapeError(f"{_listed(tensors)} cannot be stacked")
+    out.dims = (*dims[:axis], len(tensors), *dims[axis:])
+    _write_stripes(cx, tensors, [numel(dims[axis:])] * len(tensors), out)
+
+
+@stack.reference
+def _(tensors: list[Any], dim: int) -> Any:
+    return np.stack(tensors, axis=dim)

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..wgsl import Uniforms, u32
+from ..errors import ShapeError
 from .context import Context, Tensor
+from .indexing import take_along
 from .registry import Unused, op
-from .strided import word
-
-
-class Embedding(Uniforms):
-    columns: u32
-    rows: u32
 
 
 @op("aten.embedding.default")
@@ -26,12 +21,9 @@ def embedding(
     *,
     out: Tensor,
 ) -> None:
-    rows, columns = weight.dims
-    out.dims = (*indices.dims, columns)  # (...,) -> (..., E)
-    params = Embedding(columns=columns, rows=rows)
-    cx.dispatch(
-        "embedding.wgsl", reads=(weight, indices), writes=(out,), params=params, threads=out.numel, word=word(out)
-    )
+    if weight.rank != 2:
+        raise ShapeError(f"a table has rows and columns; this one is {list(weight.dims)}")
+    take_along(cx, weight, 0, indices, out)  # (V, E), (...,) -> (..., E)
 
 
 @embedding.reference

@@ -1,27 +1,38 @@
-"""Tensors filled with one value."""
+"""Tensors filled with one value. The dtype is the output's; the value travels as bits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..wgsl import Uniforms, f32, i32
+from ..graph import DType
+from ..wgsl import Live, Uniforms
 from .context import Context, Tensor
+from .numbers import bits_of, is_float
 from .registry import Option, Unused, op
+from .strided import word
 
 
 class Fill(Uniforms):
-    value: f32
-    value_int: i32
+    value: Live
 
 
 def fill(cx: Context, value: float, out: Tensor) -> None:
     """Every element of `out` becomes `value`. The caller sets `out.dims`."""
-    whole = out.wgsl in ("i32", "u32")
-    number = int(bool(value)) if out.dtype.short == "bool" else value
-    params = Fill(value=float(number), value_int=int(number) if whole else 0)
-    cx.dispatch("fill.wgsl", writes=(out,), params=params, threads=out.numel, type=out.wgsl)
+    number = bool(value) if out.dtype is DType.BOOL else value
+    params = Fill(value=cx.live("value", bits_of(number, is_float(out))))
+    cx.dispatch("fill.wgsl", writes=(out,), params=params, threads=out.numel, word=word(out))
+
+
+def numpy_dtype(code: int | None, default: Any) -> Any:
+    """What a schema's `dtype` argument means to NumPy; null inside delegates, where the output's spec has it."""
+    return default if code is None else DType.from_scalar_type(code).numpy
+
+
+def _filled(size: Sequence[int], value: float, dtype: int | None) -> Any:
+    return np.full(tuple(size), value, numpy_dtype(dtype, None))
 
 
 @op("aten.scalar_tensor.default")
@@ -33,8 +44,29 @@ def scalar_tensor(
 
 
 @scalar_tensor.reference
-def _(s: float, dtype: object, layout: object, device: object, pin_memory: object) -> Any:
-    return np.asarray(s)
+def _(s: float, dtype: int | None, *options: object) -> Any:
+    return _filled((), s, dtype)
+
+
+@op("aten.full.default")
+def full(
+    cx: Context,
+    size: list[int],
+    fill_value: int | float,
+    dtype: Option,
+    layout: Option,
+    device: Option,
+    pin_memory: Option,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = tuple(size)
+    fill(cx, fill_value, out)
+
+
+@full.reference
+def _(size: list[int], fill_value: float, dtype: int | None, *options: object) -> Any:
+    return _filled(size, fill_value, dtype)
 
 
 @op("aten.full_like.default")
@@ -55,5 +87,50 @@ def full_like(
 
 
 @full_like.reference
-def _(self: Any, fill_value: float, *options: object) -> Any:
-    return np.full_like(self, fill_value)
+def _(self: Any, fill_value: float, dtype: int | None, *options: object) -> Any:
+    return np.full_like(self, fill_value, numpy_dtype(dtype, self.dtype))
+
+
+def _register(name: str, value: int) -> None:
+    """zeros and ones, by size and by example."""
+
+    @op(f"aten.{name}.default")
+    def by_size(
+        cx: Context,
+        size: list[int],
+        dtype: Option,
+        layout: Option,
+        device: Option,
+        pin_memory: Option,
+        *,
+        out: Tensor,
+    ) -> None:
+        out.dims = tuple(size)
+        fill(cx, value, out)
+
+    @by_size.reference
+    def _(size: list[int], dtype: int | None, *options: object) -> Any:
+        return np.full(tuple(size), value, numpy_dtype(dtype, np.float32))
+
+    @op(f"aten.{name}_like.default")
+    def by_example(
+        cx: Context,
+        self: Tensor,
+        dtype: Option,
+        layout: Option,
+        device: Option,
+        pin_memory: Option,
+        memory_format: Unused,
+        *,
+        out: Tensor,
+    ) -> None:
+        out.dims = self.dims
+        fill(cx, value, out)
+
+    @by_example.reference
+    def _(self: Any, dtype: int | None, *options: object) -> Any:
+        return np.full_like(self, value, numpy_dtype(dtype, self.dtype))
+
+
+_register("zeros", 0)
+_register("ones", 1)

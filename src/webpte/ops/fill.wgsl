@@ -1,6 +1,6 @@
 {$ include "kernel.wgsl" $}
 
-@group(1) @binding(0) var<storage, read_write> y: array<{{ type }}>;
+@group(1) @binding(0) var<storage, read_write> y: array<{{ word }}>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -8,9 +8,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (i >= p.threads) {
         return;
     }
-$$ if type in ("i32", "u32")
-    y[i] = {{ type }}(p.value_int);
+$$ if word == "f16"
+    y[i] = f16(bitcast<f32>(live(p.value)));
 $$ else
-    y[i] = {{ type }}(p.value);
+    y[i] = bitcast<u32>(live(p.value));
 $$ endif
 }

@@ -58,6 +58,9 @@ $$ for c in range(4)
 $$ if biased
             value += f32(bias[column + {{ c }}u]);
 $$ endif
+$$ if clamped
+            value = min(max(value, p.lowest), p.highest);
+$$ endif
             y[(row + {{ r }}u) * p.columns + column + {{ c }}u] = {{ scalar }}(value);
         }
 $$ endfor

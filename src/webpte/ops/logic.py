@@ -1,61 +1,35 @@
-"""Comparisons, logic and selection."""
+"""Logic and selection."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ..wgsl import Uniforms, dims8, f32, i32, u32
+from ..wgsl import Uniforms, dims8, u32
+from .binary import elementwise
+from .broadcasting import walk
 from .context import Context, Tensor
+from .numbers import promoted
 from .registry import op
-from .shapes import axes_of, broadcast, broadcast_strides, reduced, strides
+from .shapes import axes_of, broadcast, reduced, strides
 from .strided import word
 
 
-class Compare(Uniforms):
-    other: f32
-    other_int: i32
-    other_bits: u32  # an infinity is compared by its bits: WGSL need not have infinities
+def _register(name: str, kernel: str, function: Callable[[Any, Any], Any]) -> None:
+    @op(f"aten.{name}.default")
+    def lower(cx: Context, self: Tensor, other: Tensor, *, out: Tensor) -> None:
+        elementwise(cx, kernel, self, other, out)  # the output is bool, so the operands become truth values first
+
+    @lower.reference
+    def _(self: Any, other: Any) -> Any:
+        return function(self, other)
 
 
-@op("aten.eq.Scalar")
-def eq_scalar(cx: Context, self: Tensor, other: int | float, *, out: Tensor) -> None:
-    out.dims = self.dims
-    finite = math.isfinite(other)
-    params = Compare(
-        other=float(other) if finite else 0.0,
-        other_int=int(other) if finite else 0,
-        other_bits=int(np.float32(other).view(np.uint32)),
-    )
-    # No integer equals a fraction, an infinity or NaN; NaN equals nothing.
-    never = math.isnan(other) or (self.wgsl != "f32" and (not finite or int(other) != other))
-    cx.dispatch(
-        "eq_scalar.wgsl",
-        reads=(self,),
-        writes=(out,),
-        params=params,
-        threads=out.numel,
-        type=self.wgsl,
-        how="never" if never else "value" if finite else "bits",
-    )
-
-
-@eq_scalar.reference
-def _(self: Any, other: float) -> Any:
-    return np.equal(self, other)
-
-
-@op("aten.logical_not.default")
-def logical_not(cx: Context, self: Tensor, *, out: Tensor) -> None:
-    out.dims = self.dims
-    cx.dispatch("logical_not.wgsl", reads=(self,), writes=(out,), threads=out.numel, type=self.wgsl)
-
-
-@logical_not.reference
-def _(self: Any) -> Any:
-    return np.logical_not(self)
+_register("logical_and", "and", np.logical_and)
+_register("logical_or", "or", np.logical_or)
+_register("logical_xor", "xor", np.logical_xor)
 
 
 class Where(Uniforms):
@@ -69,20 +43,28 @@ class Where(Uniforms):
 @op("aten.where.self")
 def where(cx: Context, condition: Tensor, self: Tensor, other: Tensor, *, out: Tensor) -> None:
     out.dims = broadcast(condition.dims, self.dims, other.dims)
-    params = Where(
-        rank=out.rank,
-        dims=out.dims,
-        c_strides=broadcast_strides(condition.dims, out.dims),
-        a_strides=broadcast_strides(self.dims, out.dims),
-        b_strides=broadcast_strides(other.dims, out.dims),
+    walked = walk(out, condition, self, other)
+    c_strides, a_strides, b_strides = walked.layouts
+    params = Where(rank=walked.rank, dims=walked.dims, c_strides=c_strides, a_strides=a_strides, b_strides=b_strides)
+    # Equal dtypes move as bits, whatever they mean: one kernel for all, and NaN survives.
+    moved = self.dtype is other.dtype is out.dtype
+    cx.dispatch(
+        "where.wgsl",
+        reads=(condition, self, other),
+        writes=(out,),
+        params=params,
+        threads=out.numel,
+        flat=walked.flat,
+        word=word(out) if moved else None,
+        a=None if moved else self.dtype.short,
+        b=None if moved else other.dtype.short,
+        out=None if moved else out.dtype.short,
     )
-    reads = (condition, self, other)
-    cx.dispatch("where.wgsl", reads=reads, writes=(out,), params=params, threads=out.numel, word=word(out))
 
 
 @where.reference
 def _(condition: Any, self: Any, other: Any) -> Any:
-    return np.where(condition, self, other)
+    return np.where(condition, self, other).astype(promoted(self, other))
 
 
 class AnyDim(Uniforms):

@@ -10,10 +10,10 @@ from typing import Any
 
 from ..errors import DataError
 from .context import Context, Tensor
-from .registry import op
+from .registry import MOVABLE, op
 
 
-@op("et_vk.prepack.default")
+@op("et_vk.prepack.default", dtypes=MOVABLE)
 def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
     source = x.spec.constant
     if source is None:

@@ -27,6 +27,8 @@ Function = Callable[..., Any]
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16})
 NUMBERS = FLOATS | {DType.INT32}
 WORDS = NUMBERS | {DType.BOOL}  # whatever a kernel can move about without knowing what it means
+BYTES = frozenset({DType.INT8, DType.UINT8})  # stored four to a word
+MOVABLE = WORDS | BYTES  # for ops that do nothing but alias and gather
 
 
 class Option:

@@ -1,7 +1,7 @@
 {$ include "kernel.wgsl" $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read> weight: array<{{ type }}>;
+@group(1) @binding(1) var<storage, read> weight: array<{{ weight_type }}>;
 @group(1) @binding(2) var<storage, read_write> y: array<{{ type }}>;
 
 // One invocation per row.

@@ -10,15 +10,15 @@ from typing import Any
 from ..errors import ShapeError
 from ..graph import ITEM, normalize_dim
 from .context import Context, LiveScalar, Tensor
-from .registry import op
+from .registry import MOVABLE, op
 
 
-@op("sym_size.int", kernels=("aten::sym_size.int",))
+@op("sym_size.int", kernels=("aten::sym_size.int",), dtypes=MOVABLE)
 def sym_size(cx: Context, self: Tensor, dim: int, *, out: LiveScalar) -> None:
     out.set(self.dims[normalize_dim(dim, self.rank)])
 
 
-@op("sym_numel", kernels=("aten::sym_numel",))
+@op("sym_numel", kernels=("aten::sym_numel",), dtypes=MOVABLE)
 def sym_numel(cx: Context, self: Tensor, *, out: LiveScalar) -> None:
     out.set(self.numel)
 

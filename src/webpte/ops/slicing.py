@@ -1,4 +1,4 @@
-"""Parts of a tensor: slice, select, permute, expand."""
+"""Parts of a tensor along one dim: slice, narrow, select."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..errors import ShapeError
 from ..graph import normalize_dim
 from .context import Context, LiveScalar, Tensor
 from .copy import copy_into
-from .registry import Unused, op
-from .shapes import broadcast, broadcast_strides, strides
+from .registry import MOVABLE, op
+from .shapes import strides
 from .strided import gather
 
 
@@ -20,24 +20,36 @@ def _clamped(position: int, size: int) -> int:
     return min(max(position + size if position < 0 else position, 0), size)
 
 
-@op("aten.slice_copy.Tensor")
+def _takes_all(start: LiveScalar | None, end: LiveScalar | None, step: int, bound: int) -> bool:
+    """Whether a slice is the whole dim at every live size, not only at this one."""
+    from_first = start is None or (start.literal and (start.peek() == 0 or start.peek() <= -bound))
+    to_last = end is None or (end.literal and end.peek() >= bound)
+    return from_first and to_last and step == 1
+
+
+def take_range(cx: Context, x: Tensor, out: Tensor, axis: int, first: int, length: int, step: int = 1) -> None:
+    """out = x[..., first : : step, ...] with `length` elements along `axis`."""
+    out.dims = (*x.dims[:axis], length, *x.dims[axis + 1 :])
+    own = strides(x.dims)
+    steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
+    gather(cx, x, out, steps, start=cx.live(f"start of {out.id}", first), step=own[axis])
+
+
+@op("aten.slice_copy.Tensor", dtypes=MOVABLE)
 def slice_copy(
-    cx: Context, self: Tensor, dim: int, start: int | None, end: int | None, step: int, *, out: Tensor
+    cx: Context, self: Tensor, dim: int, start: LiveScalar | None, end: LiveScalar | None, step: int, *, out: Tensor
 ) -> None:
     axis = normalize_dim(dim, self.rank)
-    size = self.dims[axis]
     if step < 1:
         raise ShapeError(f"step {step} is not positive")
-    first = _clamped(0 if start is None else start, size)
-    last = max(first, _clamped(size if end is None else end, size))
-    length = -(-(last - first) // step)
-    out.dims = (*self.dims[:axis], length, *self.dims[axis + 1 :])
-    if out.dims == self.dims and self.dims == self.bound and not cx.volatile:
+    if _takes_all(start, end, step, self.bound[axis]):
+        out.dims = self.dims
         copy_into(cx, self, out)
         return
-    own = strides(self.dims)
-    steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
-    gather(cx, self, out, steps, start=cx.live("start", first), step=own[axis])
+    size = self.dims[axis]
+    first = _clamped(0 if start is None else int(start.value), size)
+    last = max(first, _clamped(size if end is None else int(end.value), size))
+    take_range(cx, self, out, axis, first, -(-(last - first) // step), step)
 
 
 @slice_copy.reference
@@ -47,13 +59,32 @@ def _(self: Any, dim: int, start: int | None, end: int | None, step: int) -> Any
     return self[tuple(index)]
 
 
-@op("aten.select_copy.int")
+@op("aten.narrow_copy.default", dtypes=MOVABLE)
+def narrow_copy(cx: Context, self: Tensor, dim: int, start: int, length: int, *, out: Tensor) -> None:
+    axis = normalize_dim(dim, self.rank)
+    size = self.dims[axis]
+    first = start + size if start < 0 else start
+    if not 0 <= first <= first + length <= size:
+        raise ShapeError(f"{length} elements from {start} are not inside dim {dim} of {list(self.dims)}")
+    take_range(cx, self, out, axis, first, length)
+
+
+@narrow_copy.reference
+def _(self: Any, dim: int, start: int, length: int) -> Any:
+    first = start % self.shape[dim] if start else 0
+    return np.take(self, range(first, first + length), axis=dim)
+
+
+@op("aten.select_copy.int", dtypes=MOVABLE)
 def select_copy(cx: Context, self: Tensor, dim: int, index: LiveScalar, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     size, at = self.dims[axis], int(index.value)
     if not -size <= at < size:
         raise ShapeError(f"index {at} is outside dim {dim} of {list(self.dims)}")
     out.dims = self.dims[:axis] + self.dims[axis + 1 :]
+    if self.bound[axis] == 1 and not cx.volatile:
+        copy_into(cx, self, out)  # there is only one to select, at every live shape
+        return
     own = strides(self.dims)
     gather(cx, self, out, own[:axis] + own[axis + 1 :], start=cx.live("index", at % size), step=own[axis])
 
@@ -61,39 +92,3 @@ def select_copy(cx: Context, self: Tensor, dim: int, index: LiveScalar, *, out: 
 @select_copy.reference
 def _(self: Any, dim: int, index: int) -> Any:
     return np.take(self, index, axis=dim)
-
-
-@op("aten.permute_copy.default", "aten.permute.default")
-def permute(cx: Context, self: Tensor, dims: list[int], *, out: Tensor) -> None:
-    order = [normalize_dim(d, self.rank) for d in dims]
-    if sorted(order) != list(range(self.rank)):
-        raise ShapeError(f"{dims} is no order of the {self.rank} dims of {list(self.dims)}")
-    out.dims = tuple(self.dims[d] for d in order)
-    own = strides(self.dims)
-    gather(cx, self, out, tuple(own[d] for d in order))
-
-
-@permute.reference
-def _(self: Any, dims: list[int]) -> Any:
-    return self.transpose(dims)
-
-
-@op("aten.expand_copy.default")
-def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *, out: Tensor) -> None:
-    missing = len(size) - self.rank
-    if missing < 0:
-        raise ShapeError(f"{list(self.dims)} cannot be expanded to the shorter {size}")
-    wanted = tuple(self.dims[d - missing] if s == -1 and d >= missing else s for d, s in enumerate(size))
-    if broadcast(self.dims, wanted) != wanted:
-        raise ShapeError(f"{list(self.dims)} cannot be expanded to {list(wanted)}")
-    out.dims = wanted
-    if self.bound == out.bound:
-        copy_into(cx, self, out)  # exporters emit many expands that expand nothing, at any live shape
-    else:
-        gather(cx, self, out, broadcast_strides(self.dims, wanted))
-
-
-@expand_copy.reference
-def _(self: Any, size: list[int], implicit: object) -> Any:
-    missing = len(size) - self.ndim
-    return np.broadcast_to(self, [self.shape[d - missing] if s == -1 else s for d, s in enumerate(size)])

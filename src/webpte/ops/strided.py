@@ -1,10 +1,11 @@
-"""Reading a tensor through strides: the one kernel behind slice, select, permute, expand and their kin."""
+"""Reading a tensor through strides: the one kernel behind slice, select, permute, expand, flip and their kin."""
 
 from __future__ import annotations
 
 from ..errors import ShapeError
 from ..wgsl import Live, LiveInt, Uniforms, dims8, u32
 from .context import Context, Tensor
+from .registry import BYTES
 from .shapes import Dims, coalesce
 
 MAX_RANK = 8
@@ -19,13 +20,43 @@ class Strided(Uniforms):
     strides: dims8
 
 
-def gather(cx: Context, x: Tensor, out: Tensor, strides: Dims, start: LiveInt = START, step: int = 0) -> None:
-    """out[i, j, ...] = x.flat[start * step + i * strides[0] + j * strides[1] + ...], moved as bits."""
-    dims, (steps,) = coalesce(out.dims, strides)
-    if len(dims) > MAX_RANK:
-        raise ShapeError(f"shape {list(out.dims)} needs {len(dims)} strided dims; at most {MAX_RANK} are supported")
-    params = Strided(rank=len(dims), step=step, start=start, dims=dims, strides=steps)
+class StridedBytes(Strided):
+    count: u32
+
+
+def gather(
+    cx: Context,
+    x: Tensor,
+    out: Tensor,
+    strides: Dims,
+    start: LiveInt = START,
+    step: int = 1,
+    dims: Dims | None = None,
+) -> None:
+    """out[i, j, ...] = x.flat[start * step + i * strides[0] + j * strides[1] + ...], moved as bits.
+
+    `dims` walks the output under another shape of as many elements. Strides may be 0 or negative.
+    """
+    walked, (steps,) = coalesce(out.dims if dims is None else dims, strides)
+    check_rank(walked)
+    fields = {"rank": len(walked), "step": step, "start": start, "dims": walked, "strides": wrapped(steps)}
+    if x.dtype in BYTES:
+        packed = StridedBytes(**fields, count=out.numel)
+        cx.dispatch("strided_bytes.wgsl", reads=(x,), writes=(out,), params=packed, threads=-(-out.numel // 4))
+        return
+    params = Strided(**fields)
     cx.dispatch("strided.wgsl", reads=(x,), writes=(out,), params=params, threads=out.numel, word=word(x))
+
+
+def wrapped(values: Dims) -> Dims:
+    """Signed integers for u32 uniforms. Kernels only add and multiply them, which is exact modulo 2**32."""
+    return tuple(value & 0xFFFFFFFF for value in values)
+
+
+def check_rank(dims: Dims) -> None:
+    """Refuse a walk over more dims than a parameter block has room for."""
+    if len(dims) > MAX_RANK:
+        raise ShapeError(f"shape {list(dims)} needs {len(dims)} strided dims; at most {MAX_RANK} are supported")
 
 
 def word(tensor: Tensor) -> str:

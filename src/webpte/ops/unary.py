@@ -1,35 +1,191 @@
-"""Elementwise functions of one operand."""
+"""Elementwise functions of one operand.
+
+All are one kernel, compiled per function and dtypes. It computes in f32, or in i32 where the output holds integers; an
+integer operand of a function like sqrt is converted, as PyTorch does.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from ..wgsl import Uniforms, f32, i32
 from .context import Context, Tensor
-from .registry import FLOATS, op
+from .numbers import INT32_HIGH, INT32_LOW, computed, floated, is_float, order_key, promoted, saturated
+from .registry import op
 
 
-def _apply(cx: Context, name: str, self: Tensor, out: Tensor) -> None:
+class Unary(Uniforms):
+    low: i32  # bounds of clamp: integers, or floats as order keys, so that infinities compare like other values
+    high: i32
+    value: f32  # slope of leaky_relu, threshold of hardshrink
+
+
+def apply(
+    cx: Context, name: str, self: Tensor, out: Tensor, value: float = 0, low: int = INT32_LOW, high: int = INT32_HIGH
+) -> None:
+    """out = <name>(self), element by element."""
     out.dims = self.dims
-    cx.dispatch("unary.wgsl", reads=(self,), writes=(out,), threads=out.numel, name=name, type=self.wgsl)
+    cx.dispatch(
+        "unary.wgsl",
+        reads=(self,),
+        writes=(out,),
+        params=Unary(low=low, high=high, value=value),
+        threads=out.numel,
+        name=name,
+        x=self.dtype.short,
+        out=out.dtype.short,
+    )
 
 
-@op("aten.relu.default", dtypes=FLOATS)
+def _sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+_FLOAT_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "log10": np.log10,
+    "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "erf": _erf,
+    "sigmoid": _sigmoid,
+    "silu": lambda x: x * _sigmoid(x),
+    "hardswish": lambda x: x * np.clip(x + 3, 0, 6) / 6,
+}
+# Integers stay integers.
+_ANY_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "abs": np.abs,
+    "neg": np.negative,
+    "sign": lambda x: np.where(np.isnan(x), 0, np.sign(x)),
+    "round": np.rint,
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "trunc": np.trunc,
+}
+
+
+def _register(name: str, function: Callable[[Any], Any], floats_only: bool) -> None:
+    @op(f"aten.{name}.default")
+    def lower(cx: Context, self: Tensor, *, out: Tensor) -> None:
+        apply(cx, name, self, out)
+
+    @lower.reference
+    def _(self: Any) -> Any:
+        dtype = promoted(self)
+        return computed(function, self, dtype=floated(dtype) if floats_only else dtype)
+
+
+for _name, _function in _FLOAT_FUNCTIONS.items():
+    _register(_name, _function, True)
+for _name, _function in _ANY_FUNCTIONS.items():
+    _register(_name, _function, False)
+
+
+@op("aten.gelu.default")
+def gelu(cx: Context, self: Tensor, approximate: str, *, out: Tensor) -> None:
+    apply(cx, "gelu" if approximate == "none" else "gelu_tanh", self, out)
+
+
+@gelu.reference
+def _(self: Any, approximate: str) -> Any:
+    def by_erf(x: Any) -> Any:
+        return x / 2 * (1 + _erf(x / math.sqrt(2)))
+
+    def by_tanh(x: Any) -> Any:
+        return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+    return computed(by_erf if approximate == "none" else by_tanh, self)
+
+
+@op("aten.leaky_relu.default")
+def leaky_relu(cx: Context, self: Tensor, negative_slope: float, *, out: Tensor) -> None:
+    apply(cx, "leaky_relu", self, out, value=negative_slope)
+
+
+@leaky_relu.reference
+def _(self: Any, negative_slope: float) -> Any:
+    return computed(lambda x: np.where(x > 0, x, x * negative_slope), self)
+
+
+@op("aten.hardshrink.default")
+def hardshrink(cx: Context, self: Tensor, lambd: float, *, out: Tensor) -> None:
+    apply(cx, "hardshrink", self, out, value=lambd)
+
+
+@hardshrink.reference
+def _(self: Any, lambd: float) -> Any:
+    # The threshold has f32 precision, like the data: an element equal to it is inside.
+    return computed(lambda x: np.where(np.abs(x) <= np.float64(np.float32(lambd)), 0, x), self)
+
+
+def _clamped(cx: Context, self: Tensor, low: float | None, high: float | None, out: Tensor) -> None:
+    key = order_key if is_float(out) else saturated
+    bounds = {"low": low, "high": high}
+    apply(cx, "clamp", self, out, **{name: key(bound) for name, bound in bounds.items() if bound is not None})
+
+
+@op("aten.relu.default")
 def relu(cx: Context, self: Tensor, *, out: Tensor) -> None:
-    _apply(cx, "relu", self, out)
+    _clamped(cx, self, 0, None, out)
 
 
 @relu.reference
 def _(self: Any) -> Any:
-    return np.maximum(self, 0)
+    return np.maximum(self, np.zeros((), self.dtype))
 
 
-@op("aten.sigmoid.default", dtypes=FLOATS)
-def sigmoid(cx: Context, self: Tensor, *, out: Tensor) -> None:
-    _apply(cx, "sigmoid", self, out)
+@op("aten.clamp.default")
+def clamp(cx: Context, self: Tensor, min: int | float | None, max: int | float | None, *, out: Tensor) -> None:
+    _clamped(cx, self, min, max, out)
 
 
-@sigmoid.reference
+@clamp.reference
+def _(self: Any, min: float | None, max: float | None) -> Any:
+    bounds = [bound for bound in (min, max) if bound is not None]
+    dtype = promoted(self, *bounds)
+
+    def clip(x: Any) -> Any:
+        above = x if min is None else np.maximum(x, min)
+        return above if max is None else np.minimum(above, max)
+
+    return computed(clip, self, dtype=dtype)
+
+
+@op("aten.hardtanh.default")
+def hardtanh(cx: Context, self: Tensor, min_val: int | float, max_val: int | float, *, out: Tensor) -> None:
+    _clamped(cx, self, min_val, max_val, out)
+
+
+@hardtanh.reference
+def _(self: Any, min_val: float, max_val: float) -> Any:
+    return computed(lambda x: np.minimum(np.maximum(x, min_val), max_val), self)
+
+
+@op("aten.logical_not.default")
+def logical_not(cx: Context, self: Tensor, *, out: Tensor) -> None:
+    apply(cx, "not", self, out)
+
+
+@logical_not.reference
 def _(self: Any) -> Any:
-    return (1 / (1 + np.exp(-self.astype(np.float64)))).astype(self.dtype)
+    return np.logical_not(self)
+
+
+@op("aten.bitwise_not.default")
+def bitwise_not(cx: Context, self: Tensor, *, out: Tensor) -> None:
+    apply(cx, "not", self, out)
+
+
+@bitwise_not.reference
+def _(self: Any) -> Any:
+    return np.invert(self)

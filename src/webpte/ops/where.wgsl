@@ -1,9 +1,13 @@
 {$ include "kernel.wgsl" $}
+{$ from "types.wgsl" import converted, saved, stored $}
+{$ set layouts = ["c", "a", "b"] $}
+{# Equal dtypes are moved as bits: `word` is u32 or f16 then. Others are converted, and `word` is none. #}
+{$ set moved = word is not none $}
 
 @group(1) @binding(0) var<storage, read> condition: array<u32>;
-@group(1) @binding(1) var<storage, read> a: array<{{ word }}>;
-@group(1) @binding(2) var<storage, read> b: array<{{ word }}>;
-@group(1) @binding(3) var<storage, read_write> y: array<{{ word }}>;
+@group(1) @binding(1) var<storage, read> a_data: array<{{ word if moved else stored(a) }}>;
+@group(1) @binding(2) var<storage, read> b_data: array<{{ word if moved else stored(b) }}>;
+@group(1) @binding(3) var<storage, read_write> y: array<{{ word if moved else stored(out) }}>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -11,22 +15,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (i >= p.threads) {
         return;
     }
-    var ci = 0u;
-    var ai = 0u;
-    var bi = 0u;
-    var rest = i;
-    for (var d = p.rank; d > 0u; d--) {
-        let k = d - 1u;
-        let size = p.dims[k >> 2u][k & 3u];
-        let at = rest % size;
-        rest /= size;
-        ci += at * p.c_strides[k >> 2u][k & 3u];
-        ai += at * p.a_strides[k >> 2u][k & 3u];
-        bi += at * p.b_strides[k >> 2u][k & 3u];
-    }
+{$ include "walk.wgsl" $}
     if (condition[ci] != 0u) {
-        y[i] = a[ai];
+        y[i] = {{ "a_data[ai]" if moved else saved(converted("a_data[ai]", a, out), out) }};
     } else {
-        y[i] = b[bi];
+        y[i] = {{ "b_data[bi]" if moved else saved(converted("b_data[bi]", b, out), out) }};
     }
 }

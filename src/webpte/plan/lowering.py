@@ -81,7 +81,7 @@ class Lowering:
                 assert op is not None
                 self._bound[index] = BoundCall(op, call, self.frame)
         for value_id, value in enumerate(graph.values):
-            if isinstance(value, TensorSpec) and value.constant is not None:
+            if isinstance(value, TensorSpec) and value.stored:
                 self.frame.tensors[value_id].dims = value.dims
         lowered = {out for bound in self._bound.values() for out in bound.call.outs}
         for value_id, handle in self.frame.scalars.items():

@@ -120,6 +120,9 @@ class _Assignment:
             constant = self._constant(value_id)
             if constant is not None:
                 self._place_constant(value_id, constant, buffers, place, pooled)
+            elif value_id < len(self.graph.values) and self.graph.tensor(value_id).mutable:
+                place[value_id] = len(buffers)
+                buffers.append(Buffer(self._nbytes(value_id), "state", (value_id,)))
             elif value_id in self.first:
                 lifetime = (0, end) if value_id in self.layout.shared else (self.first[value_id], self.last[value_id])
                 activations.append(Root(value_id, self._nbytes(value_id), *lifetime))
@@ -167,6 +170,10 @@ class _Assignment:
             return None
         return self.graph.tensor(value_id).constant
 
+    def _stored(self, value_id: int) -> bool:
+        inside = value_id < len(self.graph.values)
+        return value_id in self.materialised or (inside and self.graph.tensor(value_id).stored)
+
     def _nbytes(self, value_id: int) -> int:
         if value_id < len(self.graph.values):
             spec = self.graph.tensor(value_id)
@@ -205,7 +212,7 @@ class _Assignment:
                     continue
                 bound = {self.root(v) for i in stage.steps for v in self._operands(i) if v in self.touched}
                 bound |= {self.root(v) for v in stage.reads}
-                wanted = [v for v in sorted(bound - made - present) if self._constant(v) is None and v in self.first]
+                wanted = [v for v in sorted(bound - made - present) if v in self.first and not self._stored(v)]
                 uploads[stage] = tuple(v for v in wanted if v < len(self.graph.values))
                 present.update(wanted)
         return uploads

@@ -63,7 +63,10 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
     _refuse_unsupported(graph, cpu_kernels, fallback)
     spans = _block_spans(graph)
     _refuse_undefined(graph, ordered=len(spans) == 1)
-    mutated = frozenset(step.args[p] for step in graph.calls if (op := gpu_op(step, graph)) for p in op.mutated(step))
+    kept = frozenset(v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.mutable)
+    mutated = kept | frozenset(
+        step.args[p] for step in graph.calls if (op := gpu_op(step, graph)) for p in op.mutated(step)
+    )
     shared = _shared(graph, spans)
     hosted = _wanted_on_host(graph)
     wanted = hosted | {v for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
@@ -116,7 +119,7 @@ def _refuse_undefined(graph: Graph, ordered: bool) -> None:
     for call in graph.calls:
         for value_id in graph.flatten(call.args):
             value = graph.values[value_id]
-            known = value_id in defined or value_id in call.outs or getattr(value, "constant", None) is not None
+            known = value_id in defined or value_id in call.outs or getattr(value, "stored", False)
             if not known and isinstance(value, (TensorSpec, *LIVE_SCALARS)):
                 raise GraphError(f"{call.name} ({call.origin}) reads value {value_id} {value} before anything wrote it")
         defined.update(call.outs)
@@ -235,7 +238,7 @@ class _Stages:
                 value = self.graph.values[arg]
                 if arg in made:
                     continue
-                if isinstance(value, TensorSpec) and value.constant is None:
+                if isinstance(value, TensorSpec) and not value.stored:
                     tensors[arg] = None
                 elif isinstance(value, LIVE_SCALARS):
                     scalars[arg] = None

@@ -48,10 +48,9 @@ class Uniforms:
     wgsl: ClassVar[str] = "struct Params {\n    threads: u32,\n}"
 
     def __init_subclass__(cls) -> None:
-        hints = get_type_hints(cls, include_extras=True)
         fields = []
-        for name in cls.__annotations__:
-            meta = getattr(hints[name], "__metadata__", None)
+        for name, hint in get_type_hints(cls, include_extras=True).items():  # those of a base class come first
+            meta = getattr(hint, "__metadata__", None)
             if meta:
                 fields.append((name, meta[0]))
         cls._fields = tuple(fields)

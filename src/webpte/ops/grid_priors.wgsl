@@ -1,7 +1,6 @@
 {$ include "kernel.wgsl" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<u32>;
+@group(1) @binding(0) var<storage, read_write> y: array<{{ type }}>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
@@ -9,5 +8,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (i >= p.threads) {
         return;
     }
-    y[i] = u32(x[i] == {{ type }}(0));
+    let point = i / 2u;
+    let at = select(point / p.width, point % p.width, i % 2u == 0u);
+    y[i] = {{ type }}((f32(at) + p.offset) * p.stride);
 }

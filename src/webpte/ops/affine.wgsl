@@ -1,0 +1,46 @@
+{$ include "kernel.wgsl" $}
+{$ from "packed.wgsl" import fetched, stored $}
+{$ set bytes = target in ("i8", "u8") $}
+{$ set layouts = ["s"] $}
+
+@group(1) @binding(0) var<storage, read> x: array<{{ stored(source) }}>;
+@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;
+$$ if zero_type
+@group(1) @binding(2) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
+@group(1) @binding(3) var<storage, read_write> y: array<{{ stored(target) }}>;
+$$ else
+@group(1) @binding(2) var<storage, read_write> y: array<{{ stored(target) }}>;
+$$ endif
+
+// Four neighbours per invocation: a word, where the results are bytes.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let t = thread_index(id, groups);
+    if (t >= p.threads) {
+        return;
+    }
+    let end = min(t * 4u + 4u, p.count);
+$$ if bytes
+    var word = 0u;
+$$ endif
+    for (var i = t * 4u; i < end; i++) {
+{$ include "walk.wgsl" $}
+        let scale = f32(scales[si]);
+        let zero = {{ fetched("zeros", "si", zero_type) if zero_type else "0.0" }};
+$$ if mode == "dequantise"
+        let value = ({{ fetched("x", "i", source) }} - zero) * scale;
+$$ else
+        // Multiplied by the reciprocal, as torchao does: a quotient may round to another neighbour.
+        let code = clamp(round({{ fetched("x", "i", source) }} * (1.0 / scale)) + zero, p.lowest, p.highest);
+        let value = {{ "code" if mode == "quantise" else "(code - zero) * scale" }};
+$$ endif
+$$ if bytes
+        word |= (u32(i32(value)) & 255u) << ((i & 3u) * 8u);
+$$ else
+        y[i] = {{ target }}(value);
+$$ endif
+    }
+$$ if bytes
+    y[t] = word;
+$$ endif
+}

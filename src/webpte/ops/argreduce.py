@@ -1,0 +1,94 @@
+"""Where the extremes are: argmax and argmin, and max and min along one dim. The first of equal elements wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+from ..graph import normalize_dim
+from ..wgsl import Uniforms, u32
+from .context import Context, Tensor
+from .registry import op
+from .shapes import reduced, strides
+
+
+class ArgReduce(Uniforms):
+    size: u32
+    inner: u32  # elements between neighbours along the reduced dim
+
+
+def arg_reduce(
+    cx: Context, largest: bool, x: Tensor, dim: int | None, keepdim: bool, indices: Tensor, values: Tensor | None = None
+) -> None:
+    """The index of the extreme along `dim` (none: of the flattened tensor), and on request its value."""
+    axes = set(range(x.rank)) if dim is None else {normalize_dim(dim, x.rank)}
+    indices.dims = reduced(x.dims, axes, keepdim)
+    if dim is None or x.rank == 0:
+        params = ArgReduce(size=x.numel, inner=1)
+    else:
+        (axis,) = axes
+        params = ArgReduce(size=x.dims[axis], inner=strides(x.dims)[axis])
+    if params.size == 0:
+        where = "at all" if dim is None else f"along dim {dim}"
+        raise ShapeError(f"{list(x.dims)} has no elements {where}, so none is the {'largest' if largest else 'least'}")
+    writes: tuple[Tensor, ...] = (indices,)
+    if values is not None:
+        values.dims = indices.dims
+        writes = (values, indices)
+    cx.dispatch(
+        "argreduce.wgsl",
+        reads=(x,),
+        writes=writes,
+        params=params,
+        threads=indices.numel,
+        workgroup=8,
+        type=x.wgsl,
+        largest=largest,
+        with_values=values is not None,
+    )
+
+
+@op("aten.argmax.default")
+def argmax(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
+    arg_reduce(cx, True, self, dim, keepdim, out)
+
+
+@argmax.reference
+def _(self: Any, dim: int | None, keepdim: bool) -> Any:
+    return np.argmax(self, axis=dim if self.ndim else None, keepdims=keepdim)
+
+
+@op("aten.argmin.default")
+def argmin(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
+    arg_reduce(cx, False, self, dim, keepdim, out)
+
+
+@argmin.reference
+def _(self: Any, dim: int | None, keepdim: bool) -> Any:
+    return np.argmin(self, axis=dim if self.ndim else None, keepdims=keepdim)
+
+
+@op("aten.max.dim", kernels=("aten::max.dim_max",))
+def max_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: tuple[Tensor, Tensor]) -> None:
+    values, indices = out
+    arg_reduce(cx, True, self, dim, keepdim, indices, values)
+
+
+@max_dim.reference
+def _(self: Any, dim: int, keepdim: bool) -> Any:
+    axis = dim if self.ndim else None
+    return self.max(axis=axis, keepdims=keepdim), np.argmax(self, axis=axis, keepdims=keepdim)
+
+
+@op("aten.min.dim", kernels=("aten::min.dim_min",))
+def min_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: tuple[Tensor, Tensor]) -> None:
+    values, indices = out
+    arg_reduce(cx, False, self, dim, keepdim, indices, values)
+
+
+@min_dim.reference
+def _(self: Any, dim: int, keepdim: bool) -> Any:
+    axis = dim if self.ndim else None
+    return self.min(axis=axis, keepdims=keepdim), np.argmin(self, axis=axis, keepdims=keepdim)

@@ -1,0 +1,32 @@
+{$ include "kernel.wgsl" $}
+{$ from "packed.wgsl" import fetched, stored $}
+
+@group(1) @binding(0) var<storage, read> x: array<{{ stored(source) }}>;
+$$ if scale_type
+@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;
+$$ endif
+$$ if zero_type
+@group(1) @binding(2) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
+$$ endif
+@group(1) @binding({{ 3 if zero_type else 2 if scale_type else 1 }}) var<storage, read_write> y: array<{{ type }}>;
+
+// Four neighbours per invocation: a word, where codes are bytes.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let t = thread_index(id, groups);
+    if (t >= p.threads) {
+        return;
+    }
+    let end = min(t * 4u + 4u, p.count);
+    for (var i = t * 4u; i < end; i++) {
+$$ if scale_type
+        let which = (i / p.inner) % p.scales;
+        let scale = f32(scales[which]);
+        let zero = {{ fetched("zeros", "which", zero_type) if zero_type else "0.0" }};
+$$ else
+        let scale = p.scale;
+        let zero = p.zero;
+$$ endif
+        y[i] = {{ type }}(({{ fetched("x", "i", source) }} - zero) * scale);
+    }
+}

@@ -1,0 +1,132 @@
+"""Rows of a table of 4-bit weights, two codes to a byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import GraphError, ShapeError
+from ..graph import DType
+from ..wgsl import Uniforms, u32
+from .context import Context, Tensor
+from .fill import numpy_dtype
+from .registry import BYTES, FLOATS, Unused, op
+
+TABLES = FLOATS | BYTES | {DType.INT32}
+
+
+class EmbeddingQ4(Uniforms):
+    size: u32  # rows of the table
+    first: u32  # where the part of it that is bound begins
+    rows: u32  # and how many rows it has
+    row_bytes: u32
+    row_runs: u32  # invocations per row
+    row_groups: u32
+    group: u32
+
+
+def look_up(
+    cx: Context,
+    codes: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    group: int,
+    indices: Tensor,
+    out: Tensor,
+    high_first: bool,
+) -> None:
+    """(V, E / 2), (...,) -> (..., E): (code - 8 - zero) * scale, with a scale and a zero for every `group` columns."""
+    if codes.rank != 2 or indices.dtype is not DType.INT32:
+        raise ShapeError(f"a table of codes has rows and columns, its indices are i32; got {codes!r} and {indices!r}")
+    size, row_bytes = codes.dims
+    row_groups = scales.numel // size
+    for given in (scales, zeros):
+        if given is not None and given.numel != size * row_groups:
+            raise ShapeError(f"{given!r} does not fit a table of {size} rows with {row_groups} groups each")
+    if row_groups * group != row_bytes * 2:
+        raise ShapeError(f"{row_groups} groups of {group} do not make rows of {row_bytes * 2}")
+    out.dims = (*indices.dims, row_bytes * 2)
+    run = 4 if row_bytes % 4 == 0 else 1
+    row_runs = row_bytes // run
+    # One dispatch for each part of the table that the device can bind; each looks at every index.
+    for first, rows, part in cx.parts(codes, row_bytes, size):
+        params = EmbeddingQ4(
+            size=size,
+            first=first,
+            rows=rows,
+            row_bytes=row_bytes,
+            row_runs=row_runs,
+            row_groups=row_groups,
+            group=group,
+        )
+        cx.dispatch(
+            "embedding_q4.wgsl",
+            reads=(part, scales, indices) if zeros is None else (part, scales, indices, zeros),
+            writes=(out,),
+            params=params,
+            threads=indices.numel * row_runs,
+            run=run,
+            high_first=high_first,
+            type=out.wgsl,
+            scale_type=scales.wgsl,
+            zero_type=zeros.dtype.short if zeros is not None else "",
+        )
+
+
+@op("et_vk.embedding_q4gsw.default", dtypes=TABLES)
+def embedding_q4gsw(
+    cx: Context,
+    weight: Tensor,
+    weight_scales: Tensor,
+    group_size: int,
+    indices: Tensor,
+    is_linear_weight: bool,
+    *,
+    out: Tensor,
+) -> None:
+    look_up(cx, weight, weight_scales, None, group_size, indices, out, high_first=not is_linear_weight)
+
+
+@embedding_q4gsw.reference
+def _(weight: Any, weight_scales: Any, group_size: int, indices: Any, is_linear_weight: bool) -> Any:
+    table = _numpy_table(weight, weight_scales, None, high_first=not is_linear_weight)
+    return table[indices].astype(weight_scales.dtype)
+
+
+@op(
+    "quantized_decomposed.embedding_4bit.dtype",
+    kernels=("quantized_decomposed::embedding_4bit.dtype_out",),
+    dtypes=TABLES,
+)
+def embedding_4bit(
+    cx: Context,
+    weight: Tensor,
+    weight_scales: Tensor,
+    weight_zero_points: Tensor | None,
+    weight_quant_min: int,
+    weight_quant_max: int,
+    indices: Tensor,
+    dtype: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    if (weight_quant_min, weight_quant_max) != (-8, 7):
+        raise GraphError(f"4-bit codes are -8 to 7, not {weight_quant_min} to {weight_quant_max}")
+    group = weight.dims[-1] * 2 // max(weight_scales.numel // weight.dims[0], 1)
+    look_up(cx, weight, weight_scales, weight_zero_points, group, indices, out, high_first=True)
+
+
+@embedding_4bit.reference
+def _(weight: Any, scales: Any, zeros: Any, least: int, greatest: int, indices: Any, dtype: int | None) -> Any:
+    table = _numpy_table(weight, scales, zeros, high_first=True)
+    return table[indices].astype(numpy_dtype(dtype, scales.dtype))
+
+
+def _numpy_table(codes: Any, scales: Any, zeros: Any, high_first: bool) -> Any:
+    """The table (V, E) in float64."""
+    unsigned = codes.view(np.uint8)
+    halves = (unsigned >> 4, unsigned & 15) if high_first else (unsigned & 15, unsigned >> 4)
+    values = np.stack(halves, axis=-1).reshape(*scales.reshape(len(codes), -1).shape, -1) - 8.0  # (V, groups, group)
+    zero = 0 if zeros is None else zeros.reshape(len(codes), -1, 1)
+    return ((values - zero) * scales.reshape(len(codes), -1, 1).astype(np.float64)).reshape(len(codes), -1)

@@ -1,0 +1,10 @@
+// Whether v replaces the best so far. The first of equals stays; NaN beats every number, told by its bits.
+fn beats(v: {{ number }}, best: {{ number }}) -> bool {
+$$ if number == "f32"
+    let v_is_nan = (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+    let best_is_nan = (bitcast<u32>(best) & 0x7fffffffu) > 0x7f800000u;
+    return !best_is_nan && (v_is_nan || v {{ ">" if largest else "<" }} best);
+$$ else
+    return v {{ ">" if largest else "<" }} best;
+$$ endif
+}

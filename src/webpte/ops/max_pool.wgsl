@@ -1,0 +1,51 @@
+{$ include "kernel.wgsl" $}
+{$ set number = "f32" if type == "f16" else type $}
+
+@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
+@group(1) @binding(1) var<storage, read_write> values: array<{{ type }}>;
+$$ if indexed
+@group(1) @binding(2) var<storage, read_write> indices: array<i32>;
+$$ endif
+
+{$ include "extreme.wgsl" $}
+
+// The first position of a window at or after `padding`, in steps of the dilation.
+fn first_inside(position: u32, padding: u32, dilation: u32) -> u32 {
+    if (position >= padding) {
+        return position;
+    }
+    return position + (padding - position + dilation - 1u) / dilation * dilation;
+}
+
+// Positions are counted from the start of the padding, so that they are never negative.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    let plane = i / (p.out_width * p.out_height);
+    let top = ((i / p.out_width) % p.out_height) * p.stride_y;
+    let left = (i % p.out_width) * p.stride_x;
+    let first_row = first_inside(top, p.padding_y, p.dilation_y);
+    let end_row = min(top + p.kernel_y * p.dilation_y, p.padding_y + p.height);
+    let first_column = first_inside(left, p.padding_x, p.dilation_x);
+    let end_column = min(left + p.kernel_x * p.dilation_x, p.padding_x + p.width);
+    let start = plane * p.height * p.width;
+    var at = (first_row - p.padding_y) * p.width + first_column - p.padding_x;
+    var best = {{ number }}(x[start + at]);
+    for (var row = first_row; row < end_row; row += p.dilation_y) {
+        for (var column = first_column; column < end_column; column += p.dilation_x) {
+            let here = (row - p.padding_y) * p.width + column - p.padding_x;
+            let v = {{ number }}(x[start + here]);
+            if (beats(v, best)) {
+                best = v;
+                at = here;
+            }
+        }
+    }
+    values[i] = {{ type }}(best);
+$$ if indexed
+    indices[i] = i32(at);
+$$ endif
+}

@@ -1,0 +1,91 @@
+"""Python numbers as kernels take them, and NumPy arithmetic under PyTorch's promotion rule for the references."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .context import Tensor
+
+Array = np.ndarray[Any, Any]
+INT32_LOW, INT32_HIGH = -(2**31), 2**31 - 1
+_NUMBER_DTYPES = {bool: np.bool_, int: np.int64, float: np.float32}
+
+
+def is_float(tensor: Tensor) -> bool:
+    return tensor.dtype.short in ("f32", "f16")
+
+
+def saturated(value: float) -> int:
+    """A whole number a 32-bit device can hold: what lies outside, such as INT64_MAX, becomes the nearest end."""
+    if math.isnan(value):
+        return 0
+    return int(min(max(value, INT32_LOW), INT32_HIGH))
+
+
+def float_bits(value: float) -> int:
+    """The bits of a number as f32, signed. Uniforms carry bits because WGSL code need not have infinities."""
+    with np.errstate(over="ignore"):
+        return int(np.float32(value).view(np.int32))
+
+
+def bits_of(value: float, floating: bool) -> int:
+    """The bits of a number as the kernel computes with it: f32 or i32."""
+    return float_bits(value) if floating else saturated(value)
+
+
+def order_key(value: float) -> int:
+    """A signed integer that sorts like the float; the same mapping as `order_key` in floats.wgsl."""
+    bits = float_bits(value)
+    return bits if bits >= 0 else bits ^ 0x7FFFFFFF
+
+
+def promoted(*operands: Any) -> np.dtype[Any]:
+    """The result dtype PyTorch gives: tensors with dims decide, then scalars' kind, if higher, then plain numbers'."""
+    levels: list[list[np.dtype[Any]]] = [[], [], []]
+    for operand in operands:
+        if isinstance(operand, (bool, int, float)):
+            levels[2].append(np.dtype(_NUMBER_DTYPES[type(operand)]))
+        else:
+            array = np.asarray(operand)
+            levels[0 if array.ndim else 1].append(array.dtype)
+    result: np.dtype[Any] | None = None
+    for level in levels:
+        if level and (result is None or max(map(_kind, level)) > _kind(result)):
+            result = _join([d for d in level if _kind(d) == max(map(_kind, level))])
+    assert result is not None
+    return result
+
+
+def _kind(dtype: np.dtype[Any]) -> int:
+    return "biuf".index(dtype.kind) if dtype.kind != "u" else 1
+
+
+def _join(dtypes: list[np.dtype[Any]]) -> np.dtype[Any]:
+    return np.result_type(*dtypes)
+
+
+def floated(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """What functions like sqrt make of a dtype: floats stay, the rest becomes f32."""
+    return dtype if dtype.kind == "f" else np.dtype(np.float32)
+
+
+def widened(operand: Any, dtype: np.dtype[Any]) -> Array:
+    """An operand ready for exact arithmetic in `dtype`: float64, int64 or bool, but of the value it has in `dtype`."""
+    if dtype.kind == "b":
+        return np.asarray(operand, np.bool_)
+    if dtype.kind != "f":
+        return np.asarray(operand).astype(np.int64)
+    # A plain number keeps f32 precision beside f16: PyTorch computes half precision in f32.
+    narrow = dtype if isinstance(operand, np.ndarray) or dtype.itemsize > 4 else np.dtype(np.float32)
+    return np.asarray(operand).astype(narrow).astype(np.float64)
+
+
+def computed(function: Callable[..., Any], *operands: Any, dtype: np.dtype[Any] | None = None) -> Array:
+    """`function` of the operands in wide arithmetic, as `dtype` (by default the promoted one). Integers wrap."""
+    result = promoted(*operands) if dtype is None else dtype
+    with np.errstate(all="ignore"):
+        return np.asarray(function(*(widened(operand, result) for operand in operands))).astype(result)

@@ -1,0 +1,27 @@
+{$ include "kernel.wgsl" $}
+{$ include "choice.wgsl" $}
+
+@group(1) @binding(0) var<storage, read> index: array<i32>;
+@group(1) @binding(1) var<storage, read_write> offsets: array<i32>;
+
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    var which = 0u;
+    var rest = i;
+    for (var d = p.rank; d > 0u; d--) {
+        let k = d - 1u;
+        let size = p.dims[k >> 2u][k & 3u];
+        which += (rest % size) * p.strides[k >> 2u][k & 3u];
+        rest /= size;
+    }
+    let offset = i32(choice(index[which], p.size) * p.scale);
+$$ if first
+    offsets[i] = offset;
+$$ else
+    offsets[i] += offset;
+$$ endif
+}

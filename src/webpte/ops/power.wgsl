@@ -1,0 +1,71 @@
+// By squaring: exact for small integers, and right for negative bases.
+fn whole_power(base: {{ number }}, exponent: u32) -> {{ number }} {
+    var left = exponent;
+    var square = base;
+    var result = {{ number }}(1);
+    while (left > 0u) {
+        if ((left & 1u) != 0u) {
+            result *= square;
+        }
+        square *= square;
+        left >>= 1u;
+    }
+    return result;
+}
+
+$$ if number == "f32"
+// pow of a positive base. Powers of two are split off, so that the logarithm is small and what is lost of it too.
+fn positive_power(base: f32, exponent: f32) -> f32 {
+    let parts = frexp(base);
+    let low = parts.fract < 0.70710678;
+    let fraction = select(parts.fract, 2.0 * parts.fract, low);
+    let scaled = exponent * f32(parts.exp - i32(low));
+    let nearest = round(scaled);
+    let rest = (scaled - nearest) + exponent * log2(fraction);
+    // Two halves: the power of two alone may overflow where the product does not.
+    let twos = clamp(nearest + round(rest), -300.0, 300.0);
+    let half = floor(0.5 * twos);
+    return exp2(rest - round(rest)) * exp2(half) * exp2(twos - half);
+}
+
+fn power(a: f32, b: f32) -> f32 {
+    if (b == 0.0 || a == 1.0) {
+        return 1.0;
+    }
+    if (is_nan(a)) {
+        return a;
+    }
+    if (is_nan(b)) {
+        return b;
+    }
+    let size = abs(a);
+    if (is_infinite(b)) {
+        return select(select(0.0, abs(b), (size > 1.0) == (b > 0.0)), 1.0, size == 1.0);
+    }
+    let whole = trunc(b) == b;
+    if (whole && abs(b) <= 64.0) {
+        let result = whole_power(a, u32(abs(b)));
+        return select(result, 1.0 / result, b < 0.0);
+    }
+    if (a < 0.0 && !whole) {
+        return nan_like(a);
+    }
+    if (b == 0.5) {
+        return sqrt(a);
+    }
+    if (size == 0.0 || is_infinite(a)) {
+        return select(1.0 / size, size, b > 0.0);
+    }
+    let result = positive_power(size, b);
+    let odd = abs(b) < 16777216.0 && (u32(abs(b)) & 1u) != 0u;  // larger floats are even
+    return select(result, -result, a < 0.0 && odd);
+}
+$$ else
+fn power(a: i32, b: i32) -> i32 {
+    if (b >= 0) {
+        return whole_power(a, u32(b));
+    }
+    // A fraction, except where the base is its own inverse.
+    return select(0, select(1, a, (b & 1) != 0), a == 1 || a == -1);
+}
+$$ endif

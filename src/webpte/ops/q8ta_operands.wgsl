@@ -1,0 +1,30 @@
+@group(1) @binding(0) var<storage, read> x: array<u32>;
+@group(1) @binding(1) var<storage, read> w: array<u32>;
+@group(1) @binding(2) var<storage, read> scales: array<{{ scale_type }}>;
+$$ if bias_type
+@group(1) @binding(3) var<storage, read> bias: array<{{ bias_type }}>;
+$$ endif
+
+// Single bytes, as signed numbers.
+fn x_byte(at: u32) -> i32 {
+    return extractBits(bitcast<i32>(x[at >> 2u]), (at & 3u) * 8u, 8u);
+}
+
+fn w_byte(at: u32) -> i32 {
+    return extractBits(bitcast<i32>(w[at >> 2u]), (at & 3u) * 8u, 8u);
+}
+
+// What the sums of a product mean, each in its channel.
+fn values_of(sums: vec4<i32>, channel: vec4<u32>) -> vec4<f32> {
+    let scale = vec4<f32>(
+        f32(scales[channel.x]), f32(scales[channel.y]), f32(scales[channel.z]), f32(scales[channel.w])
+    );
+    var values = vec4<f32>(sums) * p.x_scale * scale;
+$$ if bias_type
+    values += vec4<f32>(f32(bias[channel.x]), f32(bias[channel.y]), f32(bias[channel.z]), f32(bias[channel.w]));
+$$ endif
+$$ if relu
+    values = max(values, vec4<f32>());
+$$ endif
+    return values;
+}

@@ -1,0 +1,31 @@
+{$ include "kernel.wgsl" $}
+
+@group(1) @binding(0) var<storage, read> ranges: array<vec2<f32>>;
+@group(1) @binding(1) var<storage, read_write> scales: array<{{ scale_type }}>;
+@group(1) @binding(2) var<storage, read_write> zeros: array<i32>;
+
+fn zero_of(range: vec2<f32>, scale: f32) -> f32 {
+$$ if balanced
+    // Whichever end of the range the zero point represents with the smaller error decides it.
+    let ends = range / scale;
+    let by_least = (p.lowest + ends.x) + (p.highest + ends.y) > 0.0;
+    return round(clamp(select(p.highest - ends.y, p.lowest - ends.x, by_least), p.lowest, p.highest));
+$$ else
+    return clamp(p.lowest - round(range.x / scale), p.lowest, p.highest);
+$$ endif
+}
+
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    var range = vec2<f32>();
+    for (var k = i * p.runs; k < (i + 1u) * p.runs; k++) {
+        range = vec2<f32>(min(range.x, ranges[k].x), max(range.y, ranges[k].y));
+    }
+    let scale = max((range.y - range.x) / (p.highest - p.lowest), p.eps);
+    scales[i] = {{ scale_type }}(scale);
+    zeros[i] = i32(zero_of(range, scale));
+}

@@ -1,0 +1,50 @@
+{$ include "kernel.wgsl" $}
+{$ include "bytes.wgsl" $}
+{$ from "packed.wgsl" import fetched, stored $}
+{$ set bytes = target in ("i8", "u8") $}
+
+@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
+$$ if scale_type
+@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;
+@group(1) @binding(2) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
+@group(1) @binding(3) var<storage, read_write> y: array<{{ stored(target) }}>;
+$$ else
+@group(1) @binding(1) var<storage, read_write> y: array<{{ stored(target) }}>;
+$$ endif
+
+fn code(i: u32) -> i32 {
+$$ if scale_type
+    let which = (i / p.inner) % p.scales;
+    let inverse = 1.0 / f32(scales[which]);
+    let zero = {{ fetched("zeros", "which", zero_type) }};
+$$ else
+    let inverse = p.inverse;
+    let zero = p.zero;
+$$ endif
+    // Multiplied by the inverse, as PyTorch does: a quotient may round to another neighbour.
+    let scaled = f32(x[i]) * inverse;
+    let moved = {{ "round(scaled + zero)" if early else "round(scaled) + zero" }};
+    return i32(clamp(moved, p.lowest, p.highest));
+}
+
+// Four neighbours per invocation: a word, where the results are bytes.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let t = thread_index(id, groups);
+    if (t >= p.threads) {
+        return;
+    }
+    let first = t * 4u;
+    let count = min(p.count - first, 4u);
+$$ if bytes
+    var codes = vec4<i32>();
+    for (var k = 0u; k < count; k++) {
+        codes[k] = code(first + k);
+    }
+    y[t] = word_of(codes, count);
+$$ else
+    for (var k = 0u; k < count; k++) {
+        y[first + k] = code(first + k);
+    }
+$$ endif
+}

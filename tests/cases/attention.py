@@ -1,0 +1,107 @@
+"""Attention with and without a KV cache, and writing the cache."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.support.cases import Case, Sym, T, case
+
+HALF: dict[str, Any] = {"atol": 4e-3, "rtol": 2e-3}  # inputs and results are stored in 11 bits
+CAUSAL = (None, 0.0, True)  # no mask, no dropout
+
+
+def over_cache(
+    batch: int, heads: int, kv_heads: int, width: int, start: Any, *, capacity: int = 16, mask: T | None = None, **more
+) -> Case:
+    """sdpa_with_kv_cache; `scale` and `dtype` may be given, and `causal`, which a mask replaces."""
+    scale, dtype, causal = more.pop("scale", None), more.pop("dtype", "f32"), more.pop("causal", mask is None)
+    q, k, v = (T(batch, "n", h, width, dtype=dtype) for h in (heads, kv_heads, kv_heads))
+    caches = [T(batch, capacity, kv_heads, width, dtype=dtype) for _ in "kv"]
+    rest = (start, 1, mask, 0.0, causal, scale)
+    return case("sdpa_with_kv_cache.default", q, k, v, *caches, *rest, **more)
+
+
+def filled(heads: int, kv_heads: int, width: int, start: Any, *, batch: int = 1, mask: T | None = None, **more) -> Case:
+    """custom_sdpa: the caches hold everything already."""
+    scale, causal = more.pop("scale", None), more.pop("causal", mask is None)
+    caches = [T(batch, 16, kv_heads, width) for _ in "kv"]
+    q = T(batch, "n", heads, width)
+    return case("custom_sdpa.default", q, *caches, start, mask, 0.0, causal, scale, **more)
+
+
+def written(*dims: int | str, capacity: int, start: Any, dtype: str = "f32", **sizes: Any) -> Case:
+    cache = (dims[0], capacity, *dims[2:])
+    return case("update_cache.default", T(*dims, dtype=dtype), T(*cache, dtype=dtype), start, **sizes)
+
+
+def plain(heads: int, kv_heads: int, width: int, mask: T | None = None, scale: float | None = None, **more) -> Case:
+    """et_vk.sdpa over n queries and m keys."""
+    batch, kv_batch = more.pop("batch", 2), more.pop("kv_batch", None)
+    dtype, value_width = more.pop("dtype", "f32"), more.pop("value_width", width)
+    q = T(batch, heads, "n", width, dtype=dtype)
+    k = T(kv_batch or batch, kv_heads, "m", width, dtype=dtype)
+    v = T(kv_batch or batch, kv_heads, "m", value_width, dtype=dtype)
+    return case("et_vk.sdpa.default", q, k, v, mask, scale, **more)
+
+
+def hide(every: int, value: float, rows: tuple[int, ...] = ()) -> Callable[[tuple[int, ...]], np.ndarray]:
+    """A mask that is `value` at every so many keys, and in the whole of some rows."""
+
+    def make(dims: tuple[int, ...]) -> np.ndarray:
+        mask = np.linspace(-1, 1, int(np.prod(dims))).reshape(dims)
+        mask[..., every - 1 :: every] = value
+        for row in rows:
+            mask[..., row % dims[-2], :] = value
+        return mask
+
+    return make
+
+
+def causal(dims: tuple[int, ...]) -> np.ndarray:
+    """Token t sees the first t keys: the first row sees none."""
+    return np.arange(dims[1]) < np.arange(dims[0])[:, None]
+
+
+INF, LOWEST = -np.inf, float(np.finfo(np.float32).min)
+
+CASES = [
+    over_cache(1, 4, 2, 16, 2, n=(7, 3, 1)),
+    over_cache(2, 3, 3, 5, 0, capacity=11, scale=0.25, n=(11, 5)),
+    over_cache(1, 6, 2, 12, Sym("n"), n=(8, 5, 1)),  # up to the last position
+    over_cache(3, 4, 1, 7, Sym("n"), n=(5, 2, 1)),
+    over_cache(1, 2, 1, 256, 1, capacity=5, n=(3, 1)),
+    over_cache(1, 2, 1, 251, 1, capacity=5, n=(3, 1)),
+    over_cache(2, 2, 2, 6, 3, causal=False, n=(7, 2)),
+    over_cache(2, 4, 2, 8, 3, mask=T("n", 16, make=hide(3, INF)), n=(7, 2)),
+    over_cache(2, 3, 1, 6, Sym("n"), dtype="f16", n=(7, 2), **HALF),
+    over_cache(1, 4, 2, 8, 2, dtype="f16", n=(5, 1), **HALF),
+    filled(4, 2, 16, 5, n=(7, 3, 1)),
+    filled(3, 1, 5, Sym("n"), batch=2, n=(8, 3, 1)),
+    filled(2, 2, 6, 4, causal=False, scale=0.5, n=(7, 2)),
+    filled(4, 2, 8, 0, mask=T("n", 16, make=hide(2, INF, rows=(0,))), batch=2, n=(7, 2)),
+    written(1, "n", 2, 5, capacity=16, start=3, n=(11, 7, 1)),
+    written(3, "n", 2, 4, capacity=14, start=Sym("n"), n=(7, 2)),
+    written(2, "n", 3, 7, capacity=9, start=0, dtype="f16", n=(5, 1)),
+    plain(3, 3, 8, n=(11, 7, 1), m=(13, 5, 2)),
+    plain(4, 2, 5, scale=0.3, n=(7, 2, 1), m=(11, 3, 1)),
+    plain(6, 1, 16, batch=1, n=(5, 2), m=(7, 1)),
+    plain(2, 2, 4, kv_batch=1, batch=3, n=(5, 2), m=(7, 3)),
+    plain(2, 1, 6, value_width=9, n=(5, 2), m=(7, 3)),
+    plain(2, 2, 8, value_width=12, n=(5, 2), m=(7, 3)),
+    plain(1, 1, 256, batch=1, n=(3, 2), m=(5, 3)),
+    plain(1, 1, 253, batch=1, n=(3, 2), m=(5, 3)),
+    plain(3, 3, 8, T(2, 3, "n", "m"), n=(11, 7, 1), m=(13, 5, 2)),
+    plain(4, 2, 6, T(1, 4, "n", "m"), n=(7, 2), m=(11, 3)),
+    plain(4, 2, 6, T(2, 1, 1, "m", make=hide(2, INF)), n=(7, 2), m=(11, 3)),
+    plain(4, 2, 6, T(1, 1, "n", 1), n=(7, 2), m=(11, 3)),
+    plain(4, 2, 8, T("n", "m", make=hide(3, INF, rows=(1,))), n=(7, 2), m=(11, 3)),
+    plain(4, 2, 8, T(1, 1, "n", "m", make=hide(3, LOWEST, rows=(1,))), n=(7, 2), m=(11, 3)),
+    plain(2, 2, 8, T(1, 1, "n", "m", low=-1e30, high=1e30), n=(7, 2), m=(11, 3)),
+    plain(4, 2, 8, T(2, 1, "n", "m", dtype="bool"), n=(7, 2), m=(11, 3)),
+    plain(4, 2, 8, T("n", "m", dtype="bool", make=causal), n=(7, 2), m=(5, 3)),
+    plain(4, 2, 8, T(1, 1, "n", "m", dtype="f16", make=hide(2, INF, rows=(0,))), n=(7, 2), m=(11, 3)),
+    plain(4, 2, 8, T(1, 1, "n", "m", dtype="f16"), dtype="f16", n=(7, 2), m=(11, 3), **HALF),
+    plain(2, 1, 5, dtype="f16", n=(7, 2), m=(11, 3), **HALF),
+    plain(2, 2, 8, T(1, 1, "n", "m"), 8.0, n=(5, 2), m=(97, 3)),
+]

@@ -1,0 +1,155 @@
+import numpy as np
+
+from tests.support.cases import T, case
+
+HALF = {"atol": 2e-3, "rtol": 2e-3}
+LOOSE = {"atol": 1e-4}  # sums of hundreds of products
+
+
+def codes(rows, row_bytes, **options):
+    return T(rows, row_bytes, dtype="u8", low=0, high=255, **{"constant": True} | options)
+
+
+def scales(*dims, **options):
+    return T(*dims, low=0.005, high=0.05, **{"constant": True} | options)
+
+
+def bias(size):
+    return T(size, constant=True)
+
+
+def half(spec):
+    return T(*spec.dims, dtype="f16", low=spec.low / 2, high=spec.high / 2, constant=spec.constant)
+
+
+def extreme(dims):
+    """Codes of one kind only, where errors add up: all 0, all 15, then mixed."""
+    rows = np.arange(dims[0])[:, None] % 3
+    mixed = np.arange(dims[0] * dims[1]).reshape(dims) * 37 % 256
+    return np.where(rows == 0, 0, np.where(rows == 1, 255, mixed))
+
+
+def zeros(dims):
+    return np.zeros(dims)
+
+
+Q4 = "et_vk.linear_q4gsw.default"
+GROUPS = [
+    # Whole words: a load of four, two or one of them belongs to one group.
+    case(Q4, T("n", 64), codes(24, 32), scales(4, 24), 16, None, n=(11, 4, 1)),
+    case(Q4, T("n", 64), codes(24, 32), scales(2, 24), 32, None, n=(11, 2, 1)),
+    case(Q4, T("n", 128), codes(12, 64), scales(2, 12), 64, None, n=(7, 3, 1)),
+    case(Q4, T("n", 256), codes(20, 128), scales(2, 20), 128, bias(20), n=(5, 2, 1)),
+    case(Q4, T("n", 512), codes(8, 256), scales(2, 8), 256, None, n=(3, 2, 1), **LOOSE),
+    case(Q4, T("n", 512), codes(9, 256), scales(1, 12), 512, None, n=(3, 2, 1), **LOOSE),
+    case(Q4, T("n", 48), codes(8, 24), scales(6, 8), 8, None, n=(5, 1)),
+    case(Q4, T("n", 48), codes(8, 24), scales(2, 8), 24, None, n=(5, 1)),
+    case(Q4, T("n", 80), codes(8, 40), scales(2, 8), 40, None, n=(5, 1)),
+    case(Q4, T("n", 96), codes(8, 48), scales(2, 8), 48, bias(8), n=(5, 1)),
+]
+TAILS = [
+    # Outputs that are no multiple of 4 or 8; scales and bias are padded to one of 4, or not.
+    case(Q4, T("n", 64), codes(29, 32), scales(2, 32), 32, bias(32), n=(11, 4, 1)),
+    case(Q4, T("n", 64), codes(29, 32), scales(2, 29), 32, bias(29), n=(11, 4, 1)),
+    case(Q4, T("n", 32), codes(1, 16), scales(1, 4), 32, bias(4), n=(7, 1)),
+    case(Q4, T("n", 32), codes(2, 16), scales(1, 2), 32, None, n=(7, 1)),
+    case(Q4, T("n", 32), codes(7, 16), scales(2, 8), 16, None, n=(3, 2, 1)),
+    case(Q4, T("n", 32), codes(67, 16), scales(2, 68), 16, bias(68), n=(67, 31, 1)),
+    # Inputs that are no multiple of 8: rows of the weight are padded with the code of zero, or with anything.
+    case(Q4, T("n", 12), codes(13, 8), scales(3, 16), 4, bias(16), n=(7, 4, 1)),
+    case(Q4, T("n", 20), codes(5, 12), scales(1, 8), 20, None, n=(7, 4, 1)),
+    case(Q4, T("n", 36), codes(6, 20), scales(3, 8), 12, None, n=(7, 4, 1)),
+    case(Q4, T("n", 16), codes(6, 16), scales(1, 8), 16, None, n=(7, 1)),
+    # What the exporter does not write: odd sizes, rows of any number of bytes, a last group that is shorter.
+    case(Q4, T("n", 7), codes(5, 4), scales(1, 5), 7, bias(5), n=(5, 2)),
+    case(Q4, T("n", 10), codes(5, 5), scales(2, 5), 5, None, n=(5, 2)),
+    case(Q4, T("n", 41), codes(3, 21), scales(3, 3), 16, bias(3), n=(5, 1)),
+    case(Q4, T("n", 40), codes(3, 20), scales(2, 4), 32, None, n=(5, 1)),
+]
+RANKS = [
+    case(Q4, T(64), codes(24, 32), scales(2, 24), 32, bias(24)),
+    case(Q4, T(1, "n", 64), codes(24, 32), scales(2, 24), 32, None, n=(13, 8, 1)),
+    case(Q4, T(2, "n", 3, 32), codes(5, 16), scales(1, 8), 32, bias(8), n=(3, 2, 1)),
+    case(Q4, T(1, 1, 1, 32), codes(12, 16), scales(1, 12), 32, None),
+    # A weight that another op has made.
+    case(Q4, T("n", 32), codes(8, 16, constant=False), scales(1, 8, constant=False), 32, T(8), n=(5, 3, 1)),
+]
+VALUES = [
+    case(Q4, T("n", 64), codes(9, 32, make=extreme), scales(2, 12), 32, None, n=(5, 1)),
+    case(Q4, T("n", 64, low=50, high=60), codes(9, 32, make=extreme), scales(2, 12), 32, None, n=(5, 1), rtol=5e-5),
+    case(Q4, T("n", 64), codes(8, 32), scales(2, 8, make=zeros), 32, bias(8), n=(5, 1)),
+    case(Q4, T("n", 64, make=zeros), codes(8, 32), scales(2, 8), 32, bias(8), n=(5, 1)),
+    case(Q4, T("n", 1024), codes(36, 512), scales(32, 36), 32, None, n=(19, 1), atol=2e-4),
+]
+HALVES = [
+    case(Q4, half(T("n", 64)), codes(24, 32), half(scales(2, 24)), 32, half(bias(24)), n=(11, 4, 1), **HALF),
+    case(Q4, half(T("n", 64)), codes(29, 32), scales(2, 32), 32, None, n=(5, 1), **HALF),
+    case(Q4, T("n", 48), codes(7, 24), half(scales(3, 8)), 16, None, n=(5, 1)),
+    case(Q4, half(T("n", 12)), codes(5, 8), half(scales(1, 8)), 12, half(bias(8)), n=(5, 1), **HALF),
+]
+
+QCS = "et_vk.linear_qcs4w.default"
+CHANNELS = [
+    case(QCS, T("n", 32), codes(16, 16), scales(16), n=(7, 4, 1)),
+    case(QCS, T("n", 64), codes(13, 32), scales(13), n=(7, 2, 1)),
+    case(QCS, T("n", 24), codes(9, 12), scales(9), n=(5, 1)),
+    case(QCS, T("n", 40), codes(9, 20), scales(12), n=(5, 1)),
+    case(QCS, T("n", 12), codes(9, 6), scales(9), n=(5, 1)),
+    case(QCS, T("n", 7), codes(9, 4), scales(9), n=(5, 1)),
+    case(QCS, T("n", 34), codes(5, 17), scales(5), n=(5, 3, 1)),
+    case(QCS, T(2, "n", 16), codes(5, 8, make=extreme), scales(5), n=(5, 1)),
+    case(QCS, half(T("n", 32)), codes(16, 16), half(scales(16)), n=(7, 1), **HALF),
+    case(QCS, half(T("n", 10)), codes(3, 5), half(scales(3)), n=(7, 1), **HALF),
+]
+
+DQ8 = "et_vk.linear_dq8ca_q4gsw.default"
+
+
+def sums(groups, columns):
+    return T(groups, columns, dtype="i32", low=-99, high=99, constant=True)
+
+
+def rounded(*dims, zero=(-128, 127)):
+    """The scale and the zero point of each row; some values of x are beyond what they can stand for."""
+    return T(*dims, low=0.004, high=0.02), T(*dims, dtype="i8", low=zero[0], high=zero[1])
+
+
+DYNAMIC = [
+    case(DQ8, T("n", 64), *rounded("n"), codes(24, 32), sums(2, 24), scales(2, 24), 32, None, n=(31, 4, 1)),
+    case(DQ8, T(1, "n", 64), *rounded(1, "n"), codes(24, 32), sums(2, 24), scales(2, 24), 32, None, n=(31, 5, 1)),
+    case(DQ8, T("n", 64), *rounded("n"), codes(9, 32), sums(4, 16), scales(4, 12), 16, bias(12), n=(7, 3, 2, 1)),
+    case(DQ8, T("n", 128), *rounded("n"), codes(8, 64), sums(1, 8), scales(1, 8), 128, bias(8), n=(6, 5, 1)),
+    case(DQ8, T(2, "n", 32), *rounded(2, "n"), codes(8, 16), sums(1, 8), scales(1, 8), 32, None, n=(6, 5, 1)),
+    case(DQ8, T("n", 12), *rounded("n"), codes(5, 8), sums(3, 8), scales(3, 8), 4, bias(8), n=(6, 3, 1)),
+    case(DQ8, T("n", 32), *rounded("n", zero=(0, 0)), codes(5, 16), sums(1, 8), scales(1, 8), 32, None, n=(6, 1)),
+    case(DQ8, T("n", 32, make=zeros), *rounded("n"), codes(5, 16), sums(1, 8), scales(1, 8), 32, None, n=(6, 1)),
+    case(
+        DQ8, half(T("n", 32)), *rounded("n"), codes(5, 16), sums(1, 8), half(scales(1, 8)), 32, None, n=(6, 1), **HALF
+    ),
+]
+
+INT8 = "aten._weight_int8pack_mm.default"
+
+
+def int8(*dims, **options):
+    return T(*dims, dtype="i8", low=-128, high=127, **{"constant": True} | options)
+
+
+def lowest(dims):
+    return np.full(dims, -128)
+
+
+WHOLE = [
+    case(INT8, T("n", 32), int8(16, 32), scales(16), n=(7, 4, 1), **LOOSE),
+    case(INT8, T("n", 12), int8(13, 12), scales(13), n=(7, 5, 1), **LOOSE),
+    case(INT8, T("n", 29), int8(11, 29), scales(11), n=(7, 5, 1), **LOOSE),
+    case(INT8, T("n", 7), int8(1, 7), scales(4), n=(3, 2, 1)),
+    case(INT8, T(2, "n", 8), int8(5, 8), scales(5), n=(3, 2, 1)),
+    case(INT8, T(8), int8(5, 8, make=lowest), scales(5)),
+    case(INT8, T("n", "k"), int8(6, "k", constant=False), scales(6), n=(5, 4, 1), k=(16, 7, 4), **LOOSE),
+    case(INT8, T("n", 256), int8(18, 256), scales(18), n=(67, 3), atol=1e-3),
+    case(INT8, half(T("n", 12)), int8(5, 12), half(scales(5)), n=(7, 1), **HALF),
+    case(INT8, half(T("n", 5)), int8(3, 5), half(scales(3)), n=(7, 1), **HALF),
+]
+
+CASES = GROUPS + TAILS + RANKS + VALUES + HALVES + CHANNELS + DYNAMIC + WHOLE

@@ -1,0 +1,76 @@
+"""Architectures of `transformers` with random weights, against eager PyTorch, at their bound and below it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.architectures import DOCS, account, rows
+from tests.support.children import run_python
+from tests.support.exporting import export
+from tests.support.zoo import ARCHITECTURES, REAL_KINDS
+
+# What ExecuTorch 1.5.1 did not export, and its words for it. Another architecture or a static size stands in.
+EXPORTER_FAILURES: dict[str, str] = {}
+
+
+def accounted(name):
+    return account(f"hf_{name}", ARCHITECTURES[name].kind)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_equals_eager(name, capsys):
+    found = accounted(name)
+    with capsys.disabled():
+        print(f"\n{' | '.join(found.facts + found.measured)}")
+    assert max(run.error for run in found.runs) <= 1e-4
+
+
+def test_many_architectures_of_many_kinds():
+    assert len(ARCHITECTURES) >= 12
+    assert len({a.kind for a in ARCHITECTURES.values()}) >= 6
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_one_program_for_several_sizes(name):
+    shapes = {tuple(a.shape for a in step.inputs) for step in export(f"hf_{name}").steps}
+    assert len(shapes) >= 3
+
+
+def test_the_documented_table():
+    found = [accounted(name) for name in ARCHITECTURES]
+    found += [account(name, kind) for name, kind in REAL_KINDS.items()]
+    assert rows(DOCS.read_text()) == {a.name: a.facts for a in found}, (
+        "docs/models.md is out of date: python -m tests.support.architectures --write"
+    )
+
+
+CHILD = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "executorch", "torchao", "transformers"):
+            raise ImportError(f"{name} must not be imported")
+
+sys.meta_path.insert(0, Refuse())
+
+import numpy as np
+import webpte
+
+goldens = np.load(sys.argv[2])
+steps = {key.rpartition(".")[0] for key in goldens.files}
+with webpte.load(sys.argv[1]) as program:
+    for step in steps:
+        inputs = [goldens[f"{step}.in{i}"] for i in range(8) if f"{step}.in{i}" in goldens]
+        for i, got in enumerate(program.method().run(inputs)):
+            want = goldens[f"{step}.out{i}"]
+            assert np.abs(got - want).max() <= 1e-4 * np.abs(want).max(), (step, i)
+print(len(steps), "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("name", ["roberta", "detr"])
+def test_runs_where_torch_cannot_be_imported(name):
+    exported = export(f"hf_{name}")
+    printed = run_python(CHILD, exported.path, exported.folder / "goldens.npz")
+    assert printed.split() == [str(len(exported.steps)), "False"]

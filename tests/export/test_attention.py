@@ -1,0 +1,96 @@
+"""Attention and rotary ops in real exports, against eager PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support import models_attention_ops as models
+from tests.support.cases import assert_close
+from tests.support.exporting import Exported, Step, export
+from webpte.runtime import Method
+
+TOLERANCE = 1e-5
+
+
+def check(method: Method, steps: list[Step]) -> None:
+    for step in steps:
+        outputs = method.run(step.inputs)
+        for position, (got, want) in enumerate(zip(outputs, step.outputs, strict=True)):
+            assert_close(got, want, TOLERANCE, TOLERANCE, f"output {position}, inputs {[a.shape for a in step.inputs]}")
+
+
+def check_all(exported: Exported) -> None:
+    with webpte.load(exported.path) as program:
+        method = program.method()
+        for sequence in exported.sequences:
+            method.reset()
+            check(method, sequence)
+
+
+STATELESS = (models.fused_attention, models.composed_attention, models.rotary_forms)
+STATEFUL = (models.cached_attention, models.masked_cache, models.cache_writes)
+
+
+@pytest.mark.parametrize("builder", STATELESS + STATEFUL, ids=lambda b: b.__name__)
+def test_equals_eager(builder):
+    check_all(export(builder))
+
+
+def test_llama_with_halves_turned():
+    """Prefill and decode in whole layers: the rotary table and the caches follow one live position."""
+    check_all(export("llama", hf_rope=True))
+
+
+def tokens_at(step: Step, tokens: int, position: int) -> tuple[np.ndarray, ...]:
+    """The inputs of `step` cut or repeated to a number of tokens, at another position."""
+    *tensors, _ = step.inputs
+    wanted = [np.resize(np.moveaxis(t, 1, 0), (tokens, t.shape[0], *t.shape[2:])) for t in tensors]
+    return *(np.moveaxis(t, 0, 1).copy() for t in wanted), np.array([position])
+
+
+@pytest.mark.parametrize("builder", [models.cached_attention, models.masked_cache], ids=lambda b: b.__name__)
+def test_a_full_cache_is_refused_and_nothing_is_lost(builder):
+    exported = export(builder)
+    first, *rest = exported.sequences[0]
+    with webpte.load(exported.path) as program:
+        method = program.method()
+        check(method, [first])
+        for tokens, position in ((1, models.CONTEXT), (11, models.CONTEXT - 10), (1, -1)):
+            with pytest.raises((webpte.GuardError, webpte.ShapeError)):
+                method.run(tokens_at(first, tokens, position))
+        check(method, rest)  # what the first step wrote is still there
+
+
+def test_the_message_of_a_full_cache():
+    exported = export(models.cached_attention)
+    with webpte.load(exported.path) as program:
+        with pytest.raises(webpte.GuardError) as refused:
+            program.method().run(tokens_at(exported.steps[0], 3, 15))
+        for part in ("sdpa_with_kv_cache", "3 tokens", "position 15", "cache of 16"):
+            assert part in str(refused.value)
+
+
+def test_a_rotary_table_that_is_too_short_is_refused():
+    exported = export(models.rotary_forms)
+    first = exported.steps[0]
+    with webpte.load(exported.path) as program:
+        method = program.method()
+        inputs = list(first.inputs)
+        inputs[2] = np.array([models.CONTEXT - 10])  # 11 tokens
+        with pytest.raises(webpte.GuardError, match="position 6 reach past a rotary table of 16"):
+            method.run(inputs)
+        check(method, exported.steps)
+
+
+def test_a_new_position_lowers_nothing_but_itself():
+    """Attention and the rotary table read the position live: 1 of 5 lowerings, the one that takes it from the input."""
+    exported = export(models.cached_attention)
+    with webpte.load(exported.path) as program:
+        method = program.method()
+        decode = [step for step in exported.sequences[0] if step.inputs[0].shape[1] == 1]
+        check(method, [exported.sequences[0][0], decode[0]])
+        before = method.plan.lowering.runs
+        check(method, [decode[1]])
+        assert method.plan.lowering.runs - before == 1

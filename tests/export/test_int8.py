@@ -1,0 +1,56 @@
+"""Statically quantised programs, exported by real ExecuTorch, against the quantised model in eager PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support import models_int8 as models
+from tests.support.cases import assert_close
+from tests.support.exporting import export
+
+MOSTLY = 0.995  # of all codes equal eager's; the others are neighbours
+
+
+def step_of(values: np.ndarray) -> float:
+    """The distance between neighbouring codes: the least between any two values."""
+    return float(np.diff(np.unique(values)).min(initial=np.inf))
+
+
+@pytest.mark.parametrize("builder", [models.network, models.transformer, models.layers], ids=lambda b: b.__name__)
+def test_codes_are_those_of_eager(builder):
+    exported = export(builder)
+    equal = total = 0
+    with webpte.load(exported.path) as program:
+        method = program.method()
+        goldens = zip(*(step.outputs for step in exported.steps), strict=True)
+        scales = [step_of(np.concatenate([a.ravel() for a in outputs])) for outputs in goldens]
+        for step in exported.steps:
+            for got, want, scale in zip(method.run(step.inputs), step.outputs, scales, strict=True):
+                where = f"output of {want.shape}, inputs {[a.shape for a in step.inputs]}"
+                assert len(np.unique(want)) > 1, f"{where}: nothing to compare"
+                assert_close(got, want, 1.001 * scale, 0, where)
+                equal += int((np.abs(got - want) < 0.01 * scale).sum())
+                total += want.size
+    assert equal >= MOSTLY * total, f"{total - equal} of {total} codes differ"
+
+
+def test_float_results_of_codes():
+    exported = export(models.float_heads)
+    with webpte.load(exported.path) as program:
+        for step in exported.steps:
+            for got, want in zip(program.method().run(step.inputs), step.outputs, strict=True):
+                assert_close(got, want, 1e-5, 1e-5, f"inputs {[a.shape for a in step.inputs]}")
+
+
+def test_ops_called_by_name():
+    exported = export(models.codes)
+    with webpte.load(exported.path) as program:
+        for step in exported.steps:
+            outputs = program.method().run(step.inputs)
+            for position, (got, want) in enumerate(zip(outputs, step.outputs, strict=True)):
+                where = f"output {position}, inputs {[a.shape for a in step.inputs]}"
+                exact = want.dtype.kind in "iu"
+                assert got.dtype == want.dtype, where
+                assert_close(got, want, 0, 0 if exact else 1e-6, where)

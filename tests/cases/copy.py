@@ -22,26 +22,27 @@ CASES = [
     for target in (F32, F16, I32, BOOL)
 ]
 CASES += [
-    case("aten._to_copy.default", T("n", 5), None, *NO_OPTIONS, False, None, n=(7, 3)),
+    case("aten._to_copy.default", T("n", 5), None, *NO_OPTIONS, False, None, n=(7, 3, 1)),
     case("aten._to_copy.default", T(make=among(3.9)), I32, *NO_OPTIONS, False, None),
     case("aten._to_copy.default", T(4, make=among(float("nan"), INFINITE, 1e-40, 0)), BOOL, *NO_OPTIONS, False, None),
     case("aten._to_copy.default", T(3, make=among(INFINITE, -INFINITE, 1e6)), F16, *NO_OPTIONS, False, None),
     case("aten._to_copy.default", T(3, dtype="f16", make=among(INFINITE, -1, 6e-8)), F32, *NO_OPTIONS, False, None),
-    case("dim_order_ops._to_dim_order_copy.default", T("n", 5), F32, *NO_OPTIONS, False, [0, 1], n=(7, 3)),
-    case("dim_order_ops._clone_dim_order.default", T("n", 5), False, [0, 1], n=(7, 3)),
-    case("dim_order_ops._clone_dim_order.default", T("n", 5, dtype="bool"), False, None, n=(7, 3)),
+    case("dim_order_ops._to_dim_order_copy.default", T("n", 5), F32, *NO_OPTIONS, False, [0, 1], n=(7, 3, 1)),
+    case("dim_order_ops._clone_dim_order.default", T("n", 5), False, [0, 1], n=(7, 3, 1)),
+    case("dim_order_ops._clone_dim_order.default", T("n", 5, dtype="bool"), False, None, n=(7, 3, 1)),
 ]
 for _name in ("alias_copy", "detach_copy", "lift_fresh_copy"):
     CASES += [
-        case(f"aten.{_name}.default", T("n", 5), n=(7, 3)),
-        case(f"aten.{_name}.default", T("n", 3, dtype="i32", low=-5, high=5), n=(7, 3)),
+        case(f"aten.{_name}.default", T("n", 5), n=(7, 3, 1)),
+        case(f"aten.{_name}.default", T("n", 3, dtype="i32", low=-5, high=5), n=(7, 3, 1)),
     ]
 CASES += [
-    case("aten.clone.default", T("n", 5), None, n=(7, 2)),
-    case("aten.clone.default", T(3, "n", dtype="f16"), None, n=(7, 2)),
-    case("aten.copy.default", T("n", 5), T("n", 5), False, n=(7, 2)),
-    case("aten.copy.default", T("n", 5), T(5), False, n=(7, 2)),
-    case("aten.copy.default", T("n", 5), T("n", 1, dtype="i32", low=-9, high=9), False, n=(7, 2)),
-    case("aten.copy.default", T("n", 5, dtype="i32", low=0, high=1), T("n", 5, low=-9, high=9), False, n=(7, 2)),
-    case("aten.copy.default", T("n", 5, dtype="bool"), T(dtype="f16"), False, n=(7, 2)),
+    case("aten.clone.default", T("n", 5), None, n=(7, 2, 1)),
+    case("aten.clone.default", T(3, "n", dtype="f16"), None, n=(7, 2, 1)),
+    case("aten.copy.default", T("n", 5), T("n", 5), False, n=(7, 2, 1)),
+    case("aten.copy.default", T("n", 5), T(5), False, n=(7, 2, 1)),
+    case("aten.copy.default", T("n", 5), T("n", 1, dtype="i32", low=-9, high=9), False, n=(7, 2, 1)),
+    case("aten.copy.default", T("n", 5, dtype="i32", low=0, high=1), T("n", 5, low=-9, high=9), False, n=(7, 2, 1)),
+    case("aten.copy.default", T("n", 5, dtype="bool"), T(dtype="f16"), False, n=(7, 2, 1)),
 ]
+CASES += [case("webpte.copy", source, n=(7, 3, 1)) for source in _SOURCES.values()]

@@ -144,6 +144,30 @@ def test_what_is_no_number_survives(survival, tmp_path, device):
     np.testing.assert_allclose(got, want.astype(got.dtype), 1e-6, 1e-6, equal_nan=True)
 
 
+def test_constants_of_a_live_size(tmp_path, device):
+    values: list[c.VkValue] = [c.VkTensor(DType.FLOAT32, (11, 2)), c.VkInt(0), c.VkSymInt(0), c.VkInt(3)]
+    values += [c.VkValueList((2, 3)), c.VkNull(), c.VkDouble(2.5), c.VkInt(2)]
+    x, zero, rows, _three, size, null, number, two = range(8)
+    values += [c.VkTensor(DType.FLOAT32, (11, 3)) for _ in range(3)] + [c.VkTensor(DType.INT32, (6,))]
+    outs = [8, 9, 10, 11]
+    options = [null] * 4
+    calls = [
+        ("sym_size.int", [x, zero, rows]),
+        ("aten.zeros.default", [size, *options, outs[0]]),
+        ("aten.ones.default", [size, *options, outs[1]]),
+        ("aten.full.default", [size, number, *options, outs[2]]),
+        ("aten.arange.start_step", [zero, rows, two, *options, outs[3]]),
+    ]
+    simple_pte(tmp_path / "sized.pte", values, calls, [x], outs, [], dynamic=True)
+    with webpte.load(tmp_path / "sized.pte") as program:
+        method = program.method()
+        for n in (11, 7, 2, 1, 11):
+            zeros, ones, full, steps = method.run([np.zeros((n, 2), np.float32)])
+            for got, value in ((zeros, 0), (ones, 1), (full, 2.5)):
+                np.testing.assert_array_equal(got, np.full((n, 3), value, np.float32), strict=True)
+            np.testing.assert_array_equal(steps, np.arange(0, n, 2, dtype=np.int32), strict=True)
+
+
 def test_any_true_value_is_one(tmp_path, device):
     """Truth values are stored as 0 or 1, whatever they were made of: what follows counts on it."""
     values: list[c.VkValue] = [c.VkTensor(DType.FLOAT32, (5,)), c.VkInt(2), c.VkNull()]

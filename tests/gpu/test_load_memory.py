@@ -7,8 +7,10 @@ of all buffers the plan lists are subtracted from the growth. What remains is wh
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -61,7 +63,7 @@ def test_peak_memory_of_a_300_mb_load(tmp_path):
         calls.append(("aten.linear.default", (0, len(values) - 2, 1, len(values) - 1)))
         outputs.append(len(values) - 1)
         row = np.full(COLUMNS, layer + 1, np.float32).tobytes()
-        constants.append(Stream(ROWS * COLUMNS * 4, lambda row=row: (row for _ in range(ROWS))))
+        constants.append(Stream(ROWS * COLUMNS * 4, partial(itertools.repeat, row, ROWS)))
     path = tmp_path / "large.pte"
     simple_pte(path, values, calls, [0], outputs[-1:], constants)
     assert path.stat().st_size > 300e6

@@ -155,9 +155,9 @@ def test_mutable_data_and_constants_of_the_program_itself(tmp_path, x):
 
 
 def test_a_buffer_without_data_starts_at_zero_and_remembers(tmp_path):
-    """What ExecuTorch emits for a mutated buffer outside delegates: planned memory that is read before it is written."""
-    shape = {"dtype": F32, "sizes": (3,), "dim_order": (0,), "planned": True}
-    values = [c.TensorValue(**shape), c.TensorValue(**shape), c.IntValue(1), c.TensorValue(**shape), c.BoolValue(False)]
+    """What ExecuTorch emits for a mutated buffer outside delegates: memory that is read before it is written."""
+    tensor = c.TensorValue(F32, (3,), (0,), planned=True)
+    values = [tensor, tensor, c.IntValue(1), tensor, c.BoolValue(False)]
     instructions = [
         c.KernelCall("aten::add.out", (1, 0, 2, 3, 3)),
         c.KernelCall("aten::copy_", (1, 3, 4, 1)),

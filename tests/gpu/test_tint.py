@@ -6,22 +6,13 @@ import functools
 
 import pytest
 
-from tests.support.cases import OneOp, all_cases
-from webpte.runtime import load
-from webpte.wgsl import Caps, Kernel, Uniforms, render
+from tests.support.cases import planned_cases
+from webpte.wgsl import Kernel, Uniforms, render
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory):
-    """The kernels of every case, by plan alone, for a device that offers all we use."""
-    folder = tmp_path_factory.mktemp("plans")
-    caps = Caps(features=frozenset({"shader-f16"}))
-    found: dict[Kernel, None] = {}
-    for case in all_cases():
-        OneOp(case).write(folder / "case.pte")
-        with load(folder / "case.pte") as program:
-            found.update(dict.fromkeys(program.plan("forward", caps).kernels))
-    return list(found)
+def kernels():
+    return list(dict.fromkeys(kernel for _, planned in planned_cases() for kernel in planned))
 
 
 @functools.cache

@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 import webpte
 from tests.support.graphs import GraphBuilder, live
 from webpte.graph import DType, SymFloat
+from webpte.plan import Plan
+
+
+@dataclass
+class Sliced:
+    """Call it with a length and a position; it gives the schedule and the live scalars."""
+
+    plan: Plan
+    x: int
+    y: int
+    position: int
+    out: int
+    rows: int
+
+    @property
+    def lowering(self):
+        return self.plan.lowering
+
+    def __call__(self, length, at):
+        (segment,) = self.plan.layout.segments
+        dims = {self.x: (64, 4), self.y: (length, 4), self.position: (3,)}
+        schedule = self.lowering.prepare(segment, live(dims, {self.position: [7, 7, at]}))
+        return schedule, self.lowering.slot_values()
 
 
 @pytest.fixture
@@ -18,9 +43,9 @@ def sliced():
     y = b.tensor(31, 4, dynamic=True)
     position = b.tensor(3, dtype=DType.INT32)
     n, pos, end = b.symint(), b.symint(), b.symint()
-    zero, one = b.int(0), b.int(1)
+    zero, one = b.number(0), b.number(1)
     b.call("sym_size.int", (y, zero), n)
-    b.call("et_vk.select_as_symint.default", (position, zero, b.int(-1)), pos)
+    b.call("et_vk.select_as_symint.default", (position, zero, b.number(-1)), pos)
     b.call("add", (pos, n), end)
     rows = b.tensor(31, 4)
     b.call("aten.slice_copy.Tensor", (x, zero, pos, end, one), rows)
@@ -28,15 +53,7 @@ def sliced():
     b.call("aten.add.Tensor", (rows, y, one), total)
     out = b.unary(total, 31, 4)
     plan = b.plan([x, y, position], [out])
-    (segment,) = plan.layout.segments
-
-    def prepare(length, at):
-        dims = {x: (64, 4), y: (length, 4), position: (3,)}
-        schedule = plan.lowering.prepare(segment, live(dims, {position: [7, 7, at]}))
-        return schedule, plan.lowering.slot_values()
-
-    prepare.lowering, prepare.out, prepare.rows = plan.lowering, out, rows
-    return prepare
+    return Sliced(plan, x, y, position, out, rows)
 
 
 def test_one_schedule_per_shape(sliced):
@@ -108,7 +125,7 @@ def test_reading_before_writing_is_an_error():
 def test_accessors_name_the_id_and_its_kind(accessor, problem):
     b = GraphBuilder()
     b.tensor(3)
-    b.int(1)
+    b.number(1)
     graph = b.graph([], [])
     with pytest.raises(webpte.GraphError, match=problem):
         getattr(graph, accessor)(1 if accessor == "tensor" else 0)
@@ -123,9 +140,9 @@ def test_arithmetic_on_symints(name, a, b, want):
     g = GraphBuilder()
     x = g.tensor(2, dtype=DType.INT32)
     left, right, out = g.symint(), g.symint(), g.symint()
-    zero = g.int(0)
+    zero = g.number(0)
     g.call("et_vk.select_as_symint.default", (x, zero, zero), left)
-    g.call("et_vk.select_as_symint.default", (x, zero, g.int(1)), right)
+    g.call("et_vk.select_as_symint.default", (x, zero, g.number(1)), right)
     g.call(name, (left, right), out)
     plan = g.plan([x], [out])
     schedule = plan.lowering.prepare(plan.layout.segments[0], live({x: (2,)}, {x: [a, b]}))
@@ -135,8 +152,8 @@ def test_arithmetic_on_symints(name, a, b, want):
 def test_division_by_zero_is_refused():
     g = GraphBuilder()
     x, n, out = g.tensor(2, dtype=DType.INT32), g.symint(), g.symint()
-    g.call("sym_size.int", (x, g.int(0)), n)
-    g.call("floordiv", (n, g.int(0)), out)
+    g.call("sym_size.int", (x, g.number(0)), n)
+    g.call("floordiv", (n, g.number(0)), out)
     with pytest.raises(webpte.ShapeError, match="floordiv of 2 by zero"):
         g.plan([x], [out])
 
@@ -144,7 +161,7 @@ def test_division_by_zero_is_refused():
 def test_select_as_symint_outside_its_dim():
     g = GraphBuilder()
     x, out = g.tensor(3, dtype=DType.INT32), g.symint()
-    g.call("et_vk.select_as_symint.default", (x, g.int(0), g.int(3)), out)
+    g.call("et_vk.select_as_symint.default", (x, g.number(0), g.number(3)), out)
     with pytest.raises(webpte.ShapeError, match=r"index 3 is outside dim 0 of value 0, which has 3 elements"):
         g.plan([x], [out])
 

@@ -50,7 +50,7 @@ def test_views_are_aliases_and_cost_nothing():
     b = GraphBuilder()
     x = b.tensor(4, 6)
     flat = b.tensor(24)
-    b.call("aten.view_copy.default", (x, b.list(b.int(24))), flat)
+    b.call("aten.view_copy.default", (x, b.list(b.number(24))), flat)
     y = b.unary(flat, 24)
     plan = b.plan([x], [y])
     assert plan.buffer_of[flat] == plan.buffer_of[x]
@@ -61,7 +61,7 @@ def test_a_view_of_something_written_in_place_is_a_copy():
     b = GraphBuilder()
     x, y = b.tensor(4), b.tensor(4)
     view = b.tensor(2, 2)
-    b.call("aten.view_copy.default", (x, b.list(b.int(2), b.int(2))), view)
+    b.call("aten.view_copy.default", (x, b.list(b.number(2), b.number(2))), view)
     b.call("aten::copy_", (x, y, b.null()), x, kernel=True)
     plan = b.plan([x, y], [view, x])
     assert plan.buffer_of[view] != plan.buffer_of[x]
@@ -72,7 +72,7 @@ def test_an_alias_keeps_its_root_alive():
     x = b.tensor(4, 4)
     made = b.unary(x, 4, 4)
     view = b.tensor(16)
-    b.call("aten.view_copy.default", (made, b.list(b.int(16))), view)
+    b.call("aten.view_copy.default", (made, b.list(b.number(16))), view)
     other = b.unary(x, 4, 4)
     for _ in range(3):
         other = b.unary(other, 4, 4)
@@ -88,7 +88,7 @@ def test_a_cpu_kernel_splits_the_plan_once_however_often_it_is_called():
     for _ in range(3):
         made = b.unary(x, 8)
         summed = b.tensor(8)
-        b.call("test::on_the_cpu.out", (made, b.int(0), b.null()), summed, kernel=True)
+        b.call("test::on_the_cpu.out", (made, b.number(0), b.null()), summed, kernel=True)
         totals.append(b.unary(summed, 8))
     plan = b.plan([x], totals, cpu=["test::on_the_cpu.out"])
     (block,) = plan.layout.blocks
@@ -103,9 +103,9 @@ def test_only_what_a_dispatch_binds_is_uploaded():
     b = GraphBuilder()
     x, position = b.tensor(9, 4), b.tensor(1, dtype=DType.INT32)
     start = b.symint()
-    b.call("et_vk.select_as_symint.default", (position, b.int(0), b.int(0)), start)
+    b.call("et_vk.select_as_symint.default", (position, b.number(0), b.number(0)), start)
     row = b.tensor(4)
-    b.call("aten.select_copy.int", (x, b.int(0), start), row)
+    b.call("aten.select_copy.int", (x, b.number(0), start), row)
     plan = b.plan([x, position], [row])
     assert list(plan.uploads.values()) == [(x,)]
 
@@ -135,7 +135,9 @@ def test_a_dtype_without_kernel_is_named():
 def test_a_binding_beyond_the_limit_is_refused_by_name():
     b, x, y = chain(1)
     caps = Caps({"max-storage-buffer-binding-size": 256}, adapter="a small device")
-    with pytest.raises(webpte.DeviceError, match=r"(?s)a small device.*value 0 f32\[8, 16\]: 512 bytes, the device binds 256"):
+    with pytest.raises(
+        webpte.DeviceError, match=r"(?s)a small device.*value 0 f32\[8, 16\]: 512 bytes, the device binds 256"
+    ):
         b.plan([x], [y], caps)
 
 

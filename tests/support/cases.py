@@ -12,8 +12,10 @@ reference. `Sym("n")` passes the live size itself, as a SymInt.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import pkgutil
+import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ from tests.support.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 from webpte.ops import registered
+from webpte.wgsl import Caps, Kernel
 
 Array = np.ndarray
 Sizes = dict[str, int]
@@ -110,6 +113,20 @@ def all_cases() -> Iterator[Case]:
     """Every case of every module in tests/cases."""
     for module in pkgutil.iter_modules(tests.cases.__path__, "tests.cases."):
         yield from getattr(importlib.import_module(module.name), "CASES", ())
+
+
+@functools.cache
+def planned_cases() -> list[tuple[Case, tuple[Kernel, ...]]]:
+    """Every case with the kernels its plan uses on a device that offers all we use. Needs no device."""
+    caps = Caps(features=frozenset({"shader-f16"}))
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "case.pte"
+        for case in all_cases():
+            OneOp(case).write(path)
+            with webpte.load(path) as program:
+                found.append((case, program.plan("forward", caps).kernels))
+    return found
 
 
 def reference(case: Case, values: list[Any]) -> tuple[Array, ...]:

@@ -26,7 +26,7 @@ class GraphBuilder:
     def tensor(self, *dims: int, dtype: DType = DType.FLOAT32, **options: Any) -> int:
         return self.add(TensorSpec(dtype, dims, dtype, **options))
 
-    def int(self, value: int) -> int:
+    def number(self, value: int) -> int:
         return self.add(Int(value))
 
     def null(self) -> int:

@@ -129,14 +129,17 @@ class Every(nn.Module):
 
 
 def layers(images: tuple[tuple[int, int], ...] = ((9, 14), (13, 17), (7, 7), (8, 5))) -> Model:
-    """Every shape of convolution the exporter fuses, each on its own; height and width are dynamic."""
+    """Every kind of convolution the exporter fuses, each on its own; height and width are dynamic.
+
+    Groups must have a multiple of 4 channels, or just one: others it leaves to float convolutions.
+    """
     every = Every(
         nn.Conv2d(8, 5, 3, padding=1),
         nn.Conv2d(8, 7, (3, 5), stride=(2, 3), padding=(0, 4), dilation=(2, 1), bias=False),
         nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.ReLU()),
         nn.Conv2d(8, 8, (5, 3), stride=2, padding=2, groups=8, bias=False),
         nn.Conv2d(8, 32, (3, 2), groups=8),
-        nn.Conv2d(8, 12, 3, padding=1, groups=2),
+        nn.Conv2d(8, 24, 3, padding=1, groups=2),
         nn.Conv2d(8, 6, 1),
         nn.Sequential(nn.Conv2d(8, 8, 1, groups=2), nn.ReLU()),
         nn.Conv2d(8, 4, 1, stride=2, bias=False),

@@ -46,6 +46,9 @@ __all__ = [
 
 Path = str | os.PathLike[str]
 Call = c.VkCall | tuple[str, Sequence[int]]
+# Any: mypy takes a list of several kinds of value for a list of objects.
+VkValues = Sequence[Any]
+EValues = Sequence[Any]
 
 
 # --- .pte -------------------------------------------------------------------------------------------------------------
@@ -65,7 +68,7 @@ class Method:
     """A method to write. The data of a ``TensorValue`` is a span: see :func:`span_of`."""
 
     name: str = "forward"
-    values: Sequence[c.EValue] = ()
+    values: EValues = ()
     inputs: Sequence[int] = ()
     outputs: Sequence[int] = ()
     instructions: Sequence[c.Instruction] = ()
@@ -81,7 +84,7 @@ def span_of(data: bytes | np.ndarray) -> c.Span:
 
 def simple_pte(
     path: Path,
-    values: Sequence[c.VkValue],
+    values: VkValues,
     calls: Sequence[Call],
     inputs: Sequence[int],
     outputs: Sequence[int],
@@ -322,7 +325,7 @@ def ptd_parts(entries: Mapping[str, Data | Named]) -> Iterator[bytes]:
 
 
 def vk_blob(
-    values: Sequence[c.VkValue],
+    values: VkValues,
     calls: Sequence[Call],
     inputs: Sequence[int],
     outputs: Sequence[int],

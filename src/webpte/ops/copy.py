@@ -69,6 +69,12 @@ def move(cx: Context, self: Tensor | LiveScalar, *, out: Tensor | LiveScalar) ->
         raise TypeError("a scalar cannot become a tensor, nor a tensor a scalar")
 
 
+@move.reference
+def _(self: Any) -> Any:
+    return np.array(self)
+
+
+
 @op("aten.clone.default", dtypes=MOVABLE)
 def clone(cx: Context, self: Tensor, memory_format: Unused, *, out: Tensor) -> None:
     out.dims = self.dims

@@ -45,10 +45,13 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _read() -> str | None:
-    """A line; None at the end of input. Ctrl-C at the prompt leaves, as Ctrl-D does."""
+    """A line; None at the end of input. Ctrl-C drops what was typed: it may have been meant for an answer."""
     try:
         return input("> ").strip()
-    except (EOFError, KeyboardInterrupt):
+    except KeyboardInterrupt:
+        print("\n(/exit or Ctrl-D leaves)")
+        return ""
+    except EOFError:
         print()
         return None
 

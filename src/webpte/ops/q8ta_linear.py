@@ -21,21 +21,20 @@ class Linear(Scaling):
     columns: u32
     column_tiles: u32
     first_column: u32  # of the weights that are bound
-    w_row: u32  # bytes from one row of weights to the next
 
 
 def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Channels, out: Tensor) -> None:
-    """(..., K) x (N, K) -> (..., N). Rows of weights may be padded."""
+    """(..., K) x (N, K) -> (..., N)."""
     require_codes(x, weights)
-    if x.rank == 0 or weights.rank != 2 or weights.dims[1] < x.dims[-1]:
+    if weights.rank != 2 or x.dims[-1:] != weights.dims[1:]:
         raise ShapeError(f"input {list(x.dims)} does not fit weights {list(weights.dims)}")
-    inner, (columns, w_row) = x.dims[-1], weights.dims
+    columns, inner = weights.dims
     channels.check(columns)
     out.dims = (*x.dims[:-1], columns)
     rows = out.numel // columns if columns else 0
-    words = inner % 4 == 0 and w_row % 4 == 0
+    words = inner % 4 == 0  # no row ends inside a word
     flags: dict[str, Any] = {"coded": ends.scale is not None, "result": out.wgsl, **channels.flags}
-    params = {**ends.uniforms, "rows": rows, "inner": inner, "columns": columns, "w_row": w_row}
+    params = {**ends.uniforms, "rows": rows, "inner": inner, "columns": columns}
     if not words or columns % 4:
         cx.dispatch(
             "q8ta_linear_any.wgsl",
@@ -48,7 +47,7 @@ def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Chann
         )
         return
     tile = 1 if rows == 1 else ROWS
-    for first, count, part in cx.parts(weights, 4 * w_row, columns // 4):
+    for first, count, part in cx.parts(weights, 4 * inner, columns // 4):
         cx.dispatch(
             "q8ta_linear.wgsl",
             reads=(x, part, *channels.operands),
@@ -128,4 +127,4 @@ def _(
 
 
 def _sums(x: Any, zero: int, weights: Any) -> Any:
-    return (x.astype(np.int64) - zero) @ weights[:, : x.shape[-1]].astype(np.int64).T
+    return (x.astype(np.int64) - zero) @ weights.astype(np.int64).T

@@ -16,14 +16,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let bound = (i % p.column_tiles) * 4u;  // the first of the columns, among those that are bound
     let column = p.first_column + bound;
     let steps = p.inner / 4u;
-    let w_steps = p.w_row / 4u;
 $$ for r in range(tile)
     let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * steps;
     var sum{{ r }} = vec4<i32>();
 $$ endfor
     for (var k = 0u; k < steps; k++) {
 $$ for c in range(4)
-        let b{{ c }} = signed_bytes(w[(bound + {{ c }}u) * w_steps + k]);
+        let b{{ c }} = signed_bytes(w[(bound + {{ c }}u) * steps + k]);
 $$ endfor
 $$ for r in range(tile)
         let a{{ r }} = signed_bytes(x[x{{ r }} + k]) - p.x_zero;

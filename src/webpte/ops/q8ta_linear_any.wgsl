@@ -17,7 +17,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let at = min(first + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(total - 1u));
     let channel = at % p.columns;
     let x_row = (at / p.columns) * p.inner;
-    let w_row = channel * p.w_row;
+    let w_row = channel * p.inner;
     var sums = vec4<i32>();
 $$ if words
     for (var k = 0u; k < p.inner / 4u; k++) {

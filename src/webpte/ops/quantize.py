@@ -322,7 +322,7 @@ def _(input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int,
     with np.errstate(over="ignore"):
         moved = rows * inverse + zero_points.astype(np.float32).reshape(-1, 1)
     codes = np.clip(np.round(moved), quant_min, quant_max)
-    return codes.reshape(input.shape).astype(numpy_dtype(dtype, np.int8))
+    return codes.reshape(input.shape).astype(numpy_dtype(dtype, _holding(quant_min, quant_max)))
 
 
 @op(
@@ -370,13 +370,18 @@ def _along(values: Any, x: Any, axis: int) -> Any:
     return values.reshape(shape).astype(np.float32)
 
 
-def numpy_quantize(
-    x: Any, inverse: Any, zero: Any, lowest: int, highest: int, dtype: int | None = DType.INT8.scalar_type
-) -> Any:
+def _holding(lowest: int, highest: int) -> Any:
+    """The dtype of codes within these limits, where none is given."""
+    if lowest >= 0 and highest <= 255:
+        return np.uint8
+    return np.int8 if lowest >= -128 and highest <= 127 else np.int32
+
+
+def numpy_quantize(x: Any, inverse: Any, zero: Any, lowest: int, highest: int, dtype: int | None = None) -> Any:
     """Codes of float32 values, operation by operation as PyTorch does it."""
     with np.errstate(over="ignore"):  # infinity is clamped like any other number
         rounded = np.round(x.astype(np.float32) * inverse) + np.asarray(zero, np.float32)
-    return np.clip(rounded, lowest, highest).astype(numpy_dtype(dtype, np.int8))
+    return np.clip(rounded, lowest, highest).astype(numpy_dtype(dtype, _holding(lowest, highest)))
 
 
 def numpy_dequantize(x: Any, scale: Any, zero: Any, dtype: int | None = None) -> Any:

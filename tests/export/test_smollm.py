@@ -1,0 +1,169 @@
+"""SmolLM2-135M, 4 bits, on WebGPU: the proof that the engine is real.
+
+The exports take minutes and are cached outside the repository; `python -m tests.support.smollm` fills the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+
+import numpy as np
+import pytest
+
+from tests.support.children import run_python
+from tests.support.smollm import NEW_TOKENS, QUANTIZATIONS, smollm2
+from webpte.llm import LLM
+
+pytestmark = pytest.mark.timeout(3600)  # the first run on a machine exports
+
+
+@pytest.fixture(scope="module", params=QUANTIZATIONS)
+def quantized(request):
+    found = smollm2(request.param)
+    with LLM.load(found.path) as llm:
+        yield llm, found
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM.load(smollm2("4w").path) as model:
+        yield model
+
+
+def ask(llm, tokens, count, **settings):
+    generation = llm.generate(tokens=tokens, max_new_tokens=count, **settings)
+    for _ in generation:
+        pass
+    return generation
+
+
+def test_greedy_tokens_equal_eager_pytorch(quantized, monkeypatch):
+    llm, found = quantized
+    monkeypatch.setattr(llm, "stop_tokens", frozenset())  # eager went on behind the end of its answers too
+    parted = []
+    for golden in found.goldens:
+        tokens = ask(llm, golden["prompt"], NEW_TOKENS).tokens
+        differing = [i for i, (a, b) in enumerate(zip(tokens, golden["tokens"], strict=True)) if a != b]
+        if differing:
+            parted.append((differing[0], golden["gaps"][differing[0]]))
+    print(f"\n{found.folder.name}: parted at (step, gap of eager's two best logits) {parted}")
+    assert len(parted) <= 2
+    assert all(gap < 1e-3 for _, gap in parted)
+
+
+def test_the_capital_of_france_is_paris(llm):
+    generation = llm.generate([{"role": "user", "content": "What is the capital of France?"}], max_new_tokens=48)
+    for _ in generation:
+        pass
+    assert "Paris" in generation.text
+    assert generation.usage.completion_tokens > 5
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 17, 31, 64, 97, 150, 250])
+def test_prefill_equals_stepping(llm, count):
+    prompt = [(i * 7919 + 13) % 49000 for i in range(count)]
+    llm.reset()
+    for token in prompt:
+        stepped = llm.logits([token])
+    llm.reset()
+    whole = llm.logits(prompt)
+    assert np.abs(whole - stepped).max() <= 1e-3
+    assert whole.argmax() == stepped.argmax()
+
+
+def test_a_long_prompt_in_pieces_equals_stepping(llm):
+    prompt = [(i * 6007 + 5) % 49000 for i in range(600)]
+    llm.reset()
+    for start in range(0, 600, llm.chunk):
+        whole = llm.logits(prompt[start : start + llm.chunk])
+    llm.reset()
+    for token in prompt:
+        stepped = llm.logits([token])
+    assert np.abs(whole - stepped).max() <= 1e-3
+    assert whole.argmax() == stepped.argmax()
+
+
+def test_a_step_at_900_tokens_of_context(llm):
+    """Attention grows; nothing else may. Steps at both contexts are timed in turn, in one run."""
+    short, long = llm.fork(), llm.fork()
+    for model, length in ((short, 50), (long, 900)):
+        model.reset()
+        for start in range(0, length, model.chunk):
+            model.logits([(i * 31 + 7) % 49000 for i in range(start, min(start + model.chunk, length))])
+    times = {id(short): [], id(long): []}
+    for turn in range(18):
+        for model in (short, long):
+            before = model.method.counters.snapshot()
+            started = time.perf_counter()
+            model.decode(11 + turn, _greedy(), turn)
+            times[id(model)].append(time.perf_counter() - started)
+            done = model.method.counters.since(before)
+            if turn >= 2:
+                assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
+                assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
+    fast, slow = (statistics.median(times[id(m)][2:]) for m in (short, long))
+    print(
+        f"\nSmolLM2 4w decode: {fast * 1e3:.0f} ms at context 50, {slow * 1e3:.0f} ms at 900, ratio {slow / fast:.2f}"
+    )
+    assert slow <= 1.6 * fast
+
+
+def _greedy():
+    from webpte.llm.generation import Settings
+
+    return Settings()
+
+
+def test_forks_interleaved_equal_separate_runs(llm):
+    prompts = [golden["prompt"] for golden in smollm2("4w").goldens[:2]]
+    alone = []
+    for prompt in prompts:
+        llm.reset()
+        alone.append(ask(llm, prompt, 12).tokens)
+    forks = [llm.fork(), llm.fork()]
+    for fork in forks:
+        fork.reset()
+    streams = [iter(f.generate(tokens=p, max_new_tokens=12)) for f, p in zip(forks, prompts, strict=True)]
+    together = [[next(stream).token for stream in streams] for _ in range(12)]
+    assert [list(column) for column in zip(*together, strict=True)] == alone
+
+
+def test_a_snapshot_continues_in_a_new_process(llm, tmp_path):
+    prompt = smollm2("4w").goldens[0]["prompt"]
+    llm.reset()
+    llm.logits(prompt)
+    llm.snapshot(tmp_path / "state")
+    want = llm.logits([100])
+    child = """
+import sys, json
+from webpte.llm import LLM
+with LLM.load(sys.argv[1]) as llm:
+    llm.restore(sys.argv[2])
+    print(json.dumps([llm.position, llm.logits([100]).tolist()]))
+"""
+    position, got = json.loads(run_python(child, smollm2("4w").path, tmp_path / "state"))
+    assert position == len(prompt)
+    assert np.array_equal(np.array(got, np.float32), want)
+
+
+def test_a_shared_prefix_is_not_computed_again(llm):
+    prefix = [(i * 7919 + 13) % 49000 for i in range(300)]
+    llm.reset()
+    first = ask(llm, [*prefix, 11, 12, 13], 1)
+    second = ask(llm, [*prefix, 21, 22, 23], 1)
+    assert second.usage.reused_tokens == 300
+    ratio = second.usage.prefill_seconds / first.usage.prefill_seconds
+    print(f"\ntime to first token with a known prefix of 300 tokens: {ratio:.2f} of the first")
+    assert ratio <= 0.35
+
+
+def test_the_same_seed_gives_the_same_text(llm):
+    settings = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "seed": 5}
+    prompt = smollm2("4w").goldens[2]["prompt"]
+    texts = []
+    for seed in (5, 5, 6):
+        llm.reset()
+        texts.append(ask(llm, prompt, 24, **{**settings, "seed": seed}).text)
+    assert texts[0] == texts[1] != texts[2]

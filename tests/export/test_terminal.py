@@ -1,0 +1,102 @@
+"""`webpte generate`, `webpte chat` and `webpte export` as a person uses them, in a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.export.test_llm import write_tokenizer
+from tests.support.exporting import export
+from tests.support.terminal import SRC, Terminal
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("chat")
+    shutil.copy(export("llama").path, folder / "tiny.pte")
+    write_tokenizer(folder / "tokenizer.json")
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    return folder / "tiny.pte"
+
+
+def command(*arguments):
+    environment = {**__import__("os").environ, "PYTHONPATH": str(SRC)}
+    done = [sys.executable, "-m", "webpte", *map(str, arguments)]
+    return subprocess.run(done, capture_output=True, text=True, env=environment, timeout=120)
+
+
+def test_chat(model, tmp_path):
+    saved = tmp_path / "talk.json"
+    with Terminal("chat", str(model), "--max-new-tokens", "5") as chat:
+        chat.wait_for(r"Ctrl-C stops an answer\.\n> ")
+        chat.type("hello")
+        answer = chat.wait_for(r"\[5 prompt tokens, .* tok/s; \d generated, .* tok/s; (length|stop)\]")
+        assert answer.startswith("hello\n")
+        chat.wait_for("> ")
+        chat.type(f"/save {saved}")
+        chat.wait_for(r"\(saved 2 messages to .*talk\.json\)")
+        messages = json.loads(saved.read_text())
+        assert [m["role"] for m in messages] == ["user", "assistant"] and messages[0]["content"] == "hello"
+        chat.type("/reset")
+        chat.wait_for(r"\(forgotten\)")
+        chat.type("/nonsense")
+        chat.wait_for(r"there is no command /nonsense")
+        chat.type("x" * 80)
+        chat.wait_for(r"ContextFullError: the prompt has 80 tokens")
+        chat.type("hello")
+        chat.wait_for(r"\[5 prompt tokens")
+        chat.type("/exit")
+        assert chat.ended() == 0
+
+
+def test_ctrl_c_stops_the_answer_and_not_the_program(model):
+    with Terminal("chat", str(model), "--max-new-tokens", "100000", "--temperature", "1") as chat:
+        chat.wait_for("> ")
+        for _ in range(2):
+            chat.type("ab")
+            chat.wait_for(r"ab\n")
+            chat.interrupt()
+            started = time.monotonic()
+            # The tiny model may have filled its context first: then the signal finds the prompt.
+            chat.wait_for(r"tok/s; cancelled\]\n> |Ctrl-D leaves\)\n> ", timeout=10)
+            assert time.monotonic() - started < 2  # half a second and the time of a slow machine
+        chat.type("/exit")
+        assert chat.ended() == 0
+
+
+def test_ctrl_c_while_loading_ends_the_program(model):
+    with Terminal("chat", str(model)) as chat:
+        time.sleep(0.3)
+        chat.interrupt()
+        started = time.monotonic()
+        assert chat.ended() in (130, -2, 1)
+        assert time.monotonic() - started < 5
+
+
+def test_generate_prints_text_and_rates(model):
+    done = command("generate", model, "--prompt", "hello", "--max-new-tokens", "4", "--raw")
+    assert done.returncode == 0, done.stderr
+    assert "tok/s" in done.stderr and len(done.stdout) >= 1
+    again = command("generate", model, "--prompt", "hello", "--max-new-tokens", "4", "--raw", "--json")
+    report = json.loads(again.stdout)
+    assert report["text"] == done.stdout.rstrip("\n") or report["text"].strip() == done.stdout.strip()
+    assert report["usage"]["prompt_tokens"] == 5 and report["usage"]["finish_reason"] in ("length", "stop")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["generate", "nothing.pte", "--prompt", "x"], "nothing.pte"),
+        (["inspect", __file__], "FormatError"),
+        (["export", "nothing.gguf", "-o", "x.pte"], "nothing.gguf"),
+    ],
+)
+def test_errors_are_one_message_and_exit_code_1(arguments, message):
+    done = command(*arguments)
+    assert done.returncode == 1
+    assert message in done.stderr and "Traceback" not in done.stderr

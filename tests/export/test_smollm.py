@@ -1,6 +1,7 @@
 """SmolLM2-135M, 4 bits, on WebGPU: the proof that the engine is real.
 
-The exports take minutes and are cached outside the repository; `python -m tests.support.smollm` fills the cache.
+Not part of the ordinary run: `pytest -m slow tests/export/test_smollm.py`. The exports take many minutes and are cached
+outside the repository; `python -m tests.support.smollm` fills the cache.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tests.support.children import run_python
 from tests.support.smollm import NEW_TOKENS, QUANTIZATIONS, smollm2
 from webpte.llm import LLM
 
-pytestmark = pytest.mark.timeout(3600)  # the first run on a machine exports
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # the first run on a machine exports
 
 
 @pytest.fixture(scope="module", params=QUANTIZATIONS)

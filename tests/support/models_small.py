@@ -60,7 +60,7 @@ def add_equal_bytes() -> Model:
 
 
 def mixed_kernels() -> Model:
-    """Three delegates with `cumsum` and `topk`, which stay on the CPU, between them."""
+    """Three delegates with `cumsum`, which joins the plan, and `topk`, which stays on the CPU, between them."""
 
     class Mixed(nn.Module):
         def forward(self, x):

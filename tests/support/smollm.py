@@ -59,8 +59,9 @@ class SmolLM:
 
 def smollm2(quantize: str) -> SmolLM:
     """The exported program, from the cache or made now."""
-    sources = [source_hash(path) for path in (*sorted(EXPORT.glob("*.py")), Path(__file__))]
-    made_by = [sources, SMOLLM2.sha256, quantize, versions(), sys.version_info[:2]]
+    sources = [source_hash(path) for path in sorted(EXPORT.glob("*.py"))]
+    asked = [PROMPTS, NEW_TOKENS, MAX_CONTEXT, MAX_TOKENS]
+    made_by = [sources, SMOLLM2.sha256, quantize, asked, versions(), sys.version_info[:2]]
     key = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:32]
     folder = cache_root() / f"smollm2-{quantize}-{key}"
     if not folder.exists():

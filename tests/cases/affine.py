@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import numpy as np
 
 from tests.support.cases import Sym, T, case
@@ -108,7 +110,14 @@ DEQUANTISED = [
 def awkward(dims):
     """Rows that are zero, tiny, of one sign, or extreme."""
     rows = np.random.default_rng(7).uniform(-1, 1, dims).astype(np.float32)
-    kinds = [np.zeros_like, np.abs, lambda r: -np.abs(r), lambda r: r * 1e-36, lambda r: r * 1e-20, lambda r: r * 1e30]
+    kinds: list[Callable] = [
+        np.zeros_like,
+        np.abs,
+        lambda r: -np.abs(r),
+        lambda r: r * 1e-36,
+        lambda r: r * 1e-20,
+        lambda r: r * 1e30,
+    ]
     kinds += [lambda r: r * 0 + 1, lambda r: r * 1e-7]
     flat = rows.reshape(-1, dims[-1])
     return np.stack([kinds[i % len(kinds)](row) for i, row in enumerate(flat)]).reshape(dims)

@@ -51,6 +51,7 @@ TAILS = [
     # Outputs that are no multiple of 4 or 8; scales and bias are padded to one of 4, or not.
     case(Q4, T("n", 64), codes(29, 32), scales(2, 32), 32, bias(32), n=(11, 4, 1)),
     case(Q4, T("n", 64), codes(29, 32), scales(2, 29), 32, bias(29), n=(11, 4, 1)),
+    case(Q4, T("n", 64), codes(29, 32), scales(2, 31), 32, None, n=(11, 4, 1)),
     case(Q4, T("n", 32), codes(1, 16), scales(1, 4), 32, bias(4), n=(7, 1)),
     case(Q4, T("n", 32), codes(2, 16), scales(1, 2), 32, None, n=(7, 1)),
     case(Q4, T("n", 32), codes(7, 16), scales(2, 8), 16, None, n=(3, 2, 1)),

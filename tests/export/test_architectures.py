@@ -10,7 +10,34 @@ from tests.support.exporting import export
 from tests.support.zoo import ARCHITECTURES, REAL_KINDS
 
 # What ExecuTorch 1.5.1 did not export, and its words for it. Another architecture or a static size stands in.
-EXPORTER_FAILURES: dict[str, str] = {}
+EXPORTER_FAILURES = {
+    "vit, any batch": "graph_output_allocated not set",
+    "clip_vision, any batch": "graph_output_allocated not set",
+    "dpt, any batch": "Cannot add value for list [s79, 1, 64, 64]",
+    "yolos, with its interpolation of position embeddings": (
+        "An error occurred when running the 'FuseBatchNormPass' pass: fake mode from fake tensor input 0 doesn't match "
+        "mode from fake tensor input 6"
+    ),
+    "detr": (
+        "An error occurred when running the 'FuseBatchNormPass' pass: fake mode from fake tensor input 0 doesn't match "
+        "mode from fake tensor input 3"
+    ),
+    "gpt2, batch of 2": (
+        "An error occurred when running the 'FuseViewCopyTransform' pass: Argument 'mul' of Node "
+        "'aten_view_copy_default_10' was used before it has been defined!"
+    ),
+    "mamba, any length": "You marked tokens as dynamic but your code specialized it to be a constant (11).",
+    "encodec": "Could not guard on data-dependent expression Eq(u0, 1)",
+    "wav2vec2, any length": (
+        "Not all values of samples in the specified range 200 <= samples <= 2000 satisfy the generated guard "
+        "((48 + 48*(((-3) + (samples // 10)) // 2)) % (16 + 16*(((-3) + (samples // 10)) // 2))) == 0."
+    ),
+    "mtcnn_pnet, ceil_mode with any size": (
+        "Not all values of height in the specified range 12 <= height <= 120 satisfy the generated guard "
+        "2*(((-3) + height) // 2) < (-2) + height."
+    ),
+}
+STATIC = {"vit", "clip_vision", "dpt", "yolos"}
 
 
 def accounted(name):
@@ -30,7 +57,7 @@ def test_many_architectures_of_many_kinds():
     assert len({a.kind for a in ARCHITECTURES.values()}) >= 6
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - STATIC))
 def test_one_program_for_several_sizes(name):
     shapes = {tuple(a.shape for a in step.inputs) for step in export(f"hf_{name}").steps}
     assert len(shapes) >= 3
@@ -69,7 +96,7 @@ print(len(steps), "torch" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("name", ["roberta", "detr"])
+@pytest.mark.parametrize("name", ["roberta", "swin"])
 def test_runs_where_torch_cannot_be_imported(name):
     exported = export(f"hf_{name}")
     printed = run_python(CHILD, exported.path, exported.folder / "goldens.npz")

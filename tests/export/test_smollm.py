@@ -93,7 +93,7 @@ def test_a_step_at_900_tokens_of_context(llm):
         model.reset()
         for start in range(0, length, model.chunk):
             model.logits([(i * 31 + 7) % 49000 for i in range(start, min(start + model.chunk, length))])
-    times = {id(short): [], id(long): []}
+    times: dict[int, list[float]] = {id(short): [], id(long): []}
     for turn in range(18):
         for model in (short, long):
             before = model.method.counters.snapshot()

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
+
+from .export_lowering import Inputs, Model, forward
 
 
 class Outputs(nn.Module):
@@ -11,7 +15,7 @@ class Outputs(nn.Module):
 
     def __init__(self, model: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> None:
         super().__init__()
-        self.model = model.eval()
+        self.model = model
         self.inputs = inputs
         self.outputs = outputs
 
@@ -34,3 +38,18 @@ def lively(model: nn.Module) -> nn.Module:
             else:  # a bias or a scale: stay near what it was
                 p.add_(torch.randn_like(p) * 0.1)
     return model.eval()
+
+
+def export_model(
+    make: Any,
+    config: Any,
+    inputs: tuple[str, ...],
+    outputs: tuple[str, ...],
+    steps: list[Inputs],
+    example: Inputs,
+    dynamic_shapes: Any = None,
+) -> Model:
+    """`make(config)` with lively weights, as a function from `inputs` to `outputs`; attention in plain operators."""
+    config._attn_implementation = "eager"
+    module = Outputs(lively(make(config)), inputs, outputs)
+    return forward(module, example, [steps], dynamic_shapes=dynamic_shapes, strict=False)

@@ -100,13 +100,35 @@ REAL = {
         "pnet",
         {"package": pinned(FACENET), "sizes": [[119, 161], [61, 83], [13, 37], [101, 15]], "padded": False},
     ),
-    "mtcnn_rnet": Entry("models_real", "rnet", {"package": pinned(FACENET), "batches": [16, 5, 1, 11]}),
+    "mtcnn_rnet": Entry("models_real", "rnet", {"package": pinned(FACENET), "batches": [13, 5, 1, 11]}),
     "mtcnn_onet": Entry("models_real", "onet", {"package": pinned(FACENET), "batches": [8, 3, 1, 7]}),
 }
 
 REAL_KINDS = {name: "sentence encoder" if name == "minilm" else "face detector" for name in REAL}
 
 TEXT, VISION, AUDIO = (f"models_transformers_{part}" for part in ("text", "vision", "audio"))
-ARCHITECTURES = {}
+ARCHITECTURES = {
+    "bert": Architecture("text encoder", TEXT),
+    "roberta": Architecture("text encoder", TEXT),
+    "mpnet": Architecture("text encoder", TEXT),
+    "deberta": Architecture("text encoder", TEXT),
+    "t5_encoder": Architecture("text encoder", TEXT),
+    "gpt2": Architecture("language model", TEXT),
+    "llama": Architecture("language model", TEXT),
+    "gemma3": Architecture("language model", TEXT),
+    "clip_text": Architecture("text-image embedding", TEXT),
+    "clip_vision": Architecture("text-image embedding", VISION),
+    "vit": Architecture("image classifier", VISION),
+    "swin": Architecture("image classifier", VISION),
+    "convnext": Architecture("image classifier", VISION),
+    "resnet": Architecture("CNN backbone", VISION),
+    "mobilenet_v2": Architecture("CNN backbone", VISION),
+    "segformer": Architecture("segmentation", VISION),
+    "glpn": Architecture("depth", VISION),
+    "dpt": Architecture("depth", VISION),
+    "yolos": Architecture("detection", VISION),
+    "wav2vec2": Architecture("speech", AUDIO),
+    "whisper_encoder": Architecture("speech", AUDIO),
+}
 
 NAMED = PROGRAMS | REAL | {f"hf_{name}": a.entry(name) for name, a in ARCHITECTURES.items()}

@@ -54,17 +54,19 @@ def inline(
     values: list[Value], vk: VkGraph, args: Sequence[int], origin: Origin, named: Named, mutates: Mutates
 ) -> list[Call]:
     """Append the delegate's private values to `values`; return its calls with the graph's ids."""
-    if len(args) != len(vk.inputs) + len(vk.outputs):
-        raise GraphError(
-            f"delegate {origin.delegate} takes {len(vk.inputs)} inputs and {len(vk.outputs)} outputs; "
-            f"instruction {origin.instruction} passes {len(args)} values"
-        )
     calls = [Call(c.name, c.args[:-1], c.args[-1:], replace(origin, node=c.node_id)) for c in vk.calls if c.args]
     if len(calls) != len(vk.calls):
         raise GraphError(f"delegate {origin.delegate} has a call without arguments")
     inliner = _Inliner(values, vk, origin, named)
     inliner.written = {c.args[position] for c in calls for position in mutates(c)}
-    return inliner.run(calls, args)
+    # What a delegate has written to its own state comes first among its outputs, and the program does not take it.
+    untaken = len(vk.inputs) + len(vk.outputs) - len(args)
+    if untaken and not (inliner.written and 0 < untaken <= len(vk.outputs)):
+        raise GraphError(
+            f"delegate {origin.delegate} takes {len(vk.inputs)} inputs and {len(vk.outputs)} outputs; "
+            f"instruction {origin.instruction} passes {len(args)} values"
+        )
+    return inliner.run(calls, args, vk.outputs[untaken:])
 
 
 class _Inliner:
@@ -79,11 +81,11 @@ class _Inliner:
         self.before: list[Call] = []
         self.late: list[tuple[int, int]] = []  # (delegate id, program id) copied after the last call
 
-    def run(self, calls: list[Call], args: Sequence[int]) -> list[Call]:
+    def run(self, calls: list[Call], args: Sequence[int], outputs: Sequence[int]) -> list[Call]:
         border = len(self.vk.inputs)
         for vk_id, program_id in zip(self.vk.inputs, args[:border], strict=True):
             self._bind_input(vk_id, program_id)
-        for vk_id, program_id in zip(self.vk.outputs, args[border:], strict=True):
+        for vk_id, program_id in zip(outputs, args[border:], strict=True):
             self._bind_output(vk_id, program_id)
         private = [vk_id for vk_id in range(len(self.vk.values)) if vk_id not in self.ids]
         for vk_id in private:  # number all of them first: a list may name a value that comes later

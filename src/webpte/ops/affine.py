@@ -195,23 +195,17 @@ def choose_qparams_affine(
     scale.dims = zero_point.dims = _kept(grid, block_size, scale.rank)
     # The delegate does not name the dtype of the codes; where their limits are not given either, it is int8.
     lowest, highest = _limits(quant_min, quant_max, DType.INT8)
+    least = _smallest(input.spec.host_dtype) if eps is None else eps
     split = _split(grid, block_size)
-    walked = reduction_walk(split, set(range(1, len(split), 2)), 1.0)
+    walked = vars(reduction_walk(split, set(range(1, len(split), 2)), 1.0))
     blocks = numel(grid)
-    params = Choose(
-        **vars(walked),
-        blocks=blocks,
-        lowest=lowest,
-        highest=highest,
-        eps=_smallest(input.spec.host_dtype) if eps is None else eps,
-    )
-    packed = zero_point.dtype in BYTES
+    params = Choose(**walked, blocks=blocks, lowest=lowest, highest=highest, eps=least)
     cx.dispatch(
         "affine_choose.wgsl",
         reads=(input,),
         writes=(scale, zero_point),
         params=params,
-        threads=-(-blocks // 4) if packed else blocks,
+        threads=-(-blocks // 4) if zero_point.dtype in BYTES else blocks,  # zeros may share words
         workgroup=8,
         mapping=mapping_type,
         type=input.wgsl,

@@ -74,7 +74,6 @@ def _(self: Any) -> Any:
     return np.array(self)
 
 
-
 @op("aten.clone.default", dtypes=MOVABLE)
 def clone(cx: Context, self: Tensor, memory_format: Unused, *, out: Tensor) -> None:
     out.dims = self.dims

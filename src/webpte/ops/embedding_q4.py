@@ -37,41 +37,37 @@ def look_up(
     high_first: bool,
 ) -> None:
     """(V, E / 2), (...,) -> (..., E): (code - 8 - zero) * scale, with a scale and a zero for every `group` columns."""
-    if codes.rank != 2 or indices.dtype is not DType.INT32:
-        raise ShapeError(f"a table of codes has rows and columns, its indices are i32; got {codes!r} and {indices!r}")
+    row_groups = _groups_of(codes, scales, zeros, group)
+    if indices.dtype is not DType.INT32:
+        raise GraphError(f"indices of a table are i32, not {indices!r}")
     size, row_bytes = codes.dims
-    row_groups = scales.numel // size
-    for given in (scales, zeros):
-        if given is not None and given.numel != size * row_groups:
-            raise ShapeError(f"{given!r} does not fit a table of {size} rows with {row_groups} groups each")
-    if row_groups * group != row_bytes * 2:
-        raise ShapeError(f"{row_groups} groups of {group} do not make rows of {row_bytes * 2}")
     out.dims = (*indices.dims, row_bytes * 2)
     run = 4 if row_bytes % 4 == 0 else 1
-    row_runs = row_bytes // run
+    layout = {"row_bytes": row_bytes, "row_runs": row_bytes // run, "row_groups": row_groups, "group": group}
     # One dispatch for each part of the table that the device can bind; each looks at every index.
     for first, rows, part in cx.parts(codes, row_bytes, size):
-        params = EmbeddingQ4(
-            size=size,
-            first=first,
-            rows=rows,
-            row_bytes=row_bytes,
-            row_runs=row_runs,
-            row_groups=row_groups,
-            group=group,
-        )
         cx.dispatch(
             "embedding_q4.wgsl",
             reads=(part, scales, indices) if zeros is None else (part, scales, indices, zeros),
             writes=(out,),
-            params=params,
-            threads=indices.numel * row_runs,
+            params=EmbeddingQ4(size=size, first=first, rows=rows, **layout),
+            threads=indices.numel * layout["row_runs"],
             run=run,
             high_first=high_first,
             type=out.wgsl,
             scale_type=scales.wgsl,
             zero_type=zeros.dtype.short if zeros is not None else "",
         )
+
+
+def _groups_of(codes: Tensor, scales: Tensor, zeros: Tensor | None, group: int) -> int:
+    """How many groups a row has."""
+    size, row_bytes = codes.dims if codes.rank == 2 else (0, 0)
+    row_groups = row_bytes * 2 // max(group, 1)
+    fits = all(t.numel == size * row_groups for t in (scales, zeros) if t is not None)
+    if not size or row_groups * group != row_bytes * 2 or not fits:
+        raise ShapeError(f"scales {scales!r} and zeros {zeros!r} in groups of {group} do not fit codes {codes!r}")
+    return row_groups
 
 
 @op("et_vk.embedding_q4gsw.default", dtypes=TABLES)

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ include "bytes.wgsl" $}
 {$ from "packed.wgsl" import fetched $}
 {$ set wide = "f32" if width == 1 else "vec4<f32>" $}
 
@@ -11,8 +12,7 @@ fn weight(at: u32) -> {{ wide }} {
 $$ if width == 1
     return {{ fetched("w", "at", "i8") }};
 $$ else
-    // Each byte at the top of its own word, then shifted down with its sign.
-    return vec4<f32>((vec4<i32>(i32(w[at])) << vec4<u32>(24u, 16u, 8u, 0u)) >> vec4<u32>(24u));
+    return vec4<f32>(signed_bytes(w[at]));
 $$ endif
 }
 

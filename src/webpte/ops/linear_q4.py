@@ -117,7 +117,7 @@ def _form(weight: Packed, inner: int, rows: int, first: int, count: int) -> tupl
     loads = {"group_loads": weight.group // load, "row_loads": inner // load}
     tiled = LinearQ4(rows=rows, column_tiles=tiles, **loads, **shared)
     flags = {"words": words, "tile": tile, "columns": columns, "single": weight.group == load}
-    flags["aligned"] = weight.scale_stride % 4 == 0 and first % 4 == 0 and columns % 4 == 0
+    flags["aligned"] = weight.scale_stride % 4 == 0 and first % 4 == 0
     return "linear_q4.wgsl", flags, tiled, tiles * -(-rows // tile)
 
 

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{# words: how many a load has, all of one group; single: a group is one load; aligned: scales are read by fours. #}
 {$ set load = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
 {$ set scale = "vec4<" ~ scale_type ~ ">" if aligned else scale_type $}
 {$ set first_output = 4 if biased else 3 $}

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import GraphError, ShapeError
 from ..wgsl import u32
 from .context import Context, Tensor
 from .q8ta import Q8TA, Channels, Ends, Scaling, numpy_codes, numpy_values, require_codes
-from .registry import Unused, op
+from .registry import FLOATS, Unused, op
 
 ROWS = 4  # output rows one invocation computes when there are several; columns are always 4
 
@@ -110,6 +110,11 @@ def linear_q8ta_q8csw(
     *,
     out: Tensor,
 ) -> None:
+    if out.dtype not in FLOATS:
+        raise GraphError(
+            f"value {out.id} {out.spec} should be a float: ExecuTorch 1.5 mistakes its type where the layer has no "
+            "bias. Give the layer one (zeros will do), or let its results be quantised too."
+        )
     _linear(cx, x, weights, Ends(input_scale, input_zero_point), Channels(weight_scales, bias), out)
 
 

@@ -5,16 +5,17 @@ Integers are stored as they are in PyTorch: int8 and uint8 take a byte each, fou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import GraphError, ShapeError
 from ..graph import DType, normalize_dim, numel
 from ..wgsl import Uniforms, f32, u32
 from .context import Context, Tensor
 from .fill import numpy_dtype
-from .registry import FLOATS, Unused, op
+from .registry import FLOATS, Op, Unused, op
 
 CODES = frozenset({DType.INT8, DType.UINT8, DType.INT32})
 QUANTISED = FLOATS | CODES
@@ -39,7 +40,7 @@ class Dequantize(Uniforms):
     zero: f32
 
 
-class Literal(NamedTuple):
+class Fixed(NamedTuple):
     """One scale for all elements, known on the host."""
 
     scale: float
@@ -75,9 +76,9 @@ def _checked(x: Tensor, spread: Spread) -> Spread:
     return spread
 
 
-def _walk(x: Tensor, how: Literal | Spread) -> tuple[dict[str, Any], dict[str, Any], tuple[Tensor, ...]]:
+def _walk(x: Tensor, how: Fixed | Spread) -> tuple[dict[str, Any], dict[str, Any], tuple[Tensor, ...]]:
     """The uniforms, the flags and the operands that say which scale an element has."""
-    if isinstance(how, Literal):
+    if isinstance(how, Fixed):
         uniforms = {"count": x.numel, "inner": 1, "scales": 1, "zero": how.zero}
         return uniforms, {"scale_type": "", "zero_type": ""}, ()
     uniforms = {"count": x.numel, "inner": how.inner, "scales": how.number, "zero": 0}
@@ -85,13 +86,23 @@ def _walk(x: Tensor, how: Literal | Spread) -> tuple[dict[str, Any], dict[str, A
     return uniforms, flags, (how.scale,) if how.zero is None else (how.scale, how.zero)
 
 
+def _require(tensor: Tensor, dtypes: frozenset[DType]) -> None:
+    """Only here is it known which operands are codes and which are values."""
+    if tensor.dtype not in dtypes:
+        raise GraphError(
+            f"value {tensor.id} {tensor.spec} should be one of {', '.join(sorted(d.short for d in dtypes))}"
+        )
+
+
 def quantize(
-    cx: Context, x: Tensor, how: Literal | Spread, limits: tuple[int, int], out: Tensor, early: bool = False
+    cx: Context, x: Tensor, how: Fixed | Spread, limits: tuple[int, int], out: Tensor, early: bool = False
 ) -> None:
     """out = round(x / scale) + zero within `limits`; the zero point is added before rounding if `early`."""
+    _require(x, FLOATS)
+    _require(out, CODES)
     out.dims = x.dims
     uniforms, flags, operands = _walk(x, how)
-    inverse = 1.0 / how.scale if isinstance(how, Literal) else 1.0
+    inverse = 1.0 / how.scale if isinstance(how, Fixed) else 1.0
     lowest, highest = limits
     cx.dispatch(
         "quantize.wgsl",
@@ -106,11 +117,13 @@ def quantize(
     )
 
 
-def dequantize(cx: Context, x: Tensor, how: Literal | Spread, out: Tensor) -> None:
+def dequantize(cx: Context, x: Tensor, how: Fixed | Spread, out: Tensor) -> None:
     """out = (x - zero) * scale."""
+    _require(x, CODES)
+    _require(out, FLOATS)
     out.dims = x.dims
     uniforms, flags, operands = _walk(x, how)
-    scale = how.scale if isinstance(how, Literal) else 1.0
+    scale = how.scale if isinstance(how, Fixed) else 1.0
     cx.dispatch(
         "dequantize.wgsl",
         reads=(x, *operands),
@@ -123,15 +136,16 @@ def dequantize(cx: Context, x: Tensor, how: Literal | Spread, out: Tensor) -> No
     )
 
 
+def _named(name: str, kernel: str) -> Callable[[Callable[..., Any]], Op]:
+    """Register under the edge name and the name that calls outside delegates have."""
+    return op(f"quantized_decomposed.{name}", kernels=(f"quantized_decomposed::{kernel}",), dtypes=QUANTISED)
+
+
 # -- one scale ---------------------------------------------------------------------------------------------------------
 # The dtype argument is null inside delegates: what the output is stored as says it.
 
 
-@op(
-    "quantized_decomposed.quantize_per_tensor.default",
-    kernels=("quantized_decomposed::quantize_per_tensor.out",),
-    dtypes=QUANTISED,
-)
+@_named("quantize_per_tensor.default", "quantize_per_tensor.out")
 def quantize_per_tensor(
     cx: Context,
     input: Tensor,
@@ -143,14 +157,10 @@ def quantize_per_tensor(
     *,
     out: Tensor,
 ) -> None:
-    quantize(cx, input, Literal(scale, zero_point), (quant_min, quant_max), out)
+    quantize(cx, input, Fixed(scale, zero_point), (quant_min, quant_max), out)
 
 
-@op(
-    "quantized_decomposed.quantize_per_tensor.tensor",
-    kernels=("quantized_decomposed::quantize_per_tensor.Tensor_out",),
-    dtypes=QUANTISED,
-)
+@_named("quantize_per_tensor.tensor", "quantize_per_tensor.Tensor_out")
 def quantize_per_tensor_tensor(
     cx: Context,
     input: Tensor,
@@ -173,11 +183,7 @@ def _(input: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int, d
     return numpy_quantize(input, inverse, np.asarray(zero_point).item(), quant_min, quant_max, dtype)
 
 
-@op(
-    "quantized_decomposed.dequantize_per_tensor.default",
-    kernels=("quantized_decomposed::dequantize_per_tensor.out",),
-    dtypes=QUANTISED,
-)
+@_named("dequantize_per_tensor.default", "dequantize_per_tensor.out")
 def dequantize_per_tensor(
     cx: Context,
     input: Tensor,
@@ -190,14 +196,10 @@ def dequantize_per_tensor(
     *,
     out: Tensor,
 ) -> None:
-    dequantize(cx, input, Literal(scale, zero_point), out)
+    dequantize(cx, input, Fixed(scale, zero_point), out)
 
 
-@op(
-    "quantized_decomposed.dequantize_per_tensor.tensor",
-    kernels=("quantized_decomposed::dequantize_per_tensor.Tensor_out",),
-    dtypes=QUANTISED,
-)
+@_named("dequantize_per_tensor.tensor", "dequantize_per_tensor.Tensor_out")
 def dequantize_per_tensor_tensor(
     cx: Context,
     input: Tensor,
@@ -230,11 +232,7 @@ def _(
 # -- a scale for each channel ------------------------------------------------------------------------------------------
 
 
-@op(
-    "quantized_decomposed.quantize_per_channel.default",
-    kernels=("quantized_decomposed::quantize_per_channel.out",),
-    dtypes=QUANTISED,
-)
+@_named("quantize_per_channel.default", "quantize_per_channel.out")
 def quantize_per_channel(
     cx: Context,
     input: Tensor,
@@ -256,11 +254,7 @@ def _(input: Any, scales: Any, zero_points: Any, axis: int, quant_min: int, quan
     return numpy_quantize(input, inverse, _along(zero_points, input, axis), quant_min, quant_max, dtype)
 
 
-@op(
-    "quantized_decomposed.dequantize_per_channel.default",
-    kernels=("quantized_decomposed::dequantize_per_channel.out",),
-    dtypes=QUANTISED,
-)
+@_named("dequantize_per_channel.default", "dequantize_per_channel.out")
 def dequantize_per_channel(
     cx: Context,
     input: Tensor,
@@ -295,11 +289,7 @@ def _(
 # -- a scale for each token: everything but the last dim ---------------------------------------------------------------
 
 
-@op(
-    "quantized_decomposed.quantize_per_token.default",
-    kernels=("quantized_decomposed::quantize_per_token.out",),
-    dtypes=QUANTISED,
-)
+@_named("quantize_per_token.default", "quantize_per_token.out")
 def quantize_per_token(
     cx: Context,
     input: Tensor,
@@ -325,11 +315,7 @@ def _(input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int,
     return codes.reshape(input.shape).astype(numpy_dtype(dtype, _holding(quant_min, quant_max)))
 
 
-@op(
-    "quantized_decomposed.dequantize_per_token.default",
-    kernels=("quantized_decomposed::dequantize_per_token.out",),
-    dtypes=QUANTISED,
-)
+@_named("dequantize_per_token.default", "dequantize_per_token.out")
 def dequantize_per_token(
     cx: Context,
     input: Tensor,

@@ -158,22 +158,13 @@ def adamw_step(
     for result in out:
         result.dims = param.dims
     returned = all(result.id != tensor.id for result, tensor in zip(out, state, strict=True))
-    params = Adamw(
-        lr=lr,
-        decay=1 - lr * weight_decay,
-        beta1=beta1,
-        rest1=1 - beta1,
-        beta2=beta2,
-        rest2=1 - beta2,
-        eps=eps,
-        correction1=bias_correction1,
-        correction2=bias_correction2,
-    )
+    moments = {"beta1": beta1, "rest1": 1 - beta1, "beta2": beta2, "rest2": 1 - beta2}
+    corrections = {"correction1": bias_correction1, "correction2": bias_correction2}
     cx.dispatch(
         "adamw.wgsl",
         reads=(grad,),
         writes=(*state, *out) if returned else state,
-        params=params,
+        params=Adamw(lr=lr, decay=1 - lr * weight_decay, eps=eps, **moments, **corrections),
         threads=param.numel,
         type=param.wgsl,
         returned=returned,

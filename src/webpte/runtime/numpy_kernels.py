@@ -27,22 +27,8 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
     return register
 
 
-@kernel("aten::cumsum.out")
-def cumsum(self: Array, dim: int, dtype: object) -> Array:
-    return np.cumsum(self, axis=dim)
-
-
 @kernel("aten::topk.values")
 def topk(self: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Array, Array]:
     keys = -self if largest else self
     order = np.argsort(keys, axis=dim, kind="stable").take(range(k), axis=dim)
     return np.take_along_axis(self, order, axis=dim), order
-
-
-@kernel("aten::as_strided_copy.out")
-def as_strided_copy(self: Array, size: list[int], stride: list[int], storage_offset: int | None) -> Array:
-    """Elements of the flattened array at `storage_offset` plus multiples of the strides, which count elements."""
-    positions = np.full((), storage_offset or 0, np.int64)
-    for count, step in zip(size, stride, strict=True):
-        positions = positions[..., None] + np.arange(count) * step
-    return np.asarray(self.reshape(-1)[positions])

@@ -1,0 +1,97 @@
+"""Calls of quantised ops whose arguments contradict each other are refused, with the numbers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.writer import simple_pte
+from webpte import Error, load
+from webpte import container as c
+from webpte.container import DType
+from webpte.wgsl import Caps
+
+F32, U8, I8, I32 = DType.FLOAT32, DType.UINT8, DType.INT8, DType.INT32
+Q4, TABLE, CHOOSE = (
+    "et_vk.linear_q4gsw.default",
+    "et_vk.embedding_q4gsw.default",
+    "torchao.choose_qparams_affine.default",
+)
+SCALARS = {bool: c.VkBool, int: c.VkInt, float: c.VkDouble, str: c.VkString}
+X, CODES, SCALES = (F32, 3, 64), (U8, 8, 32), (F32, 2, 8)
+RATES = (0.1, 0.9, 0.99, 1e-8, 0.0, 1.0, 1.0)
+REFUSED = [
+    (Q4, [(F32, 3, 96), CODES, SCALES, 32, None], (F32, 3, 8), "do not fit 96 columns"),
+    (Q4, [X, CODES, SCALES, 16, None], (F32, 3, 8), "in groups of 16"),
+    (Q4, [X, CODES, SCALES, 0, None], (F32, 3, 8), "in groups of 0"),
+    (Q4, [X, CODES, (F32, 2, 7), 32, None], (F32, 3, 8), r"scales \[2, 7\]"),
+    (Q4, [X, CODES, SCALES, 32, (F32, 7)], (F32, 3, 8), r"bias \[7\] does not fit 8 columns"),
+    ("et_vk.linear_qcs4w.default", [X, CODES, (F32, 7)], (F32, 3, 8), r"scales \[7\]"),
+    ("aten._weight_int8pack_mm.default", [X, (I8, 8, 63), (F32, 8)], (F32, 3, 8), r"weight \[8, 63\]"),
+    (TABLE, [CODES, (F32, 8, 3), 32, (I32, 5), True], (F32, 5, 64), "in groups of 32"),
+    (TABLE, [CODES, (F32, 8, 2), 31, (I32, 5), True], (F32, 5, 64), "in groups of 31"),
+    (TABLE, [CODES, (F32, 8, 2), 32, (F32, 5), True], (F32, 5, 64), "indices of a table are i32"),
+    (
+        "quantized_decomposed.embedding_4bit.dtype",
+        [CODES, (F32, 8, 2), None, 0, 15, (I32, 5), None],
+        (F32, 5, 64),
+        "not 0 to 15",
+    ),
+    (
+        "torchao.quantize_affine.default",
+        [X, [1, 60], (F32, 3), (I8, 3), None, -128, 127],
+        (I8, 3, 64),
+        r"\[1, 60\] do not divide",
+    ),
+    (
+        "torchao.dequantize_affine.default",
+        [(I8, 3, 64), [1, 32], (F32, 3), None, None, None, None, None],
+        (F32, 3, 64),
+        "3 elements for 6 blocks",
+    ),
+    ("torchao.quantize_affine.default", [X, [1, 64], (F32, 3), (I8, 3), None, 0, 1], (F32, 3, 64), "cannot be f32"),
+    ("et_vk.fused_ce.default", [X, (I32, 4), 3.0], [(F32,), (F32, 3, 64)], "do not fit logits"),
+    ("et_vk.linear_dW.default", [X, (F32, 4, 5)], (F32, 64, 5), "does not fit an input"),
+    ("et_vk.linear_q4gsw_backward.default", [(F32, 3, 7), CODES, SCALES, 32], (F32, 3, 64), r"\[3, 7\] does not fit"),
+    ("et_vk.q4gsw_requant.default", [(F32, 8, 64), (F32, 1, 8), 32], (U8, 8, 32), r"do not fit \[8, 64\]"),
+    ("et_vk.adamw_step.default", [X, X, (F32, 3, 63), X, *RATES], [X, X, X], "are not alike"),
+    (
+        CHOOSE,
+        [X, "SOMEHOW", [1, 64], None, -128, 127, None, None, None, False],
+        [(F32, 3), (I8, 3)],
+        "SOMEHOW is none of ASYMMETRIC",
+    ),
+]
+
+
+class Values:
+    """The values of a delegate with one call, collected as its arguments are described."""
+
+    def __init__(self) -> None:
+        self.all: list[c.VkValue] = []
+        self.inputs: list[int] = []
+
+    def add(self, value: c.VkValue) -> int:
+        self.all.append(value)
+        return len(self.all) - 1
+
+    def tensor(self, dtype: DType, *dims: int) -> int:
+        return self.add(c.VkTensor(dtype, dims))
+
+    def argument(self, given) -> int:
+        if isinstance(given, tuple):
+            self.inputs.append(self.tensor(*given))
+            return self.inputs[-1]
+        if isinstance(given, list):
+            return self.add(c.VkIntList(tuple(given)))
+        return self.add(c.VkNull() if given is None else SCALARS[type(given)](given))
+
+
+@pytest.mark.parametrize(("op", "arguments", "result", "message"), REFUSED, ids=[f"{r[0]}: {r[3]}" for r in REFUSED])
+def test_refused(op, arguments, result, message, tmp_path):
+    values = Values()
+    ids = [values.argument(given) for given in arguments]
+    outs = [values.tensor(*spec) for spec in (result if isinstance(result, list) else [result])]
+    out = outs[0] if len(outs) == 1 else values.add(c.VkValueList(tuple(outs)))
+    simple_pte(tmp_path / "wrong.pte", values.all, [(op, [*ids, out])], values.inputs, outs)
+    with load(tmp_path / "wrong.pte") as program, pytest.raises(Error, match=message):
+        program.plan("forward", Caps())

@@ -17,6 +17,8 @@ from .shapes import broadcast, broadcast_strides
 
 FIRST = LiveInt(0, -1)
 MAX_WIDTH = 256  # of a head's values: one invocation holds them all
+FEW_ROWS = 64  # up to so many query rows, as in decoding, the keys of each are split among invocations
+SPLITS = 16
 # Flags, not dtypes: a mask is read as words, so that a half mask alone does not ask the device for f16.
 _MASKS = {DType.BOOL: "bool", DType.FLOAT16: "half", DType.FLOAT32: "float"}
 
@@ -42,6 +44,11 @@ class Attention(Uniforms):
     value_steps: u32
     scale: f32
     mask_strides: dims8  # over (batch, head, token, key)
+
+
+class Merge(Uniforms):
+    splits: u32
+    value_steps: u32
 
 
 @dataclass(frozen=True)
@@ -74,20 +81,33 @@ def attend(
     width, value_width = query.dims[3], value.dims[3]
     out.dims = (*query.dims[:3], value_width)
     lanes = _lanes(query, value)
+    rows = numel(query.dims[:3])
+    splits = SPLITS if rows <= FEW_ROWS and lanes == 4 else 1
+    target = out
+    if splits > 1:
+        # The same size at every live shape: what is asked for at build is what there is.
+        target = cx.scratch(DType.FLOAT32, (FEW_ROWS * splits * (value_width + 4),))
     cx.dispatch(
         "attention.wgsl",
         reads=(query, key, value) if mask is None else (query, key, value, mask),
-        writes=(out,),
+        writes=(target,),
         params=_params(query, key, value, seen, mask, 1 / math.sqrt(width) if scale is None else scale, heads_first),
-        threads=numel(query.dims[:3]),
+        threads=rows * splits,
         workgroup=8,
         type=query.wgsl,
         cache=key.wgsl,
         mask="" if mask is None else _MASKS[mask.dtype],
         heads_first=heads_first,
         lanes=lanes,
+        splits=splits,
         steps=value_width // lanes,  # sizes the private accumulators, so it is compiled in
     )
+    if splits > 1:
+        params = Merge(splits=splits, value_steps=value_width // lanes)
+        threads = rows * params.value_steps
+        cx.dispatch(
+            "attention_merge.wgsl", reads=(target,), writes=(out,), params=params, threads=threads, type=out.wgsl
+        )
 
 
 def _params(

@@ -10,7 +10,11 @@
 $$ if mask
 @group(1) @binding(3) var<storage, read> mask: array<u32>;
 $$ endif
+$$ if splits > 1
+@group(1) @binding({{ y_at }}) var<storage, read_write> partial: array<vec4<f32>>;
+$$ else
 @group(1) @binding({{ y_at }}) var<storage, read_write> y: array<{{ q_type }}>;
+$$ endif
 
 // A mask is read as bits: WGSL need not know infinities, and minus infinity is what hides a key.
 $$ if mask == "bool"
@@ -51,13 +55,15 @@ $$ else
 $$ endif
 }
 
-// One invocation per query row, with a running softmax: scores are never stored. Steps count groups of {{ lanes }}.
+// One invocation per query row{{ " and part of its keys" if splits > 1 }}, with a running softmax: scores are never
+// stored. Steps count groups of {{ lanes }}.
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
+    let thread = thread_index(id, groups);
+    if (thread >= p.threads) {
         return;
     }
+    let i = thread / {{ splits }}u;
     let batch = i / (p.heads * p.seq);
 $$ if heads_first
     let head = (i / p.seq) % p.heads;
@@ -76,7 +82,10 @@ $$ endif
     var sum: array<{{ lane }}, {{ steps }}>;
     var highest = -3.4e38;
     var weight = 0.0;
-    for (var c = 0u; c < visible; c++) {
+    let part = (visible + {{ splits - 1 }}u) / {{ splits }}u;
+    let begin = (thread % {{ splits }}u) * part;
+    let end = min(begin + part, visible);
+    for (var c = begin; c < end; c++) {
 $$ if mask
         let m = mask_row + c * strides.w;
         if (hides(m)) {
@@ -102,8 +111,17 @@ $$ endif
             sum[d] = sum[d] * keep + {{ lane }}(values[row * p.value_steps + d]) * add;
         }
     }
+$$ if splits > 1
+    // What attention_merge.wgsl needs: the highest score, the weight relative to it, and the weighted sum.
+    let at = thread * (p.value_steps + 1u);
+    partial[at] = vec4<f32>(highest, weight, 0.0, 0.0);
+    for (var d = 0u; d < p.value_steps; d++) {
+        partial[at + 1u + d] = sum[d];
+    }
+$$ else
     // The highest score weighs 1, so less than that means that every key was hidden: the row is zero.
     for (var d = 0u; d < p.value_steps; d++) {
         y[i * p.value_steps + d] = {{ q_type }}(sum[d] / max(weight, 1.0));
     }
+$$ endif
 }

@@ -265,6 +265,11 @@ class Context:
             tensor = Tensor(self._next_id, TensorSpec(dtype, dims, dtype))
             self._next_id += 1
             self.scratch_tensors[key] = tensor
+        elif stored_bytes(dtype, dims) > stored_bytes(tensor.dtype, tensor.bound):
+            if not self.building:
+                raise GraphError(f"scratch of {list(dims)} was not asked for at build, which had {list(tensor.bound)}")
+            tensor.spec = TensorSpec(dtype, dims, dtype)
+            tensor.dtype, tensor.bound = dtype, dims
         tensor._dims = dims
         return tensor
 

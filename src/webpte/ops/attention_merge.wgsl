@@ -1,0 +1,28 @@
+{$ include "kernel.wgsl" $}
+
+@group(1) @binding(0) var<storage, read> partial: array<vec4<f32>>;
+@group(1) @binding(1) var<storage, read_write> y: array<vec4<{{ type }}>>;
+
+// One invocation per query row and load: the parts of a row, each relative to its own highest score, become one.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    let stride = p.value_steps + 1u;
+    let first = (i / p.value_steps) * p.splits * stride;
+    var highest = -3.4e38;
+    for (var s = 0u; s < p.splits; s++) {
+        highest = max(highest, partial[first + s * stride].x);
+    }
+    var weight = 0.0;
+    var sum = vec4<f32>();
+    for (var s = 0u; s < p.splits; s++) {
+        let at = first + s * stride;
+        let keep = exp(partial[at].x - highest);
+        weight += partial[at].y * keep;
+        sum += partial[at + 1u + i % p.value_steps] * keep;
+    }
+    y[i] = vec4<{{ type }}>(sum / max(weight, 1.0));
+}

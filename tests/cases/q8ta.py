@@ -65,7 +65,7 @@ LINEARS = [
     linear((1, 68), 36, op="q8ta_linear_gemv", biased=False),
     linear(("m", 68), 67, op="q8ta_linear_gemv", m=(3, 2, 1)),
     linear(("m", 16), 8, dtype="f16", m=(5, 3)),
-    linear(("m", 16), 0 + 1, m=(5, 3, 1)),
+    linear(("m", 16), 1, m=(5, 3, 1)),
     linear(("m", 4), 4, m=(67, 33, 2)),
     linear(("m", 260), 132, m=(19, 5)),
     case(f"{ET}q8ta_linear.default", *WIDE, 3e3, 3, None, "none", m=(5, 3, 1)),

@@ -11,6 +11,8 @@ from tests.support.exporting import export
 from tests.support.packages import MINILM
 from tests.support.zoo import REAL, REAL_KINDS, SENTENCES
 
+pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it runs, some of them all models
+
 
 def accounted(name):
     return account(name, REAL_KINDS[name])

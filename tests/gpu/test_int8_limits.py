@@ -1,12 +1,16 @@
-"""Int8 weights past what the device binds at once."""
+"""Int8 weights past what the device binds at once, and a program that cannot be right."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import webpte
 from tests.cases.q8ta import float_linear, linear
 from tests.support.cases import OneOp
+from tests.support.writer import simple_pte
+from webpte import container as c
+from webpte.container import DType
 
 BINDING = "max-storage-buffer-binding-size"
 SMALL = 16 << 10
@@ -40,4 +44,24 @@ def test_columns_that_do_not_fill_words_are_not_split(tmp_path, device):
         webpte.load(tmp_path / "case.pte", limits={BINDING: SMALL}) as loaded,
         pytest.raises(webpte.Error, match="64192"),
     ):
+        loaded.method()
+
+
+def test_float_results_declared_as_codes_are_refused_with_a_remedy(tmp_path, device):
+    """ExecuTorch 1.5 writes such a program where a linear layer with float results has no bias."""
+    tensors: list[np.ndarray] = [np.zeros((8, 16), np.int8), np.zeros(8, np.int32), np.ones(8, np.float32)]
+    values = [
+        c.VkTensor(DType.INT8, (3, 16)),
+        c.VkDouble(0.02),
+        c.VkInt(9),
+        *(
+            c.VkTensor(dtype, a.shape, constant_id=i)
+            for i, (a, dtype) in enumerate(zip(tensors, (DType.INT8, DType.INT32, DType.FLOAT32), strict=True))
+        ),
+        c.VkNull(),
+        c.VkTensor(DType.INT8, (3, 8)),
+    ]
+    path = tmp_path / "mistyped.pte"
+    simple_pte(path, values, [("et_vk.linear_q8ta_q8csw.default", range(8))], [0], [7], tensors)
+    with webpte.load(path) as loaded, pytest.raises(webpte.Error, match="Give the layer one"):
         loaded.method()

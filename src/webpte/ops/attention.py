@@ -103,11 +103,14 @@ def attend(
         steps=value_width // lanes,  # sizes the private accumulators, so it is compiled in
     )
     if splits > 1:
-        params = Merge(splits=splits, value_steps=value_width // lanes)
-        threads = rows * params.value_steps
-        cx.dispatch(
-            "attention_merge.wgsl", reads=(target,), writes=(out,), params=params, threads=threads, type=out.wgsl
-        )
+        _merge(cx, target, out, rows, splits)
+
+
+def _merge(cx: Context, partial: Tensor, out: Tensor, rows: int, splits: int) -> None:
+    """Join what the invocations of a row found out."""
+    params = Merge(splits=splits, value_steps=out.dims[3] // 4)
+    threads = rows * params.value_steps
+    cx.dispatch("attention_merge.wgsl", reads=(partial,), writes=(out,), params=params, threads=threads, type=out.wgsl)
 
 
 def _params(

@@ -10,6 +10,7 @@ import pytest
 import webpte
 from tests.support.exporting import export
 from webpte.llm import LLM, CancelToken, ContextFullError
+from webpte.llm.caches import with_half_caches
 
 CONTEXT, CHUNK, VOCAB = 64, 31, 128
 
@@ -231,3 +232,24 @@ def test_a_missing_tokenizer_is_named(tmp_path):
     shutil.copy(export("llama").path, tmp_path / "tiny.pte")
     with pytest.raises(webpte.InputError, match=r"no tokenizer.json beside .*tiny\.pte"):
         LLM.load(tmp_path / "tiny.pte")
+
+
+def test_half_caches_take_half_the_memory_and_say_nearly_the_same(llm, folder):
+    with LLM.load(folder / "tiny.pte", kv_cache="f16") as half:
+        state = half.method.plan.bytes_by_kind()["state"]
+        assert state * 2 == llm.method.plan.bytes_by_kind()["state"] > 0
+        for model in (llm, half):
+            model.logits(list(b"hello"))
+        want = llm.logits([7])
+        got = half.logits([7])
+        assert 0 < np.abs(got - want).max() <= 2e-3
+        half.snapshot(folder / "half.state")
+        with pytest.raises(webpte.DataError, match="buffers of other sizes"):
+            llm.restore(folder / "half.state")
+    with pytest.raises(webpte.InputError, match="kv_cache is one of f32, f16"):
+        LLM.load(folder / "tiny.pte", kv_cache="f8")  # type: ignore[arg-type]
+
+
+def test_half_caches_need_caches():
+    with webpte.load(export("add").path) as program, pytest.raises(webpte.UnsupportedError, match="no KV caches"):
+        program.method("forward", with_half_caches)

@@ -24,6 +24,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     """Options that `generate` and `chat` share."""
     parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.json, if it is not beside the program")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
+    parser.add_argument("--kv-cache", choices=("f32", "f16"), default="f32", help="f16 halves the cache's memory (f32)")
     parser.add_argument("--max-new-tokens", type=int, default=256, metavar="N", help="tokens to generate at most (256)")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0 takes the likeliest token (0)")
     parser.add_argument("--top-k", type=int, default=0, metavar="K", help="draw from the K likeliest tokens (0: all)")
@@ -41,7 +42,9 @@ def settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def open_model(arguments: argparse.Namespace) -> LLM:
     with bars() as progress:
-        return LLM.load(arguments.file, arguments.tokenizer, arguments.data, progress=progress)
+        return LLM.load(
+            arguments.file, arguments.tokenizer, arguments.data, progress=progress, kv_cache=arguments.kv_cache
+        )
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -6,13 +6,14 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ..errors import FormatError, InputError
 from ..progress import OnProgress, ignore
 from ..runtime import Method, Program, load
+from .caches import with_sampler_and_half_caches
 from .cancel import CancelToken
 from .chat import Messages, render_chat
 from .errors import ContextFullError
@@ -22,6 +23,7 @@ from .tokenizer import Tokenizer
 
 PathLike = str | os.PathLike[str]
 Chosen = tuple[int, float]
+REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}
 # End of a turn or a text, in the vocabularies of common model families.
 END_TOKENS = (
     "<|im_end|>",
@@ -56,9 +58,15 @@ class LLM:
         tokenizer: PathLike | None = None,
         data: Iterable[PathLike] = (),
         progress: OnProgress = ignore,
+        kv_cache: Literal["f32", "f16"] = "f32",
         **options: Any,
     ) -> LLM:
-        """Open a program. `tokenizer.json` and `chat_template.jinja` are looked for beside it unless given."""
+        """Open a program. `tokenizer.json` and `chat_template.jinja` are looked for beside it unless given.
+
+        `kv_cache="f16"` halves the cache's memory at the cost of some precision.
+        """
+        if kv_cache not in REWRITES:
+            raise InputError(f"kv_cache is one of {', '.join(REWRITES)}, not {kv_cache!r}")
         found = Path(tokenizer) if tokenizer is not None else _beside(Path(path), "tokenizer.json")
         if found is None:
             raise InputError(f"there is no tokenizer.json beside {os.fspath(path)}; pass tokenizer=")
@@ -66,7 +74,7 @@ class LLM:
         program = load(path, data, **options)
         try:
             text = template.read_text() if template is not None else None
-            return cls(program, program.method("forward", with_sampler, progress), Tokenizer.load(found), text)
+            return cls(program, program.method("forward", REWRITES[kv_cache], progress), Tokenizer.load(found), text)
         except BaseException:
             program.close()
             raise

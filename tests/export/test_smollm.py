@@ -7,7 +7,10 @@ outside the repository; `python -m tests.support.smollm` fills the cache.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import statistics
+import threading
 import time
 
 import numpy as np
@@ -168,3 +171,22 @@ def test_the_same_seed_gives_the_same_text(llm):
         llm.reset()
         texts.append(ask(llm, prompt, 24, **{**settings, "seed": seed}).text)
     assert texts[0] == texts[1] != texts[2]
+
+
+def test_ctrl_c_during_prefill_is_immediate_and_the_session_goes_on(llm):
+    prompt = [(i * 7919 + 13) % 49000 for i in range(250)]
+    llm.reset()
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(1.0, interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        llm.logits(prompt)
+    assert time.monotonic() - sent[0] < 0.5
+    assert llm.position == 0
+    want = llm.fork().logits(prompt[:5])
+    assert np.array_equal(llm.logits(prompt[:5]), want)

@@ -27,7 +27,14 @@ class Terminal:
         self._master, slave = pty.openpty()
         environment = os.environ | {"PYTHONPATH": str(SRC), "TERM": "xterm", "COLUMNS": "100"}
         self.process = subprocess.Popen(
-            self._command, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
+            self._command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment,
+            start_new_session=True,
+            # A shell starts background jobs with SIGINT ignored, and children inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
         return self
@@ -51,9 +58,9 @@ class Terminal:
         while not (found := re.search(pattern, self.output)):
             left = deadline - time.monotonic()
             assert left > 0, f"{pattern!r} did not come within {timeout} s; the screen says:\n{self.output}"
-            if select.select([self._master], [], [], min(left, 0.5))[0]:
-                self._read()
-            elif self.process.poll() is not None:
+            if select.select([self._master], [], [], min(left, 0.5))[0] and self._read():
+                continue
+            if self.process.poll() is not None:
                 raise AssertionError(f"the program ended with {self.process.returncode}:\n{self.output}")
         seen, self.output = self.output[: found.end()], self.output[found.end() :]
         return seen
@@ -66,8 +73,10 @@ class Terminal:
         assert self.process.returncode is not None, f"still running:\n{self.output}"
         return self.process.returncode
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
         try:
             self.output += _ESCAPES.sub("", os.read(self._master, 65536).decode("utf-8", "replace"))
+            return True
         except OSError:  # the other side is closed: the program is ending
             time.sleep(0.05)
+            return False

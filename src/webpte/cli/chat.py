@@ -28,50 +28,49 @@ def run(arguments: argparse.Namespace) -> None:
         first: Messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
         messages = list(first)
         print("/reset forgets, /save FILE writes the conversation, /exit leaves, Ctrl-C stops an answer.")
-        while True:
-            line = _read()
-            if line is None or line == "/exit":
-                return
-            if line == "/reset":
-                messages = list(first)
-                llm.reset()
-                print("(forgotten)")
-            elif line.startswith("/save"):
-                _save(line.removeprefix("/save").strip(), messages)
-            elif line.startswith("/"):
-                print(f"(there is no command {line.split()[0]})")
-            elif line:
-                _answer(llm, messages, line, settings(arguments))
+        going = True
+        while going:
+            try:
+                going = _turn(llm, messages, first, settings(arguments))
+            except KeyboardInterrupt:  # at the prompt, where it may have been meant for an answer
+                print("\n(/exit or Ctrl-D leaves)")
 
 
-def _read() -> str | None:
-    """A line; None at the end of input. Ctrl-C drops what was typed: it may have been meant for an answer."""
+def _turn(llm: LLM, messages: Messages, first: Messages, chosen: dict[str, Any]) -> bool:
+    """Read a line and do what it says. False to leave."""
     try:
-        return input("> ").strip()
-    except KeyboardInterrupt:
-        print("\n(/exit or Ctrl-D leaves)")
-        return ""
+        line = input("> ").strip()
     except EOFError:
         print()
-        return None
+        return False
+    if line == "/reset":
+        messages[:] = first
+        llm.reset()
+        print("(forgotten)")
+    elif line.startswith("/save"):
+        _save(line.removeprefix("/save").strip(), messages)
+    elif line.startswith("/") and line != "/exit":
+        print(f"(there is no command {line.split()[0]})")
+    elif line and line != "/exit":
+        _answer(llm, messages, line, chosen)
+    return line != "/exit"
 
 
 def _answer(llm: LLM, messages: Messages, line: str, chosen: dict[str, Any]) -> None:
-    messages.append({"role": "user", "content": line})
+    answer = None
     try:
-        answer = llm.generate(messages, **chosen)
-    except Error as error:
-        messages.pop()
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return
-    try:
+        answer = llm.generate([*messages, {"role": "user", "content": line}], **chosen)
         for piece in answer:
             print(piece.text, end="", flush=True)
     except KeyboardInterrupt:
         print(" (stopped)", end="")
+    except Error as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return
     print()
-    messages.append({"role": "assistant", "content": answer.text})
-    print(summary(answer.usage), file=sys.stderr)
+    if answer is not None:
+        messages += [{"role": "user", "content": line}, {"role": "assistant", "content": answer.text}]
+        print(summary(answer.usage), file=sys.stderr)
 
 
 def _save(name: str, messages: Messages) -> None:

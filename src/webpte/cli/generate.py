@@ -69,5 +69,5 @@ def summary(usage: Usage) -> str:
     reused = f", {usage.reused_tokens} reused" if usage.reused_tokens else ""
     return (
         f"[{usage.prompt_tokens} prompt tokens{reused}, {usage.prefill_rate:.1f} tok/s; "
-        f"{usage.completion_tokens} generated, {usage.decode_rate:.1f} tok/s; {usage.finish_reason}]"
+        f"{usage.completion_tokens} generated, {usage.decode_rate:.1f} tok/s; {usage.finish_reason or 'cancelled'}]"
     )

@@ -9,17 +9,20 @@ from __future__ import annotations
 import functools
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import wgpu
+from wgpu.backends.wgpu_native._api import ffi, lib
 
 from ..errors import DeviceError
 from ..wgsl import Caps, Kernel, render
 
 logger = logging.getLogger("webpte")
 T = TypeVar("T")
+SPIN_SECONDS = 0.001  # short work is waited for without sleeping
 
 # Every limit wgpu-py would otherwise fill from the adapter, at the value the WebGPU specification guarantees.
 _SPEC_LIMITS = {
@@ -199,6 +202,13 @@ class Gpu:
     def submit(self, commands: Sequence[Any]) -> None:
         self.counters.submits += bool(commands)
         self.device.queue.submit(commands)
+
+    def wait_for_results(self) -> None:
+        """Block until the queue is empty, but let Ctrl-C through: a native wait would hold it back for seconds."""
+        poll, device, started = lib.wgpuDevicePoll, self.device._internal, time.perf_counter()
+        while not poll(device, 0, ffi.NULL) & 0xFF:  # only the low byte of the result is meaningful
+            if time.perf_counter() - started > SPIN_SECONDS:
+                time.sleep(SPIN_SECONDS / 4)
 
     def wait(self) -> None:
         """Block until the device is idle; frees the queue's staging memory."""

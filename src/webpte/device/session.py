@@ -209,6 +209,7 @@ class Session:
         if not total or self._staging is None:
             return {}
         self.gpu.counters.output_bytes += sum(nbytes for _, nbytes in reads)
+        self.gpu.wait_for_results()
         self._staging.map_sync("READ", 0, total)
         try:
             data = self._staging.read_mapped(0, total)  # a copy: the mapping ends here

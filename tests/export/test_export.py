@@ -1,0 +1,118 @@
+"""webpte.export: modules and checkpoints become programs that say what eager PyTorch says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.cases import assert_close
+from webpte.export import export_llama, lower
+from webpte.llm import LLM
+
+torch = pytest.importorskip("torch")
+
+
+def test_lower_a_module_with_dynamic_rows(tmp_path):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.GELU(), torch.nn.Linear(24, 5))
+    seen = []
+    shapes = ({0: torch.export.Dim("rows", max=31)},)
+    lower(module, (torch.randn(7, 16),), shapes, path=tmp_path / "m.pte", progress=seen.append)
+    assert [event.stage for event in seen] == ["trace", "edge", "delegate", "write"]
+    with webpte.load(tmp_path / "m.pte") as program:
+        for rows in (31, 3):
+            x = torch.randn(rows, 16)
+            assert_close(program.method()(x), module(x).detach().numpy(), 1e-5, 1e-5, f"{rows} rows")
+    assert [p.name for p in tmp_path.iterdir()] == ["m.pte"]
+
+
+def test_lower_quantises_linears(tmp_path):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(64, 32))
+    x = torch.randn(3, 64)
+    plain = module(x).detach().numpy()
+    lower(module, (x,), quantize="4w", group_size=32, path=tmp_path / "m.pte")
+    with webpte.load(tmp_path / "m.pte") as program:
+        got = program.method()(x)
+        assert "et_vk.linear_q4gsw.default" in {call.name for call in program.graph("forward").calls}
+    assert_close(got, module(x).detach().numpy(), 1e-5, 1e-5, "against the quantised module")
+    assert 1e-4 < np.abs(got - plain).max() < 1
+
+
+def test_unknown_quantisation_is_refused(tmp_path):
+    with pytest.raises(webpte.InputError, match="4w, 8da4w"):
+        lower(torch.nn.Linear(4, 4), (torch.randn(1, 4),), quantize="2w", path=tmp_path / "m.pte")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A Llama of Hugging Face's with random weights, saved as people save them."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=96,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        rms_norm_eps=1e-5,
+        rope_theta=10000.0,
+        tie_word_embeddings=False,
+        bos_token_id=1,
+        eos_token_id=[2, 3],
+    )
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name:
+                weight.uniform_(0.5, 1.5)
+    model.save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({chr(32 + i): i for i in range(96)}, unk_token="?"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}"}))
+    return folder, model
+
+
+def test_a_safetensors_checkpoint_equals_hugging_face(checkpoint, tmp_path):
+    folder, model = checkpoint
+    path = export_llama(folder, tmp_path / "tiny.pte", max_context=48, max_tokens=16)
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny.pte", "tiny.tokenizer.json", "tiny.chat_template.jinja"}
+    tokens = [(7 * i + 3) % 96 for i in range(40)]
+    with torch.no_grad():
+        want = model(torch.tensor([tokens])).logits[0].numpy()  # (S, V)
+    with LLM.load(path) as llm:
+        assert (llm.capacity, llm.chunk) == (48, 15)
+        assert {2, 3} <= llm.stop_tokens
+        assert llm.render([{"role": "user", "content": "hi"}]) == "hi"
+        position = 0
+        for count in (13, 1, 1, 15, 10):
+            position += count
+            got = llm.logits(tokens[position - count : position])
+            assert_close(got[0], want[position - 1], 1e-4, 1e-4, f"after {position} tokens")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [({"model_type": "bert"}, "bert model"), (None, "neither a .gguf file nor a folder")],
+)
+def test_checkpoints_we_cannot_read_say_why(tmp_path, change, problem):
+    if change is not None:
+        (tmp_path / "config.json").write_text(json.dumps(change))
+    with pytest.raises(webpte.Error, match=problem):
+        export_llama(tmp_path, tmp_path / "x.pte")
+    assert not (tmp_path / "x.pte").exists()
+
+
+def test_a_file_that_is_no_gguf(tmp_path):
+    (tmp_path / "x.gguf").write_bytes(b"GGUX" + bytes(64))
+    with pytest.raises(webpte.FormatError, match=r"x\.gguf is not a GGUF file"):
+        export_llama(Path(tmp_path / "x.gguf"), tmp_path / "x.pte")

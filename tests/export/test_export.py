@@ -12,6 +12,7 @@ import webpte
 from tests.support.cases import assert_close
 from webpte.export import export_llama, lower
 from webpte.llm import LLM
+from webpte.progress import Progress
 
 torch = pytest.importorskip("torch")
 
@@ -19,7 +20,7 @@ torch = pytest.importorskip("torch")
 def test_lower_a_module_with_dynamic_rows(tmp_path):
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(16, 24), torch.nn.GELU(), torch.nn.Linear(24, 5))
-    seen = []
+    seen: list[Progress] = []
     shapes = ({0: torch.export.Dim("rows", max=31)},)
     lower(module, (torch.randn(7, 16),), shapes, path=tmp_path / "m.pte", progress=seen.append)
     assert [event.stage for event in seen] == ["trace", "edge", "delegate", "write"]

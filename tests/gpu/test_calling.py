@@ -169,3 +169,23 @@ def test_a_foreign_delegate_says_what_to_do(tmp_path):
     pte_file(tmp_path / "p.pte", [method])
     with pytest.raises(webpte.UnsupportedError, match=r"XnnpackBackend.*VulkanPartitioner"):
         webpte.load(tmp_path / "p.pte")
+
+
+@pytest.mark.parametrize("stage", ["map_sync", "read_mapped", "unmap"])
+def test_an_interrupt_while_reading_back_leaves_the_method_usable(double, monkeypatch, stage):
+    """A buffer that stayed mapped would abort the process at the next submit."""
+    x = np.ones((3, 7), np.float32)
+    double(x)
+    staging = double._session._staging
+    kind, original = type(staging), getattr(type(staging), stage)
+
+    def interrupted(self, *args, **kwargs):
+        if stage != "unmap":
+            original(self, *args, **kwargs)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, stage, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            double(x)
+    assert np.array_equal(double(x), x + x)

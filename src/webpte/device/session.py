@@ -23,6 +23,7 @@ from .weights import USAGE, Weights, fill_buffer
 
 Array = np.ndarray[Any, Any]
 Row = tuple[Any, Any, Any, int, int, int]  # pipeline, uniforms, storage, grid
+STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 REALISED = 64  # schedules whose bind groups are kept
 
 
@@ -66,8 +67,12 @@ class Session:
                 fill_buffer(self.gpu, buffer, spec.fill, skip_zeros=True)
             self._buffers.append(buffer)
         if self.plan.staging_bytes:
-            usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-            self._staging = self._own("readback", self.plan.staging_bytes, usage)
+            self._staging = self._own("readback", self.plan.staging_bytes, STAGING)
+
+    def _replace_staging(self) -> None:
+        """After Ctrl-C the buffer may be mapped or about to be, and a submit that uses it would abort the process."""
+        self._owned.remove(self._staging)
+        self._staging = self._own("readback", self.plan.staging_bytes, STAGING)
 
     def _own(self, label: str, nbytes: int, usage: int) -> Any:
         self._owned.append(self.gpu.create_buffer(label, nbytes, usage))
@@ -210,11 +215,13 @@ class Session:
             return {}
         self.gpu.counters.output_bytes += sum(nbytes for _, nbytes in reads)
         self.gpu.wait_for_results()
-        self._staging.map_sync("READ", 0, total)
         try:
+            self._staging.map_sync("READ", 0, total)
             data = self._staging.read_mapped(0, total)  # a copy: the mapping ends here
-        finally:
             self._staging.unmap()
+        except BaseException:
+            self._replace_staging()
+            raise
         out: dict[int, memoryview] = {}
         offset = 0
         for tensor, nbytes in reads:

@@ -327,10 +327,6 @@ class Context:
             self._kernels[key] = kernel
         return kernel
 
-    def describe(self) -> str:
-        """The call being lowered, for messages."""
-        return f"{self._call.name} ({self._call.origin})"
-
 
 def folder_of(function: Callable[..., Any]) -> str:
     """Where an op's templates are looked for: beside its Python file."""

@@ -102,8 +102,16 @@ def _lower(
     # Two tokens: a size of one would be taken for a constant.
     example = (torch.tensor([[1, 2]]), {"input_pos": torch.tensor([0])})
     shapes = ({1: torch.export.Dim("tokens", max=max_tokens - 1)}, {"input_pos": {0: 1}})
-    metadata = _metadata(source, max_context, max_tokens)
-    lower_steps(module, example, shapes, path, {"require_dynamic_shapes": True}, metadata, True, True, steps)
+    lower_steps(
+        module,
+        example,
+        shapes,
+        steps,
+        path=path,
+        options={"require_dynamic_shapes": True},
+        constant_methods=_metadata(source, max_context, max_tokens),
+        cancel_transposes=True,
+    )
 
 
 def _metadata(source: Checkpoint, max_context: int, max_tokens: int) -> dict[str, Any]:

@@ -52,7 +52,15 @@ def lower(
     if dynamic_shapes:
         chosen.setdefault("require_dynamic_shapes", True)
     return lower_steps(
-        module, example_inputs, dynamic_shapes, Path(path), chosen, constant_methods, cancel_transposes, strict, steps
+        module,
+        example_inputs,
+        dynamic_shapes,
+        steps,
+        path=Path(path),
+        options=chosen,
+        constant_methods=constant_methods,
+        cancel_transposes=cancel_transposes,
+        strict=strict,
     )
 
 
@@ -60,12 +68,13 @@ def lower_steps(
     module: torch.nn.Module,
     inputs: Inputs,
     shapes: Any,
+    steps: Steps,
+    *,
     path: Path,
     options: dict[str, Any],
     constant_methods: Mapping[str, Any] | None,
-    cancel_transposes: bool,
-    strict: bool,
-    steps: Steps,
+    cancel_transposes: bool = False,
+    strict: bool = True,
 ) -> list[Path]:
     """The steps named in LOWERING."""
     with quiet():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..graph import Call, Constant, DType, Graph
+from ..graph import Call, Constant, DType, Graph, TensorSpec
 from ..ops import stored_bytes
 from .lowering import Lowering
 from .segments import Layout, Segment
@@ -101,7 +101,11 @@ class _Assignment:
         self.touched = {binding.tensor for binding in lowering.touched}
         self.roots = resolve(lowering.context.aliases)
         self.materialised = lowering.context.materialised
-        self.scratch = lowering.context.scratch_tensors
+        self.scratch_of: dict[int, list[int]] = {}  # call -> its scratch tensors
+        self.specs: dict[int, TensorSpec] = {}  # of scratch tensors, which the graph does not know
+        for (owner, _), tensor in lowering.context.scratch_tensors.items():
+            self.scratch_of.setdefault(owner, []).append(tensor.id)
+            self.specs[tensor.id] = tensor.spec
         self.first: dict[int, int] = {}
         self.last: dict[int, int] = {}
 
@@ -145,11 +149,9 @@ class _Assignment:
                     position += 1
                     call = self.graph.steps[index]
                     assert isinstance(call, Call)
-                    for value_id in (*self.graph.flatten(call.args), *call.outs):
+                    scratch = self.scratch_of.get(index, ())
+                    for value_id in (*self.graph.flatten(call.args), *call.outs, *scratch):
                         self._touch(value_id, position)
-                    for (owner, _), tensor in self.scratch.items():
-                        if owner == index:
-                            self._touch(tensor.id, position)
                 position += 1  # readback
                 if isinstance(stage, Segment):
                     for value_id in stage.reads:
@@ -175,10 +177,7 @@ class _Assignment:
         return value_id in self.materialised or (inside and self.graph.tensor(value_id).stored)
 
     def _nbytes(self, value_id: int) -> int:
-        if value_id < len(self.graph.values):
-            spec = self.graph.tensor(value_id)
-        else:
-            spec = next(t.spec for t in self.scratch.values() if t.id == value_id)
+        spec = self.specs.get(value_id) or self.graph.tensor(value_id)
         return padded(stored_bytes(spec.dtype, spec.dims))
 
     def _place_constant(

@@ -178,7 +178,8 @@ def _check_limits(plan: Plan, caps: Caps) -> None:
         if number in whole:
             limit, verb = min(limit, caps.limit("max-storage-buffer-binding-size")), "binds"
         if buffer.nbytes > limit:
-            names = ", ".join(f"value {t} {plan.graph.tensor(t)}" for t in buffer.tensors[:3])
+            known = [t for t in buffer.tensors if t < len(plan.graph.values)]
+            names = ", ".join(f"value {t} {plan.graph.tensor(t)}" for t in known[:3]) or "scratch of a call"
             problems.append(f"{names}: {buffer.nbytes} bytes, the device {verb} {limit}")
     count = caps.limit("max-storage-buffers-per-shader-stage")
     problems += [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,7 +58,7 @@ class Method:
         self._session = Session(plan, gpu, weights, progress) if gpu is not None and weights is not None else None
         self._lock = threading.RLock()
         self._closed = False
-        self._forks: list[Method] = []
+        self._forks: weakref.WeakSet[Method] = weakref.WeakSet()  # one nobody holds is gone, with its memory
 
     @property
     def name(self) -> str:
@@ -121,7 +122,7 @@ class Method:
             other._lock = self._lock  # the plan's lowering serves one call at a time
             if self._session is not None and other._session is not None:
                 other._session.copy_state(self._session)
-            self._forks.append(other)
+            self._forks.add(other)
             return other
 
     def snapshot(self, path: PathLike, note: bytes = b"") -> None:
@@ -148,9 +149,8 @@ class Method:
     def close(self) -> None:
         """Release the GPU memory of the method and its forks. Its program's weights stay."""
         with self._lock:
-            for fork in self._forks:
+            for fork in list(self._forks):
                 fork.close()
-            self._forks.clear()
             self._closed = True
             if self._session is not None:
                 self._session.close()

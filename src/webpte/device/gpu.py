@@ -119,7 +119,8 @@ def adapter_caps() -> Caps:
     info = adapter.info
     name = f"{info['device']} ({info['backend_type']}, {info['description']})"
     features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
-    return Caps(dict(adapter.limits), features, name)
+    kind = "cpu" if info["adapter_type"] == "CPU" else "gpu"
+    return Caps(dict(adapter.limits), features, name, kind)
 
 
 class Gpu:

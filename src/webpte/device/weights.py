@@ -65,20 +65,13 @@ def fill_buffer(gpu: Gpu, buffer: Any, fill: Fill, skip_zeros: bool = False) -> 
 
 def _chunks(fill: Fill) -> Iterator[tuple[int, Any]]:
     """The device bytes of a constant in pieces, converted where the file stores a wider or narrower type."""
-    source = fill.constant.span
     stored = np.dtype(fill.constant.dtype.numpy)
     wanted = storage_dtype(fill.dtype)
-    if stored == wanted:
-        for start in range(0, source.size, CHUNK):
-            piece = source.sub(start, min(CHUNK, source.size - start)).view()
-            yield start, piece if len(piece) % 4 == 0 else bytes(piece) + bytes(-len(piece) % 4)
-        return
-    step = CHUNK // max(stored.itemsize, wanted.itemsize)
-    for first in range(0, source.size // stored.itemsize, step):
-        count = min(step, source.size // stored.itemsize - first)
-        piece = source.sub(first * stored.itemsize, count * stored.itemsize).view()
-        converted = np.frombuffer(piece, stored).astype(wanted).tobytes()
-        yield first * wanted.itemsize, converted + bytes(-len(converted) % 4)
+    offset = 0
+    for piece in fill.constant.pieces(CHUNK // max(stored.itemsize, wanted.itemsize) * stored.itemsize):
+        data = piece if stored == wanted else np.frombuffer(piece, stored).astype(wanted).tobytes()
+        yield offset, data if len(data) % 4 == 0 else bytes(data) + bytes(-len(data) % 4)
+        offset += len(data)
 
 
 def storage_dtype(dtype: Any) -> np.dtype[Any]:

@@ -2,6 +2,7 @@
 
 from ..container import DType
 from .delegate import COPY, ITEM
+from .fusion import PASSES, apply_passes
 from .graph import Call, DelegateInfo, Graph, Jump, Origin, Step
 from .method import build_graph
 from .passes import widen_halves
@@ -31,6 +32,7 @@ __all__ = [
     "COPY",
     "ITEM",
     "LIVE_SCALARS",
+    "PASSES",
     "Bool",
     "BoolList",
     "Call",
@@ -53,6 +55,7 @@ __all__ = [
     "TensorSpec",
     "Value",
     "ValueList",
+    "apply_passes",
     "build_graph",
     "device_dtype",
     "normalize_dim",

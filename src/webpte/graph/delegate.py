@@ -47,7 +47,7 @@ from .values import (
 COPY = "webpte.copy"  # out becomes self, converted to out's dtype; serves moves, private copies and casts
 ITEM = "aten::_local_scalar_dense"
 Mutates = Callable[[Call], tuple[int, ...]]
-Named = Callable[[str, str], Span | None]
+Named = Callable[[str, str, int], Span]
 
 
 def inline(
@@ -182,17 +182,15 @@ class _Inliner:
         dtype = device_dtype(tensor.dtype)
         return TensorSpec(dtype, tensor.dims, dtype, constant=constant)
 
-    def _constant(self, vk_id: int, tensor: VkTensor) -> Constant | None:
+    def _constant(self, vk_id: int, tensor: VkTensor) -> Constant:
         entry = self.vk.constants[tensor.constant_id]
         where = f"delegate {self.origin.delegate}, value {vk_id} {tensor.dtype.short}{list(tensor.dims)}"
         name = entry.key or f"inline constant {tensor.constant_id}"
-        span = entry.span if entry.key is None else self.named(entry.key, where)
-        if span is None:
-            return None
         needed = numel(tensor.dims) * tensor.dtype.itemsize
-        if entry.length != needed or span.size < needed:
+        span = entry.span if entry.key is None else self.named(entry.key, where, needed)
+        if span is None or span.size < needed or entry.length != needed:
+            held = min(span.size if span is not None else 0, entry.length)
             raise DataError(
-                f"{where}: constant {tensor.constant_id} ({name}) has {min(span.size, entry.length)} bytes; "
-                f"the shape needs {needed}"
+                f"{where}: constant {tensor.constant_id} ({name}) has {held} bytes; the shape needs {needed}"
             )
         return Constant(span.sub(0, needed), tensor.dtype, name)

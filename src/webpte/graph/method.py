@@ -22,6 +22,7 @@ from ..container import (
     IntValue,
     JumpFalseCall,
     KernelCall,
+    MappedFile,
     MethodPlan,
     MoveCall,
     NullValue,
@@ -33,7 +34,7 @@ from ..container import (
     VkGraph,
     parse_vulkan,
 )
-from ..errors import DataError, GraphError, UnsupportedError
+from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, remedies
 from .delegate import COPY, ITEM, Mutates, inline
 from .graph import Call, DelegateInfo, Graph, Jump, Origin, Step
 from .values import (
@@ -56,23 +57,32 @@ from .values import (
 )
 
 BACKEND = "VulkanBackend"
+CONTIGUOUS = "Re-export with contiguous inputs and EdgeCompileConfig(_skip_dim_order=True)."
+REPARTITION = "Re-export with VulkanPartitioner or WebGPUPartitioner."
+PASS_DATA = "If they were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
 _RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel")
 
 
-def build_graph(plan: MethodPlan, lookup: Callable[[str], Span | None], mutates: Mutates) -> Graph:
-    """The graph of one method. `lookup` resolves named data; every key it does not know is reported at once."""
+def build_graph(
+    plan: MethodPlan,
+    lookup: Callable[[str], Span | None],
+    mutates: Mutates,
+    problems: list[Problem] | None = None,
+) -> Graph:
+    """The graph of one method. `lookup` resolves named data; every key it does not know is reported at once.
+
+    With `problems`, what can be stepped over is put there and not raised: such a graph can be looked at, not run.
+    """
     builder = _Builder(plan, lookup, mutates)
     starts = []  # instruction -> its first step; one past the end is a valid jump target
     for index, instruction in enumerate(plan.instructions):
         starts.append(len(builder.steps))
         builder.add(Origin(index), instruction)
     starts.append(len(builder.steps))
-    if builder.missing:
-        listed = "\n  ".join(builder.missing)
-        raise DataError(
-            f"{len(builder.missing)} of the constants of {plan.name} have no data:\n  {listed}\n"
-            "If they were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
-        )
+    if problems is not None:
+        problems += builder.problems
+    elif builder.problems:
+        raise _refusal(plan.name, builder.problems)
     steps = tuple(replace(s, target=starts[s.target]) if isinstance(s, Jump) else s for s in builder.steps)
     builder.mark_buffers()
     infos = tuple(builder.infos[index] for index in sorted(builder.infos))
@@ -85,10 +95,10 @@ class _Builder:
         self.lookup = lookup
         self.mutates = mutates
         self.steps: list[Step] = []
-        self.missing: list[str] = []
+        self.problems: list[Problem] = []
         self.infos: dict[int, DelegateInfo] = {}
         used = {i.delegate for i in plan.instructions if isinstance(i, DelegateCall)}
-        self.parsed = {index: self._parse(index) for index in sorted(used)}
+        self.parsed = {index: vk for index in sorted(used) if (vk := self._parse(index)) is not None}
         live = self._written() | set(plan.inputs)
         null = len(plan.values)
         self.values: list[Value] = [self._value(i, v, i in live, null) for i, v in enumerate(plan.values)]
@@ -120,19 +130,15 @@ class _Builder:
 
     def _tensor(self, index: int, value: TensorValue) -> TensorSpec:
         if value.dim_order != tuple(range(len(value.sizes))):
-            raise UnsupportedError(
-                f"{self.plan.name}: value {index} has dim order {list(value.dim_order)}; only contiguous tensors are "
-                "supported. Re-export with contiguous inputs and EdgeCompileConfig(_skip_dim_order=True)."
-            )
+            detail = f"has dim order {list(value.dim_order)}; only contiguous tensors are supported"
+            self.problems.append(Problem("layout", f"value {index}", detail, (f"value {index}",), CONTIGUOUS))
+        needed = numel(value.sizes) * value.dtype.itemsize
         span, name = value.data, f"value {index}"
         if value.external_name is not None:
             name = value.external_name
-            span = self._named(name, f"value {index}")
+            span = self._named(name, f"value {index}", needed)
         constant = None
         if span is not None:
-            needed = numel(value.sizes) * value.dtype.itemsize
-            if span.size < needed:
-                raise DataError(f"value {index} ({name}) has {span.size} bytes of data; its shape needs {needed}")
             constant = Constant(span.sub(0, needed), value.dtype, name)
         return TensorSpec(
             device_dtype(value.dtype), value.sizes, value.dtype, value.dynamic, constant, mutable=value.mutable
@@ -151,11 +157,14 @@ class _Builder:
                     self.values[value_id] = replace(value, mutable=True)
                 known.add(value_id)
 
-    def _named(self, key: str, where: str) -> Span | None:
+    def _named(self, key: str, where: str, needed: int) -> Span:
+        """The data of a key. Where there is too little of it, that is reported and something unreadable stands in."""
         span = self.lookup(key)
-        if span is None:
-            self.missing.append(f"{where}: key {key}")
-        return span
+        if span is not None and span.size >= needed:
+            return span
+        detail = "has no data" if span is None else f"has {span.size} bytes of data; its shape needs {needed}"
+        self.problems.append(Problem("constant", f"key {key}", detail, (where,), PASS_DATA))
+        return Span(MappedFile.from_bytes(f"missing {key}", bytes(max(needed, 1))), 0, needed)
 
     def add(self, origin: Origin, instruction: object) -> None:
         match instruction:
@@ -192,18 +201,18 @@ class _Builder:
             inputs, outs = (rest[:-1] if rest and rest[-1] == last else rest), (last,)
         return Call(call.op, tuple(inputs), outs, origin, kernel=True)
 
-    def _parse(self, index: int) -> VkGraph:
+    def _parse(self, index: int) -> VkGraph | None:
         delegate = self.plan.delegates[index]
-        if delegate.backend != BACKEND:
-            raise UnsupportedError(
-                f"delegate {index} of {self.plan.name} was made for {delegate.backend}; webpte runs {BACKEND} "
-                "delegates. Re-export with VulkanPartitioner or WebGPUPartitioner.",
-                [delegate.backend],
-            )
-        return parse_vulkan(delegate.blob)
+        if delegate.backend == BACKEND:
+            return parse_vulkan(delegate.blob)
+        detail = f"was made for {delegate.backend}; webpte runs {BACKEND} delegates"
+        self.problems.append(Problem("backend", f"delegate {index}", detail, (f"delegate {index}",), REPARTITION))
+        return None
 
     def _delegate(self, call: DelegateCall, origin: Origin) -> None:
-        vk = self.parsed[call.delegate]
+        vk = self.parsed.get(call.delegate)
+        if vk is None:  # another backend's, reported when it was to be parsed
+            return
         self.infos[call.delegate] = _info(self.plan.delegates[call.delegate], vk)
         self.steps.extend(inline(self.values, vk, call.args, origin, self._named, self.mutates))
 
@@ -215,10 +224,24 @@ class _Builder:
                 case KernelCall():
                     written.update(instruction.args[-1:])
                 case DelegateCall():
-                    written.update(instruction.args[len(self.parsed[instruction.delegate].inputs) :])
+                    vk = self.parsed.get(instruction.delegate)
+                    written.update(instruction.args[len(vk.inputs) if vk is not None else 0 :])
                 case MoveCall(_, target):
                     written.add(target)
         return written
+
+
+def _refusal(name: str, problems: list[Problem]) -> Error:
+    """One error for all problems; a file that asks for what we cannot do comes before one that lacks data."""
+    unsupported = [problem for problem in problems if problem.kind != "constant"]
+    listed = "\n  ".join(
+        f"{problem.where[0]}: {problem}" if problem.kind == "constant" else str(problem)
+        for problem in unsupported or problems
+    )
+    advice = " ".join(remedies(unsupported or problems))
+    if unsupported:
+        return UnsupportedError(f"{name}: {listed}. {advice}", [problem.subject for problem in unsupported])
+    return DataError(f"{len(problems)} of the constants of {name} have no data:\n  {listed}\n{advice}")
 
 
 def _info(delegate: Delegate, vk: VkGraph) -> DelegateInfo:

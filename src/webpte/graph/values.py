@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from ..container import DType, Span
 from ..errors import GraphError
@@ -33,16 +37,46 @@ def device_dtype(dtype: DType) -> DType:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Bytes in a mapped file, contiguous in the order of the tensor's dims."""
+    """Bytes in a mapped file, in the order of the tensor's dims: one span, or several that a pass has joined."""
 
     span: Span
     dtype: DType  # as stored; may be wider than the tensor's dtype on the device
     name: str  # key or position, for messages
+    rest: tuple[Span, ...] = ()
 
     @property
-    def identity(self) -> tuple[int, int, int, DType]:
+    def spans(self) -> tuple[Span, ...]:
+        return (self.span, *self.rest)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(span.size for span in self.spans)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
         """Equal for constants with the same bytes: content-addressed data shares one span."""
-        return (id(self.span.file), self.span.offset, self.span.size, self.dtype)
+        return (self.dtype, *((id(span.file), span.offset, span.size) for span in self.spans))
+
+    def pieces(self, limit: int) -> Iterator[memoryview | bytes]:
+        """The data in pieces of `limit` bytes; only the last may be shorter. Small spans are gathered."""
+        held: list[memoryview] = []
+        size = 0
+        for span in self.spans:
+            start = 0
+            while start < span.size:
+                taken = min(limit - size, span.size - start)
+                held.append(span.sub(start, taken).view())
+                start, size = start + taken, size + taken
+                if size == limit:
+                    yield held[0] if len(held) == 1 else b"".join(held)
+                    held, size = [], 0
+        if held:
+            yield held[0] if len(held) == 1 else b"".join(held)
+
+    def array(self, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """A copy of the data for the host."""
+        data = b"".join(span.view() for span in self.spans)
+        return np.frombuffer(bytearray(data), self.dtype.numpy).reshape(dims)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,7 +71,7 @@ class LLM:
         if found is None:
             raise InputError(f"there is no tokenizer.json beside {os.fspath(path)}; pass tokenizer=")
         template = _beside(Path(path), "chat_template.jinja")
-        program = load(path, data, **options)
+        program = load(path, data, progress=progress, **options)
         try:
             text = template.read_text() if template is not None else None
             return cls(program, program.method("forward", REWRITES[kv_cache], progress), Tokenizer.load(found), text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -187,6 +187,19 @@ class Guard:
     message: Callable[[], str]
 
 
+class Job(NamedTuple):
+    """Work that several kernels can do."""
+
+    family: str
+    shape: tuple[object, ...]
+    names: tuple[str, ...]  # of the variants, the default first
+
+    @property
+    def key(self) -> str:
+        """How a choice is remembered between runs."""
+        return f"{self.family} {' '.join(map(str, self.shape))}"
+
+
 class _NoParams(Uniforms):
     """Just `threads`."""
 
@@ -194,8 +207,10 @@ class _NoParams(Uniforms):
 class Context:
     """Collects what one lowering does. One context serves all calls of a method, one after the other."""
 
-    def __init__(self, caps: Caps) -> None:
+    def __init__(self, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
         self.caps = caps
+        self.tuning = tuning or {}  # job -> variant, as measured on this device
+        self.jobs: dict[Job, int] = {}  # what could be tuned, and a call that does it
         self.volatile = False
         self.building = False  # shapes are real, input data is not: what is read from it is zero
         self.dispatches: list[Dispatch] = []
@@ -244,6 +259,17 @@ class Context:
         kernel = self._kernel(template, flags, type(params), size, len(reads), len(writes))
         grid = grid_for(threads, size, self.caps.workgroups_per_dimension)
         self.dispatches.append(Dispatch(kernel, bindings, params.pack(threads), grid))
+
+    def variant(self, family: str, shape: tuple[object, ...], *, cpu: Sequence[str], gpu: Sequence[str]) -> str:
+        """Which of several kernels to run: what was measured for this shape, else the first for the kind of device.
+
+        Every name must give correct results on every device. `shape` is what the choice may depend on.
+        """
+        names = (*cpu, *gpu) if self.caps.kind == "cpu" else (*gpu, *cpu)
+        job = Job(family, shape, tuple(dict.fromkeys(names)))
+        self.jobs.setdefault(job, self._position)
+        chosen = self.tuning.get(job.key, job.names[0])
+        return chosen if chosen in job.names else job.names[0]
 
     def alias(self, out: Tensor, source: Tensor) -> bool:
         """Let `out` be a view of all of `source`, at no cost. False if either is written elsewhere: then copy."""

@@ -62,9 +62,9 @@ class Live:
 class Lowering:
     """The lowerings of one method. Not thread safe: one call at a time."""
 
-    def __init__(self, graph: Graph, layout: Layout, caps: Caps) -> None:
+    def __init__(self, graph: Graph, layout: Layout, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
         self.graph = graph
-        self.context = Context(caps)
+        self.context = Context(caps, tuning)
         self.context.pinned = layout.pinned
         self.frame = Frame(graph, self.context)
         self.runs = 0  # lowerings executed, ever; tests and `bench` read it

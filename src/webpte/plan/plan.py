@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import DeviceError, ShapeError
-from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec, widen_halves
+from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec, apply_passes, widen_halves
 from ..ops import WHOLE, stored_bytes
 from ..wgsl import Caps, Kernel
 from .lowering import Dims, Live, Lowering, Schedule
@@ -25,6 +25,7 @@ class Plan:
     uploads: dict[Segment, tuple[int, ...]]  # tensors copied to the device before a segment
     kernels: tuple[Kernel, ...]
     dynamic_dims: dict[int, tuple[bool, ...]]  # method input -> which dims may vary
+    passes: dict[str, int]  # rewrites applied to the graph, each with the calls it saved
     lowering: Lowering = field(compare=False, repr=False)
 
     @property
@@ -70,6 +71,10 @@ class Plan:
             totals[buffer.kind] += buffer.nbytes
         return totals
 
+    def lower(self, inputs: Mapping[int, Dims]) -> list[Schedule]:
+        """What every segment would do for these input shapes; others are at their bound. For looking, not for running."""
+        return _lower_method(self.graph, self.layout, self.lowering, dict(inputs))
+
     def __str__(self) -> str:
         lines = [f"plan of {self.graph.name}"]
         for number, block in enumerate(self.layout.blocks):
@@ -89,19 +94,30 @@ class Plan:
         return step.name if isinstance(step, Call) else "jump"
 
 
-def make_plan(graph: Graph, caps: Caps, cpu_kernels: Container[str], fallback: bool = False) -> Plan:
-    """Decide everything about a method. Raises one error that lists all problems of a kind."""
+def make_plan(
+    graph: Graph,
+    caps: Caps,
+    cpu_kernels: Container[str],
+    fallback: bool = False,
+    passes: Sequence[str] = (),
+    tuning: Mapping[str, str] | None = None,
+) -> Plan:
+    """Decide everything about a method. Raises one error that lists all problems of a kind.
+
+    `passes` names the rewrites to apply, of graph.PASSES; `tuning` the kernels to prefer, see Context.variant.
+    """
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
+    graph, applied = apply_passes(graph, passes)
     layout = lay_out(graph, cpu_kernels, fallback)
-    lowering = Lowering(graph, layout, caps)
+    lowering = Lowering(graph, layout, caps, tuning)
     bounds = {i: graph.tensor(i).dims for i in graph.inputs if isinstance(graph.values[i], TensorSpec)}
     schedules = _lower_method(graph, layout, lowering, bounds)
     dynamic = _dynamic_dims(graph, layout, lowering, bounds)
     schedules += _lower_smallest(graph, layout, lowering, bounds, dynamic)
     memory = assign(graph, layout, lowering)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
-    plan = Plan(graph, layout, memory.buffers, memory.buffer_of, memory.uploads, kernels, dynamic, lowering)
+    plan = Plan(graph, layout, memory.buffers, memory.buffer_of, memory.uploads, kernels, dynamic, applied, lowering)
     _check_limits(plan, caps)
     return plan
 

@@ -12,9 +12,10 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
-from ..errors import GraphError, UnsupportedError
+from ..errors import GraphError
 from ..graph import LIVE_SCALARS, Call, Graph, Jump, TensorSpec
-from ..ops import find, gpu_op, refused_dtypes
+from ..ops import gpu_op
+from .support import refuse_unsupported
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Layout:
 
 def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> Layout:
     """Cut the graph. `cpu_kernels` tells what the CPU can run: kernel calls, and with `fallback` calls in delegates."""
-    _refuse_unsupported(graph, cpu_kernels, fallback)
+    refuse_unsupported(graph, cpu_kernels, fallback)
     spans = _block_spans(graph)
     _refuse_undefined(graph, ordered=len(spans) == 1)
     kept = frozenset(v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.mutable)
@@ -83,32 +84,6 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
         else:
             blocks.append(Block(stages))
     return Layout(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, hosted)
-
-
-def _refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool) -> None:
-    inside: dict[str, int] = defaultdict(int)
-    outside: dict[str, int] = defaultdict(int)
-    dtypes: list[str] = []
-    for call in graph.calls:
-        if gpu_op(call, graph) is not None or ((call.kernel or fallback) and call.name in cpu_kernels):
-            continue
-        if (op := find(call)) is not None:
-            dtypes.append(f"  {call.name} ({call.origin}) cannot take {', '.join(refused_dtypes(op, call, graph))}")
-        else:
-            (outside if call.kernel else inside)[call.name] += 1
-    if not inside and not outside and not dtypes:
-        return
-    count = len(inside) + len(outside) + len(dtypes)
-    lines = [f"{count} op{'s' * (count > 1)} of {graph.name} cannot run:", *dtypes]
-    lines += [f"  {name} (x{count}) has no kernel" for name, count in sorted(inside.items())]
-    lines += [f"  {name} (x{count}), outside delegates, has no CPU kernel" for name, count in sorted(outside.items())]
-    if inside:
-        listed = ", ".join(f"torch.ops.{name}" for name in sorted(inside))
-        lines.append(f"Re-export with VulkanPartitioner(operator_blocklist=[{listed}]),")
-        lines.append('or let the CPU run them, slowly: load(path, fallback="cpu").')
-    if outside:
-        lines.append("Installing torch lets webpte use torch's own kernels for ops outside delegates.")
-    raise UnsupportedError("\n".join(lines), sorted(inside) + sorted(outside) + dtypes)
 
 
 def _refuse_undefined(graph: Graph, ordered: bool) -> None:

@@ -214,7 +214,7 @@ class Method:
         spec = self._graph.tensor(value_id)
         if spec.constant is None:
             raise GraphError(f"value {value_id} {spec} is read before anything wrote it")
-        return np.frombuffer(spec.constant.span.view(), spec.constant.dtype.numpy).reshape(spec.dims).copy()
+        return spec.constant.array(spec.dims)
 
     def _truth(self, value_id: int, live: Live) -> bool:
         if isinstance(self._graph.values[value_id], TensorSpec):

@@ -6,15 +6,16 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ..container import MappedFile, ProgramFile, Span, TensorFile, parse_program, parse_tensors
 from ..device import Gpu, Weights, acquire, adapter_caps
 from ..errors import ClosedError, InputError
-from ..graph import Graph, build_graph
+from ..graph import PASSES, Graph, build_graph
 from ..ops import mutated_positions
 from ..plan import Plan, make_plan
-from ..progress import OnProgress, ignore
+from ..progress import OnProgress, Progress, ignore
 from ..wgsl import Caps
 from .kernels import CpuKernels
 from .method import Method
@@ -24,24 +25,41 @@ Rewrite = Callable[[Graph], Graph]
 PathLike = str | os.PathLike[str]
 
 
+@dataclass(frozen=True)
+class Options:
+    """How the methods of a program are planned."""
+
+    fallback: bool = False
+    limits: Mapping[str, int] = field(default_factory=dict)
+    passes: tuple[str, ...] = tuple(PASSES)
+
+
 def load(
     path: PathLike,
     data: Iterable[PathLike] = (),
     *,
     fallback: Literal["cpu"] | None = None,
     limits: Mapping[str, int] | None = None,
+    passes: Sequence[str] | None = None,
+    progress: OnProgress = ignore,
 ) -> Program:
     """Open a .pte program; `data` are .ptd files with constants exported apart from it.
 
     GPU memory is taken when a method is asked for. An op inside a delegate that has no kernel is refused then, unless
     `fallback="cpu"`: it runs on the CPU, with a warning, and every such call costs a round trip through host memory.
     `limits` plans for a smaller device than this one, by names such as "max-storage-buffer-binding-size".
+    `passes` are the names of graph rewrites to apply; all of them unless given, none with `passes=()`.
     """
     if fallback not in (None, "cpu"):
         raise InputError(f'fallback is "cpu" or None, not {fallback!r}')
+    options = Options(fallback == "cpu", limits or {}, tuple(PASSES) if passes is None else tuple(passes))
     files = [MappedFile(path), *(MappedFile(p) for p in data)]
     try:
-        return Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files, fallback == "cpu", limits)
+        total = sum(file.size for file in files)
+        progress(Progress("read", 0, total, "bytes"))
+        program = Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files, options)
+        progress(Progress("read", total, total, "bytes"))
+        return program
     except BaseException:
         for file in files:
             file.close()
@@ -65,15 +83,13 @@ class Program:
         file: ProgramFile,
         tensors: Sequence[TensorFile],
         files: Sequence[MappedFile],
-        fallback: bool = False,
-        limits: Mapping[str, int] | None = None,
+        options: Options,
     ) -> None:
         self.file = file
         self._tensors = tensors
         self._files = files
         self._kernels = CpuKernels()
-        self._fallback = fallback
-        self._limits = limits or {}
+        self._options = options
         self._graphs: dict[str, Graph] = {m.name: build_graph(m, self._find, mutated_positions) for m in file.methods}
         self._methods: dict[tuple[str, Rewrite | None], Method] = {}
         self._devices: list[tuple[Gpu, Weights]] = []
@@ -95,8 +111,8 @@ class Program:
         if rewrite is not None:
             graph = rewrite(graph)
         if caps is None:  # a method without calls, such as get_vocab_size, needs no adapter
-            caps = adapter_caps().within(self._limits) if graph.steps else Caps()
-        return make_plan(graph, caps, self._kernels, self._fallback)
+            caps = adapter_caps().within(self._options.limits) if graph.steps else Caps()
+        return make_plan(graph, caps, self._kernels, self._options.fallback, self._options.passes)
 
     def method(self, name: str = "forward", rewrite: Rewrite | None = None, progress: OnProgress = ignore) -> Method:
         """A method ready to be called; the same object every time. `rewrite` changes its graph first."""

@@ -88,7 +88,7 @@ def _constants(graph: Graph) -> list[dict[str, Any]]:
                     "name": value.constant.name,
                     "dtype": value.constant.dtype.short,
                     "dims": value.dims,
-                    "bytes": value.constant.span.size,
+                    "bytes": value.constant.nbytes,
                     "values": [],
                 },
             )

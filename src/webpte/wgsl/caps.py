@@ -27,6 +27,7 @@ class Caps:
     limits: Mapping[str, int] = field(default_factory=lambda: BROWSER_LIMITS)
     features: frozenset[str] = frozenset()
     adapter: str = "no adapter"
+    kind: str = "gpu"  # or "cpu": a software device, which likes other kernels
 
     def limit(self, name: str) -> int:
         return self.limits.get(name, BROWSER_LIMITS[name])
@@ -34,7 +35,10 @@ class Caps:
     def within(self, limits: Mapping[str, int]) -> Caps:
         """The same device as if it offered no more than `limits`."""
         return Caps(
-            {**self.limits, **{n: min(v, self.limit(n)) for n, v in limits.items()}}, self.features, self.adapter
+            {**self.limits, **{n: min(v, self.limit(n)) for n, v in limits.items()}},
+            self.features,
+            self.adapter,
+            self.kind,
         )
 
     @property

@@ -1,0 +1,25 @@
+"""Graph to graph: named rewrites that let fewer kernels do the same work. Each can be switched off by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...errors import InputError
+from ..graph import Graph
+
+Pass = Callable[[Graph], Graph]
+PASSES: dict[str, Pass] = {}  # in the order they are applied
+
+
+def apply_passes(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, int]]:
+    """The rewritten graph, and how many calls each pass saved."""
+    unknown = [name for name in names if name not in PASSES]
+    if unknown:
+        raise InputError(f"there is no pass {', '.join(unknown)}; the passes are {', '.join(PASSES)}")
+    saved: dict[str, int] = {}
+    for name, rewrite in PASSES.items():
+        if name in names:
+            before = len(graph.steps)
+            graph = rewrite(graph)
+            saved[name] = before - len(graph.steps)
+    return graph, saved

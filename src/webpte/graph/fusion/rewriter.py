@@ -1,0 +1,92 @@
+"""What every pass needs: who makes a value, who uses it, and a copy of the graph to change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..graph import Call, Graph, Jump, Step
+from ..values import TensorSpec, Value, ValueList
+
+
+class Rewriter:
+    """A graph being rewritten. Steps keep their place; a removed one leaves none."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.values: list[Value] = list(graph.values)
+        self.steps: list[Step | None] = list(graph.steps)
+        self.makers: dict[int, list[int]] = defaultdict(list)  # value -> steps that write it
+        self.users: dict[int, list[int]] = defaultdict(list)  # value -> steps that read it
+        for index, step in enumerate(graph.steps):
+            if isinstance(step, Jump):
+                self.users[step.condition].append(index)
+                continue
+            for value_id in graph.flatten(step.args):
+                self.users[value_id].append(index)
+            for value_id in step.outs:
+                self.makers[value_id].append(index)
+        self._outside = {*graph.inputs, *graph.outputs}
+
+    @property
+    def straight(self) -> bool:
+        """Whether the method has no jumps. Passes leave others alone."""
+        return not any(isinstance(step, Jump) for step in self.graph.steps)
+
+    def call(self, index: int) -> Call | None:
+        """The call that stands there now, if any."""
+        step = self.steps[index]
+        return step if isinstance(step, Call) else None
+
+    def maker(self, value_id: int) -> tuple[int, Call] | None:
+        """The one call that writes a value; None for inputs, constants, and what is written twice or is state."""
+        makers = self.makers.get(value_id, [])
+        spec = self.values[value_id]
+        stored = isinstance(spec, TensorSpec) and spec.stored
+        if len(makers) != 1 or stored or value_id in self.graph.inputs:
+            return None
+        call = self.call(makers[0])
+        return (makers[0], call) if call is not None else None
+
+    def only_user(self, value_id: int) -> tuple[int, Call] | None:
+        """The one call that reads a value nobody else sees; None if there are more, or the caller sees it."""
+        users = self.users.get(value_id, [])
+        if len(users) != 1 or value_id in self._outside or len(self.makers.get(value_id, [])) != 1:
+            return None
+        call = self.call(users[0])
+        return (users[0], call) if call is not None else None
+
+    def add(self, value: Value) -> int:
+        """A new value's id."""
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def replace(self, indices: Iterable[int], call: Call, at: int) -> None:
+        """Put `call` at step `at` in the place of the steps `indices`, and keep makers and users true."""
+        for index in indices:
+            old = self.call(index)
+            assert old is not None
+            for value_id in self.flatten(old.args):
+                self.users[value_id].remove(index)
+            for value_id in old.outs:
+                self.makers[value_id].remove(index)
+            self.steps[index] = None
+        self.steps[at] = call
+        for value_id in self.flatten(call.args):
+            self.users[value_id].append(at)
+        for value_id in call.outs:
+            self.makers[value_id].append(at)
+
+    def flatten(self, ids: Iterable[int]) -> list[int]:
+        """The ids with every list replaced by its members."""
+        flat: list[int] = []
+        for value_id in ids:
+            value = self.values[value_id]
+            flat.extend(value.ids if isinstance(value, ValueList) else (value_id,))
+        return flat
+
+    def done(self) -> Graph:
+        """The graph as it is now."""
+        steps = tuple(step for step in self.steps if step is not None)
+        return replace(self.graph, values=tuple(self.values), steps=steps)

@@ -1,0 +1,61 @@
+"""Which calls nothing here can run, and what to do about them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable
+
+from ..errors import Problem, UnsupportedError, remedies
+from ..graph import Call, Graph
+from ..ops import Op, find, gpu_op, refused_dtypes
+
+INSTALL_TORCH = "Installing torch lets webpte use torch's own kernels for ops outside delegates."
+
+
+def unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> list[Problem]:
+    """A problem per op that has no kernel, and one per call whose operands' dtypes its op refuses."""
+    missing: dict[tuple[bool, str], list[str]] = defaultdict(list)  # (outside delegates, name) -> the calls
+    dtypes: list[Problem] = []
+    for call in graph.calls:
+        if gpu_op(call, graph) is not None or ((call.kernel or fallback) and call.name in cpu_kernels):
+            continue
+        if (op := find(call)) is not None:
+            dtypes.append(_wrong_dtypes(op, call, graph))
+        else:
+            missing[call.kernel, call.name].append(str(call.origin))
+    return [_without_kernel(name, outside, calls) for (outside, name), calls in sorted(missing.items())] + dtypes
+
+
+def _without_kernel(name: str, outside: bool, calls: list[str]) -> Problem:
+    count = f"(x{len(calls)})"
+    if outside:
+        return Problem("kernel", name, f"{count}, outside delegates, has no CPU kernel", tuple(calls), INSTALL_TORCH)
+    return Problem("op", name, f"{count} has no kernel", tuple(calls), f"{blocklist([name])}.")
+
+
+def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
+    detail = f"({call.origin}) cannot take {', '.join(refused_dtypes(op, call, graph))}"
+    remedy = INSTALL_TORCH
+    if not call.kernel:
+        taken = ", ".join(sorted(dtype.short for dtype in op.dtypes))
+        remedy = f"Cast what {call.name} is given to one of {taken} in the model. Or: {blocklist([call.name])}."
+    return Problem("dtype", call.name, detail, (str(call.origin),), remedy)
+
+
+def blocklist(names: Iterable[str]) -> str:
+    """The change to an export that keeps ops out of delegates."""
+    listed = ", ".join(f"torch.ops.{name}" for name in names)
+    return f"Re-export with VulkanPartitioner(operator_blocklist=[{listed}])"
+
+
+def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool) -> None:
+    """Raise one error that names all of them."""
+    problems = unsupported(graph, cpu_kernels, fallback)
+    if not problems:
+        return
+    lines = [f"{len(problems)} op{'s' * (len(problems) > 1)} of {graph.name} cannot run:"]
+    lines += [f"  {problem}" for problem in problems]
+    if inside := [problem.subject for problem in problems if problem.kind == "op"]:
+        lines += [f"{blocklist(inside)},", 'or let the CPU run them, slowly: load(path, fallback="cpu").']
+    lines += remedies([problem for problem in problems if problem.kind != "op"])
+    raise UnsupportedError("\n".join(lines), [str(p) if p.kind == "dtype" else p.subject for p in problems])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import numpy as np
 import pytest
 
 import webpte
 from tests.support.exporting import export
+from webpte.device import Gpu
 from webpte.llm import LLM, CancelToken, ContextFullError
 from webpte.llm.caches import with_half_caches
 
@@ -90,7 +92,7 @@ def test_a_known_prefix_is_not_computed_again(llm):
 
 
 def test_what_a_decode_step_costs(llm):
-    generation = iter(llm.generate("hello", max_new_tokens=12))
+    generation = iter(llm.generate("hello", max_new_tokens=12, tokens_per_submit=1))
     for _ in range(3):
         next(generation)
     for _ in range(5):
@@ -100,6 +102,71 @@ def test_what_a_decode_step_costs(llm):
         assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
         assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
         assert llm.method.lowerings - lowered <= 6
+
+
+SETTINGS = ({}, {"temperature": 1.5, "top_k": 50, "top_p": 0.95, "seed": 3, "logprobs": True})
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_several_tokens_per_submit_are_the_tokens_of_single_steps(llm, settings):
+    def answer(count):
+        llm.reset()
+        generation = llm.generate("hello", max_new_tokens=100, tokens_per_submit=count, **settings)
+        pieces = [(piece.token, piece.logprob) for piece in generation]
+        return pieces, generation.usage.finish_reason, llm.position
+
+    single = answer(1)
+    assert len(single[0]) == CONTEXT - len("hello") + 1 and single[1:] == ("context", CONTEXT)
+    for count in (2, 3, 8):
+        assert answer(count) == single
+
+
+def test_a_burst_is_one_submit(llm):
+    generation = iter(llm.generate("hello", max_new_tokens=40, tokens_per_submit=8))
+    for _ in range(9):  # the first comes out of prefill, then one burst
+        next(generation)
+    before = llm.method.counters.snapshot()
+    for _ in range(8):
+        next(generation)
+    done = llm.method.counters.since(before)
+    assert (done.passes, done.submits, done.output_bytes) == (8, 1, 32)
+    assert (done.buffers, done.bind_groups, done.pipelines) == (0, 0, 0)
+
+
+def test_what_ends_an_answer_inside_a_burst_leaves_no_trace(llm):
+    tokens = [piece.token for piece in llm.generate("hello", max_new_tokens=20, tokens_per_submit=1)]
+    llm.stop_tokens = frozenset({tokens[4]})
+    found = tokens.index(tokens[4]) + 1
+    for count in (1, 8):
+        llm.reset()
+        generation = llm.generate("hello", max_new_tokens=20, tokens_per_submit=count)
+        assert [piece.token for piece in generation] == tokens[:found]
+        assert llm.position == len("hello") + found - 1
+    llm.reset()
+    stream = iter(llm.generate("hello", max_new_tokens=20, tokens_per_submit=8))
+    for _ in range(3):
+        next(stream)
+    stream.close()  # the reader leaves in the middle of a burst
+    assert llm.position == len("hello") + 2
+
+
+def test_bursts_hide_a_slow_readback(llm, monkeypatch):
+    """Two more milliseconds per readback, as on a device far away: eight tokens share them."""
+    read = Gpu.read
+
+    def slow(gpu, buffer, nbytes):
+        time.sleep(0.002)
+        return read(gpu, buffer, nbytes)
+
+    monkeypatch.setattr(Gpu, "read", slow)
+    seconds = {1: [], 8: []}
+    for _ in range(5):
+        for count, times in seconds.items():
+            llm.reset()
+            generation = llm.generate("hello", max_new_tokens=41, tokens_per_submit=count)
+            text_of(generation)
+            times.append(generation.usage.decode_seconds)
+    assert np.median(seconds[1]) >= 1.2 * np.median(seconds[8])  # 1.5 and more where nothing else runs
 
 
 def test_a_seed_gives_the_same_text_and_another_seed_another(llm):

@@ -9,20 +9,18 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import wgpu
-from wgpu.backends.wgpu_native._api import ffi, lib
 
 from ..errors import DeviceError
 from ..wgsl import Caps, Kernel, render
+from .recording import Stage, recorder
 
 logger = logging.getLogger("webpte")
 T = TypeVar("T")
-SPIN_SECONDS = 0.001  # short work is waited for without sleeping
 
 # Every limit wgpu-py would otherwise fill from the adapter, at the value the WebGPU specification guarantees.
 _SPEC_LIMITS = {
@@ -138,6 +136,7 @@ class Gpu:
             raise DeviceError(f"{self.caps.adapter} refused the limits {dict(limits)}: {error}") from error
         self.limits: dict[str, int] = dict(self.device.limits)
         self.counters = Counters()
+        self.recorder = recorder(self.device)
         self.users = 0
         self._pipelines: dict[Kernel, Any] = {}
         self._layouts: dict[tuple[int, int], tuple[Any, Any]] = {}
@@ -200,20 +199,23 @@ class Gpu:
         self.device.queue.write_buffer(buffer, offset, data)
 
     @guarded
-    def submit(self, commands: Sequence[Any]) -> None:
-        self.counters.submits += bool(commands)
-        self.device.queue.submit(commands)
+    def submit(self, stages: Sequence[Stage]) -> None:
+        """Record copies and compute passes, in order, and submit them together."""
+        counters = self.counters
+        for _, rows in stages:
+            counters.passes += bool(rows)
+            counters.dispatches += len(rows)
+        counters.submits += 1
+        self.recorder.submit(stages)
 
-    def wait_for_results(self) -> None:
-        """Block until the queue is empty, but let Ctrl-C through: a native wait would hold it back for seconds."""
-        poll, device, started = lib.wgpuDevicePoll, self.device._internal, time.perf_counter()
-        while not poll(device, 0, ffi.NULL) & 0xFF:  # only the low byte of the result is meaningful
-            if time.perf_counter() - started > SPIN_SECONDS:
-                time.sleep(SPIN_SECONDS / 4)
+    @guarded
+    def read(self, buffer: Any, nbytes: int) -> bytearray:
+        """The first bytes of a mappable buffer, once the work submitted before is done."""
+        return self.recorder.read(buffer, nbytes)
 
     def wait(self) -> None:
         """Block until the device is idle; frees the queue's staging memory."""
-        self.submit([])
+        self.device.queue.submit([])
         self.device._poll_wait()
 
     def release(self) -> None:

@@ -6,7 +6,7 @@ Group 0 binds a block at a static offset beside the scalars; dynamic offsets cos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,13 @@ import wgpu
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
 from .gpu import Gpu
+from .recording import Copy
 
 BLOCKS_PER_BUFFER = 256
+ROW_BYTES = 16  # of a live scalar
+Array = np.ndarray[Any, Any]
 _USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
+_LATER_USAGE = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 
 class _Arena:
@@ -47,6 +51,7 @@ class Parameters:
         self._uses: dict[bytes, int] = {}
         self._groups: dict[int, Any] = {}
         self._scalars = np.zeros((SYM_SLOTS, 4), np.int32)
+        self._later: Any = None  # the scalars of further steps in one submit
         self._scalar_buffer = gpu.create_buffer("scalars", self._scalars.nbytes, _USAGE)
 
     def group(self, block: bytes) -> Any:
@@ -75,16 +80,39 @@ class Parameters:
                 self._gpu.counters.uniform_bytes += high - low
                 arena.dirty = None
 
-    def write_scalars(self, values: Mapping[int, int]) -> None:
-        """Write the live scalars that changed, in one piece; nothing if none did."""
+    def write_scalars(self, steps: Sequence[Mapping[int, int]]) -> list[Copy]:
+        """Write the live scalars of the first step; for each further one, the copy that puts its own in their place.
+
+        Only what changed is written, in one piece.
+        """
+        written = self._changed_rows(steps[0])
+        if written is not None:
+            low, data = written
+            self._write(self._scalar_buffer, low * ROW_BYTES, data)
+        if len(steps) == 1:
+            return []
+        used = max(steps[0], default=0) + 1
+        rows = np.zeros((len(steps) - 1, used, 4), np.int32)
+        for number, values in enumerate(steps[1:]):
+            rows[number, list(values), 0] = list(values.values())
+        self._scalars[:used] = rows[-1]
+        if self._later is None or self._later.size < rows.nbytes:
+            self._later = self._gpu.create_buffer("later scalars", rows.nbytes, _LATER_USAGE)
+        self._write(self._later, 0, rows)
+        size = used * ROW_BYTES
+        return [Copy(self._later, number * size, self._scalar_buffer, 0, size) for number in range(len(rows))]
+
+    def _changed_rows(self, values: Mapping[int, int]) -> tuple[int, Array] | None:
         changed = [slot for slot, value in values.items() if self._scalars[slot, 0] != value]
         if not changed:
-            return
+            return None
         for slot in changed:
             self._scalars[slot, 0] = values[slot]
         low, high = min(changed), max(changed) + 1
-        data = self._scalars[low:high]
-        self._gpu.write(self._scalar_buffer, low * 16, data)
+        return low, self._scalars[low:high]
+
+    def _write(self, buffer: Any, offset: int, data: Array) -> None:
+        self._gpu.write(buffer, offset, data)
         self._gpu.counters.uniform_bytes += data.nbytes
 
     def close(self) -> None:
@@ -92,6 +120,8 @@ class Parameters:
         for arena in self._arenas:
             arena.buffer.destroy()
         self._scalar_buffer.destroy()
+        if self._later is not None:
+            self._later.destroy()
         self._arenas.clear()
 
     def _take_slot(self) -> int:

@@ -19,18 +19,19 @@ from ..plan import WHOLE, Binding, Plan, Schedule, padded
 from ..progress import OnProgress, Progress, ignore
 from .gpu import Gpu, guarded
 from .parameters import Parameters
+from .recording import Copy, Row, Stage
 from .weights import USAGE, Weights, fill_buffer
 
 Array = np.ndarray[Any, Any]
-Row = tuple[Any, Any, Any, int, int, int]  # pipeline, uniforms, storage, grid
 STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+SMALLEST_STAGING = 256  # room for the tokens of several steps
 REALISED = 64  # schedules whose bind groups are kept
 
 
 @dataclass(slots=True)
 class _Realised:
     version: int
-    rows: list[Row]
+    rows: Sequence[Row]
     blocks: list[bytes]
 
 
@@ -66,13 +67,16 @@ class Session:
             if spec.fill is not None:
                 fill_buffer(self.gpu, buffer, spec.fill, skip_zeros=True)
             self._buffers.append(buffer)
-        if self.plan.staging_bytes:
-            self._staging = self._own("readback", self.plan.staging_bytes, STAGING)
+        self._staging = self._own("readback", max(self.plan.staging_bytes, SMALLEST_STAGING), STAGING)
 
-    def _replace_staging(self) -> None:
+    def _reserve_staging(self, nbytes: int) -> None:
+        if nbytes > self._staging.size:
+            self._replace_staging(nbytes)
+
+    def _replace_staging(self, nbytes: int) -> None:
         """After Ctrl-C the buffer may be mapped or about to be, and a submit that uses it would abort the process."""
         self._owned.remove(self._staging)
-        self._staging = self._own("readback", self.plan.staging_bytes, STAGING)
+        self._staging = self._own("readback", nbytes, STAGING)
 
     def _own(self, label: str, nbytes: int, usage: int) -> Any:
         self._owned.append(self.gpu.create_buffer(label, nbytes, usage))
@@ -91,10 +95,9 @@ class Session:
     def reset(self) -> None:
         """Put every state buffer back to what the file says."""
         encoder = self.gpu.device.create_command_encoder(label="reset")
-        for spec, buffer in zip(self.plan.buffers, self._buffers, strict=True):
-            if spec.kind == "state":
-                encoder.clear_buffer(buffer)
-        self.gpu.submit([encoder.finish()])
+        for buffer, _ in self._states():
+            encoder.clear_buffer(buffer)
+        self.gpu.device.queue.submit([encoder.finish()])
         for spec, buffer in zip(self.plan.buffers, self._buffers, strict=True):
             if spec.kind == "state" and spec.fill is not None:
                 fill_buffer(self.gpu, buffer, spec.fill, skip_zeros=True)
@@ -106,13 +109,10 @@ class Session:
     def state_sizes(self) -> list[int]:
         return [nbytes for _, nbytes in self._states()]
 
-    @guarded
     def copy_state(self, other: Session) -> None:
         """Take over the state of another session of the same plan, on the device."""
-        encoder = self.gpu.device.create_command_encoder(label="copy state")
-        for (mine, nbytes), (theirs, _) in zip(self._states(), other._states(), strict=True):
-            encoder.copy_buffer_to_buffer(theirs, 0, mine, 0, nbytes)
-        self.gpu.submit([encoder.finish()])
+        pairs = zip(self._states(), other._states(), strict=True)
+        self.gpu.submit([([Copy(theirs, 0, mine, 0, nbytes) for (mine, nbytes), (theirs, _) in pairs], ())])
 
     @guarded
     def read_state(self) -> list[memoryview]:
@@ -125,17 +125,44 @@ class Session:
     def run(
         self,
         schedule: Schedule,
-        slots: Mapping[int, int],
+        scalars: Sequence[Mapping[int, int]],
         uploads: Sequence[tuple[int, Array]],
         reads: Sequence[tuple[int, int]],
-    ) -> dict[int, memoryview]:
-        """Execute a schedule: `uploads` are (tensor, contiguous device-ready array), `reads` (tensor, bytes)."""
+        feeds: Sequence[tuple[int, int, int]] = (),
+    ) -> list[dict[int, memoryview]]:
+        """Execute a schedule, once for each entry of `scalars`, in one submit; the results of each.
+
+        `uploads` are (tensor, contiguous device-ready array), `reads` (tensor, bytes); between two executions each
+        feed (tensor, tensor, bytes) copies a result to where the next one reads it.
+        """
         rows = self._rows(schedule)
-        self._parameters.write_scalars(slots)
+        later = self._parameters.write_scalars(scalars)
         for tensor, array in uploads:
             self._upload(tensor, array)
-        self._record_and_submit(rows, reads)
-        return self._read_back(reads)
+        total = sum(padded(nbytes) for _, nbytes in reads)
+        self._reserve_staging(total * len(scalars))
+        stages: list[Stage] = []
+        copies: list[Copy] = []
+        for number in range(len(scalars)):
+            stages.append((copies, rows))
+            copies = self._copies_out(reads, number * total)
+            if number < len(later):
+                copies += [Copy(self._buffer(a), 0, self._buffer(b), 0, nbytes) for a, b, nbytes in feeds]
+                copies.append(later[number])
+        stages.append((copies, ()))
+        self.gpu.submit(stages)
+        return self._read_back(reads, total, len(scalars))
+
+    def _buffer(self, tensor: int) -> Any:
+        return self._buffers[self.plan.buffer_of[tensor]]
+
+    def _copies_out(self, reads: Sequence[tuple[int, int]], offset: int) -> list[Copy]:
+        copies = []
+        for tensor, nbytes in reads:
+            if nbytes:
+                copies.append(Copy(self._buffer(tensor), 0, self._staging, offset, padded(nbytes)))
+            offset += padded(nbytes)
+        return copies
 
     def _upload(self, tensor: int, array: Array) -> None:
         data: Any = array
@@ -146,18 +173,19 @@ class Session:
         self.gpu.counters.input_bytes += array.nbytes
         self.gpu.write(self._buffers[self.plan.buffer_of[tensor]], 0, data)
 
-    def _rows(self, schedule: Schedule) -> list[Row]:
+    def _rows(self, schedule: Schedule) -> Sequence[Row]:
         realised = self._realised.get(schedule)
         if realised is not None and realised.version == schedule.version:
             self._realised.move_to_end(schedule)
             return realised.rows
         blocks = [dispatch.params for dispatch in schedule.dispatches]
         uniforms = [self._parameters.group(block) for block in blocks]
-        rows = []
+        objects = []
         for dispatch, group in zip(schedule.dispatches, uniforms, strict=True):
             kernel = dispatch.kernel
             storage = self._storage_group(kernel.reads, kernel.writes, dispatch.bindings)
-            rows.append((self.gpu.pipeline(kernel), group, storage, *dispatch.grid))
+            objects.append(Row(self.gpu.pipeline(kernel), group, storage, *dispatch.grid))
+        rows = self.gpu.recorder.prepare(objects)
         self._parameters.flush()
         if realised is not None:
             self._parameters.release(realised.blocks)
@@ -183,48 +211,20 @@ class Session:
             group = self._groups[key] = self.gpu.create_bind_group(layout, entries)
         return group
 
-    @guarded
-    def _record_and_submit(self, rows: list[Row], reads: Sequence[tuple[int, int]]) -> None:
-        counters = self.gpu.counters
-        encoder = self.gpu.device.create_command_encoder(label="webpte")
-        if rows:
-            counters.passes += 1
-            counters.dispatches += len(rows)
-            compute = encoder.begin_compute_pass()
-            last: Any = None
-            for pipeline, uniforms, storage, x, y, z in rows:
-                if pipeline is not last:
-                    compute.set_pipeline(pipeline)
-                    last = pipeline
-                compute.set_bind_group(0, uniforms)
-                compute.set_bind_group(1, storage)
-                compute.dispatch_workgroups(x, y, z)
-            compute.end()
-        offset = 0
-        for tensor, nbytes in reads:
-            if nbytes:
-                source = self._buffers[self.plan.buffer_of[tensor]]
-                encoder.copy_buffer_to_buffer(source, 0, self._staging, offset, padded(nbytes))
-            offset += padded(nbytes)
-        self.gpu.submit([encoder.finish()])
-
-    @guarded
-    def _read_back(self, reads: Sequence[tuple[int, int]]) -> dict[int, memoryview]:
-        total = sum(padded(nbytes) for _, nbytes in reads)
-        if not total or self._staging is None:
-            return {}
-        self.gpu.counters.output_bytes += sum(nbytes for _, nbytes in reads)
-        self.gpu.wait_for_results()
+    def _read_back(self, reads: Sequence[tuple[int, int]], total: int, count: int) -> list[dict[int, memoryview]]:
+        if not total:
+            return [{} for _ in range(count)]
+        self.gpu.counters.output_bytes += sum(nbytes for _, nbytes in reads) * count
         try:
-            self._staging.map_sync("READ", 0, total)
-            data = self._staging.read_mapped(0, total)  # a copy: the mapping ends here
-            self._staging.unmap()
+            data = memoryview(self.gpu.read(self._staging, total * count))
         except BaseException:
-            self._replace_staging()
+            self._replace_staging(self._staging.size)
             raise
-        out: dict[int, memoryview] = {}
+        results: list[dict[int, memoryview]] = []
         offset = 0
-        for tensor, nbytes in reads:
-            out[tensor] = memoryview(data)[offset : offset + nbytes]
-            offset += padded(nbytes)
-        return out
+        for _ in range(count):
+            results.append({})
+            for tensor, nbytes in reads:
+                results[-1][tensor] = data[offset : offset + nbytes]
+                offset += padded(nbytes)
+        return results

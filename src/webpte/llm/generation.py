@@ -11,8 +11,10 @@ from .cancel import CancelToken
 from .tokenizer import TextStream
 
 if TYPE_CHECKING:
-    from .model import LLM
+    from .model import LLM, Chosen
 
+LATENCY = 0.05  # seconds between two bursts of text that a reader takes for a stream
+MOST_PER_SUBMIT = 8
 Finish = Literal["stop", "length", "context", "cancelled"]
 
 
@@ -27,6 +29,7 @@ class Settings:
     seed: int = 0
     stop: Sequence[str] = ()
     logprobs: bool = False
+    tokens_per_submit: int | None = None  # as many as take no longer than LATENCY, unless given
 
 
 @dataclass(frozen=True)
@@ -90,36 +93,67 @@ class Generation:
         started = time.perf_counter()
         usage.reused_tokens, chosen = self.llm.prefill(self.prompt, settings, self.cancel)
         usage.prefill_seconds = time.perf_counter() - started
-        started = time.perf_counter()
-        while chosen is not None:
-            token, logprob = chosen
-            usage.completion_tokens += 1
-            usage.decode_seconds = time.perf_counter() - started
-            self.tokens.append(token)
-            ended = self._end(token)
-            text = "" if ended == "stop" else hold.push(stream.push(token))
-            if hold.found:
-                ended = "stop"
-            if ended is not None:
-                text += "" if hold.found else hold.rest(stream.flush() if ended != "stop" else "")
-            self.text += text
-            yield Piece(text, token, logprob if settings.logprobs else None)
-            if ended is not None:
-                usage.finish_reason = ended
-                return
-            chosen = self.llm.decode(token, settings, len(self.tokens))
-        usage.finish_reason = "cancelled"
+        yield from self._decode([chosen] if chosen is not None else [], stream, hold)
 
-    def _end(self, token: int) -> Finish | None:
+    def _decode(self, coming: list[Chosen], stream: TextStream, hold: _Holder) -> Iterator[Piece]:
+        """Piece after piece, beginning with the tokens that are there already."""
+        usage, settings = self.usage, self.settings
+        pace = _Pace(settings.tokens_per_submit)
+        try:
+            while coming:
+                token, logprob = coming.pop(0)
+                text, ended = self._take(token, stream, hold, len(coming))
+                yield Piece(text, token, logprob if settings.logprobs else None)
+                if ended is not None:
+                    usage.finish_reason = ended
+                    return
+                if not coming:
+                    count = min(pace.count, settings.max_new_tokens - len(self.tokens))
+                    started = time.perf_counter()
+                    coming = self.llm.decode(token, settings, len(self.tokens), count)
+                    pace.note(len(coming), time.perf_counter() - started)
+                    usage.decode_seconds += time.perf_counter() - started
+            usage.finish_reason = "cancelled"
+        finally:
+            self.llm.rewind(min(len(coming), self.llm.position))  # tokens computed ahead that nobody will see
+
+    def _take(self, token: int, stream: TextStream, hold: _Holder, ahead: int) -> tuple[str, Finish | None]:
+        """Count a token in; the text it completes, and what it ends the answer for."""
+        self.usage.completion_tokens += 1
+        self.tokens.append(token)
+        ended = self._end(token, ahead)
+        text = "" if ended == "stop" else hold.push(stream.push(token))
+        if hold.found:
+            ended = "stop"
+        if ended is not None:
+            text += "" if hold.found else hold.rest(stream.flush() if ended != "stop" else "")
+        self.text += text
+        return text, ended
+
+    def _end(self, token: int, ahead: int) -> Finish | None:
         if token in self.llm.stop_tokens:
             return "stop"
         if self.cancel.cancelled:
             return "cancelled"
         if len(self.tokens) >= self.settings.max_new_tokens:
             return "length"
-        if self.llm.room == 0:
+        if self.llm.room + ahead == 0:
             return "context"
         return None
+
+
+class _Pace:
+    """How many tokens to compute per submit: several where a step is short, one where a reader would notice."""
+
+    def __init__(self, fixed: int | None) -> None:
+        self._fixed = fixed
+        self.count = fixed or 1
+
+    def note(self, tokens: int, seconds: float) -> None:
+        """Learn from what the last submit took."""
+        if self._fixed is None:
+            fitting = int(LATENCY * tokens / seconds) if seconds > 0 else MOST_PER_SUBMIT
+            self.count = max(1, min(fitting, 2 * self.count, MOST_PER_SUBMIT))
 
 
 class _Holder:

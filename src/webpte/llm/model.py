@@ -188,8 +188,19 @@ class LLM:
             chosen = self._step(piece, settings, 0, read=last)
         return common, chosen
 
-    def decode(self, token: int, settings: Settings, step: int) -> Chosen | None:
-        return self._step((token,), settings, step, read=True)
+    def decode(self, token: int, settings: Settings, step: int, count: int) -> list[Chosen]:
+        """The next tokens, `count` of them if that many fit, in one submit: each is fed to the next step on the device.
+
+        All of them but the last are then in the cache; the caller rewinds what it does not want.
+        """
+        count = max(1, min(count, self.room))
+        self._check_room(count)
+        wanted = (TOKEN, LOG_PROBABILITY) if settings.logprobs else (TOKEN,)
+        steps = [self._arguments((token,), settings, step + i, len(self._cached) + i) for i in range(count)]
+        results = self.method.run_steps(steps, {TOKEN: 0}, wanted)
+        chosen = [_chosen(found) for found in results]
+        self._cached += [token, *(next_token for next_token, _ in chosen[:-1])]
+        return chosen
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
         """Append tokens to the cache and return the logits behind the last one."""
@@ -201,26 +212,35 @@ class LLM:
         results = self._run(tokens, settings, step, wanted)
         if not read:
             return None
-        return int(results[0][0]), float(results[1][0]) if settings.logprobs else 0.0
+        return _chosen(results)
 
     def _run(self, tokens: Sequence[int], settings: Settings, step: int, wanted: Sequence[int]) -> tuple[Any, ...]:
-        if len(tokens) > self.room:
-            raise ContextFullError(
-                f"{len(tokens)} more tokens do not fit: {len(self._cached)} of {self.capacity} are used. "
-                "Reset, rewind, or export with a longer context."
-            )
-        row = np.array([tokens], np.int64)
-        position = np.array([len(self._cached)], np.int64)
-        chosen = (settings.temperature, settings.top_k, settings.top_p, settings.seed, step)
-        results = self.method.run((row, position, *chosen), outputs=wanted)
+        self._check_room(len(tokens))
+        results = self.method.run(self._arguments(tokens, settings, step, len(self._cached)), outputs=wanted)
         self._cached.extend(tokens)
         return results
+
+    def _check_room(self, count: int) -> None:
+        if count > self.room:
+            raise ContextFullError(
+                f"{count} more tokens do not fit: {len(self._cached)} of {self.capacity} are used. "
+                "Reset, rewind, or export with a longer context."
+            )
+
+    @staticmethod
+    def _arguments(tokens: Sequence[int], settings: Settings, step: int, position: int) -> tuple[Any, ...]:
+        chosen = (settings.temperature, settings.top_k, settings.top_p, settings.seed, step)
+        return (np.array([tokens], np.int64), np.array([position], np.int64), *chosen)
 
     def _stop_tokens(self) -> frozenset[int]:
         names = (self.tokenizer.token_id(token) for token in END_TOKENS)
         listed = _metadata(self.program, "get_eos_ids", ())
         listed = listed if isinstance(listed, tuple) else (listed,)
         return frozenset(int(t) for t in (*names, *listed) if t is not None)
+
+
+def _chosen(results: Sequence[Any]) -> Chosen:
+    return int(results[0][0]), float(results[1][0]) if len(results) > 1 else 0.0
 
 
 def _metadata(program: Program, name: str, default: Any) -> Any:

@@ -14,11 +14,13 @@ from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, GraphError, InputError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..ops import stored_bytes
-from ..plan import HostCalls, Live, Plan, Segment
+from ..plan import HostCalls, Live, Plan, Schedule, Segment
 from ..progress import OnProgress, ignore
 from .borders import Array, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
 from .state import PathLike, read_state, write_state
+
+_Prepared = tuple[Segment, Schedule, list[dict[int, int]], list[Live]]
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,35 @@ class Method:
                 number = block.target if jumps and block.target is not None else number + 1
             return tuple(self._output(i, live) for i in wanted)
 
+    def run_steps(
+        self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
+    ) -> list[tuple[Any, ...]]:
+        """Run the method several times, in one submit where that is possible: the results of `run` for each.
+
+        `feed` maps an output to the input it becomes in the next step, where only the shape of what `steps` holds
+        counts. So a generated token never visits the host on its way back into the model.
+        """
+        with self._lock:
+            self._check_open()
+            prepared = self._prepare_steps(steps, feed)
+            if prepared is None:
+                return self._run_one_by_one(steps, feed, outputs)
+            segment, schedule, scalars, lives = prepared
+            wanted = [self._graph.outputs[position] for position in outputs]
+            reads = self._reads(segment, schedule, lives[0], wanted)
+            feeds = []
+            for source, target in feed.items():
+                value_id = self._graph.inputs[target]
+                nbytes = stored_bytes(self._graph.tensor(value_id).dtype, lives[0].dims[value_id])
+                feeds.append((self._graph.outputs[source], value_id, nbytes))
+            assert self._session is not None
+            data = self._session.run(schedule, scalars, self._uploads(segment, lives[0]), reads, feeds)
+            results = []
+            for live, found in zip(lives, data, strict=True):
+                self._leave(schedule, live, reads, found)
+                results.append(tuple(self._output(value_id, live) for value_id in wanted))
+            return results
+
     def reset(self) -> None:
         """Put the method's state (KV caches, mutable buffers) back to what the file says."""
         with self._lock:
@@ -179,23 +210,67 @@ class Method:
         plan, session = self.plan, self._session
         assert session is not None
         schedule = plan.lowering.prepare(segment, live)
-        uploads = []
-        for value_id in plan.uploads[segment]:
-            spec = self._graph.tensor(value_id)
-            uploads.append((value_id, to_device(live.arrays[value_id], spec, f"value {value_id}")))
-        dims = {**live.dims, **schedule.dims}
-        hosted = plan.layout.hosted
-        reads = [
-            (v, stored_bytes(self._graph.tensor(v).dtype, dims[v]))
-            for v in segment.reads
-            if v in hosted or v in outputs
+        reads = self._reads(segment, schedule, live, outputs)
+        (data,) = session.run(schedule, [plan.lowering.slot_values()], self._uploads(segment, live), reads)
+        self._leave(schedule, live, reads, data)
+
+    def _uploads(self, segment: Segment, live: Live) -> list[tuple[int, Array]]:
+        return [
+            (value_id, to_device(live.arrays[value_id], self._graph.tensor(value_id), f"value {value_id}"))
+            for value_id in self.plan.uploads[segment]
         ]
-        data = session.run(schedule, plan.lowering.slot_values(), uploads, reads)
+
+    def _reads(
+        self, segment: Segment, schedule: Schedule, live: Live, outputs: Container[int]
+    ) -> list[tuple[int, int]]:
+        """What the host wants of a segment: (tensor, bytes)."""
+        hosted = self.plan.layout.hosted
+        wanted = [v for v in segment.reads if v in hosted or v in outputs]
+        dims = [schedule.dims[v] if v in schedule.dims else live.dims[v] for v in wanted]
+        return [(v, stored_bytes(self._graph.tensor(v).dtype, d)) for v, d in zip(wanted, dims, strict=True)]
+
+    def _leave(
+        self, schedule: Schedule, live: Live, reads: Sequence[tuple[int, int]], data: Mapping[int, memoryview]
+    ) -> None:
+        """Take over what a segment has made."""
         live.dims.update(schedule.dims)
         live.scalars.update({v: value for v, (value, _) in schedule.scalars.items()})
         for value_id, _ in reads:
             spec = self._graph.tensor(value_id)
-            live.arrays[value_id] = from_device(data.get(value_id, memoryview(b"")), dims[value_id], spec)
+            live.arrays[value_id] = from_device(data.get(value_id, memoryview(b"")), live.dims[value_id], spec)
+
+    def _prepare_steps(self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int]) -> _Prepared | None:
+        """What one submit for all steps needs; None if they differ in more than live scalars, or the host looks on."""
+        blocks, lowering = self.plan.layout.blocks, self.plan.lowering
+        stages = blocks[0].stages
+        fed = {self._graph.inputs[target] for target in feed.values()}
+        straight = len(blocks) == 1 and len(stages) == 1 and blocks[0].condition is None
+        if not straight or not isinstance(stages[0], Segment) or fed & self.plan.layout.hosted:
+            return None
+        first: tuple[Schedule, int] | None = None
+        scalars, lives = [], []
+        for args in steps:
+            live = self._enter(args)
+            schedule = lowering.prepare(stages[0], live)
+            first = first or (schedule, schedule.version)
+            if (schedule, schedule.version) != first:
+                return None
+            scalars.append(lowering.slot_values())
+            lives.append(live)
+        return None if first is None else (stages[0], first[0], scalars, lives)
+
+    def _run_one_by_one(
+        self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
+    ) -> list[tuple[Any, ...]]:
+        results: list[tuple[Any, ...]] = []
+        fed: dict[int, Any] = {}
+        for args in steps:
+            given = [fed.get(position, arg) for position, arg in enumerate(args)]
+            found = self.run(given, outputs=(*outputs, *feed))
+            results.append(found[: len(outputs)])
+            for (_, target), value in zip(feed.items(), found[len(outputs) :], strict=True):
+                fed[target] = value.reshape(np.shape(args[target])).astype(np.asarray(args[target]).dtype)
+        return results
 
     def _run_on_host(self, stage: HostCalls, live: Live) -> None:
         for index in stage.steps:

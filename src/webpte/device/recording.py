@@ -1,0 +1,213 @@
+"""Recording, submitting and reading back, through wgpu-native's own entry points.
+
+A decode step is hundreds of dispatches. Through wgpu-py each costs 5 to 7 microseconds of Python, through the C
+functions that wgpu-py has loaded already it costs one to two. `PortableRecorder` does the same with the public API:
+it serves where those functions are missing, and tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import wgpu
+
+try:
+    from wgpu.backends.wgpu_native._api import ffi, lib, libf
+except ImportError:  # another backend, or a wgpu-py that keeps them elsewhere
+    ffi = lib = libf = None
+
+SPIN_SECONDS = 0.0003  # short work is waited for without sleeping
+SLEEP_SHARE = 1 / 32  # longer work is looked after at this share of the time it has taken so far
+LONGEST_SLEEP = 0.002
+
+
+class Row(NamedTuple):
+    """A dispatch: GPU objects, or their native handles."""
+
+    pipeline: Any
+    uniforms: Any
+    storage: Any
+    x: int
+    y: int
+    z: int
+
+
+class Copy(NamedTuple):
+    """Bytes from buffer to buffer."""
+
+    source: Any
+    source_offset: int
+    target: Any
+    target_offset: int
+    nbytes: int
+
+
+Stage = tuple[Sequence[Copy], Sequence[Row]]  # copies, then one compute pass; either may be empty
+
+
+class Recorder(Protocol):
+    """What a session needs of the queue."""
+
+    def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
+        """Rows in the form `submit` takes, to be made once and used often. The objects must outlive them."""
+
+    def submit(self, stages: Sequence[Stage]) -> None:
+        """Record everything into one command buffer and submit it."""
+
+    def read(self, buffer: Any, nbytes: int) -> bytearray:
+        """The first bytes of a mappable buffer, when the work submitted before is done. Ctrl-C gets through."""
+
+
+def wait_until(done: Callable[[], bool]) -> None:
+    """Call `done` until it is true: eagerly at first, then at a share of the time that has passed."""
+    started = time.perf_counter()
+    while not done():
+        elapsed = time.perf_counter() - started
+        if elapsed > SPIN_SECONDS:
+            time.sleep(min(elapsed * SLEEP_SHARE, LONGEST_SLEEP))
+
+
+class NativeRecorder:
+    """Through the C functions. Errors of recording surface in `finish`, which raises before anything is submitted."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device._internal
+        self._queue = device.queue._internal
+        self._encoder_info = ffi.new("WGPUCommandEncoderDescriptor *")
+        self._finish_info = ffi.new("WGPUCommandBufferDescriptor *")
+        self._commands = ffi.new("WGPUCommandBuffer[1]")
+
+    def prepare(self, rows: Sequence[Row]) -> list[Row]:
+        prepared: list[Row] = []
+        pipeline = uniforms = storage = None
+        for row in rows:  # None stands for what the row before has set already
+            prepared.append(
+                Row(
+                    None if row.pipeline is pipeline else row.pipeline._internal,
+                    None if row.uniforms is uniforms else row.uniforms._internal,
+                    None if row.storage is storage else row.storage._internal,
+                    *row[3:],
+                )
+            )
+            pipeline, uniforms, storage = row[:3]
+        return prepared
+
+    def submit(self, stages: Sequence[Stage]) -> None:
+        encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, self._encoder_info)
+        try:
+            for copies, rows in stages:
+                for source, start, target, offset, nbytes in copies:
+                    lib.wgpuCommandEncoderCopyBufferToBuffer(
+                        encoder, source._internal, start, target._internal, offset, nbytes
+                    )
+                if rows:
+                    self._record(encoder, rows)
+            commands = libf.wgpuCommandEncoderFinish(encoder, self._finish_info)
+        finally:
+            lib.wgpuCommandEncoderRelease(encoder)
+        self._commands[0] = commands
+        lib.wgpuQueueSubmit(self._queue, 1, self._commands)
+        lib.wgpuCommandBufferRelease(commands)
+
+    @staticmethod
+    def _record(encoder: Any, rows: Sequence[Row]) -> None:
+        set_pipeline = lib.wgpuComputePassEncoderSetPipeline
+        set_group = lib.wgpuComputePassEncoderSetBindGroup
+        dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
+        null = ffi.NULL
+        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
+        try:
+            for pipeline, uniforms, storage, x, y, z in rows:
+                if pipeline is not None:
+                    set_pipeline(compute, pipeline)
+                if uniforms is not None:
+                    set_group(compute, 0, uniforms, 0, null)
+                if storage is not None:
+                    set_group(compute, 1, storage, 0, null)
+                dispatch(compute, x, y, z)
+            lib.wgpuComputePassEncoderEnd(compute)
+        finally:
+            lib.wgpuComputePassEncoderRelease(compute)
+
+    def read(self, buffer: Any, nbytes: int) -> bytearray:
+        request = next(_requests)
+        _pending[request] = None
+        try:
+            self._map(buffer, nbytes, request)
+        finally:
+            del _pending[request]
+        handle = buffer._internal
+        data = bytearray(nbytes)
+        ffi.memmove(data, lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes)
+        lib.wgpuBufferUnmap(handle)
+        return data
+
+    def _map(self, buffer: Any, nbytes: int, request: int) -> None:
+        info = ffi.new("WGPUBufferMapCallbackInfo *")
+        info.mode = lib.WGPUCallbackMode_AllowProcessEvents
+        info.callback = _on_mapped
+        info.userdata1 = ffi.cast("void *", request)
+        device, poll, null = self._device, lib.wgpuDevicePoll, ffi.NULL
+        libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, info[0])
+
+        def mapped() -> bool:
+            poll(device, 0, null)
+            return _pending[request] is not None
+
+        wait_until(mapped)
+        if _pending[request] != lib.WGPUMapAsyncStatus_Success:
+            raise RuntimeError(f"results could not be mapped (status {_pending[request]})")
+
+
+_requests = itertools.count(1)
+_pending: dict[int, int | None] = {}  # request -> how its mapping ended, once it did
+
+
+def _remember_status(status: int, message: Any, request: Any, unused: Any) -> None:
+    number = int(ffi.cast("intptr_t", request))
+    if number in _pending:  # else Ctrl-C abandoned it
+        _pending[number] = status
+
+
+if ffi is not None:
+    # One for the life of the process: a mapping that Ctrl-C abandoned may still end much later.
+    _on_mapped = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", _remember_status)
+
+
+class PortableRecorder:
+    """The same through wgpu-py's public API."""
+
+    def __init__(self, device: Any) -> None:
+        self._device = device
+
+    def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return rows
+
+    def submit(self, stages: Sequence[Stage]) -> None:
+        encoder = self._device.create_command_encoder()
+        for copies, rows in stages:
+            for copy in copies:
+                encoder.copy_buffer_to_buffer(*copy)
+            if rows:
+                compute = encoder.begin_compute_pass()
+                for pipeline, uniforms, storage, x, y, z in rows:
+                    compute.set_pipeline(pipeline)
+                    compute.set_bind_group(0, uniforms)
+                    compute.set_bind_group(1, storage)
+                    compute.dispatch_workgroups(x, y, z)
+                compute.end()
+        self._device.queue.submit([encoder.finish()])
+
+    def read(self, buffer: Any, nbytes: int) -> bytearray:
+        buffer.map_sync(wgpu.MapMode.READ, 0, nbytes)
+        data = bytearray(buffer.read_mapped(0, nbytes))
+        buffer.unmap()
+        return data
+
+
+def recorder(device: Any) -> Recorder:
+    """The fast one where it can be had."""
+    return PortableRecorder(device) if lib is None else NativeRecorder(device)

@@ -1,0 +1,58 @@
+"""Recording through the native entry points does what recording through the public API does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.writer import simple_pte
+from webpte.container import DType, VkInt, VkTensor
+from webpte.device import recording
+
+F32 = DType.FLOAT32
+
+
+@pytest.fixture
+def method(tmp_path):
+    """forward(x) = four additions, x f32[11, 7] at most."""
+    values = [VkTensor(F32, (11, 7)), VkInt(1), *(VkTensor(F32, (11, 7)) for _ in range(4))]
+    calls = [("aten.add.Tensor", (source, 0, 1, target)) for source, target in ((0, 2), (2, 3), (3, 4), (4, 5))]
+    simple_pte(tmp_path / "p.pte", values, calls, [0], [5], dynamic=True)
+    with webpte.load(tmp_path / "p.pte", passes=()) as program:
+        yield program.method()
+
+
+def recorders(method):
+    device = method._gpu.device
+    return [recording.NativeRecorder(device), recording.PortableRecorder(device)]
+
+
+def test_both_give_the_same(method):
+    results = []
+    for recorder in recorders(method):
+        method._gpu.recorder = recorder
+        method._session._realised.clear()  # rows are prepared by a recorder for itself
+        results.append([method(np.full((rows, 7), 0.5, np.float32)) for rows in (11, 3, 11)])
+    for native, portable in zip(*results, strict=True):
+        assert np.array_equal(native, portable)
+        assert np.array_equal(native, np.full(native.shape, 2.5, np.float32))
+
+
+def test_redundant_state_is_not_set_again(method):
+    native, _ = recorders(method)
+    rows = native.prepare([recording.Row(*[type("Handle", (), {"_internal": name})() for name in "pus"], 1, 1, 1)] * 3)
+    assert [row[:3] for row in rows] == [("p", "u", "s"), (None,) * 3, (None,) * 3]
+
+
+def test_what_does_not_finish_is_not_submitted(method):
+    """Submitting it would abort the process."""
+    x = np.ones((2, 7), np.float32)
+    method(x)
+    (realised,) = method._session._realised.values()
+    good = realised.rows
+    realised.rows = [good[0]._replace(x=70_000)]  # more workgroups than a dimension may have
+    with pytest.raises(webpte.DeviceError, match="refused to submit"):
+        method(x)
+    realised.rows = good
+    assert np.array_equal(method(x), np.full((2, 7), 5, np.float32))

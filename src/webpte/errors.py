@@ -6,10 +6,13 @@ A message says what went wrong, where (file, op, value), the numbers involved an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class Error(Exception):
     """Base of everything webpte raises on purpose."""
+
+    step: int | None = None  # the graph step at fault, where lowering a call failed
 
 
 class FormatError(Error):
@@ -50,3 +53,22 @@ class DeviceError(Error):
 
 class ClosedError(Error):
     """The object was closed and its GPU memory released."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that keeps a program from running. Errors list those of a kind; `webpte check` lists all."""
+
+    kind: str  # "constant", "layout", "backend", "op", "kernel", "dtype", "limit", "memory" or "graph"
+    subject: str  # the op, constant or value
+    detail: str  # what is wrong with it, with the numbers
+    where: tuple[str, ...] = ()  # the calls or values concerned
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.detail}"
+
+
+def remedies(problems: Sequence[Problem]) -> list[str]:
+    """What to do about them, each thing once."""
+    return list(dict.fromkeys(problem.remedy for problem in problems if problem.remedy))

@@ -49,10 +49,19 @@ def test_what_does_not_finish_is_not_submitted(method):
     """Submitting it would abort the process."""
     x = np.ones((2, 7), np.float32)
     method(x)
-    (realised,) = method._session._realised.values()
+    *_, realised = method._session._realised.values()
     good = realised.rows
     realised.rows = [good[0]._replace(x=70_000)]  # more workgroups than a dimension may have
     with pytest.raises(webpte.DeviceError, match="refused to submit"):
         method(x)
     realised.rows = good
     assert np.array_equal(method(x), np.full((2, 7), 5, np.float32))
+
+
+@pytest.mark.parametrize("shape", [(11, 7), (1, 1)])
+def test_the_first_call_finds_everything_made(method, shape):
+    before, lowered = method.counters.snapshot(), method.lowerings
+    method(np.ones(shape, np.float32))
+    done = method.counters.since(before)
+    assert (done.buffers, done.bind_groups, done.pipelines, done.uniform_bytes) == (0, 0, 0, 0)
+    assert method.lowerings == lowered

@@ -30,7 +30,7 @@ ARROWS: dict[str, set[str]] = {
         "wgsl",  # a Plan holds kernel keys and uniform blocks, and the device turns them into pipelines and bytes
     },
     "runtime": {"container", "graph", "wgsl", "ops", "plan", "device"},
-    "tools": {"runtime", "graph", "plan", "wgsl", "__init__"},  # they look inside; `__init__` is the public face
+    "tools": {"container", "graph", "wgsl", "ops", "plan", "device", "runtime", "llm", "__init__"},  # they look inside
     "llm": {"runtime", "graph", "__init__"},  # graph: the sampler is appended to the model's
     "export": set(),  # calls ExecuTorch and writes files; it needs nothing of the runtime
     "web": {"runtime", "__init__"},
@@ -46,6 +46,8 @@ PACKAGES: dict[str, set[str] | None] = {
     "wgpu": {"device"},
     "jinja2": {"wgsl", "llm"},  # llm: chat templates
     "rich": {"cli", "tools"},
+    "PIL": {"tools"},  # images as inputs
+    "matplotlib": {"tools"},  # bench --plot
     "tokenizers": {"llm", "export"},
     "gguf": {"export"},
     "safetensors": {"export"},
@@ -57,7 +59,7 @@ PACKAGES: dict[str, set[str] | None] = {
 }
 
 # Never when a module is imported: only inside functions, for callers who have them.
-LAZY = {"torch", "executorch", "gguf", "safetensors", "tokenizers"}
+LAZY = {"torch", "executorch", "gguf", "safetensors", "tokenizers", "PIL", "matplotlib"}
 
 
 def room_of(module: str) -> str:

@@ -6,12 +6,16 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 from .. import __version__
 from ..errors import Error
 
 COMMANDS = {
     "inspect": "print what a .pte file holds",
+    "check": "find everything that keeps a program from running",
+    "run": "call a method on files, images, shapes or numbers",
+    "compare": "find the first op that gives wrong numbers",
     "export": "turn a Llama-family checkpoint into a .pte program",
     "generate": "continue or answer a prompt",
     "chat": "talk to a language model",
@@ -29,11 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         commands.add_parser(name, help=summary, add_help=False)
     # Only the module of the command that was asked for is imported: help and completion stay fast.
     arguments, rest = parser.parse_known_args(argv)
-    command = importlib.import_module(f".{arguments.command}", __package__)
-    own = argparse.ArgumentParser(prog=f"webpte {arguments.command}", description=command.__doc__)
-    command.configure(own)
     try:
-        command.run(own.parse_args(rest))
+        command, own = load_command(arguments.command)
+        code: int | None = command.run(own.parse_args(rest))
     except Error as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
@@ -42,4 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         sys.stderr.close()
         return 0
-    return 0
+    return code or 0
+
+
+def load_command(name: str) -> tuple[ModuleType, argparse.ArgumentParser]:
+    """A command's module and its parser, which the reference in the documentation is made of too."""
+    command = importlib.import_module(f".{name}", __package__)
+    parser = argparse.ArgumentParser(prog=f"webpte {name}", description=command.__doc__)
+    command.configure(parser)
+    return command, parser

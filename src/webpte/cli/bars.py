@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from ..progress import OnProgress
 from ..progress import Progress as Event
-from .inspect import size
+from ..tools.text import size
 
 
 @contextmanager

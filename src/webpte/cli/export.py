@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from ..export import export_llama
+from ..tools.text import size
 from .bars import bars
-from .inspect import size
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

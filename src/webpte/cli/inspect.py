@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..tools.inspect import inspect_file
+from ..tools.text import size
 
 CONSTANTS_SHOWN = 12
 
@@ -39,15 +40,6 @@ def run(arguments: argparse.Namespace) -> None:
         for method in constants:
             table.add_row(method["name"], ", ".join(map(str, method["returns"] or [])))
         console.print(Padding(table, (1, 0, 0, 0)))
-
-
-def size(count: int) -> str:
-    """Bytes for people."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}" if unit != "B" else f"{count} B"
-        count /= 1000  # type: ignore[assignment]
-    return f"{count:.3g} GB"
 
 
 def _method(method: Mapping[str, Any]) -> RenderableType:

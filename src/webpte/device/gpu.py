@@ -17,7 +17,9 @@ import wgpu
 
 from ..errors import DeviceError
 from ..wgsl import Caps, Kernel, render
-from .recording import Stage, recorder
+from ..wgsl.kernel import SYM_SLOTS
+from ..wgsl.uniforms import SLOT_BYTES
+from .recording import Row, Stage, recorder
 
 logger = logging.getLogger("webpte")
 T = TypeVar("T")
@@ -57,6 +59,7 @@ _SPEC_LIMITS = {
     "min-uniform-buffer-offset-alignment": 256,
     "min-storage-buffer-offset-alignment": 256,
 }
+SYM_BYTES = SYM_SLOTS * 16
 _USED_FEATURES = ("shader-f16",)
 
 
@@ -139,6 +142,8 @@ class Gpu:
         self.recorder = recorder(self.device)
         self.users = 0
         self._pipelines: dict[Kernel, Any] = {}
+        self._warm: set[Kernel] = set()
+        self._spare: tuple[Any, Any, Any] | None = None
         self._layouts: dict[tuple[int, int], tuple[Any, Any]] = {}
         uniform = {"visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": "uniform"}}
         self.uniform_layout = self.device.create_bind_group_layout(
@@ -184,6 +189,30 @@ class Gpu:
         return found
 
     @guarded
+    def warm_up(self, kernel: Kernel) -> None:
+        """Let the driver compile a kernel now: some do so at the first dispatch, for which one of nothing will do."""
+        if kernel not in self._warm:
+            pipeline = self.pipeline(kernel)
+            row = Row(pipeline, *self._spare_groups(kernel.reads, kernel.writes), 0, 0, 0)
+            self.recorder.submit([((), self.recorder.prepare([row]))])
+            self.recorder.wait()
+            self._warm.add(kernel)
+
+    def _spare_groups(self, reads: int, writes: int) -> tuple[Any, Any]:
+        """Bind groups over memory that nobody uses."""
+        if self._spare is None:
+            usage = wgpu.BufferUsage.STORAGE
+            uniforms = self.create_buffer("spare uniforms", SYM_BYTES, wgpu.BufferUsage.UNIFORM)
+            self._spare = (
+                self.create_bind_group(self.uniform_layout, [(uniforms, 0, SLOT_BYTES), (uniforms, 0, SYM_BYTES)]),
+                self.create_buffer("spare reads", SLOT_BYTES, usage),
+                self.create_buffer("spare writes", SLOT_BYTES, usage),
+            )
+        group, read, written = self._spare
+        entries = [(read, 0, SLOT_BYTES)] * reads + [(written, 0, SLOT_BYTES)] * writes
+        return group, self.create_bind_group(self.storage_layout(reads, writes)[0], entries)
+
+    @guarded
     def _compile_kernel(self, kernel: Kernel) -> Any:
         self.counters.shader_modules += 1
         self.counters.pipelines += 1
@@ -216,7 +245,7 @@ class Gpu:
     def wait(self) -> None:
         """Block until the device is idle; frees the queue's staging memory."""
         self.device.queue.submit([])
-        self.device._poll_wait()
+        self.recorder.wait()
 
     def release(self) -> None:
         with _LOCK:
@@ -224,6 +253,8 @@ class Gpu:
             if self.users == 0:
                 _OPEN.remove(self)
                 self._pipelines.clear()
+                self._warm.clear()
+                self._spare = None
                 self._layouts.clear()
                 self.device.destroy()
 

@@ -57,6 +57,9 @@ class Recorder(Protocol):
     def submit(self, stages: Sequence[Stage]) -> None:
         """Record everything into one command buffer and submit it."""
 
+    def wait(self) -> None:
+        """Return when everything submitted is done. Ctrl-C gets through, which a native wait would hold back."""
+
     def read(self, buffer: Any, nbytes: int) -> bytearray:
         """The first bytes of a mappable buffer, when the work submitted before is done. Ctrl-C gets through."""
 
@@ -132,6 +135,10 @@ class NativeRecorder:
         finally:
             lib.wgpuComputePassEncoderRelease(compute)
 
+    def wait(self) -> None:
+        device, poll, null = self._device, lib.wgpuDevicePoll, ffi.NULL
+        wait_until(lambda: bool(poll(device, 0, null) & 0xFF))  # only the low byte of the result is meaningful
+
     def read(self, buffer: Any, nbytes: int) -> bytearray:
         request = next(_requests)
         _pending[request] = None
@@ -200,6 +207,9 @@ class PortableRecorder:
                     compute.dispatch_workgroups(x, y, z)
                 compute.end()
         self._device.queue.submit([encoder.finish()])
+
+    def wait(self) -> None:
+        self._device._poll_wait()
 
     def read(self, buffer: Any, nbytes: int) -> bytearray:
         buffer.map_sync(wgpu.MapMode.READ, 0, nbytes)

@@ -50,7 +50,7 @@ class Session:
         try:
             for number, kernel in enumerate(plan.kernels):  # before the weights: one that does not compile fails fast
                 progress(Progress("compile", number, len(plan.kernels), "kernels"))
-                gpu.pipeline(kernel)
+                gpu.warm_up(kernel)
             progress(Progress("compile", len(plan.kernels), len(plan.kernels), "kernels"))
             weights.upload([spec for spec in plan.buffers if spec.kind == "constant"], progress)
             self._allocate(weights)
@@ -152,6 +152,10 @@ class Session:
         stages.append((copies, ()))
         self.gpu.submit(stages)
         return self._read_back(reads, total, len(scalars))
+
+    def warm_up(self, schedule: Schedule) -> None:
+        """Make what running a schedule needs."""
+        self._rows(schedule)
 
     def _buffer(self, tensor: int) -> Any:
         return self._buffers[self.plan.buffer_of[tensor]]

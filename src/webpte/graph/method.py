@@ -59,7 +59,9 @@ from .values import (
 BACKEND = "VulkanBackend"
 CONTIGUOUS = "Re-export with contiguous inputs and EdgeCompileConfig(_skip_dim_order=True)."
 REPARTITION = "Re-export with VulkanPartitioner or WebGPUPartitioner."
-PASS_DATA = "If they were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
+PASS_DATA = (
+    "If constants were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
+)
 _RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel")
 
 

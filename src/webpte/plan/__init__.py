@@ -3,8 +3,9 @@
 from ..ops import WHOLE, Binding
 from .lowering import Live, LoweredCall, Lowering, Schedule
 from .memory import Buffer, Fill, padded
-from .plan import Plan, make_plan
+from .plan import Plan, draft_plan, make_plan
 from .segments import Block, HostCalls, Layout, Segment
+from .support import blocklist, unsupported
 
 __all__ = [
     "WHOLE",
@@ -20,6 +21,9 @@ __all__ = [
     "Plan",
     "Schedule",
     "Segment",
+    "blocklist",
+    "draft_plan",
     "make_plan",
     "padded",
+    "unsupported",
 ]

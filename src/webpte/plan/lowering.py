@@ -168,11 +168,14 @@ class Lowering:
         try:
             bound.lower(context)
         except Error as error:
-            raise type(error)(f"{call.name} ({call.origin}): {error}") from error
+            failed = type(error)(f"{call.name} ({call.origin}): {error}")
+            failed.step = index
+            raise failed from error
         except Exception as error:
-            raise GraphError(
-                f"{call.name} ({call.origin}) could not be lowered: {type(error).__name__}: {error}"
-            ) from error
+            reason = f"{call.name} ({call.origin}) could not be lowered: {type(error).__name__}: {error}"
+            wrong = GraphError(reason)
+            wrong.step = index
+            raise wrong from error
         for out in call.outs:
             tensor = self.frame.tensors.get(out)
             if tensor is not None and tensor._dims is None:

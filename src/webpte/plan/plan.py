@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import DeviceError, ShapeError
+from ..errors import Problem, ShapeError
 from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec, apply_passes, widen_halves
 from ..ops import WHOLE, stored_bytes
 from ..wgsl import Caps, Kernel
+from .limits import over_limits, refuse_over_limits
 from .lowering import Dims, Live, Lowering, Schedule
 from .memory import Buffer, assign, padded
 from .segments import HostCalls, Layout, Segment, lay_out
@@ -65,6 +66,11 @@ class Plan:
         spec = self.graph.tensor(value_id)
         return stored_bytes(spec.dtype, spec.dims)
 
+    def extents(self) -> list[dict[int, Dims]]:
+        """The dims of the tensor inputs at their largest and, if any may vary, at their smallest."""
+        largest = {i: self.graph.tensor(i).dims for i in self.dynamic_dims}
+        return [largest, *(s for s in [_shrunk(largest, self.dynamic_dims, 1)] if s != largest)]
+
     def bytes_by_kind(self) -> dict[str, int]:
         totals = {"constant": 0, "state": 0, "activation": 0}
         for buffer in self.buffers:
@@ -72,7 +78,7 @@ class Plan:
         return totals
 
     def lower(self, inputs: Mapping[int, Dims]) -> list[Schedule]:
-        """What every segment would do for these input shapes; others are at their bound. For looking, not for running."""
+        """What every segment would do for these input shapes; others are at their bound. For looking only."""
         return _lower_method(self.graph, self.layout, self.lowering, dict(inputs))
 
     def __str__(self) -> str:
@@ -106,6 +112,20 @@ def make_plan(
 
     `passes` names the rewrites to apply, of graph.PASSES; `tuning` the kernels to prefer, see Context.variant.
     """
+    plan, problems = draft_plan(graph, caps, cpu_kernels, fallback, passes, tuning)
+    refuse_over_limits(graph.name, caps, problems)
+    return plan
+
+
+def draft_plan(
+    graph: Graph,
+    caps: Caps,
+    cpu_kernels: Container[str],
+    fallback: bool = False,
+    passes: Sequence[str] = (),
+    tuning: Mapping[str, str] | None = None,
+) -> tuple[Plan, list[Problem]]:
+    """A plan, and what of it the device cannot hold or bind."""
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
     graph, applied = apply_passes(graph, passes)
@@ -118,8 +138,7 @@ def make_plan(
     memory = assign(graph, layout, lowering)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
     plan = Plan(graph, layout, memory.buffers, memory.buffer_of, memory.uploads, kernels, dynamic, applied, lowering)
-    _check_limits(plan, caps)
-    return plan
+    return plan, over_limits(plan, caps, schedules)
 
 
 def _lower_method(graph: Graph, layout: Layout, lowering: Lowering, inputs: dict[int, Dims]) -> list[Schedule]:
@@ -139,14 +158,20 @@ def _lower_method(graph: Graph, layout: Layout, lowering: Lowering, inputs: dict
     return schedules
 
 
+def _shrunk(bounds: dict[int, Dims], dynamic: Mapping[int, tuple[bool, ...]], size: int) -> dict[int, Dims]:
+    """Input dims with those that may vary cut down to `size`."""
+    return {
+        i: tuple(min(size, d) if may else d for d, may in zip(dims, dynamic[i], strict=True))
+        for i, dims in bounds.items()
+    }
+
+
 def _lower_smallest(
     graph: Graph, layout: Layout, lowering: Lowering, bounds: dict[int, Dims], dynamic: dict[int, tuple[bool, ...]]
 ) -> list[Schedule]:
     """Lower at the smallest shapes that work: small ones may want other kernels. The file does not name the minimum."""
     for size in (1, 2, 4):
-        smallest = {
-            i: tuple(min(size, d) if may else d for d, may in zip(bounds[i], dynamic[i], strict=True)) for i in bounds
-        }
+        smallest = _shrunk(bounds, dynamic, size)
         if smallest == bounds:
             break
         try:
@@ -184,25 +209,3 @@ def _dynamic_dims(
         elif len(group) > 1:
             varying.update(single for single in group if fits([single]))
     return {i: tuple((i, d) in varying for d in range(len(dims))) for i, dims in bounds.items()}
-
-
-def _check_limits(plan: Plan, caps: Caps) -> None:
-    problems = []
-    whole = {plan.buffer_of[b.tensor] for b in plan.lowering.touched if b.nbytes == WHOLE}
-    for number, buffer in enumerate(plan.buffers):
-        limit, verb = caps.limit("max-buffer-size"), "allocates"
-        if number in whole:
-            limit, verb = min(limit, caps.limit("max-storage-buffer-binding-size")), "binds"
-        if buffer.nbytes > limit:
-            known = [t for t in buffer.tensors if t < len(plan.graph.values)]
-            names = ", ".join(f"value {t} {plan.graph.tensor(t)}" for t in known[:3]) or "scratch of a call"
-            problems.append(f"{names}: {buffer.nbytes} bytes, the device {verb} {limit}")
-    count = caps.limit("max-storage-buffers-per-shader-stage")
-    problems += [
-        f"{kernel.label} binds {kernel.reads + kernel.writes} buffers, the device allows {count}"
-        for kernel in plan.kernels
-        if kernel.reads + kernel.writes > count
-    ]
-    if problems:
-        listed = "\n  ".join(problems)
-        raise DeviceError(f"{plan.graph.name} exceeds the limits of {caps.adapter}:\n  {listed}")

@@ -34,11 +34,11 @@ def _without_kernel(name: str, outside: bool, calls: list[str]) -> Problem:
 
 
 def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
-    detail = f"({call.origin}) cannot take {', '.join(refused_dtypes(op, call, graph))}"
+    detail = f"cannot take {', '.join(refused_dtypes(op, call, graph))}"
     remedy = INSTALL_TORCH
     if not call.kernel:
         taken = ", ".join(sorted(dtype.short for dtype in op.dtypes))
-        remedy = f"Cast what {call.name} is given to one of {taken} in the model. Or: {blocklist([call.name])}."
+        remedy = f"Let the model give {call.name} one of {taken}. Or: {blocklist([call.name])}."
     return Problem("dtype", call.name, detail, (str(call.origin),), remedy)
 
 
@@ -54,8 +54,14 @@ def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool
     if not problems:
         return
     lines = [f"{len(problems)} op{'s' * (len(problems) > 1)} of {graph.name} cannot run:"]
-    lines += [f"  {problem}" for problem in problems]
+    lines += [f"  {_line(problem)}" for problem in problems]
     if inside := [problem.subject for problem in problems if problem.kind == "op"]:
         lines += [f"{blocklist(inside)},", 'or let the CPU run them, slowly: load(path, fallback="cpu").']
     lines += remedies([problem for problem in problems if problem.kind != "op"])
-    raise UnsupportedError("\n".join(lines), [str(p) if p.kind == "dtype" else p.subject for p in problems])
+    raise UnsupportedError("\n".join(lines), [_line(p) if p.kind == "dtype" else p.subject for p in problems])
+
+
+def _line(problem: Problem) -> str:
+    if problem.kind == "dtype":  # one call, which its place tells from others of its op
+        return f"{problem.subject} ({problem.where[0]}) {problem.detail}"
+    return str(problem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
 from collections.abc import Container, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Counters, Gpu, Session, Weights
-from ..errors import ClosedError, GraphError, InputError
+from ..errors import ClosedError, Error, GraphError, InputError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..ops import stored_bytes
 from ..plan import HostCalls, Live, Plan, Schedule, Segment
@@ -60,6 +61,7 @@ class Method:
         self._session = Session(plan, gpu, weights, progress) if gpu is not None and weights is not None else None
         self._lock = threading.RLock()
         self._closed = False
+        self._warm_up()
         self._forks: weakref.WeakSet[Method] = weakref.WeakSet()  # one nobody holds is gone, with its memory
 
     @property
@@ -187,6 +189,16 @@ class Method:
                 self._session.close()
                 self._session = None
 
+    def _warm_up(self) -> None:
+        """Prepare for the smallest and the largest inputs, so that the first call costs what the tenth does."""
+        stage = self._only_stage()
+        if stage is None or self._session is None:
+            return
+        for bound in self.plan.extents():
+            args = [_zeros(self._graph.values[i], bound.get(i)) for i in self._graph.inputs]
+            with contextlib.suppress(Error):  # zeros need not be a valid input
+                self._session.warm_up(self.plan.lowering.prepare(stage, self._enter(args)))
+
     # -- one call --------------------------------------------------------------------------------------------------
 
     def _enter(self, args: Any) -> Live:
@@ -213,6 +225,14 @@ class Method:
         reads = self._reads(segment, schedule, live, outputs)
         (data,) = session.run(schedule, [plan.lowering.slot_values()], self._uploads(segment, live), reads)
         self._leave(schedule, live, reads, data)
+
+    def _only_stage(self) -> Segment | None:
+        """The segment that is the whole method, if there is one."""
+        blocks = self.plan.layout.blocks
+        stages = blocks[0].stages
+        if len(blocks) == 1 and len(stages) == 1 and isinstance(stages[0], Segment) and blocks[0].condition is None:
+            return stages[0]
+        return None
 
     def _uploads(self, segment: Segment, live: Live) -> list[tuple[int, Array]]:
         return [
@@ -241,23 +261,21 @@ class Method:
 
     def _prepare_steps(self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int]) -> _Prepared | None:
         """What one submit for all steps needs; None if they differ in more than live scalars, or the host looks on."""
-        blocks, lowering = self.plan.layout.blocks, self.plan.lowering
-        stages = blocks[0].stages
+        lowering, stage = self.plan.lowering, self._only_stage()
         fed = {self._graph.inputs[target] for target in feed.values()}
-        straight = len(blocks) == 1 and len(stages) == 1 and blocks[0].condition is None
-        if not straight or not isinstance(stages[0], Segment) or fed & self.plan.layout.hosted:
+        if stage is None or fed & self.plan.layout.hosted:
             return None
         first: tuple[Schedule, int] | None = None
         scalars, lives = [], []
         for args in steps:
             live = self._enter(args)
-            schedule = lowering.prepare(stages[0], live)
+            schedule = lowering.prepare(stage, live)
             first = first or (schedule, schedule.version)
             if (schedule, schedule.version) != first:
                 return None
             scalars.append(lowering.slot_values())
             lives.append(live)
-        return None if first is None else (stages[0], first[0], scalars, lives)
+        return None if first is None else (stage, first[0], scalars, lives)
 
     def _run_one_by_one(
         self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
@@ -320,6 +338,10 @@ def check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: i
             f"{call.name} ({call.origin}) gave value {value_id} the shape {list(array.shape)}, "
             f"outside its bound {list(spec.dims)}"
         )
+
+
+def _zeros(spec: object, dims: tuple[int, ...] | None) -> Any:
+    return np.zeros(dims, spec.host_dtype.numpy) if isinstance(spec, TensorSpec) and dims is not None else 0
 
 
 def _number(arg: Any, spec: object, where: str) -> float:

@@ -66,6 +66,18 @@ def load(
         raise
 
 
+def find_data(key: str, file: ProgramFile, tensors: Sequence[TensorFile]) -> Span | None:
+    """Named data: the program's own first, then each .ptd in the order given."""
+    span = file.named_data.get(key)
+    if span is not None:
+        return span
+    for extra in tensors:
+        entry = extra.entries.get(key)
+        if entry is not None:
+            return entry.span
+    return None
+
+
 def _warn_of_fallback(plan: Plan) -> None:
     inside = {name: count for name, count in plan.cpu_calls.items() if "::" not in name}
     if inside:
@@ -151,15 +163,7 @@ class Program:
         self.close()
 
     def _find(self, key: str) -> Span | None:
-        """Named data: the program's own first, then each .ptd in the order given."""
-        span = self.file.named_data.get(key)
-        if span is not None:
-            return span
-        for tensors in self._tensors:
-            entry = tensors.entries.get(key)
-            if entry is not None:
-                return entry.span
-        return None
+        return find_data(key, self.file, self._tensors)
 
     def _fingerprint(self, name: str) -> str:
         """Equal for files whose method computes the same: a hash of its delegates and of all constants' keys."""

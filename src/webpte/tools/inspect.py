@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from ..errors import UnsupportedError
+from ..errors import Error
 from ..graph import Graph, TensorSpec
 from ..plan import Plan
 from ..runtime import Program, describe, load
@@ -28,14 +28,17 @@ def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> dict[str, Any
         }
 
 
+def plan_or_problem(program: Program, name: str) -> tuple[Plan | None, str | None]:
+    """How a method would run on a device with WebGPU's default limits, or why it would not."""
+    try:
+        return program.plan(name, Caps(adapter="a device with WebGPU's default limits")), None
+    except Error as error:
+        return None, str(error)
+
+
 def inspect_method(program: Program, name: str) -> dict[str, Any]:
     graph = program.graph(name)
-    plan: Plan | None = None
-    problem = None
-    try:
-        plan = program.plan(name, Caps(adapter="a device with WebGPU's default limits"))
-    except UnsupportedError as error:
-        problem = str(error)
+    plan, problem = plan_or_problem(program, name)
     report: dict[str, Any] = {
         "name": name,
         "inputs": [_argument(graph, plan, i) for i in graph.inputs],
@@ -54,11 +57,11 @@ def inspect_method(program: Program, name: str) -> dict[str, Any]:
         "calls": _count(c.name for c in graph.calls if not c.kernel),
         "kernel_calls": _count(c.name for c in graph.calls if c.kernel),
         "values": _count(type(v).__name__.removesuffix("Spec") for v in graph.values),
-        "constants": _constants(graph),
+        "constants": constants(graph),
         "problem": problem,
     }
     if plan is not None:
-        report["execution"] = _execution(plan)
+        report["execution"] = execution(plan)
     if not graph.steps:
         report["returns"] = [_plain(v) for v in program.method(name).run(())] if not graph.inputs else None
     return report
@@ -77,7 +80,7 @@ def _argument(graph: Graph, plan: Plan | None, value_id: int) -> dict[str, Any]:
     return {"kind": info.kind, "dtype": info.dtype, "bound": info.bound, "dynamic": info.dynamic, "text": str(info)}
 
 
-def _constants(graph: Graph) -> list[dict[str, Any]]:
+def constants(graph: Graph) -> list[dict[str, Any]]:
     """Distinct constants, largest first. Equal bytes are stored once in the file and listed once."""
     found: dict[object, dict[str, Any]] = {}
     for value_id, value in enumerate(graph.values):
@@ -96,7 +99,7 @@ def _constants(graph: Graph) -> list[dict[str, Any]]:
     return sorted(found.values(), key=lambda entry: -entry["bytes"])
 
 
-def _execution(plan: Plan) -> dict[str, Any]:
+def execution(plan: Plan) -> dict[str, Any]:
     """Where the calls run, and what crosses between host and device on the way (at the bound)."""
     graph = plan.graph
     outputs = set(graph.outputs)

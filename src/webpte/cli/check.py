@@ -1,0 +1,116 @@
+"""Find everything that keeps a program from running: ops, dtypes, layouts, constants, limits. Needs no GPU."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from ..tools.check import check_file, device_caps
+from ..tools.text import size
+
+SHOWN = 4  # calls named of one problem
+TITLES = {
+    "constant": "constants without data",
+    "layout": "memory layouts",
+    "backend": "delegates for other backends",
+    "op": "ops in delegates without a kernel",
+    "kernel": "ops outside delegates without a kernel",
+    "dtype": "dtypes",
+    "graph": "calls that cannot be lowered",
+    "limit": "limits of the device",
+    "memory": "memory",
+}
+
+MEMORY = {"constant": "weights", "state": "state", "activation": "activations", "readback": "readback"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
+    device = parser.add_mutually_exclusive_group()
+    device.add_argument(
+        "--adapter", action="store_true", help="check for this machine's adapter (the default where there is one)"
+    )
+    device.add_argument(
+        "--limits", metavar="LIMITS", help="check for a device with these: browser, or NAME=NUMBER,... below those"
+    )
+    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    report = check_file(arguments.file, arguments.data, device_caps(arguments.adapter, arguments.limits))
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+    else:
+        _show(report, Console(highlight=False))
+    return 0 if report["ok"] else 1
+
+
+def _show(report: Mapping[str, Any], console: Console) -> None:
+    console.print(Text(f"{report['file']}  {size(report['bytes'])}", style="bold"))
+    console.print(Text(f"on {report['device']}"))
+    for kind, title in TITLES.items():
+        found = [problem for problem in report["problems"] if problem["kind"] == kind]
+        if found:
+            console.print(Text(f"\n{title}", style="bold"))
+            console.print(_bullets([_problem(p, several=len(report["methods"]) > 1) for p in found]))
+    if report["remedies"]:
+        console.print(Text("\nwhat to do", style="bold"))
+        console.print(_bullets([Text(line) for line in report["remedies"]]))
+    console.print(_memory(report["memory"]))
+    for method in report["methods"]:
+        if method["memory"] is not None:
+            console.print(_method(method))
+    count = len(report["problems"])
+    verdict = f"\n{count} problem{'s' * (count != 1)}" if count else "\nno problems: it can run"
+    console.print(Text(verdict, style="bold red" if count else "bold green"))
+
+
+def _bullets(lines: Sequence[Text]) -> Table:
+    table = Table.grid(padding=(0, 1))
+    for line in lines:
+        table.add_row(" •", line)
+    return table
+
+
+def _problem(problem: Mapping[str, Any], several: bool) -> Text:
+    """What is wrong and, below it, where."""
+    method = f"{problem['method']}: " if several and problem["method"] else ""
+    text = Text(f"{method}{problem['subject']} {problem['detail']}", style="red")
+    where = list(problem["where"])
+    if where:
+        more = f", and {len(where) - SHOWN} more (--json lists all)" if len(where) > SHOWN else ""
+        text.append(f"\n{'; '.join(where[:SHOWN])}{more}", style="default")
+    return text
+
+
+def _memory(memory: Mapping[str, Any]) -> Table:
+    offered = size(memory["offered"]) if memory["offered"] is not None else "WebGPU does not tell"
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in ("\nmemory", "\nneeded", "\noffered"):
+        table.add_column(title, justify="left" if title == "\nmemory" else "right")
+    for key, name in MEMORY.items():
+        table.add_row(name, size(memory[key]), "")
+    table.add_row("total", size(memory["total"]), offered)
+    return table
+
+
+def _method(method: Mapping[str, Any]) -> Group:
+    title = f"\n{method['name']}: {method['calls']} calls in {method['submits']} submit{'s' * (method['submits'] != 1)}"
+    if method["cpu_calls"]:
+        title += ", on the CPU: " + ", ".join(f"{name} x{count}" for name, count in method["cpu_calls"].items())
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("limit")
+    table.add_column("needed", justify="right")
+    table.add_column("offered", justify="right")
+    for limit in method["limits"]:
+        shown = size if limit["name"].endswith("-size") else str
+        style = "red" if limit["needs"] > limit["offers"] else ""
+        table.add_row(limit["name"], shown(limit["needs"]), shown(limit["offers"]), style=style)
+    return Group(Text(title), table)

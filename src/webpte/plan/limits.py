@@ -1,0 +1,67 @@
+"""What of a plan exceeds the limits of a device, and who asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import DeviceError, Problem, remedies
+from ..graph import Call
+from ..ops import WHOLE
+from ..wgsl import Caps
+from .lowering import Schedule
+from .memory import Buffer
+
+if TYPE_CHECKING:
+    from .plan import Plan
+
+REMEDIES = {
+    "constant": 'Quantise the weight (webpte export --quantize 4w, or lower(..., quantize="4w")), or split its layer.',
+    "state": "Export with a shorter context (webpte export --max-context N).",
+    "activation": 'Export with a smaller upper bound: torch.export.Dim("name", max=N).',
+}
+VALUES_NAMED = 3
+
+
+def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule]) -> list[Problem]:
+    """Buffers and bindings that are too large, and kernels that bind too many."""
+    problems = []
+    whole = {plan.buffer_of[b.tensor] for b in plan.lowering.touched if b.nbytes == WHOLE}
+    for number, buffer in enumerate(plan.buffers):
+        limit, verb = caps.limit("max-buffer-size"), "allocates"
+        if number in whole:
+            limit, verb = min(limit, caps.limit("max-storage-buffer-binding-size")), "binds"
+        if buffer.nbytes > limit:
+            problems.append(_too_large(plan, buffer, f"{buffer.nbytes} bytes, the device {verb} {limit}"))
+    count = caps.limit("max-storage-buffers-per-shader-stage")
+    for kernel in plan.kernels:
+        if kernel.reads + kernel.writes > count:
+            detail = f"binds {kernel.reads + kernel.writes} buffers, the device allows {count}"
+            lowered = [c for s in schedules for c in s.calls if any(d.kernel == kernel for d in c.dispatches)]
+            problems.append(Problem("limit", kernel.label, detail, _named(c.bound.call for c in lowered)))
+    return problems
+
+
+def refuse_over_limits(name: str, caps: Caps, problems: Sequence[Problem]) -> None:
+    """Raise one error that names all of them."""
+    if problems:
+        listed = "\n  ".join([*map(str, problems), *remedies(problems)])
+        raise DeviceError(f"{name} exceeds the limits of {caps.adapter}:\n  {listed}")
+
+
+def _too_large(plan: Plan, buffer: Buffer, detail: str) -> Problem:
+    graph = plan.graph
+    known = [t for t in buffer.tensors if t < len(graph.values)]
+    # Others share the buffer because they fit; only the largest make it as large as it is.
+    largest = max((plan.stored_bytes(t) for t in known), default=0)
+    blamed = [t for t in known if plan.stored_bytes(t) == largest][:VALUES_NAMED]
+    names = ", ".join(f"value {t} {graph.tensor(t)}" for t in blamed) or "scratch of a call"
+    users = [c for c in graph.calls if {*graph.flatten(c.args), *c.outs} & set(blamed)]
+    if not blamed:
+        owners = [step for (step, _), t in plan.lowering.context.scratch_tensors.items() if t.id in buffer.tensors]
+        users = [step for index in owners if isinstance(step := graph.steps[index], Call)]
+    return Problem("limit", f"{names}:", detail, _named(users), REMEDIES[buffer.kind])
+
+
+def _named(calls: Iterable[Call]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"{call.name} ({call.origin})" for call in calls))

@@ -1,0 +1,30 @@
+"""A method of a graph that is in no file: for single calls tried out by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..device import Weights, acquire, adapter_caps
+from ..graph import Graph
+from ..plan import make_plan
+from .kernels import CpuKernels
+from .method import Method
+
+
+@contextmanager
+def open_graph(graph: Graph) -> Iterator[Method]:
+    """A method that runs `graph` on this machine's adapter, as it is: no pass is applied."""
+    kernels = CpuKernels()
+    plan = make_plan(graph, adapter_caps(), kernels)
+    gpu = acquire(plan.limits)
+    weights = Weights(gpu)
+    try:
+        method = Method(plan, gpu, weights, kernels)
+        try:
+            yield method
+        finally:
+            method.close()
+    finally:
+        weights.close()
+        gpu.release()

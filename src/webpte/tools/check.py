@@ -1,0 +1,198 @@
+"""Everything that keeps a program from running on a device, found in one go and with no GPU needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import Any
+
+from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
+from ..device import adapter_caps
+from ..errors import DeviceError, Error, InputError, Problem, remedies
+from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, widen_halves
+from ..ops import mutated_positions
+from ..plan import Plan, blocklist, draft_plan, unsupported
+from ..runtime.kernels import CpuKernels
+from ..runtime.program import find_data
+from ..wgsl import BROWSER_LIMITS, Caps
+
+PathLike = str | os.PathLike[str]
+BROWSER = Caps(adapter="WebGPU's default limits, which every browser grants")
+MOST_REFUSED = 50  # calls of one method whose lowering may fail before we stop looking for more
+
+
+def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWSER) -> dict[str, Any]:
+    """Problems, memory and limits of every method of a program, on a device with these capabilities."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(MappedFile(p)) for p in (path, *data)]
+        program = parse_program(files[0])
+        tensors = [parse_tensors(file) for file in files[1:]]
+        methods = [_Method(plan, program, tensors, caps) for plan in program.methods]
+        memory = _memory([method.plan for method in methods if method.plan is not None], caps)
+    problems = [(method.name, problem) for method in methods for problem in method.problems]
+    problems += [("", problem) for problem in _too_much(memory, caps)]
+    return {
+        "file": os.fspath(path),
+        "bytes": os.path.getsize(path),
+        "device": caps.adapter,
+        "ok": not problems,
+        "problems": [{"method": name, **asdict(problem)} for name, problem in problems],
+        "remedies": advice([problem for _, problem in problems]),
+        "memory": memory,
+        "methods": [method.report(caps) for method in methods],
+    }
+
+
+def device_caps(adapter: bool = False, limits: str | None = None) -> Caps:
+    """The capabilities to check against: `limits` is "browser" or "NAME=NUMBER,..."; by default this machine's.
+
+    Where the machine has no adapter, the limits of a browser are used unless `adapter` insists.
+    """
+    if limits == "browser":
+        return BROWSER
+    if limits is not None:
+        named = _parse_limits(limits)
+        return replace(BROWSER, adapter=f"a device with {limits}").within(named)
+    try:
+        return adapter_caps()
+    except DeviceError:
+        if adapter:
+            raise
+        return replace(BROWSER, adapter=f"{BROWSER.adapter} (this machine has no adapter)")
+
+
+def _parse_limits(text: str) -> dict[str, int]:
+    named: dict[str, int] = {}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        if name not in BROWSER_LIMITS or not number.isdecimal():
+            known = ", ".join(BROWSER_LIMITS)
+            raise InputError(f"limits are browser or NAME=NUMBER,...; {part!r} is neither. The names are {known}.")
+        named[name] = int(number)
+    return named
+
+
+def advice(problems: Sequence[Problem]) -> list[str]:
+    """What to do about all of them, with one block list for all ops."""
+    ops = [problem.subject for problem in problems if problem.kind == "op"]
+    lines = [f'{blocklist(sorted(set(ops)))}, or let the CPU run them, slowly: load(path, fallback="cpu").'] * bool(ops)
+    return lines + remedies([problem for problem in problems if problem.kind != "op"])
+
+
+class _Method:
+    """One method, with everything that is wrong with it."""
+
+    def __init__(self, file_plan: MethodPlan, program: ProgramFile, tensors: Sequence[TensorFile], caps: Caps) -> None:
+        self.name = file_plan.name
+        self.problems: list[Problem] = []
+        self.graph: Graph | None = None
+        self.plan: Plan | None = None
+        kernels = CpuKernels()
+        try:
+            found: list[Problem] = []
+            graph = build_graph(file_plan, lambda key: find_data(key, program, tensors), mutated_positions, found)
+            self.graph = graph if "shader-f16" in caps.features else widen_halves(graph)
+            self.problems += [_with_readers(problem, self.graph) for problem in found]
+            self.problems += unsupported(self.graph, kernels)
+            # What another backend's delegate would write is unknown, and with it all that follows.
+            if not any(problem.kind == "backend" for problem in found):
+                self.plan = self._planned(self.graph, caps)
+        except Error as error:
+            self.problems.append(Problem("graph", self.name, f"cannot be planned: {error}"))
+
+    def _planned(self, graph: Graph, caps: Caps) -> Plan:
+        """The plan, with calls that cannot run left to a CPU that can run anything."""
+        if not self.problems:
+            try:
+                plan, exceeding = draft_plan(graph, caps, CpuKernels(), passes=tuple(PASSES))
+                self.problems += exceeding
+                return plan
+            except Error as error:
+                if error.step is None:
+                    raise
+        for _ in range(MOST_REFUSED):
+            try:
+                plan, exceeding = draft_plan(graph, caps, _Everything(), fallback=True)
+                self.problems += exceeding
+                return plan
+            except Error as error:
+                if error.step is None:
+                    raise
+                graph = self._leave_out(graph, error.step, error)
+        raise InputError(f"{MOST_REFUSED} calls cannot be lowered; there may be more")
+
+    def _leave_out(self, graph: Graph, index: int, error: Error) -> Graph:
+        call = graph.steps[index]
+        assert isinstance(call, Call)
+        detail = str(error).removeprefix(f"{call.name} ({call.origin})").removeprefix(": ").strip()
+        remedy = "" if call.kernel else f"{blocklist([call.name])}."
+        self.problems.append(Problem("graph", call.name, detail, (str(call.origin),), remedy))
+        steps = list(graph.steps)
+        steps[index] = replace(call, name=f"{call.name} (refused)")  # a name that only `_Everything` knows
+        return replace(graph, steps=tuple(steps))
+
+    def report(self, caps: Caps) -> dict[str, Any]:
+        report: dict[str, Any] = {"name": self.name, "problems": len(self.problems), "memory": None, "limits": []}
+        report["calls"] = len(self.graph.calls) if self.graph is not None else None
+        if self.plan is not None and self.plan.graph.steps:
+            report["submits"] = len(self.plan.layout.segments)
+            refused = {problem.subject for problem in self.problems}
+            report["cpu_calls"] = {n: count for n, count in self.plan.cpu_calls.items() if n not in refused}
+            report["memory"] = self.plan.bytes_by_kind()
+            report["limits"] = [
+                {"name": name, "needs": needed, "offers": caps.limit(name)} for name, needed in self.plan.limits.items()
+            ]
+        return report
+
+
+class _Everything:
+    """Stands for a CPU that has a kernel for any name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+def _with_readers(problem: Problem, graph: Graph) -> Problem:
+    """A constant's problem with the calls that read it."""
+    if problem.kind != "constant":
+        return problem
+    key = problem.subject.removeprefix("key ")
+    holders = {v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and _name(spec) == key}
+    readers = [f"{c.name} ({c.origin})" for c in graph.calls if holders.intersection(graph.flatten(c.args))]
+    return replace(problem, where=(*problem.where, *dict.fromkeys(readers)))
+
+
+def _name(spec: TensorSpec) -> str | None:
+    return spec.constant.name if spec.constant is not None else None
+
+
+def _memory(plans: Iterable[Plan], caps: Caps) -> dict[str, Any]:
+    """Bytes on the device with every method loaded. Methods share constants, and nothing else."""
+    constants: dict[object, int] = {}
+    totals = {"state": 0, "activation": 0, "readback": 0}
+    for plan in plans:
+        for buffer in plan.buffers:
+            if buffer.fill is not None and buffer.kind == "constant":
+                constants[buffer.fill.constant.identity, buffer.fill.dtype] = buffer.nbytes
+            else:
+                totals[buffer.kind] += buffer.nbytes
+        totals["readback"] += plan.staging_bytes
+    needed = {"constant": sum(constants.values()), **totals}
+    return {**needed, "total": sum(needed.values()), "offered": _machine_memory() if caps.kind == "cpu" else None}
+
+
+def _machine_memory() -> int | None:
+    """Physical memory, which is what a software device has. WebGPU does not tell how much a GPU has."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _too_much(memory: Mapping[str, Any], caps: Caps) -> list[Problem]:
+    if memory["offered"] is None or memory["total"] <= memory["offered"]:
+        return []
+    detail = f"needs {memory['total']} bytes of memory; {caps.adapter} has {memory['offered']}"
+    return [Problem("memory", "the program", detail, (), "Quantise the weights, or export with smaller bounds.")]

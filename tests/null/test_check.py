@@ -1,0 +1,173 @@
+"""`webpte check`: every problem of a program in one run, with no GPU."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.children import NO_ADAPTER, run_webpte
+from tests.support.writer import DelegateBlob, Method, pte_file, simple_pte, vk_blob
+from webpte import container as c
+from webpte.cli import main
+from webpte.container import DType, VkInt, VkNull, VkTensor
+from webpte.tools.check import check_file, device_caps
+
+F32 = DType.FLOAT32
+HUGE = 40 << 20  # elements; 160 MiB of f32 are more than a browser binds
+
+
+def problems(report, kind):
+    return [problem for problem in report["problems"] if problem["kind"] == kind]
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """relu(sort_of(x + w)) > 0, with a constant nobody has, an op nobody knows, and a dtype relu does not take."""
+    values: list[Any] = [
+        VkTensor(F32, (HUGE,)),
+        VkTensor(F32, (HUGE,), constant_id=0),
+        VkInt(1),
+        VkTensor(F32, (HUGE,)),
+        VkTensor(F32, (HUGE,)),
+        VkTensor(DType.INT8, (7,)),
+        VkTensor(DType.INT8, (7,)),
+    ]
+    calls = [
+        ("aten.add.Tensor", (0, 1, 2, 3)),
+        ("aten.sort_of.default", (3, 4)),
+        ("aten.sort_of.default", (3, 4)),
+        ("aten.tanh.default", (5, 6)),
+    ]
+    named = [c.VkConstant(None, "the.weight", 4 * HUGE)]
+    blob = vk_blob(values, calls, [0, 5], [4, 6], named)
+    border = [c.TensorValue(v.dtype, v.dims, (0,), planned=True) for v in (values[0], values[5], values[4], values[6])]
+    ids = (0, 1, 2, 3)
+    method = Method("forward", border, ids[:2], ids[2:], [c.DelegateCall(0, ids)], [DelegateBlob(blob)])
+    pte_file(tmp_path / "broken.pte", [method])
+    return tmp_path / "broken.pte"
+
+
+def test_all_kinds_at_once_without_a_gpu(broken):
+    done = run_webpte("check", broken, "--json", environment=NO_ADAPTER)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["ok"] and "no adapter" in report["device"]
+    (constant,) = problems(report, "constant")
+    assert constant["subject"] == "key the.weight" and "aten.add.Tensor (delegate 0, node 0)" in constant["where"]
+    (op,) = problems(report, "op")
+    assert op["subject"] == "aten.sort_of.default" and op["where"] == ["delegate 0, node 1", "delegate 0, node 2"]
+    (dtype,) = problems(report, "dtype")
+    assert dtype["subject"] == "aten.tanh.default" and "i8[7]" in dtype["detail"] and "f32" in dtype["remedy"]
+    over = problems(report, "limit")
+    assert any("aten.add.Tensor (delegate 0, node 0)" in p["where"] for p in over)
+    assert all(f"{4 * HUGE} bytes, the device binds {128 << 20}" in p["detail"] for p in over)
+    assert report["memory"]["constant"] == 4 * HUGE
+    assert any("operator_blocklist=[torch.ops.aten.sort_of.default]" in line for line in report["remedies"])
+
+
+def test_what_a_person_reads(broken):
+    done = run_webpte("check", broken, environment=NO_ADAPTER)
+    assert done.returncode == 1 and not done.stderr
+    for text in ("the.weight", "aten.sort_of.default (x2) has no kernel", "delegate 0, node 2", "6 problems"):
+        assert text in done.stdout, done.stdout
+    assert max(map(len, done.stdout.splitlines()), default=0) <= 100
+
+
+def test_loading_refuses_what_check_lists(broken):
+    with pytest.raises(webpte.DataError, match=r"the\.weight"):
+        webpte.load(broken)
+
+
+def add(path, elements=7, **options):
+    values = [
+        VkTensor(F32, (elements,)),
+        VkTensor(F32, (elements,), constant_id=0),
+        VkInt(1),
+        VkTensor(F32, (elements,)),
+    ]
+    weight = np.ones(elements, np.float32)
+    return simple_pte(path, values, [("aten.add.Tensor", (0, 1, 2, 3))], [0], [3], [weight], **options)
+
+
+def test_a_program_without_problems(tmp_path, capsys):
+    add(tmp_path / "p.pte")
+    assert main(["check", str(tmp_path / "p.pte"), "--limits", "browser"]) == 0
+    assert "no problems" in capsys.readouterr().out
+    report = check_file(tmp_path / "p.pte")
+    assert report["ok"] and report["memory"]["constant"] == 32 and report["memory"]["offered"] is None
+    (method,) = report["methods"]
+    assert {limit["name"]: limit["needs"] for limit in method["limits"]}["max-storage-buffers-per-shader-stage"] == 3
+
+
+def test_data_files_are_looked_into(tmp_path):
+    from tests.support.writer import ptd_file
+
+    keyed = add(tmp_path / "p.pte", where="external")
+    assert [p["kind"] for p in check_file(tmp_path / "p.pte")["problems"]] == ["constant"]
+    ptd_file(tmp_path / "p.ptd", keyed)
+    assert check_file(tmp_path / "p.pte", [tmp_path / "p.ptd"])["ok"]
+    ptd_file(tmp_path / "short.ptd", dict.fromkeys(keyed, b"1234"))
+    (short,) = check_file(tmp_path / "p.pte", [tmp_path / "short.ptd"])["problems"]
+    assert short["detail"] == "has 4 bytes of data; its shape needs 28"
+
+
+def test_limits_by_name(tmp_path, capsys):
+    add(tmp_path / "p.pte", 1000)
+    arguments = ["check", str(tmp_path / "p.pte"), "--limits", "max-storage-buffer-binding-size=1024"]
+    assert main(arguments) == 1
+    assert "4000 bytes, the device binds 1024" in " ".join(capsys.readouterr().out.split())
+    assert main([*arguments[:-1], "max-warp-size=3"]) == 1
+    assert "The names are max-storage-buffers" in capsys.readouterr().err
+
+
+def test_layouts_and_backends_of_all_methods(tmp_path):
+    last = c.TensorValue(F32, (1, 2, 3, 4), (0, 2, 3, 1), planned=True)
+    plain = c.TensorValue(F32, (3,), (0,), planned=True)
+    methods = [
+        Method("channels_last", [last, last], [0], [1], [c.MoveCall(0, 1)]),
+        Method(
+            "foreign", [plain, plain], [0], [1], [c.DelegateCall(0, (0, 1))], [DelegateBlob(b"?", "XnnpackBackend")]
+        ),
+    ]
+    pte_file(tmp_path / "p.pte", methods)
+    report = check_file(tmp_path / "p.pte")
+    assert [(p["method"], p["kind"], p["where"]) for p in report["problems"]] == [
+        ("channels_last", "layout", ("value 0",)),
+        ("channels_last", "layout", ("value 1",)),
+        ("foreign", "backend", ("delegate 0",)),
+    ]
+    assert len(report["remedies"]) == 2 and any("_skip_dim_order" in line for line in report["remedies"])
+
+
+def test_every_call_that_cannot_be_lowered(tmp_path):
+    """Two masks as indices, which select an unknown number of elements, and the op between them still counts."""
+    mask = VkTensor(DType.BOOL, (5,))
+    values = [VkTensor(F32, (5,)), mask, c.VkValueList((1,)), VkTensor(F32, (5,)), VkTensor(F32, (5,)), VkNull()]
+    calls = [
+        ("aten.index.Tensor", (0, 2, 3)),
+        ("aten.relu.default", (3, 4)),
+        ("aten.index.Tensor", (4, 2, 3)),
+    ]
+    simple_pte(tmp_path / "p.pte", values, calls, [0, 1], [3])
+    report = check_file(tmp_path / "p.pte")
+    found = problems(report, "graph")
+    assert [p["where"] for p in found] == [("delegate 0, node 0",), ("delegate 0, node 2",)]
+    assert all("torch.where" in p["detail"] and p["subject"] == "aten.index.Tensor" for p in found)
+    assert report["methods"][0]["memory"]["activation"] > 0
+
+
+def test_insisting_on_an_adapter_that_is_not_there(tmp_path):
+    add(tmp_path / "p.pte")
+    done = run_webpte("check", tmp_path / "p.pte", "--adapter", environment=NO_ADAPTER)
+    assert done.returncode == 1
+    assert "DeviceError: no WebGPU adapter" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_limits_and_adapter_exclude_each_other(tmp_path):
+    with pytest.raises(SystemExit):
+        main(["check", "p.pte", "--adapter", "--limits", "browser"])
+    assert device_caps(limits="browser").limit("max-storage-buffer-binding-size") == 128 << 20

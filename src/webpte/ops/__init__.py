@@ -1,7 +1,7 @@
 """Operators: one file per family, found by import; see :mod:`webpte.ops.registry`."""
 
 from .binding import BoundCall, Frame
-from .context import WHOLE, Binding, Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
+from .context import WHOLE, Binding, Context, Dispatch, Guard, Job, LiveScalar, Tensor, stored_bytes
 from .registry import (
     FLOATS,
     NUMBERS,
@@ -29,6 +29,7 @@ __all__ = [
     "Dispatch",
     "Frame",
     "Guard",
+    "Job",
     "LiveScalar",
     "Op",
     "Option",

@@ -210,7 +210,7 @@ class Context:
     def __init__(self, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
         self.caps = caps
         self.tuning = tuning or {}  # job -> variant, as measured on this device
-        self.jobs: dict[Job, int] = {}  # what could be tuned, and a call that does it
+        self.jobs: list[Job] = []  # of the current call
         self.volatile = False
         self.building = False  # shapes are real, input data is not: what is read from it is zero
         self.dispatches: list[Dispatch] = []
@@ -232,7 +232,7 @@ class Context:
 
     def begin(self, position: int, op: Op, call: Call) -> None:
         self._position, self._op, self._call = position, op, call
-        self.dispatches, self.guards, self.touched = [], [], set()
+        self.dispatches, self.guards, self.jobs, self.touched = [], [], [], set()
         self.volatile = False
         self._scratch_count = 0
 
@@ -267,7 +267,7 @@ class Context:
         """
         names = (*cpu, *gpu) if self.caps.kind == "cpu" else (*gpu, *cpu)
         job = Job(family, shape, tuple(dict.fromkeys(names)))
-        self.jobs.setdefault(job, self._position)
+        self.jobs.append(job)
         chosen = self.tuning.get(job.key, job.names[0])
         return chosen if chosen in job.names else job.names[0]
 

@@ -1,7 +1,7 @@
 """From a graph and a device's capabilities to a frozen plan, and from live shapes to schedules."""
 
 from ..ops import WHOLE, Binding
-from .lowering import Live, LoweredCall, Lowering, Schedule
+from .lowering import Example, Live, LoweredCall, Lowering, Schedule
 from .memory import Buffer, Fill, padded
 from .plan import Plan, draft_plan, make_plan
 from .segments import Block, HostCalls, Layout, Segment
@@ -12,6 +12,7 @@ __all__ = [
     "Binding",
     "Block",
     "Buffer",
+    "Example",
     "Fill",
     "HostCalls",
     "Layout",

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import Error, GraphError, GuardError, ShapeError
 from ..graph import Call, Graph, TensorSpec
-from ..ops import Binding, BoundCall, Context, Dispatch, Frame, Guard, LiveScalar, Tensor, gpu_op
+from ..ops import Binding, BoundCall, Context, Dispatch, Frame, Guard, Job, LiveScalar, Tensor, gpu_op
 from ..wgsl import Caps
 from .segments import Layout, Segment
 
@@ -59,6 +59,15 @@ class Live:
     arrays: dict[int, Array]
 
 
+@dataclass(slots=True)
+class Example:
+    """A call that does a job, with the live dims of its tensors, and how many calls do."""
+
+    step: int
+    dims: dict[int, Dims]
+    uses: int = 0
+
+
 class Lowering:
     """The lowerings of one method. Not thread safe: one call at a time."""
 
@@ -69,6 +78,7 @@ class Lowering:
         self.frame = Frame(graph, self.context)
         self.runs = 0  # lowerings executed, ever; tests and `bench` read it
         self.touched: set[Binding] = set()  # what some dispatch may bind
+        self.examples: dict[Job, Example] = {}  # what could be tuned
         self._bound: dict[int, BoundCall] = {}
         self._cache: dict[Segment, OrderedDict[tuple[object, ...], Schedule]] = {}
         self._current: dict[Segment, Schedule] = {}
@@ -181,7 +191,16 @@ class Lowering:
             if tensor is not None and tensor._dims is None:
                 raise GraphError(f"{call.name} ({call.origin}) did not set the shape of value {out}")
         self.touched.update(context.touched)
+        for job in context.jobs:
+            self._note_job(job, index, call)
         return LoweredCall(bound, tuple(context.dispatches), tuple(context.guards), context.volatile)
+
+    def _note_job(self, job: Job, index: int, call: Call) -> None:
+        example = self.examples.get(job)
+        if example is None:
+            tensors = [self.frame.tensors[v] for v in self.graph.flatten(call.args) if v in self.frame.tensors]
+            example = self.examples[job] = Example(index, {t.id: t.dims for t in tensors})
+        example.uses += 1
 
     def _refresh(self, schedule: Schedule, live: Live) -> bool:
         """Run the volatile lowerings again. False if one of them changed a dim: the schedule does not apply."""

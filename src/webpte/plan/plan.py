@@ -133,7 +133,9 @@ def draft_plan(
     lowering = Lowering(graph, layout, caps, tuning)
     bounds = {i: graph.tensor(i).dims for i in graph.inputs if isinstance(graph.values[i], TensorSpec)}
     schedules = _lower_method(graph, layout, lowering, bounds)
+    examples = dict(lowering.examples)
     dynamic = _dynamic_dims(graph, layout, lowering, bounds)
+    lowering.examples = examples  # nobody will ask for the shapes that were tried in between
     schedules += _lower_smallest(graph, layout, lowering, bounds, dynamic)
     memory = assign(graph, layout, lowering)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))

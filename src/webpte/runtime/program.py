@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from ..container import MappedFile, ProgramFile, Span, TensorFile, parse_program, parse_tensors
 from ..device import Gpu, Weights, acquire, adapter_caps
@@ -17,12 +17,16 @@ from ..ops import mutated_positions
 from ..plan import Plan, make_plan
 from ..progress import OnProgress, Progress, ignore
 from ..wgsl import Caps
+from .choices import read_choices, write_choices
 from .kernels import CpuKernels
 from .method import Method
+from .tuning import Choice, chosen, tune_plan
 
 logger = logging.getLogger("webpte")
 Rewrite = Callable[[Graph], Graph]
 PathLike = str | os.PathLike[str]
+Tune = Literal["cached", "auto", "off"]
+AUTO_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class Options:
     fallback: bool = False
     limits: Mapping[str, int] = field(default_factory=dict)
     passes: tuple[str, ...] = tuple(PASSES)
+    tune: Tune = "cached"
 
 
 def load(
@@ -41,6 +46,7 @@ def load(
     fallback: Literal["cpu"] | None = None,
     limits: Mapping[str, int] | None = None,
     passes: Sequence[str] | None = None,
+    tune: Tune = "cached",
     progress: OnProgress = ignore,
 ) -> Program:
     """Open a .pte program; `data` are .ptd files with constants exported apart from it.
@@ -49,10 +55,14 @@ def load(
     `fallback="cpu"`: it runs on the CPU, with a warning, and every such call costs a round trip through host memory.
     `limits` plans for a smaller device than this one, by names such as "max-storage-buffer-binding-size".
     `passes` are the names of graph rewrites to apply; all of them unless given, none with `passes=()`.
+    `tune` says which kernels to run where there is a choice: "cached" those found fastest on this device before,
+    "auto" also spends a few seconds on finding out, "off" the usual ones.
     """
     if fallback not in (None, "cpu"):
         raise InputError(f'fallback is "cpu" or None, not {fallback!r}')
-    options = Options(fallback == "cpu", limits or {}, tuple(PASSES) if passes is None else tuple(passes))
+    if tune not in get_args(Tune):
+        raise InputError(f"tune is one of {', '.join(get_args(Tune))}, not {tune!r}")
+    options = Options(fallback == "cpu", limits or {}, tuple(PASSES) if passes is None else tuple(passes), tune)
     files = [MappedFile(path), *(MappedFile(p) for p in data)]
     try:
         total = sum(file.size for file in files)
@@ -124,7 +134,32 @@ class Program:
             graph = rewrite(graph)
         if caps is None:  # a method without calls, such as get_vocab_size, needs no adapter
             caps = adapter_caps().within(self._options.limits) if graph.steps else Caps()
-        return make_plan(graph, caps, self._kernels, self._options.fallback, self._options.passes)
+        tuning = {} if self._options.tune == "off" else read_choices(caps)
+        return make_plan(graph, caps, self._kernels, self._options.fallback, self._options.passes, tuning)
+
+    def tune(
+        self,
+        name: str = "forward",
+        rewrite: Rewrite | None = None,
+        budget: float | None = None,
+        again: bool = False,
+        progress: OnProgress = ignore,
+    ) -> list[Choice]:
+        """Time the kernels that could serve a method on this machine, and remember the fastest for every later load.
+
+        What was measured before is left alone unless `again`. `budget` bounds the seconds that are spent.
+        """
+        plan = self.plan(name, rewrite=rewrite)
+        caps = adapter_caps()
+        known = {} if again else read_choices(caps)
+        for job in [job for job in plan.lowering.examples if job.key in known]:
+            del plan.lowering.examples[job]
+        if not plan.lowering.examples:
+            return []
+        gpu, weights = self._device(plan)
+        choices = tune_plan(plan, caps, gpu, weights, budget, progress)
+        write_choices(caps, chosen(choices))
+        return choices
 
     def method(self, name: str = "forward", rewrite: Rewrite | None = None, progress: OnProgress = ignore) -> Method:
         """A method ready to be called; the same object every time. `rewrite` changes its graph first."""
@@ -132,6 +167,8 @@ class Program:
             raise ClosedError(f"{self.file.path} was closed")
         key = (name, rewrite)
         if key not in self._methods:
+            if self._options.tune == "auto":
+                self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
             plan = self.plan(name, rewrite=rewrite)
             _warn_of_fallback(plan)
             if plan.layout.segments:

@@ -1,0 +1,110 @@
+"""Choosing among kernels by measurement, and remembering the choice."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.writer import simple_pte
+from webpte.cli import main
+from webpte.container import DType, VkTensor
+from webpte.ops import unregister
+from webpte.runtime import choices_path
+
+PYTHON = """
+from webpte.ops import FLOATS, Context, Tensor, op
+from webpte.wgsl import Uniforms, u32
+
+
+class Rounds(Uniforms):
+    rounds: u32
+
+
+@op("toy.double.default", dtypes=FLOATS)
+def double(cx: Context, x: Tensor, *, out: Tensor) -> None:
+    out.dims = x.dims
+    names = ("slow", "fast")
+    variant = cx.variant("double", (x.numel,), cpu=names, gpu=names)
+    rounds = {"slow": 20000, "fast": 1}[variant]
+    cx.dispatch("double.wgsl", reads=(x,), writes=(out,), params=Rounds(rounds=rounds), threads=x.numel)
+"""
+WGSL = """{$ include "kernel.wgsl" $}
+
+@group(1) @binding(0) var<storage, read> x: array<f32>;
+@group(1) @binding(1) var<storage, read_write> y: array<f32>;
+
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    var sum = 0.0;
+    for (var k = 0u; k < p.rounds; k++) {
+        sum = x[i] + 0.5 * sum;
+    }
+    y[i] = f32(p.rounds) + min(sum, 0.0);
+}
+"""
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch, device):
+    """forward(x) says how many rounds its kernel made: 20000 unless the fast one was chosen."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "double.py").write_text(PYTHON)
+    (tmp_path / "double.wgsl").write_text(WGSL)
+    spec = importlib.util.spec_from_file_location("double", tmp_path / "double.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    values = [VkTensor(DType.FLOAT32, (50,)), VkTensor(DType.FLOAT32, (50,))]
+    simple_pte(tmp_path / "p.pte", values, [("toy.double.default", (0, 1))], [0], [1])
+    yield tmp_path / "p.pte"
+    unregister(module.double)
+
+
+def rounds(path, **options):
+    with webpte.load(path, **options) as program:
+        return float(program.method()(np.zeros(50, np.float32))[0])
+
+
+def test_the_fastest_is_chosen_and_remembered(path):
+    assert rounds(path) == 20000
+    with webpte.load(path) as program:
+        (choice,) = program.tune()
+        assert choice.best == "fast" and choice.seconds["slow"] > 3 * choice.seconds["fast"]
+        assert program.tune() == []  # known by now
+        assert len(program.tune(again=True)) == 1
+    assert rounds(path) == 1
+    assert rounds(path, tune="off") == 20000
+    ((device, choices),) = json.loads(choices_path().read_text()).items()
+    assert webpte.__version__ in device and choices == {"double 50": "fast"}
+
+
+def test_auto_tunes_at_load(path):
+    assert rounds(path, tune="auto") == 1
+    with pytest.raises(webpte.InputError, match="cached, auto, off"):
+        webpte.load(path, tune="always")
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"x": 3}', "{broken"])
+def test_a_damaged_file_is_no_obstacle(path, content):
+    choices_path().parent.mkdir(parents=True)
+    choices_path().write_text(content)
+    assert rounds(path) == 20000
+    assert rounds(path, tune="auto") == 1
+
+
+def test_the_command(path, capsys):
+    assert main(["tune", str(path), "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)["jobs"]
+    assert (job["job"], job["best"], job["default"]) == ("double 50", "fast", "slow") and job["speedup"] > 3
+    assert main(["tune", str(path)]) == 0
+    assert "nothing left to measure" in capsys.readouterr().out
+    assert main(["tune", str(path), "--again"]) == 0
+    assert "double 50" in capsys.readouterr().out

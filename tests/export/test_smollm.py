@@ -17,17 +17,11 @@ import numpy as np
 import pytest
 
 from tests.support.children import run_python
-from tests.support.smollm import NEW_TOKENS, QUANTIZATIONS, smollm2
+from tests.support.smollm import NEW_TOKENS, smollm2
+from tests.support.terminal import Terminal
 from webpte.llm import LLM
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # the first run on a machine exports
-
-
-@pytest.fixture(scope="module", params=QUANTIZATIONS)
-def quantized(request):
-    found = smollm2(request.param)
-    with LLM.load(found.path) as llm:
-        yield llm, found
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +37,36 @@ def ask(llm, tokens, count, **settings):
     return generation
 
 
-def test_greedy_tokens_equal_eager_pytorch(quantized, monkeypatch):
-    llm, found = quantized
+def test_greedy_tokens_equal_eager_pytorch(llm, monkeypatch):
     monkeypatch.setattr(llm, "stop_tokens", frozenset())  # eager went on behind the end of its answers too
     parted = []
-    for golden in found.goldens:
+    for golden in smollm2("4w").goldens:
         tokens = ask(llm, golden["prompt"], NEW_TOKENS).tokens
         differing = [i for i, (a, b) in enumerate(zip(tokens, golden["tokens"], strict=True)) if a != b]
         if differing:
             parted.append((differing[0], golden["gaps"][differing[0]]))
-    print(f"\n{found.folder.name}: parted at (step, gap of eager's two best logits) {parted}")
+    print(f"\nparted at (step, gap of eager's two best logits) {parted}")
     assert len(parted) <= 2
     assert all(gap < 1e-3 for _, gap in parted)
+
+
+def test_8da4w_is_as_near_to_eager_pytorch_as_eager_is_to_itself():
+    """Inputs rounded to int8 leave no logits to be equal to: SmolLM2 has activations so large that a code is a big
+    step, and whether one flips hangs on the last bit of a sum. Eager PyTorch, its embeddings nudged by one bit, moves
+    its own logits by 2 to 3 and its first token in half of the prompts. So that distance is the measure.
+    """
+    found = smollm2("8da4w")
+    ours, theirs, agreed = [], [], 0
+    with LLM.load(found.path) as llm:
+        for golden, (eager, *nudged) in zip(found.goldens, found.nudged(), strict=True):
+            llm.reset()
+            logits = llm.logits(golden["prompt"]).reshape(-1)
+            ours.append(np.abs(logits - eager).max())
+            theirs.append(max(np.abs(other - eager).max() for other in nudged))
+            agreed += int(logits.argmax()) in {int(row.argmax()) for row in (eager, *nudged)}
+    print(f"\n8da4w: largest logit difference {np.round(ours, 2)}, of eager to itself nudged {np.round(theirs, 2)}")
+    assert all(mine <= 1.5 * its for mine, its in zip(ours, theirs, strict=True))
+    assert agreed >= 7  # a token that some eager run chooses
 
 
 def test_the_capital_of_france_is_paris(llm):
@@ -190,3 +202,18 @@ def test_ctrl_c_during_prefill_is_immediate_and_the_session_goes_on(llm):
     assert llm.position == 0
     want = llm.fork().logits(prompt[:5])
     assert np.array_equal(llm.logits(prompt[:5]), want)
+
+
+@pytest.mark.parametrize("driver_cache", ["warm", "empty"])
+def test_ctrl_c_while_loading_ends_the_program_at_once(driver_cache, monkeypatch):
+    monkeypatch.setenv("MESA_SHADER_CACHE_DISABLE", "true" if driver_cache == "empty" else "false")
+    took = []
+    for delay in (0.4, 0.7, 1.0, 1.3, 1.8):
+        with Terminal("chat", str(smollm2("4w").path)) as chat:
+            time.sleep(delay)
+            chat.interrupt()
+            started = time.monotonic()
+            assert chat.ended() == 130
+            took.append(time.monotonic() - started)
+    print(f"\nCtrl-C while loading: seconds to the end {np.round(took, 2)}")
+    assert max(took) < 0.5

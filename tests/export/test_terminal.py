@@ -75,7 +75,7 @@ def test_ctrl_c_while_loading_ends_the_program(model):
         chat.interrupt()
         started = time.monotonic()
         assert chat.ended() in (130, -2, 1)
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 2  # half a second and the time of a slow machine
 
 
 def test_generate_prints_text_and_rates(model):

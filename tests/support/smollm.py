@@ -126,7 +126,7 @@ def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
     from webpte.export.checkpoint import read_checkpoint
     from webpte.export.lowering import quiet
 
-    rows = []
+    rows: list[list[np.ndarray]] = []
     with quiet(), torch.no_grad():
         module = _eager(read_checkpoint(gguf()), quantize)
         factor = 1.0

@@ -1,4 +1,4 @@
-"""Print what a .pte file holds: methods, inputs and outputs, delegates, calls, constants, values."""
+"""Print what a .pte file holds: methods, inputs and outputs, delegates, calls, constants, values; or draw a method."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import InputError
 from ..tools.inspect import inspect_file
 from ..tools.text import size
 
@@ -22,9 +23,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the .pte program")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
+    parser.add_argument("--html", metavar="OUT", help="write one page instead: graph, memory timeline, constants")
+    parser.add_argument("--dot", metavar="OUT", help="write the graph for Graphviz instead")
+    parser.add_argument("--method", metavar="NAME", help="the method that --html and --dot show (forward)")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.html or arguments.dot:
+        _draw(arguments)
+        return
     report = inspect_file(arguments.file, arguments.data)
     if arguments.json:
         print(json.dumps(report, indent=2))
@@ -40,6 +47,28 @@ def run(arguments: argparse.Namespace) -> None:
         for method in constants:
             table.add_row(method["name"], ", ".join(map(str, method["returns"] or [])))
         console.print(Padding(table, (1, 0, 0, 0)))
+
+
+def _draw(arguments: argparse.Namespace) -> None:
+    from ..tools.dot import to_dot
+    from ..tools.report import render_page, report_data
+
+    report = report_data(arguments.file, arguments.data, arguments.method)
+    for path, render in ((arguments.html, render_page), (arguments.dot, to_dot)):
+        if path:
+            text = render(report)
+            _write(path, text)
+            print(f"{path}: {len(report['calls'])} calls of {report['method']}, {size(len(text))}")
+    if report["problem"]:
+        print(f"There is no plan, so no memory is shown: {report['problem']}")
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        with open(path, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def _method(method: Mapping[str, Any]) -> RenderableType:

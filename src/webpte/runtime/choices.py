@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import __version__
+from ..version import __version__
 from ..wgsl import Caps
 
 

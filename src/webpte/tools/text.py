@@ -1,6 +1,9 @@
-"""Numbers for people."""
+"""Numbers and names for people."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 
 def size(count: float) -> str:
@@ -14,10 +17,17 @@ def size(count: float) -> str:
     return f"{count / 1000:.3g} GB"
 
 
-def seconds(time: float) -> str:
-    """A duration with three digits, in the unit that suits it."""
-    if time >= 999.5:
-        return f"{time:.0f} s"
-    if time >= 0.9995:
-        return f"{time:.3g} s"
-    return f"{time * 1e3:.3g} ms" if time >= 0.9995e-3 else f"{time * 1e6:.3g} µs"
+def short_name(name: str) -> str:
+    """What one calls an op: ``add.Tensor`` for ``aten.add.Tensor``, ``cat`` for ``aten::cat.out``."""
+    _, kernel, rest = name.rpartition("::")
+    if not kernel and (rest.count(".") > 1 or rest.startswith("webpte.")):
+        rest = rest.split(".", 1)[1]
+    return rest.removesuffix(".default").removesuffix(".out") or name
+
+
+def type_text(value: Mapping[str, Any]) -> str:
+    """The type of a value of a report, ``f32[1, ≤255, 576]``. A dim with a mark may be smaller."""
+    if value["dims"] is None:
+        return str(value["dtype"])
+    marks = zip(value["dims"], value["dynamic"], strict=True)
+    return f"{value['dtype']}[{', '.join(f'≤{dim}' if may else str(dim) for dim, may in marks)}]"

@@ -1,0 +1,202 @@
+"""Calls and values as plain data, each value with the rows that make and read it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ...graph import (
+    LIVE_SCALARS,
+    Bool,
+    BoolList,
+    Call,
+    Double,
+    DoubleList,
+    Graph,
+    Int,
+    IntList,
+    Null,
+    String,
+    TensorSpec,
+    Value,
+    ValueList,
+)
+from ...ops import stored_bytes
+from ...plan import LoweredCall, Plan
+from .lifetimes import Rows, roots_of, scratch_of
+from .order import Order
+
+Part = str | int  # literal text, or the id of a tensor or live scalar
+
+
+def call_data(graph: Graph, plan: Plan | None, order: Order, lowered: dict[int, LoweredCall]) -> list[dict[str, Any]]:
+    """One entry for each row."""
+    calls = []
+    for stage in order.stages:
+        for row, step in enumerate(stage.steps, stage.first):
+            call = graph.steps[step]
+            assert isinstance(call, Call)
+            done = lowered.get(step)
+            names = [name for name, _ in done.bound.op.bound_parameters(call)] if done else [None] * len(call.args)
+            calls.append(
+                {
+                    "row": row,
+                    "name": call.name,
+                    "args": [
+                        {"name": name, "parts": _parts(graph, value_id)}
+                        for name, value_id in zip(names, call.args, strict=True)
+                    ],
+                    "outs": list(call.outs),
+                    "in_place": [call.args[p] for p in done.bound.op.mutated(call)] if done else [],
+                    "delegate": call.origin.delegate,
+                    "origin": _origin(call),
+                    "place": _place(call),
+                    "runs": stage.kind if done is None or plan is None else _runs(done, graph, plan),
+                    "kernels": [dispatch.kernel.label for dispatch in done.dispatches] if done else [],
+                    "every_call": done.volatile if done else False,
+                }
+            )
+    return calls
+
+
+def _origin(call: Call) -> str:
+    origin = call.origin
+    if origin.delegate is None:
+        return f"instruction {origin.instruction}"
+    return f"delegate {origin.delegate}, {'border' if origin.node is None else f'node {origin.node}'}"
+
+
+def _place(call: Call) -> str:
+    """The origin in a few characters, for a narrow column."""
+    origin = call.origin
+    if origin.delegate is None:
+        return f"i{origin.instruction}"
+    return f"d{origin.delegate}" if origin.node is None else f"d{origin.delegate} n{origin.node}"
+
+
+def _runs(done: LoweredCall, graph: Graph, plan: Plan) -> str:
+    """What a call costs: "gpu" dispatches; "constant" is filled once, a "view" and a "scalar" cost no dispatch."""
+    outs = done.bound.call.outs
+    if done.dispatches:
+        return "gpu"
+    if all(isinstance(graph.values[out], LIVE_SCALARS) for out in outs):
+        return "scalar"
+    return "constant" if any(out in plan.lowering.context.materialised for out in outs) else "view"
+
+
+def _parts(graph: Graph, value_id: int) -> list[Part]:
+    match graph.values[value_id]:
+        case TensorSpec():
+            return [value_id]
+        case ValueList(ids):
+            members = [_parts(graph, i) for i in ids]
+            return ["[", *(part for n, m in enumerate(members) for part in ([", "] if n else []) + m), "]"]
+        case value if isinstance(value, LIVE_SCALARS):
+            return [value_id]
+        case value:
+            return [_literal(value)]
+
+
+def _literal(value: Value) -> str:
+    match value:
+        case Int(number) | Bool(number):
+            return str(number)
+        case Double(number):
+            return f"{number:.7g}"
+        case String(text):  # a program of several lines is read as such
+            return text if "\n" in text else json.dumps(text, ensure_ascii=False)
+        case IntList(items) | BoolList(items):
+            return f"[{', '.join(map(str, items))}]"
+        case DoubleList(numbers):
+            return f"[{', '.join(f'{n:.7g}' for n in numbers)}]"
+        case Null():
+            return "None"
+    raise TypeError(f"{type(value).__name__} is no literal")
+
+
+def value_data(
+    graph: Graph,
+    plan: Plan | None,
+    order: Order,
+    calls: Sequence[dict[str, Any]],
+    dynamic: dict[int, tuple[bool, ...]],
+    lives: dict[int, Rows],
+) -> dict[int, dict[str, Any]]:
+    """Every tensor and live scalar that a call or a jump mentions, or that a caller passes or gets."""
+    made: dict[int, list[int]] = {}
+    read: dict[int, list[int]] = {}
+    for call in calls:
+        for out in (*call["outs"], *call["in_place"]):
+            made.setdefault(out, []).append(call["row"])
+        for value_id in dict.fromkeys(p for a in call["args"] for p in a["parts"] if isinstance(p, int)):
+            read.setdefault(value_id, []).append(call["row"])
+    conditions = [jump.condition for jump in order.jumps]
+    mentioned = sorted({*made, *read, *conditions, *graph.inputs, *graph.outputs})
+    values = {}
+    for value_id in mentioned:
+        entry = _value(graph, plan, value_id, dynamic.get(value_id))
+        values[value_id] = entry | {"made": made.get(value_id, []), "read": read.get(value_id, [])}
+    if plan is not None:
+        _add_storage(values, plan, lives)
+    return values
+
+
+def _value(graph: Graph, plan: Plan | None, value_id: int, dynamic: tuple[bool, ...] | None) -> dict[str, Any]:
+    value = graph.values[value_id]
+    ends = {"input": value_id in graph.inputs, "output": value_id in graph.outputs}
+    if not isinstance(value, TensorSpec):  # an output may also be a literal or a list
+        live = isinstance(value, LIVE_SCALARS)
+        text = type(value).__name__ if live else "".join(map(str, _parts(graph, value_id)))
+        return _BLANK | ends | {"id": value_id, "kind": "scalar" if live else "literal", "dtype": text}
+    materialised = plan.lowering.context.materialised if plan is not None else {}
+    constant = value.constant or materialised.get(value_id)
+    state = value.mutable or (plan is not None and constant is not None and value_id in plan.layout.mutated)
+    kind = "state" if state else "constant" if constant is not None else "activation"
+    entry = _tensor(value_id, value, kind) | ends
+    if dynamic is not None:
+        entry["dynamic"] = list(dynamic)
+    if constant is not None:
+        entry["name"] = constant.name
+    return entry
+
+
+_BLANK: dict[str, Any] = {
+    "dims": None,  # at the bound; a scalar that is no tensor has none
+    "dynamic": [],  # which dims may be smaller
+    "host_dtype": None,  # as callers see it, where that differs
+    "name": None,  # of a constant
+    "bytes": 0,
+    "buffer": None,
+    "view_of": None,
+    "live": None,  # first and last row
+    "input": False,
+    "output": False,
+    "made": [],  # rows that write it
+    "read": [],
+}
+
+
+def _tensor(value_id: int, spec: TensorSpec, kind: str) -> dict[str, Any]:
+    return _BLANK | {
+        "id": value_id,
+        "kind": kind,
+        "dtype": spec.dtype.short,
+        "host_dtype": spec.host_dtype.short if spec.host_dtype is not spec.dtype else None,
+        "dims": list(spec.dims),
+        "dynamic": [spec.dynamic] * len(spec.dims),
+        "bytes": stored_bytes(spec.dtype, spec.dims),
+    }
+
+
+def _add_storage(values: dict[int, dict[str, Any]], plan: Plan, lives: dict[int, Rows]) -> None:
+    """Buffer and lifetime of each tensor, and entries for scratch."""
+    roots = roots_of(plan)
+    for value_id, (_, spec) in scratch_of(plan).items():
+        values[value_id] = _tensor(value_id, spec, "scratch")
+        values[value_id]["made"] = [lives[value_id][0]] if value_id in lives else []
+    for value_id, entry in values.items():
+        if entry["dims"] is not None:
+            entry["buffer"] = plan.buffer_of.get(value_id)
+            entry["view_of"] = roots.get(value_id)
+            entry["live"] = lives.get(roots.get(value_id, value_id))

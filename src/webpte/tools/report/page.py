@@ -1,0 +1,186 @@
+"""From report data to one HTML file that needs no network.
+
+Names come out of the file and may be hostile. The template escapes whatever it prints, the script writes nothing but
+text, and the page's own policy lets no other script run and loads nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from ..text import short_name, size, type_text
+
+FOLDER = Path(__file__).parent
+TICKS = 12  # marks on the axis of the timeline, at most
+Report = Mapping[str, Any]
+
+
+def render_page(report: Report) -> str:
+    """The page for the data of `report_data`."""
+    script = (FOLDER / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            report=report,
+            values=report["values"],
+            outline=_outline(report),
+            counts=_counts(report["calls"]),
+            timeline=_timeline(report),
+            embedded=_embedded(report),
+            policy=f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+            style=(FOLDER / "page.css").read_text(encoding="utf-8"),
+            script=script,
+        )
+    )
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "size": size,
+        "basename": os.path.basename,
+        "short_name": short_name,
+        "search": search_text,
+        "search_constant": _constant_text,
+    }
+    environment.tests["only_tensors"] = _only_tensors
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": False, "separators": (",", ":")}
+    return environment
+
+
+def _only_tensors(argument: Report) -> bool:
+    """Whether an argument is a tensor, a live scalar or a list of them, rather than a literal or a size."""
+    parts = [part for part in argument["parts"] if part not in ("[", ", ", "]")]
+    return bool(parts) and all(isinstance(part, int) for part in parts)
+
+
+def search_text(call: Report, values: Mapping[int, Report]) -> str:
+    """What the search box looks at: one line per name or value, in lower case, without marks."""
+    mentioned = dict.fromkeys(p for a in call["args"] for p in a["parts"] if isinstance(p, int))
+    literals = [p for a in call["args"] for p in a["parts"] if isinstance(p, str)]
+    lines = [f"#{call['row']}", call["name"], call["origin"], call["runs"], *call["kernels"], *literals]
+    lines += [f"%{v} {type_text(values[v])} {values[v]['kind']}" for v in (*mentioned, *call["outs"])]
+    return "\n".join(dict.fromkeys(lines)).lower().replace("≤", "")
+
+
+def _constant_text(constant: Report) -> str:
+    ids = " ".join(f"%{v}" for v in constant["values"])
+    return f"{ids} {constant['dtype']}[{', '.join(map(str, constant['dims']))}] {constant['name']}".lower()
+
+
+def _counts(calls: Sequence[Report]) -> dict[str, int]:
+    counts = {"dispatches": sum(len(call["kernels"]) for call in calls)}
+    for call in calls:
+        counts[call["runs"]] = counts.get(call["runs"], 0) + 1
+    return counts
+
+
+# ---------------------------------------------------------------- the list of calls
+
+
+def _outline(report: Report) -> list[dict[str, Any]]:
+    """The list as nested items: calls, blocks of calls that look alike, and headings where something changes."""
+    stages = {stage["first"]: (n, stage) for n, stage in enumerate(report["stages"]) if stage["calls"]}
+    blocks = {
+        block["first"]: {"kind": "block", "block": block, "number": n, "of": len(group), "like": group[0], "inside": []}
+        for group in report["repeats"]
+        for n, block in enumerate(group, 1)
+    }
+    mixed = len({call["delegate"] for call in report["calls"]}) > 1
+    items: list[dict[str, Any]] = []
+    target, last_of_block = items, -1
+    previous: object = "none"
+    for call in report["calls"]:
+        row = call["row"]
+        if row > last_of_block:
+            target = items
+        if len(stages) > 1 and row in stages:
+            number, stage = stages[row]
+            target.append({"kind": "stage", "number": number, "stage": stage})
+        if row in blocks:
+            items.append(blocks[row])
+            target, last_of_block = blocks[row]["inside"], row + blocks[row]["block"]["calls"] - 1
+        if mixed and call["delegate"] != previous:
+            previous = call["delegate"]
+            target.append({"kind": "delegate", "number": previous})
+        target.append({"kind": "call", "call": call})
+    return items
+
+
+# ---------------------------------------------------------------- the memory timeline
+
+
+def _timeline(report: Report) -> dict[str, Any] | None:
+    """Where things stand on the timeline, in percent of its width."""
+    memory, rows = report["memory"], len(report["calls"])
+    if memory is None or not rows:
+        return None
+    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, *range(1000, rows + 1001, 1000)) if rows / s <= TICKS)
+    peak = max(memory["in_use"])
+    return {
+        "ticks": [(row, _percent(row, rows)) for row in range(0, rows, step) if row < 0.97 * rows],
+        "layers": [
+            (n, _percent(block["first"], rows), _percent(block["calls"], rows))
+            for group in report["repeats"]
+            for n, block in enumerate(group, 1)
+        ],
+        "lanes": [
+            (buffer, [_bar(report["values"][tensor], rows) for tensor in buffer["tensors"]])
+            for buffer in memory["buffers"]
+            if buffer["kind"] == "activation"
+        ],
+        "peak": peak,
+        "peak_row": memory["in_use"].index(peak),
+        "allocated": sum(b["bytes"] for b in memory["buffers"] if b["kind"] == "activation"),
+        "curve": _curve(memory["in_use"], peak),
+    }
+
+
+def _bar(value: Report, rows: int) -> tuple[Report, str, str]:
+    first, last = value["live"]
+    return value, _percent(first, rows), _percent(last + 1 - first, rows)
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.4f}"
+
+
+def _curve(in_use: Sequence[int], peak: int) -> str:
+    """Points of a step line, one step wide per row and 100 high."""
+    points = ["0,100"]
+    for row, count in enumerate(in_use):
+        height = 100 - 100 * count / max(peak, 1)
+        points += [f"{row},{height:.2f}", f"{row + 1},{height:.2f}"]
+    return " ".join([*points, f"{len(in_use)},100"])
+
+
+# ---------------------------------------------------------------- what the script needs
+
+
+def _embedded(report: Report) -> dict[str, Any]:
+    """Calls and values; what is absent, empty or false is left out."""
+
+    def short(entry: Report) -> dict[str, Any]:
+        return {key: value for key, value in entry.items() if value or (value == 0 and value is not False)}
+
+    return {
+        "calls": [short(call) | {"args": [short(a) for a in call["args"]]} for call in report["calls"]],
+        "values": {value_id: short(value) for value_id, value in report["values"].items()},
+    }

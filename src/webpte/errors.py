@@ -6,7 +6,7 @@ A message says what went wrong, where (file, op, value), the numbers involved an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class Error(Exception):
@@ -55,8 +55,7 @@ class ClosedError(Error):
     """The object was closed and its GPU memory released."""
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):  # a dataclass would cost every start of the program the import of `inspect`
     """One thing that keeps a program from running. Errors list those of a kind; `webpte check` lists all."""
 
     kind: str  # "constant", "layout", "backend", "op", "kernel", "dtype", "limit", "memory" or "graph"

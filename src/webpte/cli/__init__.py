@@ -12,10 +12,12 @@ from .. import __version__
 from ..errors import Error
 
 COMMANDS = {
+    "doctor": "tell whether this machine can run programs",
     "inspect": "print what a .pte file holds",
     "check": "find everything that keeps a program from running",
     "run": "call a method on files, images, shapes or numbers",
-    "compare": "find the first op that gives wrong numbers",
+    "bench": "measure loading, calls and memory",
+    "tune": "find the fastest kernels for a program on this machine",
     "export": "turn a Llama-family checkpoint into a .pte program",
     "generate": "continue or answer a prompt",
     "chat": "talk to a language model",

@@ -28,11 +28,7 @@ def bars() -> Iterator[OnProgress]:
         tasks: dict[str, TaskID] = {}
 
         def show(event: Event) -> None:
-            amount = f"{event.done} of {event.total} {event.unit}"
-            if event.unit == "bytes":
-                amount = f"{size(event.done)} of {size(event.total)}"
-            elif event.unit == "steps":
-                amount = f"step {event.done + 1} of {event.total}"
+            amount = _amount(event)
             if event.stage not in tasks:
                 for task in tasks.values():
                     progress.stop_task(task)
@@ -40,3 +36,27 @@ def bars() -> Iterator[OnProgress]:
             progress.update(tasks[event.stage], completed=event.done, amount=amount)
 
         yield show
+
+
+@contextmanager
+def line() -> Iterator[OnProgress]:
+    """A callback that writes a line on a terminal: nothing is redrawn between events, so times are not disturbed."""
+    terminal = sys.stderr.isatty()
+
+    def show(event: Event) -> None:
+        if terminal:
+            print(f"\r\x1b[K{event.stage}: {_amount(event)}", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield show
+    finally:
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _amount(event: Event) -> str:
+    if event.unit == "bytes":
+        return f"{size(event.done)} of {size(event.total)}"
+    if event.unit == "steps":
+        return f"step {event.done + 1} of {event.total}"
+    return f"{event.done} of {event.total} {event.unit}"

@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
-        _show(report, Console(highlight=False))
+        _show(report, Console(highlight=False, markup=False))
     return 0 if report["ok"] else 1
 
 

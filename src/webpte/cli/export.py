@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 
 from ..export import export_llama
@@ -24,7 +26,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    with bars() as progress:
+    # ExecuTorch prints as it works; our own output is what was written, and may be JSON.
+    with bars() as progress, contextlib.redirect_stdout(sys.stderr):
         path = export_llama(
             arguments.file,
             arguments.output,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
@@ -60,7 +62,7 @@ _SPEC_LIMITS = {
     "min-storage-buffer-offset-alignment": 256,
 }
 SYM_BYTES = SYM_SLOTS * 16
-_USED_FEATURES = ("shader-f16",)
+_USED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 
 
 @dataclass
@@ -78,6 +80,7 @@ class Counters:
     constant_bytes: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+    wait_seconds: float = 0.0  # waiting for results and copying them
 
     def snapshot(self) -> Counters:
         return Counters(**asdict(self))
@@ -103,7 +106,8 @@ def guarded(function: Callable[..., T]) -> Callable[..., T]:
 
 
 @functools.cache
-def _adapter() -> Any:
+def chosen_adapter() -> Any:
+    """The adapter that programs are run on."""
     try:
         adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
     except Exception as error:
@@ -116,19 +120,26 @@ def _adapter() -> Any:
 
 def adapter_caps() -> Caps:
     """What the machine's adapter could offer."""
-    adapter = _adapter()
+    adapter = chosen_adapter()
     info = adapter.info
     name = f"{info['device']} ({info['backend_type']}, {info['description']})"
     features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
     kind = "cpu" if info["adapter_type"] == "CPU" else "gpu"
-    return Caps(dict(adapter.limits), features, name, kind)
+    return Caps(dict(adapter.limits), features, name, kind, _subgroup(info) if "subgroup" in features else 0)
+
+
+def _subgroup(info: Mapping[str, Any]) -> int:
+    """How many invocations a subgroup has at least."""
+    # llvmpipe promises no more than the standard does, but its name says how many bits its vectors have.
+    vectors = re.search(r"llvmpipe .*\b(\d+) bits", info["device"])
+    return int(vectors[1]) // 32 if vectors else int(info.get("subgroup_min_size", 4))
 
 
 class Gpu:
     """An open device with its pipelines, counted by its users."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
-        adapter = _adapter()
+        adapter = chosen_adapter()
         self.caps = adapter_caps()
         wanted = {n: v for n, v in {**_SPEC_LIMITS, **limits}.items() if n in adapter.limits}
         try:
@@ -240,7 +251,11 @@ class Gpu:
     @guarded
     def read(self, buffer: Any, nbytes: int) -> bytearray:
         """The first bytes of a mappable buffer, once the work submitted before is done."""
-        return self.recorder.read(buffer, nbytes)
+        started = time.perf_counter()
+        try:
+            return self.recorder.read(buffer, nbytes)
+        finally:
+            self.counters.wait_seconds += time.perf_counter() - started
 
     def wait(self) -> None:
         """Block until the device is idle; frees the queue's staging memory."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import wgpu
@@ -54,8 +54,11 @@ class Recorder(Protocol):
     def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Rows in the form `submit` takes, to be made once and used often. The objects must outlive them."""
 
-    def submit(self, stages: Sequence[Stage]) -> None:
-        """Record everything into one command buffer and submit it."""
+    def submit(self, stages: Sequence[Stage], queries: Any = None) -> None:
+        """Record everything into one command buffer and submit it.
+
+        With `queries`, a set for timestamps, compute pass n writes entries 2n and 2n + 1 when it begins and ends.
+        """
 
     def wait(self) -> None:
         """Return when everything submitted is done. Ctrl-C gets through, which a native wait would hold back."""
@@ -98,8 +101,9 @@ class NativeRecorder:
             pipeline, uniforms, storage = row[:3]
         return prepared
 
-    def submit(self, stages: Sequence[Stage]) -> None:
+    def submit(self, stages: Sequence[Stage], queries: Any = None) -> None:
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, self._encoder_info)
+        stamps = None if queries is None else _NativeStamps(queries)
         try:
             for copies, rows in stages:
                 for source, start, target, offset, nbytes in copies:
@@ -107,21 +111,24 @@ class NativeRecorder:
                         encoder, source._internal, start, target._internal, offset, nbytes
                     )
                 if rows:
-                    self._record(encoder, rows)
+                    self._record(encoder, rows, ffi.NULL if stamps is None else stamps.next())
             commands = libf.wgpuCommandEncoderFinish(encoder, self._finish_info)
         finally:
             lib.wgpuCommandEncoderRelease(encoder)
+        self._enqueue(commands)
+
+    def _enqueue(self, commands: Any) -> None:
         self._commands[0] = commands
         lib.wgpuQueueSubmit(self._queue, 1, self._commands)
         lib.wgpuCommandBufferRelease(commands)
 
     @staticmethod
-    def _record(encoder: Any, rows: Sequence[Row]) -> None:
+    def _record(encoder: Any, rows: Sequence[Row], info: Any) -> None:
         set_pipeline = lib.wgpuComputePassEncoderSetPipeline
         set_group = lib.wgpuComputePassEncoderSetBindGroup
         dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
         null = ffi.NULL
-        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, null)
+        compute = lib.wgpuCommandEncoderBeginComputePass(encoder, info)
         try:
             for pipeline, uniforms, storage, x, y, z in rows:
                 if pipeline is not None:
@@ -140,19 +147,23 @@ class NativeRecorder:
         wait_until(lambda: bool(poll(device, 0, null) & 0xFF))  # only the low byte of the result is meaningful
 
     def read(self, buffer: Any, nbytes: int) -> bytearray:
-        request = next(_requests)
-        _pending[request] = None
-        try:
-            self._map(buffer, nbytes, request)
-        finally:
-            del _pending[request]
+        self._map(buffer, nbytes)
         handle = buffer._internal
         data = bytearray(nbytes)
         ffi.memmove(data, lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes)
         lib.wgpuBufferUnmap(handle)
         return data
 
-    def _map(self, buffer: Any, nbytes: int, request: int) -> None:
+    def _map(self, buffer: Any, nbytes: int) -> None:
+        """Wait until the buffer's data is there."""
+        request = next(_requests)
+        _pending[request] = None
+        try:
+            self._wait_for_map(buffer, nbytes, request)
+        finally:
+            del _pending[request]
+
+    def _wait_for_map(self, buffer: Any, nbytes: int, request: int) -> None:
         info = ffi.new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = _on_mapped
@@ -167,6 +178,22 @@ class NativeRecorder:
         wait_until(mapped)
         if _pending[request] != lib.WGPUMapAsyncStatus_Success:
             raise RuntimeError(f"results could not be mapped (status {_pending[request]})")
+
+
+class _NativeStamps:
+    """Descriptors of compute passes that write timestamps, one pair after the other."""
+
+    def __init__(self, queries: Any) -> None:
+        self._writes = ffi.new("WGPUPassTimestampWrites *")
+        self._info = ffi.new("WGPUComputePassDescriptor *")
+        self._writes.querySet = queries._internal
+        self._info.timestampWrites = self._writes
+        self._indices = itertools.count()
+
+    def next(self) -> Any:
+        self._writes.beginningOfPassWriteIndex = next(self._indices)
+        self._writes.endOfPassWriteIndex = next(self._indices)
+        return self._info
 
 
 _requests = itertools.count(1)
@@ -193,29 +220,51 @@ class PortableRecorder:
     def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
         return rows
 
-    def submit(self, stages: Sequence[Stage]) -> None:
+    def submit(self, stages: Sequence[Stage], queries: Any = None) -> None:
         encoder = self._device.create_command_encoder()
+        indices = itertools.count()
         for copies, rows in stages:
             for copy in copies:
                 encoder.copy_buffer_to_buffer(*copy)
             if rows:
-                compute = encoder.begin_compute_pass()
+                compute = encoder.begin_compute_pass(timestamp_writes=_stamps(queries, indices))
                 for pipeline, uniforms, storage, x, y, z in rows:
                     compute.set_pipeline(pipeline)
                     compute.set_bind_group(0, uniforms)
                     compute.set_bind_group(1, storage)
                     compute.dispatch_workgroups(x, y, z)
                 compute.end()
-        self._device.queue.submit([encoder.finish()])
+        self._enqueue(encoder.finish())
+
+    def _enqueue(self, commands: Any) -> None:
+        self._device.queue.submit([commands])
 
     def wait(self) -> None:
         self._device._poll_wait()
 
     def read(self, buffer: Any, nbytes: int) -> bytearray:
-        buffer.map_sync(wgpu.MapMode.READ, 0, nbytes)
+        self._map(buffer, nbytes)
         data = bytearray(buffer.read_mapped(0, nbytes))
         buffer.unmap()
         return data
+
+    def _map(self, buffer: Any, nbytes: int) -> None:
+        buffer.map_sync(wgpu.MapMode.READ, 0, nbytes)
+
+
+def _stamps(queries: Any, indices: Iterator[int]) -> dict[str, Any] | None:
+    if queries is None:
+        return None
+    return {
+        "query_set": queries,
+        "beginning_of_pass_write_index": next(indices),
+        "end_of_pass_write_index": next(indices),
+    }
+
+
+def timestamp_period(device: Any) -> float:
+    """Nanoseconds per tick. WebGPU's timestamps are nanoseconds, wgpu-native's are the device's ticks."""
+    return 1.0 if lib is None else float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal))
 
 
 def recorder(device: Any) -> Recorder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
@@ -38,7 +38,7 @@ def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWS
         "bytes": os.path.getsize(path),
         "device": caps.adapter,
         "ok": not problems,
-        "problems": [{"method": name, **asdict(problem)} for name, problem in problems],
+        "problems": [{"method": name, **problem._asdict()} for name, problem in problems],
         "remedies": advice([problem for _, problem in problems]),
         "memory": memory,
         "methods": [method.report(caps) for method in methods],
@@ -161,7 +161,7 @@ def _with_readers(problem: Problem, graph: Graph) -> Problem:
     key = problem.subject.removeprefix("key ")
     holders = {v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and _name(spec) == key}
     readers = [f"{c.name} ({c.origin})" for c in graph.calls if holders.intersection(graph.flatten(c.args))]
-    return replace(problem, where=(*problem.where, *dict.fromkeys(readers)))
+    return problem._replace(where=(*problem.where, *dict.fromkeys(readers)))
 
 
 def _name(spec: TensorSpec) -> str | None:

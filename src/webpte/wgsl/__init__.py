@@ -3,7 +3,7 @@
 from .caps import BROWSER_LIMITS, Caps
 from .grid import Grid, grid_for
 from .kernel import Kernel, render
-from .uniforms import Live, LiveInt, Uniforms, dims8, f32, i32, u32
+from .uniforms import Live, LiveInt, Uniforms, dims4, dims8, f32, i32, u32, words
 
 __all__ = [
     "BROWSER_LIMITS",
@@ -13,10 +13,12 @@ __all__ = [
     "Live",
     "LiveInt",
     "Uniforms",
+    "dims4",
     "dims8",
     "f32",
     "grid_for",
     "i32",
     "render",
     "u32",
+    "words",
 ]

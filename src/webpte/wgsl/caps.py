@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 # The minimum every WebGPU implementation must offer, which is also what a browser grants by default.
@@ -28,18 +28,14 @@ class Caps:
     features: frozenset[str] = frozenset()
     adapter: str = "no adapter"
     kind: str = "gpu"  # or "cpu": a software device, which likes other kernels
+    subgroup: int = 0  # invocations that every subgroup has at least; 0 where shaders cannot use subgroups
 
     def limit(self, name: str) -> int:
         return self.limits.get(name, BROWSER_LIMITS[name])
 
     def within(self, limits: Mapping[str, int]) -> Caps:
         """The same device as if it offered no more than `limits`."""
-        return Caps(
-            {**self.limits, **{n: min(v, self.limit(n)) for n, v in limits.items()}},
-            self.features,
-            self.adapter,
-            self.kind,
-        )
+        return replace(self, limits={**self.limits, **{n: min(v, self.limit(n)) for n, v in limits.items()}})
 
     @property
     def workgroups_per_dimension(self) -> int:

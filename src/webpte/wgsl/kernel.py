@@ -59,8 +59,11 @@ def _environment(folder: str) -> jinja2.Environment:
     )
 
 
-def render(kernel: Kernel) -> str:
-    """The WGSL text of a kernel. Deterministic: a function of the key and the template files."""
+def render(kernel: Kernel, naga: bool = True) -> str:
+    """The WGSL text of a kernel. Deterministic: a function of the key and the template files.
+
+    naga, which wgpu uses, offers subgroups without being asked and refuses to be asked; other compilers insist on it.
+    """
     flags = dict(kernel.flags)
     try:
         template = _environment(kernel.folder).get_template(kernel.template)
@@ -73,4 +76,4 @@ def render(kernel: Kernel) -> str:
         )
     except jinja2.TemplateError as error:
         raise GraphError(f"kernel {kernel.label}: template {kernel.template} failed: {error}") from error
-    return text
+    return text if naga or "subgroup_invocation_id" not in text else f"enable subgroups;\n{text}"

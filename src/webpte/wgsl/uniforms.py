@@ -24,16 +24,23 @@ class LiveInt(NamedTuple):
 
 class _Wgsl(NamedTuple):
     type: str
-    format: str  # struct codes of the fields that `flatten` yields
+    format: str  # struct code, with the count in front if the field holds several values
     align: int
+    values: int = 1
 
 
 u32 = Annotated[int, _Wgsl("u32", "I", 4)]
 i32 = Annotated[int, _Wgsl("i32", "i", 4)]
 f32 = Annotated[float, _Wgsl("f32", "f", 4)]
 # Sizes or strides of up to eight dims. Uniform arrays have a stride of 16 bytes, so two vec4 it is.
-dims8 = Annotated[tuple[int, ...], _Wgsl("array<vec4<u32>, 2>", "8I", 16)]
-Live = Annotated[LiveInt, _Wgsl("vec2<i32>", "2i", 8)]
+dims8 = Annotated[tuple[int, ...], _Wgsl("array<vec4<u32>, 2>", "8I", 16, 8)]
+dims4 = Annotated[tuple[int, ...], _Wgsl("array<vec4<u32>, 1>", "4I", 16, 4)]  # where four are known to be enough
+Live = Annotated[LiveInt, _Wgsl("vec2<i32>", "2i", 8, 2)]
+
+
+def words(quads: int) -> Any:
+    """A field of up to 4 * `quads` signed words."""
+    return Annotated[tuple[int, ...], _Wgsl(f"array<vec4<i32>, {quads}>", f"{4 * quads}i", 16, 4 * quads)]
 
 
 def _align(offset: int, alignment: int) -> int:
@@ -79,13 +86,11 @@ class Uniforms:
         flat: list[float] = [threads]
         for name, kind in self._fields:
             value = getattr(self, name)
-            if kind.format == "8I":
-                flat.extend(value)
-                flat.extend([0] * (8 - len(value)))
-            elif kind.format == "2i":
-                flat.extend(value)
-            else:
+            if kind.values == 1:
                 flat.append(value)
+            else:
+                flat.extend(value)
+                flat.extend([0] * (kind.values - len(value)))
         return self._struct.pack(*flat)
 
     @classmethod
@@ -94,7 +99,6 @@ class Uniforms:
         flat = list(cls._struct.unpack(block))
         out: dict[str, Any] = {"threads": flat.pop(0)}
         for name, kind in cls._fields:
-            count = len(struct.unpack("<" + kind.format, bytes(struct.calcsize("<" + kind.format))))
-            taken, flat = flat[:count], flat[count:]
-            out[name] = taken[0] if count == 1 else tuple(taken)
+            taken, flat = flat[: kind.values], flat[kind.values :]
+            out[name] = taken[0] if kind.values == 1 else tuple(taken)
         return out

@@ -1,0 +1,104 @@
+"""Run a method on files, images, shapes or numbers; print what came out and how long it took, cold and warm."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from ..tools.run import run_file
+from ..tools.timing import seconds
+from .bars import line
+
+INPUTS = """\
+inputs are given in order, or by position as 0=VALUE; VALUE is one of
+  x.npy, all.npz, all.npz:KEY   arrays; a whole .npz gives several inputs, by keys that end in a number or in order
+  photo.png                     resized to the input's bound, RGB, 0 to 1; photo.png:-1..1 and photo.png:imagenet
+                                scale it otherwise
+  1x16:random                   a shape, or none for the bound, and random, zeros, ones, arange, a number, or 0..99
+                                for random numbers of that range
+  3                             a number
+inputs that are not given are random at their bound (integers 0 or 1, a single integer 0), from a fixed seed
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = INPUTS
+    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("--method", default="forward", metavar="NAME", help="the method to run (forward)")
+    parser.add_argument("--input", action="append", default=[], metavar="[N=]VALUE", help="an input, see below")
+    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="warm calls to time after the first (5)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
+    parser.add_argument("--save", metavar="NPZ", help="write inputs as in0, ... and outputs as out0, ...")
+    parser.add_argument("--fallback", choices=("cpu",), help="let the CPU run ops that have no kernel, slowly")
+    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    with line() as progress:
+        report = run_file(
+            arguments.file,
+            arguments.data,
+            arguments.input,
+            method=arguments.method,
+            repeat=arguments.repeat,
+            save=arguments.save,
+            seed=arguments.seed,
+            fallback=arguments.fallback,
+            progress=progress,
+        )
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+        return
+    console = Console(highlight=False, markup=False)
+    console.print(Text(f"{report['file']}  {report['method']}", style="bold"))
+    console.print(_values("input", report["inputs"], "source"))
+    console.print(_values("output", report["outputs"], "first elements"))
+    console.print(_timings(report))
+    if report["saved"]:
+        console.print(f"\ninputs and outputs are in {report['saved']}")
+
+
+def _values(role: str, values: Sequence[Mapping[str, Any]], last: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for title in (f"\n{role}", "\ntype", "\nmin", "\nmax", "\nmean", "\nnon-finite"):
+        table.add_column(title, justify="left" if title in (f"\n{role}", "\ntype") else "right", no_wrap=True)
+    table.add_column(f"\n{last}", overflow="fold")
+    for number, value in enumerate(values):
+        if value["kind"] != "array":
+            table.add_row(str(number), value["kind"], *[""] * 4, value.get("source") or str(value["value"]))
+            continue
+        ranges = ["" if value[key] is None else f"{value[key]:.4g}" for key in ("min", "max", "mean")]
+        bad = Text(str(value["nonfinite"]), style="bold red" if value["nonfinite"] else "")
+        shown = value["source"] if "source" in value else _elements(value["head"])
+        table.add_row(str(number), f"{value['dtype']}{value['shape']}", *ranges, bad, shown)
+    return table
+
+
+def _elements(head: Sequence[Any]) -> str:
+    return " ".join(f"{x:.4g}" if isinstance(x, float) else str(x) for x in head)
+
+
+def _timings(report: Mapping[str, Any]) -> Group:
+    stages = {name: took for name, took in report["load"].items() if name != "total"}
+    parts = ", ".join(f"{name} {seconds(took)}" for name, took in stages.items())
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    table.add_column()
+    table.add_row("load", seconds(report["load"]["total"]), parts)
+    table.add_row("first call", seconds(report["first_call"]), "prepares what loading did not for these shapes")
+    if (warm := report["warm"]) is not None:
+        table.add_row(
+            "warm call",
+            seconds(warm["median"]),
+            f"median of {warm['calls']}; min {seconds(warm['min'])}, p90 {seconds(warm['p90'])}",
+        )
+    return Group(Text("\ntime"), table)

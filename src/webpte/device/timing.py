@@ -1,0 +1,125 @@
+"""How long each dispatch takes: a recorder that gives every dispatch a pass of its own and looks at the clock.
+
+Devices with `timestamp-query` stamp the beginning and the end of a pass themselves. Where there is none, every dispatch
+is submitted and waited for, and the host's clock tells: that includes the way to the device and back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import wgpu
+
+from .gpu import Gpu
+from .recording import Recorder, Row, Stage, timestamp_period
+
+Interval = tuple[int, int]  # begin and end, in nanoseconds of `time.perf_counter_ns`
+FEATURE = "timestamp-query"
+QUERIES = 4096  # in the largest set WebGPU allows
+PASSES = QUERIES // 2
+
+
+@dataclass(frozen=True)
+class _Stamped:
+    """Passes whose stamps are still on the device."""
+
+    began: int  # when the host began to submit them
+    queries: Any
+    passes: int
+
+
+class TimedRecorder:
+    """Stands in for a device's recorder."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.inner: Recorder = gpu.recorder
+        self.stamps = FEATURE in gpu.caps.features
+        self._device = gpu.device
+        self._intervals: list[Interval] = []
+        self._stamped: list[_Stamped] = []
+        self._sets: list[Any] = []  # query sets, used again
+
+    def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
+        return self.inner.prepare(rows)
+
+    def submit(self, stages: Sequence[Stage], queries: Any = None) -> None:
+        single = [stage for several in stages for stage in _one_row_each(several)]
+        if not self.stamps:
+            self._wait_for_each(single)
+            return
+        for first in range(0, len(single), PASSES):
+            batch = single[first : first + PASSES]
+            queries = self._sets.pop() if self._sets else self._device.create_query_set(type="timestamp", count=QUERIES)
+            self._stamped.append(_Stamped(time.perf_counter_ns(), queries, sum(bool(rows) for _, rows in batch)))
+            self.inner.submit(batch, queries)
+
+    def _wait_for_each(self, stages: Sequence[Stage]) -> None:
+        for stage in stages:
+            self.inner.wait()
+            began = time.perf_counter_ns()
+            self.inner.submit([stage])
+            self.inner.wait()
+            if stage[1]:
+                self._intervals.append((began, time.perf_counter_ns()))
+
+    def wait(self) -> None:
+        self.inner.wait()
+
+    def read(self, buffer: Any, nbytes: int) -> bytearray:
+        return self.inner.read(buffer, nbytes)
+
+    def take(self) -> list[Interval]:
+        """Wait for what was submitted; the intervals of all dispatches since the last call, in order."""
+        self.inner.wait()
+        done = time.perf_counter_ns()
+        raw = [(stamped, self._resolve(stamped)) for stamped in self._stamped if stamped.passes]
+        low = max((stamped.began - int(times[0, 0]) for stamped, times in raw), default=0)
+        high = done - max((int(times[-1, 1]) for _, times in raw), default=done)
+        # The device began after the host's submit and ended before the host knew. Where the clocks are the same, zero
+        # satisfies that; else the middle of what is possible is wrong by the least.
+        offset = 0 if low <= 0 <= high else (low + high) // 2
+        taken = self._intervals + [(int(a) + offset, int(b) + offset) for _, times in raw for a, b in times]
+        self._sets += [stamped.queries for stamped in self._stamped]
+        self._intervals, self._stamped = [], []
+        return taken
+
+    def _resolve(self, stamped: _Stamped) -> np.ndarray[Any, Any]:
+        """The stamps of each pass, (passes, 2), in nanoseconds of the device's clock."""
+        nbytes = stamped.passes * 16
+        usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+        buffer = self._device.create_buffer(label="timestamps", size=nbytes, usage=usage)
+        encoder = self._device.create_command_encoder()
+        encoder.resolve_query_set(stamped.queries, 0, 2 * stamped.passes, buffer, 0)
+        self._device.queue.submit([encoder.finish()])
+        ticks = np.frombuffer(self._device.queue.read_buffer(buffer, 0, nbytes), np.uint64).reshape(-1, 2)
+        period = timestamp_period(self._device)
+        return ticks.astype(np.int64) if period == 1.0 else (ticks * period).astype(np.int64)
+
+
+def _one_row_each(stage: Stage) -> Iterator[Stage]:
+    """The same work with one dispatch per pass. Prepared rows leave out what the row before has set."""
+    copies, rows = stage
+    if copies:
+        yield copies, ()
+    pipeline = uniforms = storage = None
+    for row in rows:
+        pipeline = row.pipeline if row.pipeline is not None else pipeline
+        uniforms = row.uniforms if row.uniforms is not None else uniforms
+        storage = row.storage if row.storage is not None else storage
+        yield (), [Row(pipeline, uniforms, storage, *row[3:])]
+
+
+@contextmanager
+def timed(gpu: Gpu) -> Iterator[TimedRecorder]:
+    """Everything submitted to the device is timed, dispatch by dispatch, and takes longer."""
+    plain = gpu.recorder
+    gpu.recorder = recorder = TimedRecorder(gpu)
+    try:
+        yield recorder
+    finally:
+        gpu.recorder = plain

@@ -1,0 +1,69 @@
+"""How long things take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from ..progress import OnProgress, Progress, ignore
+
+T = TypeVar("T")
+
+
+class Stages:
+    """A progress callback that remembers how long each stage of loading took. It begins with finding the adapter."""
+
+    AFTER: ClassVar = {"read": "plan"}  # what happens between the last event of a stage and the first of the next
+
+    def __init__(self, progress: OnProgress = ignore) -> None:
+        self._next = progress
+        self._began = self._entered = time.perf_counter()
+        self._stage = "adapter"
+        self.seconds: dict[str, float] = {}
+        self.total = 0.0
+
+    def __call__(self, event: Progress) -> None:
+        self._enter(event.stage)
+        if event.done >= event.total:
+            self._enter(self.AFTER.get(event.stage, "prepare"))
+        self._next(event)
+
+    def end(self) -> None:
+        self._enter("")
+        self.total = time.perf_counter() - self._began
+
+    def _enter(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + now - self._entered
+        self._stage, self._entered = stage, now
+
+
+def timed(function: Callable[[], T]) -> tuple[float, T]:
+    """Seconds a call took, and what it gave."""
+    started = time.perf_counter()
+    result = function()
+    return time.perf_counter() - started, result
+
+
+def spread(seconds: Sequence[float]) -> dict[str, Any] | None:
+    """Median, fastest and 90th percentile of several calls."""
+    if not seconds:
+        return None
+    return {
+        "calls": len(seconds),
+        "median": float(np.median(seconds)),
+        "min": min(seconds),
+        "p90": float(np.quantile(seconds, 0.9)),
+    }
+
+
+def seconds(time: float) -> str:
+    """A duration for people: three digits, in the unit that suits it."""
+    if time >= 999.5:
+        return f"{time:.0f} s"
+    if time >= 0.9995:
+        return f"{time:.3g} s"
+    return f"{time * 1e3:.3g} ms" if time >= 0.9995e-3 else f"{time * 1e6:.3g} µs"

@@ -1,0 +1,76 @@
+"""`webpte doctor` on the adapter that is there."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from webpte.cli import main
+from webpte.device import adapter_caps, adapters
+from webpte.ops import Context
+from webpte.tools import selftest
+from webpte.tools.capabilities import FEATURES
+
+
+def test_all_adapters_are_listed_and_one_is_taken():
+    found = adapters()
+    (chosen,) = [adapter for adapter in found if adapter.chosen]
+    assert chosen.device in adapter_caps().adapter and chosen.backend in adapter_caps().adapter
+    assert chosen.limits["max-storage-buffer-binding-size"] >= 128 << 20 and chosen.features
+    assert len({(adapter.device, adapter.backend) for adapter in found}) == len(found)
+
+
+def test_every_feature_in_use_is_explained():
+    assert adapter_caps().features <= set(FEATURES)
+
+
+def test_a_machine_that_works(capsys):
+    """The self-test runs in a child process, as for a user."""
+    assert main(["doctor", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    test = report["self_test"]
+    assert report["ok"] and test["ok"] and all(check["ok"] for check in test["checks"]) and len(test["checks"]) == 3
+    assert 0 < test["round_trip"]["min"] <= test["round_trip"]["median"] < 1
+    assert test["copy_bytes_per_second"] > 1e6
+
+
+def test_what_a_person_reads(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setattr("webpte.tools.doctor.run_self_test", selftest.self_test)
+    assert main(["doctor"]) == 0
+    out = capsys.readouterr().out
+    table, block = out.split("for a bug report")
+    for text in ("* is the one that programs run on", "shader-f16", "max-buffer-size", "round trip", "GB/s"):
+        assert text in table
+    assert "self-test: ok, round trip" in block and "wgpu-native" in block
+    assert "this machine can run programs" in out
+    assert max(map(len, table.splitlines())) <= 100
+
+
+def test_without_the_self_test(capsys):
+    assert main(["doctor", "--no-test"]) == 0
+    out = capsys.readouterr().out
+    assert "shader-f16" in out and "self-test" not in out
+
+
+@pytest.mark.parametrize("error", [1.0, math.nan])
+def test_wrong_numbers_fail_it(monkeypatch, error):
+    monkeypatch.setattr(selftest, "TESTS", {"made up": lambda: error})
+    report = selftest.self_test()
+    assert not report["ok"] and "round_trip" not in report
+
+
+def test_a_kernel_that_covers_too_little_is_found(monkeypatch):
+    """A real fault on the device: every dispatch leaves out its last workgroups."""
+    honest = Context.dispatch
+
+    def lazy(self, *args, threads, **options):
+        honest(self, *args, threads=max(threads // 2, 1), **options)
+
+    monkeypatch.setattr(Context, "dispatch", lazy)
+    report = selftest.self_test()
+    assert not report["ok"]
+    assert not np.any([check["ok"] for check in report["checks"]]), report

@@ -1,0 +1,134 @@
+"""Inputs as a person types them: files, images, shapes, numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from webpte.runtime import ArgumentInfo
+from webpte.tools.inputs import make_inputs
+
+TOKENS = ArgumentInfo("tensor", "i64", (1, 16), (False, True))
+POSITION = ArgumentInfo("tensor", "i64", (1,), (False,))
+PICTURES = ArgumentInfo("tensor", "f32", (8, 3, 4, 6), (True, False, False, False))
+FLAG = ArgumentInfo("bool")
+
+
+def values(arguments, *specs, seed=0):
+    return [given.value for given in make_inputs(arguments, specs, seed)]
+
+
+def test_what_is_not_given_is_random_at_the_bound_and_always_the_same():
+    (tokens, position, pictures, flag), again = (values([TOKENS, POSITION, PICTURES, FLAG]) for _ in range(2))
+    assert tokens.shape == (1, 16) and tokens.dtype == np.int64 and set(tokens.flat) == {0, 1}
+    assert position.tolist() == [0] and flag is False
+    assert pictures.shape == (8, 3, 4, 6) and pictures.dtype == np.float32 and 0.8 < pictures.std() < 1.2
+    assert np.array_equal(pictures, again[2])
+    assert not np.array_equal(pictures, values([TOKENS, POSITION, PICTURES, FLAG], seed=1)[2])
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("1x4:zeros", np.zeros((1, 4))),
+        ("1x4:ones", np.ones((1, 4))),
+        ("1x4:arange", np.arange(4).reshape(1, 4)),
+        ("1x4:7", np.full((1, 4), 7)),
+        ("zeros", np.zeros((1, 16))),
+        ("3", np.full((1, 16), 3)),
+        ("0=1x2:-5", np.full((1, 2), -5)),
+        ("input0=1x2:ones", np.ones((1, 2))),
+    ],
+)
+def test_shapes_and_fills(spec, expected):
+    (tokens,) = values([TOKENS], spec)
+    assert tokens.dtype == np.int64 and np.array_equal(tokens, expected)
+
+
+def test_ranges_hold_both_ends():
+    (tokens,) = values([TOKENS], "1x1000:3..5")
+    assert set(tokens.flat) == {3, 4, 5}
+    (floats,) = values([PICTURES], "-2..2")
+    assert -2 <= floats.min() < -1 and 1 < floats.max() <= 2
+
+
+def test_in_order_and_by_position():
+    tokens, position = values([TOKENS, POSITION], "1=1:9", "1x2:4")
+    assert tokens.tolist() == [[4, 4]] and position.tolist() == [9]
+
+
+def test_arrays_from_files(tmp_path):
+    np.save(tmp_path / "x.npy", np.linspace(0, 1, 6).reshape(2, 3))
+    argument = ArgumentInfo("tensor", "f32", (2, 3), (False, False))
+    (given,) = make_inputs([argument], [str(tmp_path / "x.npy")])
+    assert given.value.dtype == np.float32 and given.source.endswith("x.npy, converted from float64")
+    np.savez(tmp_path / "all.npz", in1=np.array([5]), in0=np.array([[1, 2]]), out0=np.zeros(3))
+    tokens, position = values([TOKENS, POSITION], str(tmp_path / "all.npz"))
+    assert tokens.tolist() == [[1, 2]] and position.tolist() == [5]
+    tokens, position = values([TOKENS, POSITION], f"1={tmp_path}/all.npz:in1")
+    assert position.tolist() == [5] and tokens.shape == (1, 16)
+    np.savez(tmp_path / "named.npz", ids=np.array([[1, 2]]), at=np.array([5]))
+    assert [v.tolist() for v in values([TOKENS, POSITION], str(tmp_path / "named.npz"))] == [[[1, 2]], [5]]
+
+
+class TestImages:
+    @pytest.fixture
+    def image(self, tmp_path):
+        from PIL import Image
+
+        pixels = np.zeros((8, 12, 3), np.uint8)
+        pixels[:, :6, 0] = 255  # the left half is red
+        Image.fromarray(pixels).save(tmp_path / "half=red.png")
+        return tmp_path / "half=red.png"
+
+    def test_resized_to_the_bound_and_scaled(self, image):
+        (picture,) = values([PICTURES], str(image))
+        assert picture.shape == (1, 3, 4, 6) and picture.dtype == np.float32
+        assert picture[0, 0, 0].tolist() == pytest.approx([1, 1, 1, 0, 0, 0], abs=0.3)
+        assert picture[0, 0, :, :2].min() == 1 and picture[0, 1:].max() == 0 and picture[0, 0, :, 4:].max() == 0
+        (picture,) = values([PICTURES], f"{image}:-1..1")
+        assert (picture.min(), picture.max()) == (-1, 1)
+        (picture,) = values([PICTURES], f"{image}:imagenet")
+        assert picture[0, :, 0, 0] == pytest.approx([(1 - 0.485) / 0.229, -0.456 / 0.224, -0.406 / 0.225], rel=1e-5)
+
+    @pytest.mark.parametrize(
+        ("dtype", "bound", "shape", "largest"),
+        [("u8", (3, 4, 6), (3, 4, 6), 255), ("f32", (4, 6, 3), (4, 6, 3), 1), ("f32", (2, 1, 4, 6), (2, 1, 4, 6), 0.3)],
+    )
+    def test_layouts(self, image, dtype, bound, shape, largest):
+        argument = ArgumentInfo("tensor", dtype, bound, (False,) * len(bound))
+        (picture,) = values([argument], str(image))
+        assert picture.shape == shape and picture.max() == pytest.approx(largest, rel=0.01)
+
+    def test_not_every_input_is_an_image(self, image):
+        with pytest.raises(webpte.InputError, match=r"i64\[1, <=16\]; an image needs 3 or 4 dims"):
+            values([TOKENS], str(image))
+        with pytest.raises(webpte.InputError, match="no range of pixel values"):
+            values([PICTURES], f"{image}:bright")
+        with pytest.raises(webpte.InputError, match="cannot be read as an image"):
+            values([PICTURES], "nothing.png")
+
+
+@pytest.mark.parametrize(
+    ("specs", "message"),
+    [
+        (["tokens=x.npy"], r"does not name its inputs; give the position, such as 0=x.npy"),
+        (["2=3"], "input 2; the method has 2 inputs"),
+        (["1x2:ones", "1", "1"], "input 2; the method has 2 inputs"),
+        (["nothing.npy"], "nothing.npy cannot be read"),
+        (["1xx:ones"], "no shape such as 1x16:random"),
+        (["1x4:many"], "no shape such as 1x16:random"),
+    ],
+)
+def test_what_is_refused(specs, message):
+    with pytest.raises(webpte.InputError, match=message):
+        values([TOKENS, POSITION], *specs)
+
+
+def test_an_archive_must_fit(tmp_path):
+    np.savez(tmp_path / "x.npz", a=np.zeros(1), b=np.zeros(1), c=np.zeros(1))
+    with pytest.raises(webpte.InputError, match="holds a, b, c; the method has 2 inputs"):
+        values([TOKENS, POSITION], str(tmp_path / "x.npz"))
+    with pytest.raises(webpte.InputError, match="holds a, b, c; choose one"):
+        values([TOKENS, POSITION], f"0={tmp_path}/x.npz")

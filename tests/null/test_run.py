@@ -1,0 +1,54 @@
+"""What `webpte run` says of arrays and times."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from webpte.progress import Progress
+from webpte.tools.run import summary
+from webpte.tools.timing import Stages, seconds, spread
+
+
+def test_what_is_not_finite_is_counted_and_left_out():
+    told = summary(np.array([[1, np.nan], [np.inf, 3]], np.float32))
+    assert (told["nonfinite"], told["min"], told["max"], told["mean"]) == (2, 1, 3, 2)
+    assert told["shape"] == [2, 2] and told["dtype"] == "float32"
+    assert json.loads(json.dumps(told, allow_nan=False))["head"] == [1, "nan", "inf", 3]
+
+
+@pytest.mark.parametrize("array", [np.zeros((0, 3), np.float32), np.full(2, np.nan)])
+def test_nothing_finite_has_no_range(array):
+    told = summary(array)
+    assert told["min"] is told["max"] is told["mean"] is None and told["nonfinite"] == array.size
+
+
+def test_integers_bools_and_numbers():
+    assert summary(np.array([1, 2, 6]))["mean"] == 3 and summary(np.array([True, False]))["max"] == 1
+    assert summary(7) == {"kind": "int", "value": 7}
+
+
+def test_spread():
+    told = spread([4.0, 1.0, 2.0, 3.0, 10.0])
+    assert told == {"calls": 5, "median": 3.0, "min": 1.0, "p90": pytest.approx(7.6)} and spread([]) is None
+
+
+@pytest.mark.parametrize(
+    ("time", "text"),
+    [(1234.5, "1234 s"), (12.34, "12.3 s"), (0.9996, "1 s"), (0.0123, "12.3 ms"), (45.6e-6, "45.6 µs"), (0, "0 µs")],
+)
+def test_durations(time, text):
+    assert seconds(time) == text
+
+
+def test_stages_add_up_to_the_whole():
+    seen: list[Progress] = []
+    stages = Stages(seen.append)
+    for stage, done in (("read", 0), ("read", 9), ("compile", 0), ("compile", 5), ("compile", 9), ("upload", 9)):
+        stages(Progress(stage, done, 9, "bytes"))
+    stages.end()
+    assert list(stages.seconds) == ["adapter", "read", "plan", "compile", "prepare", "upload"] and len(seen) == 6
+    assert math.isclose(sum(stages.seconds.values()), stages.total, rel_tol=0.5)

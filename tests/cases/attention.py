@@ -17,9 +17,25 @@ def over_cache(
     """sdpa_with_kv_cache; `scale` and `dtype` may be given, and `causal`, which a mask replaces."""
     scale, dtype, causal = more.pop("scale", None), more.pop("dtype", "f32"), more.pop("causal", mask is None)
     q, k, v = (T(batch, "n", h, width, dtype=dtype) for h in (heads, kv_heads, kv_heads))
-    caches = [T(batch, capacity, kv_heads, width, dtype=dtype) for _ in "kv"]
+    kept = more.pop("kept", False)  # as state, which says that a head's width does not vary
+    caches = [T(batch, capacity, kv_heads, width, dtype=dtype, constant=kept) for _ in "kv"]
     rest = (start, 1, mask, 0.0, causal, scale)
     return case("sdpa_with_kv_cache.default", q, k, v, *caches, *rest, **more)
+
+
+def turned(batch: int, heads: int, kv_heads: int, width: int, start: Any, *, rotated: int = 0, **more) -> Case:
+    """webpte.rotary_attention: neighbours by tables cut to the tokens or, with `table`, at that row of whole ones; with
+    `rotated`, the halves of so many elements by whole tables.
+    """
+    table, capacity, dtype = more.pop("table", None), more.pop("capacity", 16), more.pop("dtype", "f32")
+    q, k, v = (T(batch, "n", h, width, dtype=dtype) for h in (heads, kv_heads, kv_heads))
+    kept = more.pop("kept", False)
+    caches = [T(batch, capacity, kv_heads, width, dtype=dtype, constant=kept) for _ in "kv"]
+    rows = "n" if table is None else capacity + 3
+    tables = [T(rows, rotated or width // 2, dtype=dtype, constant=table is not None) for _ in "cs"]
+    place = (table, None if table is None or rotated else Sym("n"), bool(rotated))
+    given = (*(q, k, v, *caches), start, 0.0, True, more.pop("scale", None))
+    return case("webpte.rotary_attention", *given, *tables, *place, **more)
 
 
 def filled(heads: int, kv_heads: int, width: int, start: Any, *, batch: int = 1, mask: T | None = None, **more) -> Case:
@@ -104,4 +120,53 @@ CASES = [
     plain(4, 2, 8, T(1, 1, "n", "m", dtype="f16"), dtype="f16", n=(7, 2), m=(11, 3), **HALF),
     plain(2, 1, 5, dtype="f16", n=(7, 2), m=(11, 3), **HALF),
     plain(2, 2, 8, T(1, 1, "n", "m"), 8.0, n=(5, 2), m=(97, 3)),
+]
+
+CASES += [
+    turned(1, 4, 2, 16, 2, n=(7, 3, 1)),
+    turned(2, 3, 1, 8, Sym("n"), table=Sym("n"), n=(7, 2, 1)),
+    turned(1, 2, 2, 4, 0, table=2, scale=0.3, n=(11, 1)),
+    turned(2, 6, 2, 16, 3, table=3, rotated=16, n=(7, 2, 1)),
+    turned(1, 5, 1, 20, 1, table=Sym("n"), rotated=8, n=(5, 1)),
+    turned(1, 2, 1, 16, 1, table=1, rotated=12, n=(5, 1)),  # halves that are no multiple of 4
+    turned(1, 4, 2, 6, 2, n=(5, 1)),
+    turned(2, 2, 1, 10, 2, table=0, rotated=6, n=(5, 1)),
+    turned(1, 4, 2, 8, 2, table=1, dtype="f16", n=(5, 1), **HALF),
+    turned(1, 4, 2, 16, 2, table=1, rotated=8, dtype="f16", n=(5, 1), **HALF),
+]
+
+# Every kernel: with 1 to 8 query heads per key head, one token and more, and more keys than a workgroup takes at once.
+TOKEN = ("broadcast", "broadcast split", "rows", "lanes", "lanes split")
+LONG: dict[str, Any] = {"capacity": 601, "kept": True, "n": (3, 1)}
+CASES += [
+    form
+    for variant in TOKEN
+    for form in (
+        over_cache(2, 5, 1, 12, 290, variant=variant, **LONG),
+        over_cache(1, 2, 2, 64, 0, variant=variant, **LONG),
+        turned(1, 8, 2, 32, 596, table=590, variant=variant, **LONG),
+        turned(1, 7, 1, 64, 41, table=590, rotated=32, variant=variant, **LONG),
+        turned(1, 6, 2, 256, 131, table=2, dtype="f16", variant=variant, **LONG, **HALF),
+    )
+]
+CASES += [
+    form
+    for variant in ("broadcast", "rows", "staged")
+    for form in (
+        over_cache(1, 6, 2, 64, 61, capacity=130, variant=variant, n=(37, 13, 2)),
+        over_cache(2, 3, 3, 20, 3, capacity=70, variant=variant, n=(67, 5)),
+        over_cache(1, 4, 2, 128, 2, capacity=45, dtype="f16", variant=variant, n=(41, 5), **HALF),
+        over_cache(1, 2, 2, 256, 0, capacity=45, causal=False, variant=variant, n=(41, 5)),
+        plain(2, 1, 32, value_width=64, variant=variant, n=(33, 1), m=(67, 3)),
+    )
+]
+# With a mask, or rows that cannot be loaded in fours.
+CASES += [
+    form
+    for variant in ("rows", "staged")
+    for form in (
+        over_cache(2, 3, 3, 5, 3, capacity=70, variant=variant, n=(67, 5)),
+        over_cache(1, 2, 1, 251, 1, capacity=5, variant=variant, n=(3, 1)),
+        plain(4, 2, 8, T(2, 1, "n", "m", make=hide(3, INF)), variant=variant, n=(37, 2), m=(67, 3)),
+    )
 ]

@@ -97,4 +97,30 @@ HALVES = [
 # One number may stand for all axes.
 SHORT = [case(CONV, T(1, 3, "n", 7), T(5, 3, 3, 3), None, [2], [1], [1], False, [0], 1, n=(7, 4))]
 
-CASES = ONE_AXIS + TWO_AXES + TRANSPOSED + THREE_AXES + CLAMPS + HALVES + SHORT
+
+def by(variant):
+    """Tails of channels, of pixels and of workgroups for one kernel."""
+    some = {"variant": variant, "atol": 1e-4}
+    return [
+        conv((2, 5, "h", "w"), (19, 5, 3, 3), 19, p=(1,), h=(13, 7, 1), w=(11, 5, 2), **some),
+        conv((1, 20, "h", "w"), (7, 20, 2, 3), s=(2, 1), d=(1, 2), h=(13, 7), w=(11, 6), **some),
+        conv((1, 34, "h", 7), (8, 17, 3, 3), 8, groups=2, clamp=(-0.5, 0.5), h=(9, 4), **some),
+        conv((1, 5, "h", "w"), (5, 3, 3, 2), 3, s=(2,), transposed=True, h=(5, 2), w=(7, 3), **some),
+        conv((2, 3, "l"), (5, 3, 4), 5, p=(2,), dtype="f16", l=(13, 7, 3), variant=variant, **HALF),
+    ]
+
+
+def depthwise(variant):
+    some = {"groups": 5, "variant": variant}
+    return [
+        conv((2, 5, "h", "w"), (5, 1, 3, 3), 5, p=(1,), h=(7, 4, 1), w=(13, 5, 1), **some),
+        conv((1, 5, "h", 11), (5, 1, 5, 3), s=(2, 3), p=(2, 1), d=(1, 2), clamp=(0, None), h=(11, 6), **some),
+        conv((1, 5, "d3", 3, 7), (5, 1, 3, 3, 2), 5, p=(1,), d3=(5, 2), **some),
+        conv((1, 5, "l"), (5, 1, 4), p=(3,), dtype="f16", l=(19, 5, 1), **some, **HALF),
+    ]
+
+
+VARIANTS = [c for variant in ("broadcast", "tile", "shared") for c in (*by(variant), *depthwise(variant))]
+VARIANTS += depthwise("depthwise")
+
+CASES = VARIANTS + ONE_AXIS + TWO_AXES + TRANSPOSED + THREE_AXES + CLAMPS + HALVES + SHORT

@@ -129,6 +129,68 @@ DYNAMIC = [
     ),
 ]
 
+FUSED = "webpte.linear_q4"
+
+
+def joined(x, columns, group=32, *, row=None, biased=False, residual=None, **options):
+    """One weight whose columns are split among outputs."""
+    inner, total = x.dims[-1], sum(columns)
+    weight = [codes(total, inner // 2)], [scales(inner // group, total)]
+    added = bias(total) if biased else None, residual
+    return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, **options)
+
+
+def gated(x, columns, group=32, *, row=None, residual=None, **options):
+    """Two weights."""
+    inner = x.dims[-1]
+    weights = [codes(columns, inner // 2)] * 2, [scales(inner // group, columns)] * 2
+    return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], None, residual, **options)
+
+
+AROUND = [
+    joined(T("n", 64), (12, 4, 8), n=(19, 3, 1)),
+    joined(T("n", 64), (13, 7), n=(19, 3, 1)),
+    joined(T("n", 64), (5, 3, 2), biased=True, n=(19, 3, 1)),
+    joined(T(1, "n", 96), (8, 4, 4), group=48, n=(11, 2, 1)),
+    joined(T("n", 12), (5, 3, 2), group=4, biased=True, n=(7, 1)),
+    joined(T("n", 64), (20,), residual=T("n", 20), n=(19, 3, 1)),
+    joined(T("n", 64), (13,), biased=True, residual=T("n", 13), n=(19, 3, 1)),
+    joined(T("n", 12), (5,), group=4, residual=T("n", 5), n=(7, 1)),
+    joined(T("n", 64), (12, 4, 8), row=rounded("n"), n=(19, 3, 1)),
+    joined(T("n", 64), (13,), row=rounded("n"), biased=True, residual=T("n", 13), n=(19, 3, 1)),
+    gated(T("n", 64), 20, n=(19, 3, 1)),
+    gated(T("n", 64), 13, n=(19, 3, 1)),
+    gated(T("n", 64, low=-60, high=60), 13, n=(19, 3, 1), atol=1e-3),  # gates that are almost shut
+    gated(T("n", 12), 5, group=4, n=(7, 1)),
+    gated(T("n", 64), 20, row=rounded("n"), n=(19, 3, 1)),
+    gated(T("n", 64), 13, residual=T("n", 13), n=(19, 3, 1)),
+]
+
+
+def by(variant, rounding=False):
+    """What a kernel has to do: tails, groups of one and of several loads, channels, biases, outputs and gates."""
+    row = {"row": rounded("n")} if rounding else {}
+    some = {"n": (67, 9, 1), "variant": variant}
+    alone = [
+        case(Q4, T("n", 64), codes(29, 32), scales(2, 32), 32, bias(32), **some),
+        case(Q4, T("n", 48), codes(35, 24), scales(6, 35), 8, None, **some),
+        case(Q4, T("n", 2112), codes(5, 1056), scales(11, 5), 192, None, atol=5e-4, **some),
+        case(Q4, half(T("n", 64)), codes(29, 32), half(scales(2, 32)), 32, half(bias(29)), **HALF, **some),
+        case(QCS, T("n", 64), codes(13, 32), scales(13), **some),
+    ]
+    either = [
+        joined(T("n", 64), (33, 7, 5), **row, **some),
+        joined(T("n", 64), (37,), biased=True, residual=T("n", 37), **row, **some),
+        joined(T("n", 96), (37,), group=16, **row, **some),
+        joined(T("n", 2112), (5,), group=192, atol=1e-3, **row, **some),
+        gated(T("n", 64), 37, **row, **some),
+    ]
+    return either if rounding else alone + either
+
+
+VARIANTS = [c for variant in ("broadcast", "tile", "lanes", "shared") for c in by(variant)]
+VARIANTS += by("packed", rounding=True)
+
 INT8 = "aten._weight_int8pack_mm.default"
 
 
@@ -153,4 +215,4 @@ WHOLE = [
     case(INT8, half(T("n", 5)), int8(3, 5), half(scales(3)), n=(7, 1), **HALF),
 ]
 
-CASES = GROUPS + TAILS + RANKS + VALUES + HALVES + CHANNELS + DYNAMIC + WHOLE
+CASES = GROUPS + TAILS + RANKS + VALUES + HALVES + CHANNELS + DYNAMIC + AROUND + VARIANTS + WHOLE

@@ -59,4 +59,57 @@ SUMS = [
     case("aten.baddbmm.default", T(5), T("b", "n", 7), T("b", 7, 5), 0.5, 1, b=(3, 1), n=(5, 3)),
 ]
 
-CASES = LINEAR + PRODUCTS + SUMS
+
+def by(variant):
+    """Every kind of size for one kernel: one row, a few and many, whole vectors or not, several workgroups."""
+    rows = {"n": (67, 33, 9, 5, 3, 1), "variant": variant, "atol": 1e-4}
+    return [
+        case("aten.linear.default", T("n", 60), T(45, 60, constant=True), T(45, constant=True), **rows),
+        case("aten.linear.default", T("n", 61), T(70, 61, constant=True), None, **rows),
+        case("aten.linear.default", h("n", 36), h(37, 36, constant=True), h(37), n=(19, 1), variant=variant, **HALF),
+        case("aten.linear.default", T("n", "k"), T(9, "k"), None, n=(19, 2, 1), k=(41, 8, 1), variant=variant),
+    ]
+
+
+def by_columns(variant):
+    """The same where rows of the right operand are rows of K."""
+    rows = {"n": (67, 33, 9, 5, 3, 1), "variant": variant, "atol": 1e-4}
+    return [
+        case("aten.addmm.default", T(44), T("n", 60), T(60, 44, constant=True), 0.5, -2, **rows),
+        case("aten.mm.default", T("n", 61), T(61, 139, constant=True), **rows),
+        case("aten.bmm.default", T(3, "n", "k"), T(3, "k", 12), n=(35, 4, 1), k=(17, 8, 1), variant=variant),
+        case("aten.bmm.default", h(3, "n", 8), h(3, 8, "m"), n=(19, 1), m=(36, 5), variant=variant, **HALF),
+    ]
+
+
+VARIANTS = [c for variant in ("broadcast", "tile", "lanes", "shared") for c in by(variant)]
+VARIANTS += [c for variant in ("broadcast", "tile", "shared") for c in by_columns(variant)]
+
+
+def laid_out(axes, mat1, mat2, **options):
+    """Operands in other orders than (batch, row, column), as a pass leaves them when it drops transposes."""
+    return case("webpte.matmul", axes, None, mat1, mat2, 1.0, 1.0, None, [], [], None, **options)
+
+
+SCORES, VALUES = "bmhk,bnhk->bhmn", "bhmk,bkhn->bmhn"
+LAYOUTS = [
+    laid_out("bhmk,bhkn->bhmn", T(6, "n", 8), T(6, 8, 5), n=(7, 1)),
+    laid_out(VALUES, T(2, 3, "n", 9), T(2, 9, 3, 8), n=(19, 5, 1)),
+    laid_out(VALUES, T(6, "n", "k"), T(2, "k", 3, 7), n=(19, 5, 1), k=(9, 4, 1)),  # the scores of all heads together
+    laid_out("bhmk,bhkn->bmhn", T(2, 3, "n", 8), T(2, 3, 8, 5), n=(7, 1)),
+    laid_out("bhmk,bhnk->bhmn", T(2, 3, "n", 8), T(2, 3, 5, 8), n=(7, 1)),
+    laid_out("bmhk,bhkn->bhmn", T("b", 4, 3, "k"), T("b", 3, "k", 7), k=(12, 5, 1), b=(2, 1)),
+    laid_out(SCORES, h(2, "n", 3, 8), h(2, 5, 3, 8), n=(7, 1), **HALF),
+]
+LAYOUTS += [
+    made
+    for variant in ("broadcast", "tile", "shared")
+    for made in (
+        laid_out(SCORES, T(2, "n", 3, 8), T(2, "m", 3, 8), n=(37, 9, 1), m=(41, 4, 1), variant=variant),
+        laid_out(SCORES, T(2, "n", 3, 7), T(2, 11, 3, 7), n=(19, 5, 1), variant=variant),
+        laid_out(VALUES, T(2, 3, "n", "k"), T(2, "k", 3, 12), n=(37, 9, 1), k=(20, 9, 1), variant=variant),
+    )
+]
+LAYOUTS += [laid_out(SCORES, T(2, "n", 3, 8), T(2, 70, 3, 8), n=(9, 1), variant="lanes")]
+
+CASES = LINEAR + PRODUCTS + SUMS + VARIANTS + LAYOUTS

@@ -72,3 +72,19 @@ CASES += [
     case(BATCH, T("n", 5, 3, **HALF), T(5), T(5), MEAN, VARIANCE, 0.1, 1e-3, n=(7, 3), **ROUGH),
     case(BATCH, T("n", 5, 3, **HALF), T(5, **HALF), None, *HALVES, 0.1, 1e-3, n=(7, 3), **ROUGH),
 ]
+
+# Every number of invocations that may share a row, of widths that are loaded in fours and not.
+CASES += [
+    form
+    for variant in ("alone", "by 8", "by 64")
+    for form in (
+        case("et_vk.rms_norm.default", T(1, "n", 576), T(576), 1e-5, n=(67, 5, 1), variant=variant),
+        case("et_vk.rms_norm.default", T("n", 29), T(29), 1e-5, n=(11, 1), variant=variant),
+        case("et_vk.rms_norm.default", T("n", 68, **HALF), T(68, **HALF), 1e-5, n=(11, 1), variant=variant, **ROUGH),
+        case(LAYER, T("n", 388), [388], T(388), T(388), 1e-5, n=(67, 1), variant=variant),
+        case(LAYER, T("n", 1031), [1031], T(1031), None, 1e-5, n=(5, 1), variant=variant),
+        case(LAYER, T("n", 64, **HALF), [64], T(64, **HALF), None, 1e-5, n=(11, 1), variant=variant, **ROUGH),
+        case(GROUP, T(3, 6, 5, 8), T(6), T(6), 3, 6, 40, 2, 1e-5, variant=variant),
+        case(GROUP, T(3, 8, 5, 7), T(8), None, 3, 8, 35, 2, 1e-5, variant=variant),
+    )
+]

@@ -152,3 +152,22 @@ CASES += [
     case("aten.cumsum.default", T("n", 5, **HALF), 0, None, **N, **ROUGH),
     case("aten.cumsum.default", T(), 0, None),
 ]
+
+# Every number of invocations that may share an output.
+SHARED: list[tuple[str, tuple[Any, ...]]] = [
+    *((name, (T("n", 131), [1], False, None)) for name in ("aten.sum.dim_IntList", "aten.mean.dim")),
+    *((name, (T(3, "n", 67), [0, 2], True)) for name in ("aten.amax.default", "aten.amin.default")),
+    ("aten.sum.dim_IntList", (T(3, "n", 67), [2, 0], True, None)),
+    ("aten.sum.dim_IntList", (T("n", 67, **INT), [0], False, None)),
+    ("aten.prod.dim_int", (T("n", 67, low=0.9, high=1.1), 1, True, None)),
+    ("aten.amax.default", (T("n", 131, make=_infinite), [1], False)),
+    ("aten.var.dim", (T(3, "n", 67), [0, 2], True, False)),
+    ("aten.var.dim", (T("n", 131), [1], False, True)),
+    *((name, (T("n", 131, make=_few_values), 1, False)) for name in ("aten.argmax.default", "aten.argmin.default")),
+    ("aten.argmax.default", (T("n", 67, make=_undefined), 1, True)),
+    ("aten.max.dim", (T("n", 67, make=_few_values), 1, True)),
+    ("aten.argmax.default", (T("n", 67, **INT), None, False)),
+]
+CASES += [
+    case(name, *args, n=(11, 7, 2), variant=variant) for variant in ("alone", "by 8", "by 64") for name, args in SHARED
+]

@@ -10,7 +10,13 @@ SETTINGS = [
     (0.5, 1000, 0.05, 1, 1),
 ]
 CASES = [
-    case("webpte.sample", T("n", v, low=-6, high=6), *settings, n=(7, 3, 1))
+    case("webpte.sample", T("n", v, low=-6, high=6), *settings, n=(7, 3, 1), variant=variant)
+    for variant in ("narrow", "wide")
     for settings in SETTINGS
-    for v in (13, 1009)
+    for v in (13, 1009, 2056)
+]
+CASES += [
+    case("webpte.sample", T("n", v, dtype="f16", low=-6, high=6), *settings, n=(5, 2))
+    for settings in (SETTINGS[0], SETTINGS[1], SETTINGS[4])
+    for v in (13, 2056)
 ]

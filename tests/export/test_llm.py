@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,7 +105,10 @@ def test_what_a_decode_step_costs(llm):
         assert llm.method.lowerings - lowered <= 6
 
 
-SETTINGS = ({}, {"temperature": 1.5, "top_k": 50, "top_p": 0.95, "seed": 3, "logprobs": True})
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"temperature": 1.5, "top_k": 50, "top_p": 0.95, "seed": 3, "logprobs": True},
+)
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
@@ -159,7 +163,7 @@ def test_bursts_hide_a_slow_readback(llm, monkeypatch):
         return read(gpu, buffer, nbytes)
 
     monkeypatch.setattr(Gpu, "read", slow)
-    seconds = {1: [], 8: []}
+    seconds: dict[int, list[float]] = {1: [], 8: []}
     for _ in range(5):
         for count, times in seconds.items():
             llm.reset()

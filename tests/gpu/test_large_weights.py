@@ -8,7 +8,7 @@ import pytest
 import webpte
 from tests.cases.embedding_q4 import BIT4, tokens
 from tests.cases.embedding_q4 import Q4 as EMBEDDING
-from tests.cases.linear_q4 import DQ8, INT8, Q4, QCS, bias, codes, int8, rounded, scales, sums
+from tests.cases.linear_q4 import DQ8, INT8, Q4, QCS, bias, codes, gated, int8, joined, rounded, scales, sums
 from tests.cases.training import BACKWARD
 from tests.support.cases import OneOp, T, assert_close, case
 from tests.support.writer import Stream, simple_pte
@@ -25,6 +25,10 @@ CASES = [
     case(Q4, T("n", 81), codes(1003, 41), scales(1, 1003), 81, None, n=(2, 1)),
     case(QCS, T("n", 128), codes(1003, 64), scales(1003), n=(3, 1)),
     case(DQ8, T("n", 128), *rounded("n"), codes(1003, 64), sums(2, 1008), scales(2, 1004), 64, bias(1004), n=(3, 1)),
+    joined(T("n", 96), (577, 131, 295), biased=True, n=(3, 1)),
+    joined(T("n", 96), (1003,), residual=T("n", 1003), n=(3, 1)),
+    joined(T("n", 100), (577, 131, 295), group=50, n=(3, 1)),
+    gated(T("n", 96), 1003, n=(3, 1)),
     case(INT8, T("n", 64), int8(1003, 64), scales(1003), n=(3, 1), atol=1e-4),
     case(INT8, T("n", 47), int8(1003, 47), scales(1003), n=(3, 1), atol=1e-4),
     case(EMBEDDING, codes(1003, 64), scales(1003, 2), 64, tokens(3, "n", high=1002), True, n=(7, 2)),

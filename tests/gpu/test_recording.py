@@ -41,7 +41,8 @@ def test_both_give_the_same(method):
 
 def test_redundant_state_is_not_set_again(method):
     native, _ = recorders(method)
-    rows = native.prepare([recording.Row(*[type("Handle", (), {"_internal": name})() for name in "pus"], 1, 1, 1)] * 3)
+    pipeline, uniforms, storage = (type("Handle", (), {"_internal": name})() for name in "pus")
+    rows = native.prepare([recording.Row(pipeline, uniforms, storage, 1, 1, 1)] * 3)
     assert [row[:3] for row in rows] == [("p", "u", "s"), (None,) * 3, (None,) * 3]
 
 

@@ -89,7 +89,7 @@ def test_the_fastest_is_chosen_and_remembered(path):
 def test_auto_tunes_at_load(path):
     assert rounds(path, tune="auto") == 1
     with pytest.raises(webpte.InputError, match="cached, auto, off"):
-        webpte.load(path, tune="always")
+        webpte.load(path, tune="always")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"x": 3}', "{broken"])

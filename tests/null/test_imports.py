@@ -45,6 +45,7 @@ ARROWS: dict[str, set[str]] = {
 PACKAGES: dict[str, set[str] | None] = {
     "numpy": None,
     "wgpu": {"device"},
+    "cffi": {"device"},  # comes with wgpu
     "jinja2": {"wgsl", "llm", "tools"},  # llm: chat templates; tools: the page of a report
     "rich": {"cli", "tools"},
     "PIL": {"tools"},  # images as inputs

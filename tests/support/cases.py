@@ -12,15 +12,17 @@ reference. `Sym("n")` passes the live size itself, as a SymInt.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import pkgutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -81,7 +83,7 @@ class Case:
     sizes: tuple[Sizes, ...]
     atol: float = 1e-5
     rtol: float = 1e-5
-    options: dict[str, Any] = field(default_factory=dict)
+    variant: str = ""
 
     @property
     def tensors(self) -> list[T]:
@@ -90,7 +92,8 @@ class Case:
         ]
 
     def __str__(self) -> str:
-        return f"{self.op}({', '.join(_short(a) for a in self.args)})"
+        by = f" by {self.variant}" if self.variant else ""
+        return f"{self.op}({', '.join(_short(a) for a in self.args)}){by}"
 
 
 def _short(arg: Any) -> str:
@@ -102,11 +105,14 @@ def _short(arg: Any) -> str:
 
 
 def case(op: str, *args: Any, **sizes: Any) -> Case:
-    """A case; keywords give each dynamic size's values, the bound first, and `atol` and `rtol` (1e-5)."""
-    atol, rtol = sizes.pop("atol", 1e-5), sizes.pop("rtol", 1e-5)
+    """A case; keywords give each dynamic size's values, the bound first, and `atol` and `rtol` (1e-5).
+
+    `variant` is the kernel to run where the op has a choice.
+    """
+    atol, rtol, variant = sizes.pop("atol", 1e-5), sizes.pop("rtol", 1e-5), sizes.pop("variant", "")
     count = max((len(v) for v in sizes.values()), default=1)
     rows = tuple({name: v[min(i, len(v) - 1)] for name, v in sizes.items()} for i in range(count))
-    return Case(op, args, rows, atol, rtol)
+    return Case(op, args, rows, atol, rtol, variant)
 
 
 def all_cases() -> Iterator[Case]:
@@ -115,18 +121,38 @@ def all_cases() -> Iterator[Case]:
         yield from getattr(importlib.import_module(module.name), "CASES", ())
 
 
+class _Always(dict[str, str]):
+    """A choice of kernels: the same variant for every job that has it."""
+
+    def __init__(self, variant: str) -> None:
+        super().__init__({"every job": variant})
+        self.variant = variant
+
+    def get(self, job: str, default: Any = None) -> Any:
+        return self.variant
+
+
+@contextlib.contextmanager
+def choosing(variant: str) -> Iterator[None]:
+    """Plan as if `variant` had been found the fastest."""
+    chosen = _Always(variant) if variant else {}
+    with mock.patch("webpte.runtime.program.read_choices", lambda caps: chosen):
+        yield
+
+
 @functools.cache
 def planned_cases() -> list[tuple[Case, tuple[Kernel, ...]]]:
-    """Every case with the kernels its plan uses on a device that offers all we use. Needs no device."""
-    caps = Caps(features=frozenset({"shader-f16"}))
-    found = []
+    """Every case with the kernels its plan uses. Needs no device."""
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "case.pte"
-        for case in all_cases():
-            OneOp(case).write(path)
-            with webpte.load(path) as program:
-                found.append((case, program.plan("forward", caps).kernels))
-    return found
+        return [(case, planned_kernels(case, Path(folder))) for case in all_cases()]
+
+
+def planned_kernels(case: Case, folder: Path) -> tuple[Kernel, ...]:
+    """The kernels of a case on a device that offers all we use."""
+    caps = Caps(features=frozenset({"shader-f16", "subgroup"}), subgroup=4)
+    OneOp(case).write(folder / "case.pte")
+    with choosing(case.variant), webpte.load(folder / "case.pte") as program:
+        return program.plan("forward", caps).kernels
 
 
 def reference(case: Case, values: list[Any]) -> tuple[Array, ...]:
@@ -270,8 +296,10 @@ def run_case(case: Case, folder: Path) -> int:
     """All checks of a case; returns how many."""
     program = OneOp(case)
     program.write(folder / "case.pte")
-    with webpte.load(folder / "case.pte") as loaded:
+    with choosing(case.variant), webpte.load(folder / "case.pte") as loaded:
         method = loaded.method()
+        jobs = method.plan.lowering.examples
+        assert not case.variant or any(case.variant in job.names for job in jobs), f"{case}: there is no such variant"
         for sizes in case.sizes:
             program.check(method, sizes)
         program.check(method, case.sizes[0])  # and back at the bound

@@ -18,6 +18,8 @@ COMMANDS = {
     "run": "call a method on files, images, shapes or numbers",
     "bench": "measure loading, calls and memory",
     "tune": "find the fastest kernels for a program on this machine",
+    "compare": "find the first op that gives wrong numbers",
+    "profile": "measure where a call's time goes, op by op",
     "export": "turn a Llama-family checkpoint into a .pte program",
     "generate": "continue or answer a prompt",
     "chat": "talk to a language model",

@@ -14,10 +14,14 @@ from typing import Any, NamedTuple, Protocol
 
 import wgpu
 
+from .quick_types import quicken
+
 try:
     from wgpu.backends.wgpu_native._api import ffi, lib, libf
 except ImportError:  # another backend, or a wgpu-py that keeps them elsewhere
     ffi = lib = libf = None
+else:
+    quicken(ffi)
 
 SPIN_SECONDS = 0.0003  # short work is waited for without sleeping
 SLEEP_SHARE = 1 / 32  # longer work is looked after at this share of the time it has taken so far

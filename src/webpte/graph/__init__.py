@@ -3,6 +3,15 @@
 from ..container import DType
 from .delegate import COPY, ITEM
 from .fusion import PASSES, apply_passes
+from .fusion.attention import ROTARY_ATTENTION
+from .fusion.programs import (
+    ELEMENTWISE,
+    FINISHED_CONVOLUTION,
+    FINISHED_LINEAR,
+    MATMUL,
+    WEIGHTS,
+    parse_program,
+)
 from .graph import Call, DelegateInfo, Graph, Jump, Origin, Step
 from .method import build_graph
 from .passes import widen_halves
@@ -30,9 +39,15 @@ from .values import (
 
 __all__ = [
     "COPY",
+    "ELEMENTWISE",
+    "FINISHED_CONVOLUTION",
+    "FINISHED_LINEAR",
     "ITEM",
     "LIVE_SCALARS",
+    "MATMUL",
     "PASSES",
+    "ROTARY_ATTENTION",
+    "WEIGHTS",
     "Bool",
     "BoolList",
     "Call",
@@ -60,5 +75,6 @@ __all__ = [
     "device_dtype",
     "normalize_dim",
     "numel",
+    "parse_program",
     "widen_halves",
 ]

@@ -11,12 +11,14 @@ from ..graph import normalize_dim
 from ..wgsl import Uniforms, u32
 from .context import Context, Tensor
 from .registry import op
+from .rows import lanes_per_row, workgroup_for
 from .shapes import reduced, strides
 
 
 class ArgReduce(Uniforms):
     size: u32
     inner: u32  # elements between neighbours along the reduced dim
+    lanes: u32  # invocations that share an output
 
 
 def arg_reduce(
@@ -26,25 +28,27 @@ def arg_reduce(
     axes = set(range(x.rank)) if dim is None else {normalize_dim(dim, x.rank)}
     indices.dims = reduced(x.dims, axes, keepdim)
     if dim is None or x.rank == 0:
-        params = ArgReduce(size=x.numel, inner=1)
+        size, inner = x.numel, 1
     else:
         (axis,) = axes
-        params = ArgReduce(size=x.dims[axis], inner=strides(x.dims)[axis])
-    if params.size == 0:
+        size, inner = x.dims[axis], strides(x.dims)[axis]
+    if size == 0:
         where = "at all" if dim is None else f"along dim {dim}"
         raise ShapeError(f"{list(x.dims)} has no elements {where}, so none is the {'largest' if largest else 'least'}")
     writes: tuple[Tensor, ...] = (indices,)
     if values is not None:
         values.dims = indices.dims
         writes = (values, indices)
+    lanes = lanes_per_row(cx, "extreme", indices.numel, size)
     cx.dispatch(
         "argreduce.wgsl",
         reads=(x,),
         writes=writes,
-        params=params,
-        threads=indices.numel,
-        workgroup=8,
+        params=ArgReduce(size=size, inner=inner, lanes=lanes),
+        threads=indices.numel * lanes,
+        workgroup=workgroup_for(lanes),
         type=x.wgsl,
+        lanes=lanes,
         largest=largest,
         with_values=values is not None,
     )

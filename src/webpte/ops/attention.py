@@ -1,26 +1,20 @@
-"""Attention without stored scores, and the ops that run it over a KV cache on the device."""
+"""Attention over a KV cache on the device, and filling the cache."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import GraphError, ShapeError
-from ..graph import DType, numel
-from ..wgsl import Live, LiveInt, Uniforms, dims8, f32, u32
+from ..wgsl import Live, Uniforms, u32
+from .attention_operands import FIRST, Operands, Seen
+from .attention_rows import attend, attend_rows
+from .attention_token import Fresh, attend_token, scratch_for_token
 from .context import Context, LiveScalar, Tensor
+from .loads import kind
 from .registry import FLOATS, Unused, op
-from .shapes import broadcast, broadcast_strides
-
-FIRST = LiveInt(0, -1)
-MAX_WIDTH = 256  # of a head's values: one invocation holds them all
-FEW_ROWS = 64  # up to so many query rows, as in decoding, the keys of each are split among invocations
-SPLITS = 16
-# Flags, not dtypes: a mask is read as words, so that a half mask alone does not ask the device for f16.
-_MASKS = {DType.BOOL: "bool", DType.FLOAT16: "half", DType.FLOAT32: "float"}
 
 
 class CacheWrite(Uniforms):
@@ -30,134 +24,15 @@ class CacheWrite(Uniforms):
     row: u32  # elements per position: heads * head size
 
 
-class Attention(Uniforms):
+class CacheFill(Uniforms):
     start: Live
-    keys: u32  # token t of the query sees start + keys + causal * t keys
-    causal: u32
+    table_row: Live  # of the first token in the rotary tables
     seq: u32
-    heads: u32
-    group: u32  # query heads that share a key head
-    batch_rows: u32  # how far apart, in rows of one head's elements, the next batch is in keys and values,
-    head_rows: u32  # the next head,
-    key_rows: u32  # and the next key
+    capacity: u32
+    heads: u32  # of queries that turn; 0 if none do
+    key_heads: u32
     key_steps: u32  # loads per row
-    value_steps: u32
-    scale: f32
-    mask_strides: dims8  # over (batch, head, token, key)
-
-
-class Merge(Uniforms):
-    splits: u32
-    value_steps: u32
-
-
-@dataclass(frozen=True)
-class Seen:
-    """Token t of the query sees the first `start + keys` keys, with `causal` t more."""
-
-    keys: int
-    start: LiveInt = FIRST
-    causal: bool = False
-
-
-def attend(
-    cx: Context,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    seen: Seen,
-    *,
-    mask: Tensor | None,
-    scale: float | None,
-    out: Tensor,
-    heads_first: bool = False,
-) -> None:
-    """out = softmax(query keyᵀ * scale + mask) value over the keys that are seen.
-
-    Tensors are (B, S, H, D), with `heads_first` (B, H, S, D). A key that the mask hides (minus infinity, or False) has
-    no weight, whatever it holds; a row whose keys are all hidden is zero, as in F.scaled_dot_product_attention.
-    """
-    _check_shapes(query, key, value, head_dim=1 if heads_first else 2)
-    width, value_width = query.dims[3], value.dims[3]
-    out.dims = (*query.dims[:3], value_width)
-    lanes = _lanes(query, value)
-    rows = numel(query.dims[:3])
-    splits = SPLITS if rows <= FEW_ROWS and lanes == 4 else 1
-    target = out
-    if splits > 1:
-        # The same size at every live shape: what is asked for at build is what there is.
-        target = cx.scratch(DType.FLOAT32, (FEW_ROWS * splits * (value_width + 4),))
-    cx.dispatch(
-        "attention.wgsl",
-        reads=(query, key, value) if mask is None else (query, key, value, mask),
-        writes=(target,),
-        params=_params(query, key, value, seen, mask, 1 / math.sqrt(width) if scale is None else scale, heads_first),
-        threads=rows * splits,
-        workgroup=8,
-        type=query.wgsl,
-        cache=key.wgsl,
-        mask="" if mask is None else _MASKS[mask.dtype],
-        heads_first=heads_first,
-        lanes=lanes,
-        splits=splits,
-        steps=value_width // lanes,  # sizes the private accumulators, so it is compiled in
-    )
-    if splits > 1:
-        _merge(cx, target, out, rows, splits)
-
-
-def _merge(cx: Context, partial: Tensor, out: Tensor, rows: int, splits: int) -> None:
-    """Join what the invocations of a row found out."""
-    params = Merge(splits=splits, value_steps=out.dims[3] // 4)
-    threads = rows * params.value_steps
-    cx.dispatch("attention_merge.wgsl", reads=(partial,), writes=(out,), params=params, threads=threads, type=out.wgsl)
-
-
-def _params(
-    query: Tensor, key: Tensor, value: Tensor, seen: Seen, mask: Tensor | None, scale: float, heads_first: bool
-) -> Attention:
-    seq_dim, head_dim = (2, 1) if heads_first else (1, 2)
-    batch, seq, heads, width = query.dims[0], query.dims[seq_dim], query.dims[head_dim], query.dims[3]
-    kv_heads, capacity, value_width = key.dims[head_dim], key.dims[seq_dim], value.dims[3]
-    lanes = _lanes(query, value)
-    return Attention(
-        start=seen.start,
-        keys=seen.keys,
-        causal=int(seen.causal),
-        seq=seq,
-        heads=heads,
-        group=heads // kv_heads,
-        batch_rows=0 if key.dims[0] == 1 else kv_heads * capacity,
-        head_rows=capacity if heads_first else 1,
-        key_rows=1 if heads_first else kv_heads,
-        key_steps=width // lanes,
-        value_steps=value_width // lanes,
-        scale=scale,
-        mask_strides=() if mask is None else _mask_strides(mask, (batch, heads, seq, seen.keys)),
-    )
-
-
-def _lanes(query: Tensor, value: Tensor) -> int:
-    """Elements per load."""
-    return 4 if query.dims[3] % 4 == 0 and value.dims[3] % 4 == 0 else 1
-
-
-def _check_shapes(query: Tensor, key: Tensor, value: Tensor, head_dim: int) -> None:
-    heads, kv_heads = query.dims[head_dim], key.dims[head_dim]
-    if key.dims[:3] != value.dims[:3] or key.dims[3] != query.dims[3] or key.dims[0] not in (1, query.dims[0]):
-        raise ShapeError(f"queries {list(query.dims)}, keys {list(key.dims)} and values {list(value.dims)} do not fit")
-    if kv_heads == 0 or heads % kv_heads:
-        raise ShapeError(f"{heads} query heads cannot share {kv_heads} key heads")
-    if not 0 < value.dims[3] <= MAX_WIDTH:
-        raise ShapeError(f"heads of {value.dims[3]} values; attention runs with 1 to {MAX_WIDTH}")
-    if key.dtype is not value.dtype:
-        raise GraphError(f"keys are {key.dtype.short}, values {value.dtype.short}; they must have one dtype")
-
-
-def _mask_strides(mask: Tensor, scores: tuple[int, ...]) -> tuple[int, ...]:
-    if broadcast(mask.dims, scores) != scores:
-        raise ShapeError(f"a mask of {list(mask.dims)} does not fit scores of {list(scores)}")
-    return broadcast_strides(mask.dims, scores)
+    turned: u32  # of which turn, where halves pair up
 
 
 def attention_reference(query: Any, key: Any, value: Any, mask: Any, scale: float | None) -> Any:
@@ -177,8 +52,7 @@ def attention_reference(query: Any, key: Any, value: Any, mask: Any, scale: floa
 def write_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScalar, *done: Tensor) -> None:
     """cache[:, start : start + S] = value, in place, and done[0] = 0 if there is such a tensor."""
     _, seq, heads, width = value.dims  # (B, S, H, D)
-    if cache.dims[2:] != value.dims[2:] or cache.dims[0] != value.dims[0]:
-        raise ShapeError(f"{list(value.dims)} does not fit the cache {list(cache.dims)}")
+    _check_cache(value, cache)
     cx.dispatch(
         "cache_write.wgsl",
         reads=(value,),
@@ -191,7 +65,47 @@ def write_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScalar, *d
     )
 
 
-def _guard_position(cx: Context, start: LiveScalar, tokens: Tensor, cache: Tensor) -> None:
+def _check_cache(value: Tensor, cache: Tensor) -> None:
+    if cache.dims[2:] != value.dims[2:] or cache.dims[0] != value.dims[0]:
+        raise ShapeError(f"{list(value.dims)} does not fit the cache {list(cache.dims)}")
+
+
+def fill_caches(
+    cx: Context,
+    fresh: Fresh,
+    caches: tuple[Tensor, Tensor],
+    start: LiveScalar,
+    query: Tensor | None = None,
+    turned: Tensor | None = None,
+) -> None:
+    """Write keys and values of (B, S, H, D), D a multiple of 4, behind those cached; with a turn also `turned`."""
+    key, turn = fresh.key, fresh.turn
+    _, seq, key_heads, width = key.dims
+    heads = query.dims[2] if query is not None else 0
+    params = CacheFill(
+        start=start.live,
+        table_row=turn.row if turn is not None else FIRST,
+        seq=seq,
+        capacity=caches[0].dims[1],
+        heads=heads,
+        key_heads=key_heads,
+        key_steps=width // 4,
+        turned=turn.turned if turn is not None else 0,
+    )
+    cx.dispatch(
+        "cache_fill.wgsl",
+        reads=fresh.tensors if query is None else (query, *fresh.tensors),
+        writes=caches if turned is None else (*caches, turned),
+        params=params,
+        threads=key.dims[0] * seq * (2 * key_heads + heads) * (width // 4),
+        type=kind(key, 4),
+        cache=kind(caches[0], 4),
+        turn=turn.pairs if turn is not None else "",
+        table=turn.kind if turn is not None else "",
+    )
+
+
+def guard_position(cx: Context, start: LiveScalar, tokens: Tensor, cache: Tensor) -> None:
     """Kernels read the position live: whether the tokens fit the cache is checked on the host before every run."""
     seq, capacity = tokens.dims[1], cache.dims[1]
     cx.guard(
@@ -200,30 +114,58 @@ def _guard_position(cx: Context, start: LiveScalar, tokens: Tensor, cache: Tenso
     )
 
 
-def _attend_cache(
+def _seen(query: Tensor, cache: Tensor, start: LiveScalar, mask: Tensor | None, dropout: float, causal: bool) -> Seen:
+    """A mask decides alone, over the whole cache; without one, keys up to the last token of the query are seen."""
+    if dropout != 0 or (mask is not None and causal):
+        raise GraphError("attention over a KV cache takes no dropout, and a mask or is_causal but not both")
+    if mask is not None:
+        return Seen(cache.dims[1])
+    return Seen(1 if causal else query.dims[1], start.live, causal)
+
+
+def attend_and_cache(
     cx: Context,
     query: Tensor,
+    fresh: Fresh,
     caches: tuple[Tensor, Tensor],
     start: LiveScalar,
+    *,
     mask: Tensor | None,
     dropout: float,
     causal: bool,
     scale: float | None,
     out: Tensor,
 ) -> None:
-    """A mask decides alone, over the whole cache; without one, keys up to the last token of the query are seen."""
-    if dropout != 0 or (mask is not None and causal):
-        raise GraphError("attention over a KV cache takes no dropout, and a mask or is_causal but not both")
-    if mask is not None:
-        seen = Seen(caches[0].dims[1])
+    """Cache keys and values of (B, S, H, D) and attend to all that are cached then; turn before, where there is one.
+
+    With a turn, the fresh must go with the query.
+    """
+    seen = _seen(query, caches[0], start, mask, dropout, causal)
+    for tokens, cache in zip((fresh.key, fresh.value), caches, strict=True):
+        _check_cache(tokens, cache)
+    guard_position(cx, start, fresh.key, caches[0])
+    operands = Operands(query, *caches)
+    together = fresh.goes_with(query)
+    if together and mask is None:
+        partial = scratch_for_token(cx, operands)
+        if operands.seq == 1:
+            attend_token(cx, operands, Seen(0, start.live), fresh, scale, partial, out)
+            return
+    if not together:
+        write_cache(cx, fresh.key, caches[0], start)
+        write_cache(cx, fresh.value, caches[1], start)
+    elif fresh.turn is None:
+        fill_caches(cx, fresh, caches, start)
     else:
-        seen = Seen(1 if causal else query.dims[1], start.live, causal)
-    attend(cx, query, *caches, seen, mask=mask, scale=scale, out=out)
+        operands = Operands(cx.scratch(query.dtype, query.dims), *caches)
+        fill_caches(cx, fresh, caches, start, query, operands.query)
+    attend_rows(cx, operands, seen, mask, scale, out)
 
 
-def _attend_cache_reference(
+def cached_reference(
     query: Any, caches: tuple[Any, Any], start: int, mask: Any, causal: bool, scale: float | None
 ) -> Any:
+    """Attention over caches that hold all keys and values up to the last token of the query."""
     end = start + query.shape[1] if mask is None else caches[0].shape[1]
     if causal:
         mask = np.arange(end)[None, :] <= np.arange(start, end)[:, None]  # (S, C)
@@ -248,11 +190,18 @@ def sdpa_with_kv_cache(
     *,
     out: Tensor,
 ) -> None:
-    _guard_position(cx, start_pos, key, key_cache)
-    write_cache(cx, key, key_cache, start_pos)
-    write_cache(cx, value, value_cache, start_pos)
-    caches = (key_cache, value_cache)
-    _attend_cache(cx, query, caches, start_pos, attn_mask, drpout_p, is_causal, scale, out)
+    attend_and_cache(
+        cx,
+        query,
+        Fresh(key, value),
+        (key_cache, value_cache),
+        start_pos,
+        mask=attn_mask,
+        dropout=drpout_p,
+        causal=is_causal,
+        scale=scale,
+        out=out,
+    )
 
 
 @sdpa_with_kv_cache.reference
@@ -273,7 +222,7 @@ def _(
     end = start_pos + query.shape[1]
     key_cache[:, start_pos:end] = key
     value_cache[:, start_pos:end] = value
-    return _attend_cache_reference(query, (key_cache, value_cache), start_pos, attn_mask, is_causal, scale)
+    return cached_reference(query, (key_cache, value_cache), start_pos, attn_mask, is_causal, scale)
 
 
 @op("custom_sdpa.default", kernels=("llama::custom_sdpa.out",), dtypes=FLOATS)
@@ -292,8 +241,9 @@ def custom_sdpa(
 ) -> None:
     """Attention over caches that `update_cache` has written."""
     if attn_mask is None:  # with a mask the position plays no part
-        _guard_position(cx, start_pos, query, key)
-    _attend_cache(cx, query, (key, value), start_pos, attn_mask, drpout_p, is_causal, scale, out)
+        guard_position(cx, start_pos, query, key)
+    seen = _seen(query, key, start_pos, attn_mask, drpout_p, is_causal)
+    attend(cx, Operands(query, key, value), seen, attn_mask, scale, out)
 
 
 @custom_sdpa.reference
@@ -307,14 +257,14 @@ def _(
     is_causal: bool,
     scale: float | None,
 ) -> Any:
-    return _attend_cache_reference(query, (key, value), start_pos, attn_mask, is_causal, scale)
+    return cached_reference(query, (key, value), start_pos, attn_mask, is_causal, scale)
 
 
 @op("update_cache.default", kernels=("llama::update_cache.out",), dtypes=FLOATS, mutates=("cache",))
 def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScalar, *, out: Tensor) -> None:
     """The result is the cache; `out` is a single element without meaning, which PyTorch leaves uninitialised."""
     out.dims = (1,)
-    _guard_position(cx, start_pos, value, cache)
+    guard_position(cx, start_pos, value, cache)
     write_cache(cx, value, cache, start_pos, out)
 
 

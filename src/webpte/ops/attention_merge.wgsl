@@ -1,7 +1,9 @@
 {$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ from "loads.wgsl" import array_of, storable $}
 
 @group(1) @binding(0) var<storage, read> partial: array<vec4<f32>>;
-@group(1) @binding(1) var<storage, read_write> y: array<vec4<{{ type }}>>;
+@group(1) @binding(1) var<storage, read_write> y: {{ array_of(type) }};
 
 // One invocation per query row and load: the parts of a row, each relative to its own highest score, become one.
 @compute @workgroup_size(wg)
@@ -13,16 +15,18 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let stride = p.value_steps + 1u;
     let first = (i / p.value_steps) * p.splits * stride;
     var highest = -3.4e38;
-    for (var s = 0u; s < p.splits; s++) {
-        highest = max(highest, partial[first + s * stride].x);
-    }
     var weight = 0.0;
     var sum = vec4<f32>();
     for (var s = 0u; s < p.splits; s++) {
         let at = first + s * stride;
-        let keep = exp(partial[at].x - highest);
-        weight += partial[at].y * keep;
-        sum += partial[at + 1u + i % p.value_steps] * keep;
+        let found = partial[at];
+        let higher = max(highest, found.x);
+        let keep = exp(highest - higher);
+        let add = exp(found.x - higher);
+        highest = higher;
+        weight = weight * keep + found.y * add;
+        sum = sum * keep + partial[at + 1u + i % p.value_steps] * add;
     }
-    y[i] = vec4<{{ type }}>(sum / max(weight, 1.0));
+    let out = sum / max(weight, 1.0);
+    y[i] = {{ storable("out", type) }};
 }

@@ -12,60 +12,22 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError
-from ..wgsl import Live, LiveInt, Uniforms, dims8, f32, i32, u32
-from .broadcasting import walk
-from .context import Context, Tensor
-from .numbers import bits_of, computed, floated, is_float, promoted, saturated
-from .registry import op
-from .shapes import broadcast
-
-Operand = Tensor | int | float
+from .context import Tensor
+from .elementwise import elementwise
+from .numbers import computed, floated, promoted
+from .program import Formula, Number
 
 
-class Binary(Uniforms):
-    rank: u32
-    alpha: f32
-    alpha_int: i32
-    other: Live  # the bits of a number operand
-    dims: dims8
-    a_strides: dims8
-    b_strides: dims8
+def _scaled(name: str, a: Tensor | float, b: Tensor | float, alpha: float, out: Tensor) -> Formula:
+    """a <name> alpha * b."""
+    if alpha == 1:
+        return Formula(name, (a, b))
+    return Formula(f"{name}_scaled", (a, b), numbers=(Number.of(alpha, out.dtype),))
 
 
-def elementwise(
-    cx: Context, name: str, a: Tensor, b: Operand, out: Tensor, alpha: float = 1, swapped: bool = False
-) -> None:
-    """out = a <name> alpha * b, or b <name> alpha * a if swapped, which lets the number come first."""
-    tensors = (a, b) if isinstance(b, Tensor) else (a,)
-    out.dims = broadcast(*(t.dims for t in tensors))
-    walked = walk(out, *tensors)
-    params = Binary(
-        rank=walked.rank,
-        alpha=float(alpha),
-        alpha_int=saturated(alpha),
-        other=LiveInt(0, -1) if isinstance(b, Tensor) else cx.live("other", bits_of(b, is_float(out))),
-        dims=walked.dims,
-        a_strides=walked.layouts[0],
-        b_strides=walked.layouts[-1],
-    )
-    cx.dispatch(
-        "binary.wgsl",
-        reads=tensors,
-        writes=(out,),
-        params=params,
-        threads=out.numel,
-        name=name,
-        a=a.dtype.short,
-        b=b.dtype.short if isinstance(b, Tensor) else "number",
-        out=out.dtype.short,
-        flat=walked.flat,
-        swapped=swapped,
-    )
-
-
-@op("aten.add.Tensor", "aten.add.Scalar", kernels=("aten::add.out",))
-def add(cx: Context, self: Tensor, other: Tensor | int | float, alpha: int | float, *, out: Tensor) -> None:
-    elementwise(cx, "add", self, other, out, alpha)
+@elementwise("aten.add.Tensor", "aten.add.Scalar", kernels=("aten::add.out",))
+def add(self: Tensor, other: Tensor | int | float, alpha: int | float, *, out: Tensor) -> Formula:
+    return _scaled("add", self, other, alpha, out)
 
 
 @add.reference
@@ -75,9 +37,9 @@ def _(self: Any, other: Any, alpha: float) -> Any:
     return computed(lambda a, b: a + alpha * b, self, other)
 
 
-@op("aten.sub.Tensor", "aten.sub.Scalar", kernels=("aten::sub.out",))
-def sub(cx: Context, self: Tensor, other: Tensor | int | float, alpha: int | float, *, out: Tensor) -> None:
-    elementwise(cx, "sub", self, other, out, alpha)
+@elementwise("aten.sub.Tensor", "aten.sub.Scalar", kernels=("aten::sub.out",))
+def sub(self: Tensor, other: Tensor | int | float, alpha: int | float, *, out: Tensor) -> Formula:
+    return _scaled("sub", self, other, alpha, out)
 
 
 @sub.reference
@@ -85,9 +47,9 @@ def _(self: Any, other: Any, alpha: float) -> Any:
     return computed(lambda a, b: a - alpha * b, self, other)
 
 
-@op("aten.rsub.Scalar", "aten.rsub.Tensor")
-def rsub(cx: Context, self: Tensor, other: Tensor | int | float, alpha: int | float, *, out: Tensor) -> None:
-    elementwise(cx, "sub", self, other, out, alpha, swapped=True)
+@elementwise("aten.rsub.Scalar", "aten.rsub.Tensor")
+def rsub(self: Tensor, other: Tensor | int | float, alpha: int | float, *, out: Tensor) -> Formula:
+    return _scaled("sub", other, self, alpha, out)
 
 
 @rsub.reference
@@ -95,9 +57,9 @@ def _(self: Any, other: Any, alpha: float) -> Any:
     return computed(lambda a, b: b - alpha * a, self, other)
 
 
-@op("aten.div.Tensor", "aten.div.Scalar", kernels=("aten::div.out",))
-def div(cx: Context, self: Tensor, other: Tensor | int | float, *, out: Tensor) -> None:
-    elementwise(cx, "div", self, other, out)
+@elementwise("aten.div.Tensor", "aten.div.Scalar", kernels=("aten::div.out",))
+def div(self: Tensor, other: Tensor | int | float, *, out: Tensor) -> Formula:
+    return Formula("div", (self, other))
 
 
 def _true_quotient(a: Any, b: Any) -> Any:
@@ -112,18 +74,18 @@ def _truncated_quotient(a: Any, b: Any) -> Any:
 
 div.reference(_true_quotient)
 
-# rounding_mode -> the kernel's name for it and its reference in wide arithmetic
+# rounding_mode -> the formula and its reference in wide arithmetic
 _ROUNDED: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
     "floor": ("div_floor", np.floor_divide),
     "trunc": ("div_trunc", _truncated_quotient),
 }
 
 
-@op("aten.div.Tensor_mode", "aten.div.Scalar_mode", kernels=("aten::div.out_mode",))
-def div_mode(cx: Context, self: Tensor, other: Tensor | int | float, rounding_mode: str | None, *, out: Tensor) -> None:
+@elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", kernels=("aten::div.out_mode",))
+def div_mode(self: Tensor, other: Tensor | int | float, rounding_mode: str | None, *, out: Tensor) -> Formula:
     if rounding_mode is not None and rounding_mode not in _ROUNDED:
         raise GraphError(f"rounding_mode {rounding_mode!r} is none of {', '.join(_ROUNDED)}")
-    elementwise(cx, "div" if rounding_mode is None else _ROUNDED[rounding_mode][0], self, other, out)
+    return Formula("div" if rounding_mode is None else _ROUNDED[rounding_mode][0], (self, other))
 
 
 @div_mode.reference
@@ -136,11 +98,11 @@ def _(self: Any, other: Any, rounding_mode: str | None) -> Any:
 def _register(name: str, function: Callable[[Any, Any], Any], *names: str, kernels: tuple[str, ...] = ()) -> None:
     """An op of two operands and nothing else."""
 
-    @op(*names, kernels=kernels)
-    def lower(cx: Context, self: Tensor, other: Tensor | int | float, *, out: Tensor) -> None:
-        elementwise(cx, name, self, other, out)
+    @elementwise(*names, kernels=kernels)
+    def describe(self: Tensor, other: Tensor | int | float, *, out: Tensor) -> Formula:
+        return Formula(name, (self, other))
 
-    @lower.reference
+    @describe.reference
     def _(self: Any, other: Any) -> Any:
         return computed(function, self, other)
 
@@ -164,9 +126,9 @@ def _power(a: Any, b: Any) -> Any:
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
 
 
-@op("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")
-def power(cx: Context, self: Tensor, exponent: Tensor | int | float, *, out: Tensor) -> None:
-    elementwise(cx, "pow", self, exponent, out)
+@elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")
+def power(self: Tensor, exponent: Tensor | int | float, *, out: Tensor) -> Formula:
+    return Formula("pow", (self, exponent))
 
 
 @power.reference
@@ -174,9 +136,9 @@ def _(self: Any, exponent: Any) -> Any:
     return computed(_power, self, exponent)
 
 
-@op("aten.pow.Scalar")
-def power_of_number(cx: Context, self: int | float, exponent: Tensor, *, out: Tensor) -> None:
-    elementwise(cx, "pow", exponent, self, out, swapped=True)
+@elementwise("aten.pow.Scalar")
+def power_of_number(self: int | float, exponent: Tensor, *, out: Tensor) -> Formula:
+    return Formula("pow", (self, exponent))
 
 
 @power_of_number.reference
@@ -184,9 +146,9 @@ def _(self: float, exponent: Any) -> Any:
     return computed(_power, self, exponent)
 
 
-@op("aten.remainder.Scalar_Tensor")
-def remainder_of_number(cx: Context, self: int | float, other: Tensor, *, out: Tensor) -> None:
-    elementwise(cx, "remainder", other, self, out, swapped=True)
+@elementwise("aten.remainder.Scalar_Tensor")
+def remainder_of_number(self: int | float, other: Tensor, *, out: Tensor) -> Formula:
+    return Formula("remainder", (self, other))
 
 
 @remainder_of_number.reference

@@ -1,4 +1,4 @@
-"""Comparisons, with broadcasting. One kernel finds how a stands to b; which relations count as true is a uniform."""
+"""Comparisons, with broadcasting. One formula finds how a stands to b; which relations count as true is a uniform."""
 
 from __future__ import annotations
 
@@ -8,23 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from ..wgsl import Live, LiveInt, Uniforms, dims8, u32
-from .broadcasting import walk
-from .context import Context, Tensor
-from .numbers import INT32_HIGH, INT32_LOW, bits_of, is_float, promoted, widened
-from .registry import op
-from .shapes import broadcast
+from ..graph import DType
+from .context import Tensor
+from .elementwise import elementwise
+from .numbers import INT32_HIGH, INT32_LOW, is_float, promoted, widened
+from .program import Formula, Number
 
-LESS, EQUAL, GREATER, UNORDERED = 1, 2, 4, 8  # the bits of compare.wgsl
-
-
-class Compare(Uniforms):
-    rank: u32
-    accepted: u32  # the relations that make the result true
-    other: Live  # the bits of a number operand
-    dims: dims8
-    a_strides: dims8
-    b_strides: dims8
+LESS, EQUAL, GREATER, UNORDERED = 1, 2, 4, 8  # the bits of relation.wgsl
 
 
 def _as_compared(self: Tensor, other: float) -> float:
@@ -37,43 +27,18 @@ def _as_compared(self: Tensor, other: float) -> float:
     return other
 
 
-def compare(cx: Context, accepted: int, self: Tensor, other: Tensor | float, out: Tensor) -> None:
-    tensors = (self, other) if isinstance(other, Tensor) else (self,)
-    out.dims = broadcast(*(t.dims for t in tensors))
-    number = LiveInt(0, -1)
-    floating = any(map(is_float, tensors))
-    if not isinstance(other, Tensor):
-        other = _as_compared(self, other)
-        floating = floating or isinstance(other, float)
-        number = cx.live("other", bits_of(other, floating))
-    walked = walk(out, *tensors)
-    params = Compare(
-        rank=walked.rank,
-        accepted=accepted,
-        other=number,
-        dims=walked.dims,
-        a_strides=walked.layouts[0],
-        b_strides=walked.layouts[-1],
-    )
-    cx.dispatch(
-        "compare.wgsl",
-        reads=tensors,
-        writes=(out,),
-        params=params,
-        threads=out.numel,
-        type="f32" if floating else "i32",
-        a=self.dtype.short,
-        b=other.dtype.short if isinstance(other, Tensor) else "number",
-        flat=walked.flat,
-    )
-
-
 def _register(name: str, accepted: int, function: Callable[[Any, Any], Any]) -> None:
-    @op(f"aten.{name}.Tensor", f"aten.{name}.Scalar")
-    def lower(cx: Context, self: Tensor, other: Tensor | int | float, *, out: Tensor) -> None:
-        compare(cx, accepted, self, other, out)
+    @elementwise(f"aten.{name}.Tensor", f"aten.{name}.Scalar")
+    def describe(self: Tensor, other: Tensor | int | float, *, out: Tensor) -> Formula:
+        if isinstance(other, Tensor):
+            floating = is_float(self) or is_float(other)
+        else:
+            other = _as_compared(self, other)
+            floating = is_float(self) or isinstance(other, float)
+        common = DType.FLOAT32 if floating else DType.INT32
+        return Formula("compare", (self, other), (common, common), (Number(accepted),))
 
-    @lower.reference
+    @describe.reference
     def _(self: Any, other: Any) -> Any:
         dtype = promoted(self, other)
         if dtype.kind == "f":  # in the common precision: f16(0.1) equals 0.1

@@ -1,6 +1,6 @@
 $$ if number == "f32"
 // The remainder that has the sign of a, exact: by long division of the mantissas, eight bits at a time.
-fn truncated_remainder(a: f32, b: f32) -> f32 {
+fn truncated_remainder_f32(a: f32, b: f32) -> f32 {
     let top = bitcast<u32>(a) & 0x7fffffffu;
     let bottom = bitcast<u32>(b) & 0x7fffffffu;
     if (top >= 0x7f800000u || bottom == 0u || bottom > 0x7f800000u) {
@@ -32,40 +32,40 @@ fn truncated_remainder(a: f32, b: f32) -> f32 {
 }
 
 // The remainder is exact, so the quotient is whole but for rounding: 1 // 0.1 is 9.
-fn floored_quotient(a: f32, b: f32) -> f32 {
+fn floored_quotient_f32(a: f32, b: f32) -> f32 {
     if (b == 0.0) {
         return a / b;
     }
-    let rest = truncated_remainder(a, b);
+    let rest = truncated_remainder_f32(a, b);
     let quotient = round((a - rest) / b);
     return select(quotient, quotient - 1.0, rest != 0.0 && (rest < 0.0) != (b < 0.0));
 }
 
 // Division may be off by some units in the last place: a multiple of b must not fall below its quotient.
-fn truncated_quotient(a: f32, b: f32) -> f32 {
+fn truncated_quotient_f32(a: f32, b: f32) -> f32 {
     let quotient = a / b;
     let whole = round(quotient);
     return select(trunc(quotient), whole, whole * b == a);
 }
 $$ else
 // An integer divided by zero is an error in PyTorch; WGSL gives the dividend.
-fn truncated_remainder(a: i32, b: i32) -> i32 {
+fn truncated_remainder_i32(a: i32, b: i32) -> i32 {
     return a % b;
 }
 
-fn floored_quotient(a: i32, b: i32) -> i32 {
+fn floored_quotient_i32(a: i32, b: i32) -> i32 {
     let quotient = a / b;
     return select(quotient, quotient - 1, a % b != 0 && (a < 0) != (b < 0));
 }
 
-fn truncated_quotient(a: i32, b: i32) -> i32 {
+fn truncated_quotient_i32(a: i32, b: i32) -> i32 {
     return a / b;
 }
 $$ endif
 
 // The remainder that has the sign of b.
-fn floored_remainder(a: {{ number }}, b: {{ number }}) -> {{ number }} {
+fn floored_remainder_{{ number }}(a: {{ number }}, b: {{ number }}) -> {{ number }} {
     let zero = {{ number }}();
-    let rest = truncated_remainder(a, b);
+    let rest = truncated_remainder_{{ number }}(a, b);
     return select(rest, rest + b, rest != zero && (rest < zero) != (b < zero));
 }

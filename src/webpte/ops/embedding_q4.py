@@ -11,6 +11,7 @@ from ..graph import DType
 from ..wgsl import Uniforms, u32
 from .context import Context, Tensor
 from .fill import numpy_dtype
+from .loads import kind
 from .registry import BYTES, FLOATS, Unused, op
 
 TABLES = FLOATS | BYTES | {DType.INT32}
@@ -20,8 +21,7 @@ class EmbeddingQ4(Uniforms):
     size: u32  # rows of the table
     first: u32  # where the part of it that is bound begins
     rows: u32  # and how many rows it has
-    row_bytes: u32
-    row_runs: u32  # invocations per row
+    row_steps: u32  # invocations per row
     row_groups: u32
     group: u32
 
@@ -42,19 +42,21 @@ def look_up(
         raise GraphError(f"indices of a table are i32, not {indices!r}")
     size, row_bytes = codes.dims
     out.dims = (*indices.dims, row_bytes * 2)
-    run = 4 if row_bytes % 4 == 0 else 1
-    layout = {"row_bytes": row_bytes, "row_runs": row_bytes // run, "row_groups": row_groups, "group": group}
+    words = row_bytes % 4 == 0 and group % 8 == 0  # no word has codes of two rows or groups
+    row_steps = row_bytes // 4 if words else row_bytes
     # One dispatch for each part of the table that the device can bind; each looks at every index.
     for first, rows, part in cx.parts(codes, row_bytes, size):
         cx.dispatch(
             "embedding_q4.wgsl",
             reads=(part, scales, indices) if zeros is None else (part, scales, indices, zeros),
             writes=(out,),
-            params=EmbeddingQ4(size=size, first=first, rows=rows, **layout),
-            threads=indices.numel * layout["row_runs"],
-            run=run,
+            params=EmbeddingQ4(
+                size=size, first=first, rows=rows, row_steps=row_steps, row_groups=row_groups, group=group
+            ),
+            threads=indices.numel * row_steps,
+            words=words,
             high_first=high_first,
-            type=out.wgsl,
+            type=kind(out, 4 if words else 1),
             scale_type=scales.wgsl,
             zero_type=zeros.dtype.short if zeros is not None else "",
         )

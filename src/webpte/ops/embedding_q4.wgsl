@@ -1,7 +1,10 @@
 {$ include "kernel.wgsl" $}
 {$ include "choice.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ from "loads.wgsl" import array_of, storable $}
 {$ from "packed.wgsl" import fetched, stored $}
 {$ set first_output = 4 if zero_type else 3 $}
+{$ set shifts = [4, 0, 12, 8, 20, 16, 28, 24] if high_first else [0, 4, 8, 12, 16, 20, 24, 28] $}
 
 @group(1) @binding(0) var<storage, read> codes: array<u32>;  // (V, E / 2) bytes, a code in each half
 @group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;  // (V, E / group)
@@ -9,33 +12,37 @@
 $$ if zero_type
 @group(1) @binding(3) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
 $$ endif
-@group(1) @binding({{ first_output }}) var<storage, read_write> y: array<{{ type }}>;
+@group(1) @binding({{ first_output }}) var<storage, read_write> y: {{ array_of(type) }};
 
-// Each invocation makes the values of {{ run }} neighbouring bytes of one row.
+// Each invocation makes the values of a {{ "word, which are of one group" if words else "byte" }}.
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let i = thread_index(id, groups);
     if (i >= p.threads) {
         return;
     }
-    let row = choice(indices[i / p.row_runs], p.size);
+    let row = choice(indices[i / p.row_steps], p.size);
     if (row < p.first || row - p.first >= p.rows) {
         return;  // in another part of the table
     }
-    let start = (i % p.row_runs) * {{ run }}u;
-    let first_byte = (row - p.first) * p.row_bytes + start;
-    for (var b = 0u; b < {{ run }}u; b++) {
-        let at = first_byte + b;
-        let pair = extractBits(codes[at >> 2u], (at & 3u) * 8u, 8u);
-$$ for half in range(2)
-$$ if half == (1 if high_first else 0)
-        let code{{ half }} = f32(pair & 15u) - 8.0;
+    let step = i % p.row_steps;
+    let at = (row - p.first) * p.row_steps + step;
+$$ if words
+    let word = vec4<u32>(codes[at]);
+    let s = row * p.row_groups + step * 8u / p.group;
+    let scale = f32(scales[s]);
+    let zero = 8.0 + {{ fetched("zeros", "s", zero_type) if zero_type else "0.0" }};
+    let low = (vec4<f32>((word >> vec4<u32>({{ shifts[:4] | join("u, ") }}u)) & vec4<u32>(15u)) - zero) * scale;
+    let high = (vec4<f32>((word >> vec4<u32>({{ shifts[4:] | join("u, ") }}u)) & vec4<u32>(15u)) - zero) * scale;
+    y[2u * i] = {{ storable("low", type) }};
+    y[2u * i + 1u] = {{ storable("high", type) }};
 $$ else
-        let code{{ half }} = f32(pair >> 4u) - 8.0;
-$$ endif
-        let s{{ half }} = row * p.row_groups + ((start + b) * 2u + {{ half }}u) / p.group;
-        let zero{{ half }} = {{ fetched("zeros", "s" ~ half, zero_type) if zero_type else "0.0" }};
-        y[(i * {{ run }}u + b) * 2u + {{ half }}u] = {{ type }}((code{{ half }} - zero{{ half }}) * f32(scales[s{{ half }}]));
+    let pair = extractBits(codes[at >> 2u], (at & 3u) * 8u, 8u);
+$$ for half in range(2)
+    let s{{ half }} = row * p.row_groups + (step * 2u + {{ half }}u) / p.group;
+    let zero{{ half }} = 8.0 + {{ fetched("zeros", "s" ~ half, zero_type) if zero_type else "0.0" }};
+    let value{{ half }} = (f32(extractBits(pair, {{ shifts[half] }}u, 4u)) - zero{{ half }}) * f32(scales[s{{ half }}]);
+    y[2u * i + {{ half }}u] = {{ storable("value" ~ half, type) }};
 $$ endfor
-    }
+$$ endif
 }

@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from ..wgsl import Uniforms, dims8, u32
-from .binary import elementwise
-from .broadcasting import walk
+from ..graph import DType
+from ..wgsl import Uniforms, u32
 from .context import Context, Tensor
+from .elementwise import elementwise
 from .numbers import promoted
+from .program import Formula
 from .registry import op
-from .shapes import axes_of, broadcast, reduced, strides
-from .strided import word
+from .shapes import axes_of, reduced, strides
 
 
-def _register(name: str, kernel: str, function: Callable[[Any, Any], Any]) -> None:
-    @op(f"aten.{name}.default")
-    def lower(cx: Context, self: Tensor, other: Tensor, *, out: Tensor) -> None:
-        elementwise(cx, kernel, self, other, out)  # the output is bool, so the operands become truth values first
+def _register(name: str, formula: str, function: Callable[[Any, Any], Any]) -> None:
+    @elementwise(f"aten.{name}.default")
+    def describe(self: Tensor, other: Tensor, *, out: Tensor) -> Formula:
+        return Formula(formula, (self, other))  # the output is bool, so the operands become truth values first
 
-    @lower.reference
+    @describe.reference
     def _(self: Any, other: Any) -> Any:
         return function(self, other)
 
@@ -32,34 +32,9 @@ _register("logical_or", "or", np.logical_or)
 _register("logical_xor", "xor", np.logical_xor)
 
 
-class Where(Uniforms):
-    rank: u32
-    dims: dims8
-    c_strides: dims8
-    a_strides: dims8
-    b_strides: dims8
-
-
-@op("aten.where.self")
-def where(cx: Context, condition: Tensor, self: Tensor, other: Tensor, *, out: Tensor) -> None:
-    out.dims = broadcast(condition.dims, self.dims, other.dims)
-    walked = walk(out, condition, self, other)
-    c_strides, a_strides, b_strides = walked.layouts
-    params = Where(rank=walked.rank, dims=walked.dims, c_strides=c_strides, a_strides=a_strides, b_strides=b_strides)
-    # Equal dtypes move as bits, whatever they mean: one kernel for all, and NaN survives.
-    moved = self.dtype is other.dtype is out.dtype
-    cx.dispatch(
-        "where.wgsl",
-        reads=(condition, self, other),
-        writes=(out,),
-        params=params,
-        threads=out.numel,
-        flat=walked.flat,
-        word=word(out) if moved else None,
-        a=None if moved else self.dtype.short,
-        b=None if moved else other.dtype.short,
-        out=None if moved else out.dtype.short,
-    )
+@elementwise("aten.where.self")
+def where(condition: Tensor, self: Tensor, other: Tensor, *, out: Tensor) -> Formula:
+    return Formula("where", (condition, self, other), (DType.BOOL, out.dtype, out.dtype))
 
 
 @where.reference

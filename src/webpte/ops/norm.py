@@ -1,8 +1,8 @@
-"""Normalisation by statistics of the input itself (rms, layer, group), accumulated in f32, one invocation per row."""
+"""Normalisation by statistics of the input itself (rms, layer, group), accumulated in f32."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,12 +10,16 @@ from ..errors import ShapeError
 from ..graph import numel
 from ..wgsl import Uniforms, f32, u32
 from .context import Context, Tensor
+from .loads import kind
 from .registry import FLOATS, op
+from .rows import lanes_per_row, workgroup_for
 from .shapes import Dims
 
 
 class RmsNorm(Uniforms):
-    columns: u32
+    steps: u32  # loads per row
+    columns: f32
+    lanes: u32
     eps: f32
 
 
@@ -24,15 +28,20 @@ def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor)
     if not x.dims or weight.dims != x.dims[-1:]:
         raise ShapeError(f"weight {list(weight.dims)} does not fit the last dim of {list(x.dims)}")
     out.dims = x.dims
+    rows, columns = numel(x.dims[:-1]), x.dims[-1]
+    lanes = lanes_per_row(cx, "rms norm", rows, columns)
+    wide = 4 if columns % 4 == 0 else 1
     cx.dispatch(
         "rms_norm.wgsl",
         reads=(x, weight),
         writes=(out,),
-        params=RmsNorm(columns=x.dims[-1], eps=eps),
-        threads=numel(x.dims[:-1]),
-        workgroup=8,
-        type=x.wgsl,
-        weight_type=weight.wgsl,
+        params=RmsNorm(steps=columns // wide, columns=columns, lanes=lanes, eps=eps),
+        threads=rows * lanes,
+        workgroup=workgroup_for(lanes),
+        type=kind(x, wide),
+        weight_type=kind(weight, wide),
+        lanes=lanes,
+        wide=wide,
     )
 
 
@@ -43,40 +52,68 @@ def _(x: Any, weight: Any, eps: float) -> Any:
 
 
 class RowNorm(Uniforms):
-    columns: u32
+    steps: u32  # loads per row
+    columns: f32
+    lanes: u32
     eps: f32
     groups: u32  # rows that share one set of weights, each with its own part of it
-    weights: u32  # weights of one row
-    inner: u32  # neighbours in a row that share a weight
+    weights: u32  # loads of weights of one row
+    inner: u32  # neighbouring loads of a row that share one of weights
+
+
+class Affine(NamedTuple):
+    """Which weight and bias the elements of a row have."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+    groups: int  # rows that share one set of weights, each with its own part of it
+    weights: int  # of one row
+    inner: int  # neighbours in a row that share a weight
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in (self.weight, self.bias) if t is not None)
+
+    def check(self) -> None:
+        expected = self.groups * self.weights
+        for tensor in self.tensors:
+            if tensor.numel != expected:
+                raise ShapeError(f"weight or bias {list(tensor.dims)} has {tensor.numel} elements; expected {expected}")
 
 
 def row_norm(
-    cx: Context,
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    params: RowNorm,
-    out: tuple[Tensor, Tensor, Tensor],
+    cx: Context, x: Tensor, columns: int, eps: float, affine: Affine, out: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    """Bring each row of `params.columns` elements to mean 0 and variance 1, then scale and shift it."""
+    """Bring each row of `columns` elements to mean 0 and variance 1, then scale and shift it."""
+    affine.check()
     y, mean, rstd = out
-    affine = tuple(t for t in (weight, bias) if t is not None)
-    expected = params.groups * params.weights
-    for tensor in affine:
-        if tensor.numel != expected:
-            raise ShapeError(f"weight or bias {list(tensor.dims)} has {tensor.numel} elements; expected {expected}")
+    rows = mean.numel if columns else 0
+    lanes = lanes_per_row(cx, "row norm", rows, columns)
+    wide = 4 if columns % 4 == 0 and (affine.inner == 1 or affine.inner % 4 == 0) else 1
+    weights_wide = wide if affine.inner == 1 else 1
+    params = RowNorm(
+        steps=columns // wide,
+        columns=columns,
+        lanes=lanes,
+        eps=eps,
+        groups=affine.groups,
+        weights=affine.weights // weights_wide,
+        inner=max(affine.inner // wide, 1),
+    )
     cx.dispatch(
         "row_norm.wgsl",
-        reads=(x, *affine),
+        reads=(x, *affine.tensors),
         writes=(y, mean, rstd),
         params=params,
-        threads=mean.numel if params.columns else 0,
-        workgroup=8,
-        type=x.wgsl,
-        weight_type=affine[0].wgsl if affine else x.wgsl,
+        threads=rows * lanes,
+        workgroup=workgroup_for(lanes),
+        type=kind(x, wide),
+        weight_type=kind(affine.tensors[0], weights_wide) if affine.tensors else "",
         statistics_type=mean.wgsl,
-        scaled=weight is not None,
-        shifted=bias is not None,
+        scaled=affine.weight is not None,
+        shifted=affine.bias is not None,
+        lanes=lanes,
+        wide=wide,
     )
 
 
@@ -106,8 +143,7 @@ def native_layer_norm(
     y.dims = input.dims
     mean.dims = rstd.dims = _row_dims(input.dims, split)
     columns = numel(normalised)
-    params = RowNorm(columns=columns, eps=eps, groups=1, weights=columns, inner=1)
-    row_norm(cx, input, weight, bias, params, (y, mean, rstd))
+    row_norm(cx, input, columns, eps, Affine(weight, bias, groups=1, weights=columns, inner=1), (y, mean, rstd))
 
 
 def _row_dims(dims: Dims, split: int) -> Dims:
@@ -149,8 +185,8 @@ def native_group_norm(
     y.dims = input.dims
     mean.dims = rstd.dims = (N, group)
     channels = C // group
-    params = RowNorm(columns=channels * HxW, eps=eps, groups=group, weights=channels, inner=HxW)
-    row_norm(cx, input, weight, bias, params, (y, mean, rstd))
+    affine = Affine(weight, bias, groups=group, weights=channels, inner=HxW)
+    row_norm(cx, input, channels * HxW, eps, affine, (y, mean, rstd))
 
 
 @native_group_norm.reference

@@ -1,5 +1,5 @@
 // By squaring: exact for small integers, and right for negative bases.
-fn whole_power(base: {{ number }}, exponent: u32) -> {{ number }} {
+fn whole_power_{{ number }}(base: {{ number }}, exponent: u32) -> {{ number }} {
     var left = exponent;
     var square = base;
     var result = {{ number }}(1);
@@ -28,7 +28,7 @@ fn positive_power(base: f32, exponent: f32) -> f32 {
     return exp2(rest - round(rest)) * exp2(half) * exp2(twos - half);
 }
 
-fn power(a: f32, b: f32) -> f32 {
+fn power_f32(a: f32, b: f32) -> f32 {
     if (b == 0.0 || a == 1.0) {
         return 1.0;
     }
@@ -44,7 +44,7 @@ fn power(a: f32, b: f32) -> f32 {
     }
     let whole = trunc(b) == b;
     if (whole && abs(b) <= 64.0) {
-        let result = whole_power(a, u32(abs(b)));
+        let result = whole_power_f32(a, u32(abs(b)));
         return select(result, 1.0 / result, b < 0.0);
     }
     if (a < 0.0 && !whole) {
@@ -61,9 +61,9 @@ fn power(a: f32, b: f32) -> f32 {
     return select(result, -result, a < 0.0 && odd);
 }
 $$ else
-fn power(a: i32, b: i32) -> i32 {
+fn power_i32(a: i32, b: i32) -> i32 {
     if (b >= 0) {
-        return whole_power(a, u32(b));
+        return whole_power_i32(a, u32(b));
     }
     // A fraction, except where the base is its own inverse.
     return select(0, select(1, a, (b & 1) != 0), a == 1 || a == -1);

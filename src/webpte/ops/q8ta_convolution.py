@@ -16,7 +16,7 @@ from ..errors import ShapeError
 from ..graph import numel
 from ..wgsl import u32
 from .context import Context, Dims, Tensor
-from .convolution import Geometry
+from .convolution_kernels import Geometry
 from .q8ta import Q8TA, Channels, Ends, Scaling, numpy_codes, numpy_values, require_codes
 from .registry import Unused, op
 

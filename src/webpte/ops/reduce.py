@@ -11,6 +11,7 @@ from ..graph import DType, normalize_dim, numel
 from ..wgsl import Uniforms, dims8, f32, u32
 from .context import Context, Tensor
 from .registry import FLOATS, Unused, op
+from .rows import lanes_per_row, workgroup_for
 from .shapes import Dims, axes_of, coalesce, reduced, strides
 from .strided import MAX_RANK
 
@@ -24,13 +25,14 @@ class Reduction(Uniforms):
     inner: u32  # the innermost reduced dim
     inner_stride: u32
     divisor: f32  # of a mean or a variance
+    lanes: u32  # invocations that share an output
     dims: dims8
     strides: dims8
     outer_dims: dims8
     outer_strides: dims8
 
 
-def walk(dims: Dims, axes: set[int], divisor: float) -> Reduction:
+def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> Reduction:
     """The parameters that reduce a contiguous tensor of shape `dims` over `axes`."""
     own = strides(dims)
     parts = []
@@ -48,6 +50,7 @@ def walk(dims: Dims, axes: set[int], divisor: float) -> Reduction:
         inner=walked[-1] if walked else 1,
         inner_stride=walked_steps[-1] if walked else 1,
         divisor=divisor,
+        lanes=lanes,
         dims=kept,
         strides=kept_steps,
         outer_dims=walked[:-1],
@@ -69,16 +72,20 @@ def reduce(cx: Context, name: str, x: Tensor, dim: list[int] | None, keepdim: bo
         raise ShapeError(f"{list(x.dims)} has no elements along {dim or 'its dims'}, so there is no {name}")
     if name == "mean" and out.dtype not in FLOATS:
         raise GraphError(f"the mean of value {x.id} {x.spec} would be {out.dtype.short}; a mean is a float")
+    lanes = lanes_per_row(cx, "reduction", out.numel, count)
+    params = walk(x.dims, axes, count, lanes)
     cx.dispatch(
         "reduce.wgsl",
         reads=(x,),
         writes=(out,),
-        params=walk(x.dims, axes, count),
-        threads=out.numel,
-        workgroup=8,
+        params=params,
+        threads=out.numel * lanes,
+        workgroup=workgroup_for(lanes),
         name=name,
         source=x.wgsl,
         result=out.wgsl,
+        lanes=lanes,
+        single=params.outer_rank == 0,
     )
 
 
@@ -206,8 +213,19 @@ def variance(cx: Context, x: Tensor, dim: list[int] | None, correction: float, k
     count = count_of(x.dims, axes)
     if count <= correction:
         raise ShapeError(f"{list(x.dims)} over {dim or 'all dims'}: the variance of {count} less {correction} values")
-    params = walk(x.dims, axes, count - correction)
-    cx.dispatch("variance.wgsl", reads=(x,), writes=(out,), params=params, threads=out.numel, workgroup=8, type=x.wgsl)
+    lanes = lanes_per_row(cx, "variance", out.numel, count)
+    params = walk(x.dims, axes, count - correction, lanes)
+    cx.dispatch(
+        "variance.wgsl",
+        reads=(x,),
+        writes=(out,),
+        params=params,
+        threads=out.numel * lanes,
+        workgroup=workgroup_for(lanes),
+        type=x.wgsl,
+        lanes=lanes,
+        single=params.outer_rank == 0,
+    )
 
 
 @op("aten.var.correction", dtypes=FLOATS)

@@ -6,6 +6,8 @@
 @group(1) @binding(1) var<storage, read_write> y: array<{{ result }}>;
 
 {$ include "reduce_walk.wgsl" $}
+
+{$ include "reduce_element.wgsl" $}
 $$ if name in ("amax", "amin")
 {$ include "extreme.wgsl" $}
 $$ endif
@@ -20,34 +22,48 @@ $$ else
 $$ endif
 }
 
-// One invocation per output.
+const LANES = {{ lanes }}u;
+const BLOCK = {{ 256 * lanes }}u;  // partial results of bounded length keep the rounding error of long sums small
+$$ if lanes > 1
+var<workgroup> by_lane: array<{{ number }}, {{ lanes }}>;
+$$ endif
+
+// One {{ "workgroup" if lanes > 1 else "invocation" }} per output.
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
-        return;
-    }
+    let thread = thread_index(id, groups);
+    let busy = thread < p.threads;
+    let lane = thread % LANES;
+    let i = select(0u, thread / LANES, busy);
     let first = first_of(i);
+    let end = p.outer * p.inner;
 $$ if name in ("amax", "amin")
     let neutral = {{ number }}(x[first]);
 $$ else
     let neutral = {{ number }}({{ 1 if name == "prod" else 0 }});
 $$ endif
     var total = neutral;
-    for (var o = 0u; o < p.outer; o++) {
-        let run = first + run_of(o);
-        // Partial results of bounded length keep the rounding error of long sums small.
-        for (var block = 0u; block < p.inner; block += 256u) {
-            let end = min(block + 256u, p.inner);
-            var part = neutral;
-            for (var k = block; k < end; k++) {
-                part = combined(part, {{ number }}(x[run + k * p.inner_stride]));
-            }
-            total = combined(total, part);
+    for (var block = lane; block < end; block += BLOCK) {
+        var part = neutral;
+        for (var e = block; e < min(block + BLOCK, end); e += LANES) {
+            part = combined(part, {{ number }}(x[element_of(first, e)]));
+        }
+        total = combined(total, part);
+    }
+$$ if lanes > 1
+    by_lane[lane] = total;
+    for (var half = p.lanes / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if (lane < half) {
+            by_lane[lane] = combined(by_lane[lane], by_lane[lane + half]);
         }
     }
+    total = by_lane[0];  // of use to lane 0, which has written it
+$$ endif
 $$ if name == "mean"
     total /= p.divisor;
 $$ endif
-    y[i] = {{ result }}(total);
+    if (busy && lane == 0u) {
+        y[i] = {{ result }}(total);
+    }
 }

@@ -1,24 +1,26 @@
 {$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ include "rows.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded, storable $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read> weight: array<{{ weight_type }}>;
-@group(1) @binding(2) var<storage, read_write> y: array<{{ type }}>;
+@group(1) @binding(0) var<storage, read> x: {{ array_of(type) }};
+@group(1) @binding(1) var<storage, read> weight: {{ array_of(weight_type) }};
+@group(1) @binding(2) var<storage, read_write> y: {{ array_of(type) }};
 
-// One invocation per row.
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let row = thread_index(id, groups);
-    if (row >= p.threads) {
-        return;
-    }
-    let start = row * p.columns;
-    var sum = 0.0;
-    for (var k = 0u; k < p.columns; k++) {
-        let v = f32(x[start + k]);
+    let i = thread_index(id, groups);
+    let lane = i % LANES;
+    let steps = select(0u, p.steps, i < p.threads);
+    let start = i / LANES * p.steps;
+    var sum = {{ "vec4<f32>()" if wide == 4 else "0.0" }};
+    for (var k = lane; k < steps; k += LANES) {
+        let v = {{ loaded("x[start + k]", type) }};
         sum += v * v;
     }
-    let scale = inverseSqrt(sum / f32(p.columns) + p.eps);
-    for (var k = 0u; k < p.columns; k++) {
-        y[start + k] = {{ type }}(f32(x[start + k]) * scale * f32(weight[k]));
+    let scale = inverseSqrt(sum_over_lanes(lane, total(sum)) / p.columns + p.eps);
+    for (var k = lane; k < steps; k += LANES) {
+        let v = {{ loaded("x[start + k]", type) }} * scale * {{ loaded("weight[k]", weight_type) }};
+        y[start + k] = {{ storable("v", type) }};
     }
 }

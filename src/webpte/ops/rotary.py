@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..wgsl import Live, Uniforms, u32
+from ..wgsl import Live, LiveInt, Uniforms, u32
 from .context import Context, LiveScalar, Tensor
 from .registry import FLOATS, op
 
 
 class Rotary(Uniforms):
+    start: Live  # row of the table for the first token
     seq: u32
     heads: u32
     pairs: u32  # per head
@@ -33,27 +34,34 @@ class HalfRotary(Uniforms):
 def apply_rotary_emb(
     cx: Context, xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, *, out: tuple[Tensor, Tensor]
 ) -> None:
+    """Token s takes row s of the tables, which have no more."""
     for x, y in zip((xq, xk), out, strict=True):
-        _, seq, heads, width = x.dims  # (B, S, H, D)
-        if width % 2 or freqs_cos.dims != (seq, width // 2) or freqs_sin.dims != freqs_cos.dims:
-            raise ShapeError(
-                f"{list(x.dims)} needs an even width and tables of [{seq}, {width // 2}], got {list(freqs_cos.dims)} "
-                f"and {list(freqs_sin.dims)}"
-            )
-        y.dims = x.dims
-        cx.dispatch(
-            "rotary.wgsl",
-            reads=(x, freqs_cos, freqs_sin),
-            writes=(y,),
-            params=Rotary(seq=seq, heads=heads, pairs=width // 2),
-            threads=x.numel // 2,
-            type=x.wgsl,
-            table=freqs_cos.wgsl,
-            packed=False,
+        if freqs_cos.dims[0] != x.dims[1]:
+            raise ShapeError(f"{x.dims[1]} tokens cannot be turned by tables of {list(freqs_cos.dims)}")
+        turn_neighbours(cx, x, freqs_cos, freqs_sin, LiveInt(0, -1), y)
+
+
+def turn_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:
+    """Turn pairs of neighbours of each head, token s by row start + s of the tables."""
+    _, seq, heads, width = x.dims  # (B, S, H, D)
+    if width % 2 or cosine.dims[1:] != (width // 2,) or sine.dims != cosine.dims:
+        raise ShapeError(
+            f"{list(x.dims)} needs an even width and tables half as wide, got {list(cosine.dims)} and {list(sine.dims)}"
         )
+    out.dims = x.dims
+    cx.dispatch(
+        "rotary.wgsl",
+        reads=(x, cosine, sine),
+        writes=(out,),
+        params=Rotary(start=start, seq=seq, heads=heads, pairs=width // 2),
+        threads=x.numel // 2,
+        type=x.wgsl,
+        table=cosine.wgsl,
+        packed=False,
+    )
 
 
-def _turn_neighbours(x: Any, cos: Any, sin: Any) -> Any:
+def turned_neighbours(x: Any, cos: Any, sin: Any) -> Any:
     even, odd = x[..., 0::2].astype(np.float64), x[..., 1::2].astype(np.float64)
     turned = np.stack((even * cos - odd * sin, even * sin + odd * cos), axis=-1)
     return turned.reshape(x.shape).astype(x.dtype)
@@ -62,7 +70,7 @@ def _turn_neighbours(x: Any, cos: Any, sin: Any) -> Any:
 @apply_rotary_emb.reference
 def _(xq: Any, xk: Any, freqs_cos: Any, freqs_sin: Any) -> Any:
     cos, sin = freqs_cos[:, None, :], freqs_sin[:, None, :]  # (S, 1, D/2)
-    return _turn_neighbours(xq, cos, sin), _turn_neighbours(xk, cos, sin)
+    return turned_neighbours(xq, cos, sin), turned_neighbours(xk, cos, sin)
 
 
 @op("et_vk.apply_rotary_emb_interleaved.default", dtypes=FLOATS)
@@ -76,7 +84,7 @@ def apply_rotary_emb_interleaved(cx: Context, x: Tensor, freqs_cis: Tensor, *, o
         "rotary.wgsl",
         reads=(x, freqs_cis),
         writes=(out,),
-        params=Rotary(seq=seq, heads=1, pairs=width // 2),
+        params=Rotary(start=LiveInt(0, -1), seq=seq, heads=1, pairs=width // 2),
         threads=x.numel // 2,
         type=x.wgsl,
         table=freqs_cis.wgsl,
@@ -87,7 +95,7 @@ def apply_rotary_emb_interleaved(cx: Context, x: Tensor, freqs_cis: Tensor, *, o
 @apply_rotary_emb_interleaved.reference
 def _(x: Any, freqs_cis: Any) -> Any:
     table = freqs_cis.reshape(x.shape[1], x.shape[2] // 2, 2)  # (N, C/2, 2)
-    return _turn_neighbours(x, table[..., 0], table[..., 1])
+    return turned_neighbours(x, table[..., 0], table[..., 1])
 
 
 @op("et_vk.apply_rotary_emb_hf.default", dtypes=FLOATS)
@@ -102,43 +110,47 @@ def apply_rotary_emb_hf(
     out: tuple[Tensor, Tensor],
 ) -> None:
     """Token s takes row start_pos + s of the tables. A table narrower than a head turns its first elements only."""
-    rows, rotated = freqs_cos.dims
+    guard_table(cx, start_pos, xq.dims[1], freqs_cos.dims[0])
     for x, y in zip((xq, xk), out, strict=True):
-        _, seq, heads, width = x.dims  # (B, S, H, D)
-        if rotated % 2 or rotated > width or freqs_sin.dims != freqs_cos.dims:
-            raise ShapeError(
-                f"{list(x.dims)} cannot be turned by tables of {list(freqs_cos.dims)} and {list(freqs_sin.dims)}"
-            )
-        _guard_table(cx, start_pos, seq, rows)
-        y.dims = x.dims
-        cx.dispatch(
-            "rotary_hf.wgsl",
-            reads=(x, freqs_cos, freqs_sin),
-            writes=(y,),
-            params=HalfRotary(start=start_pos.live, seq=seq, heads=heads, width=width, rotated=rotated),
-            threads=x.numel,
-            type=x.wgsl,
-            table=freqs_cos.wgsl,
-        )
+        turn_halves(cx, x, freqs_cos, freqs_sin, start_pos.live, y)
 
 
-def _guard_table(cx: Context, start: LiveScalar, seq: int, rows: int) -> None:
+def turn_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:
+    """Turn the first half of each head with the second, token s by row start + s of the tables."""
+    _, seq, heads, width = x.dims  # (B, S, H, D)
+    rotated = cosine.dims[1]
+    if rotated % 2 or rotated > width or sine.dims != cosine.dims:
+        raise ShapeError(f"{list(x.dims)} cannot be turned by tables of {list(cosine.dims)} and {list(sine.dims)}")
+    out.dims = x.dims
+    cx.dispatch(
+        "rotary_hf.wgsl",
+        reads=(x, cosine, sine),
+        writes=(out,),
+        params=HalfRotary(start=start, seq=seq, heads=heads, width=width, rotated=rotated),
+        threads=x.numel,
+        type=x.wgsl,
+        table=cosine.wgsl,
+    )
+
+
+def guard_table(cx: Context, start: LiveScalar, seq: int, rows: int) -> None:
+    """Kernels read the position live: whether the table reaches that far is checked on the host before every run."""
     cx.guard(
         lambda: 0 <= start.peek() <= rows - seq,
         lambda: f"{seq} tokens at position {start.peek()} reach past a rotary table of {rows} positions.",
     )
 
 
+def turned_halves(x: Any, cos: Any, sin: Any) -> Any:
+    rotated = cos.shape[-1]
+    head, rest = x[..., :rotated], x[..., rotated:]
+    low, high = np.split(head, 2, axis=-1)
+    turned = head * cos.astype(np.float64) + np.concatenate((-high, low), axis=-1) * sin.astype(np.float64)
+    return np.concatenate((turned.astype(x.dtype), rest), axis=-1)
+
+
 @apply_rotary_emb_hf.reference
 def _(xq: Any, xk: Any, freqs_cos: Any, freqs_sin: Any, start_pos: int) -> Any:
     rows = slice(start_pos, start_pos + xq.shape[1])
-    cos, sin = freqs_cos[rows, None, :].astype(np.float64), freqs_sin[rows, None, :].astype(np.float64)  # (S, 1, R)
-    rotated = cos.shape[-1]
-
-    def turn(x: Any) -> Any:
-        head, rest = x[..., :rotated], x[..., rotated:]
-        low, high = np.split(head, 2, axis=-1)
-        turned = head * cos + np.concatenate((-high, low), axis=-1) * sin
-        return np.concatenate((turned.astype(x.dtype), rest), axis=-1)
-
-    return turn(xq), turn(xk)
+    cos, sin = freqs_cos[rows, None, :], freqs_sin[rows, None, :]  # (S, 1, R)
+    return turned_halves(xq, cos, sin), turned_halves(xk, cos, sin)

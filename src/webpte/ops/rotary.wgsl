@@ -14,7 +14,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     if (i >= p.threads) {
         return;
     }
-    let s = (i / (p.pairs * p.heads)) % p.seq;
+    let s = u32(live(p.start)) + (i / (p.pairs * p.heads)) % p.seq;
     let t = s * p.pairs + i % p.pairs;
 $$ if packed
     let c = f32(cosine[2u * t]);

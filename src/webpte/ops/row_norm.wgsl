@@ -1,56 +1,61 @@
 {$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ include "rows.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded, storable $}
 {$ set first_output = 1 + scaled + shifted $}
+{$ set number = "vec4<f32>" if wide == 4 else "f32" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
+@group(1) @binding(0) var<storage, read> x: {{ array_of(type) }};
 $$ if scaled
-@group(1) @binding(1) var<storage, read> weight: array<{{ weight_type }}>;
+@group(1) @binding(1) var<storage, read> weight: {{ array_of(weight_type) }};
 $$ endif
 $$ if shifted
-@group(1) @binding({{ first_output - 1 }}) var<storage, read> bias: array<{{ weight_type }}>;
+@group(1) @binding({{ first_output - 1 }}) var<storage, read> bias: {{ array_of(weight_type) }};
 $$ endif
-@group(1) @binding({{ first_output }}) var<storage, read_write> y: array<{{ type }}>;
+@group(1) @binding({{ first_output }}) var<storage, read_write> y: {{ array_of(type) }};
 @group(1) @binding({{ first_output + 1 }}) var<storage, read_write> means: array<{{ statistics_type }}>;
 @group(1) @binding({{ first_output + 2 }}) var<storage, read_write> rstds: array<{{ statistics_type }}>;
 
-// The sum of (v - shift), or of its square, over a row; partial sums of bounded length keep rounding errors small.
-fn sum_around(start: u32, shift: f32, squared: bool) -> f32 {
-    var total = 0.0;
-    for (var block = 0u; block < p.columns; block += 256u) {
-        let end = min(block + 256u, p.columns);
-        var part = 0.0;
-        for (var k = block; k < end; k++) {
-            let v = f32(x[start + k]) - shift;
+// The sum of (v - shift), or of its square, over a lane's share of a row.
+fn sum_around(first: u32, end: u32, shift: f32, squared: bool) -> f32 {
+    var sum = {{ number }}();
+    for (var block = first; block < end; block += BLOCK) {
+        var part = {{ number }}();
+        for (var k = block; k < min(block + BLOCK, end); k += LANES) {
+            let v = {{ loaded("x[k]", type) }} - shift;
             part += select(v, v * v, squared);
         }
-        total += part;
+        sum += part;
     }
-    return total;
+    return total(sum);
 }
 
-// One invocation per row: the mean, then the squares around it, which loses no digits to cancellation.
+// The mean first, then the squares around it, which loses no digits to cancellation.
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let row = thread_index(id, groups);
-    if (row >= p.threads) {
-        return;
+    let i = thread_index(id, groups);
+    let lane = i % LANES;
+    let row = i / LANES;
+    let start = row * p.steps;
+    let end = start + select(0u, p.steps, i < p.threads);
+    let mean = sum_over_lanes(lane, sum_around(start + lane, end, 0.0, false)) / p.columns;
+    let rstd = inverseSqrt(sum_over_lanes(lane, sum_around(start + lane, end, mean, true)) / p.columns + p.eps);
+    if (lane == 0u && i < p.threads) {
+        means[row] = {{ statistics_type }}(mean);
+        rstds[row] = {{ statistics_type }}(rstd);
     }
-    let start = row * p.columns;
-    let mean = sum_around(start, 0.0, false) / f32(p.columns);
-    let rstd = inverseSqrt(sum_around(start, mean, true) / f32(p.columns) + p.eps);
-    means[row] = {{ statistics_type }}(mean);
-    rstds[row] = {{ statistics_type }}(rstd);
     let first_weight = (row % p.groups) * p.weights;
-    for (var k = 0u; k < p.columns; k++) {
-        var v = (f32(x[start + k]) - mean) * rstd;
+    for (var k = start + lane; k < end; k += LANES) {
+        var v = ({{ loaded("x[k]", type) }} - mean) * rstd;
 $$ if scaled or shifted
-        let w = first_weight + k / p.inner;
+        let w = first_weight + (k - start) / p.inner;
 $$ endif
 $$ if scaled
-        v *= f32(weight[w]);
+        v *= {{ loaded("weight[w]", weight_type) }};
 $$ endif
 $$ if shifted
-        v += f32(bias[w]);
+        v += {{ loaded("bias[w]", weight_type) }};
 $$ endif
-        y[start + k] = {{ type }}(v);
+        y[k] = {{ storable("v", type) }};
     }
 }

@@ -11,13 +11,26 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
-from ..wgsl import Live, Uniforms, u32
+from ..graph import DType
+from ..wgsl import Live, Uniforms, f32, u32
 from .context import Context, LiveScalar, Tensor
+from .loads import kind
 from .registry import WORDS, op
+
+MOST_PARTS = 1024  # of a row, each looked at by one invocation
+PART_STEPS = 8  # loads that are worth a part
+ROUNDS = 6  # see sampling.wgsl
 
 
 class Sample(Uniforms):
     vocabulary: u32
+    steps: u32  # loads per row
+    parts: u32  # of a row
+    # Bounds of loops, which literals would unroll:
+    lanes: u32  # tokens per load
+    invocations: u32
+    rounds: u32
+    unit: f32  # what the likeliest token weighs where probabilities are added up as integers
     temperature: Live  # bits of a float; 0 takes the likeliest token
     top_k: Live  # 0: no limit
     top_p: Live  # bits of a float
@@ -43,32 +56,45 @@ def sample(
     rows, vocabulary = logits.dims  # (B, V) -> (B,), (B,)
     for tensor in out:
         tensor.dims = (rows,)
+    _guard_settings(cx, temperature, top_k, top_p)
+    live = {"temperature": temperature.live_bits, "top_k": top_k.live, "top_p": top_p.live_bits}
+    lanes = 4 if vocabulary % 4 == 0 else 1
+    steps = vocabulary // lanes
+    parts = min(MOST_PARTS, -(-steps // PART_STEPS))
+    # One workgroup per row chooses: on a CPU one that is a single vector wide.
+    wide = cx.variant("sampler", (vocabulary,), cpu=("narrow",), gpu=("wide",)) == "wide"
+    invocations = cx.caps.workgroup(256) if wide else 8
+    bounds = {"parts": parts, "lanes": lanes, "invocations": invocations, "rounds": ROUNDS}
+    unit = 2.0 ** (31 - vocabulary.bit_length())  # all tokens together weigh less than 2^32
+    params = Sample(vocabulary=vocabulary, steps=steps, unit=unit, **bounds, **live, seed=seed.live, step=step.live)
+    found = cx.scratch(DType.INT32, (rows, parts, 8))
+    cx.dispatch(
+        "sampling_part.wgsl",
+        reads=(logits,),
+        writes=(found,),
+        params=params,
+        threads=rows * parts,
+        type=kind(logits, lanes),
+    )
+    cx.dispatch(
+        "sampling.wgsl",
+        reads=(logits, found),
+        writes=out,
+        params=params,
+        threads=rows * invocations,
+        workgroup=invocations,
+        type=kind(logits, lanes),
+        invocations=invocations,
+    )
+
+
+def _guard_settings(cx: Context, temperature: LiveScalar, top_k: LiveScalar, top_p: LiveScalar) -> None:
     cx.guard(
         lambda: temperature.peek() >= 0 and top_k.peek() >= 0 and 0 < top_p.peek() <= 1,
         lambda: (
             f"temperature {temperature.peek()}, top_k {top_k.peek()}, top_p {top_p.peek()}: the first two must not be "
             "negative, the last must be above 0 and at most 1"
         ),
-    )
-    params = Sample(
-        vocabulary=vocabulary,
-        temperature=temperature.live_bits,
-        top_k=top_k.live,
-        top_p=top_p.live_bits,
-        seed=seed.live,
-        step=step.live,
-    )
-    # One workgroup per row, which reduces in shared memory.
-    lanes = cx.caps.workgroup(256)
-    cx.dispatch(
-        "sampling.wgsl",
-        reads=(logits,),
-        writes=out,
-        params=params,
-        threads=rows * lanes,
-        workgroup=lanes,
-        type=logits.wgsl,
-        lanes=lanes,
     )
 
 

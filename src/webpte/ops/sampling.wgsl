@@ -1,33 +1,27 @@
 {$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ include "gumbel.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded $}
+{$ set lanes = 4 if type.endswith("x4") else 1 $}
 
-@group(1) @binding(0) var<storage, read> logits: array<{{ type }}>;
-@group(1) @binding(1) var<storage, read_write> tokens: array<i32>;
-@group(1) @binding(2) var<storage, read_write> log_probabilities: array<f32>;
+@group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
+@group(1) @binding(1) var<storage, read> parts: array<vec4<u32>>;
+@group(1) @binding(2) var<storage, read_write> tokens: array<i32>;
+@group(1) @binding(3) var<storage, read_write> log_probabilities: array<f32>;
 
-var<workgroup> shared_value: array<f32, {{ lanes }}>;
-var<workgroup> shared_index: array<u32, {{ lanes }}>;
+const INVOCATIONS = {{ invocations }}u;
+const BINS = 2048u;  // in each of which are as many finer ones
+const FINEST = 4194303u;  // the last of those
+const PER_UNIT = 131072.0;  // bins in a unit of logit / temperature: 32 units are told apart
 
-fn hash(v: u32) -> u32 {
-    let state = v * 747796405u + 2891336453u;
-    let word = ((state >> ((state >> 28u) + 4u)) ^ state) * 277803737u;
-    return (word >> 22u) ^ word;
-}
-
-// Noise whose maximum over tokens falls on each with its probability.
-fn gumbel(row_key: u32, token: u32) -> f32 {
-    let uniform_draw = (f32(hash(row_key ^ token) >> 8u) + 0.5) / 16777216.0;
-    return -log(-log(uniform_draw));
-}
-
-// Floats as integers that compare the same way.
-fn sort_key(x: f32) -> u32 {
-    let bits = bitcast<u32>(x);
-    return select(bits ^ 0x80000000u, ~bits, (bits >> 31u) == 1u);
-}
+var<workgroup> shared_value: array<f32, {{ invocations }}>;
+var<workgroup> shared_index: array<u32, {{ invocations }}>;
+var<workgroup> bins: array<atomic<u32>, 2048>;
+var<workgroup> bin_sums: array<u32, {{ invocations }}>;
 
 fn sum_over_lanes(lane: u32, value: f32) -> f32 {
     shared_value[lane] = value;
-    for (var half = {{ lanes }}u / 2u; half > 0u; half /= 2u) {
+    for (var half = p.invocations / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if (lane < half) {
             shared_value[lane] += shared_value[lane + half];
@@ -39,11 +33,11 @@ fn sum_over_lanes(lane: u32, value: f32) -> f32 {
     return total;
 }
 
-// The largest value and the first index that has it.
+// The largest value and the first index that has it, in element 0.
 fn best_over_lanes(lane: u32, value: f32, index: u32) {
     shared_value[lane] = value;
     shared_index[lane] = index;
-    for (var half = {{ lanes }}u / 2u; half > 0u; half /= 2u) {
+    for (var half = p.invocations / 2u; half > 0u; half /= 2u) {
         workgroupBarrier();
         if (lane < half) {
             let other = shared_value[lane + half];
@@ -57,82 +51,160 @@ fn best_over_lanes(lane: u32, value: f32, index: u32) {
     workgroupBarrier();
 }
 
-// exp(score), summed over the tokens whose key reaches `threshold`; with `counting`, their number.
-fn weigh(lane: u32, start: u32, highest: f32, scale: f32, threshold: u32, counting: bool) -> f32 {
-    var sum = 0.0;
-    for (var t = lane; t < p.vocabulary; t += {{ lanes }}u) {
-        let x = f32(logits[start + t]);
-        if (sort_key(x) >= threshold) {
-            sum += select(exp((x - highest) * scale), 1.0, counting);
-        }
-    }
-    return sum_over_lanes(lane, sum);
+// How far a logit is below the highest, in bins.
+fn depth(x: f32, highest: f32, scale: f32) -> u32 {
+    return u32(clamp((highest - x) * scale * PER_UNIT, 0.0, f32(FINEST)));
 }
 
-// The largest key at which at least `wanted` is still reached, found bit by bit.
-fn threshold_for(lane: u32, start: u32, highest: f32, scale: f32, wanted: f32, counting: bool) -> u32 {
-    var low = 0u;
-    for (var bit = 32u; bit > 0u; bit--) {
-        let candidate = low | (1u << (bit - 1u));
-        let reached = weigh(lane, start, highest, scale, candidate, counting);
-        low = select(low, candidate, reached >= wanted);
-    }
-    return low;
+fn weight(depth: u32) -> u32 {
+    return u32(exp(f32(depth) / -PER_UNIT) * p.unit + 0.5);
 }
 
+// One workgroup per row. What top-k and top-p leave is everything down to some depth, which is found in rounds: two for
+// the k-th highest of the parts' highest, below which the k-th highest token cannot be; two for the k-th highest token;
+// two for the first that make up top-p. The first of two finds the bin, the second the finer bin. Parts that end above
+// are passed over.
 @compute @workgroup_size(wg)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let row = group.x + group.y * groups.x;
-    let in_range = row * {{ lanes }}u < p.threads;  // uniform in the workgroup: a folded grid may have idle ones
-    let start = select(0u, row * p.vocabulary, in_range);
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,  // its index would be computed at every use by some drivers
+) {
+    let lane = local.x;
+    let row = min(id.x + id.y * groups.x, p.threads / INVOCATIONS - 1u);  // a folded grid may have idle workgroups
     let temperature = bitcast<f32>(live(p.temperature));
     let top_k = u32(live(p.top_k));
     let top_p = bitcast<f32>(live(p.top_p));
+    let scale = 1.0 / max(temperature, 1e-30);
 
     var best = -3.4e38;
     var index = 0xffffffffu;
-    for (var t = lane; t < p.vocabulary; t += {{ lanes }}u) {
-        let x = f32(logits[start + t]);
-        if (x > best || index == 0xffffffffu) {
-            best = x;
-            index = t;
+    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+        let part = parts[2u * (row * p.parts + i)];
+        let found = bitcast<f32>(part.x);
+        if (found > best || (found == best && part.z < index)) {
+            best = found;
+            index = part.z;
         }
     }
     best_over_lanes(lane, best, index);
     let highest = shared_value[0];
     var token = shared_index[0];
     workgroupBarrier();
-    let total = weigh(lane, start, highest, 1.0, 0u, false);
+    var sum = 0.0;
+    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+        let part = parts[2u * (row * p.parts + i)];
+        sum += bitcast<f32>(part.y) * exp(bitcast<f32>(part.x) - highest);
+    }
+    let total = sum_over_lanes(lane, sum);
 
     if (temperature > 0.0) {
-        let scale = 1.0 / temperature;
-        var threshold = 0u;
-        if (top_k > 0u && top_k < p.vocabulary) {
-            threshold = threshold_for(lane, start, highest, scale, f32(top_k), true);
+        let free = draws_freely();
+        var limit = FINEST;
+        var coarse = 0u;
+        var wanted = 0u;
+        for (var round = select(0u, p.rounds, free); round < p.rounds; round++) {
+            let counting = round < 4u;
+            let by_parts = round < 2u;
+            let fine = round % 2u == 1u;
+            if (select(top_p >= 1.0, top_k == 0u || top_k >= p.vocabulary || (by_parts && top_k > p.parts), counting)) {
+                continue;
+            }
+            for (var i = lane; i < BINS; i += INVOCATIONS) {
+                atomicStore(&bins[i], 0u);
+            }
+            workgroupBarrier();
+            for (var i = lane; i < p.parts; i += INVOCATIONS) {
+                let part_depth = depth(bitcast<f32>(parts[2u * (row * p.parts + i)].x), highest, scale);
+                if (part_depth > limit || (!counting && weight(part_depth) == 0u)) {
+                    continue;
+                }
+                for (var s = i; s < p.steps; s += p.parts) {
+                    let x = {{ loaded("logits[row * p.steps + s]", type) }};
+                    for (var c = 0u; c < p.lanes; c++) {
+                        let d = select(depth(x{{ "[c]" if lanes == 4 }}, highest, scale), part_depth, by_parts);
+                        if (d <= limit && (!fine || d / BINS == coarse)) {
+                            atomicAdd(&bins[select(d / BINS, d % BINS, fine)], select(weight(d), 1u, counting));
+                        }
+                        if (by_parts) {
+                            break;
+                        }
+                    }
+                    if (by_parts) {
+                        break;
+                    }
+                }
+            }
+            workgroupBarrier();
+            var own = 0u;
+            let span = BINS / INVOCATIONS;
+            for (var i = lane * span; i < (lane + 1u) * span; i++) {
+                own += atomicLoad(&bins[i]);
+            }
+            bin_sums[lane] = own;
+            workgroupBarrier();
+            var all = 0u;
+            for (var i = 0u; i < p.invocations; i++) {
+                all += bin_sums[i];
+            }
+            if (!fine) {
+                wanted = select(max(u32(ceil(top_p * f32(all))), 1u), top_k, counting);
+            }
+            // The first bin with which as much as wanted is reached; the last if it never is.
+            var at = 0u;
+            var before = 0u;
+            while (at < INVOCATIONS - 1u && before + bin_sums[at] < wanted) {
+                before += bin_sums[at];
+                at++;
+            }
+            at *= span;
+            while (at < BINS - 1u && before + atomicLoad(&bins[at]) < wanted) {
+                before += atomicLoad(&bins[at]);
+                at++;
+            }
+            workgroupBarrier();
+            if (fine) {
+                limit = min(limit, coarse * BINS + at);
+            } else {
+                coarse = at;
+                wanted -= min(wanted, before);
+            }
         }
-        if (top_p < 1.0) {
-            let mass = weigh(lane, start, highest, scale, threshold, false);
-            let narrower = threshold_for(lane, start, highest, scale, top_p * mass, false);
-            threshold = max(threshold, narrower);
-        }
-        let row_key = hash(hash(hash(u32(live(p.seed))) ^ u32(live(p.step))) ^ row);
+
         best = -3.4e38;
         index = 0xffffffffu;
-        for (var t = lane; t < p.vocabulary; t += {{ lanes }}u) {
-            let x = f32(logits[start + t]);
-            if (sort_key(x) >= threshold) {
-                let score = (x - highest) * scale + gumbel(row_key, t);
-                if (score > best || index == 0xffffffffu) {
-                    best = score;
-                    index = t;
+        let row_key = key_of(row);
+        for (var i = lane; i < p.parts; i += INVOCATIONS) {
+            let draw = parts[2u * (row * p.parts + i) + 1u];
+            if (free) {
+                if (bitcast<f32>(draw.x) > best) {
+                    best = bitcast<f32>(draw.x);
+                    index = draw.y;
+                }
+            } else if (depth(bitcast<f32>(parts[2u * (row * p.parts + i)].x), highest, scale) <= limit) {
+                for (var s = i; s < p.steps; s += p.parts) {
+                    let x = {{ loaded("logits[row * p.steps + s]", type) }};
+                    for (var c = 0u; c < p.lanes; c++) {
+                        let logit = x{{ "[c]" if lanes == 4 }};
+                        let noisy = logit * scale + gumbel(row_key, s * {{ lanes }}u + c);
+                        if (depth(logit, highest, scale) <= limit && noisy > best) {
+                            best = noisy;
+                            index = s * {{ lanes }}u + c;
+                        }
+                    }
                 }
             }
         }
         best_over_lanes(lane, best, index);
         token = shared_index[0];
     }
-    if (lane == 0u && in_range) {
+    if (lane == 0u) {
         tokens[row] = i32(token);
-        log_probabilities[row] = f32(logits[start + token]) - highest - log(total);
+$$ if lanes == 4
+        let x = {{ loaded("logits[row * p.steps + token / 4u]", type) }};
+        log_probabilities[row] = x[token % 4u] - highest - log(total);
+$$ else
+        log_probabilities[row] = {{ loaded("logits[row * p.steps + token]", type) }} - highest - log(total);
+$$ endif
     }
 }

@@ -6,7 +6,9 @@ from typing import Any
 
 from ..errors import ShapeError
 from ..graph import DType
-from .attention import Seen, attend, attention_reference
+from .attention import attention_reference
+from .attention_operands import Operands, Seen
+from .attention_rows import attend
 from .context import Context, Tensor
 from .registry import FLOATS, op
 
@@ -22,7 +24,8 @@ def sdpa(
     """
     if {q.rank, k.rank, v.rank} != {4}:
         raise ShapeError(f"queries {list(q.dims)}, keys {list(k.dims)} and values {list(v.dims)} need 4 dims each")
-    attend(cx, q, k, v, Seen(k.dims[2]), mask=attn_mask, scale=scale, out=out, heads_first=True)
+    operands = Operands(q, k, v, heads_first=True)
+    attend(cx, operands, Seen(operands.capacity), attn_mask, scale, out)
 
 
 @sdpa.reference

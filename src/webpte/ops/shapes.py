@@ -18,6 +18,8 @@ def strides(dims: Dims) -> Dims:
 
 def broadcast(*shapes: Dims) -> Dims:
     """The common shape by NumPy's and PyTorch's rule."""
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(s)) + s for s in shapes]
     result = []

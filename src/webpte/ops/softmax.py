@@ -9,29 +9,38 @@ import numpy as np
 from ..graph import normalize_dim
 from ..wgsl import Uniforms, u32
 from .context import Context, Tensor
+from .loads import kind
 from .registry import FLOATS, Unused, op
+from .rows import lanes_per_row, workgroup_for
 from .shapes import strides
 
 
 class Softmax(Uniforms):
-    size: u32
+    size: u32  # loads per row
     inner: u32  # elements between neighbours along the dim
+    lanes: u32
 
 
 def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None:
     out.dims = x.dims
     axis = normalize_dim(dim, x.rank)
     size, inner = (x.dims[axis], strides(x.dims)[axis]) if x.rank else (1, 1)
+    rows = x.numel // size if size else 0
+    # Neighbouring rows of an inner dim lie beside each other: then it is their invocations that load side by side.
+    lanes = lanes_per_row(cx, "softmax", rows, size) if inner == 1 else 1
+    wide = 4 if inner == 1 and size % 4 == 0 else 1
     cx.dispatch(
         "softmax.wgsl",
         reads=(x,),
         writes=(out,),
-        params=Softmax(size=size, inner=inner),
-        threads=x.numel // size if size else 0,
-        workgroup=8,
-        source=x.wgsl,
-        result=out.wgsl,  # wider than the input where half_to_float is set
+        params=Softmax(size=size // wide, inner=inner, lanes=lanes),
+        threads=rows * lanes,
+        workgroup=workgroup_for(lanes),
+        source=kind(x, wide),
+        result=kind(out, wide),  # wider than the input where half_to_float is set
         log=log,
+        lanes=lanes,
+        wide=wide,
     )
 
 

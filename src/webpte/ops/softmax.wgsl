@@ -1,49 +1,50 @@
 {$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ include "rows.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded, storable $}
+{$ set number = "vec4<f32>" if wide == 4 else "f32" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ source }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ result }}>;
+@group(1) @binding(0) var<storage, read> x: {{ array_of(source) }};
+@group(1) @binding(1) var<storage, read_write> y: {{ array_of(result) }};
 
 // WGSL need not have infinities: a masked element counts as the lowest finite value.
-fn load(i: u32) -> f32 {
-    return max(f32(x[i]), -3.4e38);
+fn load(i: u32) -> {{ number }} {
+    return max({{ loaded("x[i]", source) }}, {{ number }}(-3.4e38));
 }
 
 // e^v for v <= 0; below -104 it is 0 in f32, and the difference of two extremes may have overflowed.
-fn power(v: f32) -> f32 {
-    return exp(max(v, -104.0));
+fn power(v: {{ number }}) -> {{ number }} {
+    return exp(max(v, {{ number }}(-104.0)));
 }
 
-// One invocation per row.
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let row = thread_index(id, groups);
-    if (row >= p.threads) {
-        return;
-    }
+    let i = thread_index(id, groups);
+    let lane = i % LANES;
+    let row = i / LANES;
+    let size = select(0u, p.size, i < p.threads);
     let start = (row / p.inner) * p.inner * p.size + row % p.inner;
-    var highest = -3.4e38;
-    for (var k = 0u; k < p.size; k++) {
-        highest = max(highest, load(start + k * p.inner));
+    var own = {{ number }}(-3.4e38);
+    for (var k = lane; k < size; k += LANES) {
+        own = max(own, load(start + k * p.inner));
     }
-    // Partial sums of bounded length keep the rounding error of long rows small.
-    var sum = 0.0;
-    for (var block = 0u; block < p.size; block += 256u) {
-        let end = min(block + 256u, p.size);
-        var part = 0.0;
-        for (var k = block; k < end; k++) {
+    let highest = highest_over_lanes(lane, {{ "max(max(own.x, own.y), max(own.z, own.w))" if wide == 4 else "own" }});
+    var sum = {{ number }}();
+    for (var block = lane; block < size; block += BLOCK) {
+        var part = {{ number }}();
+        for (var k = block; k < min(block + BLOCK, size); k += LANES) {
             part += power(load(start + k * p.inner) - highest);
         }
         sum += part;
     }
+    let whole = sum_over_lanes(lane, total(sum));
+    for (var k = lane; k < size; k += LANES) {
+        let at = start + k * p.inner;
 $$ if log
-    let log_sum = log(sum);
-$$ endif
-    for (var k = 0u; k < p.size; k++) {
-        let i = start + k * p.inner;
-$$ if log
-        y[i] = {{ result }}(f32(x[i]) - highest - log_sum);
+        let v = {{ loaded("x[at]", source) }} - highest - log(whole);
 $$ else
-        y[i] = {{ result }}(power(load(i) - highest) / sum);
+        let v = power(load(at) - highest) / whole;
 $$ endif
+        y[at] = {{ storable("v", result) }};
     }
 }

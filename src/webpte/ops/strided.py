@@ -39,13 +39,25 @@ def gather(
     """
     walked, (steps,) = coalesce(out.dims if dims is None else dims, strides)
     check_rank(walked)
+    width = _width(walked, steps, start, step) if x.dtype not in BYTES else 1
+    if width > 1:  # neighbours that stay together are moved together
+        walked, steps = (*walked[:-1], walked[-1] // width), (*(s // width for s in steps[:-1]), 1)
+        step //= width
     fields = {"rank": len(walked), "step": step, "start": start, "dims": walked, "strides": wrapped(steps)}
     if x.dtype in BYTES:
         packed = StridedBytes(**fields, count=out.numel)
         cx.dispatch("strided_bytes.wgsl", reads=(x,), writes=(out,), params=packed, threads=-(-out.numel // 4))
         return
     params = Strided(**fields)
-    cx.dispatch("strided.wgsl", reads=(x,), writes=(out,), params=params, threads=out.numel, word=word(x))
+    threads = out.numel // width
+    cx.dispatch("strided.wgsl", reads=(x,), writes=(out,), params=params, threads=threads, word=word(x), width=width)
+
+
+def _width(dims: Dims, strides: Dims, start: LiveInt, step: int) -> int:
+    """How many elements can be moved at once."""
+    aligned = start == START or step % 4 == 0
+    whole = bool(dims) and dims[-1] % 4 == 0 and strides[-1] == 1 and all(s % 4 == 0 for s in strides[:-1])
+    return 4 if aligned and whole else 1
 
 
 def wrapped(values: Dims) -> Dims:

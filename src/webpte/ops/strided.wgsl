@@ -1,7 +1,8 @@
 {$ include "kernel.wgsl" $}
+{$ set element = word if width == 1 else "vec4<" ~ word ~ ">" $}
 
-@group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
-@group(1) @binding(1) var<storage, read_write> y: array<{{ word }}>;
+@group(1) @binding(0) var<storage, read> x: array<{{ element }}>;
+@group(1) @binding(1) var<storage, read_write> y: array<{{ element }}>;
 
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

@@ -10,8 +10,9 @@ from ..errors import GraphError, ShapeError
 from ..graph import DType, numel
 from ..wgsl import Uniforms, f32, u32
 from .context import Context, Tensor
-from .linear_q4 import CODES, Packed, numpy_q4
-from .matmul import Shape, product
+from .linear_q4 import numpy_q4
+from .linear_q4_kernels import CODES, Packed
+from .product import Shape, contiguous, product
 from .reduce import reduce
 from .registry import BYTES, FLOATS, op
 from .strided import gather
@@ -113,7 +114,8 @@ def linear_dw(cx: Context, d_out: Tensor, x: Tensor, *, out: Tensor) -> None:
     out.dims = (rows, columns)  # (..., N), (..., K) -> (N, K)
     turned = cx.scratch(d_out.dtype, (rows, inner))
     gather(cx, d_out, turned, (1, rows))
-    product(cx, turned, x, out, Shape(1, rows, inner, columns))
+    shape = Shape(1, rows, inner, columns)
+    product(cx, turned, x, out, shape, contiguous(shape))
 
 
 @linear_dw.reference

@@ -1,7 +1,7 @@
 """Elementwise functions of one operand.
 
-All are one kernel, compiled per function and dtypes. It computes in f32, or in i32 where the output holds integers; an
-integer operand of a function like sqrt is converted, as PyTorch does.
+They compute in f32, or in i32 where the output holds integers; an integer operand of a function like sqrt is converted,
+as PyTorch does.
 """
 
 from __future__ import annotations
@@ -12,33 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..wgsl import Uniforms, f32, i32
-from .context import Context, Tensor
+from ..graph import DType
+from .context import Tensor
+from .elementwise import elementwise
 from .numbers import INT32_HIGH, INT32_LOW, computed, floated, is_float, order_key, promoted, saturated
-from .registry import op
-
-
-class Unary(Uniforms):
-    low: i32  # bounds of clamp: integers, or floats as order keys, so that infinities compare like other values
-    high: i32
-    value: f32  # slope of leaky_relu, threshold of hardshrink
-
-
-def apply(
-    cx: Context, name: str, self: Tensor, out: Tensor, value: float = 0, low: int = INT32_LOW, high: int = INT32_HIGH
-) -> None:
-    """out = <name>(self), element by element."""
-    out.dims = self.dims
-    cx.dispatch(
-        "unary.wgsl",
-        reads=(self,),
-        writes=(out,),
-        params=Unary(low=low, high=high, value=value),
-        threads=out.numel,
-        name=name,
-        x=self.dtype.short,
-        out=out.dtype.short,
-    )
+from .program import Formula, Number
 
 
 def _sigmoid(x: Any) -> Any:
@@ -75,11 +53,11 @@ _ANY_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def _register(name: str, function: Callable[[Any], Any], floats_only: bool) -> None:
-    @op(f"aten.{name}.default")
-    def lower(cx: Context, self: Tensor, *, out: Tensor) -> None:
-        apply(cx, name, self, out)
+    @elementwise(f"aten.{name}.default")
+    def describe(self: Tensor, *, out: Tensor) -> Formula:
+        return Formula(name, (self,))
 
-    @lower.reference
+    @describe.reference
     def _(self: Any) -> Any:
         dtype = promoted(self)
         return computed(function, self, dtype=floated(dtype) if floats_only else dtype)
@@ -91,9 +69,9 @@ for _name, _function in _ANY_FUNCTIONS.items():
     _register(_name, _function, False)
 
 
-@op("aten.gelu.default")
-def gelu(cx: Context, self: Tensor, approximate: str, *, out: Tensor) -> None:
-    apply(cx, "gelu" if approximate == "none" else "gelu_tanh", self, out)
+@elementwise("aten.gelu.default")
+def gelu(self: Tensor, approximate: str, *, out: Tensor) -> Formula:
+    return Formula("gelu" if approximate == "none" else "gelu_tanh", (self,))
 
 
 @gelu.reference
@@ -107,9 +85,9 @@ def _(self: Any, approximate: str) -> Any:
     return computed(by_erf if approximate == "none" else by_tanh, self)
 
 
-@op("aten.leaky_relu.default")
-def leaky_relu(cx: Context, self: Tensor, negative_slope: float, *, out: Tensor) -> None:
-    apply(cx, "leaky_relu", self, out, value=negative_slope)
+@elementwise("aten.leaky_relu.default")
+def leaky_relu(self: Tensor, negative_slope: float, *, out: Tensor) -> Formula:
+    return Formula("leaky_relu", (self,), numbers=(Number.of(negative_slope),))
 
 
 @leaky_relu.reference
@@ -117,9 +95,9 @@ def _(self: Any, negative_slope: float) -> Any:
     return computed(lambda x: np.where(x > 0, x, x * negative_slope), self)
 
 
-@op("aten.hardshrink.default")
-def hardshrink(cx: Context, self: Tensor, lambd: float, *, out: Tensor) -> None:
-    apply(cx, "hardshrink", self, out, value=lambd)
+@elementwise("aten.hardshrink.default")
+def hardshrink(self: Tensor, lambd: float, *, out: Tensor) -> Formula:
+    return Formula("hardshrink", (self,), numbers=(Number.of(lambd),))
 
 
 @hardshrink.reference
@@ -128,15 +106,16 @@ def _(self: Any, lambd: float) -> Any:
     return computed(lambda x: np.where(np.abs(x) <= np.float64(np.float32(lambd)), 0, x), self)
 
 
-def _clamped(cx: Context, self: Tensor, low: float | None, high: float | None, out: Tensor) -> None:
+def _clamped(self: Tensor, low: float | None, high: float | None, out: Tensor) -> Formula:
+    """Bounds are integers, or floats as order keys, so that infinities compare like other values."""
     key = order_key if is_float(out) else saturated
-    bounds = {"low": low, "high": high}
-    apply(cx, "clamp", self, out, **{name: key(bound) for name, bound in bounds.items() if bound is not None})
+    bounds = (INT32_LOW if low is None else key(low), INT32_HIGH if high is None else key(high))
+    return Formula("clamp", (self,), numbers=tuple(map(Number, bounds)))
 
 
-@op("aten.relu.default")
-def relu(cx: Context, self: Tensor, *, out: Tensor) -> None:
-    _clamped(cx, self, 0, None, out)
+@elementwise("aten.relu.default")
+def relu(self: Tensor, *, out: Tensor) -> Formula:
+    return Formula("relu", (self,))
 
 
 @relu.reference
@@ -144,9 +123,9 @@ def _(self: Any) -> Any:
     return np.maximum(self, np.zeros((), self.dtype))
 
 
-@op("aten.clamp.default")
-def clamp(cx: Context, self: Tensor, min: int | float | None, max: int | float | None, *, out: Tensor) -> None:
-    _clamped(cx, self, min, max, out)
+@elementwise("aten.clamp.default")
+def clamp(self: Tensor, min: int | float | None, max: int | float | None, *, out: Tensor) -> Formula:
+    return _clamped(self, min, max, out)
 
 
 @clamp.reference
@@ -161,9 +140,9 @@ def _(self: Any, min: float | None, max: float | None) -> Any:
     return computed(clip, self, dtype=dtype)
 
 
-@op("aten.hardtanh.default")
-def hardtanh(cx: Context, self: Tensor, min_val: int | float, max_val: int | float, *, out: Tensor) -> None:
-    _clamped(cx, self, min_val, max_val, out)
+@elementwise("aten.hardtanh.default")
+def hardtanh(self: Tensor, min_val: int | float, max_val: int | float, *, out: Tensor) -> Formula:
+    return _clamped(self, min_val, max_val, out)
 
 
 @hardtanh.reference
@@ -171,9 +150,13 @@ def _(self: Any, min_val: float, max_val: float) -> Any:
     return computed(lambda x: np.minimum(np.maximum(x, min_val), max_val), self)
 
 
-@op("aten.logical_not.default")
-def logical_not(cx: Context, self: Tensor, *, out: Tensor) -> None:
-    apply(cx, "not", self, out)
+def _inverted(self: Tensor, out: Tensor) -> Formula:
+    return Formula("not" if out.dtype is DType.BOOL else "invert", (self,))
+
+
+@elementwise("aten.logical_not.default")
+def logical_not(self: Tensor, *, out: Tensor) -> Formula:
+    return _inverted(self, out)
 
 
 @logical_not.reference
@@ -181,9 +164,9 @@ def _(self: Any) -> Any:
     return np.logical_not(self)
 
 
-@op("aten.bitwise_not.default")
-def bitwise_not(cx: Context, self: Tensor, *, out: Tensor) -> None:
-    apply(cx, "not", self, out)
+@elementwise("aten.bitwise_not.default")
+def bitwise_not(self: Tensor, *, out: Tensor) -> Formula:
+    return _inverted(self, out)
 
 
 @bitwise_not.reference

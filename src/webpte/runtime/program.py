@@ -178,6 +178,11 @@ class Program:
                 self._methods[key] = Method(plan, None, None, self._kernels)
         return self._methods[key]
 
+    def discard(self, method: Method) -> None:
+        """Close a method and forget it: asked for again, it is made anew."""
+        self._methods = {key: kept for key, kept in self._methods.items() if kept is not method}
+        method.close()
+
     def close(self) -> None:
         """Release every GPU object and the mapped files. Safe to call twice."""
         if self._closed:

@@ -6,9 +6,25 @@ from collections.abc import Callable, Sequence
 
 from ...errors import InputError
 from ..graph import Graph
+from .attention import turn_in_attention
+from .elementwise import join_elementwise
+from .epilogues import finish_products
+from .layouts import fold_transposes
+from .linears import add_residuals, gate_linears, join_linears, share_roundings
+from .views import drop_identities
 
 Pass = Callable[[Graph], Graph]
-PASSES: dict[str, Pass] = {}  # in the order they are applied
+PASSES: dict[str, Pass] = {  # in the order they are applied
+    "identities": drop_identities,
+    "roundings": share_roundings,
+    "gated-linears": gate_linears,
+    "joined-linears": join_linears,
+    "residual-linears": add_residuals,
+    "rotary-attention": turn_in_attention,
+    "elementwise": join_elementwise,
+    "epilogues": finish_products,
+    "layouts": fold_transposes,
+}
 
 
 def apply_passes(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, int]]:

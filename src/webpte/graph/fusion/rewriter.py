@@ -9,6 +9,17 @@ from dataclasses import replace
 from ..graph import Call, Graph, Jump, Step
 from ..values import TensorSpec, Value, ValueList
 
+# Arguments that calls write in place, by name of the op: what a pass must not move a reader across.
+IN_PLACE = {
+    "adamw_step.default": (0, 1, 2),
+    "aten::copy_": (0,),
+    "et_vk.adamw_step.default": (0, 1, 2),
+    "llama::update_cache.out": (1,),
+    "sdpa_with_kv_cache.default": (3, 4),
+    "update_cache.default": (1,),
+    "webpte.rotary_attention": (3, 4),
+}
+
 
 class Rewriter:
     """A graph being rewritten. Steps keep their place; a removed one leaves none."""
@@ -28,6 +39,7 @@ class Rewriter:
             for value_id in step.outs:
                 self.makers[value_id].append(index)
         self._outside = {*graph.inputs, *graph.outputs}
+        self._written = {v for call in graph.calls for p in IN_PLACE.get(call.name, ()) for v in call.args[p : p + 1]}
 
     @property
     def straight(self) -> bool:
@@ -57,6 +69,13 @@ class Rewriter:
         call = self.call(users[0])
         return (users[0], call) if call is not None else None
 
+    def settled(self, value_id: int) -> bool:
+        """Whether a tensor never changes once it is there: readers of it may be moved."""
+        value = self.values[value_id]
+        if not isinstance(value, TensorSpec) or value.mutable or value_id in self._written:
+            return False
+        return len(self.makers.get(value_id, [])) == (0 if value.stored or value_id in self.graph.inputs else 1)
+
     def add(self, value: Value) -> int:
         """A new value's id."""
         self.values.append(value)
@@ -77,6 +96,28 @@ class Rewriter:
             self.users[value_id].append(at)
         for value_id in call.outs:
             self.makers[value_id].append(at)
+
+    def forward(self, index: int, *sources: int) -> None:
+        """Drop the call at `index`: whoever reads an output of it reads the source in its place."""
+        call = self.call(index)
+        assert call is not None
+        for value_id in self.flatten(call.args):
+            self.users[value_id].remove(index)
+        self.steps[index] = None
+        for gone, source in zip(call.outs, sources, strict=True):
+            self.makers[gone].remove(index)
+            for user in self.users.pop(gone, []):
+                reader = self.call(user)
+                assert reader is not None
+                self.steps[user] = replace(reader, args=tuple(self._with(a, gone, source) for a in reader.args))
+                self.users[source].append(user)
+
+    def _with(self, value_id: int, old: int, new: int) -> int:
+        """The value, or what takes its place where `new` takes that of `old`: a list is changed in its own."""
+        value = self.values[value_id]
+        if isinstance(value, ValueList):
+            self.values[value_id] = ValueList(tuple(new if member == old else member for member in value.ids))
+        return new if value_id == old else value_id
 
     def flatten(self, ids: Iterable[int]) -> list[int]:
         """The ids with every list replaced by its members."""

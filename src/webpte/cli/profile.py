@@ -1,0 +1,211 @@
+"""Measure where a call's time goes: on the host by what it does, on the device by op, kernel and module."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ..tools.profile import profile_file
+from ..tools.text import size
+from ..tools.timing import seconds
+from .bars import bars
+from .run import INPUTS
+
+SHOWN = 12  # rows of a table, unless all are asked for
+KERNEL_WIDTH = 52
+Rows = Sequence[Mapping[str, Any]]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = INPUTS
+    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
+    parser.add_argument("--method", default="forward", metavar="NAME", help="the method to call (forward)")
+    parser.add_argument("--input", action="append", default=[], metavar="[N=]VALUE", help="an input, see below")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
+    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="calls to measure; the fastest is shown (5)")
+    parser.add_argument("--trace", metavar="JSON", help="write the call as a Chrome trace: open it in ui.perfetto.dev")
+    parser.add_argument("--all", action="store_true", help=f"list everything, not only the first {SHOWN} of a kind")
+    parser.add_argument("--no-peak", action="store_true", help="do not measure what the device can do at most")
+    parser.add_argument("--fallback", choices=("cpu",), help="let the CPU run ops that have no kernel, slowly")
+    parser.add_argument("--json", action="store_true", help="print the same as JSON, with every dispatch")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    with bars() as progress:
+        report = profile_file(
+            arguments.file,
+            arguments.data,
+            arguments.input,
+            method=arguments.method,
+            repeat=arguments.repeat,
+            seed=arguments.seed,
+            peak=not arguments.no_peak,
+            trace=arguments.trace,
+            fallback=arguments.fallback,
+            progress=progress,
+        )
+    if arguments.json:
+        print(json.dumps(report, indent=2))
+        return
+    shown = len(report["dispatches"]) if arguments.all else SHOWN
+    console = Console(highlight=False, markup=False)  # names hold brackets
+    console.print(Text(f"{report['file']}, {report['method']}", style="bold"))
+    console.print(Text(f"on {report['adapter']}"))
+    console.print(Text(", ".join(f"input {i} {source}" for i, source in enumerate(report["inputs"]))))
+    console.print(_host(report))
+    if report["dispatches"]:
+        console.print(_device(report))
+        console.print(_ops("op", report["ops"], report["peak"], shown))
+        console.print(_kernels(report["kernels"], shown))
+        console.print(_modules(report, shown))
+    if report["trace"]:
+        console.print(Text(f"\nthe timed call is in {report['trace']}: open it in ui.perfetto.dev"))
+
+
+def _table(*columns: str) -> Table:
+    """The first column is text, the others numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for number, name in enumerate(columns):
+        table.add_column(f"\n{name}", justify="right" if number else "left", no_wrap=True)
+    return table
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _host(report: Mapping[str, Any]) -> RenderableType:
+    calls, host = report["calls"], report["host"]
+    title = (
+        f"\na call takes {seconds(calls['min'])}, the fastest of {calls['calls']}; "
+        f"median {seconds(calls['median'])}, p90 {seconds(calls['p90'])}"
+    )
+    table = _table("host", "time", "share")
+    for span in host["spans"]:
+        table.add_row(span["name"], seconds(span["seconds"]), _percent(span["share"]))
+    table.add_row("the rest", seconds(host["rest"]), _percent(host["rest"] / host["seconds"]))
+    submits = f"{report['submits']} submit{'s' * (report['submits'] != 1)}"
+    moved = f"\n{submits}; {size(report['bytes_to_device'])} to the device, {size(report['bytes_to_host'])} back"
+    if report["cpu_calls"]:
+        moved += "; on the CPU: " + ", ".join(f"{name} ×{count}" for name, count in report["cpu_calls"].items())
+    return Group(Text(title, style="bold"), table, Text(moved))
+
+
+def _device(report: Mapping[str, Any]) -> RenderableType:
+    """How the dispatches were timed, and whether their sum is the whole."""
+    call, count = report["timed_call"], len(report["dispatches"])
+    how = (
+        "by timestamp queries, each in a pass of its own"
+        if report["timestamps"]
+        else "by the host, each submitted and waited for, because the device has no timestamp queries: "
+        "the way there and back is included"
+    )
+    device = (
+        f"dispatches {seconds(call['busy_seconds'])} + between them {seconds(call['between_seconds'])} "
+        f"= {seconds(call['device_seconds'])} on the device"
+    )
+    parts = ", ".join(f"{name} {seconds(took)}" for name, took in call["parts"].items())
+    whole = f"{_percent(call['attributed'])} of that call: {parts}; the rest {seconds(call['rest'])}"
+    lines = [
+        Text(f"\n{count} dispatches, timed {how}; such a call takes {seconds(call['seconds'])}", style="bold"),
+        Text(device),
+        Text(whole),
+    ]
+    if (peak := report["peak"]) is not None:
+        lines.append(
+            Text(
+                f"at most this device copies {_rate(peak['bytes_per_second'])} GB/s "
+                f"and computes {_rate(peak['flops_per_second'])} GFLOP/s (measured, f32)"
+            )
+        )
+    return Group(*lines)
+
+
+def _rate(per_second: float | None) -> str:
+    if per_second is None:
+        return ""
+    rate = per_second / 1e9
+    return f"{rate:.3g}" if rate >= 10 else f"{rate:.2f}" if rate >= 0.01 else "<0.01"
+
+
+def _of_peak(per_second: float | None, peak: Mapping[str, float] | None, name: str) -> str:
+    return "" if per_second is None or peak is None else f"{100 * per_second / peak[name]:.0f} %"
+
+
+def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, shown: int) -> Table:
+    table = _table(title, "calls", "time", "share", "GB/s", "of peak", "GFLOP/s", "of peak")
+    for row in rows[:shown]:
+        moved, computed = row["bytes_per_second"], row["flops_per_second"]
+        table.add_row(
+            row["name"],
+            str(row["calls"]),
+            seconds(row["seconds"]),
+            _percent(row["share"]),
+            _rate(moved),
+            _of_peak(moved, peak, "bytes_per_second"),
+            _rate(computed),
+            _of_peak(computed, peak, "flops_per_second"),
+        )
+    _add_rest(table, rows[shown:])
+    return table
+
+
+def _add_rest(table: Table, rows: Rows) -> None:
+    if rows:
+        took, share = sum(row["seconds"] for row in rows), sum(row["share"] for row in rows)
+        calls = str(sum(row["calls"] for row in rows))
+        table.add_row(f"{len(rows)} more (--all)", calls, seconds(took), _percent(share))
+
+
+def _kernels(rows: Rows, shown: int) -> Table:
+    table = _table("kernel", "dispatches", "time", "share", "GB/s")
+    for row in rows[:shown]:
+        name = _kernel_name(row["name"])
+        table.add_row(
+            name,
+            str(row["dispatches"]),
+            seconds(row["seconds"]),
+            _percent(row["share"]),
+            _rate(row["bytes_per_second"]),
+        )
+    _add_rest(table, rows[shown:])
+    return table
+
+
+def _kernel_name(label: str) -> str:
+    """A kernel's label without flags that are off: `linear[biased tile=4 type=f32]`."""
+    template, _, flags = label.removesuffix("]").partition("[")
+    on = [flag for flag in flags.split(",") if flag.rpartition("=")[2] not in ("False", "None", "", "0")]
+    name = f"{template}[{' '.join(flag.removesuffix('=True') for flag in on)}]" if on else template
+    return name if len(name) <= KERNEL_WIDTH else name[: KERNEL_WIDTH - 1] + "…"
+
+
+def _modules(report: Mapping[str, Any], shown: int) -> Table:
+    """Equal blocks in one row; delegates where there are several and no blocks."""
+    rows = report["modules"]
+    if len(rows) < 2:
+        rows = report["origins"]
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(re.sub(r"^block \d+ of (\d+)", r"\1 equal blocks", row["name"]), []).append(row)
+    table = _table("module", "calls", "time", "share", "each")
+    for name, members in list(groups.items())[:shown]:
+        took = sorted(row["seconds"] for row in members)
+        each = f"{seconds(took[0])} to {seconds(took[-1])}" if len(members) > 1 else ""
+        table.add_row(
+            name,
+            str(sum(row["calls"] for row in members)),
+            seconds(sum(took)),
+            _percent(sum(row["share"] for row in members)),
+            each,
+        )
+    return table

@@ -1,0 +1,155 @@
+"""Transposes around batched products, in the products: they can read and write heads where linear layers put them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..graph import Call, Graph
+from ..values import Double, Int, IntList, Null, String, TensorSpec, ValueList
+from .dims import LiveDims
+from .programs import MATMUL, PLAIN
+from .rewriter import Rewriter
+
+_VIEWS = {"aten.view_copy.default", "aten::view_copy.out", "executorch_prim::et_view.default"}
+_PERMUTES = {"aten.permute_copy.default", "aten.permute.default", "aten::permute_copy.out"}
+_PROGRAM = 6  # the program among the arguments of MATMUL
+
+
+class Source(NamedTuple):
+    """A tensor that holds an operand, its axes by their letters, and the steps between the two."""
+
+    value: int
+    letters: str
+    steps: tuple[int, ...] = ()
+
+
+def fold_transposes(graph: Graph) -> Graph:
+    """Let products read operands and write results in the order they have elsewhere."""
+    rewriter = Rewriter(graph)
+    if not rewriter.straight:
+        return graph
+    dims = LiveDims(graph)
+    for index in range(len(graph.steps)):
+        call = rewriter.call(index)
+        if call is not None and call.name in ("aten.bmm.default", MATMUL) and _batched(rewriter, call):
+            _Product(rewriter, dims, index, call).fold()
+    return rewriter.done()
+
+
+def _batched(rewriter: Rewriter, call: Call) -> bool:
+    """Whether both factors have one batch dim, and lie as they always do."""
+    axes = String(PLAIN) if call.name != MATMUL else rewriter.values[call.args[0]]
+    factors = call.args if call.name != MATMUL else call.args[2:4]
+    specs = [rewriter.values[value_id] for value_id in factors]
+    return axes == String(PLAIN) and all(isinstance(s, TensorSpec) and len(s.dims) == 3 for s in specs)
+
+
+class _Product:
+    """A product whose surroundings are looked at."""
+
+    def __init__(self, rewriter: Rewriter, dims: LiveDims, index: int, call: Call) -> None:
+        self.rewriter = rewriter
+        self.dims = dims
+        self.index = index
+        self.call = call
+        self.mat1, self.mat2 = call.args if call.name != MATMUL else call.args[2:4]
+
+    def fold(self) -> None:
+        a_letters, b_letters, y_letters = PLAIN.replace("->", ",").split(",")
+        a = self._source(self.mat1, a_letters, "k")
+        b = self._source(self.mat2, b_letters, "kn")
+        y = Source(self.call.outs[0], y_letters)
+        heads = next((self._heads(s) for s in (a, b) if len(self._dims(s.value)) == 4), None)
+        if heads is not None and self._heads(a, heads) == self._heads(b, heads) == heads:
+            y = self._target(y_letters, heads) if self._unfinished() else y
+        elif heads is not None:
+            return  # two ways to split the batch
+        if a.steps or b.steps or y.steps:
+            steps = {self.index, *a.steps, *b.steps, *y.steps}
+            axes = f"{a.letters},{b.letters}->{y.letters}"
+            self.rewriter.replace(steps, self._call(axes, a.value, b.value, y.value), self.index)
+
+    def _dims(self, value_id: int) -> tuple[object, ...]:
+        return self.dims.of(value_id)
+
+    def _heads(self, source: Source, default: tuple[object, ...] = ()) -> tuple[object, ...]:
+        """How the batch is split into (b, h); the default if it is not."""
+        dims = self._dims(source.value)
+        if len(dims) != 4:
+            return default
+        return tuple(dims[source.letters.index(letter)] for letter in "bh")
+
+    def _unfinished(self) -> bool:
+        return self.call.name != MATMUL or self.rewriter.values[self.call.args[_PROGRAM]] == Null()
+
+    def _source(self, value_id: int, letters: str, last: str) -> Source:
+        """Where an operand can be read: as far back as its last axis is one of `last`."""
+        best = source = Source(value_id, letters)
+        user = self.index
+        while (maker := self.rewriter.maker(source.value)) is not None and self._sole(source.value, user):
+            user, call = maker
+            found = self._undone(source, user, call)
+            if found is None or not self.rewriter.settled(found.value):
+                break
+            source = found
+            if source.letters[-1] in last:
+                best = source
+        return best
+
+    def _undone(self, source: Source, index: int, call: Call) -> Source | None:
+        """The operand before a view or a permutation."""
+        steps = (*source.steps, index)
+        if call.name in _VIEWS and self._merges(call.args[0], source.value):
+            return Source(call.args[0], source.letters, steps)
+        order = self._order(call)
+        if order is None:
+            return None
+        spare = len(source.letters) - len(order)  # three dims have the first two letters on one
+        if spare and order[0] != 0:
+            return None
+        full = [*range(spare), *(axis + spare for axis in order)] if spare else order
+        letters = "".join(source.letters[full.index(axis)] for axis in range(len(full)))
+        return Source(call.args[0], letters, steps)
+
+    def _target(self, letters: str, heads: tuple[object, ...]) -> Source:
+        """Where the result is wanted, if only there: behind a view that splits the batch and a permutation."""
+        made = self.call.outs[0]
+        plain = Source(made, letters)
+        view = self.rewriter.only_user(made)
+        if view is None or view[1].name not in _VIEWS or not self._merges(view[1].outs[0], made):
+            return plain
+        split = view[1].outs[0]
+        turn = self.rewriter.only_user(split)
+        order = self._order(turn[1]) if turn is not None else None
+        if turn is None or order is None or self._dims(split)[:2] != heads:
+            return plain
+        turned = "".join(letters[axis] for axis in order)
+        return Source(turn[1].outs[0], turned, (view[0], turn[0])) if turned[-1] == "n" else plain
+
+    def _order(self, call: Call) -> list[int] | None:
+        if call.name not in _PERMUTES:
+            return None
+        given = self.rewriter.values[call.args[1]]
+        ids = given.ids if isinstance(given, ValueList) else ()
+        axes = [v.value for i in ids if isinstance(v := self.rewriter.values[i], Int)]
+        order = list(given.values) if isinstance(given, IntList) else axes
+        order = [axis % len(order) for axis in order]
+        return order if len(order) in (3, 4) and sorted(order) == list(range(len(order))) else None
+
+    def _merges(self, four: int, three: int) -> bool:
+        """Whether a view joins the first two of four dims and nothing else: the others tell."""
+        a, b = self._dims(four), self._dims(three)
+        return len(a) == 4 and len(b) == 3 and a[2:] == b[1:]
+
+    def _sole(self, value_id: int, user: int) -> bool:
+        return self.rewriter.users[value_id] == [user] and value_id not in self.rewriter.graph.outputs
+
+    def _call(self, axes: str, a: int, b: int, out: int) -> Call:
+        add = self.rewriter.add
+        text = add(String(axes))
+        if self.call.name == MATMUL:
+            args = (text, self.call.args[1], a, b, *self.call.args[4:])
+        else:
+            null, one, none = add(Null()), add(Double(1.0)), add(ValueList(()))
+            args = (text, null, a, b, one, one, null, none, none, null)
+        return Call(MATMUL, args, (out,), self.call.origin)

@@ -1,0 +1,266 @@
+"""4-bit linear layers: several of one input in one call, a gate and its values in one, a residual added on the way."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..graph import Call, Graph
+from ..values import Constant, Double, Int, IntList, Null, TensorSpec, ValueList, numel
+from .dims import LiveDims
+from .rewriter import Rewriter
+
+FUSED = "webpte.linear_q4"
+OUTPUTS = 3  # of a joined layer: beside what it reads, as many as every device can bind
+LARGEST = 128 << 20  # what every device can bind of a joined weight
+WORD = 4
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A call of a 4-bit layer, its arguments by name."""
+
+    index: int
+    call: Call
+    x: int
+    rounding: tuple[int, ...]  # scales and zeros of the rows of x, where it is rounded to int8
+    codes: int
+    scales: int
+    group: int
+    bias: int | None
+
+    @property
+    def out(self) -> int:
+        return self.call.outs[0]
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        return (self.x, *self.rounding, self.codes, self.scales)
+
+
+def _linears(rewriter: Rewriter) -> list[Linear]:
+    """Those whose arguments and result do not change, so that the call may stand elsewhere."""
+    found = []
+    for index in range(len(rewriter.steps)):
+        call = rewriter.call(index)
+        if call is None or len(call.outs) != 1:
+            continue
+        if call.name == "et_vk.linear_q4gsw.default" and len(call.args) == 5:
+            x, codes, scales, group, bias = call.args
+            rounding: tuple[int, ...] = ()
+        elif call.name == "et_vk.linear_dq8ca_q4gsw.default" and len(call.args) == 8:
+            x, row_scales, row_zeros, codes, _, scales, group, bias = call.args
+            rounding = (row_scales, row_zeros)
+        else:
+            continue
+        bare = isinstance(rewriter.values[bias], Null)
+        linear = Linear(index, call, x, rounding, codes, scales, group, None if bare else bias)
+        if all(map(rewriter.settled, (*linear.sources, linear.out))) and (bare or rewriter.settled(bias)):
+            found.append(linear)
+    return found
+
+
+def _fused(
+    rewriter: Rewriter,
+    linear: Linear,
+    outs: Sequence[int],
+    codes: Sequence[int],
+    scales: Sequence[int],
+    bias: int | None = None,
+    residual: int | None = None,
+) -> Call:
+    """The call that does what `linear` does, and more. Its op is described in ops/linear_q4.py."""
+    null = rewriter.add(Null())
+    rounding = linear.rounding or (null, null)
+    weights = (rewriter.add(ValueList(tuple(codes))), rewriter.add(ValueList(tuple(scales))))
+    columns = rewriter.add(IntList(tuple(_spec(rewriter, out).dims[-1] for out in outs)))
+    added = tuple(null if value_id is None else value_id for value_id in (bias, residual))
+    args = (linear.x, *rounding, *weights, linear.group, columns, *added)
+    return Call(FUSED, args, tuple(outs), linear.call.origin)
+
+
+# -- roundings ---------------------------------------------------------------------------------------------------------
+
+
+def share_roundings(graph: Graph) -> Graph:
+    """Choose the scales and zeros of an input once, not once for each layer that takes it."""
+    rewriter = Rewriter(graph)
+    if not rewriter.straight:
+        return graph
+    seen: dict[tuple[object, ...], Call] = {}
+    for index in range(len(graph.steps)):
+        call = rewriter.call(index)
+        if call is None or call.name != "torchao.choose_qparams_affine.default" or not rewriter.settled(call.args[0]):
+            continue
+        key = (call.args[0], *(graph.values[a] for a in call.args[1:]), *(graph.values[o] for o in call.outs))
+        first = seen.setdefault(key, call)
+        hidden = all(rewriter.settled(o) and o not in graph.outputs for o in (*call.outs, *first.outs))
+        if first is not call and hidden:
+            rewriter.forward(index, *first.outs)
+    return rewriter.done()
+
+
+# -- gates -------------------------------------------------------------------------------------------------------------
+
+
+def gate_linears(graph: Graph) -> Graph:
+    """silu(a(x)) * b(x), the gate of a SwiGLU, in one call."""
+    rewriter = Rewriter(graph)
+    if not rewriter.straight:
+        return graph
+    linears = {linear.out: linear for linear in _linears(rewriter) if linear.bias is None}
+    for gate in linears.values():
+        activation = _activation(rewriter, gate.out)
+        product = rewriter.only_user(activation[-1]) if activation else None
+        if activation is None or product is None or product[1].name != "aten.mul.Tensor":
+            continue
+        at, call = product
+        others = [linears[a] for a in call.args if a in linears and rewriter.only_user(a) == product]
+        if len(others) != 1 or not _pair(rewriter, gate, others[0]) or not _alike(rewriter, gate.out, call.outs[0]):
+            continue
+        (values,) = others
+        steps = {gate.index, values.index, at, *(rewriter.makers[v][0] for v in activation)}
+        codes, scales = (gate.codes, values.codes), (gate.scales, values.scales)
+        rewriter.replace(steps, _fused(rewriter, gate, call.outs, codes, scales), at)
+    return rewriter.done()
+
+
+def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
+    """What is computed on the way to silu(value), itself last; None if that is not all the value is used for."""
+    users = sorted(set(rewriter.users[value_id]))
+    calls = [call for user in users if (call := rewriter.call(user)) is not None]
+    if value_id in rewriter.graph.outputs or len(rewriter.makers[value_id]) != 1:
+        return None
+    match [call.name for call in calls]:
+        case ["aten.silu.default"]:
+            return [calls[0].outs[0]]
+        case ["aten.sigmoid.default", "aten.mul.Tensor"]:
+            sigmoid, product = calls
+            sole = rewriter.only_user(sigmoid.outs[0]) == (users[1], product)
+            if sole and set(product.args) == {value_id, sigmoid.outs[0]}:
+                return [sigmoid.outs[0], product.outs[0]]
+    return None
+
+
+def _pair(rewriter: Rewriter, a: Linear, b: Linear) -> bool:
+    """Whether two layers differ in nothing but the numbers in their weights."""
+    same_input = (a.x, a.rounding) == (b.x, b.rounding)
+    same_group = rewriter.values[a.group] == rewriter.values[b.group]
+    shaped = _alike(rewriter, a.codes, b.codes) and _alike(rewriter, a.scales, b.scales)
+    return same_input and same_group and shaped and _alike(rewriter, a.out, b.out)
+
+
+def _alike(rewriter: Rewriter, a: int, b: int) -> bool:
+    one, other = rewriter.values[a], rewriter.values[b]
+    if not isinstance(one, TensorSpec) or not isinstance(other, TensorSpec):
+        return False
+    return one.dtype is other.dtype and one.dims == other.dims
+
+
+# -- joined weights ----------------------------------------------------------------------------------------------------
+
+
+def join_linears(graph: Graph) -> Graph:
+    """Layers of one input, such as queries, keys and values, as one with the rows of all their weights."""
+    rewriter = Rewriter(graph)
+    if not rewriter.straight:
+        return graph
+    alike: dict[tuple[object, ...], list[Linear]] = defaultdict(list)
+    for linear in _linears(rewriter):
+        if (key := _join_key(rewriter, linear)) is not None:
+            alike[key].append(linear)
+    for linears in alike.values():
+        for start in range(0, len(linears), OUTPUTS):
+            chosen = linears[start : start + OUTPUTS]
+            if len(chosen) > 1:
+                _join(rewriter, chosen)
+    return rewriter.done()
+
+
+def _join_key(rewriter: Rewriter, linear: Linear) -> tuple[object, ...] | None:
+    """Equal for layers that can be joined; None if the weight is not a constant of this layer alone."""
+    parts = (linear.codes, linear.scales, *(() if linear.bias is None else (linear.bias,)))
+    formats = []
+    for value_id in parts:
+        spec = rewriter.values[value_id]
+        assert isinstance(spec, TensorSpec)
+        if spec.constant is None or spec.constant.rest or len(rewriter.users[value_id]) != 1:
+            return None
+        formats.append((spec.dtype, spec.constant.dtype))
+    codes, scales = rewriter.values[linear.codes], rewriter.values[linear.scales]
+    assert isinstance(codes, TensorSpec) and isinstance(scales, TensorSpec)
+    if len(codes.dims) != 2 or len(scales.dims) != 2 or scales.dims[1] < codes.dims[0]:
+        return None
+    shape = (codes.dims[1], scales.dims[0])
+    return (linear.x, linear.rounding, rewriter.values[linear.group], shape, *formats)
+
+
+def _join(rewriter: Rewriter, linears: Sequence[Linear]) -> None:
+    rows = [_spec(rewriter, linear.codes).dims[0] for linear in linears]
+    codes = _joined([_spec(rewriter, linear.codes) for linear in linears], rows, by_rows=True)
+    scales = _joined([_spec(rewriter, linear.scales) for linear in linears], rows)
+    biases = [_spec(rewriter, linear.bias) for linear in linears if linear.bias is not None]
+    bias = _joined(biases, rows) if biases else None
+    if codes is None or scales is None or (biases and bias is None):
+        return
+    ids = [rewriter.add(spec) for spec in (codes, scales, bias) if spec is not None]
+    outs = [linear.out for linear in linears]
+    first = linears[0]
+    call = _fused(rewriter, first, outs, ids[:1], ids[1:2], ids[2] if biases else None)
+    rewriter.replace([linear.index for linear in linears], call, first.index)
+
+
+def _spec(rewriter: Rewriter, value_id: int) -> TensorSpec:
+    spec = rewriter.values[value_id]
+    assert isinstance(spec, TensorSpec)
+    return spec
+
+
+def _joined(specs: Sequence[TensorSpec], sizes: Sequence[int], by_rows: bool = False) -> TensorSpec | None:
+    """Tensors one after the other along the first dim or, of each no more than its size, along the last.
+
+    None where a piece would not begin at a word, or a device might not bind the whole.
+    """
+    constants = [spec.constant for spec in specs if spec.constant is not None]
+    width = constants[0].dtype.itemsize
+    if by_rows:
+        spans = [constant.span for constant in constants]
+        dims = (sum(sizes), *specs[0].dims[1:])
+    else:
+        starts = range(numel(specs[0].dims[:-1]))  # rows of each
+        spans = [
+            constant.span.sub(row * spec.dims[-1] * width, size * width)
+            for row in starts
+            for constant, spec, size in zip(constants, specs, sizes, strict=True)
+        ]
+        dims = (*specs[0].dims[:-1], sum(sizes))
+    if any(span.size % WORD for span in spans) or sum(span.size for span in spans) > LARGEST:
+        return None
+    name = " + ".join(constant.name for constant in constants)
+    return replace(specs[0], dims=dims, constant=Constant(spans[0], constants[0].dtype, name, tuple(spans[1:])))
+
+
+# -- residuals ---------------------------------------------------------------------------------------------------------
+
+
+def add_residuals(graph: Graph) -> Graph:
+    """What is added to a layer's result, in the layer's call."""
+    rewriter = Rewriter(graph)
+    if not rewriter.straight:
+        return graph
+    dims = LiveDims(graph)
+    for linear in _linears(rewriter):
+        user = rewriter.only_user(linear.out)
+        if user is None or user[1].name != "aten.add.Tensor" or len(user[1].args) != 3:
+            continue
+        at, call = user
+        *operands, alpha = call.args
+        residual = operands[operands[0] == linear.out]
+        plain = rewriter.values[alpha] in (Int(1), Double(1.0))
+        fits = _alike(rewriter, linear.out, residual) and _alike(rewriter, linear.out, call.outs[0])
+        if plain and fits and dims.same(linear.out, residual):
+            weights = ([linear.codes], [linear.scales])
+            added = _fused(rewriter, linear, call.outs, *weights, linear.bias, residual)
+            rewriter.replace([linear.index, at], added, at)
+    return rewriter.done()

@@ -1,0 +1,30 @@
+// A mask is read as bits: WGSL need not know infinities, and minus infinity is what hides a key.
+$$ if mask == "bool"
+fn hides(i: u32) -> bool {
+    return mask[i] == 0u;
+}
+
+fn bias(i: u32) -> f32 {
+    return 0.0;
+}
+$$ elif mask == "half"
+fn half_bits(i: u32) -> u32 {
+    return (mask[i >> 1u] >> (16u * (i & 1u))) & 0xffffu;
+}
+
+fn hides(i: u32) -> bool {
+    return half_bits(i) == 0xfc00u;
+}
+
+fn bias(i: u32) -> f32 {
+    return unpack2x16float(half_bits(i)).x;
+}
+$$ else
+fn hides(i: u32) -> bool {
+    return mask[i] == 0xff800000u;
+}
+
+fn bias(i: u32) -> f32 {
+    return bitcast<f32>(mask[i]);
+}
+$$ endif

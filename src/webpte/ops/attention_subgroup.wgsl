@@ -1,0 +1,93 @@
+{# The keys from `begin` to `end` for `rows` of queries, in fours, by one subgroup of LANES invocations. Each scores TILE
+   keys at a time for all rows, then all add up the values of each other's keys, LANES columns beside each other. Queries
+   are handed around too: each invocation loads a row of them as it goes or, with `pieces`, holds its share of all rows in
+   q0_0, q0_1, ... Declares top, weight (an invocation's share of it) and the sums of all rows. #}
+{$ set fours = (rows + 3) // 4 $}
+{$ set width = rows if rows < 4 else 4 $}
+{$ set score = {1: "f32", 2: "vec2<f32>", 3: "vec3<f32>", 4: "vec4<f32>"}[width] $}
+{$ set each = [""] if width == 1 else [".x", ".y", ".z", ".w"] $}
+$$ for f in range(fours)
+    var top{{ f }} = {{ score }}(LOWEST);
+    var weight{{ f }} = {{ score }}();
+$$ endfor
+$$ for r in range(rows)
+$$ for w in range(wide)
+    var sum{{ r }}_{{ w }} = vec4<f32>();
+$$ endfor
+$$ endfor
+    for (var base = begin; base < end; base += TILE * LANES) {
+        let last = min(end - base, TILE * LANES) - 1u;
+$$ for t in range(tile)
+        let key{{ t }} = (first + (base + min({{ t }}u * LANES + lane, last)) * p.key_rows) * p.key_steps;
+$$ for f in range(fours)
+        var score{{ t }}_{{ f }} = {{ score }}();
+$$ endfor
+$$ endfor
+$$ if pieces
+        for (var i = 0u; i < min(LANES, p.key_steps); i++) {
+$$ for piece in range(pieces)
+$$ for t in range(tile)
+            let k{{ t }}_{{ piece }} = {{ loaded("keys[key" ~ t ~ " + min(" ~ piece ~ "u * LANES + i, p.key_steps - 1u)]", cache) }};
+$$ endfor
+$$ for r in range(rows)
+            let a{{ r }}_{{ piece }} = subgroupShuffle(q{{ r }}_{{ piece }}, i);
+$$ for t in range(tile)
+            score{{ t }}_{{ r // 4 }}{{ each[r % 4] }} += dot(a{{ r }}_{{ piece }}, k{{ t }}_{{ piece }});
+$$ endfor
+$$ endfor
+$$ endfor
+        }
+$$ else
+        for (var d = 0u; d < p.key_steps; d++) {
+            let own_query = {{ own_query }};
+$$ for t in range(tile)
+            let k{{ t }} = {{ loaded("keys[key" ~ t ~ " + d]", cache) }};
+$$ endfor
+$$ for r in range(rows)
+            let q{{ r }} = subgroupBroadcast(own_query, {{ r }}u);
+$$ for t in range(tile)
+            score{{ t }}_{{ r // 4 }}{{ each[r % 4] }} += dot(q{{ r }}, k{{ t }});
+$$ endfor
+$$ endfor
+        }
+$$ endif
+$$ for f in range(fours)
+        var found{{ f }} = {{ score }}(LOWEST);
+$$ for t in range(tile)
+$$ if causal
+        let seen{{ t }}_{{ f }} = vec4<u32>(base + {{ t }}u * LANES + lane) < visible{{ f }};
+        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }} * p.scale, seen{{ t }}_{{ f }});
+$$ else
+        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }}, {{ t }}u * LANES + lane <= last);
+$$ endif
+        found{{ f }} = max(found{{ f }}, score{{ t }}_{{ f }});
+$$ endfor
+        let higher{{ f }} = max(top{{ f }}, subgroupMax(found{{ f }}));
+        let keep{{ f }} = exp(top{{ f }} - higher{{ f }});
+        top{{ f }} = higher{{ f }};
+        weight{{ f }} *= keep{{ f }};
+$$ for t in range(tile)
+        score{{ t }}_{{ f }} = exp(score{{ t }}_{{ f }} - top{{ f }});
+        weight{{ f }} += score{{ t }}_{{ f }};
+$$ endfor
+$$ endfor
+$$ for r in range(rows)
+$$ for w in range(wide)
+        sum{{ r }}_{{ w }} *= keep{{ r // 4 }}{{ each[r % 4] }};
+$$ endfor
+$$ endfor
+        for (var j = 0u; j < min(last + 1u, LANES); j++) {
+$$ for t in range(tile)
+            let value{{ t }} = (first + (base + min({{ t }}u * LANES + j, last)) * p.key_rows) * p.value_steps;
+$$ for f in range(fours)
+            let added{{ t }}_{{ f }} = subgroupShuffle(score{{ t }}_{{ f }}, j);
+$$ endfor
+$$ for w in range(wide)
+            let v{{ t }}_{{ w }} = {{ loaded("values[value" ~ t ~ " + min(lane + " ~ w ~ "u * LANES, p.value_steps - 1u)]", cache) }};
+$$ for r in range(rows)
+            sum{{ r }}_{{ w }} += added{{ t }}_{{ r // 4 }}{{ each[r % 4] }} * v{{ t }}_{{ w }};
+$$ endfor
+$$ endfor
+$$ endfor
+        }
+    }

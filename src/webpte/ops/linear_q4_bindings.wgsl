@@ -1,0 +1,47 @@
+{# What every kernel of a 4-bit layer binds, and how it gives back a result. It sets x_type, w_type and s_type. #}
+{$ set added = 1 + 2 * weights $}
+@group(1) @binding(0) var<storage, read> x: array<{{ x_type }}>;  // (M, K)
+$$ for v in range(weights)
+// (N, K / 2) bytes, a code in each half
+@group(1) @binding({{ 1 + 2 * v }}) var<storage, read> weight{{ v }}: array<{{ w_type }}>;
+@group(1) @binding({{ 2 + 2 * v }}) var<storage, read> scales{{ v }}: array<{{ s_type }}>;  // (K / group, at least N)
+$$ endfor
+$$ if biased
+@group(1) @binding({{ added }}) var<storage, read> bias: array<{{ bias_type }}>;  // (at least N)
+$$ endif
+$$ if residual
+@group(1) @binding({{ added + biased }}) var<storage, read> residual: array<{{ out_type }}>;  // (M, N)
+$$ endif
+$$ for o in range(outs)
+@group(1) @binding({{ added + biased + residual + o }}) var<storage, read_write> y{{ o }}: array<{{ out_type }}>;
+$$ endfor
+
+$$ if weights == 2
+fn gated(gate: f32, value: f32) -> f32 {
+    return value * gate / (1.0 + exp(-max(gate, -80.0)));
+}
+
+$$ endif
+// The result in a row, for column n of the whole weight; the outputs have the columns one after the other.
+fn put(row: u32, n: u32, sum: f32) {
+    var value = sum;
+$$ if biased
+    value += f32(bias[n]);
+$$ endif
+$$ if residual
+    value += f32(residual[row * p.out_columns + n]);
+$$ endif
+$$ if outs == 1
+    y0[row * p.out_columns + n] = {{ out_type }}(value);
+$$ else
+    if (n < p.second) {
+        y0[row * p.second + n] = {{ out_type }}(value);
+    } else if (n < p.third) {
+        y1[row * (p.third - p.second) + n - p.second] = {{ out_type }}(value);
+$$ if outs == 3
+    } else {
+        y2[row * (p.out_columns - p.third) + n - p.third] = {{ out_type }}(value);
+$$ endif
+    }
+$$ endif
+}

@@ -1,0 +1,8 @@
+// Where element e of those behind an output is, which start at `first`. In a single run that takes no division.
+fn element_of(first: u32, e: u32) -> u32 {
+$$ if single
+    return first + e * p.inner_stride;
+$$ else
+    return first + run_of(e / p.inner) + e % p.inner * p.inner_stride;
+$$ endif
+}

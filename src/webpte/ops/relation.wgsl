@@ -1,0 +1,15 @@
+// How a stands to b, as one bit: 1 less, 2 equal, 4 greater, 8 neither, which is what NaN is to everything.
+fn relation_{{ number }}(a: {{ number }}, b: {{ number }}) -> i32 {
+$$ if number == "f32"
+    if (is_nan(a) || is_nan(b)) {
+        return 8;
+    }
+    // By bits, so that infinities and subnormals count; -0 equals 0.
+    let left = select(order_key(a), 0, (bitcast<u32>(a) << 1u) == 0u);
+    let right = select(order_key(b), 0, (bitcast<u32>(b) << 1u) == 0u);
+$$ else
+    let left = a;
+    let right = b;
+$$ endif
+    return select(select(4, 2, left == right), 1, left < right);
+}

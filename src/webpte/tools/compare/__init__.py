@@ -1,0 +1,31 @@
+"""A method against what it should give: op by op on the same inputs, and end to end.
+
+Every value of the method is read back. Each call's reference then computes from exactly what the device computed from,
+so an error is the fault of that call and of no other.
+"""
+
+from .against import compare_with
+from .compare import compare
+from .file import compare_file
+from .measure import EDGES, Difference, Tolerance
+from .reports import CallReport, Comparison, EndReport, OpSummary
+from .repro import write_repro
+from .single import Live, Operand, Out, check_call
+
+__all__ = [
+    "EDGES",
+    "CallReport",
+    "Comparison",
+    "Difference",
+    "EndReport",
+    "Live",
+    "OpSummary",
+    "Operand",
+    "Out",
+    "Tolerance",
+    "check_call",
+    "compare",
+    "compare_file",
+    "compare_with",
+    "write_repro",
+]

@@ -1,0 +1,192 @@
+"""Seeing every value of a method: a graph in which nothing is lost, and runs that read it back in pieces.
+
+A value that is written once becomes an output, so that nothing shares its buffer. One that is written in place or more
+than once is copied after each write: every call then has inputs and outputs of its own time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...graph import COPY, LIVE_SCALARS, Call, Graph, Jump, Origin, Step, TensorSpec, Value
+from ...ops import mutated_positions, stored_bytes
+from ...runtime import Method, Program
+from .measure import Array, Tolerance
+
+PathLike = str | os.PathLike[str]
+PREPACK = "et_vk.prepack.default"  # its output is filled from the file, not computed
+BUDGET = 192 << 20  # bytes read back in one run, at the bound; every device has buffers of 256 MB
+MOST_JUMPS = 64
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One call, and which values hold what it reads and what it has written."""
+
+    index: int
+    call: Call
+    before: dict[int, int]  # argument -> the value that holds it when the call begins
+    after: dict[int, int]  # output or argument written in place -> the value that holds it when the call has ended
+
+
+def straighten(program: Program, name: str, graph: Graph, args: Sequence[Any]) -> Graph:
+    """The graph as the straight line of calls that these inputs lead to: every jump is decided by a run up to it."""
+    steps: list[Step] = []
+    position = jumps = 0
+    while position < len(graph.steps):
+        step = graph.steps[position]
+        if not isinstance(step, Jump):
+            steps.append(step)
+            position += 1
+            continue
+        jumps += 1
+        if jumps > MOST_JUMPS:
+            raise UnsupportedError(
+                f"{name} jumps more than {MOST_JUMPS} times with these inputs; compare a smaller one"
+            )
+        before = replace(graph, steps=tuple(steps), outputs=(step.condition,))
+        (truth,) = program.method(name, lambda _, graph=before: graph).run(args)  # type: ignore[misc]
+        position = position + 1 if np.all(truth) else step.target
+    return replace(graph, steps=tuple(steps))
+
+
+def written_by(call: Call) -> tuple[int, ...]:
+    """What a call writes: its outputs, and arguments it changes in place."""
+    return tuple(dict.fromkeys((*call.outs, *(call.args[p] for p in mutated_positions(call)))))
+
+
+class Exposed:
+    """A graph without jumps, with copies of what would be overwritten."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._values: list[Value] = list(graph.values)
+        self._steps: list[Step] = []
+        self._holders: dict[int, int] = {}  # value -> the one that holds its present content
+        writes = Counter(v for call in graph.calls for v in written_by(call))
+        early = {v for v in writes if v in graph.inputs or getattr(graph.values[v], "stored", False)}
+        again = early | {v for v, count in writes.items() if count > 1}
+        self._written = frozenset(writes)
+        self._sources = {call.outs[0]: call.args[0] for call in graph.calls if call.name == PREPACK}
+        for value_id in sorted(early):
+            self._keep(value_id)
+        self.watched = tuple(self._watch(graph, index, again) for index in range(len(graph.steps)))
+        self.outputs = tuple(map(self._holder, graph.outputs))
+        self.graph = replace(graph, values=tuple(self._values), steps=tuple(self._steps), outputs=())
+
+    def _watch(self, graph: Graph, index: int, again: set[int]) -> Watched:
+        call = graph.steps[index]
+        assert isinstance(call, Call)
+        before = {v: self._holder(v) for v in graph.flatten(call.args)}
+        self._steps.append(call)
+        written = written_by(call)
+        for value_id in written:
+            if value_id in again:
+                self._keep(value_id)
+        return Watched(index, call, before, {v: self._holder(v) for v in written})
+
+    def _holder(self, value_id: int) -> int:
+        return self._holders.get(value_id, value_id)
+
+    def _keep(self, value_id: int) -> None:
+        """Copy what a value holds now; a copy of something that is written elsewhere is never an alias."""
+        value = self._values[value_id]
+        if isinstance(value, TensorSpec):
+            value = replace(value, constant=None, mutable=False, dynamic=False)
+        self._holders[value_id] = len(self._values)
+        self._values.append(value)
+        origin = self._steps[-1].origin if self._steps else Origin(0)
+        self._steps.append(Call(COPY, (value_id,), (self._holders[value_id],), origin))
+
+    def constant(self, value_id: int) -> Array | None:
+        """The data of a value that never changes, in the dtype the program declares; None for any other value."""
+        source = self._sources.get(value_id, value_id)
+        spec = self.graph.values[source]
+        if not isinstance(spec, TensorSpec) or spec.constant is None or source in self._written:
+            return None
+        return spec.constant.array(spec.dims).astype(spec.host_dtype.numpy, copy=False)
+
+    def is_constant(self, value_id: int) -> bool:
+        source = self._sources.get(value_id, value_id)
+        return source not in self._written and getattr(self.graph.values[source], "constant", None) is not None
+
+    def readable(self, ids: Iterable[int]) -> list[int]:
+        """The values among `ids` that have to be read back: neither literals nor constants."""
+        kinds = (TensorSpec, *LIVE_SCALARS)
+        return [v for v in dict.fromkeys(ids) if isinstance(self.graph.values[v], kinds) and not self.is_constant(v)]
+
+    def nbytes(self, value_id: int) -> int:
+        """What a value takes when it is read back, at its bound."""
+        spec = self.graph.values[value_id]
+        return stored_bytes(spec.dtype, spec.dims) if isinstance(spec, TensorSpec) else 0
+
+    def end_tolerance(self, tolerance: Tolerance) -> Tolerance:
+        """For values that many calls have had a part in."""
+        specs = (self.graph.values[v] for w in self.watched for v in w.call.outs)
+        return tolerance.of_many(spec.dtype for spec in specs if isinstance(spec, TensorSpec))
+
+    def windows(self) -> Iterator[tuple[list[Watched], list[int]]]:
+        """Consecutive calls with the values to read back for them, within the budget."""
+        calls: list[Watched] = []
+        ids: dict[int, None] = {}
+        held = 0
+        for watched in self.watched:
+            needed = self.readable([*watched.before.values(), *watched.after.values()])
+            held += sum(self.nbytes(v) for v in needed if v not in ids)
+            if calls and held > BUDGET:
+                yield calls, list(ids)
+                calls, ids, held = [], {}, sum(map(self.nbytes, needed))
+            calls.append(watched)
+            ids.update(dict.fromkeys(needed))
+        yield calls, list(dict.fromkeys([*ids, *self.readable(self.outputs)]))
+
+
+class Capture:
+    """Runs of an exposed graph, each of which reads back one group of values."""
+
+    def __init__(
+        self,
+        program: Program,
+        name: str,
+        exposed: Exposed,
+        groups: Sequence[Sequence[int]],
+        state: PathLike | None = None,
+    ) -> None:
+        self._program = program
+        self._name = name
+        self._state = state
+        self._groups = groups
+        self._graphs = [replace(exposed.graph, outputs=tuple(group)) for group in groups]
+        self._earlier: list[Sequence[Any]] = []  # arguments of the calls so far
+        self._method: Method | None = None  # kept from call to call where it is the only one
+
+    def run(self, args: Sequence[Any]) -> Iterator[dict[int, Any]]:
+        """One call of the method: the values of each group, arrays and numbers.
+
+        Groups are many where a model is large. Then only one of them has memory at a time, and the calls so far are
+        repeated to give it its state.
+        """
+        earlier = tuple(self._earlier)
+        self._earlier.append(args)
+        for group, graph in zip(self._groups, self._graphs, strict=True):
+            method = self._method or self._open(graph, earlier)
+            values = dict(zip(group, method.run(args), strict=True))
+            if len(self._groups) == 1:
+                self._method = method
+            else:
+                self._program.discard(method)
+            yield values
+
+    def _open(self, graph: Graph, earlier: Sequence[Sequence[Any]]) -> Method:
+        method = self._program.method(self._name, lambda _: graph)
+        if self._state is not None:
+            method.restore(self._state)
+        for args in earlier:
+            method.run(args, outputs=())
+        return method

@@ -1,0 +1,202 @@
+"""`webpte compare` on real exports: all within tolerance as they are, and the op that a test has broken named first."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.exporting import export
+from webpte.cli import main
+from webpte.errors import UnsupportedError
+from webpte.ops import registered
+from webpte.tools.compare import Tolerance, capture, compare, compare_file, compare_with
+
+pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it looks at
+
+NORM = "aten.native_layer_norm.default"
+
+
+def compared(name, count, first=0, **options):
+    exported = export(name)
+    steps = [step.inputs for step in exported.steps][first : first + count]
+    with webpte.load(exported.path, passes=()) as program:
+        return compare(program, "forward", steps, **options)
+
+
+def saved_inputs(name, step, folder):
+    """Inputs of an exported model as files, and the options that name them."""
+    options = []
+    for position, array in enumerate(export(name).steps[step].inputs):
+        np.save(folder / f"in{position}.npy", array)
+        options += ["--input", f"{position}={folder / f'in{position}.npy'}"]
+    return options
+
+
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize(
+    ("name", "first", "count"),
+    [("llama", 0, 3), ("llama_8da4w", 0, 2), ("llama_4w_fp16", 0, 2), ("minilm", 1, 1), ("mtcnn_pnet", 1, 2)],
+)
+def test_what_is_right_is_within_tolerance(name, first, count, joined):
+    report = compared(name, count, first, joined=joined)
+    assert report.ok, report.first or [end for end in report.ends if not end.difference.within]
+    assert {call.step for call in report.calls} == set(range(count))
+    computing = [call for call in report.calls if call.skipped != "no tensor is computed"]
+    assert computing and all(call.outputs and call.skipped is None for call in computing)
+    assert not report.gaps and {"references", "no shared buffers"} <= {end.against for end in report.ends}
+    assert any(op.max_relative > 0 for op in report.ops)  # otherwise nothing was computed twice
+
+
+def test_state_of_earlier_calls_is_what_attention_sees():
+    """A KV cache of zeros would give other numbers: the second step's caches hold what the first wrote."""
+    report = compared("llama", 2)
+    caches = [call for call in report.calls if "sdpa" in call.op or "attention" in call.op]
+    assert len(caches) == 4 and all(len(call.outputs) == 3 and not call.outside for call in caches)
+    alone = compared("llama", 1)
+    assert len(alone.calls) * 2 == len(report.calls)
+
+
+def test_a_model_too_large_to_see_at_once_is_seen_in_pieces(monkeypatch):
+    """Several runs for each call, each from the state it has to have, and no memory left behind by any."""
+    whole = compared("llama", 2)
+    monkeypatch.setattr(capture, "BUDGET", 200_000)
+    opened, discard = [], webpte.Program.discard
+
+    def counted(self, method):
+        opened.append(method)
+        discard(self, method)
+
+    monkeypatch.setattr(webpte.Program, "discard", counted)
+    pieces = compared("llama", 2)
+    assert pieces.ok and len(opened) >= 6 and all(method._session is None for method in opened)
+    assert [call.outputs for call in pieces.calls] == [call.outputs for call in whole.calls]
+
+
+class TestBrokenKernel:
+    """One of MiniLM's 13 layer norms adds too much to the variance."""
+
+    @pytest.fixture
+    def broken(self, monkeypatch):
+        with webpte.load(export("minilm").path) as program:
+            call = [call for call in program.graph("forward").calls if call.name == NORM][6]
+        op = registered()[NORM]
+        lower = op.lower
+
+        def wrong(cx, x, shape, weight, bias, eps, *, out):
+            lower(cx, x, shape, weight, bias, eps + 0.1 * (out[0].id == call.outs[0]), out=out)
+
+        monkeypatch.setattr(op, "lower", wrong)
+        return call
+
+    def test_it_is_named_first_and_alone(self, broken):
+        report = compared("minilm", 1, first=1)
+        assert report.first is not None
+        assert (report.first.op, report.first.origin) == (NORM, str(broken.origin))
+        assert [call.origin for call in report.calls if call.outside] == [str(broken.origin)]
+        assert {end.against for end in report.ends if not end.difference.within} == {"references"}
+
+    def test_the_command_says_so_and_writes_a_repro(self, broken, tmp_path, capsys):
+        options = saved_inputs("minilm", 1, tmp_path)
+        assert main(["compare", str(export("minilm").path), *options, "--repro", str(tmp_path / "repro")]) == 1
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"first out of tolerance: {NORM} ({broken.origin})" in shown
+        assert re.search(r"1 of \d+ calls are out of tolerance, 1 of 3 end-to-end comparisons too", shown)
+        (script,) = (tmp_path / "repro").glob("*.py")
+        assert script.with_suffix(".npz").stat().st_size < 200_000
+        # The script runs in a process whose kernels are right: it then finds nothing wrong.
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(script), run_name="__main__")
+        assert not ended.value.code
+        assert capsys.readouterr().out.count("within tolerance") == 3
+
+    def test_the_repro_reproduces(self, monkeypatch, tmp_path, capsys):
+        """Where every layer norm is wrong, so is the one of the script."""
+        op = registered()[NORM]
+        lower = op.lower
+
+        def wrong(cx, x, shape, weight, bias, eps, *, out):
+            lower(cx, x, shape, weight, bias, eps + 0.1, out=out)
+
+        monkeypatch.setattr(op, "lower", wrong)
+        inputs = [["0=1x7:0..99", "1=1x7:1"]]
+        report = compare_file(export("minilm").path, inputs=inputs, repro=tmp_path)
+        assert report["repro"] and not report["ok"]
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(report["repro"][0], run_name="__main__")
+        assert ended.value.code
+        first = next(call for call in report["calls"] if call["outside"])
+        expected = [found["text"] for found in first["outputs"].values()]
+        assert capsys.readouterr().out.splitlines() == expected
+
+
+class TestBranches:
+    @pytest.mark.parametrize("name", ["branch", "branch_on_data"])
+    def test_the_calls_of_the_branch_taken_are_compared(self, name):
+        exported = export(name)
+        taken = set()
+        with webpte.load(exported.path, passes=()) as program:
+            for step in exported.steps[:2]:
+                report = compare(program, "forward", [step.inputs])
+                assert report.ok and report.ends
+                taken.add(tuple(call.op for call in report.calls))
+        assert len(taken) == 2
+
+    def test_several_calls_are_refused(self):
+        steps = [step.inputs for step in export("branch").steps]
+        refused = pytest.raises(UnsupportedError, match="one call at a time")
+        with webpte.load(export("branch").path, passes=()) as program, refused:
+            compare(program, "forward", steps[:2])
+
+
+class TestAgainstAnotherProgram:
+    def run(self, name, other, **options):
+        steps = [step.inputs for step in export(name).sequences[0]][:2]
+        with webpte.load(export(name).path, passes=()) as a, webpte.load(export(other).path, passes=()) as b:
+            return compare_with(a, b, "forward", steps, **options)
+
+    def test_a_program_agrees_with_itself(self):
+        report = self.run("llama", "llama")
+        assert report.ok and all(found.max_error == 0 for call in report.calls for found in call.outputs.values())
+
+    def test_another_program_parts_at_the_first_quantised_layer(self):
+        report = self.run("llama", "llama_4w")
+        assert not report.ok and report.first is not None
+        before = [call for call in report.calls if call.index < report.first.index and call.step == 0]
+        assert {"aten.embedding.default", "et_vk.rms_norm.default"} <= {call.op for call in before}
+        assert not all(end.difference.within for end in report.ends)
+        assert self.run("llama", "llama_4w", tolerance=Tolerance(rtol=10)).ok
+
+
+class TestCommand:
+    def test_json(self, capsys):
+        path = str(export("llama").path)
+        code = main(["compare", path, "--input", "1x5:0..99", "--then", "--input", "1x1:7", "--input", "5", "--json"])
+        report = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+        assert code == 0 and report["ok"] and report["first_outside"] is None
+        assert len(report["inputs"]) == 2 and {call["step"] for call in report["calls"]} == {0, 1}
+        assert all(len(op["histogram"]) == len(report["histogram_edges"]) + 1 for op in report["ops"])
+
+    def test_state_from_a_file(self, tmp_path):
+        exported = export("llama")
+        first, second = (step.inputs for step in exported.sequences[0][:2])
+        with webpte.load(exported.path) as program:
+            program.method().run(first)
+            program.method().snapshot(tmp_path / "state")
+        with webpte.load(exported.path, passes=()) as program:
+            report = compare(program, "forward", [second], state=tmp_path / "state")
+        assert report.ok
+
+    def test_against_a_file(self, capsys):
+        one, other = (str(export(name).path) for name in ("llama", "llama_4w"))
+        assert main(["compare", one, "--against", other, "--input", "1x5:0..99"]) == 1
+        assert "first out of tolerance" in capsys.readouterr().out
+
+    def test_every_call_can_be_listed(self, capsys):
+        assert main(["compare", str(export("mtcnn_pnet").path), "--input", "1x3x13x38:random", "--calls"]) == 0
+        out = capsys.readouterr().out
+        assert out.count("aten.convolution.default") >= 3 and "all outputs are within tolerance" in out

@@ -1,0 +1,120 @@
+"""Every example runs as its docstring says, on programs that its own export script made."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.support import example_models
+from tests.support.example_models import EXAMPLES, run_script
+from tests.support.smollm import smollm2
+
+pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports first
+
+
+def test_semantic_search_finds_what_is_meant():
+    folder = example_models.semantic_search()
+    found = run_script(folder, EXAMPLES / "semantic_search" / "search.py", "minilm.pte")
+    best = dict(re.findall(r"^(\S.*\?)\n  0\.\d\d  (.*)$", found, re.MULTILINE))
+    assert best == {
+        "How do I keep warm at night?": "Extra blankets are in the wardrobe.",
+        "How do I get on the internet?": "The password for the wireless network is on the back of your key card.",
+        "I feel ill, who can help?": "The doctor on duty can be reached by telephone.",
+        "What can vegetarians eat here?": "We have dishes without meat and without milk.",
+        "What will the weather be like?": "Thunderstorms are expected in the afternoon.",
+        "Where can I get money?": "Cash machines are next to the post office.",
+    }
+    asked = run_script(folder, EXAMPLES / "semantic_search" / "search.py", "minilm.pte", "May my puppy run free?")
+    assert asked.splitlines()[1].endswith("Dogs must be kept on a lead in the park.")
+
+
+def test_face_detection_finds_the_faces_that_were_drawn(tmp_path):
+    folder = example_models.face_detection()
+    run_script(tmp_path, EXAMPLES / "face_detection" / "draw.py")
+    found = run_script(tmp_path, EXAMPLES / "face_detection" / "detect.py", folder, "faces.png", "marked.png")
+    rows = re.findall(r"(\d+)% sure, from \((\d+), (\d+)\) to \((\d+), (\d+)\)", found)
+    assert (tmp_path / "marked.png").read_bytes() != (tmp_path / "faces.png").read_bytes()
+    assert len(rows) == len(found.splitlines()) == 3 and all(int(row[0]) >= 80 for row in rows)
+    boxes = np.array(sorted([int(side) for side in row[1:]] for row in rows))
+    drawn = np.array(sorted(face[:3] for face in faces_drawn()))  # left, top, size: hair and neck included
+    centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+    assert np.abs(centres - (drawn[:, :2] + drawn[:, 2:] * [0.5, 0.53])).max() < 10
+    assert (np.abs((boxes[:, 3] - boxes[:, 1]) / drawn[:, 2] - 0.75) < 0.1).all()
+
+
+def faces_drawn():
+    source = ast.parse((EXAMPLES / "face_detection" / "draw.py").read_text())
+    (faces,) = [n.value for n in source.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "FACES"]
+    return ast.literal_eval(faces)
+
+
+def test_a_picture_without_faces_has_none(tmp_path):
+    from PIL import Image
+
+    stripes = np.zeros((120, 160, 3), np.uint8)
+    stripes[:, ::8] = 255
+    Image.fromarray(stripes).save(tmp_path / "stripes.png")
+    arguments = (example_models.face_detection(), "stripes.png", "marked.png")
+    assert run_script(tmp_path, EXAMPLES / "face_detection" / "detect.py", *arguments) == ""
+
+
+def test_an_op_of_ones_own(tmp_path):
+    shutil.copytree(example_models.own_op(), tmp_path, dirs_exist_ok=True)
+    said = run_script(tmp_path, EXAMPLES / "own_op" / "run.py", "snake.pte")
+    assert re.search(r"before: 1 op of forward cannot run:\n  audio::snake\.out", said)
+    assert said.endswith("after: 1 submit, result (3, 4)\nalso: (64, 4)\nalso: (1, 4)\n")
+
+
+EAGER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import export, numpy as np, snake, torch, webpte
+
+torch.manual_seed(0)
+module = export.Wave()
+with webpte.load("snake.pte") as program:
+    for rows in (64, 3, 1):
+        x = torch.randn(rows, 16)
+        with torch.no_grad():
+            want = module(x).numpy()
+        got = program.method()(x)
+        assert got.shape == want.shape and np.abs(got - want).max() < 1e-5, (rows, got - want)
+"""
+
+
+def test_the_op_of_ones_own_computes_what_torch_does():
+    run_script(example_models.own_op(), "-c", EAGER, EXAMPLES / "own_op")
+
+
+def check_chat(said, most):
+    """Five answers; each question after the first finds most of its prompt in the cache."""
+    assert said.count("\n> ") == 4 and said.startswith("> What is the capital of France?\n")
+    counts = [tuple(map(int, row)) for row in re.findall(r"\[(\d+) prompt tokens, (\d+) of them in.*; (\d+) new", said)]
+    assert len(counts) == 5 and all(1 <= new <= most for _, _, new in counts)
+    assert counts[0][1] == 0 and all(reused >= 0.6 * prompt for prompt, reused, _ in counts[1:])
+    assert said.endswith("Two seeds, two answers.\n")
+
+
+def test_chat():
+    said = run_script(example_models.talker(), EXAMPLES / "chat" / "chat.py", "smollm2.pte", "--max-new-tokens", "24")
+    check_chat(said, 24)
+
+
+@pytest.mark.slow
+def test_chat_with_a_real_model():
+    said = run_script(smollm2("4w").folder, EXAMPLES / "chat" / "chat.py", "smollm2.pte", "--max-new-tokens", "24")
+    check_chat(said, 24)
+    assert "Paris" in said
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*/*.py")), ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_script_says_what_to_run(path):
+    told = ast.get_docstring(ast.parse(path.read_text()))
+    assert told
+    if path.name != "snake.py":  # is imported, not run
+        assert f"python {path.name}" in told and "pip install" in told
+    assert f"{path.parent.name}/" in (EXAMPLES / "README.md").read_text()

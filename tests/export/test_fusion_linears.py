@@ -1,0 +1,57 @@
+"""The passes over 4-bit layers and views, each switched off and on, on Llamas exported by ExecuTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.cases import assert_close
+from tests.support.exporting import export
+from webpte.graph import PASSES
+
+# What each saves in two layers of a Llama, and how far results may be apart.
+CALLS = {"identities": 2 * 3 + 2, "gated-linears": 2 * 4, "joined-linears": 2 * 2, "residual-linears": 2 * 2}
+PROGRAMS = {
+    "llama_4w": (CALLS, 1e-5),
+    "llama_4w_fp16": (CALLS, 4e-3),
+    "llama_hfrope_4w": (CALLS, 1e-5),
+    "llama_8da4w": ({**CALLS, "identities": 2, "roundings": 2 * 3}, 1e-5),
+}
+
+
+def logits(name: str, passes: tuple[str, ...]) -> tuple[list[np.ndarray], dict[str, int], int]:
+    """Results of every step, calls saved by each pass, and the dispatches of the last step, one token."""
+    exported = export(name)
+    results: list[np.ndarray] = []
+    with webpte.load(exported.path, passes=passes, tune="off") as program:
+        forward = program.method()
+        for step in exported.sequences[0]:
+            before = forward.counters.snapshot()
+            results += forward.run(step.inputs)
+        return results, forward.plan.passes, forward.counters.since(before).dispatches
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_pass_leaves_the_numbers_and_saves_calls(name):
+    saved, tolerance = PROGRAMS[name]
+    wanted, applied, fewest = logits(name, tuple(PASSES))
+    assert {pass_: count for pass_, count in applied.items() if pass_ in saved} == saved
+    for off in saved:
+        results, applied, dispatches = logits(name, tuple(other for other in PASSES if other != off))
+        assert off not in applied
+        assert dispatches >= fewest + (off != "identities" and 2)  # a view alone costs nothing on the device
+        for number, (got, want) in enumerate(zip(wanted, results, strict=True)):
+            assert_close(got, want, tolerance, tolerance, f"{name} without {off}, result {number}")
+
+
+@pytest.mark.gpu
+def test_a_layer_takes_four_dispatches_for_its_linears():
+    with webpte.load(export("llama_4w").path, tune="off") as program:
+        forward = program.method()
+        (schedule,) = forward.plan.lower(
+            {i: (1,) * len(forward.plan.graph.tensor(i).dims) for i in forward.plan.graph.inputs}
+        )
+        linears = [call for call in schedule.calls if "linear" in call.bound.call.name]
+    assert [len(call.dispatches) for call in linears] == [1] * (2 * 4 + 1)  # two layers, and the head

@@ -1,0 +1,125 @@
+"""Single calls against their references, and programs in which something is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.writer import simple_pte
+from webpte import container as c
+from webpte.container import DType
+from webpte.errors import InputError
+from webpte.ops import registered
+from webpte.tools.compare import Live, Operand, Out, Tolerance, check_call, compare, write_repro
+
+RANDOM = np.random.default_rng(3)
+
+
+def floats(*dims):
+    return RANDOM.standard_normal(dims).astype(np.float32)
+
+
+@pytest.fixture
+def broken_softmax(monkeypatch):
+    """A softmax that stops after its first workgroup."""
+    op = registered()["aten._softmax.default"]
+    lower = op.lower
+
+    def stops(cx, self, dim, half_to_float, *, out):
+        lower(cx, self, dim, half_to_float, out=out)
+        cx.dispatches[-1] = replace(cx.dispatches[-1], grid=(1, 1, 1))
+
+    return lambda: monkeypatch.setattr(op, "lower", stops)
+
+
+class TestOneCall:
+    def test_below_its_bound(self):
+        x = Operand(floats(3, 29), bound=(7, 29))
+        ((got, wanted, found),) = check_call(
+            "aten.linear.default", [x, Operand(floats(5, 29), (5, 29)), None], [Out("f32", (7, 5))]
+        )
+        assert got.shape == wanted.shape == (3, 5) and found.within
+
+    def test_what_is_written_in_place_is_compared_too(self):
+        cache = Operand(floats(1, 8, 2, 4), (1, 8, 2, 4))
+        results = check_call(
+            "update_cache.default", [Operand(floats(1, 3, 2, 4), (1, 3, 2, 4)), cache, Live(2)], [Out("f32", (1,))]
+        )
+        assert len(results) == 2 and all(found.within for _, _, found in results)
+        np.testing.assert_array_equal(results[1][0][:, :2], cache.array[:, :2])
+        assert not np.array_equal(results[1][0][:, 2:5], cache.array[:, 2:5])
+
+    def test_lists_and_literals(self):
+        pair = [Operand(floats(2, 3), (2, 3)), Operand(floats(4, 3), (4, 3))]
+        ((got, _, found),) = check_call("aten.cat.default", [pair, 0], [Out("f32", (6, 3))])
+        assert found.max_error == 0 and got.shape == (6, 3)
+
+    def test_bare_arrays_are_refused(self):
+        with pytest.raises(InputError, match="Operand"):
+            check_call("aten.relu.default", [floats(3)], [Out("f32", (3,))])
+
+
+def program(path, calls, values, inputs, outputs):
+    simple_pte(path, values, calls, inputs, outputs, [])
+    return webpte.load(path, passes=())
+
+
+F32 = DType.FLOAT32
+
+
+class TestPrograms:
+    def test_the_call_that_is_wrong_is_first_and_its_heirs_are_right(self, tmp_path, broken_softmax):
+        values = [c.VkTensor(F32, (300, 7)) for _ in range(4)] + [c.VkInt(-1), c.VkBool(False)]
+        calls = [
+            ("aten.relu.default", [0, 1]),
+            ("aten._softmax.default", [1, 4, 5, 2]),
+            ("aten.relu.default", [2, 3]),
+        ]
+        x = floats(300, 7)
+        with program(tmp_path / "a.pte", calls, values, [0], [3]) as right:
+            assert compare(right, "forward", [[x]]).ok
+        broken_softmax()
+        with program(tmp_path / "a.pte", calls, values, [0], [3]) as broken:
+            report = compare(broken, "forward", [[x]])
+        assert report.first is not None and report.first.op == "aten._softmax.default"
+        assert [call.op for call in report.calls if call.outside] == ["aten._softmax.default"]
+        against = {end.against: end.difference.within for end in report.ends}
+        assert against["references"] is False and against["no shared buffers"] is True
+
+    def test_where_nan_is_born_and_who_passes_it_on(self, tmp_path):
+        values = [c.VkTensor(F32, (5, 3)) for _ in range(4)]
+        calls = [("aten.relu.default", [0, 1]), ("aten.rsqrt.default", [1, 2]), ("aten.neg.default", [2, 3])]
+        x = np.array([[1, -1, 4]] * 5, np.float32)
+        with program(tmp_path / "a.pte", calls, values, [0], [3]) as loaded:
+            report = compare(loaded, "forward", [[x]], joined=False)
+            joined = compare(loaded, "forward", [[x]])
+        # rsqrt(0) is infinite on the device and in the reference: seen, and no fault
+        assert report.ok
+        assert [(call.op, call.finite_inputs) for call in report.watch] == [
+            ("aten.rsqrt.default", True),
+            ("aten.neg.default", False),
+        ]
+        assert list(report.watch[0].not_finite.values()) == [(0, 5)]
+        assert [call.op for call in joined.watch] == ["webpte.elementwise[relu rsqrt neg]"]
+
+    def test_nan_of_finite_inputs_is_suspect_though_the_reference_agrees(self, tmp_path):
+        values = [c.VkTensor(F32, (5, 3)) for _ in range(2)]
+        with program(tmp_path / "a.pte", [("aten.sqrt.default", [0, 1])], values, [0], [1]) as loaded:
+            report = compare(loaded, "forward", [[np.full((5, 3), -1, np.float32)]])
+        assert not report.ok and report.first is None
+        assert report.suspect is not None and report.suspect.call.name == "aten.sqrt.default"
+
+    def test_a_tolerance_of_zero_finds_rounding(self, tmp_path):
+        values = [c.VkTensor(F32, (31, 7)) for _ in range(2)]
+        with program(tmp_path / "a.pte", [("aten.exp.default", [0, 1])], values, [0], [1]) as loaded:
+            report = compare(loaded, "forward", [[floats(31, 7)]], Tolerance(rtol=0, atol=0))
+        assert report.first is not None and report.first.op == "aten.exp.default"
+
+    def test_no_repro_where_there_is_no_suspect(self, tmp_path):
+        values = [c.VkTensor(F32, (5, 3)) for _ in range(2)]
+        with program(tmp_path / "a.pte", [("aten.relu.default", [0, 1])], values, [0], [1]) as loaded:
+            report = compare(loaded, "forward", [[floats(5, 3)]])
+        assert write_repro(tmp_path / "repro", report, "") is None and not (tmp_path / "repro").exists()

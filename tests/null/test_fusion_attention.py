@@ -1,0 +1,211 @@
+"""When attention turns its queries and keys itself, and what keeps the two calls apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.graphs import GraphBuilder
+from webpte.errors import GuardError, ShapeError
+from webpte.graph import ROTARY_ATTENTION, Bool, Double, DType, Graph, Int, Null
+from webpte.graph.fusion.attention import ATTENTION, HALVES, NEIGHBOURS, turn_in_attention
+from webpte.plan import Live, make_plan
+from webpte.wgsl import Caps
+
+SLICE = "aten.slice_copy.Tensor"
+CAPACITY, WIDTH = 32, 16
+
+
+class Layer(GraphBuilder):
+    """Rotary embedding and attention of up to 8 tokens: (1, 8, 4, 16) queries, (1, 8, 2, 16) keys and values."""
+
+    def __init__(self, dtype: DType = DType.FLOAT32) -> None:
+        super().__init__()
+        self.q = self.tensor(1, 8, 4, WIDTH, dtype=dtype, dynamic=True)
+        self.k, self.v = (self.tensor(1, 8, 2, WIDTH, dtype=dtype, dynamic=True) for _ in "kv")
+        self.position = self.symint()
+        self.tables = [self.tensor(CAPACITY, WIDTH // 2, mutable=True) for _ in "cs"]
+        self.caches = [self.tensor(1, CAPACITY, 2, WIDTH, dtype=dtype, mutable=True) for _ in "kv"]
+        self.turned = [self.tensor(1, 8, h, WIDTH, dtype=dtype) for h in (4, 2)]
+        self.out = self.tensor(1, 8, 4, WIDTH, dtype=dtype)
+
+    def cut(self, start: int, rows: int | None = None, table: int | None = None) -> int:
+        """table[start : start + tokens], as exporters write it."""
+        tokens, end, out = self.symint(), self.symint(), self.tensor(8, WIDTH // 2)
+        self.call("sym_size.int", (self.q, self.number(1)), tokens)
+        self.call("add", (start, tokens if rows is None else rows), end)
+        which = self.tables[0] if table is None else table
+        self.call(SLICE, (which, self.number(0), start, end, self.number(1)), out)
+        return out
+
+    def rotary(self, cosine: int, sine: int, name: str = NEIGHBOURS, *more: int) -> None:
+        self.call(name, (self.q, self.k, cosine, sine, *more), *self.turned)
+
+    def attention(self, *, mask: int | None = None, query: int | None = None) -> Graph:
+        mask = self.null() if mask is None else mask
+        options = (self.position, self.number(1), mask, self.add(Double(0.0)), self.add(Bool(mask is None)))
+        q, k = self.turned
+        args = (q if query is None else query, k, self.v, *self.caches, *options, self.null())
+        self.call(ATTENTION, args, self.out)
+        return self.graph([self.q, self.k, self.v, self.position], [self.out])
+
+
+def constant_tables(graph: Graph, layer: Layer) -> Graph:
+    """The tables as what they are in a file: constants, not state."""
+    values = list(graph.values)
+    for table in layer.tables:
+        values[table] = replace(graph.tensor(table), mutable=False, dynamic=False)
+    return replace(graph, values=tuple(values), inputs=(*graph.inputs, *layer.tables))
+
+
+@pytest.fixture
+def layer() -> Layer:
+    return Layer()
+
+
+def names(graph: Graph) -> list[str]:
+    return [call.name for call in graph.calls]
+
+
+def fused(graph: Graph) -> tuple[list[str], Any]:
+    """The names of the calls afterwards, and the one that does both."""
+    after = turn_in_attention(graph)
+    calls = [call for call in after.calls if call.name == ROTARY_ATTENTION]
+    return names(after), calls[0] if calls else None
+
+
+def test_one_call_with_the_caches_and_the_output_of_both(layer):
+    cosine, sine = (layer.tensor(8, WIDTH // 2) for _ in "cs")
+    layer.rotary(cosine, sine)
+    graph = layer.attention()
+    graph = replace(graph, inputs=(*graph.inputs, cosine, sine))
+    after, call = fused(graph)
+    assert after == [ROTARY_ATTENTION]
+    assert call.args[:6] == (layer.q, layer.k, layer.v, *layer.caches, layer.position)
+    assert call.args[9:11] == (cosine, sine)
+    assert call.outs == (layer.out,)
+
+
+def test_a_cut_of_a_table_is_read_from_the_table(layer):
+    cosine, sine = (layer.cut(layer.position, table=table) for table in layer.tables)
+    layer.rotary(cosine, sine)
+    graph = constant_tables(layer.attention(), layer)
+    after, call = fused(graph)
+    assert SLICE not in after and "add" not in after
+    assert call.args[9:12] == (*layer.tables, layer.position)
+
+
+def test_copies_of_the_cuts_are_looked_through(layer):
+    copies = []
+    for table in layer.tables:
+        copies.append(layer.tensor(8, WIDTH // 2))
+        layer.call("aten.clone.default", (layer.cut(layer.position, table=table), layer.null()), copies[-1])
+    layer.rotary(*copies)
+    after, call = fused(constant_tables(layer.attention(), layer))
+    assert set(after) == {"sym_size.int", ROTARY_ATTENTION}
+    assert call.args[9:12] == (*layer.tables, layer.position)
+
+
+def test_a_cut_that_others_read_stays_for_them(layer):
+    cosine, sine = (layer.cut(layer.position, table=table) for table in layer.tables)
+    layer.rotary(cosine, sine)
+    graph = constant_tables(layer.attention(), layer)
+    after, _ = fused(replace(graph, outputs=(*graph.outputs, cosine)))
+    assert after.count(SLICE) == 1
+
+
+@pytest.mark.parametrize("what", ["start", "end", "step", "dim"])
+def test_another_cut_is_left_as_it_is(layer, what):
+    """Cosines and sines from different rows, an end that is no size, steps, columns: the tables are bound as given."""
+    cuts = [layer.cut(layer.position, table=table) for table in layer.tables]
+    graph_of = [i for i, step in enumerate(layer.steps) if step.name == SLICE]
+    slice_args = list(layer.steps[graph_of[1]].args)
+    position = {"dim": 1, "start": 2, "end": 3, "step": 4}[what]
+    slice_args[position] = layer.symint() if what in ("start", "end") else layer.number(2)
+    layer.steps[graph_of[1]] = replace(layer.steps[graph_of[1]], args=tuple(slice_args))
+    layer.rotary(*cuts)
+    graph = constant_tables(layer.attention(), layer)
+    after, call = fused(replace(graph, inputs=(*graph.inputs, slice_args[position])))
+    assert after.count(SLICE) == 2
+    assert call.args[9:11] == tuple(cuts)
+
+
+def test_halves_have_whole_tables_already(layer):
+    layer.rotary(*layer.tables, HALVES, layer.position)
+    after, call = fused(constant_tables(layer.attention(), layer))
+    assert after == [ROTARY_ATTENTION]
+    assert call.args[9:12] == (*layer.tables, layer.position)
+
+
+@pytest.mark.parametrize("why", ["mask", "read twice", "output", "not the query", "table written"])
+def test_what_keeps_them_apart(layer, why):
+    layer.rotary(*layer.tables, HALVES, layer.position)
+    mask = layer.tensor(8, CAPACITY) if why == "mask" else None
+    graph = layer.attention(mask=mask, query=layer.q if why == "not the query" else None)
+    if why == "mask":
+        graph = replace(graph, inputs=(*graph.inputs, mask))
+    if why == "read twice":
+        layer.unary(layer.turned[1], 1, 8, 2, WIDTH)
+        graph = replace(graph, values=tuple(layer.values), steps=tuple(layer.steps))
+    if why == "output":
+        graph = replace(graph, outputs=(*graph.outputs, layer.turned[0]))
+    graph = graph if why == "table written" else constant_tables(graph, layer)
+    assert turn_in_attention(graph).steps == graph.steps
+
+
+# -- lowering ----------------------------------------------------------------------------------------------------------
+
+
+def planned(layer: Layer, caps: Caps | None = None):
+    cosine, sine = (layer.cut(layer.position, table=table) for table in layer.tables)
+    layer.rotary(cosine, sine)
+    graph = turn_in_attention(constant_tables(layer.attention(), layer))
+    return make_plan(graph, caps or Caps(kind="cpu"), ())
+
+
+def lowered(plan, tokens: int, position: int = 3):
+    (segment,) = plan.layout.segments
+    layer_inputs = {i: plan.graph.values[i] for i in plan.graph.inputs}
+    dims = {i: (1, tokens, *v.dims[2:]) if v.dynamic else v.dims for i, v in layer_inputs.items() if hasattr(v, "dims")}
+    scalars: dict[int, float] = {i: position for i, v in layer_inputs.items() if not hasattr(v, "dims")}
+    return plan.lowering.prepare(segment, Live(dims, scalars, {}))
+
+
+def test_a_token_takes_one_dispatch_and_more_take_two(layer):
+    plan = planned(layer)
+    assert [d.kernel.template for d in lowered(plan, 1).dispatches] == ["attention_token.wgsl"]
+    assert [d.kernel.template for d in lowered(plan, 5).dispatches] == ["cache_fill.wgsl", "attention_rows.wgsl"]
+
+
+def test_no_kernel_binds_more_than_every_device_can(layer):
+    for kind in ("cpu", "gpu"):
+        plan = planned(Layer(), Caps(kind=kind))
+        assert max(k.reads + k.writes for k in plan.kernels) == 8
+
+
+def test_a_position_past_the_table_or_the_cache_is_refused(layer):
+    plan = planned(layer)
+    lowered(plan, 4, CAPACITY - 4)
+    with pytest.raises(GuardError, match="4 tokens at position 29"):
+        lowered(plan, 4, CAPACITY - 3)
+    with pytest.raises(GuardError):
+        lowered(plan, 4, -1)
+
+
+def test_as_many_rows_as_tokens(layer):
+    """The cut of the table has a row per token of the queries; keys with another number of tokens do not fit."""
+    plan = planned(layer)
+    (segment,) = plan.layout.segments
+    dims = {i: v.dims for i in plan.graph.inputs if hasattr(v := plan.graph.values[i], "dims")}
+    with pytest.raises(ShapeError):
+        plan.lowering.prepare(segment, Live({**dims, layer.k: (1, 3, 2, WIDTH)}, {layer.position: 0}, {}))
+
+
+def test_the_pass_leaves_numbers_and_nulls_alone(layer):
+    layer.rotary(*layer.tables, HALVES, layer.position)
+    graph = constant_tables(layer.attention(), layer)
+    after = turn_in_attention(graph)
+    assert after.values[: len(graph.values)] == graph.values
+    assert {type(v) for v in after.values[len(graph.values) :]} <= {Null, Bool, Int}

@@ -1,0 +1,243 @@
+"""Which elementwise work products take over, and what keeps it where it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.graphs import GraphBuilder
+from webpte.container import MappedFile, Span
+from webpte.graph import (
+    FINISHED_CONVOLUTION,
+    FINISHED_LINEAR,
+    MATMUL,
+    Bool,
+    Constant,
+    Double,
+    DType,
+    Graph,
+    Int,
+    IntList,
+    Jump,
+    Null,
+    Origin,
+    SymInt,
+)
+from webpte.graph.fusion.elementwise import join_elementwise
+from webpte.graph.fusion.epilogues import finish_products
+
+S, K, N = 7, 12, 20
+
+
+class Builder(GraphBuilder):
+    """Rows of a dynamic length S, and products of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.x = self.tensor(S, K, dynamic=True)
+        self.inputs = [self.x]
+        self.length = self.add(SymInt())
+        self.call("sym_size.int", (self.x, self.number(0)), self.length)
+
+    def input(self, *dims: int, **options: object) -> int:
+        self.inputs.append(self.tensor(*dims, **options))
+        return self.inputs[-1]
+
+    def weight(self, *dims: int) -> int:
+        return self.tensor(*dims, mutable=False, constant=Constant(None, DType.FLOAT32, "w"))
+
+    def linear(self, source: int | None = None) -> int:
+        out = self.tensor(S, N)
+        self.call("aten.linear.default", (self.x if source is None else source, self.weight(N, K), self.null()), out)
+        return out
+
+    def product(self, name: str, args: tuple[int, ...], *dims: int) -> int:
+        out = self.tensor(*dims)
+        self.call(name, args, out)
+        return out
+
+    def view(self, source: int, *dims: int) -> int:
+        """S among the dims is the live length."""
+        sizes = self.list(*(self.length if d == S else self.number(d) for d in dims))
+        return self.product("aten.view_copy.default", (source, sizes), *dims)
+
+    def plus(self, a: int, b: int, *dims: int) -> int:
+        return self.product("aten.add.Tensor", (a, b, self.number(1)), *(dims or (S, N)))
+
+    def relu(self, source: int, *dims: int) -> int:
+        return self.unary(source, *(dims or (S, N)))
+
+    def finish(self, *outputs: int) -> Graph:
+        return finish_products(join_elementwise(self.graph(self.inputs, outputs)))
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+def names(graph: Graph) -> list[str]:
+    return [call.name for call in graph.calls if call.name != "sym_size.int"]
+
+
+def described(graph: Graph) -> tuple[str, tuple[int, ...], list[object], bool]:
+    """Program, further tensors, numbers of the one finished product, and whether it takes another's shape."""
+    (call,) = [c for c in graph.calls if c.name in (FINISHED_LINEAR, MATMUL)]
+    program, tensors, numbers, like = (graph.values[a] for a in call.args[-4:])
+    return program.value, tensors.ids, [graph.values[n] for n in numbers.ids], not isinstance(like, Null)
+
+
+def test_an_activation(b):
+    out = b.relu(b.linear())
+    after = b.finish(out)
+    assert names(after) == [FINISHED_LINEAR] and after.calls[-1].outs == (out,)
+    assert described(after) == ("f32 aten.relu.default x0\n= v0", (), [], False)
+
+
+def test_a_residual_and_more(b):
+    residual = b.tensor(S, N)
+    b.call("aten.linear.default", (b.x, b.weight(N, K), b.null()), residual)
+    second = b.tensor(3)  # something that keeps the first product in use
+    b.call("aten.sum.dim_IntList", (residual, b.list(b.number(0)), b.add(Bool(False)), b.null()), second)
+    after = b.finish(b.relu(b.plus(b.linear(), residual)), second)
+    program, tensors, _, _ = described(after)
+    assert program == "f32 aten.add.Tensor x0 x1 1\nf32 aten.relu.default v0\n= v1"
+    assert tensors == (residual,)
+
+
+def test_of_two_products_the_later_takes_the_work(b):
+    first, second = b.linear(), b.linear()
+    after = b.finish(b.product("aten.mul.Tensor", (first, second), S, N))
+    assert names(after) == ["aten.linear.default", FINISHED_LINEAR]
+    assert described(after)[:2] == ("f32 aten.mul.Tensor x1 x0\n= v0", (first,))
+
+
+def test_a_row_for_all(b):
+    row = b.weight(1, N)
+    assert described(b.finish(b.plus(b.linear(), row)))[1] == (row,)
+
+
+def test_views_come_after_the_work(b):
+    turned = b.view(b.linear(), 1, S, N)
+    out = b.relu(b.view(turned, S, N, 1), S, N, 1)
+    after = b.finish(out)
+    assert names(after) == [FINISHED_LINEAR, "aten.view_copy.default", "aten.view_copy.default"]
+    product, first, second = after.calls[-3:]
+    assert (first.args[0], second.args[0], second.outs) == (product.outs[0], first.outs[0], (out,))
+
+
+def test_views_are_dropped_where_another_operand_has_the_shape(b):
+    other = b.view(b.relu(b.linear()), 1, S, N)
+    out = b.plus(b.view(b.linear(), 1, S, N), other, 1, S, N)
+    after = b.finish(out)
+    assert names(after) == [FINISHED_LINEAR, "aten.view_copy.default", FINISHED_LINEAR]
+    *_, like = after.calls[-1].args
+    assert like == other and after.calls[-1].outs == (out,)
+
+
+def test_batches_with_a_mask(b):
+    scores = b.product("aten.bmm.default", (b.view(b.x, 3, S, 4), b.view(b.x, 3, 4, S)), 3, S, S)
+    mask = b.view(b.input(S, S, dynamic=True), 1, 1, S, S)
+    masked = b.plus(b.view(scores, 1, 3, S, S), mask, 1, 3, S, S)
+    after = b.finish(masked)
+    assert described(after)[:2] == ("f32 aten.add.Tensor x0 x1 1\n= v0", (mask,))
+    assert names(after)[-2:] == [MATMUL, "aten.view_copy.default"]
+
+
+@pytest.mark.parametrize("clamped", [False, True])
+def test_convolutions(b, clamped):
+    image, weight = b.input(1, 6, S, 9, dynamic=True), b.weight(5, 6, 3, 3)
+    ones = b.add(IntList((1, 1)))
+    args = (image, weight, b.null(), ones, ones, ones, b.add(Bool(False)), b.add(IntList((0, 0))), b.number(1))
+    name = "et_vk.conv_with_clamp.default" if clamped else "aten.convolution.default"
+    made = b.product(name, (*args, b.number(0), b.null()) if clamped else args, 1, 5, S, 9)
+    after = b.finish(b.plus(made, b.weight(5, 1, 1), 1, 5, S, 9))
+    (call,) = [c for c in after.calls if c.name == FINISHED_CONVOLUTION]
+    assert call.args[:9] == args and len(call.args) == 15
+
+
+def test_images_that_repeat_along_a_line_are_not_read(b):
+    image, ones = b.input(1, 6, S, 9), b.add(IntList((1, 1)))
+    args = (image, b.weight(5, 6, 3, 3), b.null(), ones, ones, ones, b.add(Bool(False)), ones, b.number(1))
+    made = b.product("aten.convolution.default", args, 1, 5, S, 9)
+    assert FINISHED_CONVOLUTION not in names(b.finish(b.plus(made, b.weight(9), 1, 5, S, 9)))
+
+
+def test_products_with_factors_keep_them(b):
+    two, half = b.add(Int(2)), b.add(Double(0.5))
+    row, matrix = b.weight(N), b.weight(K, N)
+    after = b.finish(b.relu(b.product("aten.addmm.default", (row, b.x, matrix, two, half), S, N)))
+    assert after.calls[-1].args[1:6] == (row, b.x, matrix, two, half)
+
+
+def test_what_others_see_stays(b):
+    linear = b.linear()
+    assert FINISHED_LINEAR not in names(b.finish(linear, b.relu(linear)))
+
+
+def test_what_others_read_stays(b):
+    linear = b.linear()
+    total = b.product("aten._softmax.default", (linear, b.number(1), b.add(Bool(False))), S, N)
+    assert FINISHED_LINEAR not in names(b.finish(b.relu(linear), total))
+
+
+def test_equal_bounds_are_no_proof(b):
+    other = b.input(S, N, dynamic=True)  # may have another length than x
+    assert FINISHED_LINEAR not in names(b.finish(b.plus(b.linear(), other)))
+
+
+def test_rows_that_repeat_within_a_batch_are_not_read(b):
+    x = b.input(2, S, K)
+    linear = b.product("aten.linear.default", (x, b.weight(N, K), b.null()), 2, S, N)
+    assert FINISHED_LINEAR not in names(b.finish(b.plus(linear, b.weight(S, N), 2, S, N)))
+
+
+def test_a_shape_that_grows_is_left_alone(b):
+    """The product has one row where the sum has many."""
+    row = b.product("aten.linear.default", (b.weight(1, K), b.weight(N, K), b.null()), 1, N)
+    assert FINISHED_LINEAR not in names(b.finish(b.plus(row, b.weight(5, N), 5, N)))
+
+
+def test_more_operands_than_bindings(b):
+    y = b.linear()
+    for _ in range(4):
+        y = b.plus(y, b.weight(S, N))
+    x = b.input(S, K)  # of a fixed length, so that shapes are no obstacle
+    z = b.product("aten.linear.default", (x, b.weight(N, K), b.null()), S, N)
+    for _ in range(4):
+        z = b.plus(z, b.weight(S, N))
+    assert FINISHED_LINEAR not in names(b.finish(y, z))
+
+
+def test_operands_that_change_keep_their_readers_where_they_are(b):
+    cache = b.tensor(1, N, mutable=True)
+    assert FINISHED_LINEAR not in names(b.finish(b.plus(b.linear(), cache)))
+
+
+def test_methods_with_jumps_are_left_alone(b):
+    graph = b.graph(b.inputs, [b.relu(b.linear())])
+    jumping = Graph("f", graph.values, (*graph.steps, Jump(b.x, 0, Origin(9))), graph.inputs, graph.outputs)
+    assert finish_products(jumping) is jumping
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_constants_of_one_element_become_numbers(b, packed):
+    with MappedFile.from_bytes("scale", np.float32(0.25).tobytes()) as file:
+        scale = b.tensor(constant=Constant(Span(file, 0, 4), DType.FLOAT32, "scale"))
+        if packed:
+            scale = b.product("et_vk.prepack.default", (scale,))
+        program, tensors, numbers, _ = described(b.finish(b.product("aten.mul.Tensor", (b.linear(), scale), S, N)))
+    assert (program, tensors, numbers) == ("f32 aten.mul.Tensor x0 n0\n= v0", (), [Double(0.25)])
+
+
+def test_filled_scalars_become_numbers(b):
+    low = b.product("aten.scalar_tensor.default", (b.add(Double(-1.5)), *[b.null()] * 4))
+    mask = b.tensor(S, N, dtype=DType.BOOL, constant=Constant(None, DType.BOOL, "m"))
+    x = b.input(S, K)
+    linear = b.product("aten.linear.default", (x, b.weight(N, K), b.null()), S, N)
+    b.values[b.length] = Int(S)  # and the whole method is static
+    b.values[b.x] = b.values[x]
+    chosen = b.product("aten.where.self", (mask, low, linear), S, N)
+    program, tensors, numbers, _ = described(b.finish(chosen))
+    assert program == "f32 aten.where.self x1 n0 x0\n= v0"
+    assert (tensors, numbers) == ((mask,), [Double(-1.5)])

@@ -1,0 +1,391 @@
+"""Passes over 4-bit layers and over views: what they rewrite, what they must leave alone, and that numbers stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.graphs import GraphBuilder
+from webpte.container import MappedFile, Span
+from webpte.graph import (
+    PASSES,
+    Bool,
+    Constant,
+    Double,
+    DType,
+    Graph,
+    Int,
+    IntList,
+    Jump,
+    Null,
+    Origin,
+    String,
+    TensorSpec,
+    ValueList,
+    apply_passes,
+)
+from webpte.graph.fusion.dims import LiveDims
+from webpte.graph.fusion.rewriter import IN_PLACE
+from webpte.ops import find, registered, registry
+
+Q4, DQ8, FUSED = "et_vk.linear_q4gsw.default", "et_vk.linear_dq8ca_q4gsw.default", "webpte.linear_q4"
+LINEARS = ("roundings", "gated-linears", "joined-linears", "residual-linears")
+RANDOM = np.random.default_rng(7)
+
+
+class Builder(GraphBuilder):
+    """Graphs with 4-bit layers of 32 inputs."""
+
+    def constant(self, array: np.ndarray) -> int:
+        dtype = next(d for d in DType if d.numpy == array.dtype)
+        file = MappedFile.from_bytes("constants", array.tobytes())
+        held = Constant(Span(file, 0, file.size), dtype, f"constant {len(self.values)}")
+        return self.add(TensorSpec(dtype, array.shape, dtype, constant=held))
+
+    def dims(self, tensor: int) -> tuple[int, ...]:
+        spec = self.values[tensor]
+        assert isinstance(spec, TensorSpec)
+        return spec.dims
+
+    def weight(self, rows: int, group: int = 16, padding: int = 0) -> tuple[int, int, int]:
+        codes = self.constant(RANDOM.integers(0, 256, (rows, 16)).astype(np.uint8))
+        scales = self.constant(RANDOM.uniform(0.1, 1, (32 // group, rows + padding)).astype(np.float32))
+        return codes, scales, self.number(group)
+
+    def linear(self, x: int, rows: int, bias: bool = False, **options: Any) -> int:
+        out = self.tensor(*self.dims(x)[:-1], rows)
+        added = self.constant(RANDOM.normal(size=rows + 3).astype(np.float32)) if bias else self.null()
+        self.call(Q4, (x, *self.weight(rows, **options), added), out)
+        return out
+
+    def rounded(self, x: int, rows: int) -> int:
+        """A layer whose input is rounded, with the call that chooses how."""
+        lead = self.dims(x)[:-1]
+        scale, zero = self.tensor(*lead), self.tensor(*lead, dtype=DType.INT8)
+        block = self.add(IntList((*(1 for _ in lead), 32)))
+        mapping = self.add(String("ASYMMETRIC"))
+        limits = self.number(-128), self.number(127)
+        options = [self.null() for _ in range(3)]
+        kept = self.add(Bool(False))
+        args = (x, mapping, block, self.null(), *limits, *options, kept)
+        self.call("torchao.choose_qparams_affine.default", args, scale, zero)
+        out = self.tensor(*lead, rows)
+        codes, scales, group = self.weight(rows)
+        self.call(DQ8, (x, scale, zero, codes, self.null(), scales, group, self.null()), out)
+        return out
+
+    def binary(self, name: str, a: int, b: int, *more: int) -> int:
+        out = self.tensor(*self.dims(a))
+        self.call(f"aten.{name}.Tensor", (a, b, *more), out)
+        return out
+
+    def plus(self, a: int, b: int, alpha: int = 1) -> int:
+        return self.binary("add", a, b, self.number(alpha))
+
+    def swiglu(self, gate: int, values: int, swapped: bool = False) -> int:
+        sigmoid = self.unary(gate, *self.dims(gate), name="aten.sigmoid.default")
+        silu = self.binary("mul", *((sigmoid, gate) if swapped else (gate, sigmoid)))
+        return self.binary("mul", *((values, silu) if swapped else (silu, values)))
+
+    def view(self, source: int, *size: int, dims: tuple[int, ...] = ()) -> int:
+        out = self.tensor(*(dims or self.dims(source)))
+        self.call("aten.view_copy.default", (source, self.list(*size)), out)
+        return out
+
+    def expand(self, source: int, *size: int, dims: tuple[int, ...] = ()) -> int:
+        out = self.tensor(*(dims or self.dims(source)))
+        self.call("aten.expand_copy.default", (source, self.list(*size), self.add(Bool(False))), out)
+        return out
+
+    def size(self, tensor: int, axis: int) -> int:
+        out = self.symint()
+        self.call("sym_size.int", (tensor, self.number(axis)), out)
+        return out
+
+
+def names(graph: Graph) -> list[str]:
+    return [call.name.removeprefix("aten.").removeprefix("et_vk.").split(".")[0] for call in graph.calls]
+
+
+def evaluate(graph: Graph, **inputs: np.ndarray) -> list[np.ndarray]:
+    """The graph by the references of its ops. Inputs are named x0, x1, ... in their order."""
+    live: dict[int, Any] = {v: inputs[f"x{n}"] for n, v in enumerate(graph.inputs)}
+
+    def value(value_id: int) -> Any:
+        match graph.values[value_id]:
+            case TensorSpec(constant=Constant() as constant, dims=dims):
+                return constant.array(dims)
+            case Int(number) | Double(number) | Bool(number):
+                return number
+            case IntList(numbers):
+                return list(numbers)
+            case Null():
+                return None
+            case ValueList(ids):
+                return [value(v) for v in ids]
+            case String(text):
+                return text
+            case _:
+                return live[value_id]
+
+    for call in graph.calls:
+        args = [value(a) for a in call.args]
+        if call.name == "sym_size.int":
+            results: Any = args[0].shape[args[1]]
+        else:
+            op = find(call)
+            assert op is not None and op.compute is not None, call.name
+            results = op.compute(*args)
+        live.update(zip(call.outs, results if isinstance(results, tuple) else (results,), strict=True))
+    return [live[v] for v in graph.outputs]
+
+
+def check(graph: Graph, expected: list[str], passes: tuple[str, ...] = LINEARS) -> Graph:
+    """Rewrite, compare the calls with what is expected, and the numbers with those of the graph as it was."""
+    rewritten, saved = apply_passes(graph, passes)
+    assert names(rewritten) == expected
+    assert sum(saved.values()) == len(graph.steps) - len(rewritten.steps)
+    arrays = {f"x{n}": RANDOM.normal(size=graph.tensor(v).dims).astype(np.float32) for n, v in enumerate(graph.inputs)}
+    for before, after in zip(evaluate(graph, **arrays), evaluate(rewritten, **arrays), strict=True):
+        np.testing.assert_allclose(after, before, rtol=1e-4, atol=1e-4)
+    return rewritten
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+def test_arguments_written_in_place_are_those_the_ops_say():
+    registered()
+    found = {}
+    for name, op in {**registry._OPS, **registry._KERNELS}.items():
+        written = tuple(i for i, (parameter, _) in enumerate(op.parameters) if parameter in op._mutates)
+        if written:
+            found[name] = written
+    assert found == IN_PLACE
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("bias", [False, True])
+def test_layers_of_one_input_are_joined_by_threes(b, count, bias):
+    x = b.tensor(5, 32)
+    outs = [b.linear(x, 4 + 4 * n, bias) for n in range(count)]
+    alone = "linear_q4gsw"
+    expected = {2: ["webpte"], 3: ["webpte"], 4: ["webpte", alone], 5: ["webpte", "webpte"]}
+    after = check(b.graph([x], outs), expected[count])
+    assert len(after.calls[0].outs) == min(count, 3)
+
+
+def test_scales_with_room_to_spare_are_cut_to_size(b):
+    x = b.tensor(5, 32)
+    outs = [b.linear(x, 8, padding=4), b.linear(x, 12, padding=20)]
+    after = check(b.graph([x], outs), ["webpte"])
+    (codes,), (scales,) = (after.value_list(after.calls[0].args[i]) for i in (3, 4))
+    assert (after.tensor(codes).dims, after.tensor(scales).dims) == ((20, 16), (2, 20))
+
+
+def test_layers_that_differ_are_not_joined(b):
+    x, y = b.tensor(5, 32), b.tensor(5, 32)
+    outs = [b.linear(x, 8), b.linear(x, 8, group=32), b.linear(y, 8), b.linear(x, 8, bias=True)]
+    check(b.graph([x, y], outs), ["linear_q4gsw"] * 4)
+
+
+def test_a_weight_that_is_used_twice_is_not_copied(b):
+    x, y = b.tensor(5, 32), b.tensor(5, 32)
+    first, second = b.linear(x, 8), b.linear(x, 8)
+    args = b.steps[0].args
+    other = b.tensor(5, 8)
+    b.call(Q4, (y, *args[1:]), other)
+    check(b.graph([x, y], [first, second, other]), ["linear_q4gsw"] * 3)
+
+
+def test_nothing_is_joined_past_what_a_device_binds(b, monkeypatch):
+    x = b.tensor(5, 32)
+    graph = b.graph([x], [b.linear(x, 8), b.linear(x, 8)])
+    monkeypatch.setattr("webpte.graph.fusion.linears.LARGEST", 255)  # the codes have 256 bytes
+    check(graph, ["linear_q4gsw"] * 2)
+    monkeypatch.setattr("webpte.graph.fusion.linears.LARGEST", 256)
+    check(graph, ["webpte"])
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_a_gate_and_its_values_are_one_call(b, swapped):
+    x = b.tensor(5, 32)
+    check(b.graph([x], [b.swiglu(b.linear(x, 8), b.linear(x, 8), swapped)]), ["webpte"])
+
+
+def test_silu_may_have_been_one_call(b):
+    x = b.tensor(5, 32)
+    gate, values = b.linear(x, 8), b.linear(x, 8)
+    out = b.binary("mul", b.unary(gate, 5, 8, name="aten.silu.default"), values)
+    check(b.graph([x], [out]), ["webpte"])
+
+
+def test_a_gate_that_is_seen_elsewhere_stays(b):
+    x = b.tensor(5, 32)
+    gate, values = b.linear(x, 8), b.linear(x, 8)
+    graph = b.graph([x], [b.swiglu(gate, values), gate])
+    check(graph, ["linear_q4gsw", "linear_q4gsw", "sigmoid", "mul", "mul"], ("gated-linears",))
+    check(graph, ["webpte", "sigmoid", "mul", "mul"])  # still two layers of one input
+
+
+def test_a_gate_of_another_input_stays(b):
+    x, y = b.tensor(5, 32), b.tensor(5, 32)
+    out = b.swiglu(b.linear(x, 8), b.linear(y, 8))
+    check(b.graph([x, y], [out]), ["linear_q4gsw", "linear_q4gsw", "sigmoid", "mul", "mul"])
+
+
+def test_a_value_is_no_gate_of_itself(b):
+    x = b.tensor(5, 32)
+    gate = b.linear(x, 8)
+    silu = b.unary(gate, 5, 8, name="aten.silu.default")
+    check(b.graph([x], [b.binary("mul", silu, silu)]), ["linear_q4gsw", "silu", "mul"])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_residual_is_added_by_the_layer(b, bias, first):
+    x, residual = b.tensor(5, 32), b.tensor(5, 8)
+    out = b.linear(x, 8, bias)
+    check(b.graph([x, residual], [b.plus(*((out, residual) if first else (residual, out)))]), ["webpte"])
+
+
+def test_what_is_not_a_plain_sum_stays(b):
+    x, residual, row = b.tensor(5, 32), b.tensor(5, 8), b.tensor(1, 8)
+    twice, shown, doubled = b.linear(x, 8), b.linear(x, 8, group=8), b.linear(x, 8, group=32)
+    outs = [b.plus(residual, twice, 2), b.plus(shown, residual), shown, b.plus(doubled, doubled), b.plus(twice, row)]
+    graph = b.graph([x, residual, row], outs)
+    check(graph, ["linear_q4gsw"] * 3 + ["add"] * 4)
+
+
+def test_a_residual_of_another_live_shape_stays(b):
+    """Both have the bound (5, 8), but only one of them is sure to have the layer's rows."""
+    x, other = b.tensor(5, 32, dynamic=True), b.tensor(5, 8, dynamic=True)
+    graph = b.graph([x, other], [b.plus(b.linear(x, 8), other)])
+    check(graph, ["linear_q4gsw", "add"])
+    same = b.unary(b.linear(x, 8), 5, 8, name="aten.sigmoid.default")
+    graph = b.graph([x, other], [b.plus(b.linear(x, 8), same)])
+    check(graph, ["linear_q4gsw", "add", "linear_q4gsw", "sigmoid", "webpte"], ("residual-linears",))
+
+
+def test_roundings_of_one_input_are_chosen_once(b):
+    x = b.tensor(5, 32)
+    outs = [b.rounded(x, 8), b.rounded(x, 4), b.rounded(x, 12)]
+    graph = b.graph([x], outs)
+    check(graph, ["torchao"] + ["linear_dq8ca_q4gsw"] * 3, ("roundings",))
+    check(graph, ["torchao", "webpte"])
+
+
+def test_layers_with_different_roundings_are_not_joined(b):
+    x = b.tensor(5, 32)
+    graph = b.graph([x], [b.rounded(x, 8), b.rounded(x, 4)])
+    check(graph, ["torchao", "linear_dq8ca_q4gsw"] * 2, ("joined-linears",))
+
+
+def test_a_layer_of_a_transformer(b):
+    """Queries, keys and values; a projection with its residual; a gate; a projection with its residual."""
+    x = b.tensor(5, 32)
+    q, k, v = b.linear(x, 32), b.linear(x, 8), b.linear(x, 8)
+    after = b.plus(x, b.linear(b.unary(q, 5, 32, name="aten.silu.default"), 32))
+    hidden = b.swiglu(b.linear(after, 32), b.linear(after, 32))
+    out = b.plus(after, b.linear(hidden, 32))
+    check(b.graph([x], [out, k, v]), ["webpte", "silu", "webpte", "webpte", "webpte"])
+
+
+# -- views -------------------------------------------------------------------------------------------------------------
+
+VIEWS = ("identities",)
+
+
+def test_a_view_of_the_live_shape_is_dropped(b):
+    x = b.tensor(1, 7, 32, dynamic=True)
+    size = b.size(x, 1)
+    out = b.linear(x, 8)
+    seen = b.view(out, b.number(1), size, b.number(8))
+    check(b.graph([x], [b.unary(seen, 1, 7, 8)]), ["sym_size", "linear_q4gsw", "relu"], VIEWS)
+
+
+def test_equal_bounds_do_not_make_a_view_an_identity(b):
+    """x[s <= 4, 8].view(4, -1) is (4, 2 * s)."""
+    x = b.tensor(4, 8, dynamic=True)
+    seen = b.view(x, b.number(4), b.number(-1))
+    graph = b.graph([x], [b.unary(seen, 4, 8)])
+    assert names(apply_passes(graph, VIEWS)[0]) == ["view_copy", "relu"]
+
+
+def test_a_size_of_another_tensor_proves_nothing(b):
+    x, y = b.tensor(1, 7, 32, dynamic=True), b.tensor(1, 7, 32, dynamic=True)
+    seen = b.view(b.linear(x, 8), b.number(1), b.size(y, 1), b.number(8))
+    graph = b.graph([x, y], [b.unary(seen, 1, 7, 8)])
+    assert "view_copy" in names(apply_passes(graph, VIEWS)[0])
+
+
+def test_static_views_clones_and_expansions_are_dropped_in_a_row(b):
+    x = b.tensor(5, 8)
+    seen = b.view(x, b.number(-1), b.number(8))
+    seen = b.unary(seen, 5, 8, name="aten.alias_copy.default")
+    seen = b.expand(seen, b.number(-1), b.number(8))
+    check(b.graph([x], [b.unary(seen, 5, 8)]), ["relu"], VIEWS)
+
+
+def test_what_changes_the_shape_stays(b):
+    x, row = b.tensor(4, 8), b.tensor(1, 8)
+    turned = b.view(x, b.number(8), b.number(4), dims=(8, 4))
+    wide = b.expand(row, b.number(4), b.number(-1), dims=(4, 8))
+    outs = [b.unary(turned, 8, 4), b.unary(wide, 4, 8)]
+    check(b.graph([x, row], outs), ["view_copy", "expand_copy", "relu", "relu"], VIEWS)
+
+
+def test_an_output_of_the_method_keeps_its_name(b):
+    x = b.tensor(5, 8)
+    seen = b.view(x, b.number(5), b.number(8))
+    check(b.graph([x], [seen, b.unary(seen, 5, 8)]), ["view_copy", "relu"], VIEWS)
+
+
+def test_members_of_lists_are_replaced(b):
+    x = b.tensor(5, 8)
+    seen = b.view(x, b.number(5), b.number(8))
+    out = b.tensor(10, 8)
+    b.call("aten.cat.default", (b.list(seen, x), b.number(0)), out)
+    after = check(b.graph([x], [out]), ["cat"], VIEWS)
+    assert after.value_list(after.calls[0].args[0]) == (x, x)
+
+
+def test_a_copy_of_what_is_written_in_place_stays(b):
+    """The clone is taken before the cache changes."""
+    cache, value, out = b.tensor(1, 4, 2, 8), b.tensor(1, 1, 2, 8), b.tensor(1)
+    kept = b.unary(cache, 1, 4, 2, 8, name="aten.alias_copy.default")
+    b.call("update_cache.default", (value, cache, b.number(0)), out)
+    graph = b.graph([cache, value], [b.unary(kept, 1, 4, 2, 8), out])
+    assert names(apply_passes(graph, VIEWS)[0]) == ["alias_copy", "update_cache", "relu"]
+
+
+def test_a_conversion_is_no_view(b):
+    x = b.tensor(5, 8)
+    narrow = b.tensor(5, 8, dtype=DType.FLOAT16)
+    b.call("aten.clone.default", (x, b.null()), narrow)
+    graph = b.graph([x], [b.unary(narrow, 5, 8)])
+    assert names(apply_passes(graph, VIEWS)[0]) == ["clone", "relu"]
+
+
+def test_live_dims_of_what_is_written_twice_are_unknown(b):
+    x = b.tensor(5, 8)
+    twice = b.tensor(5, 8)
+    b.call("aten.relu.default", (x,), twice)
+    b.call("aten.sigmoid.default", (x,), twice)
+    dims = LiveDims(b.graph([x], [twice]))
+    assert dims.same(x, x) and not dims.same(twice, twice)
+
+
+def test_methods_with_jumps_are_left_alone(b):
+    x, condition = b.tensor(5, 32), b.symint()
+    outs = [b.linear(x, 8), b.linear(x, 8)]
+    b.steps.append(Jump(condition, 2, Origin(2)))
+    graph = b.graph([x, condition], outs)
+    assert apply_passes(graph, tuple(PASSES))[0] == graph

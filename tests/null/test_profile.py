@@ -1,0 +1,128 @@
+"""The parts of a profile that need no device: host spans, attribution, the trace's slices, the work of calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.graphs import GraphBuilder, live
+from webpte.device import Counters
+from webpte.graph import Bool, DType
+from webpte.plan import Schedule
+from webpte.tools.profile.profile import attribution
+from webpte.tools.profile.runs import Run
+from webpte.tools.profile.spans import Span, own_times, watched
+from webpte.tools.profile.work import Work
+
+
+class Worker:
+    def outer(self):
+        return self.inner() + 1
+
+    def inner(self):
+        return 1
+
+
+class TestSpans:
+    def test_watched_functions_are_noted_and_left_as_they_were(self):
+        worker = Worker()
+        spans: list[Span] = []
+        with watched([(worker, "outer", "o"), (worker, "inner", "i")], spans):
+            assert worker.outer() == 2
+        assert [span.name for span in spans] == ["i", "o"]
+        inner, outer = spans
+        assert outer.begin <= inner.begin <= inner.end <= outer.end
+        assert worker.outer() == 2 and len(spans) == 2 and not vars(worker)
+
+    def test_a_function_that_is_gone_is_an_error_and_nothing_stays_watched(self):
+        worker = Worker()
+        with (
+            pytest.raises(AttributeError, match="missing"),
+            watched([(worker, "outer", "o"), (worker, "missing", "m")], []),
+        ):
+            pass
+        assert not vars(worker)
+
+    def test_time_inside_is_counted_once(self):
+        spans = [Span("read", 0, 100), Span("wait", 10, 90), Span("write", 120, 130), Span("read", 200, 210)]
+        assert own_times(spans) == {"read": 30, "wait": 80, "write": 10}
+
+
+class TestAttribution:
+    def test_every_nanosecond_has_one_name(self):
+        # record 100-200; wait 200-1000; the device works 300-500 and 550-900
+        spans = [Span("record", 100, 200), Span("wait", 200, 1000), Span("convert outputs", 1010, 1050)]
+        run = Run(Span("forward", 90, 1060), spans, [], Counters(), [(300, 500), (550, 900)])
+        found = attribution(run)
+        assert {name: round(took * 1e9) for name, took in found["parts"].items()} == {
+            "host": 140,
+            "until the first dispatch": 100,
+            "dispatches": 550,
+            "between dispatches": 50,
+            "after the last": 100,
+        }
+        assert round(found["rest"] * 1e9) == 30
+        assert found["attributed"] == pytest.approx(940 / 970)
+        assert round(found["device_seconds"] * 1e9) == 600 and round(found["between_seconds"] * 1e9) == 50
+
+    def test_work_beside_the_host_is_not_counted_twice(self):
+        # The device has begun before the host has done with submitting.
+        spans = [Span("record", 0, 100), Span("wait", 100, 200)]
+        found = attribution(Run(Span("forward", 0, 200), spans, [], Counters(), [(50, 200)]))
+        assert found["attributed"] == pytest.approx(1.0) and found["rest"] == pytest.approx(0)
+        assert round(found["parts"]["dispatches"] * 1e9) == 100
+
+    def test_a_method_without_dispatches(self):
+        found = attribution(Run(Span("forward", 0, 100), [Span("CPU kernels", 10, 90)], [], Counters()))
+        assert found["attributed"] == pytest.approx(0.8) and found["device_seconds"] == 0
+
+
+def worked(builder, inputs, outputs, dims):
+    """The plan of a graph lowered at these dims, and its one schedule."""
+    plan = builder.plan(inputs, outputs)
+    (segment,) = plan.layout.segments
+    schedule: Schedule = plan.lowering.prepare(segment, live(dims))
+    return Work(plan), schedule
+
+
+class TestWork:
+    def test_a_product_below_its_bound(self):
+        b = GraphBuilder()
+        x, w, y = b.tensor(7, 32, dynamic=True), b.tensor(16, 32), b.tensor(7, 16)
+        b.call("aten.linear.default", (x, w, b.null()), y)
+        work, schedule = worked(b, [x, w], [y], {x: (3, 32), w: (16, 32)})
+        (lowered,) = schedule.calls
+        assert work.flops(lowered.bound.call) == 2 * 3 * 16 * 32
+        assert sum(work.bytes(lowered, d) for d in lowered.dispatches) == 4 * (3 * 32 + 16 * 32 + 3 * 16)
+        assert work.shapes(lowered.bound.call) == "[3, 32] × [16, 32] → [3, 16]"
+
+    def test_a_convolution(self):
+        b = GraphBuilder()
+        x, w, y = b.tensor(1, 3, 10, 10), b.tensor(5, 3, 3, 3), b.tensor(1, 5, 8, 8)
+        ones, zeros = b.list(b.number(1), b.number(1)), b.list(b.number(0), b.number(0))
+        false = b.add(Bool(False))
+        b.call("aten.convolution.default", (x, w, b.null(), ones, zeros, ones, false, zeros, b.number(1)), y)
+        work, schedule = worked(b, [x, w], [y], {x: (1, 3, 10, 10), w: (5, 3, 3, 3)})
+        assert work.flops(schedule.calls[0].bound.call) == 2 * (5 * 8 * 8) * (3 * 3 * 3)
+
+    def test_only_the_rows_of_a_table_that_are_taken_count(self):
+        b = GraphBuilder()
+        table, ids, y = b.tensor(1000, 8), b.tensor(1, 3, dtype=DType.INT32), b.tensor(1, 3, 8)
+        false = b.add(Bool(False))
+        b.call("aten.embedding.default", (table, ids, b.number(-1), false, false), y)
+        work, schedule = worked(b, [table, ids], [y], {table: (1000, 8), ids: (1, 3)})
+        (lowered,) = schedule.calls
+        assert work.flops(lowered.bound.call) is None
+        assert sum(work.bytes(lowered, d) for d in lowered.dispatches) == 4 * (3 * 8 + 3 + 3 * 8)
+
+    def test_only_the_filled_part_of_a_cache_counts(self):
+        b = GraphBuilder()
+        x, cache, done, start = b.tensor(1, 2, 4, 8), b.tensor(1, 64, 4, 8, mutable=True), b.tensor(1), b.symint()
+        b.call("update_cache.default", (x, cache, start), done)
+        plan = b.plan([x, start], [done])
+        (segment,) = plan.layout.segments
+        now = live({x: (1, 2, 4, 8)})
+        now.scalars[start] = 10
+        schedule = plan.lowering.prepare(segment, now)
+        (lowered,) = schedule.calls
+        found = sum(Work(plan).bytes(lowered, d) for d in lowered.dispatches)
+        assert found == 4 * (2 * 32 + 2 * 32 + 1)  # read the tokens, write as many rows of the cache, and `done`

@@ -1,0 +1,45 @@
+"""Kernels that share memory in a workgroup stay within what every device has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import webpte
+from tests.cases import attention, norm, reduce, sampling, softmax
+from tests.support.cases import OneOp, choosing
+from webpte.wgsl import BROWSER_LIMITS, Caps, Kernel, render
+
+SHARED = re.compile(r"var<workgroup> \w+: array<((?:atomic<u32>)|f32|i32|u32|vec([234])<f32>), (\d+)>;")
+MODULES = (attention, norm, reduce, sampling, softmax)
+CAPS = [Caps(features=frozenset({"shader-f16"}), kind=kind) for kind in ("cpu", "gpu")]
+
+
+def shared_bytes(source: str) -> int:
+    sizes = [{"2": 8, "3": 16, "4": 16}.get(width, 4) * int(count) for _, width, count in SHARED.findall(source)]
+    assert len(sizes) == source.count("var<workgroup>"), "an array is declared in a way this test does not know"
+    return sum(sizes)
+
+
+def kernels(module, folder) -> dict[Kernel, str]:
+    found: dict[Kernel, str] = {}
+    for case in module.CASES:
+        OneOp(case).write(folder / "case.pte")
+        with choosing(case.variant), webpte.load(folder / "case.pte") as program:
+            for caps in CAPS:
+                found |= dict.fromkeys(program.plan("forward", caps).kernels, str(case))
+    return found
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: m.__name__.rpartition(".")[2])
+def test_shared_memory_fits_every_device(module, tmp_path):
+    limit = BROWSER_LIMITS["max-compute-workgroup-storage-size"]
+    sizes = {kernel: shared_bytes(render(kernel)) for kernel in kernels(module, tmp_path)}
+    assert not [f"{kernel.label}: {size}" for kernel, size in sizes.items() if size > limit]
+    assert max(sizes.values()) > 0
+
+
+def test_sizes_are_counted():
+    source = "var<workgroup> a: array<vec3<f32>, 3>;\nvar<workgroup> b: array<atomic<u32>, 5>;"
+    assert shared_bytes(source) == 68

@@ -1,0 +1,69 @@
+"""Starting up: help and `import webpte` wait neither for NumPy nor for the GPU's libraries.
+
+Times are medians over rounds in which everything runs once, so that a busy machine slows all of it alike.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support.children import SRC, run_python
+
+ROUNDS = 9
+COMMANDS = {
+    "python": ["-c", "pass"],
+    "numpy": ["-c", "import numpy"],
+    "webpte": ["-c", "import webpte"],
+    "help": ["-m", "webpte", "--help"],
+}
+HEAVY = ("numpy", "wgpu", "rich", "jinja2", "tokenizers", "torch")
+
+
+def seconds(arguments: list[str]) -> float:
+    environment = os.environ | {"PYTHONPATH": str(SRC)}
+    started = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, env=environment)
+    return time.perf_counter() - started
+
+
+@pytest.fixture(scope="module")
+def rounds() -> list[dict[str, float]]:
+    for command in COMMANDS.values():
+        seconds(command)  # once for the compiled files and the page cache
+    return [{name: seconds(command) for name, command in COMMANDS.items()} for _ in range(ROUNDS)]
+
+
+def test_import_takes_at_most_twice_the_import_of_numpy(rounds):
+    assert statistics.median(r["webpte"] / r["numpy"] for r in rounds) <= 2.0
+
+
+def test_import_takes_at_most_250_ms(rounds):
+    assert statistics.median(r["webpte"] for r in rounds) <= 0.250
+
+
+def test_help_takes_at_most_150_ms_more_than_an_empty_program(rounds):
+    assert statistics.median(r["help"] - r["python"] for r in rounds) <= 0.150
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import webpte",
+        "import webpte; webpte.Error, webpte.__version__",
+        "from webpte.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(start):
+    output = run_python(f"{start}\nimport sys\nprint('imported', *sys.modules)")
+    imported = {name.partition(".")[0] for name in output.splitlines()[-1].split()}
+    assert "webpte" in imported and not imported & set(HEAVY)
+
+
+def test_what_was_left_out_comes_when_it_is_asked_for():
+    run_python("import sys, webpte\nassert callable(webpte.load)\nassert {'numpy', 'wgpu'} <= set(sys.modules)")

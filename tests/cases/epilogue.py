@@ -29,6 +29,7 @@ LINEARS = [
     case(LINEAR, T("n", 12), WEIGHT, BIAS, ADDED, [T(1, "n", 21)], [], T(1, "n", 21), n=(19, 5, 1)),  # past a view
     case(LINEAR, T("n", 12), WEIGHT, BIAS, ADDED, [T("n", 3, 7)], [], T("n", 3, 7), n=(19, 5, 1)),
     case(LINEAR, T("n", 12), WEIGHT, None, POSITIVE, [], [0.25], None, n=(7, 1)),
+    case(LINEAR, T("n", 12), WEIGHT, None, ADDED, [h("n", 21)], [], None, n=(7, 1)),
     case(LINEAR, h("n", 12), h(21, 12), h(21), HALVED, [h("n", 21)], [0.5], None, n=(7, 1), **HALF),
 ]
 PRODUCTS = [

@@ -63,7 +63,8 @@ def check_slices(processor):
     assert one(processor, ESCAPING) == 0
     nested = rows(processor, "SELECT s.name, p.name AS parent FROM slice s JOIN slice p ON s.parent_id = p.id")
     parents = {row["name"]: row["parent"] for row in nested}
-    assert {"record": "forward", "submit": "record", "wait": "read", "device": "wait"}.items() <= parents.items()
+    assert {"record": "forward", "submit": "record", "wait": "read"}.items() <= parents.items()
+    assert parents["device"] in ("wait", "read")  # a busy host may look only when the device is done
 
 
 def check_sums(processor, report):
@@ -146,9 +147,9 @@ def test_the_arithmetic_of_a_model_is_what_its_shapes_say():
     with webpte.load(export("llama").path) as program:
         graph = program.graph("forward")
         weights = [graph.tensor(c.args[1]).dims for c in graph.calls if c.name == "aten.linear.default"]
-    linear = next(op for op in report["ops"] if op["name"] == "aten.linear.default")
-    assert linear["flops"] == 2 * sum(math.prod(dims) for dims in weights)  # one token
-    assert linear["bytes"] > 4 * sum(math.prod(dims) for dims in weights)
+    linears = [op for op in report["ops"] if "linear" in op["name"]]  # some with an ending that a pass gave them
+    assert sum(op["flops"] for op in linears) == 2 * sum(math.prod(dims) for dims in weights)  # one token
+    assert sum(op["bytes"] for op in linears) > 4 * sum(math.prod(dims) for dims in weights)
 
 
 def test_calls_on_the_cpu_and_what_crosses_are_told(capsys):

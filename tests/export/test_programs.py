@@ -94,15 +94,22 @@ class TestLlama:
             assert forward.lowerings - lowered <= 6
             assert_close(got, prefill.outputs[0], 1e-5, 0, "prefill again")
 
+    # The rotary table ends where the cache does, and it is read first: sliced, or at the live position.
+    @pytest.mark.parametrize(
+        ("passes", "error", "message"),
+        [
+            ((), webpte.ShapeError, r"apply_rotary_emb.* 3 tokens cannot be turned by tables of \[\d, 8\]"),
+            (None, webpte.GuardError, r"rotary_attention.* 3 tokens at position -?\d+ .*table of 64 positions"),
+        ],
+    )
     @pytest.mark.parametrize("position", [62, 64, 10**6, -1])
-    def test_a_full_cache_is_refused_and_the_session_goes_on(self, position):
+    def test_a_full_cache_is_refused_and_the_session_goes_on(self, position, passes, error, message):
         exported = export("llama")
-        with webpte.load(exported.path) as program:
+        with webpte.load(exported.path, passes=passes) as program:
             forward = program.method()
             prefill, decode = exported.sequences[0][:2]
             forward(*prefill.inputs)
-            # The rotary table ends where the cache does, and it is read first.
-            with pytest.raises(webpte.ShapeError, match=r"apply_rotary_emb.* tables of \[3, 8\]"):
+            with pytest.raises(error, match=message):
                 forward(prefill.inputs[0], np.array([position]))
             assert_close(forward(*decode.inputs), decode.outputs[0], 1e-5, 0, "after a refused call")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from webpte.graph import ELEMENTWISE, PASSES, Bool, Call, Double, DType, Graph, 
 from webpte.graph.fusion.elementwise import WEIGHT, join_elementwise
 from webpte.graph.fusion.programs import COPIES, JOINABLE, WEIGHTS, ProgramStep, format_program, parse_program
 from webpte.ops import registered
-from webpte.ops.elementwise import FORMULAS, compile_program
+from webpte.ops.elementwise import FORMULAS, compile_program, evaluate
 from webpte.plan import make_plan
 from webpte.wgsl import Caps, render
 
@@ -21,14 +23,14 @@ F16 = Caps(features=frozenset({"shader-f16"}))
 class Builder(GraphBuilder):
     """Calls by their short names; numbers are given as they are."""
 
-    def apply(self, name: str, *args: object, dims: tuple[int, ...] = (5, 4), dtype: DType = DType.FLOAT32) -> int:
+    def apply(self, name, *args, dims=(5, 4), dtype=DType.FLOAT32):
         out = self.tensor(*dims, dtype=dtype)
         kinds = {int: Int, float: Double, str: String, bool: Bool}
         ids = [a if isinstance(a, Id) else self.add(kinds[type(a)](a)) for a in args]
         self.call(name if "." in name else f"aten.{name}.default", ids, out)
         return Id(out)
 
-    def input(self, *dims: int, **options: object) -> int:
+    def input(self, *dims, **options):
         return Id(self.tensor(*(dims or (5, 4)), **options))
 
 
@@ -37,21 +39,25 @@ class Id(int):
 
 
 @pytest.fixture
-def b() -> Builder:
+def b():
     return Builder()
 
 
-def add(b: Builder, x: int, y: int, **options: object) -> int:
+def add(b, x, y, **options):
     return b.apply("aten.add.Tensor", x, y, 1, **options)
 
 
-def joined(graph: Graph) -> list[tuple[str, ...]]:
+def argument(graph, call, position) -> Any:
+    return graph.values[call.args[position]]
+
+
+def joined(graph):
     """The ops of each joined call, and the name of every other."""
     after = join_elementwise(graph)
-    found = []
+    found: list[Any] = []
     for call in after.calls:
         if call.name == ELEMENTWISE:
-            steps, _ = parse_program(after.values[call.args[0]].value)
+            steps, _ = parse_program(argument(after, call, 0).value)
             found.append(tuple(step.name.split(".")[1] for step in steps))
         else:
             found.append(call.name)
@@ -79,7 +85,7 @@ def test_a_chain_is_one_call(b):
     after = join_elementwise(b.graph([x, y], [last]))
     (call,) = after.calls
     assert (call.name, call.outs) == (ELEMENTWISE, (last,))
-    program, tensors, numbers = (after.values[a] for a in call.args)
+    program, tensors, numbers = (argument(after, call, position) for position in range(3))
     assert tensors == ValueList((x, y))
     assert [after.values[n] for n in numbers.ids] == [Double(0.5)]
     assert program.value.split("\n") == [
@@ -117,7 +123,7 @@ def test_what_is_returned_is_a_second_output(b):
     after = join_elementwise(b.graph([x], [first, second]))
     (call,) = after.calls
     assert call.outs == (second, first)
-    assert after.values[call.args[0]].value.endswith("= v1 v0")
+    assert argument(after, call, 0).value.endswith("= v1 v0")
 
 
 def test_what_is_read_before_the_group_runs_ends_it(b):
@@ -154,7 +160,7 @@ def test_types_may_change_on_the_way(b):
     last = b.apply("aten.add.Scalar", whole, 3, 1, dtype=DType.INT32)
     after = join_elementwise(b.graph([x], [last]))
     (call,) = after.calls
-    assert "i32 webpte.copy v0" in after.values[call.args[0]].value
+    assert "i32 webpte.copy v0" in argument(after, call, 0).value
 
 
 def test_bytes_are_not_joined(b):
@@ -260,8 +266,8 @@ def test_other_texts_are_refused(text):
 
 def test_the_reference_composes_those_of_the_ops():
     text = "f32 aten.mul.Tensor x0 n0\nf16 aten.add.Tensor v0 x1 n1\n= v1 v0"
-    x, y = np.float32([1, 2]), np.float32([0.1, 0.2])
-    second, first = registered()[ELEMENTWISE].compute(text, [x, y], [3.0, 2])
+    x, y = np.array([1, 2], np.float32), np.array([0.1, 0.2], np.float32)
+    second, first = evaluate(text, [x, y], [3.0, 2])
     np.testing.assert_array_equal(first, x * 3)
     np.testing.assert_array_equal(second, (x * 3 + 2 * y).astype(np.float16), strict=True)
 

@@ -8,6 +8,7 @@ import pytest
 from tests.support.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
 from webpte.graph import (
+    ELEMENTWISE,
     FINISHED_CONVOLUTION,
     FINISHED_LINEAR,
     MATMUL,
@@ -27,60 +28,61 @@ from webpte.graph.fusion.elementwise import join_elementwise
 from webpte.graph.fusion.epilogues import finish_products
 
 S, K, N = 7, 12, 20
+NOWHERE = Span(MappedFile.from_bytes("nowhere", b"-"), 0, 0)
 
 
 class Builder(GraphBuilder):
     """Rows of a dynamic length S, and products of them."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.x = self.tensor(S, K, dynamic=True)
         self.inputs = [self.x]
         self.length = self.add(SymInt())
         self.call("sym_size.int", (self.x, self.number(0)), self.length)
 
-    def input(self, *dims: int, **options: object) -> int:
+    def input(self, *dims, **options):
         self.inputs.append(self.tensor(*dims, **options))
         return self.inputs[-1]
 
-    def weight(self, *dims: int) -> int:
-        return self.tensor(*dims, mutable=False, constant=Constant(None, DType.FLOAT32, "w"))
+    def weight(self, *dims):
+        return self.tensor(*dims, mutable=False, constant=Constant(NOWHERE, DType.FLOAT32, "w"))
 
-    def linear(self, source: int | None = None) -> int:
+    def linear(self, source=None):
         out = self.tensor(S, N)
         self.call("aten.linear.default", (self.x if source is None else source, self.weight(N, K), self.null()), out)
         return out
 
-    def product(self, name: str, args: tuple[int, ...], *dims: int) -> int:
+    def product(self, name, args, *dims):
         out = self.tensor(*dims)
         self.call(name, args, out)
         return out
 
-    def view(self, source: int, *dims: int) -> int:
+    def view(self, source, *dims):
         """S among the dims is the live length."""
         sizes = self.list(*(self.length if d == S else self.number(d) for d in dims))
         return self.product("aten.view_copy.default", (source, sizes), *dims)
 
-    def plus(self, a: int, b: int, *dims: int) -> int:
+    def plus(self, a, b, *dims):
         return self.product("aten.add.Tensor", (a, b, self.number(1)), *(dims or (S, N)))
 
-    def relu(self, source: int, *dims: int) -> int:
+    def relu(self, source, *dims):
         return self.unary(source, *(dims or (S, N)))
 
-    def finish(self, *outputs: int) -> Graph:
+    def finish(self, *outputs):
         return finish_products(join_elementwise(self.graph(self.inputs, outputs)))
 
 
 @pytest.fixture
-def b() -> Builder:
+def b():
     return Builder()
 
 
-def names(graph: Graph) -> list[str]:
+def names(graph):
     return [call.name for call in graph.calls if call.name != "sym_size.int"]
 
 
-def described(graph: Graph) -> tuple[str, tuple[int, ...], list[object], bool]:
+def described(graph):
     """Program, further tensors, numbers of the one finished product, and whether it takes another's shape."""
     (call,) = [c for c in graph.calls if c.name in (FINISHED_LINEAR, MATMUL)]
     program, tensors, numbers, like = (graph.values[a] for a in call.args[-4:])
@@ -214,6 +216,13 @@ def test_operands_that_change_keep_their_readers_where_they_are(b):
     assert FINISHED_LINEAR not in names(b.finish(b.plus(b.linear(), cache)))
 
 
+def test_factors_that_change_keep_the_product_where_it_is(b):
+    cache = b.tensor(S, K, mutable=True)
+    product = b.linear(cache)
+    b.call("aten::copy_", (cache, b.x, b.add(Bool(False))), cache, kernel=True)
+    assert names(b.finish(b.relu(product))) == ["aten.linear.default", "aten::copy_", "aten.relu.default"]
+
+
 def test_methods_with_jumps_are_left_alone(b):
     graph = b.graph(b.inputs, [b.relu(b.linear())])
     jumping = Graph("f", graph.values, (*graph.steps, Jump(b.x, 0, Origin(9))), graph.inputs, graph.outputs)
@@ -230,9 +239,18 @@ def test_constants_of_one_element_become_numbers(b, packed):
     assert (program, tensors, numbers) == ("f32 aten.mul.Tensor x0 n0\n= v0", (), [Double(0.25)])
 
 
+def test_a_number_that_adds_a_dim_stays_a_tensor(b):
+    with MappedFile.from_bytes("scale", np.float32(0.25).tobytes()) as file:
+        scale = b.tensor(1, 1, 1, constant=Constant(Span(file, 0, 4), DType.FLOAT32, "scale"))
+        wider = b.product("aten.mul.Tensor", (b.x, scale), 1, S, K)
+        after = join_elementwise(b.graph(b.inputs, [b.relu(wider, 1, S, K)]))
+    (call,) = [c for c in after.calls if c.name == ELEMENTWISE]
+    assert b.x in after.value_list(call.args[1]) and scale in after.value_list(call.args[1])
+
+
 def test_filled_scalars_become_numbers(b):
     low = b.product("aten.scalar_tensor.default", (b.add(Double(-1.5)), *[b.null()] * 4))
-    mask = b.tensor(S, N, dtype=DType.BOOL, constant=Constant(None, DType.BOOL, "m"))
+    mask = b.tensor(S, N, dtype=DType.BOOL, constant=Constant(NOWHERE, DType.BOOL, "m"))
     x = b.input(S, K)
     linear = b.product("aten.linear.default", (x, b.weight(N, K), b.null()), S, N)
     b.values[b.length] = Int(S)  # and the whole method is static

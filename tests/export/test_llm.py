@@ -158,9 +158,9 @@ def test_bursts_hide_a_slow_readback(llm, monkeypatch):
     """Two more milliseconds per readback, as on a device far away: eight tokens share them."""
     read = Gpu.read
 
-    def slow(gpu, buffer, nbytes):
+    def slow(gpu, *arguments):
         time.sleep(0.002)
-        return read(gpu, buffer, nbytes)
+        return read(gpu, *arguments)
 
     monkeypatch.setattr(Gpu, "read", slow)
     seconds: dict[int, list[float]] = {1: [], 8: []}

@@ -249,11 +249,11 @@ class Gpu:
         self.recorder.submit(stages)
 
     @guarded
-    def read(self, buffer: Any, nbytes: int) -> bytearray:
-        """The first bytes of a mappable buffer, once the work submitted before is done."""
+    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
+        """The first bytes of a mappable buffer, once the work submitted before is done; see Recorder.read."""
         started = time.perf_counter()
         try:
-            return self.recorder.read(buffer, nbytes)
+            return self.recorder.read(buffer, nbytes, brief)
         finally:
             self.counters.wait_seconds += time.perf_counter() - started
 

@@ -67,8 +67,11 @@ class Recorder(Protocol):
     def wait(self) -> None:
         """Return when everything submitted is done. Ctrl-C gets through, which a native wait would hold back."""
 
-    def read(self, buffer: Any, nbytes: int) -> bytearray:
-        """The first bytes of a mappable buffer, when the work submitted before is done. Ctrl-C gets through."""
+    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
+        """The first bytes of a mappable buffer, when the work submitted before is done. Ctrl-C gets through.
+
+        `brief` work may be waited for inside the driver, which wakes up sooner and leaves the processor to others.
+        """
 
 
 def wait_until(done: Callable[[], bool]) -> None:
@@ -150,30 +153,33 @@ class NativeRecorder:
         device, poll, null = self._device, lib.wgpuDevicePoll, ffi.NULL
         wait_until(lambda: bool(poll(device, 0, null) & 0xFF))  # only the low byte of the result is meaningful
 
-    def read(self, buffer: Any, nbytes: int) -> bytearray:
-        self._map(buffer, nbytes)
+    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
+        self._map(buffer, nbytes, brief)
         handle = buffer._internal
         data = bytearray(nbytes)
         ffi.memmove(data, lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes)
         lib.wgpuBufferUnmap(handle)
         return data
 
-    def _map(self, buffer: Any, nbytes: int) -> None:
+    def _map(self, buffer: Any, nbytes: int, brief: bool) -> None:
         """Wait until the buffer's data is there."""
         request = next(_requests)
         _pending[request] = None
         try:
-            self._wait_for_map(buffer, nbytes, request)
+            self._wait_for_map(buffer, nbytes, request, brief)
         finally:
             del _pending[request]
 
-    def _wait_for_map(self, buffer: Any, nbytes: int, request: int) -> None:
+    def _wait_for_map(self, buffer: Any, nbytes: int, request: int, brief: bool) -> None:
         info = ffi.new("WGPUBufferMapCallbackInfo *")
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = _on_mapped
         info.userdata1 = ffi.cast("void *", request)
         device, poll, null = self._device, lib.wgpuDevicePoll, ffi.NULL
         libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, info[0])
+
+        if brief:
+            poll(device, 1, null)
 
         def mapped() -> bool:
             poll(device, 0, null)
@@ -246,7 +252,7 @@ class PortableRecorder:
     def wait(self) -> None:
         self._device._poll_wait()
 
-    def read(self, buffer: Any, nbytes: int) -> bytearray:
+    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
         self._map(buffer, nbytes)
         data = bytearray(buffer.read_mapped(0, nbytes))
         buffer.unmap()

@@ -6,6 +6,8 @@ call at a shape it creates no GPU object.
 
 from __future__ import annotations
 
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +27,7 @@ from .weights import USAGE, Weights, fill_buffer
 Array = np.ndarray[Any, Any]
 STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 SMALLEST_STAGING = 256  # room for the tokens of several steps
+BRIEF_SECONDS = 0.1  # work that took no longer before may be waited for in one piece
 REALISED = 64  # schedules whose bind groups are kept
 
 
@@ -33,6 +36,7 @@ class _Realised:
     version: int
     rows: Sequence[Row]
     blocks: list[bytes]
+    seconds: float = math.inf  # what the last run took
 
 
 class Session:
@@ -135,7 +139,7 @@ class Session:
         `uploads` are (tensor, contiguous device-ready array), `reads` (tensor, bytes); between two executions each
         feed (tensor, tensor, bytes) copies a result to where the next one reads it.
         """
-        rows = self._rows(schedule)
+        realised = self._realise(schedule)
         later = self._parameters.write_scalars(scalars)
         for tensor, array in uploads:
             self._upload(tensor, array)
@@ -144,18 +148,21 @@ class Session:
         stages: list[Stage] = []
         copies: list[Copy] = []
         for number in range(len(scalars)):
-            stages.append((copies, rows))
+            stages.append((copies, realised.rows))
             copies = self._copies_out(reads, number * total)
             if number < len(later):
                 copies += [Copy(self._buffer(a), 0, self._buffer(b), 0, nbytes) for a, b, nbytes in feeds]
                 copies.append(later[number])
         stages.append((copies, ()))
+        started = time.perf_counter()
         self.gpu.submit(stages)
-        return self._read_back(reads, total, len(scalars))
+        results = self._read_back(reads, total, len(scalars), realised.seconds < BRIEF_SECONDS)
+        realised.seconds = time.perf_counter() - started
+        return results
 
     def warm_up(self, schedule: Schedule) -> None:
         """Make what running a schedule needs."""
-        self._rows(schedule)
+        self._realise(schedule)
 
     def _buffer(self, tensor: int) -> Any:
         return self._buffers[self.plan.buffer_of[tensor]]
@@ -177,11 +184,11 @@ class Session:
         self.gpu.counters.input_bytes += array.nbytes
         self.gpu.write(self._buffers[self.plan.buffer_of[tensor]], 0, data)
 
-    def _rows(self, schedule: Schedule) -> Sequence[Row]:
+    def _realise(self, schedule: Schedule) -> _Realised:
         realised = self._realised.get(schedule)
         if realised is not None and realised.version == schedule.version:
             self._realised.move_to_end(schedule)
-            return realised.rows
+            return realised
         blocks = [dispatch.params for dispatch in schedule.dispatches]
         uniforms = [self._parameters.group(block) for block in blocks]
         objects = []
@@ -193,11 +200,11 @@ class Session:
         self._parameters.flush()
         if realised is not None:
             self._parameters.release(realised.blocks)
-        self._realised[schedule] = _Realised(schedule.version, rows, blocks)
+        made = self._realised[schedule] = _Realised(schedule.version, rows, blocks)
         if len(self._realised) > REALISED:
             _, oldest = self._realised.popitem(last=False)
             self._parameters.release(oldest.blocks)
-        return rows
+        return made
 
     def _storage_group(self, reads: int, writes: int, bindings: tuple[Binding, ...]) -> Any:
         try:
@@ -215,12 +222,14 @@ class Session:
             group = self._groups[key] = self.gpu.create_bind_group(layout, entries)
         return group
 
-    def _read_back(self, reads: Sequence[tuple[int, int]], total: int, count: int) -> list[dict[int, memoryview]]:
+    def _read_back(
+        self, reads: Sequence[tuple[int, int]], total: int, count: int, brief: bool
+    ) -> list[dict[int, memoryview]]:
         if not total:
             return [{} for _ in range(count)]
         self.gpu.counters.output_bytes += sum(nbytes for _, nbytes in reads) * count
         try:
-            data = memoryview(self.gpu.read(self._staging, total * count))
+            data = memoryview(self.gpu.read(self._staging, total * count, brief))
         except BaseException:
             self._replace_staging(self._staging.size)
             raise

@@ -70,8 +70,8 @@ class TimedRecorder:
     def wait(self) -> None:
         self.inner.wait()
 
-    def read(self, buffer: Any, nbytes: int) -> bytearray:
-        return self.inner.read(buffer, nbytes)
+    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
+        return self.inner.read(buffer, nbytes, brief)
 
     def take(self) -> list[Interval]:
         """Wait for what was submitted; the intervals of all dispatches since the last call, in order."""

@@ -35,8 +35,8 @@ fn product(a: {{ lane_type }}, b: {{ lane_type }}) -> f32 {
     return {{ "dot(a, b)" if wide4 else "a * b" }};
 }
 
-// Attention of many tokens: every four rows of queries go over the keys in blocks. Scores live in registers, weights for
-// the time of a block in shared memory; both are relative to the highest score so far.
+// Attention of many tokens: every four rows of queries go over the keys in blocks. Scores live in registers, weights
+// for the time of a block in shared memory; both are relative to the highest score so far.
 @compute @workgroup_size(wg)
 fn main(
     @builtin(workgroup_id) id: vec3<u32>,
@@ -85,7 +85,8 @@ $$ if staged
         workgroupBarrier();
         for (var i = local.x; i < count * p.key_steps; i += ACROSS * DOWN) {
             let c = i / p.key_steps;
-            block[i % p.key_steps * KEYS + c] = {{ loaded("keys[(first + (base + c) * p.key_rows) * p.key_steps + i % p.key_steps]", cache) }};
+            let key = (first + (base + c) * p.key_rows) * p.key_steps;
+            block[i % p.key_steps * KEYS + c] = {{ loaded("keys[key + i % p.key_steps]", cache) }};
         }
         workgroupBarrier();
 $$ endif
@@ -106,7 +107,9 @@ $$ if staged
 $$ else
             let k{{ t }} = {{ loaded("keys[key" ~ t ~ " + d]", cache) }};
 $$ endif
-            score{{ t }} += vec4<f32>(product(q_x, k{{ t }}), product(q_y, k{{ t }}), product(q_z, k{{ t }}), product(q_w, k{{ t }}));
+$$ for i in rows
+            score{{ t }}.{{ i }} += product(q_{{ i }}, k{{ t }});
+$$ endfor
 $$ endfor
         }
         var found = vec4<f32>(HIDDEN);
@@ -115,7 +118,8 @@ $$ for t in range(tile)
 $$ if mask
 $$ for i in rows
         let m{{ t }}{{ i }} = mask_at.{{ i }} + c{{ t }} * p.mask_strides[0].w;
-        score{{ t }}.{{ i }} = select(max(score{{ t }}.{{ i }} + bias(m{{ t }}{{ i }}), LOWEST), HIDDEN, hides(m{{ t }}{{ i }}));
+        let biased{{ t }}{{ i }} = max(score{{ t }}.{{ i }} + bias(m{{ t }}{{ i }}), LOWEST);
+        score{{ t }}.{{ i }} = select(biased{{ t }}{{ i }}, HIDDEN, hides(m{{ t }}{{ i }}));
 $$ endfor
 $$ endif
         score{{ t }} = select(vec4<f32>(HIDDEN), score{{ t }}, vec4<u32>(base + {{ t }}u * ACROSS + x) < visible);
@@ -136,15 +140,17 @@ $$ for i in rows
 $$ endfor
 $$ endfor
 $$ for t in range(tile)
-        weights[four * KEYS + {{ t }}u * ACROSS + x] = select(exp(score{{ t }} - top), vec4<f32>(), score{{ t }} < vec4<f32>(LOWEST));
+        let hidden{{ t }} = score{{ t }} < vec4<f32>(LOWEST);
+        weights[four * KEYS + {{ t }}u * ACROSS + x] = select(exp(score{{ t }} - top), vec4<f32>(), hidden{{ t }});
 $$ endfor
         workgroupBarrier();
         for (var c = 0u; c < count; c++) {
             let added = weights[four * KEYS + c];
-            let row = (first + (base + c) * p.key_rows) * p.value_steps;
+            let first_value = (first + (base + c) * p.key_rows) * p.value_steps;
             weight += added;
 $$ for w in range(wide)
-            let value{{ w }} = {{ loaded("values[row + min(x + " ~ w * across ~ "u, p.value_steps - 1u)]", cache) }};
+            let at{{ w }} = first_value + min(x + {{ w * across }}u, p.value_steps - 1u);
+            let value{{ w }} = {{ loaded("values[at" ~ w ~ "]", cache) }};
 $$ for i in rows
             sum_{{ i }}{{ w }} += added.{{ i }} * value{{ w }};
 $$ endfor

@@ -70,7 +70,7 @@ $$ for r in range(1, rows)
         sum{{ w }} = select(sum{{ w }}, sum{{ r }}_{{ w }}, i == {{ r }}u);
 $$ endfor
         if (lane + {{ w }}u * LANES < p.value_steps) {
-            let out = sum{{ w }} / whole;
+            let out = sum{{ w }} / max(whole, 1.0);
             y[at + {{ w }}u * LANES] = {{ storable("out", type) }};
         }
 $$ endfor

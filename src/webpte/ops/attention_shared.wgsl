@@ -1,6 +1,6 @@
-{# The keys from `begin` to `end` for some query heads of one token, by a workgroup with shared memory: it scores as many
-   keys as that holds, `parts` invocations to TILE of them, then adds up their values, COLUMNS beside each other and in
-   SLICES of the keys. Declares top, weight and the sums of a slice. #}
+{# The keys from `begin` to `end` for some query heads of one token, by a workgroup with shared memory: it scores as
+   many keys as that holds, `parts` invocations to TILE of them, then adds up their values, COLUMNS beside each other
+   and in SLICES of the keys. Declares top, weight and the sums of a slice. #}
     var top = {{ score }}(LOWEST);
     var weight = {{ score }}();
 $$ for h in range(heads)
@@ -75,7 +75,8 @@ $$ endfor
                 let row = (first + (base + c) * p.key_rows) * p.value_steps;
                 weight += added;
 $$ for w in range(wide)
-                let value{{ w }} = {{ loaded("values[row + min(column + " ~ w * columns ~ "u, p.value_steps - 1u)]", cache) }};
+                let at{{ w }} = row + min(column + {{ w * columns }}u, p.value_steps - 1u);
+                let value{{ w }} = {{ loaded("values[at" ~ w ~ "]", cache) }};
 $$ for h in range(heads)
                 sum{{ h }}_{{ w }} += added{{ each[h] }} * value{{ w }};
 $$ endfor

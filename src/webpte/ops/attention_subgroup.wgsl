@@ -1,7 +1,7 @@
-{# The keys from `begin` to `end` for `rows` of queries, in fours, by one subgroup of LANES invocations. Each scores TILE
-   keys at a time for all rows, then all add up the values of each other's keys, LANES columns beside each other. Queries
-   are handed around too: each invocation loads a row of them as it goes or, with `pieces`, holds its share of all rows in
-   q0_0, q0_1, ... Declares top, weight (an invocation's share of it) and the sums of all rows. #}
+{# The keys from `begin` to `end` for `rows` of queries, in fours, by one subgroup of LANES invocations. Each scores
+   TILE keys at a time for all rows, then all add up the values of each other's keys, LANES columns beside each other.
+   Queries are handed around too: each invocation loads a row of them as it goes or, with `pieces`, holds its share of
+   all rows in q0_0, q0_1, ... Declares top, weight (an invocation's share of it) and the sums of all rows. #}
 {$ set fours = (rows + 3) // 4 $}
 {$ set width = rows if rows < 4 else 4 $}
 {$ set score = {1: "f32", 2: "vec2<f32>", 3: "vec3<f32>", 4: "vec4<f32>"}[width] $}
@@ -10,8 +10,9 @@ $$ for f in range(fours)
     var top{{ f }} = {{ score }}(LOWEST);
     var weight{{ f }} = {{ score }}();
 $$ endfor
-$$ for r in range(rows)
 $$ for w in range(wide)
+    let column{{ w }} = min(lane + {{ w }}u * LANES, p.value_steps - 1u);
+$$ for r in range(rows)
     var sum{{ r }}_{{ w }} = vec4<f32>();
 $$ endfor
 $$ endfor
@@ -26,8 +27,9 @@ $$ endfor
 $$ if pieces
         for (var i = 0u; i < min(LANES, p.key_steps); i++) {
 $$ for piece in range(pieces)
+            let at{{ piece }} = min({{ piece }}u * LANES + i, p.key_steps - 1u);
 $$ for t in range(tile)
-            let k{{ t }}_{{ piece }} = {{ loaded("keys[key" ~ t ~ " + min(" ~ piece ~ "u * LANES + i, p.key_steps - 1u)]", cache) }};
+            let k{{ t }}_{{ piece }} = {{ loaded("keys[key" ~ t ~ " + at" ~ piece ~ "]", cache) }};
 $$ endfor
 $$ for r in range(rows)
             let a{{ r }}_{{ piece }} = subgroupShuffle(q{{ r }}_{{ piece }}, i);
@@ -83,7 +85,7 @@ $$ for f in range(fours)
             let added{{ t }}_{{ f }} = subgroupShuffle(score{{ t }}_{{ f }}, j);
 $$ endfor
 $$ for w in range(wide)
-            let v{{ t }}_{{ w }} = {{ loaded("values[value" ~ t ~ " + min(lane + " ~ w ~ "u * LANES, p.value_steps - 1u)]", cache) }};
+            let v{{ t }}_{{ w }} = {{ loaded("values[value" ~ t ~ " + column" ~ w ~ "]", cache) }};
 $$ for r in range(rows)
             sum{{ r }}_{{ w }} += added{{ t }}_{{ r // 4 }}{{ each[r % 4] }} * v{{ t }}_{{ w }};
 $$ endfor

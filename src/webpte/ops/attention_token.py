@@ -13,6 +13,7 @@ from .loads import kind
 
 MOST_HEADS = 4  # query heads that look at the same keys together: what a vector holds
 MOST_SPLITS = 32
+FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
 
 class Step(Attention):
@@ -150,10 +151,18 @@ def attend_token(
 
 
 def _layout(cx: Context, operands: Operands) -> Layout:
-    shape = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys, *operands.kinds)
-    handing = ("broadcast", "broadcast split") if cx.caps.subgroup >= 4 else ()
-    cpu, gpu = (*handing, "rows"), ("lanes split", "lanes")
-    return LAYOUTS[cx.variant("attention of a token", shape, cpu=cpu, gpu=gpu)].fit(cx, operands.value_steps)
+    few = operands.batch * operands.key_heads * _head_parts(operands) < FEW_WORKGROUPS
+    steps = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys)
+    shape = (*steps, *operands.kinds, "few rows" if few else "many rows")
+    handing = ("broadcast split", "broadcast") if few else ("broadcast", "broadcast split")
+    cpu = (*(handing if cx.caps.subgroup >= 4 else ()), "rows")
+    chosen = cx.variant("attention of a token", shape, cpu=cpu, gpu=("lanes split", "lanes"))
+    return LAYOUTS[chosen].fit(cx, operands.value_steps)
+
+
+def _head_parts(operands: Operands) -> int:
+    """Workgroups for the query heads of a key head."""
+    return -(-operands.group // MOST_HEADS)
 
 
 def _dispatch(
@@ -168,15 +177,15 @@ def _dispatch(
 ) -> None:
     caches = (operands.key, operands.value)
     turn = fresh.turn if fresh is not None else None
-    head_parts = -(-operands.group // MOST_HEADS)
-    columns = layout.columns(operands.value_steps)
+    head_parts = _head_parts(operands)
+    slices = layout.lanes // layout.columns(operands.value_steps)
     params = Step(
         **operands.params(seen, scale),
         table_row=turn.row if turn is not None else FIRST,
         turned=turn.turned if turn is not None else 0,
         head_parts=head_parts,
         splits=splits,
-        slices=layout.lanes // columns,
+        slices=slices,
     )
     cx.dispatch(
         "attention_token.wgsl",
@@ -185,20 +194,27 @@ def _dispatch(
         params=params,
         threads=operands.batch * operands.key_heads * head_parts * splits * layout.lanes,
         workgroup=layout.lanes,
-        type=operands.kinds[0],
-        cache=operands.kinds[1],
         fresh=fresh is not None,
-        turn=turn.pairs if turn is not None else "",
-        table=turn.kind if turn is not None else "",
         split=splits > 1,
         heads=-(-operands.group // head_parts),
-        key_steps=operands.key_steps,  # sizes shared memory, so it is compiled in
-        value_steps=operands.value_steps,
-        lanes=layout.lanes,
-        tile=layout.tile,
-        parts=layout.parts,
-        wide=layout.wide,
-        columns=columns,
-        slices=layout.lanes // columns,
-        subgroup=layout.subgroup,
+        slices=slices,
+        **_flags(operands, turn, layout),
     )
+
+
+def _flags(operands: Operands, turn: Turn | None, layout: Layout) -> dict[str, object]:
+    """What is compiled in beside them."""
+    return {
+        "type": operands.kinds[0],
+        "cache": operands.kinds[1],
+        "turn": turn.pairs if turn is not None else "",
+        "table": turn.kind if turn is not None else "",
+        "key_steps": operands.key_steps,  # sizes shared memory
+        "value_steps": operands.value_steps,
+        "lanes": layout.lanes,
+        "tile": layout.tile,
+        "parts": layout.parts,
+        "wide": layout.wide,
+        "columns": layout.columns(operands.value_steps),
+        "subgroup": layout.subgroup,
+    }

@@ -122,10 +122,11 @@ $$ endif
     let begin = split * share;
     let end = min(begin + share, cached);
 $$ if subgroup
-$$ for h in range(heads)
 $$ for piece in range(pieces)
-    let at{{ h }}_{{ piece }} = {{ piece }}u * LANES + lane;
-    let q{{ h }}_{{ piece }} = select(vec4<f32>(), queries[{{ h }}u * KEY_STEPS + min(at{{ h }}_{{ piece }}, KEY_STEPS - 1u)], at{{ h }}_{{ piece }} < KEY_STEPS);
+    let own{{ piece }} = min({{ piece }}u * LANES + lane, KEY_STEPS - 1u);
+    let mine{{ piece }} = {{ piece }}u * LANES + lane < KEY_STEPS;
+$$ for h in range(heads)
+    let q{{ h }}_{{ piece }} = select(vec4<f32>(), queries[{{ h }}u * KEY_STEPS + own{{ piece }}], mine{{ piece }});
 $$ endfor
 $$ endfor
 {$ include "attention_subgroup.wgsl" $}

@@ -198,6 +198,7 @@ def _direct(cx: Context, layer: Layer, geometry: Geometry, all_channels: int) ->
         clamped=layer.limits != UNLIMITED,
         program=finish.program if finish else None,
         operands=len(extra),
+        extension=finish.program.extension if finish else None,
         **form.flags,
     )
 
@@ -216,7 +217,7 @@ def _extents(layer: Layer, geometry: Geometry) -> dict[str, Dims]:
 
 
 def _form(cx: Context, layer: Layer, geometry: Geometry, depth: int, channels: int) -> Form:
-    on_cpu = cx.caps.kind == "cpu"
+    workgroup = cx.caps.workgroup(LANES if cx.caps.kind == "cpu" else 64)
     alone = (depth, channels, geometry.transposed) == (1, 1, False)  # each channel for itself
     cpu = ("broadcast", "tile") if cx.caps.subgroup >= 4 else ("tile",)
     own = ("depthwise",) if alone else ()
@@ -224,13 +225,13 @@ def _form(cx: Context, layer: Layer, geometry: Geometry, depth: int, channels: i
     variant = cx.variant("convolution", key, cpu=(*own, *cpu), gpu=(*own, "shared", "tile"))
     if variant == "depthwise":
         sliding = (geometry.stride[-1], geometry.dilation[-1]) == (1, 1)
-        return Form("convolution_depthwise.wgsl", 1, cx.caps.workgroup(LANES if on_cpu else 64), {"sliding": sliding})
+        return Form("convolution_depthwise.wgsl", 1, workgroup, {"sliding": sliding})
     most = {"broadcast": 16, "tile": 4, "shared": 8}[variant]
     tile = next(t for t in (1, 4, 8, 16) if t >= min(channels, most))
     flags: dict[str, object] = {
         "channels": tile,
-        "lanes": min(cx.caps.subgroup, LANES) if variant == "broadcast" else 0,
+        "lanes": min(cx.caps.subgroup, workgroup) if variant == "broadcast" else 0,
         "shared": SHARED_DEPTH if variant == "shared" else 0,
         "transposed": geometry.transposed,
     }
-    return Form("convolution.wgsl", tile, cx.caps.workgroup(LANES if on_cpu else 64), flags)
+    return Form("convolution.wgsl", tile, workgroup, flags)

@@ -123,7 +123,7 @@ def _run(
         flat=not access.layouts,
         repeated=access.repeated,
         single=access.single,
-        extension="f16" if program.uses_f16 else None,
+        extension=program.extension,
     )
 
 

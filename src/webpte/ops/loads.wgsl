@@ -1,5 +1,5 @@
-{# How kernels load several neighbours at once. A kind is f32x4, f16x4, f32x2, f16x2, f32 or f16; halves that are loaded #}
-{# in groups travel as words, so that they need no f16 in the shader. #}
+{# How kernels load several neighbours at once. A kind is f32x4, f16x4, f32x2, f16x2, f32 or f16; halves that are
+   loaded in groups travel as words, so that they need no f16 in the shader. #}
 {$ macro array_of(kind) -$}
 array<{{ {"f32x4": "vec4<f32>", "f16x4": "vec2<u32>", "f32x2": "vec2<f32>", "f16x2": "u32"}.get(kind, kind) }}>
 {$- endmacro $}

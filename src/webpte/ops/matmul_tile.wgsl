@@ -1,6 +1,7 @@
 {$ include "kernel.wgsl" $}
 {# Register tiles of `rows` by `columns`. `lanes` invocations of a subgroup share what they read of a, 0 if each reads all
-   of it; `by_rows`: b is (N, K), else (K, N); a_width and b_width: how many elements of a and b are read at once. #}
+   of it; `tail`: some of K is left to be read by each; `by_rows`: b is (N, K), else (K, N); a_width and b_width: how many
+   elements of a and b are read at once. #}
 {$ set a_type = type if a_width == 1 else "vec4<" ~ type ~ ">" $}
 {$ set b_type = type if b_width == 1 else "vec4<" ~ type ~ ">" $}
 {$ set a_wide = "f32" if a_width == 1 else "vec4<f32>" $}
@@ -103,7 +104,7 @@ $$ endfor
 $$ endif
     }
 $$ endif
-$$ if parts > 1 or not lanes
+$$ if tail
 $$ for r in range(rows)
     let a_at{{ r }} = a_start + min(row + {{ r }}u, p.rows - 1u) * a_row;
 $$ endfor

@@ -209,6 +209,7 @@ def product(
         clamped=limits != UNLIMITED,
         program=finish.program if finish else None,
         operands=len(extra),
+        extension=finish.program.extension if finish else None,
         **form.flags,
     )
 
@@ -224,9 +225,10 @@ def _choose(cx: Context, shape: Shape, layout: Layout, type: str) -> str:
     sharing = ("broadcast",) if cx.caps.subgroup >= 4 else ()
     # Of one row there is little to share, and rows of `b` want to be read far along.
     cpu = ("tile", *sharing) if shape.kind == "row" and not by_rows else (*sharing, "tile")
+    shared = ("shared",) if cx.caps.workgroup(64) == 64 else ()  # it is written for as many
     if shape.kind == "many":
-        return cx.variant("product", key, cpu=cpu, gpu=("shared", "tile"))
-    return cx.variant("product", key, cpu=cpu, gpu=("lanes", "tile") if by_rows else ("tile", "shared"))
+        return cx.variant("product", key, cpu=cpu, gpu=(*shared, "tile"))
+    return cx.variant("product", key, cpu=cpu, gpu=("lanes", "tile") if by_rows else ("tile", *shared))
 
 
 def _form(cx: Context, variant: str, shape: Shape, layout: Layout) -> Form:
@@ -245,16 +247,23 @@ def _form(cx: Context, variant: str, shape: Shape, layout: Layout) -> Form:
 def _tiled(cx: Context, variant: str, shape: Shape, layout: Layout, a_width: int) -> Form:
     """The variants in which an invocation owns a tile of the result."""
     on_cpu = cx.caps.kind == "cpu"
+    workgroup = cx.caps.workgroup(LANES if on_cpu else 64)
     columns, lanes, most = 4, 0, 8
     if variant == "broadcast":
-        lanes, most = min(cx.caps.subgroup, LANES), 16
+        lanes, most = min(cx.caps.subgroup, LANES, workgroup), 16
     elif not layout.by_rows and on_cpu:
         columns, a_width = 16, 1  # a long way along each row of `b`, which are far from each other
     b_width = a_width
     if not layout.by_rows:
         b_width = 4 if shape.columns % 4 == 0 and layout.b.fits(4) else 1
     rows = next(r for r in (1, 4, 8, 16) if r >= min(shape.rows, most))
-    flags: dict[str, object] = {"rows": rows, "columns": columns, "lanes": lanes, "a_width": a_width}
-    workgroup = cx.caps.workgroup(LANES if on_cpu else 64)
     parts = max(1, lanes // rows)
-    return Form("matmul_tile.wgsl", rows, columns, workgroup, columns * workgroup, flags | {"b_width": b_width}, parts)
+    flags: dict[str, object] = {
+        "rows": rows,
+        "columns": columns,
+        "lanes": lanes,
+        "a_width": a_width,
+        "b_width": b_width,
+        "tail": not lanes or shape.inner // a_width % parts != 0,
+    }
+    return Form("matmul_tile.wgsl", rows, columns, workgroup, columns * workgroup, flags, parts)

@@ -78,8 +78,9 @@ class Program:
         return tuple(self.steps[step].result for step in self.outputs)
 
     @functools.cached_property
-    def uses_f16(self) -> bool:
-        return "f16" in (*self.inputs, *self.output_types)
+    def extension(self) -> str | None:
+        """What the shader has to enable: among a kernel's flags, f16 says so to the templater."""
+        return "f16" if "f16" in (*self.inputs, *self.output_types) else None
 
     @functools.cached_property
     def weight(self) -> int:

@@ -58,24 +58,13 @@ def sample(
         tensor.dims = (rows,)
     _guard_settings(cx, temperature, top_k, top_p)
     live = {"temperature": temperature.live_bits, "top_k": top_k.live, "top_p": top_p.live_bits}
-    lanes = 4 if vocabulary % 4 == 0 else 1
-    steps = vocabulary // lanes
-    parts = min(MOST_PARTS, -(-steps // PART_STEPS))
-    # One workgroup per row chooses: on a CPU one that is a single vector wide.
-    wide = cx.variant("sampler", (vocabulary,), cpu=("narrow",), gpu=("wide",)) == "wide"
-    invocations = cx.caps.workgroup(256) if wide else 8
-    bounds = {"parts": parts, "lanes": lanes, "invocations": invocations, "rounds": ROUNDS}
+    bounds = _bounds(cx, vocabulary)
+    parts, lanes, invocations = (bounds[name] for name in ("parts", "lanes", "invocations"))
     unit = 2.0 ** (31 - vocabulary.bit_length())  # all tokens together weigh less than 2^32
-    params = Sample(vocabulary=vocabulary, steps=steps, unit=unit, **bounds, **live, seed=seed.live, step=step.live)
+    params = Sample(vocabulary=vocabulary, unit=unit, **bounds, **live, seed=seed.live, step=step.live)
     found = cx.scratch(DType.INT32, (rows, parts, 8))
-    cx.dispatch(
-        "sampling_part.wgsl",
-        reads=(logits,),
-        writes=(found,),
-        params=params,
-        threads=rows * parts,
-        type=kind(logits, lanes),
-    )
+    type_ = kind(logits, lanes)
+    cx.dispatch("sampling_part.wgsl", reads=(logits,), writes=(found,), params=params, threads=rows * parts, type=type_)
     cx.dispatch(
         "sampling.wgsl",
         reads=(logits, found),
@@ -83,9 +72,23 @@ def sample(
         params=params,
         threads=rows * invocations,
         workgroup=invocations,
-        type=kind(logits, lanes),
+        type=type_,
         invocations=invocations,
     )
+
+
+def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
+    """How a row is divided. One workgroup chooses in the end: on a CPU one that is a single vector wide."""
+    lanes = 4 if vocabulary % 4 == 0 else 1
+    steps = vocabulary // lanes
+    wide = cx.variant("sampler", (vocabulary,), cpu=("narrow",), gpu=("wide",)) == "wide"
+    return {
+        "steps": steps,
+        "parts": min(MOST_PARTS, -(-steps // PART_STEPS)),
+        "lanes": lanes,
+        "invocations": cx.caps.workgroup(256) if wide else 8,
+        "rounds": ROUNDS,
+    }
 
 
 def _guard_settings(cx: Context, temperature: LiveScalar, top_k: LiveScalar, top_p: LiveScalar) -> None:

@@ -3,6 +3,7 @@
 {$ include "gumbel.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
 {$ set lanes = 4 if type.endswith("x4") else 1 $}
+{$ set number = "vec4<f32>" if lanes == 4 else "f32" $}
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read_write> parts: array<vec4<u32>>;
@@ -25,7 +26,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     var score = -3.4e38;
     var drawn = 0u;
     for (var s = i % p.parts; s < p.steps; s += p.parts) {
-        let x = max({{ loaded("logits[row * p.steps + s]", type) }}, {{ "vec4<f32>(-3.4e38)" if lanes == 4 else "-3.4e38" }});
+        let x = max({{ loaded("logits[row * p.steps + s]", type) }}, {{ number }}(-3.4e38));
         let first = s * {{ lanes }}u;
         let before = highest;
 $$ if lanes == 4

@@ -20,7 +20,8 @@ $$ endif
 {$ if turn == "neighbours" -$}
 turn_neighbours({{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }}, c, n)
 {$- elif turn == "halves" -$}
-{{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }} * c + {{ loaded(array ~ "[" ~ row ~ " * p.key_steps + mate]", kind) }} * n
+{{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }} * c
+            + {{ loaded(array ~ "[" ~ row ~ " * p.key_steps + mate]", kind) }} * n
 {$- else -$}
 {{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }}
 {$- endif $}

@@ -14,6 +14,9 @@ from .lowering import Dims, Live, Lowering, Schedule
 from .memory import Buffer, assign, padded
 from .segments import HostCalls, Layout, Segment, lay_out
 
+SMALLEST = (1, 2, 4)  # what dims that may vary are tried at,
+FEW = (8,)  # and once more: kernels may differ for one row, a few and many
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -136,7 +139,8 @@ def draft_plan(
     examples = dict(lowering.examples)
     dynamic = _dynamic_dims(graph, layout, lowering, bounds)
     lowering.examples = examples  # nobody will ask for the shapes that were tried in between
-    schedules += _lower_smallest(graph, layout, lowering, bounds, dynamic)
+    schedules += _lower_smaller(graph, layout, lowering, bounds, dynamic, SMALLEST)
+    schedules += _lower_smaller(graph, layout, lowering, bounds, dynamic, FEW)
     memory = assign(graph, layout, lowering)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
     plan = Plan(graph, layout, memory.buffers, memory.buffer_of, memory.uploads, kernels, dynamic, applied, lowering)
@@ -168,11 +172,16 @@ def _shrunk(bounds: dict[int, Dims], dynamic: Mapping[int, tuple[bool, ...]], si
     }
 
 
-def _lower_smallest(
-    graph: Graph, layout: Layout, lowering: Lowering, bounds: dict[int, Dims], dynamic: dict[int, tuple[bool, ...]]
+def _lower_smaller(
+    graph: Graph,
+    layout: Layout,
+    lowering: Lowering,
+    bounds: dict[int, Dims],
+    dynamic: dict[int, tuple[bool, ...]],
+    sizes: Sequence[int],
 ) -> list[Schedule]:
-    """Lower at the smallest shapes that work: small ones may want other kernels. The file does not name the minimum."""
-    for size in (1, 2, 4):
+    """Lower at the first of the sizes that works: small shapes may want other kernels. No file names its minimum."""
+    for size in sizes:
         smallest = _shrunk(bounds, dynamic, size)
         if smallest == bounds:
             break

@@ -7,6 +7,7 @@ import datetime
 import os
 import platform
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,13 +16,13 @@ from typing import Any
 from rich.console import Console
 
 from . import documentation
-from .goals import BARE, UNIT, UNIT_ROW, UNIT_ROWS, goals
+from .goals import BARE, UNIT, UNIT_ROW, UNIT_ROWS, goals, plain_units
 from .goals import units as unit_goals
 from .measure import Say, Seat, facts, measure
 from .plot import draw
 from .results import Report
 from .rows import ROWS
-from .tables import goals_grid, grid, to_rich
+from .tables import goals_grid, grid, ratio, to_rich
 from .workers import ENVIRONMENTS, Worker
 
 
@@ -29,10 +30,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse(arguments)
     console = Console()
     report = Report.read(options.read) if options.read else run(options, console)
-    if options.json is not None:
-        if options.json.exists() and not options.read:
-            report = Report.read(options.json).merged(report)
-        report.save(options.json)
     show(report, options.units, console)
     if options.plot is not None:
         draw(report, options.plot)
@@ -73,9 +70,15 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         status = stack.enter_context(console.status("starting"))
         say: Say = lambda text: status.update(text)  # noqa: E731
         report = Report(run_facts(workers), {})
+        if options.json is not None and options.json.exists():
+            report = Report.read(options.json).merged(report)
         for row, seats in plan(options, workers).items():
+            started = time.perf_counter()
             report.rows[row] = measure(ROWS[row].title, seats, options.repeat, say)
             report.dates[row] = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+            console.print(f"{ROWS[row].title}: {time.perf_counter() - started:.0f} s", highlight=False)
+            if options.json is not None:
+                report.save(options.json)  # after each row: an interrupted run is not lost
         return report
 
 
@@ -115,6 +118,7 @@ def show(report: Report, units: bool, console: Console) -> None:
     console.print(f"{report.facts['adapter']}, {report.facts['driver']}")
     if units:
         console.print(to_rich(goals_grid(unit_goals(report)), "In units of a bare GEMV 4096² of the same turns"))
+        console.print(f"a GEMV with 4 rows an invocation takes {ratio(plain_units(report))} of them", highlight=False)
         return
     for table in (grid(report), grid(report, units=True)):
         if table.rows:

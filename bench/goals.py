@@ -72,6 +72,15 @@ def _against_peers(report: Report) -> Iterator[Goal]:
             yield Goal(f"{row.title} / ONNX Runtime", divided(report.seconds(row.name, WEBPTE), runtime), 0.25)
 
 
+def plain_units(report: Report) -> float | None:
+    """What the plain kernel, 4 rows an invocation, takes in units: the unit itself is the best variant there is."""
+    for results in report.rows.values():
+        seconds = results[UNIT].about.get("calibration", {}) if UNIT in results else {}
+        if seconds:
+            return divided(seconds.get("4 rows an invocation"), min(seconds.values()))
+    return None
+
+
 def units(report: Report) -> list[Goal]:
     """Of a `--units` run: in GEMVs that were timed in the same turns, and against parts that were run bare."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,8 +16,8 @@ from .rows import Row
 from .workers import PREPARE_SECONDS, RUN_SECONDS, Worker, WorkerError
 
 Say = Callable[[str], None]
-SLOW_SECONDS = 4.0  # whoever needs longer for one run is asked less often,
-SLOW_RUNS = 5  # so that a whole bench takes minutes
+LONG_SECONDS = 30.0  # whoever has needed longer than that in a row is asked no more,
+LEAST_RUNS = 3  # once it has so many runs: a whole bench should take minutes
 
 
 @dataclass(frozen=True)
@@ -61,22 +60,19 @@ def prepare(seat: Seat, scratch: Path) -> Result:
 
 
 def time_in_turns(workers: Mapping[str, Worker], repeat: int, say: Callable[[int], None]) -> dict[str, list[float]]:
-    """Seconds of each run. The first turn warms up and does not count; who fails has no seconds at all."""
+    """Seconds of each run; who fails has none at all. Everyone ran once before, when its result was checked."""
     seconds: dict[str, list[float]] = {name: [] for name in workers}
     failed: set[str] = set()
-    for turn in range(repeat + 1):
+    for turn in range(1, repeat + 1):
         say(turn)
         for name, worker in workers.items():
-            if name in failed or (turn > SLOW_RUNS and statistics.median(seconds[name]) > SLOW_SECONDS):
+            if name in failed or (len(seconds[name]) >= LEAST_RUNS and sum(seconds[name]) > LONG_SECONDS):
                 continue
             try:
-                taken = worker.ask(RUN_SECONDS, do="run")["seconds"]
+                seconds[name].append(worker.ask(RUN_SECONDS, do="run")["seconds"])
             except (WorkerError, KeyError):
                 failed.add(name)
                 seconds[name] = []
-                continue
-            if turn:
-                seconds[name].append(taken)
     return seconds
 
 

@@ -129,8 +129,7 @@ class OnnxOps(Ops):
         """0 for tokens that count and a large negative number for the others, (B, 1, T, T); the same in every layer."""
         if "bias" not in self._known:
             self._known.add("bias")
-            kept = self.node("Cast", [mask], to=TensorProto.FLOAT)
-            lost = self.node("Sub", [self.value("one", np.ones(1, np.float32)), kept])
+            lost = self.node("Sub", [self.value("one", np.ones(1, np.float32)), mask])
             lowest = self.mul(lost, self.value("lowest", np.full(1, -1e30, np.float32)))
             tokens = len(self.weights["places"]) // batch
             row = self.reshape(lowest, batch, 1, 1, tokens)
@@ -181,7 +180,7 @@ class OnnxOps(Ops):
 
     def mean(self, x: str, mask: str, batch: int) -> str:
         columns = len(self.weights["0.q.bias"])
-        kept = self.reshape(self.node("Cast", [mask], to=TensorProto.FLOAT), batch, -1, 1)
+        kept = self.reshape(mask, batch, -1, 1)
         one = self.value("axis_1", np.array([1], np.int64))
         total = self.node("ReduceSum", [self.mul(self.reshape(x, batch, -1, columns), kept), one], keepdims=0)
         means = self.node("Div", [total, self.node("ReduceSum", [kept, one], keepdims=0)])

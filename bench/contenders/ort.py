@@ -29,35 +29,38 @@ class OnnxRuntime:
     def prepare(self, row: str, problem: Problem) -> Prepared:
         if problem.kind not in KINDS:
             raise RefusedError("a unit of the bare engine only")
-        prepared = build(problem, fused=True)
-        error = problem.error(list(prepared.run()))
-        if problem.kind in ("llama", "minilm") and error > RIGHT:
-            note = f"its fused attention is off by {error:.0%} here: small operators instead"
-            plain = build(problem, fused=False)
-            return Prepared(plain.run, {**plain.about, "note": note})
-        return prepared
+        feeds, note = feeds_of(problem), None
+        with tempfile.TemporaryDirectory(prefix="bench-onnx-") as folder:
+            model = Path(folder) / "model.onnx"
+            write(problem, feeds, model, fused=True)
+            tried = Trial(model, feeds)
+            error = problem.error(tried.outputs)
+            if problem.kind in ("llama", "minilm") and error > RIGHT:
+                note = f"its fused attention is off by {error:.0%} here: small operators instead"
+                write(problem, feeds, model, fused=False)
+                tried = Trial(model, feeds)
+            session = open_session(model)
+        if not tried.on_gpu:
+            raise RefusedError("it fell back to the CPU: no node ran on WebGPU")
+        if tried.on_cpu:
+            note = "; ".join(filter(None, [note, f"{', '.join(sorted(tried.on_cpu))} on the CPU"]))
+        about = {"nodes": tried.on_gpu, **({"note": note} if note else {})}
+        return Prepared(lambda: session.run(None, feeds)[:1], about)
 
 
-def build(problem: Problem, fused: bool) -> Prepared:
-    feeds = feeds_of(problem)
-    with tempfile.TemporaryDirectory(prefix="bench-onnx-") as folder:
-        model = Path(folder) / "model.onnx"
-        onnx.save(to_onnx(problem, feeds, fused), model, save_as_external_data=True, location="model.data")
-        on_gpu, on_cpu = where_nodes_run(model, feeds)
-        session = open_session(model)
-    if not on_gpu:
-        raise RefusedError("it fell back to the CPU: no node ran on WebGPU")
-    about: dict[str, Any] = {"nodes": on_gpu}
-    if on_cpu:
-        about["note"] = f"{', '.join(sorted(on_cpu))} on the CPU"
-    return Prepared(lambda: session.run(None, feeds)[:1], about)
+def write(problem: Problem, feeds: dict[str, Array], path: Path, fused: bool) -> None:
+    for old in path.parent.glob("*"):
+        old.unlink()
+    onnx.save(to_onnx(problem, feeds, fused), path, save_as_external_data=True, location="model.data")
 
 
 def feeds_of(problem: Problem) -> dict[str, Array]:
     """The graph's inputs: token ids as one row, and a decoder's keys and values by layer, heads first."""
-    feeds = {name: array for name, array in problem.inputs.items() if name in ("a", "b", "x", "mask")}
+    feeds = {name: array for name, array in problem.inputs.items() if name in ("a", "b", "x")}
     if "ids" in problem.inputs:
         feeds["ids"] = problem.inputs["ids"].ravel()
+    if "mask" in problem.inputs:
+        feeds["mask"] = problem.inputs["mask"].astype(np.float32)  # the cast of an int64 would run on the CPU
     if problem.kind == "llama":
         empty = np.zeros((1, problem.size("kv_heads"), 0, problem.size("width")), np.float32)
         for layer in range(problem.size("layers")):
@@ -77,14 +80,18 @@ def open_session(model: Path, profile: Path | None = None) -> Any:
     return onnxruntime.InferenceSession(model, options, providers=[PROVIDER, "CPUExecutionProvider"])
 
 
-def where_nodes_run(model: Path, feeds: dict[str, Array]) -> tuple[int, set[str]]:
-    """How many nodes run on the GPU, and which kinds on the CPU: the runtime moves nodes there without a word."""
-    session = open_session(model, model.with_name("profile"))
-    session.run(None, feeds)
-    events = json.loads(Path(session.end_profiling()).read_text())
-    nodes = [event["args"] for event in events if event.get("cat") == "Node" and "provider" in event.get("args", {})]
-    on_cpu = {node["op_name"] for node in nodes if node["provider"] != PROVIDER}
-    return sum(node["provider"] == PROVIDER for node in nodes), on_cpu
+class Trial:
+    """One profiled run: its result, how many nodes ran on the GPU, and which kinds the runtime moved to the CPU."""
+
+    def __init__(self, model: Path, feeds: dict[str, Array]) -> None:
+        session = open_session(model, model.with_name("profile"))
+        self.outputs: list[Array] = session.run(None, feeds)[:1]
+        events = json.loads(Path(session.end_profiling()).read_text())
+        nodes = [
+            event["args"] for event in events if event.get("cat") == "Node" and "provider" in event.get("args", {})
+        ]
+        self.on_gpu = sum(node["provider"] == PROVIDER for node in nodes)
+        self.on_cpu = {node["op_name"] for node in nodes if node["provider"] != PROVIDER}
 
 
 if __name__ == "__main__":

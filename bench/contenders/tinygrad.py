@@ -43,7 +43,7 @@ class Tinygrad:
         def run() -> list[Array]:
             return [compiled(**{name: Tensor(array).realize() for name, array in given.items()}).numpy()]
 
-        run(), run()  # the first call compiles, the second records
+        run()  # compiles; the next call, whose result is checked, records; those after it replay
         return Prepared(run)
 
 

@@ -171,7 +171,7 @@ def take_turns(actors, tmp_path, monkeypatch, name, repeat=3):
 class TestHarness:
     def test_contenders_take_turns(self, actors, log, tmp_path, monkeypatch):
         results = take_turns(actors, tmp_path, monkeypatch, "right")
-        assert log.read_text() == "AB" + 4 * "AB"  # once each to be checked, once to warm up, then what counts
+        assert log.read_text() == "AB" + 3 * "AB"  # once each to be checked, then what counts
         for result in results.values():
             assert (result.cannot, result.error, result.wrong, result.runs) == (None, 0, False, 3)
             assert 0.02 <= result.quartiles[0] <= result.seconds <= result.quartiles[1] < 1
@@ -201,9 +201,9 @@ class TestHarness:
             actors["A"].ask(0.01, do="about")
 
     def test_slow_contenders_are_asked_less_often(self, actors, tmp_path, monkeypatch):
-        monkeypatch.setattr(measure, "SLOW_SECONDS", 0.01)
-        results = take_turns(actors, tmp_path, monkeypatch, "right", repeat=measure.SLOW_RUNS + 3)
-        assert {result.runs for result in results.values()} == {measure.SLOW_RUNS}
+        monkeypatch.setattr(measure, "LONG_SECONDS", 0.01)
+        results = take_turns(actors, tmp_path, monkeypatch, "right", repeat=measure.LEAST_RUNS + 3)
+        assert {result.runs for result in results.values()} == {measure.LEAST_RUNS}
 
     def test_what_is_not_installed_says_how(self, tmp_path, monkeypatch):
         monkeypatch.setattr("bench.workers.cache_root", lambda: tmp_path / "bench")

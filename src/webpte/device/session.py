@@ -22,7 +22,7 @@ from ..progress import OnProgress, Progress, ignore
 from .gpu import Gpu, guarded
 from .parameters import Parameters
 from .recording import Copy, Row, Stage
-from .weights import USAGE, Weights, fill_buffer
+from .weights import USAGE, Stream, Weights, fill_buffer
 
 Array = np.ndarray[Any, Any]
 STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
@@ -63,14 +63,16 @@ class Session:
             raise
 
     def _allocate(self, weights: Weights) -> None:
+        stream = Stream(self.gpu)
         for number, spec in enumerate(self.plan.buffers):
             if spec.kind == "constant":
                 self._buffers.append(weights.buffer(spec))
                 continue
             buffer = self._own(f"{spec.kind} {number}", spec.nbytes, USAGE)
             if spec.fill is not None:
-                fill_buffer(self.gpu, buffer, spec.fill, skip_zeros=True)
+                fill_buffer(stream, buffer, spec.fill, skip_zeros=True)
             self._buffers.append(buffer)
+        stream.flush()
         self._staging = self._own("readback", max(self.plan.staging_bytes, SMALLEST_STAGING), STAGING)
 
     def _reserve_staging(self, nbytes: int) -> None:
@@ -102,9 +104,10 @@ class Session:
         for buffer, _ in self._states():
             encoder.clear_buffer(buffer)
         self.gpu.device.queue.submit([encoder.finish()])
+        stream = Stream(self.gpu)
         for spec, buffer in zip(self.plan.buffers, self._buffers, strict=True):
             if spec.kind == "state" and spec.fill is not None:
-                fill_buffer(self.gpu, buffer, spec.fill, skip_zeros=True)
+                fill_buffer(stream, buffer, spec.fill, skip_zeros=True)
 
     def _states(self) -> list[tuple[Any, int]]:
         pairs = zip(self.plan.buffers, self._buffers, strict=True)

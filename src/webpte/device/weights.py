@@ -12,7 +12,7 @@ from ..plan import Buffer, Fill
 from ..progress import OnProgress, Progress
 from .gpu import Gpu
 
-CHUNK = 4 << 20  # flushed one by one: the queue never holds more than this beside the target buffer
+CHUNK = 4 << 20  # the queue never holds more than this beside the target buffers
 USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
 
 
@@ -26,14 +26,15 @@ class Weights:
     def upload(self, plans: Sequence[Buffer], progress: OnProgress) -> None:
         """Fill the buffers of all constants that are not on the device yet."""
         missing = {self._key(plan): plan for plan in plans if self._key(plan) not in self._buffers}
-        total, done = sum(plan.nbytes for plan in missing.values()), 0
+        total, done, stream = sum(plan.nbytes for plan in missing.values()), 0, Stream(self._gpu)
         for key, plan in missing.items():
             progress(Progress("upload", done, total, "bytes"))
             assert plan.fill is not None
             buffer = self._gpu.create_buffer(plan.fill.constant.name[:24], plan.nbytes, USAGE)
             self._buffers[key] = buffer  # before it is filled: an interrupted load still frees it
-            fill_buffer(self._gpu, buffer, plan.fill)
+            fill_buffer(stream, buffer, plan.fill)
             done += plan.nbytes
+        stream.flush()
         progress(Progress("upload", total, total, "bytes"))
 
     def buffer(self, plan: Buffer) -> Any:
@@ -51,16 +52,32 @@ class Weights:
         self._buffers.clear()
 
 
-def fill_buffer(gpu: Gpu, buffer: Any, fill: Fill, skip_zeros: bool = False) -> None:
+class Stream:
+    """Writes that wait for the device whenever so much is under way: small ones share a wait."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._pending = 0
+
+    def write(self, buffer: Any, offset: int, data: Any) -> None:
+        if self._pending + len(data) > CHUNK:
+            self.flush()
+        self._gpu.write(buffer, offset, data)
+        self._gpu.counters.constant_bytes += len(data)
+        self._pending += len(data)
+
+    def flush(self) -> None:
+        if self._pending:
+            self._gpu.wait()
+            self._pending = 0
+
+
+def fill_buffer(stream: Stream, buffer: Any, fill: Fill, skip_zeros: bool = False) -> None:
     """Write a constant's bytes. `skip_zeros` leaves all-zero data to WebGPU, which clears new buffers."""
     if skip_zeros and not any(np.frombuffer(chunk, np.uint8).any() for _, chunk in _chunks(fill)):
         return
     for offset, chunk in _chunks(fill):
-        gpu.write(buffer, offset, chunk)
-        gpu.counters.constant_bytes += len(chunk)
-        if len(chunk) == CHUNK:
-            gpu.wait()
-    gpu.wait()
+        stream.write(buffer, offset, chunk)
 
 
 def _chunks(fill: Fill) -> Iterator[tuple[int, Any]]:

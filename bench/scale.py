@@ -41,8 +41,8 @@ class Llama:
 
     @property
     def dispatches(self) -> int:
-        """Seven a layer, and embedding, choice of row, norm, head and two of the sampler."""
-        return 7 * self.layers + 6
+        """Eight a layer, and embedding, choice of row, norm, head and two of the sampler."""
+        return 8 * self.layers + 6
 
     def attention(self, context: int) -> int:
         """Multiplications with cached keys and values."""

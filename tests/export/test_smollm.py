@@ -216,4 +216,4 @@ def test_ctrl_c_while_loading_ends_the_program_at_once(driver_cache, monkeypatch
             assert chat.ended() == 130
             took.append(time.monotonic() - started)
     print(f"\nCtrl-C while loading: seconds to the end {np.round(took, 2)}")
-    assert max(took) < 0.5
+    assert max(took) < (0.5 if driver_cache == "warm" else 1.0)  # a kernel that the driver compiles is waited for

@@ -13,6 +13,7 @@ from .loads import kind
 
 MOST_HEADS = 4  # query heads that look at the same keys together: what a vector holds
 MOST_SPLITS = 32
+FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
 
 class Step(Attention):
@@ -151,8 +152,10 @@ def attend_token(
 
 def _layout(cx: Context, operands: Operands) -> Layout:
     steps = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys)
-    shape = (*steps, *operands.kinds, operands.batch * operands.key_heads * _head_parts(operands))
-    cpu = (*(("broadcast", "broadcast split") if cx.caps.subgroup >= 4 else ()), "rows")
+    groups = operands.batch * operands.key_heads * _head_parts(operands)
+    shape = (*steps, *operands.kinds, groups)
+    handing = ("broadcast split", "broadcast") if groups < FEW_WORKGROUPS else ("broadcast", "broadcast split")
+    cpu = (*(handing if cx.caps.subgroup >= 4 else ()), "rows")
     chosen = cx.variant("attention of a token", shape, cpu=cpu, gpu=("lanes split", "lanes"))
     return LAYOUTS[chosen].fit(cx, operands.value_steps)
 

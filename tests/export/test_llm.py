@@ -324,3 +324,13 @@ def test_half_caches_take_half_the_memory_and_say_nearly_the_same(llm, folder):
 def test_half_caches_need_caches():
     with webpte.load(export("add").path) as program, pytest.raises(webpte.UnsupportedError, match="no KV caches"):
         program.method("forward", with_half_caches)
+
+
+def test_every_job_of_a_model_can_be_tuned(folder, tmp_path, monkeypatch, caplog):
+    """Attention among them, whose position and table rows have to fit each other in a method of one call."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with webpte.load(folder / "tiny.pte") as program:
+        wanted = {job.key for job in program.plan().lowering.examples if len(job.names) > 1}
+        found = {choice.job.key for choice in program.tune()}
+    assert found == wanted and any(key.startswith("attention") for key in found)
+    assert not caplog.records

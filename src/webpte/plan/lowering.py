@@ -61,10 +61,11 @@ class Live:
 
 @dataclass(slots=True)
 class Example:
-    """A call that does a job, with the live dims of its tensors, and how many calls do."""
+    """A call that does a job, with the live dims and scalars it had, and how many calls do."""
 
     step: int
     dims: dict[int, Dims]
+    scalars: dict[int, tuple[float, bool]]  # value, and whether it comes from input data
     uses: int = 0
 
 
@@ -198,8 +199,11 @@ class Lowering:
     def _note_job(self, job: Job, index: int, call: Call) -> None:
         example = self.examples.get(job)
         if example is None:
-            tensors = [self.frame.tensors[v] for v in self.graph.flatten(call.args) if v in self.frame.tensors]
-            example = self.examples[job] = Example(index, {t.id: t.dims for t in tensors})
+            args = self.graph.flatten(call.args)
+            dims = {v: self.frame.tensors[v].dims for v in args if v in self.frame.tensors}
+            handles = {v: self.frame.scalars[v] for v in args if v in self.frame.scalars}
+            scalars = {v: (handle.peek(), handle.derived) for v, handle in handles.items()}
+            example = self.examples[job] = Example(index, dims, scalars)
         example.uses += 1
 
     def _refresh(self, schedule: Schedule, live: Live) -> bool:

@@ -133,7 +133,7 @@ class Program:
         if rewrite is not None:
             graph = rewrite(graph)
         if caps is None:  # a method without calls, such as get_vocab_size, needs no adapter
-            caps = adapter_caps().within(self._options.limits) if graph.steps else Caps()
+            caps = self._caps() if graph.steps else Caps()
         tuning = {} if self._options.tune == "off" else read_choices(caps)
         return make_plan(graph, caps, self._kernels, self._options.fallback, self._options.passes, tuning)
 
@@ -150,7 +150,7 @@ class Program:
         What was measured before is left alone unless `again`. `budget` bounds the seconds that are spent.
         """
         plan = self.plan(name, rewrite=rewrite)
-        caps = adapter_caps()
+        caps = self._caps()
         known = {} if again else read_choices(caps)
         for job in [job for job in plan.lowering.examples if job.key in known]:
             del plan.lowering.examples[job]
@@ -203,6 +203,9 @@ class Program:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _caps(self) -> Caps:
+        return adapter_caps().within(self._options.limits)
 
     def _find(self, key: str) -> Span | None:
         return find_data(key, self.file, self._tensors)

@@ -6,6 +6,7 @@ other dispatches and another grid, and nothing of the model's own plan or state 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +15,17 @@ from statistics import median
 import numpy as np
 
 from ..device import Gpu, Session, Weights
-from ..errors import Error, GuardError
-from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec
+from ..errors import DeviceError, Error, GuardError, ShapeError
+from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..ops import Job
 from ..plan import Example, Live, Plan, Schedule, make_plan
 from ..progress import OnProgress, Progress, ignore
 from ..wgsl import Caps
 
+logger = logging.getLogger("webpte")
 ROUNDS = 7
 SHORTEST = 0.004  # seconds that one measurement takes at least
-POSITIONS = (256, 64, 8, 0)  # what live integers are tried at: a KV cache that is in use, if it is long enough
+POSITIONS = (256, 64, 8, 0)  # tokens before this call: a KV cache that is in use, if it is long enough
 
 
 @dataclass(frozen=True)
@@ -63,12 +65,9 @@ def _measure(job: Job, example: Example, graph: Graph, caps: Caps, gpu: Gpu, wei
     trials: dict[str, _Trial] = {}
     try:
         for name in job.names:
-            try:
-                plan = make_plan(_alone(graph, example), caps, (), tuning={job.key: name})
-                if gpu.satisfies(plan.limits):
-                    trials[name] = _Trial(plan, gpu, weights)
-            except Error:
-                continue  # this device cannot run it: then it is no choice
+            trial = _trial(job, name, example, graph, caps, gpu, weights)
+            if trial is not None:
+                trials[name] = trial
         times: dict[str, list[float]] = {name: [] for name in trials}
         for _ in range(ROUNDS):
             for name, trial in trials.items():
@@ -79,8 +78,25 @@ def _measure(job: Job, example: Example, graph: Graph, caps: Caps, gpu: Gpu, wei
             trial.close()
 
 
-def _alone(graph: Graph, example: Example) -> Graph:
-    """A method that consists of one call, its tensors at the dims they had."""
+def _trial(
+    job: Job, name: str, example: Example, graph: Graph, caps: Caps, gpu: Gpu, weights: Weights
+) -> _Trial | None:
+    """A variant ready to be timed; None if this device cannot run it, or, with a warning, if nothing could be tried."""
+    refused: Error | None = None
+    for position in POSITIONS:
+        try:
+            plan = make_plan(_alone(graph, example, position), caps, (), tuning={job.key: name})
+            return _Trial(plan, gpu, weights) if gpu.satisfies(plan.limits) else None
+        except DeviceError:
+            return None
+        except (GuardError, ShapeError) as error:
+            refused = error
+    logger.warning("%s of %s could not be measured: %s", name, job.key, refused)
+    return None
+
+
+def _alone(graph: Graph, example: Example, position: int) -> Graph:
+    """A method of one call, its tensors at the dims they had; what input data decided is `position` further on."""
     call = graph.steps[example.step]
     assert isinstance(call, Call)
     values = list(graph.values)
@@ -91,7 +107,9 @@ def _alone(graph: Graph, example: Example) -> Graph:
             values[value_id] = replace(value, dims=example.dims[value_id], dynamic=False)
             inputs.append(value_id)
         elif isinstance(value, LIVE_SCALARS):
-            inputs.append(value_id)
+            number, derived = example.scalars[value_id]
+            number += position * derived
+            values[value_id] = Int(int(number)) if isinstance(value, SymInt) else Double(number)
     outputs = tuple(out for out in call.outs if isinstance(values[out], TensorSpec))
     return Graph(graph.name, tuple(values), (call,), tuple(inputs), outputs)
 
@@ -127,19 +145,9 @@ class _Trial:
 
 def _schedule(plan: Plan) -> Schedule:
     (segment,) = plan.layout.segments
-    graph = plan.graph
-    tensors = [i for i in graph.inputs if isinstance(graph.values[i], TensorSpec)]
-    arrays = {i: np.zeros(graph.tensor(i).dims, graph.tensor(i).host_dtype.numpy) for i in tensors}
-    dims = {i: graph.tensor(i).dims for i in tensors}
-    refused: GuardError | None = None
-    for position in POSITIONS:
-        scalars = {i: float(position) for i in graph.inputs if i not in arrays}
-        try:
-            return plan.lowering.prepare(segment, Live(dims, scalars, arrays))
-        except GuardError as error:
-            refused = error
-    assert refused is not None
-    raise refused
+    dims = {i: plan.graph.tensor(i).dims for i in plan.graph.inputs}
+    arrays = {i: np.zeros(dims[i], plan.graph.tensor(i).host_dtype.numpy) for i in dims}
+    return plan.lowering.prepare(segment, Live(dims, {}, arrays))
 
 
 def chosen(choices: Sequence[Choice]) -> dict[str, str]:

@@ -20,8 +20,7 @@ from ..progress import OnProgress, ignore
 from .borders import Array, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
 from .state import PathLike, read_state, write_state
-
-_Prepared = tuple[Segment, Schedule, list[dict[int, int]], list[Live]]
+from .steps import run_steps
 
 
 @dataclass(frozen=True)
@@ -121,24 +120,7 @@ class Method:
         """
         with self._lock:
             self._check_open()
-            prepared = self._prepare_steps(steps, feed)
-            if prepared is None:
-                return self._run_one_by_one(steps, feed, outputs)
-            segment, schedule, scalars, lives = prepared
-            wanted = [self._graph.outputs[position] for position in outputs]
-            reads = self._reads(segment, schedule, lives[0], wanted)
-            feeds = []
-            for source, target in feed.items():
-                value_id = self._graph.inputs[target]
-                nbytes = stored_bytes(self._graph.tensor(value_id).dtype, lives[0].dims[value_id])
-                feeds.append((self._graph.outputs[source], value_id, nbytes))
-            assert self._session is not None
-            data = self._session.run(schedule, scalars, self._uploads(segment, lives[0]), reads, feeds)
-            results = []
-            for live, found in zip(lives, data, strict=True):
-                self._leave(schedule, live, reads, found)
-                results.append(tuple(self._output(value_id, live) for value_id in wanted))
-            return results
+            return run_steps(self, steps, feed, outputs)
 
     def reset(self) -> None:
         """Put the method's state (KV caches, mutable buffers) back to what the file says."""
@@ -258,37 +240,6 @@ class Method:
         for value_id, _ in reads:
             spec = self._graph.tensor(value_id)
             live.arrays[value_id] = from_device(data.get(value_id, memoryview(b"")), live.dims[value_id], spec)
-
-    def _prepare_steps(self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int]) -> _Prepared | None:
-        """What one submit for all steps needs; None if they differ in more than live scalars, or the host looks on."""
-        lowering, stage = self.plan.lowering, self._only_stage()
-        fed = {self._graph.inputs[target] for target in feed.values()}
-        if stage is None or fed & self.plan.layout.hosted:
-            return None
-        first: tuple[Schedule, int] | None = None
-        scalars, lives = [], []
-        for args in steps:
-            live = self._enter(args)
-            schedule = lowering.prepare(stage, live)
-            first = first or (schedule, schedule.version)
-            if (schedule, schedule.version) != first:
-                return None
-            scalars.append(lowering.slot_values())
-            lives.append(live)
-        return None if first is None else (stage, first[0], scalars, lives)
-
-    def _run_one_by_one(
-        self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
-    ) -> list[tuple[Any, ...]]:
-        results: list[tuple[Any, ...]] = []
-        fed: dict[int, Any] = {}
-        for args in steps:
-            given = [fed.get(position, arg) for position, arg in enumerate(args)]
-            found = self.run(given, outputs=(*outputs, *feed))
-            results.append(found[: len(outputs)])
-            for (_, target), value in zip(feed.items(), found[len(outputs) :], strict=True):
-                fed[target] = value.reshape(np.shape(args[target])).astype(np.asarray(args[target]).dtype)
-        return results
 
     def _run_on_host(self, stage: HostCalls, live: Live) -> None:
         for index in stage.steps:

@@ -1,0 +1,113 @@
+"""Is this checkout slower than another? `python -m bench.against ../old model.pte… [--turns 15] [--json]`
+
+Both checkouts run the same language models, taking turns, each in a process of its own: load, a prompt of 32 tokens,
+one token behind it, and `LLM.generate` where a tokenizer lies beside the program. Shown are the medians of all turns
+and the median of the ratios within a turn, so that a disturbance that lasts meets both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from .workers import REPOSITORY, shader_cache
+
+MEASURES = ("prefill", "decode", "generate")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.against", description=__doc__)
+    parser.add_argument("checkout", type=Path, help="the other checkout: a folder with src/webpte")
+    parser.add_argument("programs", type=Path, nargs="+", help="language models with a cache: (tokens, position)")
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+    rows: dict[str, Any] = {}
+    for program in options.programs:
+        rows |= compare(program.resolve(), {"old": options.checkout.resolve(), "new": REPOSITORY}, options.turns)
+    if options.json:
+        print(json.dumps(rows, indent=1))
+        return 0
+    print(f"{'':40} {'old ms':>9} {'new ms':>9} {'new/old':>8}")
+    for name, row in rows.items():
+        print(f"{name:40} {row['old']:9.2f} {row['new']:9.2f} {row['ratio']:8.3f}")
+    return 0
+
+
+class Child:
+    """A checkout with a program loaded; it stops when the questions do."""
+
+    def __init__(self, checkout: Path, program: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("against_child.py")), str(program)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **shader_cache(), "PYTHONPATH": str(checkout / "src")},
+        )
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.communicate(timeout=60)
+
+    def ask(self, question: str) -> float | None:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(question + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a process ended with {self._process.wait()} when asked for {question}")
+        return float(line) if line.strip() else None
+
+
+def compare(program: Path, checkouts: Mapping[str, Path], turns: int) -> dict[str, Any]:
+    """Milliseconds by measure, of both checkouts."""
+    taken: dict[str, list[dict[str, float]]] = {}
+
+    def note(measure: str, found: Mapping[str, float | None]) -> None:
+        if (numbers := {name: value for name, value in found.items() if value is not None}) == found:
+            taken.setdefault(measure, []).append(numbers)
+
+    for turn in range(turns):
+        note("load", {name: load_time(checkouts[name], program) for name in turned(checkouts, turn)})
+    with ExitStack() as stack:
+        children = {name: stack.enter_context(Child(folder, program)) for name, folder in checkouts.items()}
+        for turn in range(turns):
+            for measure in MEASURES:
+                note(measure, {name: children[name].ask(measure) for name in turned(children, turn)})
+    return {f"{program.stem} {measure}": summary(rows) for measure, rows in taken.items()}
+
+
+def load_time(checkout: Path, program: Path) -> float | None:
+    """In a process of its own: the second load of a process finds its kernels compiled."""
+    with Child(checkout, program) as child:
+        return child.ask("load")
+
+
+def turned(names: Mapping[str, object], turn: int) -> list[str]:
+    """Who goes first takes turns too."""
+    return list(names)[:: -1 if turn % 2 else 1]
+
+
+def summary(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {
+        "old": statistics.median(row["old"] for row in rows),
+        "new": statistics.median(row["new"] for row in rows),
+        "ratio": statistics.median(row["new"] / row["old"] for row in rows),
+        "turns": len(rows),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

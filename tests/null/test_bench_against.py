@@ -1,0 +1,62 @@
+"""`python -m bench.against` with two made-up checkouts, one of which takes its time."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench import against
+
+PACKAGE = """
+import time
+from types import SimpleNamespace
+
+class Error(Exception): pass
+
+class Method:
+    inputs = (SimpleNamespace(bound=(1, 31)),)
+    def run(self, args):
+        assert args[0].shape in ((1, 1), (1, 31))
+        time.sleep({seconds} * (3 if args[0].size > 1 else 1))
+
+def load(path):
+    return SimpleNamespace(method=lambda name: Method())
+"""
+NO_TOKENIZER = """
+from webpte import Error
+class LLM:
+    @classmethod
+    def load(cls, path): raise Error("no tokenizer")
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    def make(name, seconds):
+        package = tmp_path / name / "src" / "webpte"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(PACKAGE.format(seconds=seconds))
+        (package / "llm.py").write_text(NO_TOKENIZER)
+        return tmp_path / name
+
+    return make
+
+
+def test_the_slower_checkout_shows(checkout, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(against, "REPOSITORY", checkout("new", 0.02))
+    old = checkout("old", 0.01)
+    assert against.main([str(old), str(tmp_path / "model.pte"), "--turns", "3", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert set(rows) == {"model load", "model prefill", "model decode"}  # no tokenizer, so nothing to generate with
+    assert rows["model decode"]["turns"] == 3
+    assert 1.3 < rows["model decode"]["ratio"] < 2.7
+    assert rows["model prefill"]["old"] > rows["model decode"]["old"]
+
+
+def test_a_checkout_that_fails_is_named(checkout, tmp_path, monkeypatch):
+    monkeypatch.setattr(against, "REPOSITORY", tmp_path / "nothing")
+    broken = checkout("old", 0.0)
+    (broken / "src" / "webpte" / "__init__.py").write_text("raise SystemExit(3)")
+    with pytest.raises(RuntimeError, match="ended with 3 when asked for load"):
+        against.main([str(broken), str(tmp_path / "model.pte"), "--turns", "1"])

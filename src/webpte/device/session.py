@@ -20,6 +20,7 @@ from ..errors import GraphError
 from ..plan import WHOLE, Binding, Plan, Schedule, padded
 from ..progress import OnProgress, Progress, ignore
 from .gpu import Gpu, guarded
+from .handover import Feed, Handover
 from .parameters import Parameters
 from .recording import Copy, Row, Stage
 from .weights import USAGE, Stream, Weights, fill_buffer
@@ -49,6 +50,7 @@ class Session:
         self._owned: list[Any] = []
         self._staging: Any = None
         self._parameters = Parameters(gpu)
+        self._handover = Handover(gpu)
         self._groups: dict[tuple[object, ...], Any] = {}
         self._realised: OrderedDict[Schedule, _Realised] = OrderedDict()
         try:
@@ -93,6 +95,7 @@ class Session:
         self._realised.clear()
         self._groups.clear()
         self._parameters.close()
+        self._handover.close()
         for buffer in self._owned:
             buffer.destroy()
         self._owned.clear()
@@ -135,15 +138,17 @@ class Session:
         scalars: Sequence[Mapping[int, int]],
         uploads: Sequence[tuple[int, Array]],
         reads: Sequence[tuple[int, int]],
-        feeds: Sequence[tuple[int, int, int]] = (),
+        feeds: Sequence[Feed] = (),
+        later_uploads: Sequence[Sequence[tuple[int, Array]]] = (),
     ) -> list[dict[int, memoryview]]:
         """Execute a schedule, once for each entry of `scalars`, in one submit; the results of each.
 
-        `uploads` are (tensor, contiguous device-ready array), `reads` (tensor, bytes); between two executions each
-        feed (tensor, tensor, bytes) copies a result to where the next one reads it.
+        `uploads` are (tensor, contiguous device-ready array), `reads` (tensor, bytes). Between two executions the
+        results in `feeds` become inputs and `later_uploads`, of each execution but the first, are put in place.
         """
         realised = self._realise(schedule)
         later = self._parameters.write_scalars(scalars)
+        handed = self._hand_over(feeds, later_uploads, len(later))
         for tensor, array in uploads:
             self._upload(tensor, array)
         total = sum(padded(nbytes) for _, nbytes in reads)
@@ -154,14 +159,23 @@ class Session:
             stages.append((copies, realised.rows))
             copies = self._copies_out(reads, number * total)
             if number < len(later):
-                copies += [Copy(self._buffer(a), 0, self._buffer(b), 0, nbytes) for a, b, nbytes in feeds]
-                copies.append(later[number])
+                copies += [*handed[number], later[number]]
         stages.append((copies, ()))
         started = time.perf_counter()
         self.gpu.submit(stages)
         results = self._read_back(reads, total, len(scalars), realised.seconds < BRIEF_SECONDS)
         realised.seconds = time.perf_counter() - started
         return results
+
+    def _hand_over(
+        self, feeds: Sequence[Feed], later: Sequence[Sequence[tuple[int, Array]]], count: int
+    ) -> list[list[Copy]]:
+        """The copies between two executions, for each of `count` times."""
+        fed = self._handover.feeds([Feed(self._buffer(a), self._buffer(b), nbytes) for a, b, nbytes in feeds])
+        steps = [[(self._buffer(tensor), array) for tensor, array in step] for step in later]
+        inputs = self._handover.inputs(steps) or [[] for _ in range(count)]
+        # An input may lie where a result did: what is fed is taken first.
+        return [fed + copies for copies in inputs]
 
     def warm_up(self, schedule: Schedule) -> None:
         """Make what running a schedule needs."""

@@ -2,7 +2,10 @@
 
 The exporter's own plan is ignored. Liveness counts calls in execution order, inclusive at both ends, over the roots of
 aliases; tensors with disjoint lifetimes share a whole buffer, because WebGPU forbids one buffer being bound read-only
-and read-write in the same dispatch even at disjoint ranges.
+and read-write in the same dispatch even at disjoint ranges. A tensor always begins where its buffer begins.
+
+Lifetimes are those of one execution. What a second one in the same submit finds in place of its inputs is told by
+`Memory.kept`; the rest has to be put there again.
 """
 
 from __future__ import annotations
@@ -85,6 +88,7 @@ class Memory:
     buffers: tuple[Buffer, ...]
     buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
     uploads: dict[Segment, tuple[int, ...]]
+    kept: frozenset[int]  # uploaded tensors that are still there when the method has run
 
 
 def assign(graph: Graph, layout: Layout, lowering: Lowering) -> Memory:
@@ -99,6 +103,7 @@ class _Assignment:
         self.graph = graph
         self.layout = layout
         self.touched = {binding.tensor for binding in lowering.touched}
+        self.written = layout.mutated.union(*(call.outs for call in graph.calls))
         self.roots = resolve(lowering.context.aliases)
         self.materialised = lowering.context.materialised
         self.scratch_of: dict[int, list[int]] = {}  # call -> its scratch tensors
@@ -135,10 +140,15 @@ class _Assignment:
                 place[tenant.id] = len(buffers)
             buffers.append(Buffer(nbytes, "activation", tuple(t.id for t in tenants)))
         uploads = self._uploads()
+        kept = frozenset(v for values in uploads.values() for v in values if self._is_kept(v, buffers[place[v]]))
         for alias, root in self.roots.items():
             if root in place:
                 place[alias] = place[root]
-        return Memory(tuple(buffers), place, uploads)
+        return Memory(tuple(buffers), place, uploads, kept)
+
+    def _is_kept(self, value_id: int, buffer: Buffer) -> bool:
+        """Whether nobody writes into an uploaded tensor's buffer: no other tenant, no call that has it as a result."""
+        return buffer.tensors == (value_id,) and value_id not in self.written
 
     def _lifetimes(self) -> int:
         position = 0

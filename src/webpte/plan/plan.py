@@ -27,6 +27,7 @@ class Plan:
     buffers: tuple[Buffer, ...]
     buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
     uploads: dict[Segment, tuple[int, ...]]  # tensors copied to the device before a segment
+    kept: frozenset[int]  # those of them that are still there when the method has run
     kernels: tuple[Kernel, ...]
     dynamic_dims: dict[int, tuple[bool, ...]]  # method input -> which dims may vary
     passes: dict[str, int]  # rewrites applied to the graph, each with the calls it saved
@@ -143,7 +144,8 @@ def draft_plan(
     schedules += _lower_smaller(graph, layout, lowering, bounds, dynamic, FEW)
     memory = assign(graph, layout, lowering)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
-    plan = Plan(graph, layout, memory.buffers, memory.buffer_of, memory.uploads, kernels, dynamic, applied, lowering)
+    places = memory.buffers, memory.buffer_of, memory.uploads, memory.kept
+    plan = Plan(graph, layout, *places, kernels, dynamic, applied, lowering)
     return plan, over_limits(plan, caps, schedules)
 
 

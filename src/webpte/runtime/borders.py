@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,14 @@ from ..errors import InputError
 from ..graph import TensorSpec
 
 Array = np.ndarray[Any, Any]
+
+
+def at_position(values: Sequence[int], position: object, what: str) -> int:
+    """The value a caller points at by its position among the inputs or outputs of a method."""
+    try:
+        return values[operator.index(position)]  # type: ignore[arg-type]
+    except (TypeError, IndexError):
+        raise InputError(f"{position!r} is not a position among the {len(values)} {what}") from None
 
 
 def to_array(value: Any, spec: TensorSpec, where: str) -> Array:

@@ -17,7 +17,7 @@ from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFl
 from ..ops import stored_bytes
 from ..plan import HostCalls, Live, Plan, Schedule, Segment
 from ..progress import OnProgress, ignore
-from .borders import Array, check_dims, from_device, to_array, to_device
+from .borders import Array, at_position, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
 from .state import PathLike, read_state, write_state
 from .steps import run_steps
@@ -92,8 +92,7 @@ class Method:
 
     def run(self, args: Sequence[Any], outputs: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Run the method; always a tuple. With `outputs`, only those positions are read back and returned."""
-        every = self._graph.outputs
-        wanted = every if outputs is None else tuple(every[position] for position in outputs)
+        wanted = self._graph.outputs if outputs is None else self._wanted(outputs)
         with self._lock:
             self._check_open()
             live = self._enter(args)
@@ -116,7 +115,8 @@ class Method:
         """Run the method several times, in one submit where that is possible: the results of `run` for each.
 
         `feed` maps an output to the input it becomes in the next step, where only the shape of what `steps` holds
-        counts. So a generated token never visits the host on its way back into the model.
+        counts. So a generated token never visits the host on its way back into the model. Inputs that are not fed
+        are those of each step. Steps that cannot share a submit run one by one, with the same results.
         """
         with self._lock:
             self._check_open()
@@ -183,6 +183,9 @@ class Method:
 
     # -- one call --------------------------------------------------------------------------------------------------
 
+    def _wanted(self, outputs: Sequence[int]) -> tuple[int, ...]:
+        return tuple(at_position(self._graph.outputs, p, f"outputs of {self.name}") for p in outputs)
+
     def _enter(self, args: Any) -> Live:
         graph = self._graph
         if len(args) != len(graph.inputs):
@@ -201,12 +204,20 @@ class Method:
         return live
 
     def _run_on_device(self, segment: Segment, live: Live, outputs: Container[int]) -> None:
-        plan, session = self.plan, self._session
+        session = self._session
         assert session is not None
-        schedule = plan.lowering.prepare(segment, live)
-        reads = self._reads(segment, schedule, live, outputs)
-        (data,) = session.run(schedule, [plan.lowering.slot_values()], self._uploads(segment, live), reads)
-        self._leave(schedule, live, reads, data)
+        schedule = self._prepare(segment, live)
+        reads = self._reads(segment, live, outputs)
+        scalars = [self.plan.lowering.slot_values()]
+        (data,) = session.run(schedule, scalars, self._uploads(segment, live), reads)
+        self._leave(live, reads, data)
+
+    def _prepare(self, segment: Segment, live: Live) -> Schedule:
+        """The schedule of a segment. From here on the dims and scalars that the segment makes are known."""
+        schedule = self.plan.lowering.prepare(segment, live)
+        live.dims.update(schedule.dims)
+        live.scalars.update({v: value for v, (value, _) in schedule.scalars.items()})
+        return schedule
 
     def _only_stage(self) -> Segment | None:
         """The segment that is the whole method, if there is one."""
@@ -216,27 +227,22 @@ class Method:
             return stages[0]
         return None
 
-    def _uploads(self, segment: Segment, live: Live) -> list[tuple[int, Array]]:
+    def _uploads(self, segment: Segment, live: Live, fed: Container[int] = ()) -> list[tuple[int, Array]]:
+        """What a segment needs from the host, but for what is `fed`: (tensor, data as the device stores it)."""
         return [
             (value_id, to_device(live.arrays[value_id], self._graph.tensor(value_id), f"value {value_id}"))
             for value_id in self.plan.uploads[segment]
+            if value_id not in fed
         ]
 
-    def _reads(
-        self, segment: Segment, schedule: Schedule, live: Live, outputs: Container[int]
-    ) -> list[tuple[int, int]]:
+    def _reads(self, segment: Segment, live: Live, outputs: Container[int]) -> list[tuple[int, int]]:
         """What the host wants of a segment: (tensor, bytes)."""
         hosted = self.plan.layout.hosted
         wanted = [v for v in segment.reads if v in hosted or v in outputs]
-        dims = [schedule.dims[v] if v in schedule.dims else live.dims[v] for v in wanted]
-        return [(v, stored_bytes(self._graph.tensor(v).dtype, d)) for v, d in zip(wanted, dims, strict=True)]
+        return [(v, stored_bytes(self._graph.tensor(v).dtype, live.dims[v])) for v in wanted]
 
-    def _leave(
-        self, schedule: Schedule, live: Live, reads: Sequence[tuple[int, int]], data: Mapping[int, memoryview]
-    ) -> None:
+    def _leave(self, live: Live, reads: Sequence[tuple[int, int]], data: Mapping[int, memoryview]) -> None:
         """Take over what a segment has made."""
-        live.dims.update(schedule.dims)
-        live.scalars.update({v: value for v, (value, _) in schedule.scalars.items()})
         for value_id, _ in reads:
             spec = self._graph.tensor(value_id)
             live.arrays[value_id] = from_device(data.get(value_id, memoryview(b"")), live.dims[value_id], spec)

@@ -21,6 +21,7 @@ from webpte.plan import make_plan, memory
 from webpte.runtime import steps as steps_module
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.method import Method
+from webpte.wgsl.kernel import SYM_SLOTS
 
 N = 8
 GRAPHS = 150  # `python -m tests.support.random_steps 2000` tries more
@@ -227,6 +228,21 @@ def test_a_refused_step_keeps_all_from_running(device):
             method.run_steps([(full(1), full(1)), (full(1), np.ones(3, np.float32))], {0: 0}, [0])
         assert method.counters.since(before).submits == 0
         assert method.run_steps([], {0: 0}, [0]) == []
+
+
+def test_as_many_live_integers_as_there_may_be_are_read(device):
+    b = GraphBuilder()
+    x, at, outputs = b.tensor(SYM_SLOTS, 2), b.symint(), []
+    for number in range(SYM_SLOTS):
+        here, row = b.symint(), b.tensor(2)
+        b.call("executorch_prim::add.Scalar", (at, b.number(number)), here, kernel=True)
+        b.call("aten.select_copy.int", (x, b.number(0), here), row)
+        outputs.append(row)
+    given = np.arange(2 * SYM_SLOTS, dtype=np.float32).reshape(SYM_SLOTS, 2)
+    with loaded(b.graph([x, at], outputs), device) as method:
+        assert np.array_equal(np.array(method.run((given, 0))), given)
+        got = method.run_steps([(given, 0), (given[::-1].copy(), 0)], {}, range(SYM_SLOTS))
+        assert np.array_equal(np.array(got[1]), given[::-1])
 
 
 def test_positions_of_run_are_checked(device):

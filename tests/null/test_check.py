@@ -115,6 +115,19 @@ def test_data_files_are_looked_into(tmp_path):
     assert short["detail"] == "has 4 bytes of data; its shape needs 28"
 
 
+def test_too_many_live_integers_are_a_problem(tmp_path):
+    """257 rows, each at an index of its own that comes from the data of an input."""
+    values: list[Any] = [VkTensor(F32, (4, 2)), VkTensor(DType.INT32, (1,)), VkInt(0), c.VkSymInt(0)]
+    calls: list[tuple[str, tuple[int, ...]]] = [("et_vk.select_as_symint.default", (1, 2, 2, 3))]
+    rows = range(4, 4 + 257)
+    values += [VkTensor(F32, (2,)) for _ in rows]
+    calls += [("aten.select_copy.int", (0, 2, 3, row)) for row in rows]
+    simple_pte(tmp_path / "p.pte", values, calls, [0, 1], [*rows])
+    (problem,) = check_file(tmp_path / "p.pte")["problems"]
+    assert problem["kind"] == "limit" and problem["method"] == "forward"
+    assert f"{problem['subject']} {problem['detail']}".startswith("live integers: 257 are read by kernels")
+
+
 def test_limits_by_name(tmp_path, capsys):
     add(tmp_path / "p.pte", 1000)
     arguments = ["check", str(tmp_path / "p.pte"), "--limits", "max-storage-buffer-binding-size=1024"]

@@ -12,6 +12,7 @@ from webpte.graph import DType, Jump, Origin, SymBool
 from webpte.plan import HostCalls, Segment
 from webpte.plan.memory import Root, resolve, share
 from webpte.wgsl import Caps
+from webpte.wgsl.kernel import SYM_SLOTS
 
 
 def chain(length, *, name="aten.relu.default"):
@@ -215,3 +216,17 @@ def test_sharing_never_overlaps_and_never_exceeds_the_sum(roots):
 
 def test_alias_chains_resolve_to_their_root():
     assert resolve({3: 2, 2: 1, 5: 4}) == {3: 1, 2: 1, 5: 4}
+
+
+@pytest.mark.parametrize("count", [SYM_SLOTS, SYM_SLOTS + 1])
+def test_more_live_integers_than_kernels_can_read_are_refused(count):
+    b = GraphBuilder()
+    x, at, outputs = b.tensor(4, 2), b.symint(), []
+    for _ in range(count):
+        outputs.append(b.tensor(2))
+        b.call("aten.select_copy.int", (x, b.number(0), at), outputs[-1])
+    if count == SYM_SLOTS:
+        assert len(b.plan([x, at], outputs).lowering.context.slots) == SYM_SLOTS
+        return
+    with pytest.raises(webpte.DeviceError, match=r"(?s)forward exceeds.*live integers: 257 .* holds 256.*Split the"):
+        b.plan([x, at], outputs)

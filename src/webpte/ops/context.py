@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import GraphError, ShapeError
 from ..graph import Call, Constant, DType, TensorSpec, numel
 from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, grid_for
+from ..wgsl.kernel import SYM_SLOTS
 
 if TYPE_CHECKING:
     from .registry import Op
@@ -338,6 +339,8 @@ class Context:
     def slot(self, owner: tuple[object, ...], value: Callable[[], int]) -> int:
         slot = self.slots.get(owner)
         if slot is None:
+            if len(self.slots) >= SYM_SLOTS and not self.building:  # the plan counts those asked for at build
+                raise ShapeError(f"at these shapes more than {SYM_SLOTS} live integers would be read by kernels")
             slot = self.slots[owner] = len(self.slots)
             self.slot_values[slot] = value
         return slot

@@ -9,6 +9,7 @@ from ..errors import DeviceError, Problem, remedies
 from ..graph import Call
 from ..ops import WHOLE
 from ..wgsl import Caps
+from ..wgsl.kernel import SYM_SLOTS
 from .lowering import Schedule
 from .memory import Buffer
 
@@ -24,7 +25,7 @@ VALUES_NAMED = 3
 
 
 def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule]) -> list[Problem]:
-    """Buffers and bindings that are too large, and kernels that bind too many."""
+    """Buffers and bindings that are too large, kernels that bind too many, and integers they have no room for."""
     problems = []
     whole = {plan.buffer_of[b.tensor] for b in plan.lowering.touched if b.nbytes == WHOLE}
     for number, buffer in enumerate(plan.buffers):
@@ -39,7 +40,16 @@ def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule]) -> list[P
             detail = f"binds {kernel.reads + kernel.writes} buffers, the device allows {count}"
             lowered = [c for s in schedules for c in s.calls if any(d.kernel == kernel for d in c.dispatches)]
             problems.append(Problem("limit", kernel.label, detail, _named(c.bound.call for c in lowered)))
-    return problems
+    return problems + _too_many_integers(plan)
+
+
+def _too_many_integers(plan: Plan) -> list[Problem]:
+    count = len(plan.lowering.context.slots)
+    if count <= SYM_SLOTS:
+        return []
+    detail = f"{count} are read by kernels, whose block of them holds {SYM_SLOTS} on every device"
+    remedy = "Split the method, or keep numbers taken from data in tensors: index_select instead of item()."
+    return [Problem("limit", "live integers:", detail, (), remedy)]
 
 
 def refuse_over_limits(name: str, caps: Caps, problems: Sequence[Problem]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import GraphError
@@ -34,14 +34,15 @@ Thunk = Callable[[], Any]
 
 
 class Frame:
-    """The live handles of one method: one Tensor or LiveScalar per value id."""
+    """The live handles of one method: one Tensor or LiveScalar per value id, or per id in `only`."""
 
-    def __init__(self, graph: Graph, context: Context) -> None:
+    def __init__(self, graph: Graph, context: Context, only: Iterable[int] | None = None) -> None:
         self.graph = graph
         self.context = context
         self.tensors: dict[int, Tensor] = {}
         self.scalars: dict[int, LiveScalar] = {}
-        for value_id, value in enumerate(graph.values):
+        for value_id in range(len(graph.values)) if only is None else only:
+            value = graph.values[value_id]
             if isinstance(value, TensorSpec):
                 self.tensors[value_id] = Tensor(value_id, value)
             elif isinstance(value, LIVE_SCALARS):

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..errors import Error, GraphError
 from ..graph import Bool as BoolLiteral
-from ..graph import BoolList, Call, Double, DoubleList, Graph, Int, IntList, Null, Origin, String, TensorSpec, ValueList
-from ..ops import Option, find
+from ..graph import (
+    BoolList,
+    Call,
+    Double,
+    DoubleList,
+    DType,
+    Graph,
+    Int,
+    IntList,
+    Null,
+    Origin,
+    String,
+    TensorSpec,
+    ValueList,
+)
+from ..ops import BoundCall, Context, Frame, Option, find
+from ..wgsl import Caps
 from .numpy_kernels import KERNELS, Kernel
+from .torch_kernels import run_torch, torch_kernel
 
 Array = np.ndarray[Any, Any]
 
@@ -39,26 +54,11 @@ def _reference(name: str) -> Kernel | None:
     return call
 
 
-@functools.cache
-def _torch_kernel(name: str) -> Any | None:
-    try:
-        import torch
-    except ImportError:
-        return None
-    # `aten::cumsum.out` outside delegates; inside, with the fallback on, `aten.cumsum.default`.
-    namespace, _, rest = name.partition("::" if "::" in name else ".")
-    base, _, overload = rest.partition(".")
-    try:
-        return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
-    except AttributeError:
-        return None
-
-
 class CpuKernels:
     """Every kernel call the CPU can serve, by name."""
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (_numpy_kernel(name) is not None or _torch_kernel(name) is not None)
+        return isinstance(name, str) and (_numpy_kernel(name) is not None or torch_kernel(name) is not None)
 
     def source(self, name: str) -> str:
         """What runs a kernel call on the CPU: "numpy" or "torch"."""
@@ -66,24 +66,51 @@ class CpuKernels:
 
     def run(self, call: Call, graph: Graph, tensors: dict[int, Array], scalars: dict[int, float]) -> dict[int, Array]:
         """Execute a call; returns its outputs by value id, in the dtypes the program declares."""
-        args = [_python_value(graph, a, tensors, scalars) for a in call.args]
+        outs = [graph.tensor(o) for o in call.outs]
         kernel = _numpy_kernel(call.name)
         try:
-            result = (
-                kernel(*args) if kernel is not None else _run_torch(call, args, [graph.tensor(o) for o in call.outs])
-            )
+            args = [_python_value(graph, a, tensors, scalars) for a in call.args]
+            if kernel is None:
+                result = run_torch(call, args, outs)
+            else:
+                refuse_sizes(call, graph, tensors, scalars)
+                result = kernel(*args)
+            results = result if isinstance(result, (tuple, list)) else (result,)
+            pairs = zip(outs, results, strict=True)
+            arrays = [np.ascontiguousarray(a, dtype=spec.host_dtype.numpy).reshape(np.shape(a)) for spec, a in pairs]
         except Error:
             raise
         except Exception as error:
             raise GraphError(
                 f"{call.name} ({call.origin}) failed on the CPU: {type(error).__name__}: {error}"
             ) from error
-        results = result if isinstance(result, tuple) else (result,)
-        out: dict[int, Array] = {}
-        for value_id, array in zip(call.outs, results, strict=True):
-            spec = graph.tensor(value_id)
-            out[value_id] = np.ascontiguousarray(array, dtype=spec.host_dtype.numpy).reshape(np.shape(array))
-        return out
+        return dict(zip(call.outs, arrays, strict=True))
+
+
+def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars: Mapping[int, float]) -> None:
+    """Ask the op's own lowering for the shapes of its results, before NumPy takes memory for them.
+
+    A file says what a kernel is called with: `full` of 10**12 elements is refused here, as it is on the device.
+    """
+    op = find(call)
+    if op is None or not op.dtypes:  # a kernel of NumPy's alone makes no more than it is given; so does a user's
+        return
+    operands = (*graph.flatten(call.args), *call.outs)
+    context = Context(Caps())
+    context.host_data = dict(tensors)
+    frame = Frame(graph, context, only=operands)
+    stand_in = DType.FLOAT32 if DType.FLOAT32 in op.dtypes else min(op.dtypes, key=lambda dtype: dtype.short)
+    for value_id, handle in frame.tensors.items():
+        if handle.dtype not in op.dtypes:  # that is why the call runs here; shapes do not depend on it
+            handle.dtype = stand_in
+        if value_id in tensors:
+            handle.dims = tensors[value_id].shape
+    for value_id, scalar in frame.scalars.items():
+        if value_id in scalars:
+            scalar.restore(scalars[value_id], derived=False)
+    bound = BoundCall(op, call, frame)
+    context.begin(0, op, call)
+    bound.lower(context)
 
 
 def _python_value(graph: Graph, value_id: int, tensors: dict[int, Array], scalars: dict[int, float]) -> Any:
@@ -100,20 +127,3 @@ def _python_value(graph: Graph, value_id: int, tensors: dict[int, Array], scalar
         case ValueList():
             return [_python_value(graph, item, tensors, scalars) for item in value.ids]
     return scalars[value_id]
-
-
-def _run_torch(call: Call, args: Sequence[Any], outs: Sequence[TensorSpec]) -> Any:
-    import torch
-
-    kernel = _torch_kernel(call.name)
-    assert kernel is not None
-    schema = kernel._schema.arguments
-    converted = [torch.from_numpy(np.array(a)) if isinstance(a, np.ndarray) else a for a in args]
-    named = {a.name: v for a, v in zip(schema, converted, strict=False) if a.kwarg_only}
-    positional = [v for a, v in zip(schema, converted, strict=False) if not a.kwarg_only]
-    # An out tensor without elements is resized without a warning; torch must own its memory to do so.
-    dtypes = [torch.from_numpy(np.empty(0, spec.host_dtype.numpy)).dtype for spec in outs]
-    empty = iter(torch.empty(0, dtype=dtype) for dtype in dtypes)
-    named |= {a.name: next(empty) for a in schema[len(converted) :] if a.is_out}
-    result = kernel(*positional, **named)
-    return tuple(r.numpy() for r in result) if isinstance(result, (tuple, list)) else result.numpy()

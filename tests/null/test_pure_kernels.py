@@ -1,0 +1,124 @@
+"""A file names the kernels it calls: only pure ones are looked up, and none takes memory its outputs do not have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from webpte.container import DType
+from webpte.errors import Error, GraphError, ShapeError
+from webpte.graph import Call, Graph, Int, IntList, Null, Origin, String, TensorSpec
+from webpte.runtime.kernels import CpuKernels
+from webpte.runtime.pure_ops import PURE
+
+torch = pytest.importorskip("torch")
+
+F32 = DType.FLOAT32
+REFUSED = [
+    "aten::from_file.out",
+    "aten.from_file.default",
+    "aten::empty.out",
+    "aten::empty_like.out",
+    "aten::_empty_affine_quantized.out",
+    "aten::resize_",
+    "aten::resize.out",
+    "aten::set.source_Tensor_out",
+    "aten::as_strided_copy_unchecked.out",
+    "aten::_unsafe_index.Tensor_out",
+    "aten::max_pool2d_with_indices_backward.grad_input",
+    "aten::rand.out",
+    "aten::randn.out",
+    "aten::bernoulli.out",
+    "aten::native_dropout.out",
+    "aten::repeat_interleave.Tensor_out",
+    "aten::relu_",
+    "aten.add_.Tensor",
+    "aten::exp_",
+    "inductor::_reinterpret_tensor",
+    "prims::empty_strided",
+    "profiler::_record_function_enter_new",
+    "mkldnn::_linear_pointwise",
+    "aten::abs.__class__",
+    "aten::abs.__call__",
+    "aten::__class__",
+    "aten::",
+    "::",
+    "",
+    ".",
+]
+
+
+def run(name, values, args, outs=(0,), tensors=None):
+    graph = Graph("forward", tuple(values), (), (), ())
+    call = Call(name, tuple(args), tuple(outs), Origin(0), kernel="::" in name)
+    return CpuKernels().run(call, graph, tensors or {}, {})
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_pure_does_not_exist(name):
+    assert name not in CpuKernels()
+
+
+def test_every_name_of_the_list_is_an_op():
+    assert [name for name in sorted(PURE) if not hasattr(torch.ops.aten, name)] == []
+
+
+@pytest.mark.parametrize("name", ["aten::linalg_det.out", "aten::cummax.out", "aten::atan2.out", "aten.lgamma.default"])
+def test_pure_ones_are_found(name):
+    assert name in CpuKernels()
+
+
+def test_a_pure_one_runs():
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    values = [TensorSpec(F32, (2, 3), F32), TensorSpec(F32, (2, 3), F32)]
+    (result,) = run("aten::lgamma.out", values, [1], tensors={1: x + 1}).values()
+    np.testing.assert_allclose(result, torch.lgamma(torch.from_numpy(x + 1)).numpy())
+
+
+@pytest.mark.parametrize("name", ["aten::linspace.out", "aten::full.out", "aten::eye.m_out"])
+def test_a_result_larger_than_declared_is_refused_before_it_is_made(name):
+    huge = {
+        "aten::linspace.out": [Int(0), Int(1), Int(10**13)],
+        "aten::full.out": [IntList((10**13,)), Int(1)],
+        "aten::eye.m_out": [Int(10**7), Int(10**7)],
+    }[name]
+    values = [TensorSpec(F32, (4,), F32), *huge]
+    with pytest.raises((GraphError, ShapeError), match="outside its bound"):
+        run(name, values, range(1, len(values)))
+
+
+def test_an_outer_product_of_inputs_is_refused_before_it_is_made():
+    values = [TensorSpec(F32, (4, 4), F32), TensorSpec(F32, (1 << 20, 1), F32), TensorSpec(F32, (1, 1 << 20), F32)]
+    arrays = {1: np.ones((1 << 20, 1), np.float32), 2: np.ones((1, 1 << 20), np.float32)}
+    with pytest.raises(Error, match="outside its bound"):
+        run("aten::mm.out", values, [1, 2], tensors=arrays)
+    with pytest.raises(Error, match="outside its bound"):
+        run("aten::atan2.out", values, [1, 2], tensors=arrays)
+
+
+def test_strings_and_devices_never_reach_torch():
+    values = [TensorSpec(F32, (4,), F32), TensorSpec(F32, (4,), F32), String("meta"), Null(), Int(6)]
+    x = {1: np.zeros(4, np.float32)}
+    for args in ([1, 2], [1, 4, 3, 2]):
+        with pytest.raises(GraphError, match="tensors, numbers and lists"):
+            run("aten::_to_copy.default", values, args, tensors=x)
+
+
+@pytest.mark.parametrize("name", ["aten::index_select.out", "aten::take.out"])
+@pytest.mark.parametrize("index", [4, -5, 2**40, -(2**40)])
+def test_indices_out_of_range_are_typed_errors(name, index):
+    values = [
+        TensorSpec(F32, (1,), F32),
+        TensorSpec(F32, (4,), F32),
+        Int(0),
+        TensorSpec(DType.INT32, (1,), DType.INT64),
+    ]
+    args = [1, 2, 3] if "select" in name else [1, 3]
+    with pytest.raises(GraphError, match="failed on the CPU"):
+        run(name, values, args, tensors={1: np.zeros(4, np.float32), 3: np.array([index])})
+
+
+def test_too_many_arguments_are_refused():
+    values = [TensorSpec(F32, (4,), F32), TensorSpec(F32, (4,), F32)]
+    with pytest.raises(GraphError, match="has 3 arguments; it takes 1"):
+        run("aten::lgamma.out", values, [1, 1, 1], tensors={1: np.zeros(4, np.float32)})

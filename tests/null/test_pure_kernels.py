@@ -7,7 +7,7 @@ import pytest
 
 from webpte.container import DType
 from webpte.errors import Error, GraphError, ShapeError
-from webpte.graph import Call, Graph, Int, IntList, Null, Origin, String, TensorSpec
+from webpte.graph import Call, Graph, Int, IntList, Null, Origin, String, TensorSpec, Value
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.pure_ops import PURE
 
@@ -75,14 +75,16 @@ def test_a_pure_one_runs():
     np.testing.assert_allclose(result, torch.lgamma(torch.from_numpy(x + 1)).numpy())
 
 
-@pytest.mark.parametrize("name", ["aten::linspace.out", "aten::full.out", "aten::eye.m_out"])
+HUGE: dict[str, list[Value]] = {
+    "aten::linspace.out": [Int(0), Int(1), Int(10**13)],
+    "aten::full.out": [IntList((10**13,)), Int(1)],
+    "aten::eye.m_out": [Int(10**7), Int(10**7)],
+}
+
+
+@pytest.mark.parametrize("name", HUGE)
 def test_a_result_larger_than_declared_is_refused_before_it_is_made(name):
-    huge = {
-        "aten::linspace.out": [Int(0), Int(1), Int(10**13)],
-        "aten::full.out": [IntList((10**13,)), Int(1)],
-        "aten::eye.m_out": [Int(10**7), Int(10**7)],
-    }[name]
-    values = [TensorSpec(F32, (4,), F32), *huge]
+    values = [TensorSpec(F32, (4,), F32), *HUGE[name]]
     with pytest.raises((GraphError, ShapeError), match="outside its bound"):
         run(name, values, range(1, len(values)))
 

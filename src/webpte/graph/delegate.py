@@ -25,7 +25,7 @@ from ..container import (
     VkValueList,
 )
 from ..errors import DataError, GraphError
-from .graph import Call, Origin
+from .graph import Call, Mutates, Origin
 from .values import (
     Bool,
     BoolList,
@@ -46,7 +46,6 @@ from .values import (
 
 COPY = "webpte.copy"  # out becomes self, converted to out's dtype; serves moves, private copies and casts
 ITEM = "aten::_local_scalar_dense"
-Mutates = Callable[[Call], tuple[int, ...]]
 Named = Callable[[str, str, int], Span]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from ..errors import GraphError
 from .values import SymInt, TensorSpec, Value, ValueList
@@ -44,6 +44,7 @@ class Jump:
 
 
 Step = Call | Jump
+Mutates = Callable[[Call], tuple[int, ...]]  # positions of the arguments that a call writes in place
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     delegates: tuple[DelegateInfo, ...] = ()
+    written: frozenset[int] = field(default=frozenset(), compare=False)  # in place by some call: known while passes run
 
     def _kind(self, value_id: int) -> str:
         if not 0 <= value_id < len(self.values):

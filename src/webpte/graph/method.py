@@ -35,8 +35,8 @@ from ..container import (
     parse_vulkan,
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, remedies
-from .delegate import COPY, ITEM, Mutates, inline
-from .graph import Call, DelegateInfo, Graph, Jump, Origin, Step
+from .delegate import COPY, ITEM, inline
+from .graph import Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
 from .values import (
     Bool,
     BoolList,

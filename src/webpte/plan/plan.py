@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..errors import Problem, ShapeError
 from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec, apply_passes, widen_halves
-from ..ops import WHOLE, stored_bytes
+from ..ops import WHOLE, mutated_positions, stored_bytes
 from ..wgsl import Caps, Kernel
 from .limits import over_limits, refuse_over_limits
 from .lowering import Dims, Live, Lowering, Schedule
@@ -132,7 +132,7 @@ def draft_plan(
     """A plan, and what of it the device cannot hold or bind."""
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
-    graph, applied = apply_passes(graph, passes)
+    graph, applied = apply_passes(graph, passes, mutated_positions)
     layout = lay_out(graph, cpu_kernels, fallback)
     lowering = Lowering(graph, layout, caps, tuning)
     bounds = {i: graph.tensor(i).dims for i in graph.inputs if isinstance(graph.values[i], TensorSpec)}

@@ -103,5 +103,5 @@ def _drop_unread(rewriter: Rewriter) -> None:
         call = rewriter.call(index)
         if call is None or call.name not in (*COPIES, "aten.slice_copy.Tensor", "add"):
             continue
-        if not rewriter.users.get(call.outs[0]) and call.outs[0] not in rewriter.graph.outputs:
+        if not rewriter.users.get(call.outs[0]) and call.outs[0] not in rewriter.outputs:
             rewriter.forward(index, call.args[0])

@@ -56,6 +56,7 @@ class LiveDims:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self._inputs = frozenset(graph.inputs)
         self._dims: dict[int, Dims] = {}
         self._scalars: dict[int, Dim] = {}
         self._fresh = itertools.count()
@@ -76,7 +77,7 @@ class LiveDims:
         spec = self.graph.values[value_id]
         if not isinstance(spec, TensorSpec):
             return ()  # a number among the operands
-        given = value_id in self.graph.inputs
+        given = value_id in self._inputs
         if spec.stored or (given and not spec.dynamic):
             return spec.dims
         if value_id in self._rewritten:  # they may differ from one moment to the next

@@ -142,7 +142,7 @@ class Group:
         if spec.dims != root.dims:
             return False
         others = set(self.rewriter.users[made]) - self.members
-        seen = bool(others) or made in self.rewriter.graph.outputs
+        seen = bool(others) or made in self.rewriter.outputs
         if seen and not (min(others, default=self.root + 1) > self.root and self.dims.same(made, self.outputs[0])):
             return False  # somebody needs it before the group runs, or it might get another shape
         outputs = [*self.outputs, made] if seen else self.outputs

@@ -92,7 +92,7 @@ def _ending(rewriter: Rewriter, dims: LiveDims, program: Joined | None, index: i
 
 def _sole(rewriter: Rewriter, value_id: int, user: int) -> bool:
     """Whether nobody else sees a value."""
-    return rewriter.users[value_id] == [user] and value_id not in rewriter.graph.outputs
+    return rewriter.users[value_id] == [user] and value_id not in rewriter.outputs
 
 
 def _uniforms(step: ProgramStep) -> int:

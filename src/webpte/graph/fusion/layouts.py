@@ -142,7 +142,7 @@ class _Product:
         return len(a) == 4 and len(b) == 3 and a[2:] == b[1:]
 
     def _sole(self, value_id: int, user: int) -> bool:
-        return self.rewriter.users[value_id] == [user] and value_id not in self.rewriter.graph.outputs
+        return self.rewriter.users[value_id] == [user] and value_id not in self.rewriter.outputs
 
     def _call(self, axes: str, a: int, b: int, out: int) -> Call:
         add = self.rewriter.add

@@ -95,7 +95,7 @@ def share_roundings(graph: Graph) -> Graph:
             continue
         key = (call.args[0], *(graph.values[a] for a in call.args[1:]), *(graph.values[o] for o in call.outs))
         first = seen.setdefault(key, call)
-        hidden = all(rewriter.settled(o) and o not in graph.outputs for o in (*call.outs, *first.outs))
+        hidden = all(rewriter.settled(o) and o not in rewriter.outputs for o in (*call.outs, *first.outs))
         if first is not call and hidden:
             rewriter.forward(index, *first.outs)
     return rewriter.done()
@@ -130,7 +130,7 @@ def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
     """What is computed on the way to silu(value), itself last; None if that is not all the value is used for."""
     users = sorted(set(rewriter.users[value_id]))
     calls = [call for user in users if (call := rewriter.call(user)) is not None]
-    if value_id in rewriter.graph.outputs or len(rewriter.makers[value_id]) != 1:
+    if value_id in rewriter.outputs or len(rewriter.makers[value_id]) != 1:
         return None
     match [call.name for call in calls]:
         case ["aten.silu.default"]:

@@ -9,17 +9,6 @@ from dataclasses import replace
 from ..graph import Call, Graph, Jump, Step
 from ..values import TensorSpec, Value, ValueList
 
-# Arguments that calls write in place, by name of the op: what a pass must not move a reader across.
-IN_PLACE = {
-    "adamw_step.default": (0, 1, 2),
-    "aten::copy_": (0,),
-    "et_vk.adamw_step.default": (0, 1, 2),
-    "llama::update_cache.out": (1,),
-    "sdpa_with_kv_cache.default": (3, 4),
-    "update_cache.default": (1,),
-    "webpte.rotary_attention": (3, 4),
-}
-
 
 class Rewriter:
     """A graph being rewritten. Steps keep their place; a removed one leaves none."""
@@ -38,8 +27,9 @@ class Rewriter:
                 self.users[value_id].append(index)
             for value_id in step.outs:
                 self.makers[value_id].append(index)
-        self._outside = {*graph.inputs, *graph.outputs}
-        self._written = {v for call in graph.calls for p in IN_PLACE.get(call.name, ()) for v in call.args[p : p + 1]}
+        self._inputs = frozenset(graph.inputs)
+        self.outputs = frozenset(graph.outputs)
+        self._outside = self._inputs | self.outputs
 
     @property
     def straight(self) -> bool:
@@ -52,11 +42,11 @@ class Rewriter:
         return step if isinstance(step, Call) else None
 
     def maker(self, value_id: int) -> tuple[int, Call] | None:
-        """The one call that writes a value; None for inputs, constants, and what is written twice or is state."""
+        """The one call that writes a value; None for inputs, constants, state, and what is written again."""
         makers = self.makers.get(value_id, [])
         spec = self.values[value_id]
         stored = isinstance(spec, TensorSpec) and spec.stored
-        if len(makers) != 1 or stored or value_id in self.graph.inputs:
+        if len(makers) != 1 or stored or value_id in self._inputs or value_id in self.graph.written:
             return None
         call = self.call(makers[0])
         return (makers[0], call) if call is not None else None
@@ -72,9 +62,9 @@ class Rewriter:
     def settled(self, value_id: int) -> bool:
         """Whether a tensor never changes once it is there: readers of it may be moved."""
         value = self.values[value_id]
-        if not isinstance(value, TensorSpec) or value.mutable or value_id in self._written:
+        if not isinstance(value, TensorSpec) or value.mutable or value_id in self.graph.written:
             return False
-        return len(self.makers.get(value_id, [])) == (0 if value.stored or value_id in self.graph.inputs else 1)
+        return len(self.makers.get(value_id, [])) == (0 if value.stored or value_id in self._inputs else 1)
 
     def add(self, value: Value) -> int:
         """A new value's id."""

@@ -39,5 +39,5 @@ def _is_identity(call: Call, rewriter: Rewriter, dims: LiveDims) -> bool:
     given, made = rewriter.values[source], rewriter.values[out]
     if not isinstance(given, TensorSpec) or not isinstance(made, TensorSpec) or given.dtype is not made.dtype:
         return False
-    unseen = out not in rewriter.graph.outputs  # the caller asks for it by its own name
+    unseen = out not in rewriter.outputs  # the caller asks for it by its own name
     return unseen and rewriter.settled(source) and rewriter.settled(out) and dims.same(source, out)

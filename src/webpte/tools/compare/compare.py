@@ -7,6 +7,7 @@ from typing import Any
 
 from ...errors import Error, UnsupportedError
 from ...graph import PASSES, Graph, Jump, TensorSpec, apply_passes
+from ...ops import mutated_positions
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Program
 from .capture import Capture, Exposed, PathLike, Watched, straighten
@@ -38,7 +39,7 @@ def compare(
 
 def fused(graph: Graph) -> Graph:
     """The graph as an ordinary method runs it: with every pass."""
-    return apply_passes(graph, tuple(PASSES))[0]
+    return apply_passes(graph, tuple(PASSES), mutated_positions)[0]
 
 
 def straight_graph(program: Program, name: str, steps: Sequence[Step], joined: bool = True) -> Graph:

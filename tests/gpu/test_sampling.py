@@ -1,15 +1,18 @@
-"""Draws on the device follow the distribution that NumPy computes."""
+"""Draws on the device follow the distribution that NumPy computes, and what cannot be drawn from is said to be so."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import OneOp, T, case
-from webpte.ops.sampling import _kept
+from tests.support.cases import OneOp, T, case, choosing, reference
+from webpte.ops.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _kept
 
 DRAWS, VOCABULARY = 20_000, 61
+INFINITY = np.inf
 
 
 def probabilities(logits, temperature, top_k, top_p):
@@ -23,18 +26,15 @@ def chi_square_limit(degrees: int) -> float:
     return degrees * (1 - 2 / (9 * degrees) + 3.719 * np.sqrt(2 / (9 * degrees))) ** 3
 
 
-@pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"),
-    [(1.0, 0, 1.0), (0.7, 0, 1.0), (1.5, 8, 1.0), (1.0, 0, 0.7), (1.2, 20, 0.9)],
-)
-def test_frequencies_pass_a_chi_square_test(tmp_path, temperature, top_k, top_p):
-    logits = np.random.default_rng(4).normal(0, 2, VOCABULARY).astype(np.float32)
-    rows = T(DRAWS, VOCABULARY, make=lambda dims: np.broadcast_to(logits, dims))
-    OneOp(case("webpte.sample", rows, temperature, top_k, top_p, 77, 3)).write(tmp_path / "p.pte")
-    with webpte.load(tmp_path / "p.pte") as program:
-        tokens, _ = program.method()(np.ascontiguousarray(np.broadcast_to(logits, (DRAWS, VOCABULARY))))
-    expected = probabilities(logits, temperature, top_k, top_p) * DRAWS
-    counts = np.bincount(tokens, minlength=VOCABULARY)
+def drawn(folder, rows, temperature=1.0, top_k=0, top_p=1.0, seed=77, step=3, variant=""):
+    """What the device draws for rows of logits, a token and a log probability for each."""
+    given = case("webpte.sample", T(*rows.shape, make=lambda dims: rows), temperature, top_k, top_p, seed, step)
+    OneOp(given).write(folder / "p.pte")
+    with choosing(variant), webpte.load(folder / "p.pte") as program:
+        return program.method().run([np.ascontiguousarray(rows)])
+
+
+def assert_follows(counts, expected):
     assert counts[expected == 0].sum() == 0, "a token that top-k or top-p excludes was drawn"
     common = expected >= 5  # the test's own condition; rarer tokens are counted together
     pooled = [np.append(v[common], v[~common].sum()) for v in (counts.astype(float), expected)]
@@ -43,8 +43,138 @@ def test_frequencies_pass_a_chi_square_test(tmp_path, temperature, top_k, top_p)
     assert statistic < chi_square_limit(int(kept.sum()) - 1)
 
 
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(1.0, 0, 1.0), (0.7, 0, 1.0), (1.5, 8, 1.0), (1.0, 0, 0.7), (1.2, 20, 0.9)],
+)
+def test_frequencies_pass_a_chi_square_test(tmp_path, temperature, top_k, top_p):
+    logits = np.random.default_rng(4).normal(0, 2, VOCABULARY).astype(np.float32)
+    rows = np.broadcast_to(logits, (DRAWS, VOCABULARY))
+    tokens, _ = drawn(tmp_path, rows, temperature, top_k, top_p)
+    counts = np.bincount(tokens, minlength=VOCABULARY)
+    assert_follows(counts, probabilities(logits, temperature, top_k, top_p) * DRAWS)
+
+
+def test_a_million_draws_follow_the_probabilities(tmp_path):
+    """Down to one in 50,000: 20 draws of a million."""
+    draws, vocabulary = 1_000_000, 9
+    logits = np.linspace(0, np.log(5e-5), vocabulary).astype(np.float32)
+    tokens, _ = drawn(tmp_path, np.broadcast_to(logits, (draws, vocabulary)))
+    assert_follows(np.bincount(tokens, minlength=vocabulary), probabilities(logits, 1.0, 0, 1.0) * draws)
+
+
 def test_the_test_can_fail():
     """Uniform draws against a peaked distribution are far beyond the limit."""
     expected = np.array([0.5, 0.3, 0.2]) * DRAWS
     counts = np.full(3, DRAWS / 3)
     assert ((counts - expected) ** 2 / expected).sum() > chi_square_limit(2)
+
+
+# -- the ends of the noise ---------------------------------------------------------------------------------------------
+
+
+def unhash(value: int) -> int:
+    """The number whose hash is `value`: every step of the hash can be undone."""
+    word = value ^ (value >> 22)
+    word = word * pow(277803737, -1, 2**32) % 2**32
+    shift = (word >> 28) + 4
+    state = word
+    for _ in range(32 // shift):
+        state = word ^ (state >> shift)
+    return (state - 2891336453) * pow(747796405, -1, 2**32) % 2**32
+
+
+def seed_for(bits: int, token: int, step: int) -> int:
+    """The seed with which the noise of `token` in row 0 is made of `bits`."""
+    seed = unhash(unhash(unhash(unhash(bits) ^ token)) ^ step)
+    return seed - 2**32 if seed >= 2**31 else seed
+
+
+EXTREMES = [0, 1, 2, 2**8 - 1, 2**9, 2**23, 2**31, 2**32 - 2**9, 2**32 - 2**8, 2**32 - 129, 2**32 - 2, 2**32 - 1]
+
+
+@pytest.mark.parametrize("bits", EXTREMES, ids=hex)
+def test_the_noise_of_extreme_bits_is_finite_and_the_same_on_the_device(tmp_path, bits):
+    """Two tokens can be drawn; the logit of one is set so that its noise only just wins, and only just loses."""
+    token, other, step = 5, 7, 3
+    seed = seed_for(bits, token, step)
+    key = _hash(_hash(_hash(np.array([seed]).astype(np.uint32)) ^ np.uint32(step)))
+    assert _hash(key ^ np.uint32(token)).tolist() == [bits]
+    noise = _gumbel((1, 16), seed, step)[0]
+    assert noise[token] == _gumbel_of(np.array([bits], np.uint32))[0] and -3 < noise[token] < 23
+    rows = np.full((1, 16), -100, np.float32)
+    for margin, winner in ((0.01, token), (-0.01, other)):
+        rows[0, token], rows[0, other] = noise[other] - noise[token] + margin, 0
+        assert drawn(tmp_path, rows, seed=seed, step=step)[0][0] == winner
+
+
+@pytest.mark.parametrize(("vocabulary", "rows"), [(49_152, 64), (262_144, 12)])
+def test_a_token_that_is_all_but_certain_is_always_drawn(tmp_path, vocabulary, rows):
+    """Noise that could be infinite drew any token whatever; a seed makes it so for one in row 0."""
+    logits = np.zeros((rows, vocabulary), np.float32)
+    logits[:, 1234] = np.log(vocabulary / 7e-7)
+    for unlikely in (0, 5, vocabulary - 1):
+        tokens, _ = drawn(tmp_path, logits, seed=seed_for(2**32 - 1, unlikely, 3))
+        assert (tokens == 1234).all()
+
+
+# -- long tails --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", ["narrow", "wide"])
+@pytest.mark.parametrize(("vocabulary", "below"), [(49_152, 11.9), (120_001, 12.8)])
+def test_a_long_tail_is_drawn_from_as_often_as_it_weighs(tmp_path, vocabulary, below, variant):
+    """Tokens of which each is next to nothing beside the likeliest, and all together a quarter."""
+    logits = np.full(vocabulary, -below, np.float32) + np.random.default_rng(1).uniform(-0.1, 0.1, vocabulary)
+    logits = logits.astype(np.float32)
+    logits[77] = 0
+    scores = logits.astype(np.float64)[None]
+    for top_p in (0.9, 0.99):
+        expected = probabilities(logits, 1.0, 0, top_p)
+        tokens, _ = drawn(tmp_path, np.broadcast_to(logits, (100, vocabulary)), top_p=top_p, variant=variant)
+        tail = (tokens != 77).sum()
+        want = 100 * (1 - expected[77])
+        assert 15 < want < 50 and abs(tail - want) < 5 * np.sqrt(want)
+        kept = np.flatnonzero(_kept(scores, 0, top_p)[0])
+        assert logits[tokens].min() >= logits[kept].min() - 1e-4
+
+
+def test_long_tails_give_the_tokens_of_the_reference(tmp_path):
+    logits = (-np.abs(np.random.default_rng(2).normal(0, 5, (16, 5003)))).astype(np.float32)
+    for settings in ((1.0, 0, 0.999, 5, 0), (2.5, 0, 0.95, 6, 1), (1.0, 4000, 0.99, 7, 2)):
+        want, _ = reference(case("webpte.sample"), [logits, *settings])
+        assert (drawn(tmp_path, logits, *settings)[0] == want).all()
+
+
+# -- what cannot be drawn from -----------------------------------------------------------------------------------------
+
+NEGATIVE_NAN = np.array([0xFFC00001], np.uint32).view(np.float32)[0]
+HOPELESS: dict[str, tuple[list[tuple[Any, float]], int]] = {
+    "one NaN": ([(700, np.nan)], UNUSABLE),
+    "a negative NaN": ([(3, NEGATIVE_NAN)], UNUSABLE),
+    "infinity": ([(0, INFINITY)], UNUSABLE),
+    "NaN among hidden tokens": ([(slice(None), -INFINITY), (9, np.nan)], UNUSABLE),
+    "all hidden": ([(slice(None), -INFINITY)], ALL_HIDDEN),
+}
+
+
+@pytest.mark.parametrize("settings", [(0.0, 0, 1.0), (1.0, 0, 1.0), (0.8, 40, 0.9)], ids=str)
+@pytest.mark.parametrize("vocabulary", [1009, 2056])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_nothing_is_chosen_where_nothing_can_be(tmp_path, settings, vocabulary, dtype):
+    rows = np.random.default_rng(3).normal(0, 2, (len(HOPELESS) + 2, vocabulary)).astype(dtype)
+    for row, (changes, _) in zip(rows, HOPELESS.values(), strict=False):
+        for where, value in changes:
+            row[where] = value
+    rows[-2] = -INFINITY
+    rows[-2, 41] = -3  # one token is left
+    given = T(*rows.shape, make=lambda dims: rows, dtype="f16" if dtype is np.float16 else "f32")
+    program = OneOp(case("webpte.sample", given, *settings, 1, 2))
+    program.write(tmp_path / "p.pte")
+    with webpte.load(tmp_path / "p.pte") as loaded:
+        tokens, log_probabilities = loaded.method().run([rows])
+    want, expected = reference(program.case, [rows, *settings, 1, 2])
+    assert tokens.tolist() == want.tolist()
+    assert tokens[:-2].tolist() == [token for _, token in HOPELESS.values()] and tokens[-2] == 41
+    assert np.isnan(log_probabilities[:-2]).all() and np.isfinite(log_probabilities[-2:]).all()
+    assert np.allclose(log_probabilities[-2:], expected[-2:], atol=1e-4)

@@ -2,6 +2,9 @@
 
 Sampling is by the Gumbel trick: the token with the highest logit / temperature + noise, among those that top-k and
 top-p leave. The noise is a hash of (seed, step, row, token), so equal seeds give equal text on one device.
+
+A row that holds NaN or infinity has no likeliest token: the answer is UNUSABLE, or ALL_HIDDEN where every logit is
+minus infinity, and its log probability NaN.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from .registry import WORDS, op
 MOST_PARTS = 1024  # of a row, each looked at by one invocation
 PART_STEPS = 8  # loads that are worth a part
 ROUNDS = 6  # see sampling.wgsl
+UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
 
 
 class Sample(Uniforms):
@@ -30,7 +34,7 @@ class Sample(Uniforms):
     lanes: u32  # tokens per load
     invocations: u32
     rounds: u32
-    unit: f32  # what the likeliest token weighs where probabilities are added up as integers
+    unit: f32  # what the likeliest token of a bin weighs where probabilities are added up as integers
     temperature: Live  # bits of a float; 0 takes the likeliest token
     top_k: Live  # 0: no limit
     top_p: Live  # bits of a float
@@ -74,6 +78,8 @@ def sample(
         workgroup=invocations,
         type=type_,
         invocations=invocations,
+        unusable=UNUSABLE,
+        all_hidden=ALL_HIDDEN,
     )
 
 
@@ -103,16 +109,19 @@ def _guard_settings(cx: Context, temperature: LiveScalar, top_k: LiveScalar, top
 
 @sample.reference
 def _(logits: Any, temperature: float, top_k: int, top_p: float, seed: int, step: int) -> Any:
-    wide = logits.astype(np.float64)
+    unusable = (np.isnan(logits) | np.isposinf(logits)).any(axis=1)
+    hidden = np.isneginf(logits).all(axis=1)
+    wide = np.where((unusable | hidden)[:, None], 0, logits).astype(np.float64)
     shifted = wide - wide.max(axis=1, keepdims=True)
     log_probabilities = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     if temperature == 0:
-        tokens = logits.argmax(axis=1)
+        tokens = wide.argmax(axis=1)
     else:
         scores = np.where(_kept(shifted / temperature, top_k, top_p), shifted / temperature, -np.inf)
         tokens = (scores + _gumbel(logits.shape, seed, step)).argmax(axis=1)
     chosen = np.take_along_axis(log_probabilities, tokens[:, None], axis=1)[:, 0]
-    return tokens.astype(np.int32), chosen.astype(np.float32)
+    tokens = np.select([unusable, hidden], [UNUSABLE, ALL_HIDDEN], tokens)
+    return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32)
 
 
 def _kept(scores: Any, top_k: int, top_p: float) -> Any:
@@ -143,5 +152,10 @@ def _gumbel(shape: tuple[int, ...], seed: int, step: int) -> Any:
     key = _hash(_hash(np.array([seed], np.int64).astype(np.uint32)) ^ np.uint32(step))
     rows = _hash(key ^ np.arange(shape[0], dtype=np.uint32))[:, None]
     noise = _hash(rows ^ np.arange(shape[1], dtype=np.uint32)[None, :])
-    uniform = ((noise >> np.uint32(8)).astype(np.float64) + 0.5) / 2**24
-    return -np.log(-np.log(uniform))
+    return _gumbel_of(noise)
+
+
+def _gumbel_of(bits: Any) -> Any:
+    """As the kernel does it, in f32 up to where the logarithms begin: inside (0, 1) for every pattern of bits."""
+    inside = np.minimum((bits.astype(np.float32) + np.float32(0.5)) / np.float32(2**32), np.float32(1 - 2**-24))
+    return -np.log(-np.log1p(-inside.astype(np.float64)))

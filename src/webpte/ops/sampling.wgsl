@@ -7,17 +7,20 @@
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> parts: array<vec4<u32>>;
 @group(1) @binding(2) var<storage, read_write> tokens: array<i32>;
-@group(1) @binding(3) var<storage, read_write> log_probabilities: array<f32>;
+@group(1) @binding(3) var<storage, read_write> log_probabilities: array<u32>;  // bits: it may be NaN
 
 const INVOCATIONS = {{ invocations }}u;
 const BINS = 2048u;  // in each of which are as many finer ones
 const FINEST = 4194303u;  // the last of those
-const PER_UNIT = 131072.0;  // bins in a unit of logit / temperature: 32 units are told apart
+const PER_UNIT = 131072.0;  // finer bins in a unit of logit / temperature: 32 units are told apart
+const COARSE_PER_UNIT = 64.0;
+const NAN = 0x7fc00000u;
 
 var<workgroup> shared_value: array<f32, {{ invocations }}>;
 var<workgroup> shared_index: array<u32, {{ invocations }}>;
 var<workgroup> bins: array<atomic<u32>, 2048>;
-var<workgroup> bin_sums: array<u32, {{ invocations }}>;
+var<workgroup> bin_sums: array<f32, {{ invocations }}>;
+var<workgroup> holds: atomic<u32>;
 
 fn sum_over_lanes(lane: u32, value: f32) -> f32 {
     shared_value[lane] = value;
@@ -56,8 +59,15 @@ fn depth(x: f32, highest: f32, scale: f32) -> u32 {
     return u32(clamp((highest - x) * scale * PER_UNIT, 0.0, f32(FINEST)));
 }
 
+// What a token weighs among those of its bin, so that one deep down has as many digits as the likeliest.
 fn weight(depth: u32) -> u32 {
-    return u32(exp(f32(depth) / -PER_UNIT) * p.unit + 0.5);
+    return u32(exp(f32(depth % BINS) / -PER_UNIT) * p.unit + 0.5);
+}
+
+// What a bin holds: tokens, or their weight beside that of the other bins, which lie at `coarse` or deeper.
+fn amount(bin: u32, coarse: u32, counting: bool, fine: bool) -> f32 {
+    let scale = exp(f32(select(bin, coarse, fine)) / -COARSE_PER_UNIT);
+    return f32(atomicLoad(&bins[bin])) * select(scale, 1.0, counting);
 }
 
 // One workgroup per row. What top-k and top-p leave is everything down to some depth, which is found in rounds: two for
@@ -77,6 +87,10 @@ fn main(
     let top_p = bitcast<f32>(live(p.top_p));
     let scale = 1.0 / max(temperature, 1e-30);
 
+    if (lane == 0u) {
+        atomicStore(&holds, 0u);
+    }
+    workgroupBarrier();
     var best = -3.4e38;
     var index = 0xffffffffu;
     for (var i = lane; i < p.parts; i += INVOCATIONS) {
@@ -86,10 +100,11 @@ fn main(
             best = found;
             index = part.z;
         }
+        atomicOr(&holds, part.w);
     }
     best_over_lanes(lane, best, index);
     let highest = shared_value[0];
-    var token = shared_index[0];
+    var token = min(shared_index[0], p.vocabulary - 1u);
     workgroupBarrier();
     var sum = 0.0;
     for (var i = lane; i < p.parts; i += INVOCATIONS) {
@@ -102,7 +117,7 @@ fn main(
         let free = draws_freely();
         var limit = FINEST;
         var coarse = 0u;
-        var wanted = 0u;
+        var wanted = 0.0;
         for (var round = select(0u, p.rounds, free); round < p.rounds; round++) {
             let counting = round < 4u;
             let by_parts = round < 2u;
@@ -116,7 +131,7 @@ fn main(
             workgroupBarrier();
             for (var i = lane; i < p.parts; i += INVOCATIONS) {
                 let part_depth = depth(bitcast<f32>(parts[2u * (row * p.parts + i)].x), highest, scale);
-                if (part_depth > limit || (!counting && weight(part_depth) == 0u)) {
+                if (part_depth > limit || (!counting && part_depth == FINEST)) {
                     continue;
                 }
                 for (var s = i; s < p.steps; s += p.parts) {
@@ -136,30 +151,30 @@ fn main(
                 }
             }
             workgroupBarrier();
-            var own = 0u;
+            var own = 0.0;
             let span = BINS / INVOCATIONS;
             for (var i = lane * span; i < (lane + 1u) * span; i++) {
-                own += atomicLoad(&bins[i]);
+                own += amount(i, coarse, counting, fine);
             }
             bin_sums[lane] = own;
             workgroupBarrier();
-            var all = 0u;
+            var all = 0.0;
             for (var i = 0u; i < p.invocations; i++) {
                 all += bin_sums[i];
             }
             if (!fine) {
-                wanted = select(max(u32(ceil(top_p * f32(all))), 1u), top_k, counting);
+                wanted = select(top_p * all, f32(top_k), counting);
             }
             // The first bin with which as much as wanted is reached; the last if it never is.
             var at = 0u;
-            var before = 0u;
+            var before = 0.0;
             while (at < INVOCATIONS - 1u && before + bin_sums[at] < wanted) {
                 before += bin_sums[at];
                 at++;
             }
             at *= span;
-            while (at < BINS - 1u && before + atomicLoad(&bins[at]) < wanted) {
-                before += atomicLoad(&bins[at]);
+            while (at < BINS - 1u && before + amount(at, coarse, counting, fine) < wanted) {
+                before += amount(at, coarse, counting, fine);
                 at++;
             }
             workgroupBarrier();
@@ -167,7 +182,7 @@ fn main(
                 limit = min(limit, coarse * BINS + at);
             } else {
                 coarse = at;
-                wanted -= min(wanted, before);
+                wanted -= before;
             }
         }
 
@@ -196,15 +211,18 @@ fn main(
             }
         }
         best_over_lanes(lane, best, index);
-        token = shared_index[0];
+        token = select(token, shared_index[0], shared_index[0] < p.vocabulary);
     }
     if (lane == 0u) {
-        tokens[row] = i32(token);
+        let found = atomicLoad(&holds);
+        let usable = found == CHOICE;
+        tokens[row] = select(select({{ all_hidden }}, {{ unusable }}, (found & UNUSABLE) != 0u), i32(token), usable);
 $$ if lanes == 4
         let x = {{ loaded("logits[row * p.steps + token / 4u]", type) }};
-        log_probabilities[row] = x[token % 4u] - highest - log(total);
+        let logit = x[token % 4u];
 $$ else
-        log_probabilities[row] = {{ loaded("logits[row * p.steps + token]", type) }} - highest - log(total);
+        let logit = {{ loaded("logits[row * p.steps + token]", type) }};
 $$ endif
+        log_probabilities[row] = select(NAN, bitcast<u32>(logit - highest - log(total)), usable);
     }
 }

@@ -45,9 +45,10 @@ def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
 
 
 def _shifted(x: Any, dim: int) -> Any:
-    """As float64, with the largest element of each row at 0."""
+    """As float64, with the largest element of each row at 0; NaN where there is none, as infinities have none."""
     wide = x.astype(np.float64)
-    return wide - (wide.max(axis=dim, keepdims=True) if x.ndim else wide)
+    with np.errstate(invalid="ignore"):
+        return wide - (wide.max(axis=dim, keepdims=True) if x.ndim else wide)
 
 
 def _result_dtype(x: Any, half_to_float: bool) -> Any:

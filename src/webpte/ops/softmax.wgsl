@@ -1,20 +1,33 @@
 {$ include "kernel.wgsl" $}
 {$ include "loads.wgsl" $}
 {$ include "rows.wgsl" $}
+{$ include "floats.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
 {$ set number = "vec4<f32>" if wide == 4 else "f32" $}
+{$ set words = "vec4<u32>" if wide == 4 else "u32" $}
 
 @group(1) @binding(0) var<storage, read> x: {{ array_of(source) }};
 @group(1) @binding(1) var<storage, read_write> y: {{ array_of(result) }};
 
-// WGSL need not have infinities: a masked element counts as the lowest finite value.
+const NONE = -1e30;  // what an element adds to the sum that leaves its row without an answer
+
+// WGSL need not have infinities: beyond the finite values an element counts as the last of them.
 fn load(i: u32) -> {{ number }} {
-    return max({{ loaded("x[i]", source) }}, {{ number }}(-3.4e38));
+    return clamp({{ loaded("x[i]", source) }}, {{ number }}(-3.4028234e38), {{ number }}(3.4028234e38));
 }
 
 // e^v for v <= 0; below -104 it is 0 in f32, and the difference of two extremes may have overflowed.
 fn power(v: {{ number }}) -> {{ number }} {
     return exp(max(v, {{ number }}(-104.0)));
+}
+
+// What an element adds to the sum. A row of nothing but minus infinity sums to 0, one with NaN or infinity to less.
+fn share(i: u32, highest: f32) -> {{ number }} {
+    let bits = bitcast<{{ words }}>({{ loaded("x[i]", source) }});
+    let beyond = (bits & {{ words }}(0x7fffffffu)) >= {{ words }}(0x7f800000u);
+    let hidden = bits == {{ words }}(0xff800000u);
+    let finite = power(load(i) - highest);
+    return select(select(finite, {{ number }}(NONE), beyond), {{ number }}(), hidden);
 }
 
 @compute @workgroup_size(wg)
@@ -24,7 +37,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let row = i / LANES;
     let size = select(0u, p.size, i < p.threads);
     let start = (row / p.inner) * p.inner * p.size + row % p.inner;
-    var own = {{ number }}(-3.4e38);
+    var own = {{ number }}(-3.4028234e38);
     for (var k = lane; k < size; k += LANES) {
         own = max(own, load(start + k * p.inner));
     }
@@ -33,7 +46,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     for (var block = lane; block < size; block += BLOCK) {
         var part = {{ number }}();
         for (var k = block; k < min(block + BLOCK, size); k += LANES) {
-            part += power(load(start + k * p.inner) - highest);
+            part += share(start + k * p.inner, highest);
         }
         sum += part;
     }
@@ -41,10 +54,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     for (var k = lane; k < size; k += LANES) {
         let at = start + k * p.inner;
 $$ if log
-        let v = {{ loaded("x[at]", source) }} - highest - log(whole);
+        let answer = {{ loaded("x[at]", source) }} - highest - log(max(whole, 0.5));
 $$ else
-        let v = power(load(at) - highest) / whole;
+        let answer = share(at, highest) / max(whole, 0.5);
 $$ endif
+        let v = select(answer, {{ number }}(nan_like(whole)), whole <= 0.0);
         y[at] = {{ storable("v", result) }};
     }
 }

@@ -9,6 +9,7 @@ import pytest
 
 import webpte
 from tests.support.graphs import GraphBuilder, live
+from tests.support.interruption import Interrupter
 from webpte.graph import DType, SymFloat
 from webpte.plan import Plan
 
@@ -184,3 +185,58 @@ def test_schedules_are_bounded(sliced):
             sliced(length, at)
     (cache,) = sliced.lowering._cache.values()
     assert len(cache) <= SCHEDULES
+
+
+def test_interrupted_at_any_line_the_next_call_is_lowered_right(sliced):
+    """Known shapes and new ones: what was half done is not believed."""
+    lengths = [1, 13, 2]
+    want = {}
+    for length in lengths:
+        schedule, slots = sliced(length, 4)
+        want[length] = (dict(schedule.dims), dict(schedule.scalars), schedule.dispatches, slots)
+    at = 0
+    while Interrupter(at).run(sliced, 3 + at % 20, 7):
+        for length in lengths:
+            schedule, slots = sliced(length, 4)
+            assert (dict(schedule.dims), dict(schedule.scalars), schedule.dispatches, slots) == want[length]
+        schedule, slots = sliced(3 + at % 20, 7)
+        assert schedule.dims[sliced.out] == (3 + at % 20, 4) and list(slots.values()) == [7]
+        at += 1
+    assert at > 50
+
+
+@pytest.fixture
+def moved():
+    """x + n, where n comes from data: a function from n to the live scalars, and where they are kept."""
+    b = GraphBuilder()
+    x, data, out = (b.tensor(n, dtype=DType.INT32) for n in (5, 1, 5))
+    number, zero, one = b.symint(), b.number(0), b.number(1)
+    b.call("et_vk.select_as_symint.default", (data, zero, zero), number)
+    b.call("aten.add.Scalar", (x, number, one), out)
+    plan = b.plan([x, data], [out])
+
+    def scalars(value):
+        plan.lowering.prepare(plan.layout.segments[0], live({x: (5,), data: (1,)}, {data: [value]}))
+        return plan.lowering.slot_values()
+
+    return scalars, plan.lowering.context
+
+
+def test_a_slot_is_known_only_with_its_value(moved):
+    """An interrupt in between would leave a live integer that is never written."""
+    (_, context), at = moved, 0
+    while Interrupter(at, bytecodes=True).run(context.slot, ("new", at), int):
+        assert set(context.slots.values()) <= set(context.slot_values)
+        at += 1
+    assert at > 10
+
+
+@pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**70])
+def test_a_live_integer_of_more_than_32_bits_is_refused_and_the_next_is_right(moved, value):
+    scalars, context = moved
+    scalars(2**31 - 1)
+    slot = context.slot(("computed",), lambda: value)
+    with pytest.raises(webpte.GuardError, match=rf"live integers {value}; .*32 bits"):
+        scalars(0)
+    context.slot_values[slot] = lambda: -7
+    assert scalars(3)[slot] == -7

@@ -151,6 +151,7 @@ class Gpu:
         self.limits: dict[str, int] = dict(self.device.limits)
         self.counters = Counters()
         self.recorder = recorder(self.device)
+        self.idle = True  # everything submitted was waited for
         self.users = 0
         self._pipelines: dict[Kernel, Any] = {}
         self._warm: set[Kernel] = set()
@@ -246,6 +247,7 @@ class Gpu:
             counters.passes += bool(rows)
             counters.dispatches += len(rows)
         counters.submits += 1
+        self.idle = False
         self.recorder.submit(stages)
 
     @guarded
@@ -253,7 +255,9 @@ class Gpu:
         """The first bytes of a mappable buffer, once the work submitted before is done; see Recorder.read."""
         started = time.perf_counter()
         try:
-            return self.recorder.read(buffer, nbytes, brief)
+            data = self.recorder.read(buffer, nbytes, brief)
+            self.idle = True
+            return data
         finally:
             self.counters.wait_seconds += time.perf_counter() - started
 

@@ -2,11 +2,14 @@
 
 A block is written once, when a schedule is first used, and never rewritten: dispatches with equal parameters share one.
 Group 0 binds a block at a static offset beside the scalars; dynamic offsets cost more per dispatch on some drivers.
+
+What the host believes to be on the device is forgotten before a write and believed again after it. A call that fails or
+is interrupted in between, wherever that is, costs the next one a few bytes and never its result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,117 +27,116 @@ _USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
 _LATER_USAGE = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 
-class _Arena:
-    """One uniform buffer of fixed-size blocks, its host copy, and the range that has to be written."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        size = BLOCKS_PER_BUFFER * SLOT_BYTES
-        self.buffer = gpu.create_buffer("parameters", size, _USAGE)
-        self.host = bytearray(size)
-        self.dirty: tuple[int, int] | None = None
-
-    def put(self, slot: int, block: bytes) -> None:
-        start = slot * SLOT_BYTES
-        self.host[start : start + len(block)] = block
-        low, high = self.dirty or (start, start)
-        self.dirty = (min(low, start), max(high, start + SLOT_BYTES))
-
-
 class Parameters:
     """All uniforms of a session."""
 
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
-        self._arenas: list[_Arena] = []
-        self._free: list[int] = []
-        self._slots: dict[bytes, int] = {}
-        self._uses: dict[bytes, int] = {}
-        self._groups: dict[int, Any] = {}
-        self._scalars = np.zeros((SYM_SLOTS, 4), np.int32)
+        self._buffers: list[Any] = []  # of blocks, BLOCKS_PER_BUFFER each
+        self._slots: dict[bytes, int] = {}  # the blocks that are on the device, and where
+        self._groups: dict[int, Any] = {}  # slot -> its bind group
+        self._scalars: dict[int, int] | None = {}  # what the device has where it was written; None: nobody knows
+        self._submitting: dict[int, int] = {}  # what it has once the coming submit was made
         self._later: Any = None  # the scalars of further steps in one submit
-        self._scalar_buffer = gpu.create_buffer("scalars", self._scalars.nbytes, _USAGE)
+        self._scalar_buffer = gpu.create_buffer("scalars", SYM_SLOTS * ROW_BYTES, _USAGE)
 
-    def group(self, block: bytes) -> Any:
-        """The bind group of a block; counts as one use."""
-        slot = self._slots.get(block)
-        if slot is None:
-            slot = self._take_slot()
-            self._arenas[slot // BLOCKS_PER_BUFFER].put(slot % BLOCKS_PER_BUFFER, block)
-            self._slots[block] = slot
-        self._uses[block] = self._uses.get(block, 0) + 1
-        return self._groups[slot]
+    # -- parameter blocks ------------------------------------------------------------------------------------------
 
-    def release(self, blocks: Iterable[bytes]) -> None:
-        """Give back one use of each block; a block nobody uses leaves its slot to another."""
-        for block in blocks:
-            self._uses[block] -= 1
-            if not self._uses[block]:
-                del self._uses[block]
-                self._free.append(self._slots.pop(block))
+    def groups(self, blocks: Sequence[bytes], used: Iterable[bytes] = ()) -> list[Any]:
+        """The bind group of each block. The slots of blocks that are neither here nor in `used` may be taken."""
+        missing = [block for block in dict.fromkeys(blocks) if block not in self._slots]
+        if missing:
+            self._place(missing, {*blocks, *used})
+        return [self._group(self._slots[block]) for block in blocks]
 
-    def flush(self) -> None:
-        for arena in self._arenas:
-            if arena.dirty is not None:
-                low, high = arena.dirty
-                self._gpu.write(arena.buffer, low, memoryview(arena.host)[low:high])
-                self._gpu.counters.uniform_bytes += high - low
-                arena.dirty = None
+    def _place(self, missing: Sequence[bytes], needed: set[bytes]) -> None:
+        """Write blocks into slots of their own. Only then are they known to be there."""
+        if len(self._free()) < len(missing):
+            self._slots = {block: slot for block, slot in self._slots.items() if block in needed}
+        while len(self._free()) < len(missing):
+            size = BLOCKS_PER_BUFFER * SLOT_BYTES
+            self._buffers.append(self._gpu.create_buffer("parameters", size, _USAGE))
+        placed = list(zip(self._free(), missing, strict=False))
+        for run in _neighbours(placed):
+            number, position = divmod(run[0][0], BLOCKS_PER_BUFFER)
+            data = b"".join(block.ljust(SLOT_BYTES, b"\0") for _, block in run)
+            self._write(self._buffers[number], position * SLOT_BYTES, data)
+        self._slots = self._slots | {block: slot for slot, block in placed}
+
+    def _free(self) -> list[int]:
+        taken = set(self._slots.values())
+        return [slot for slot in range(len(self._buffers) * BLOCKS_PER_BUFFER) if slot not in taken]
+
+    def _group(self, slot: int) -> Any:
+        group = self._groups.get(slot)
+        if group is None:
+            number, position = divmod(slot, BLOCKS_PER_BUFFER)
+            entries = [
+                (self._buffers[number], position * SLOT_BYTES, SLOT_BYTES),
+                (self._scalar_buffer, 0, SYM_SLOTS * ROW_BYTES),
+            ]
+            group = self._groups[slot] = self._gpu.create_bind_group(self._gpu.uniform_layout, entries)
+        return group
+
+    # -- live scalars ----------------------------------------------------------------------------------------------
 
     def write_scalars(self, steps: Sequence[Mapping[int, int]]) -> list[Copy]:
         """Write the live scalars of the first step; for each further one, the copy that puts its own in their place.
 
-        Only what changed is written, in one piece.
+        Only what changed is written, in one piece. `submitted` must be called once that was submitted.
         """
-        written = self._changed_rows(steps[0])
-        if written is not None:
-            low, data = written
-            self._write(self._scalar_buffer, low * ROW_BYTES, data)
-        if len(steps) == 1:
-            return []
-        used = max(steps[0], default=0) + 1
-        rows = np.zeros((len(steps) - 1, used, 4), np.int32)
-        for number, values in enumerate(steps[1:]):
-            rows[number, list(values), 0] = list(values.values())
-        self._scalars[:used] = rows[-1]
+        known, self._scalars = self._scalars or {}, None
+        values = steps[0]
+        changed = [slot for slot, value in values.items() if known.get(slot) != value]
+        self._submitting = {**known, **values}
+        if changed:
+            low, high = min(changed), max(changed) + 1
+            self._write(self._scalar_buffer, low * ROW_BYTES, _rows([self._submitting], low, high))
+        return self._write_later(steps[1:]) if len(steps) > 1 else []
+
+    def _write_later(self, steps: Sequence[Mapping[int, int]]) -> list[Copy]:
+        used = max((slot for values in steps for slot in values), default=0) + 1
+        rows = _rows(steps, 0, used)
         if self._later is None or self._later.size < rows.nbytes:
             self._later = self._gpu.create_buffer("later scalars", rows.nbytes, _LATER_USAGE)
         self._write(self._later, 0, rows)
+        beyond = {slot: value for slot, value in self._submitting.items() if slot >= used}
+        self._submitting = {**beyond, **steps[-1]}
         size = used * ROW_BYTES
         return [Copy(self._later, number * size, self._scalar_buffer, 0, size) for number in range(len(rows))]
 
-    def _changed_rows(self, values: Mapping[int, int]) -> tuple[int, Array] | None:
-        changed = [slot for slot, value in values.items() if self._scalars[slot, 0] != value]
-        if not changed:
-            return None
-        for slot in changed:
-            self._scalars[slot, 0] = values[slot]
-        low, high = min(changed), max(changed) + 1
-        return low, self._scalars[low:high]
+    def submitted(self) -> None:
+        """What `write_scalars` has written, and the copies it gave, are on their way."""
+        self._scalars = self._submitting
 
-    def _write(self, buffer: Any, offset: int, data: Array) -> None:
+    def _write(self, buffer: Any, offset: int, data: Any) -> None:
         self._gpu.write(buffer, offset, data)
-        self._gpu.counters.uniform_bytes += data.nbytes
+        self._gpu.counters.uniform_bytes += len(memoryview(data).cast("B"))
 
     def close(self) -> None:
         self._groups.clear()
-        for arena in self._arenas:
-            arena.buffer.destroy()
+        for buffer in self._buffers:
+            buffer.destroy()
         self._scalar_buffer.destroy()
         if self._later is not None:
             self._later.destroy()
-        self._arenas.clear()
+        self._buffers.clear()
 
-    def _take_slot(self) -> int:
-        if not self._free:
-            first = len(self._arenas) * BLOCKS_PER_BUFFER
-            self._arenas.append(_Arena(self._gpu))
-            self._free = list(range(first + BLOCKS_PER_BUFFER - 1, first - 1, -1))
-        slot = self._free.pop()
-        if slot not in self._groups:
-            arena = self._arenas[slot // BLOCKS_PER_BUFFER]
-            entries = [
-                (arena.buffer, slot % BLOCKS_PER_BUFFER * SLOT_BYTES, SLOT_BYTES),
-                (self._scalar_buffer, 0, self._scalars.nbytes),
-            ]
-            self._groups[slot] = self._gpu.create_bind_group(self._gpu.uniform_layout, entries)
-        return slot
+
+def _neighbours(placed: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Slots and their blocks in groups that lie side by side in one buffer."""
+    run: list[tuple[int, bytes]] = []
+    for slot, block in placed:
+        if run and (slot != run[-1][0] + 1 or slot % BLOCKS_PER_BUFFER == 0):
+            yield run
+            run = []
+        run.append((slot, block))
+    yield run
+
+
+def _rows(steps: Sequence[Mapping[int, int]], low: int, high: int) -> Array:
+    """The slots from `low` up to `high` as the device has them, (steps, slots, 4)."""
+    rows = np.zeros((len(steps), high - low, 4), np.int32)
+    for row, values in zip(rows, steps, strict=True):
+        row[:, 0] = [values.get(slot, 0) for slot in range(low, high)]
+    return rows

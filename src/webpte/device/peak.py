@@ -53,8 +53,7 @@ def _seconds(gpu: Gpu, kernel: Kernel, params: Uniforms, threads: int, nbytes: i
     parameters = Parameters(gpu)
     source, target = (gpu.create_buffer(name, nbytes, USAGE) for name in ("peak source", "peak target"))
     try:
-        uniforms = parameters.group(params.pack(threads))
-        parameters.flush()
+        (uniforms,) = parameters.groups([params.pack(threads)])
         layout, _ = gpu.storage_layout(kernel.reads, kernel.writes)
         storage = gpu.create_bind_group(layout, [(source, 0, nbytes), (target, 0, nbytes)])
         grid = grid_for(threads, kernel.workgroup, gpu.caps.workgroups_per_dimension)

@@ -8,6 +8,7 @@ it serves where those functions are missing, and tests hold the two against each
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -128,6 +129,7 @@ class NativeRecorder:
         self._commands[0] = commands
         lib.wgpuQueueSubmit(self._queue, 1, self._commands)
         lib.wgpuCommandBufferRelease(commands)
+        _raise_what_a_callback_could_not()
 
     @staticmethod
     def _record(encoder: Any, rows: Sequence[Row], info: Any) -> None:
@@ -150,8 +152,13 @@ class NativeRecorder:
             lib.wgpuComputePassEncoderRelease(compute)
 
     def wait(self) -> None:
-        device, poll, null = self._device, lib.wgpuDevicePoll, ffi.NULL
-        wait_until(lambda: bool(poll(device, 0, null) & 0xFF))  # only the low byte of the result is meaningful
+        wait_until(self._poll)
+
+    def _poll(self) -> bool:
+        """Let the device tell what is done; True if nothing is under way."""
+        empty = lib.wgpuDevicePoll(self._device, 0, ffi.NULL) & 0xFF  # the rest of the result means nothing
+        _raise_what_a_callback_could_not()
+        return bool(empty)
 
     def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
         self._map(buffer, nbytes, brief)
@@ -175,14 +182,13 @@ class NativeRecorder:
         info.mode = lib.WGPUCallbackMode_AllowProcessEvents
         info.callback = _on_mapped
         info.userdata1 = ffi.cast("void *", request)
-        device, poll, null = self._device, lib.wgpuDevicePoll, ffi.NULL
         libf.wgpuBufferMapAsync(buffer._internal, lib.WGPUMapMode_Read, 0, nbytes, info[0])
 
         if brief:
-            poll(device, 1, null)
+            lib.wgpuDevicePoll(self._device, 1, ffi.NULL)
 
         def mapped() -> bool:
-            poll(device, 0, null)
+            self._poll()
             return _pending[request] is not None
 
         wait_until(mapped)
@@ -208,6 +214,7 @@ class _NativeStamps:
 
 _requests = itertools.count(1)
 _pending: dict[int, int | None] = {}  # request -> how its mapping ended, once it did
+_raised: dict[int, BaseException] = {}  # thread -> what was raised in a callback that native code made there
 
 
 def _remember_status(status: int, message: Any, request: Any, unused: Any) -> None:
@@ -216,9 +223,26 @@ def _remember_status(status: int, message: Any, request: Any, unused: Any) -> No
         _pending[number] = status
 
 
+def _keep_what_was_raised(kind: Any, error: BaseException, traceback: Any) -> None:
+    """Native code cannot pass on an exception, such as Ctrl-C, and cffi would drop it: the waiting thread raises it."""
+    _raised[threading.get_ident()] = error
+    if traceback is not None:  # the request may be another thread's, which should not wait for ever
+        given = traceback.tb_frame.f_locals
+        _remember_status(given["status"], given["message"], given["request"], None)
+
+
+def _raise_what_a_callback_could_not() -> None:
+    if _raised:
+        error = _raised.pop(threading.get_ident(), None)
+        if error is not None:
+            raise error
+
+
 if ffi is not None:
     # One for the life of the process: a mapping that Ctrl-C abandoned may still end much later.
-    _on_mapped = ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", _remember_status)
+    _on_mapped = ffi.callback(
+        "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", _remember_status, onerror=_keep_what_was_raised
+    )
 
 
 class PortableRecorder:

@@ -75,16 +75,19 @@ class Session:
                 fill_buffer(stream, buffer, spec.fill, skip_zeros=True)
             self._buffers.append(buffer)
         stream.flush()
-        self._staging = self._own("readback", max(self.plan.staging_bytes, SMALLEST_STAGING), STAGING)
+        self._staging = self._take_staging(0)
 
-    def _reserve_staging(self, nbytes: int) -> None:
-        if nbytes > self._staging.size:
-            self._replace_staging(nbytes)
+    def _take_staging(self, nbytes: int) -> Any:
+        """A buffer to read back through, for the caller to put back into `_staging` once it is unmapped.
 
-    def _replace_staging(self, nbytes: int) -> None:
-        """After Ctrl-C the buffer may be mapped or about to be, and a submit that uses it would abort the process."""
-        self._owned.remove(self._staging)
-        self._staging = self._own("readback", nbytes, STAGING)
+        One that an error or Ctrl-C kept from coming back may be mapped or about to be: a submit that used it would
+        abort the process.
+        """
+        staging, self._staging = self._staging, None
+        if staging is None or staging.size < nbytes:
+            size = max(nbytes, self.plan.staging_bytes, SMALLEST_STAGING)
+            staging = self.gpu.create_buffer("readback", size, STAGING)
+        return staging
 
     def _own(self, label: str, nbytes: int, usage: int) -> Any:
         self._owned.append(self.gpu.create_buffer(label, nbytes, usage))
@@ -98,6 +101,8 @@ class Session:
         self._handover.close()
         for buffer in self._owned:
             buffer.destroy()
+        if self._staging is not None:
+            self._staging.destroy()
         self._owned.clear()
         self._buffers.clear()
 
@@ -152,19 +157,24 @@ class Session:
         for tensor, array in uploads:
             self._upload(tensor, array)
         total = sum(padded(nbytes) for _, nbytes in reads)
-        self._reserve_staging(total * len(scalars))
+        staging = self._take_staging(total * len(scalars))
         stages: list[Stage] = []
         copies: list[Copy] = []
         for number in range(len(scalars)):
             stages.append((copies, realised.rows))
-            copies = self._copies_out(reads, number * total)
+            copies = self._copies_out(reads, staging, number * total)
             if number < len(later):
                 copies += [*handed[number], later[number]]
         stages.append((copies, ()))
+        # Inside the driver Ctrl-C waits too: nothing longer, such as work that nobody has waited for, may come before.
+        brief = realised.seconds < BRIEF_SECONDS and self.gpu.idle
         started = time.perf_counter()
         self.gpu.submit(stages)
-        results = self._read_back(reads, total, len(scalars), realised.seconds < BRIEF_SECONDS)
-        realised.seconds = time.perf_counter() - started
+        self._parameters.submitted()
+        results = self._read_back(reads, staging, total, len(scalars), brief)
+        self._staging = staging
+        if total:
+            realised.seconds = time.perf_counter() - started
         return results
 
     def _hand_over(
@@ -184,11 +194,11 @@ class Session:
     def _buffer(self, tensor: int) -> Any:
         return self._buffers[self.plan.buffer_of[tensor]]
 
-    def _copies_out(self, reads: Sequence[tuple[int, int]], offset: int) -> list[Copy]:
+    def _copies_out(self, reads: Sequence[tuple[int, int]], staging: Any, offset: int) -> list[Copy]:
         copies = []
         for tensor, nbytes in reads:
             if nbytes:
-                copies.append(Copy(self._buffer(tensor), 0, self._staging, offset, padded(nbytes)))
+                copies.append(Copy(self._buffer(tensor), 0, staging, offset, padded(nbytes)))
             offset += padded(nbytes)
         return copies
 
@@ -207,20 +217,17 @@ class Session:
             self._realised.move_to_end(schedule)
             return realised
         blocks = [dispatch.params for dispatch in schedule.dispatches]
-        uniforms = [self._parameters.group(block) for block in blocks]
+        kept = (block for others in self._realised.values() for block in others.blocks)
+        uniforms = self._parameters.groups(blocks, kept)
         objects = []
         for dispatch, group in zip(schedule.dispatches, uniforms, strict=True):
             kernel = dispatch.kernel
             storage = self._storage_group(kernel.reads, kernel.writes, dispatch.bindings)
             objects.append(Row(self.gpu.pipeline(kernel), group, storage, *dispatch.grid))
         rows = self.gpu.recorder.prepare(objects)
-        self._parameters.flush()
-        if realised is not None:
-            self._parameters.release(realised.blocks)
         made = self._realised[schedule] = _Realised(schedule.version, rows, blocks)
-        if len(self._realised) > REALISED:
-            _, oldest = self._realised.popitem(last=False)
-            self._parameters.release(oldest.blocks)
+        while len(self._realised) > REALISED:
+            self._realised.popitem(last=False)
         return made
 
     def _storage_group(self, reads: int, writes: int, bindings: tuple[Binding, ...]) -> Any:
@@ -240,16 +247,12 @@ class Session:
         return group
 
     def _read_back(
-        self, reads: Sequence[tuple[int, int]], total: int, count: int, brief: bool
+        self, reads: Sequence[tuple[int, int]], staging: Any, total: int, count: int, brief: bool
     ) -> list[dict[int, memoryview]]:
         if not total:
             return [{} for _ in range(count)]
         self.gpu.counters.output_bytes += sum(nbytes for _, nbytes in reads) * count
-        try:
-            data = memoryview(self.gpu.read(self._staging, total * count, brief))
-        except BaseException:
-            self._replace_staging(self._staging.size)
-            raise
+        data = memoryview(self.gpu.read(staging, total * count, brief))
         results: list[dict[int, memoryview]] = []
         offset = 0
         for _ in range(count):

@@ -31,8 +31,8 @@ class Weights:
             progress(Progress("upload", done, total, "bytes"))
             assert plan.fill is not None
             buffer = self._gpu.create_buffer(plan.fill.constant.name[:24], plan.nbytes, USAGE)
-            self._buffers[key] = buffer  # before it is filled: an interrupted load still frees it
             fill_buffer(stream, buffer, plan.fill)
+            self._buffers[key] = buffer  # only now: after an interrupted load the next one fills it again
             done += plan.nbytes
         stream.flush()
         progress(Progress("upload", total, total, "bytes"))

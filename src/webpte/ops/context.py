@@ -221,6 +221,7 @@ class Context:
         self.materialised: dict[int, Constant] = {}
         self.slots: dict[tuple[object, ...], int] = {}  # who needs a live int -> its slot
         self.slot_values: dict[int, Callable[[], int]] = {}
+        self.used_slots: set[int] = set()  # by the segment whose calls are being lowered
         self.scratch_tensors: dict[tuple[int, int], Tensor] = {}
         self.pinned: frozenset[int] = frozenset()  # values that may not share storage with another
         self.host_data: dict[int, np.ndarray[Any, Any]] = {}
@@ -341,8 +342,10 @@ class Context:
         if slot is None:
             if len(self.slots) >= SYM_SLOTS and not self.building:  # the plan counts those asked for at build
                 raise ShapeError(f"at these shapes more than {SYM_SLOTS} live integers would be read by kernels")
-            slot = self.slots[owner] = len(self.slots)
-            self.slot_values[slot] = value
+            slot = len(self.slots)
+            self.slot_values[slot] = value  # first: a slot without a value would never be written
+            self.slots[owner] = slot
+        self.used_slots.add(slot)
         return slot
 
     def _kernel(

@@ -16,6 +16,7 @@ import numpy as np
 from ..errors import Error, GraphError, GuardError, ShapeError
 from ..graph import Call, Graph, TensorSpec
 from ..ops import Binding, BoundCall, Context, Dispatch, Frame, Guard, Job, LiveScalar, Tensor, gpu_op
+from ..ops.numbers import INT32_HIGH, INT32_LOW
 from ..wgsl import Caps
 from .segments import Layout, Segment
 
@@ -82,9 +83,11 @@ class Lowering:
         self.examples: dict[Job, Example] = {}  # what could be tuned
         self._bound: dict[int, BoundCall] = {}
         self._cache: dict[Segment, OrderedDict[tuple[object, ...], Schedule]] = {}
-        self._current: dict[Segment, Schedule] = {}
+        self._current: dict[Segment, Schedule] = {}  # whose dims and scalars the handles hold
+        self._slots: dict[Segment, set[int]] = {}
         for segment in layout.segments:
             self._cache[segment] = OrderedDict()
+            self._slots[segment] = set()
             for index in segment.steps:
                 call = graph.steps[index]
                 assert isinstance(call, Call)
@@ -111,30 +114,33 @@ class Lowering:
         cache = self._cache[segment]
         key = self._key(segment, live)
         schedule = cache.get(key)
-        try:
-            if schedule is not None and not self._refresh(schedule, live):
-                # A data-derived integer changed a dim: those integers join the key.
-                key = (*key, tuple(value for value, derived in self._scalars(segment) if derived))
-                schedule = cache.get(key)
-                if schedule is not None and not self._refresh(schedule, live):
-                    schedule = None
-            if schedule is None:
-                schedule = self._lower_all(segment, live)
-                cache[key] = schedule
-                if len(cache) > SCHEDULES:
-                    cache.popitem(last=False)
-            else:
-                cache.move_to_end(key)
-            self._check_guards(schedule)
-        except BaseException:
-            self._current.pop(segment, None)  # the handles may hold half of a refused call
-            raise
+        # Until all is done the handles belong to nobody: what is refused or interrupted leaves half of a call in them.
+        current = self._current.pop(segment, None)
+        if schedule is not None and not self._refresh(schedule, live, schedule is current):
+            # A data-derived integer changed a dim: those integers join the key.
+            key = (*key, tuple(value for value, derived in self._scalars(segment) if derived))
+            schedule = cache.get(key)
+            if schedule is not None and not self._refresh(schedule, live, False):
+                schedule = None
+        if schedule is None:
+            schedule = self._lower_all(segment, live)
+            cache[key] = schedule
+            while len(cache) > SCHEDULES:
+                cache.popitem(last=False)
+        else:
+            cache.move_to_end(key)
+        self._check_guards(schedule)
         self._current[segment] = schedule
         return schedule
 
     def slot_values(self) -> dict[int, int]:
-        """The current value of every live integer, by slot."""
-        return {slot: value() for slot, value in self.context.slot_values.items()}
+        """The values of the live integers of the segment that was prepared last, by slot."""
+        context = self.context
+        values = {slot: context.slot_values[slot]() for slot in context.used_slots}
+        if values and (min(values.values()) < INT32_LOW or max(values.values()) > INT32_HIGH):
+            wrong = ", ".join(str(value) for value in values.values() if not INT32_LOW <= value <= INT32_HIGH)
+            raise GuardError(f"the kernels would read the live integers {wrong}; the device's have 32 bits")
+        return values
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -150,6 +156,7 @@ class Lowering:
         for value_id in segment.scalars:
             scalars[value_id].restore(live.scalars[value_id], scalars[value_id].derived)
         self.context.host_data = _HostData(live.arrays, tensors, self.context.building)
+        self.context.used_slots = self._slots[segment]
 
     def _lower_all(self, segment: Segment, live: Live) -> Schedule:
         self._enter(segment, live)
@@ -206,10 +213,13 @@ class Lowering:
             example = self.examples[job] = Example(index, dims, scalars)
         example.uses += 1
 
-    def _refresh(self, schedule: Schedule, live: Live) -> bool:
-        """Run the volatile lowerings again. False if one of them changed a dim: the schedule does not apply."""
+    def _refresh(self, schedule: Schedule, live: Live, current: bool) -> bool:
+        """Run the volatile lowerings again. False if one of them changed a dim: the schedule does not apply.
+
+        `current` tells that the handles hold this schedule's dims and scalars already.
+        """
         segment = schedule.segment
-        if self._current.get(segment) is not schedule:
+        if not current:
             for value_id, dims in schedule.dims.items():
                 self.frame.tensors[value_id]._dims = dims
             for value_id, (value, derived) in schedule.scalars.items():
@@ -226,7 +236,7 @@ class Lowering:
                 elif tensor.dims != schedule.dims[out]:
                     return False
             if new.dispatches != old.dispatches:
-                schedule.version += 1
+                schedule.version += 1  # before the change: who sees the one without the other looks once too often
             schedule.calls[position] = new
         return True
 

@@ -15,6 +15,7 @@ from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, Error, GraphError, InputError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..ops import stored_bytes
+from ..ops.numbers import INT32_HIGH, INT32_LOW
 from ..plan import HostCalls, Live, Plan, Schedule, Segment
 from ..progress import OnProgress, ignore
 from .borders import Array, at_position, check_dims, from_device, to_array, to_device
@@ -304,9 +305,12 @@ def _zeros(spec: object, dims: tuple[int, ...] | None) -> Any:
 def _number(arg: Any, spec: object, where: str) -> float:
     try:
         value = arg.item() if hasattr(arg, "item") else arg
-        return bool(value) if isinstance(spec, SymBool) else int(value) if isinstance(spec, SymInt) else float(value)
-    except (TypeError, ValueError) as error:
+        number = bool(value) if isinstance(spec, SymBool) else int(value) if isinstance(spec, SymInt) else float(value)
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{where} must be a number, not {type(arg).__name__}") from error
+    if isinstance(spec, SymInt) and not INT32_LOW <= number <= INT32_HIGH:
+        raise InputError(f"{where} is {number}; the device computes with 32-bit integers, {INT32_LOW} to {INT32_HIGH}")
+    return number
 
 
 _KINDS = {SymInt: "int", Int: "int", SymFloat: "float", Double: "float", SymBool: "bool", Bool: "bool", String: "str"}

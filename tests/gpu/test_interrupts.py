@@ -1,0 +1,158 @@
+"""Whatever a call was doing when it was interrupted, the next one gives exact results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.interruption import Interrupter, bounded, first_moments
+from tests.support.writer import simple_pte
+from webpte.container import DType, VkInt, VkSymInt, VkTensor
+from webpte.device import recording
+
+F32 = DType.FLOAT32
+WEIGHT = np.arange(1, 8, dtype=np.float32)
+ROWS, COLUMNS = 61, 59
+
+
+@pytest.fixture(autouse=True)
+def in_time():
+    with bounded():
+        yield
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    """forward(x, n) = (x + n[0]) * weight + x, x f32[61, 59, 7] at most, and n[0] a live integer."""
+    path = tmp_path_factory.mktemp("interrupts") / "p.pte"
+    dims = (ROWS, COLUMNS, 7)
+    values = [VkTensor(F32, dims), VkTensor(DType.INT32, (1,)), VkSymInt(0), VkInt(0), VkInt(1)]
+    values += [VkTensor(F32, (7,), constant_id=0), *(VkTensor(F32, dims) for _ in range(3))]
+    x, data, number, zero, one, weight, moved, scaled, out = range(9)
+    calls = [
+        ("et_vk.select_as_symint.default", [data, zero, zero, number]),
+        ("aten.add.Scalar", [x, number, one, moved]),
+        ("aten.mul.Tensor", [moved, weight, scaled]),
+        ("aten.add.Tensor", [scaled, x, one, out]),
+    ]
+    simple_pte(path, values, calls, [x, data], [out], [WEIGHT], dynamic=True)
+    return path
+
+
+@pytest.fixture
+def method(path, device):
+    with webpte.load(path, passes=()) as program:
+        yield program.method()
+
+
+def arguments(rows, columns, number):
+    x = np.arange(rows * columns * 7, dtype=np.float32).reshape(rows, columns, 7)
+    return x, np.array([number], np.int32)
+
+
+def check(method, rows, columns, number):
+    x, data = arguments(rows, columns, number)
+    np.testing.assert_array_equal(method(x, data), (x + number) * WEIGHT + x)
+
+
+def test_at_every_line_of_a_call_at_a_known_shape(method):
+    check(method, 3, 5, 0)
+    check(method, 2, 3, 0)
+    at = 0
+    while Interrupter(at).run(method, *arguments(3, 5, at)):
+        # At the same shape with the same number, at the same with another, and at another.
+        check(method, 3, 5, at) if at % 2 else check(method, 3, 5, -1)
+        check(method, 2, 3, at)
+        at += 1
+    assert at > 150
+
+
+def test_at_every_line_of_a_call_at_a_new_shape(method):
+    shapes = iter([(rows, columns) for rows in range(4, ROWS) for columns in range(4, COLUMNS)])
+    check(method, 2, 3, 0)
+    at, shape = 0, next(shapes)
+    while Interrupter(at).run(method, *arguments(*shape, 11)):
+        check(method, *shape, 11 if at % 2 else 12)
+        check(method, 2, 3, at)
+        at, shape = at + 1, next(shapes)
+    assert at > 400
+
+
+def test_at_every_line_of_several_steps_in_one_submit(method):
+    def steps(first):
+        return [arguments(2, 3, first + step) for step in range(3)]
+
+    def checked(first):
+        # Fed, so that only the shape of what the later steps hold counts.
+        x = steps(first)[0][0]
+        for step, (found,) in enumerate(method.run_steps(steps(first), {0: 0}, [0])):
+            x = (x + first + step) * WEIGHT + x
+            np.testing.assert_array_equal(found, x)
+
+    checked(0)
+    at = 0
+    while Interrupter(at).run(method.run_steps, steps(at), {0: 0}, [0]):
+        checked(at) if at % 2 else checked(-1)
+        check(method, 2, 3, at + 1)
+        at += 1
+    assert at > 150
+
+
+def test_at_every_line_of_loading(path, device):
+    """The weights of a load that was interrupted are not taken for uploaded."""
+    with webpte.load(path, passes=()) as program:
+        program.method()  # the kernels are compiled now
+
+    for room in ("device/", "runtime/"):
+        with webpte.load(path, passes=()) as program:
+            moments = first_moments(program.method, room)
+        for at in moments:
+            with webpte.load(path, passes=()) as program:
+                assert Interrupter(at, within=room).run(program.method)
+                check(program.method(), 3, 5, 7)
+
+
+def test_an_integer_too_large_is_refused_before_anything_is_touched(tmp_path, device):
+    values = [VkTensor(F32, (3,)), VkSymInt(0), VkInt(1), VkTensor(F32, (3,))]
+    simple_pte(tmp_path / "p.pte", values, [("aten.add.Scalar", [0, 1, 2, 3])], [0, 1], [3])
+    x = np.ones(3, np.float32)
+    with webpte.load(tmp_path / "p.pte") as program:
+        method = program.method()
+        for number in (5, 2**31 - 1 - 2**7, -(2**31)):
+            for wrong in (2**31, -(2**31) - 1, 10**30):
+                with pytest.raises(webpte.InputError, match=rf"input 1 of forward is {wrong}; .*32-bit"):
+                    method(x, wrong)
+            np.testing.assert_array_equal(method(x, number), x + np.float32(number))
+
+
+def test_a_write_that_fails_is_made_again(method, monkeypatch):
+    check(method, 2, 3, 1)
+    with monkeypatch.context() as patch:
+
+        def refuse(*_):
+            raise webpte.DeviceError("no")
+
+        patch.setattr(method._gpu, "write", refuse)
+        with pytest.raises(webpte.DeviceError):
+            method(*arguments(2, 3, 2))
+    check(method, 2, 3, 2)
+
+
+def test_what_a_native_callback_raises_reaches_the_waiting_thread(method, monkeypatch):
+    """cffi drops it; the waiter would wait for ever for a status that never comes."""
+    check(method, 2, 3, 1)
+    real, calls = recording._pending, list[int]()
+
+    class Pending(dict):
+        def __contains__(self, number):
+            if not calls:
+                calls.append(number)
+                raise KeyboardInterrupt
+            return super().__contains__(number)
+
+    monkeypatch.setattr(recording, "_pending", Pending(real))
+    with pytest.raises(KeyboardInterrupt):
+        method(*arguments(2, 3, 2))
+    assert calls
+    check(method, 2, 3, 3)

@@ -1,0 +1,80 @@
+"""Ctrl-C at a chosen place: KeyboardInterrupt raised when webpte is about to execute a certain line, or bytecode.
+
+The interpreter may run a signal's handler between any two bytecodes. Here every one of those moments can be had, one
+after the other, with no luck needed. Lines are moments enough where nothing but calls can be interrupted in between.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+SRC = str(Path(__file__).parents[2] / "src" / "webpte")
+Place = tuple[str, int]  # a file and a line
+
+
+class Interrupter:
+    """Runs a function and interrupts it at the moment number `at`, or counts its moments if there is none."""
+
+    def __init__(self, at: int = -1, bytecodes: bool = False, within: str = "") -> None:
+        self._at = at
+        self._event = "opcode" if bytecodes else "line"
+        self._within = f"{SRC}/{within}"
+        self.places: list[Place] = []  # the moments so far
+
+    def run(self, function: Callable[..., Any], *args: Any) -> bool:
+        """True if the function was interrupted, False if it ended before."""
+        before = sys.gettrace()
+        sys.settrace(self._enter)
+        try:
+            function(*args)
+        except KeyboardInterrupt:
+            return True
+        finally:
+            sys.settrace(before)
+        assert len(self.places) <= self._at or self._at < 0, f"the interrupt at {self.places[-1]} got lost"
+        return False
+
+    def _enter(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(self._within):
+            return None
+        frame.f_trace_opcodes = self._event == "opcode"
+        return self._moment
+
+    def _moment(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if event == self._event:
+            self.places.append((frame.f_code.co_filename, frame.f_lineno))
+            if len(self.places) == self._at + 1:
+                raise KeyboardInterrupt
+        return self._moment
+
+
+def first_moments(function: Callable[..., Any], within: str = "") -> list[int]:
+    """For each line that the function executes, the number of the moment at which it comes to it first."""
+    counted = Interrupter(within=within)
+    counted.run(function)
+    first: dict[Place, int] = {}
+    for number, place in enumerate(counted.places):
+        first.setdefault(place, number)
+    return list(first.values())
+
+
+@contextmanager
+def bounded(seconds: float = 120) -> Iterator[None]:
+    """What hangs is a failure and not the end of the run. Main thread only."""
+
+    def fail(*_: object) -> None:
+        raise AssertionError(f"not done within {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # again and again: the first may fall into a callback
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -37,7 +37,7 @@ class _Realised:
     version: int
     rows: Sequence[Row]
     blocks: list[bytes]
-    seconds: float = math.inf  # what the last run took
+    seconds: float = math.inf  # what an execution took the last time
 
 
 class Session:
@@ -167,14 +167,14 @@ class Session:
                 copies += [*handed[number], later[number]]
         stages.append((copies, ()))
         # Inside the driver Ctrl-C waits too: nothing longer, such as work that nobody has waited for, may come before.
-        brief = realised.seconds < BRIEF_SECONDS and self.gpu.idle
+        brief = realised.seconds * len(scalars) < BRIEF_SECONDS and self.gpu.idle
         started = time.perf_counter()
         self.gpu.submit(stages)
         self._parameters.submitted()
         results = self._read_back(reads, staging, total, len(scalars), brief)
         self._staging = staging
         if total:
-            realised.seconds = time.perf_counter() - started
+            realised.seconds = (time.perf_counter() - started) / len(scalars)
         return results
 
     def _hand_over(

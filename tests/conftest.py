@@ -21,6 +21,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.support.configurations import CONFIGURATIONS, Configuration
+
 TESTS = Path(__file__).parent
 CI = os.environ.get("CI", "").lower() in {"1", "true"}
 
@@ -43,6 +45,28 @@ _prepare_environment()
 # Machines differ too much in speed for a deadline; in CI the same commit must give the same answer twice.
 hypothesis.settings.register_profile("webpte", deadline=None, derandomize=CI)
 hypothesis.settings.load_profile("webpte")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--configuration", choices=sorted(CONFIGURATIONS), default="usual", help="the device to run on")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    chosen = _configuration(config)
+    if chosen.missing:
+        raise pytest.UsageError(chosen.missing)
+    chosen.apply()  # before a test module imports wgpu
+
+
+def _configuration(config: pytest.Config) -> Configuration:
+    return CONFIGURATIONS[config.getoption("configuration")]
+
+
+@pytest.fixture(autouse=True)
+def _pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In bursts a generation takes as many tokens per submit as it ever would."""
+    if _configuration(request.config).bursts:
+        monkeypatch.setattr("webpte.llm.generation.LATENCY", float("inf"))
 
 
 _ASK_ADAPTER = """

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.support.cases import Case, planned_cases
 from tests.support.vulkan_registry import IN_GRAPHS, NAMES, NEVER_IN_GRAPHS, UPSTREAM_WEBGPU
+from webpte.container import DType
 from webpte.ops import Op, registered
 
 PATH = Path(__file__).parents[2] / "docs" / "operators.md"
@@ -24,7 +25,7 @@ def checks(case: Case) -> int:
 
 
 def row(name: str, op: Op, cases: list[Case], labels: set[str]) -> str:
-    dtypes = sorted((d.short for d in op.dtypes), key=lambda d: ORDER.index(d) if d in ORDER else 99)
+    dtypes = sorted((d.short for d in op.dtypes if d is not DType.WIDE_FLOAT16), key=ORDER.index)
     dynamic = any(len({tuple(s.items()) for s in case.sizes}) > 1 for case in cases)
     templates = sorted({label.partition("[")[0] for label in labels})
     if templates:

@@ -27,8 +27,12 @@ class DType(enum.Enum):
     UINT16 = ("u16", 2, "<u2", 27, None)
     UINT32 = ("u32", 4, "<u4", 28, None)
     UINT64 = ("u64", 8, "<u8", 29, None)
+    # In no file: f16 values that a device without f16 keeps in words, as it does bools.
+    WIDE_FLOAT16 = ("f16w", 2, "<f2", None, None)
 
-    def __init__(self, short: str, itemsize: int, numpy: str | None, scalar_type: int, vulkan: int | None) -> None:
+    def __init__(
+        self, short: str, itemsize: int, numpy: str | None, scalar_type: int | None, vulkan: int | None
+    ) -> None:
         self.short = short
         self.itemsize = itemsize
         self.numpy: np.dtype[Any] | None = None if numpy is None else np.dtype(numpy)
@@ -57,5 +61,5 @@ def _listing(table: dict[int, DType]) -> str:
     return ", ".join(f"{code} {dtype.short}" for code, dtype in sorted(table.items()))
 
 
-_BY_SCALAR_TYPE = {d.scalar_type: d for d in DType}
+_BY_SCALAR_TYPE = {d.scalar_type: d for d in DType if d.scalar_type is not None}
 _BY_VULKAN = {d.vulkan: d for d in DType if d.vulkan is not None}

@@ -22,6 +22,7 @@ from ..wgsl import Caps, Kernel, render
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
 from .recording import Row, Stage, recorder
+from .restrictions import restricted
 
 logger = logging.getLogger("webpte")
 T = TypeVar("T")
@@ -119,13 +120,14 @@ def chosen_adapter() -> Any:
 
 
 def adapter_caps() -> Caps:
-    """What the machine's adapter could offer."""
+    """What the machine's adapter could offer, as far as WEBPTE_DEVICE lets us use it."""
     adapter = chosen_adapter()
     info = adapter.info
     name = f"{info['device']} ({info['backend_type']}, {info['description']})"
     features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
     kind = "cpu" if info["adapter_type"] == "CPU" else "gpu"
-    return Caps(dict(adapter.limits), features, name, kind, _subgroup(info) if "subgroup" in features else 0)
+    subgroup = _subgroup(info) if "subgroup" in features else 0
+    return restricted(Caps(dict(adapter.limits), features, name, kind, subgroup))
 
 
 def _subgroup(info: Mapping[str, Any]) -> int:

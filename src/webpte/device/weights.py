@@ -12,6 +12,7 @@ from ..plan import Buffer, Fill
 from ..progress import OnProgress, Progress
 from .gpu import Gpu
 
+_WORDS: dict[str, type] = {"bool": np.uint32, "f16w": np.float32}
 CHUNK = 4 << 20  # the queue never holds more than this beside the target buffers
 USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
 
@@ -92,5 +93,8 @@ def _chunks(fill: Fill) -> Iterator[tuple[int, Any]]:
 
 
 def storage_dtype(dtype: Any) -> np.dtype[Any]:
-    """The NumPy dtype of a device tensor's elements: bools take a word."""
-    return np.dtype(np.uint32) if dtype.short == "bool" else np.dtype(dtype.numpy)
+    """The NumPy dtype of a device tensor's elements: bools take a word, and so do halves where there is no f16."""
+    if dtype.short in _WORDS:
+        return np.dtype(_WORDS[dtype.short])
+    stored: np.dtype[Any] = np.dtype(dtype.numpy)
+    return stored

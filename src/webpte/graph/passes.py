@@ -5,16 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..container import DType
+from .fusion.programs import WITH_PROGRAM, format_program, parse_program
 from .graph import Graph
-from .values import TensorSpec, Value
+from .values import String, TensorSpec, Value
 
 
 def widen_halves(graph: Graph) -> Graph:
-    """Store every f16 tensor as f32, for devices whose shaders have no f16. Callers still see the declared dtype."""
+    """Keep every f16 tensor in words, for devices whose shaders have no f16. Values are still those of f16."""
+    programs = {argument for call in graph.calls if call.name in WITH_PROGRAM for argument in call.args}
 
-    def widened(value: Value) -> Value:
+    def widened(value_id: int, value: Value) -> Value:
         if isinstance(value, TensorSpec) and value.dtype is DType.FLOAT16:
-            return replace(value, dtype=DType.FLOAT32)
+            return replace(value, dtype=DType.WIDE_FLOAT16)
+        if isinstance(value, String) and value_id in programs and "\n" in value.value:
+            return String(_widened_program(value.value))
         return value
 
-    return replace(graph, values=tuple(map(widened, graph.values)))
+    return replace(graph, values=tuple(widened(i, value) for i, value in enumerate(graph.values)))
+
+
+def _widened_program(text: str) -> str:
+    steps, outputs = parse_program(text)
+    wide = {DType.FLOAT16.short: DType.WIDE_FLOAT16.short}
+    return format_program([step._replace(dtype=wide.get(step.dtype, step.dtype)) for step in steps], outputs)

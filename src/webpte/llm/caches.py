@@ -13,7 +13,7 @@ CACHES = (3, 4)  # positions among its arguments
 
 
 def with_half_caches(graph: Graph) -> Graph:
-    """Store keys and values as f16; attention still accumulates in f32. Devices without f16 keep f32."""
+    """Store keys and values as f16; attention still accumulates in f32. Devices without f16 save nothing."""
     calls = [call for call in graph.calls if call.name == ATTENTION]
     caches = {call.args[position] for call in calls for position in CACHES}
     others = {v for call in graph.calls if call.name != ATTENTION for v in (*graph.flatten(call.args), *call.outs)}

@@ -1,5 +1,5 @@
 {$ include "kernel.wgsl" $}
-{$ from "types.wgsl" import number_type, stored $}
+{$ from "types.wgsl" import number_type, saved, stored $}
 {$ set number = number_type(type) $}
 
 @group(1) @binding(0) var<storage, read_write> y: array<{{ stored(type) }}>;
@@ -12,5 +12,5 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
     let start = bitcast<{{ number }}>(live(p.start));
     let step = bitcast<{{ number }}>(live(p.step));
-    y[i] = {{ stored(type) }}(start + {{ number }}(i) * step);
+    y[i] = {{ saved("start + " ~ number ~ "(i) * step", type) }};
 }

@@ -13,7 +13,7 @@ from .context import Context, Tensor
 from .shapes import broadcast, broadcast_strides
 
 # Flags, not dtypes: a mask is read as words, so that a half mask alone does not ask the device for f16.
-_MASKS = {DType.BOOL: "bool", DType.FLOAT16: "half", DType.FLOAT32: "float"}
+_MASKS = {DType.BOOL: "bool", DType.FLOAT16: "half", DType.FLOAT32: "float", DType.WIDE_FLOAT16: "float"}
 ROWS = 4
 SHARED_BYTES = 8 << 10  # for keys, of the 16 KB that every device has
 MOST_COLUMNS = 8  # loads of a row of values that an invocation adds up

@@ -11,7 +11,7 @@ import numpy as np
 from ..graph import DType
 from .context import Tensor
 from .elementwise import elementwise
-from .numbers import INT32_HIGH, INT32_LOW, is_float, promoted, widened
+from .numbers import HALVES, INT32_HIGH, INT32_LOW, is_float, promoted, rounded, widened
 from .program import Formula, Number
 
 LESS, EQUAL, GREATER, UNORDERED = 1, 2, 4, 8  # the bits of relation.wgsl
@@ -19,9 +19,8 @@ LESS, EQUAL, GREATER, UNORDERED = 1, 2, 4, 8  # the bits of relation.wgsl
 
 def _as_compared(self: Tensor, other: float) -> float:
     """A number as PyTorch compares it with the tensor."""
-    if self.dtype.short == "f16":
-        with np.errstate(over="ignore"):
-            return float(np.float16(other))
+    if self.dtype in HALVES:
+        return rounded(other, self.dtype)
     if isinstance(other, int) and not is_float(self) and not INT32_LOW <= other <= INT32_HIGH:
         return math.copysign(math.inf, other)  # beyond every value the tensor can hold
     return other

@@ -42,10 +42,11 @@ _WGSL_TYPES = {
     DType.INT32: "i32",
     DType.BOOL: "u32",
     DType.FLOAT16: "f16",
+    DType.WIDE_FLOAT16: "f16w",  # what it is in WGSL, wgsl.kernel knows
     DType.INT8: "u32",
     DType.UINT8: "u32",
 }
-_STORED_BYTES = {DType.BOOL: 4}
+_STORED_BYTES = {DType.BOOL: 4, DType.WIDE_FLOAT16: 4}
 
 
 def stored_bytes(dtype: DType, dims: Dims) -> int:

@@ -1,5 +1,5 @@
 {$ include "kernel.wgsl" $}
-{$ set number = "f32" if result == "f16" else result $}
+{$ set number = "f32" if result in ("f16", "f16w") else result $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ source }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<{{ result }}>;

@@ -10,7 +10,7 @@ import numpy as np
 from ..graph import DType
 from ..wgsl import Live, Uniforms
 from .context import Context, Tensor
-from .numbers import bits_of, is_float
+from .numbers import bits_of, is_float, rounded
 from .registry import Option, Unused, op
 from .strided import word
 
@@ -21,7 +21,7 @@ class Fill(Uniforms):
 
 def fill(cx: Context, value: float, out: Tensor) -> None:
     """Every element of `out` becomes `value`. The caller sets `out.dims`."""
-    number = bool(value) if out.dtype is DType.BOOL else value
+    number = bool(value) if out.dtype is DType.BOOL else rounded(value, out.dtype)
     params = Fill(value=cx.live("value", bits_of(number, is_float(out))))
     cx.dispatch("fill.wgsl", writes=(out,), params=params, threads=out.numel, word=word(out))
 

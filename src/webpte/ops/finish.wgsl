@@ -11,7 +11,7 @@ $$ endfor
 
 fn finished(value: f32, batch: u32, row: u32, column: u32) -> {{ out_type }} {
     let result = evaluate(
-        {{ "quantizeToF16(value)" if program.inputs[0] == "f16" else "value" }},
+        {{ "rounded_half(value)" if program.inputs[0] in ("f16", "f16w") else "value" }},
 $$ for operand in program.inputs[1:]
 $$ set strides = "p.x" ~ loop.index ~ "_strides[0]"
         {{ number_type(operand) }}(x{{ loop.index }}_data[

@@ -1,7 +1,11 @@
-{# How kernels load several neighbours at once. A kind is f32x4, f16x4, f32x2, f16x2, f32 or f16; halves that are
+{# How kernels load several neighbours at once. A kind is f32x4, f16x4, f16wx4, f32x2, ... or f16w; f16 that are
    loaded in groups travel as words, so that they need no f16 in the shader. #}
 {$ macro array_of(kind) -$}
-array<{{ {"f32x4": "vec4<f32>", "f16x4": "vec2<u32>", "f32x2": "vec2<f32>", "f16x2": "u32"}.get(kind, kind) }}>
+{$ if kind == "f16x4" or kind == "f16x2" -$}
+array<{{ "vec2<u32>" if kind == "f16x4" else "u32" }}>
+{$- else -$}
+array<{{ "vec4<f32>" if kind.endswith("x4") else "vec2<f32>" if kind.endswith("x2") else kind }}>
+{$- endif $}
 {$- endmacro $}
 {# What one load yields, as f32, vec2<f32> or vec4<f32>. #}
 {$ macro loaded(load, kind) -$}
@@ -19,8 +23,10 @@ f32({{ load }})
 {$ macro storable(value, kind) -$}
 {$ if kind == "f16x4" -$}
 words_of({{ value }})
-{$- elif kind == "f16" -$}
-f16({{ value }})
+{$- elif kind == "f16wx4" -$}
+rounded_halves({{ value }})
+{$- elif kind in ("f16", "f16w") -$}
+{{ kind }}({{ value }})
 {$- else -$}
 {{ value }}
 {$- endif $}

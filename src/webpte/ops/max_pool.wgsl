@@ -1,5 +1,5 @@
 {$ include "kernel.wgsl" $}
-{$ set number = "f32" if type == "f16" else type $}
+{$ set number = "f32" if type in ("f16", "f16w") else type $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read_write> values: array<{{ type }}>;

@@ -8,15 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from ..graph import DType
 from .context import Tensor
 
 Array = np.ndarray[Any, Any]
+HALVES = (DType.FLOAT16, DType.WIDE_FLOAT16)
 INT32_LOW, INT32_HIGH = -(2**31), 2**31 - 1
 _NUMBER_DTYPES = {bool: np.bool_, int: np.int64, float: np.float32}
 
 
 def is_float(tensor: Tensor) -> bool:
-    return tensor.dtype.short in ("f32", "f16")
+    return tensor.dtype in (DType.FLOAT32, *HALVES)
+
+
+def rounded(value: float, dtype: DType) -> float:
+    """A number as a tensor of a float dtype holds it: beyond 65504 a half is infinite."""
+    with np.errstate(over="ignore"):
+        return float(np.float16(value)) if dtype in HALVES else value
 
 
 def saturated(value: float) -> int:

@@ -1,4 +1,4 @@
-{# Macros about elements that may be bytes, which are named by dtype: i8, u8, i32, f32, f16. #}
+{# Macros about elements that may be bytes, which are named by dtype: i8, u8, i32, f32, f16, f16w. #}
 {# How elements are stored: four bytes to a word. #}
 {$ macro stored(type) -$}
 {{ "u32" if type in ("i8", "u8") else type }}

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 from ..graph import WEIGHTS, DType, TensorSpec
 from .context import Tensor
-from .numbers import bits_of
+from .numbers import HALVES, bits_of
 
 
 def number_type(dtype: DType) -> str:
     """The WGSL type that values of a dtype are computed in, as in types.wgsl."""
-    return "f32" if dtype in (DType.FLOAT32, DType.FLOAT16) else "i32"
+    return "f32" if dtype in (DType.FLOAT32, *HALVES) else "i32"
 
 
 class Number(NamedTuple):

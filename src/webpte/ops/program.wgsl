@@ -11,9 +11,9 @@
 {$ macro argument(operand) -$}
 {{ number(operand.position, operand.target) if operand.source is none else converted(operand.name, operand.source, operand.target) }}
 {$- endmacro $}
-{# A result as its dtype holds it: what is never stored is rounded all the same. Drivers fold f32(f16(x)) into x. #}
+{# A result as its dtype holds it: what is never stored is rounded all the same. #}
 {$ macro kept(value, type) -$}
-{{ "quantizeToF16(" ~ value ~ ")" if type == "f16" else "i32(" ~ value ~ " != 0)" if type == "bool" else value }}
+{{ "rounded_half(" ~ value ~ ")" if type in ("f16", "f16w") else "i32(" ~ value ~ " != 0)" if type == "bool" else value }}
 {$- endmacro $}
 struct Results {
 $$ for step in program.outputs

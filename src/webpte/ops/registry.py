@@ -24,7 +24,7 @@ from ..graph import Call, DType, Graph, TensorSpec
 from .context import folder_of
 
 Function = Callable[..., Any]
-FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16})
+FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16})
 NUMBERS = FLOATS | {DType.INT32}
 WORDS = NUMBERS | {DType.BOOL}  # whatever a kernel can move about without knowing what it means
 BYTES = frozenset({DType.INT8, DType.UINT8})  # stored four to a word

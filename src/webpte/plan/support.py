@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 
 from ..errors import Problem, UnsupportedError, remedies
-from ..graph import Call, Graph
+from ..graph import Call, DType, Graph
 from ..ops import Op, find, gpu_op, refused_dtypes
 
 INSTALL_TORCH = "Installing torch lets webpte use torch's own kernels for ops outside delegates."
@@ -37,7 +37,7 @@ def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
     detail = f"cannot take {', '.join(refused_dtypes(op, call, graph))}"
     remedy = INSTALL_TORCH
     if not call.kernel:
-        taken = ", ".join(sorted(dtype.short for dtype in op.dtypes))
+        taken = ", ".join(sorted(dtype.short for dtype in op.dtypes if dtype is not DType.WIDE_FLOAT16))
         remedy = f"Let the model give {call.name} one of {taken}. Or: {blocklist([call.name])}."
     return Problem("dtype", call.name, detail, (str(call.origin),), remedy)
 

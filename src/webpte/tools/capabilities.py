@@ -13,7 +13,7 @@ from .probes import Probe
 
 # feature -> what it is for, and what happens without it
 FEATURES = {
-    "shader-f16": ("f16 tensors take two bytes an element", "f16 tensors are kept as f32, in twice the memory"),
+    "shader-f16": ("f16 tensors take two bytes an element", "f16 tensors take four, and each result is rounded to f16"),
     "subgroup": ("kernels may share values within a subgroup", "kernels that share values use workgroup memory"),
     "timestamp-query": ("profiles time the device by its own clock", "profiles time the device by the host's clock"),
 }

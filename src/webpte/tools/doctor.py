@@ -17,6 +17,7 @@ from .machine import versions
 
 # What decides which drivers are found and where compiled shaders are kept.
 ENVIRONMENT = (
+    "WEBPTE_DEVICE",
     "VK_DRIVER_FILES",
     "VK_ICD_FILENAMES",
     "WGPU_BACKEND_TYPE",
@@ -51,7 +52,7 @@ def examine(self_test: bool = True) -> dict[str, Any]:
     if chosen is None:
         return {**report, "remedies": NO_ADAPTER}
     caps = adapter_caps()
-    report["features"] = features(chosen.features)
+    report["features"] = features(caps.features)
     report["limits"] = limits(caps)
     report["variants"] = variants(caps)
     report["self_test"] = run_self_test() if self_test else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 from dataclasses import dataclass
 
 import jinja2
@@ -18,6 +19,7 @@ from ..errors import GraphError
 from .uniforms import Uniforms
 
 LIB = os.path.join(os.path.dirname(__file__), "lib")
+_HALVES = re.compile(r"\b(f16w|rounded_half|rounded_halves)\b")
 SYM_SLOTS = 256  # 16 bytes each
 
 
@@ -80,6 +82,18 @@ def _environment(folder: str) -> jinja2.Environment:
     )
 
 
+@functools.cache
+def _library(name: str) -> str:
+    with open(os.path.join(LIB, name), encoding="ascii") as file:
+        return file.read()
+
+
+def _with_halves(text: str) -> str:
+    """Halves in words: elements are f32, and what is converted to one, as a store to f16 must be, is rounded."""
+    text = re.sub(r"\bf16w\b(?! *\()", "f32", text)
+    return re.sub(r"\bf16w *\(", "rounded_half(", text) + "\n" + _library("halves.wgsl")
+
+
 def render(kernel: Kernel, naga: bool = True) -> str:
     """The WGSL text of a kernel. Deterministic: a function of the key and the template files.
 
@@ -97,4 +111,6 @@ def render(kernel: Kernel, naga: bool = True) -> str:
         )
     except jinja2.TemplateError as error:
         raise GraphError(f"kernel {kernel.label}: template {kernel.template} failed: {error}") from error
+    if _HALVES.search(text):
+        text = _with_halves(text)
     return text if naga or "subgroup_invocation_id" not in text else f"enable subgroups;\n{text}"

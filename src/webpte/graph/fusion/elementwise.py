@@ -19,7 +19,7 @@ BINDINGS = 8  # storage buffers that every device offers to a dispatch
 OUTPUTS = 2
 BLOCK = 256  # bytes of a parameter block: sizes, one row of strides an input, the numbers
 
-_DTYPES = {DType.FLOAT32, DType.FLOAT16, DType.INT32, DType.BOOL}
+_DTYPES = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16, DType.INT32, DType.BOOL}
 _SCALED = {f"aten.{name}.{kind}" for name in ("add", "sub", "rsub") for kind in ("Tensor", "Scalar")}
 
 

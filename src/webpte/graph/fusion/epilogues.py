@@ -44,7 +44,7 @@ _PRODUCTS = {
     "et_vk.conv_with_clamp.default": (),
     "aten::convolution.out": (),
 }
-_FLOATS = {DType.FLOAT32, DType.FLOAT16}
+_FLOATS = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16}
 
 
 def finish_products(graph: Graph) -> Graph:

@@ -24,6 +24,7 @@ FINISHED_LINEAR = "webpte.linear"  # aten.linear
 MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose program may be None
 PLAIN = "bhmk,bhkn->bhmn"  # the layout of its operands where nothing else is known: see ops/matmul.py
 FINISHED_CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp
+WITH_PROGRAM = {ELEMENTWISE, FINISHED_LINEAR, MATMUL, FINISHED_CONVOLUTION}
 
 # The ops a step may be.
 _UNARY = (

@@ -51,8 +51,16 @@ class DeviceError(Error):
     """The GPU refused: no adapter, a limit too small, validation failed, device lost."""
 
 
+class DeviceLost(DeviceError):  # noqa: N818 - WebGPU calls it so
+    """The device is gone, with the state on it: driver reset, GPU unplugged. `Program.recover` opens another."""
+
+
 class ClosedError(Error):
     """The object was closed and its GPU memory released."""
+
+
+class ForkedError(Error):
+    """The object belongs to the process that this one was forked from. GPU objects do not survive `os.fork()`."""
 
 
 class Problem(NamedTuple):  # a dataclass would cost every start of the program the import of `inspect`

@@ -1,7 +1,10 @@
 """The adapter and the device: the only place that opens them.
 
 Devices are shared: programs whose needs fit the same limits use one device and its pipelines. The last one to leave
-closes it.
+closes it. Whatever is done on a device is done by one thread at a time, under its lock; many may wait for results.
+
+A device can be lost at any time, and a submit to a lost one aborts the process. So every submit and every look at
+mapped memory asks first, under the lock that destroying the device takes too.
 """
 
 from __future__ import annotations
@@ -17,11 +20,12 @@ from typing import Any, TypeVar
 
 import wgpu
 
-from ..errors import DeviceError
+from ..errors import DeviceError, DeviceLost
 from ..wgsl import Caps, Kernel, render
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
-from .recording import Row, Stage, recorder
+from .forks import in_children, keep_in_children
+from .recording import Copy, Row, Stage, recorder
 from .restrictions import restricted
 
 logger = logging.getLogger("webpte")
@@ -91,19 +95,29 @@ class Counters:
         return Counters(**{name: value - before[name] for name, value in asdict(self).items()})
 
 
-def guarded(function: Callable[..., T]) -> Callable[..., T]:
-    """Turn what wgpu raises into a DeviceError."""
+def typed(function: Callable[..., T]) -> Callable[..., T]:
+    """Turn what wgpu raises in a method of `Gpu` into a DeviceError."""
+    action = function.__name__.strip("_").replace("_", " ")
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> T:
+    def call(gpu: Gpu, *args: Any, **kwargs: Any) -> T:
         try:
-            return function(*args, **kwargs)
+            return function(gpu, *args, **kwargs)
         except (wgpu.GPUError, RuntimeError) as error:
-            raise DeviceError(
-                f"the GPU refused to {function.__name__.strip('_').replace('_', ' ')}: {error}"
-            ) from error
+            raise gpu.refusal(action, error) from error
 
     return call
+
+
+def guarded(function: Callable[..., T]) -> Callable[..., T]:
+    """The same for what one user at a time may do."""
+
+    @functools.wraps(function)
+    def call(gpu: Gpu, *args: Any, **kwargs: Any) -> T:
+        with gpu.lock:
+            return function(gpu, *args, **kwargs)
+
+    return typed(call)
 
 
 @functools.cache
@@ -116,6 +130,7 @@ def chosen_adapter() -> Any:
             f"no WebGPU adapter: {error}. Install a Vulkan, Metal or DX12 driver; "
             "on Debian without a GPU: apt-get install libvulkan1 mesa-vulkan-drivers."
         ) from error
+    keep_in_children(adapter)
     return adapter
 
 
@@ -150,22 +165,47 @@ class Gpu:
             )
         except RuntimeError as error:
             raise DeviceError(f"{self.caps.adapter} refused the limits {dict(limits)}: {error}") from error
+        keep_in_children(self)
+        self.lock = threading.RLock()  # of one user at a time; taken after any lock of a program or method
+        self.lost: str | None = None  # why, once somebody has noticed
         self.limits: dict[str, int] = dict(self.device.limits)
         self.counters = Counters()
-        self.recorder = recorder(self.device)
+        self.recorder = recorder(self.device, self.lock)
         self.idle = True  # everything submitted was waited for
         self.users = 0
+        self.device.destroy = _in_turn(self.lock, self.device.destroy)
         self._pipelines: dict[Kernel, Any] = {}
         self._warm: set[Kernel] = set()
         self._spare: tuple[Any, Any, Any] | None = None
         self._layouts: dict[tuple[int, int], tuple[Any, Any]] = {}
-        uniform = {"visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": "uniform"}}
-        self.uniform_layout = self.device.create_bind_group_layout(
-            entries=[{"binding": 0, **uniform}, {"binding": 1, **uniform}]
-        )
+        self.uniform_layout = self._create_layout(["uniform", "uniform"])
 
     def satisfies(self, limits: Mapping[str, int]) -> bool:
         return all(self.limits.get(name, 0) >= value for name, value in limits.items())
+
+    def alive(self) -> bool:
+        """Whether the device can still be used; asks it."""
+        if self.lost is None:
+            try:
+                self.recorder.check()
+            except (wgpu.GPUError, RuntimeError) as error:
+                self.lost = " ".join(str(error).split())
+        return self.lost is None
+
+    def check(self) -> None:
+        """Raise DeviceLost if the device is gone: what comes next would abort the process."""
+        if not self.alive():
+            raise self.loss()
+
+    def loss(self) -> DeviceLost:
+        return DeviceLost(
+            f"the device of {self.caps.adapter} was lost ({self.lost}), with the state that methods had on it. "
+            "program.recover() opens another and loads its methods again; state begins as the file says."
+        )
+
+    def refusal(self, action: str, error: Exception) -> DeviceError:
+        """What an error of wgpu means to a caller."""
+        return DeviceError(f"the GPU refused to {action}: {error}") if self.alive() else self.loss()
 
     @guarded
     def create_buffer(self, label: str, size: int, usage: int) -> Any:
@@ -181,34 +221,37 @@ class Gpu:
         ]
         return self.device.create_bind_group(layout=layout, entries=listed)
 
+    @guarded
+    def _create_layout(self, kinds: Sequence[str]) -> Any:
+        return self.device.create_bind_group_layout(
+            entries=[
+                {"binding": i, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
+                for i, kind in enumerate(kinds)
+            ]
+        )
+
+    @guarded
     def storage_layout(self, reads: int, writes: int) -> tuple[Any, Any]:
         """Bind group layout of the storage bindings, and the pipeline layout around it."""
         found = self._layouts.get((reads, writes))
         if found is None:
-            kinds = ["read-only-storage"] * reads + ["storage"] * writes
-            group = self.device.create_bind_group_layout(
-                entries=[
-                    {"binding": i, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}}
-                    for i, kind in enumerate(kinds)
-                ]
-            )
+            group = self._create_layout(["read-only-storage"] * reads + ["storage"] * writes)
             pipeline = self.device.create_pipeline_layout(bind_group_layouts=[self.uniform_layout, group])
             found = self._layouts[reads, writes] = (group, pipeline)
         return found
 
     def pipeline(self, kernel: Kernel) -> Any:
         found = self._pipelines.get(kernel)
-        if found is None:
-            found = self._pipelines[kernel] = self._compile_kernel(kernel)
-        return found
+        return self._compile_kernel(kernel) if found is None else found
 
-    @guarded
+    @typed
     def warm_up(self, kernel: Kernel) -> None:
         """Let the driver compile a kernel now: some do so at the first dispatch, for which one of nothing will do."""
         if kernel not in self._warm:
-            pipeline = self.pipeline(kernel)
-            row = Row(pipeline, *self._spare_groups(kernel.reads, kernel.writes), 0, 0, 0)
-            self.recorder.submit([((), self.recorder.prepare([row]))])
+            with self.lock:
+                pipeline = self.pipeline(kernel)
+                row = Row(pipeline, *self._spare_groups(kernel.reads, kernel.writes), 0, 0, 0)
+                self.recorder.submit([((), self.recorder.prepare([row]))])
             self.recorder.wait()
             self._warm.add(kernel)
 
@@ -228,14 +271,17 @@ class Gpu:
 
     @guarded
     def _compile_kernel(self, kernel: Kernel) -> Any:
+        if kernel in self._pipelines:  # another thread was faster
+            return self._pipelines[kernel]
         self.counters.shader_modules += 1
         self.counters.pipelines += 1
         module = self.device.create_shader_module(label=kernel.label, code=render(kernel))
-        return self.device.create_compute_pipeline(
+        pipeline = self._pipelines[kernel] = self.device.create_compute_pipeline(
             label=kernel.label,
             layout=self.storage_layout(kernel.reads, kernel.writes)[1],
             compute={"module": module, "entry_point": "main", "constants": {"wg": kernel.workgroup}},
         )
+        return pipeline
 
     @guarded
     def write(self, buffer: Any, offset: int, data: Any) -> None:
@@ -253,6 +299,23 @@ class Gpu:
         self.recorder.submit(stages)
 
     @guarded
+    def clear(self, buffers: Sequence[Any]) -> None:
+        """Fill whole buffers with zeros."""
+        encoder = self.device.create_command_encoder(label="clear")
+        for buffer in buffers:
+            encoder.clear_buffer(buffer)
+        commands = encoder.finish()
+        self.check()
+        self.device.queue.submit([commands])
+
+    def read_back(self, buffer: Any, nbytes: int) -> bytearray:
+        """The first bytes of a buffer that cannot be mapped itself."""
+        usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+        staging = self.create_buffer("read back", nbytes, usage)
+        self.submit([([Copy(buffer, 0, staging, 0, nbytes)], ())])
+        return self.read(staging, nbytes)
+
+    @typed
     def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
         """The first bytes of a mappable buffer, once the work submitted before is done; see Recorder.read."""
         started = time.perf_counter()
@@ -261,23 +324,40 @@ class Gpu:
             self.idle = True
             return data
         finally:
-            self.counters.wait_seconds += time.perf_counter() - started
+            with self.lock:
+                self.counters.wait_seconds += time.perf_counter() - started
 
+    @typed
     def wait(self) -> None:
         """Block until the device is idle; frees the queue's staging memory."""
-        self.device.queue.submit([])
+        with self.lock:
+            self.check()
+            self.device.queue.submit([])
         self.recorder.wait()
 
     def release(self) -> None:
         with _LOCK:
             self.users -= 1
-            if self.users == 0:
+            if self.users:
+                return
+            if self in _OPEN:  # a lost one has left already
                 _OPEN.remove(self)
-                self._pipelines.clear()
-                self._warm.clear()
-                self._spare = None
-                self._layouts.clear()
-                self.device.destroy()
+        with self.lock:
+            self._pipelines.clear()
+            self._warm.clear()
+            self._spare = None
+            self._layouts.clear()
+            self.device.destroy()
+
+
+def _in_turn(lock: threading.RLock, function: Callable[[], None]) -> Callable[[], None]:
+    """A device must not go between the moment its user asks whether it is there and the submit."""
+
+    def call() -> None:
+        with lock:
+            function()
+
+    return call
 
 
 _OPEN: list[Gpu] = []
@@ -287,6 +367,9 @@ _LOCK = threading.Lock()
 def acquire(limits: Mapping[str, int]) -> Gpu:
     """A device with at least these limits. Pair with `release`."""
     with _LOCK:
+        for gpu in [gpu for gpu in _OPEN if not gpu.alive()]:
+            _OPEN.remove(gpu)
+            chosen_adapter.cache_clear()  # it may have gone with its device
         for gpu in _OPEN:
             if gpu.satisfies(limits):
                 gpu.users += 1
@@ -296,3 +379,12 @@ def acquire(limits: Mapping[str, int]) -> Gpu:
         gpu.users = 1
         _OPEN.append(gpu)
         return gpu
+
+
+@in_children
+def _forget_devices() -> None:
+    """Those of the parent are not ours, and its threads hold no lock here."""
+    global _LOCK
+    _LOCK = threading.Lock()
+    _OPEN.clear()
+    chosen_adapter.cache_clear()

@@ -11,6 +11,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
 import wgpu
@@ -24,6 +25,7 @@ except ImportError:  # another backend, or a wgpu-py that keeps them elsewhere
 else:
     quicken(ffi)
 
+Lock = AbstractContextManager[Any]
 SPIN_SECONDS = 0.0003  # short work is waited for without sleeping
 SLEEP_SHARE = 1 / 32  # longer work is looked after at this share of the time it has taken so far
 LONGEST_SLEEP = 0.002
@@ -56,6 +58,9 @@ Stage = tuple[Sequence[Copy], Sequence[Row]]  # copies, then one compute pass; e
 class Recorder(Protocol):
     """What a session needs of the queue."""
 
+    def check(self) -> None:
+        """Raise if the device is lost: what is submitted or looked at then aborts the process."""
+
     def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Rows in the form `submit` takes, to be made once and used often. The objects must outlive them."""
 
@@ -87,12 +92,17 @@ def wait_until(done: Callable[[], bool]) -> None:
 class NativeRecorder:
     """Through the C functions. Errors of recording surface in `finish`, which raises before anything is submitted."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, lock: Lock | None = None) -> None:
         self._device = device._internal
         self._queue = device.queue._internal
+        self._lock = lock or threading.RLock()
+        self._probe = device.create_buffer(label="probe", size=4, usage=wgpu.BufferUsage.COPY_DST)
         self._encoder_info = ffi.new("WGPUCommandEncoderDescriptor *")
         self._finish_info = ffi.new("WGPUCommandBufferDescriptor *")
         self._commands = ffi.new("WGPUCommandBuffer[1]")
+
+    def check(self) -> None:
+        libf.wgpuQueueWriteBuffer(self._queue, self._probe._internal, 0, ffi.NULL, 0)  # of nothing: a microsecond
 
     def prepare(self, rows: Sequence[Row]) -> list[Row]:
         prepared: list[Row] = []
@@ -126,9 +136,12 @@ class NativeRecorder:
         self._enqueue(commands)
 
     def _enqueue(self, commands: Any) -> None:
-        self._commands[0] = commands
-        lib.wgpuQueueSubmit(self._queue, 1, self._commands)
-        lib.wgpuCommandBufferRelease(commands)
+        try:
+            self.check()
+            self._commands[0] = commands
+            lib.wgpuQueueSubmit(self._queue, 1, self._commands)
+        finally:
+            lib.wgpuCommandBufferRelease(commands)
         _raise_what_a_callback_could_not()
 
     @staticmethod
@@ -164,8 +177,10 @@ class NativeRecorder:
         self._map(buffer, nbytes, brief)
         handle = buffer._internal
         data = bytearray(nbytes)
-        ffi.memmove(data, lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes)
-        lib.wgpuBufferUnmap(handle)
+        with self._lock:
+            self.check()  # mapped memory goes with the device
+            ffi.memmove(data, lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes)
+            lib.wgpuBufferUnmap(handle)
         return data
 
     def _map(self, buffer: Any, nbytes: int, brief: bool) -> None:
@@ -248,8 +263,12 @@ if ffi is not None:
 class PortableRecorder:
     """The same through wgpu-py's public API."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any, lock: Lock | None = None) -> None:
         self._device = device
+        self._lock = lock or threading.RLock()
+
+    def check(self) -> None:
+        self._device.create_command_encoder().finish()
 
     def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
         return rows
@@ -271,6 +290,7 @@ class PortableRecorder:
         self._enqueue(encoder.finish())
 
     def _enqueue(self, commands: Any) -> None:
+        self.check()
         self._device.queue.submit([commands])
 
     def wait(self) -> None:
@@ -278,8 +298,10 @@ class PortableRecorder:
 
     def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
         self._map(buffer, nbytes)
-        data = bytearray(buffer.read_mapped(0, nbytes))
-        buffer.unmap()
+        with self._lock:
+            self.check()
+            data = bytearray(buffer.read_mapped(0, nbytes))
+            buffer.unmap()
         return data
 
     def _map(self, buffer: Any, nbytes: int) -> None:
@@ -301,6 +323,6 @@ def timestamp_period(device: Any) -> float:
     return 1.0 if lib is None else float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal))
 
 
-def recorder(device: Any) -> Recorder:
-    """The fast one where it can be had."""
-    return PortableRecorder(device) if lib is None else NativeRecorder(device)
+def recorder(device: Any, lock: Lock) -> Recorder:
+    """The fast one where it can be had. `lock` is what destroying the device takes; `submit` is called under it."""
+    return PortableRecorder(device, lock) if lib is None else NativeRecorder(device, lock)

@@ -19,7 +19,8 @@ import wgpu
 from ..errors import GraphError
 from ..plan import WHOLE, Binding, Plan, Schedule, padded
 from ..progress import OnProgress, Progress, ignore
-from .gpu import Gpu, guarded
+from .forks import keep_in_children
+from .gpu import Gpu
 from .handover import Feed, Handover
 from .parameters import Parameters
 from .recording import Copy, Row, Stage
@@ -48,6 +49,7 @@ class Session:
         self.gpu = gpu
         self._buffers: list[Any] = []
         self._owned: list[Any] = []
+        keep_in_children(self)
         self._staging: Any = None
         self._parameters = Parameters(gpu)
         self._handover = Handover(gpu)
@@ -108,10 +110,7 @@ class Session:
 
     def reset(self) -> None:
         """Put every state buffer back to what the file says."""
-        encoder = self.gpu.device.create_command_encoder(label="reset")
-        for buffer, _ in self._states():
-            encoder.clear_buffer(buffer)
-        self.gpu.device.queue.submit([encoder.finish()])
+        self.gpu.clear([buffer for buffer, _ in self._states()])
         stream = Stream(self.gpu)
         for spec, buffer in zip(self.plan.buffers, self._buffers, strict=True):
             if spec.kind == "state" and spec.fill is not None:
@@ -129,9 +128,8 @@ class Session:
         pairs = zip(self._states(), other._states(), strict=True)
         self.gpu.submit([([Copy(theirs, 0, mine, 0, nbytes) for (mine, nbytes), (theirs, _) in pairs], ())])
 
-    @guarded
     def read_state(self) -> list[memoryview]:
-        return [memoryview(self.gpu.device.queue.read_buffer(buffer, 0, nbytes)) for buffer, nbytes in self._states()]
+        return [memoryview(self.gpu.read_back(buffer, nbytes)) for buffer, nbytes in self._states()]
 
     def write_state(self, state: Sequence[bytes]) -> None:
         for (buffer, _), data in zip(self._states(), state, strict=True):

@@ -39,10 +39,14 @@ class TimedRecorder:
     def __init__(self, gpu: Gpu) -> None:
         self.inner: Recorder = gpu.recorder
         self.stamps = FEATURE in gpu.caps.features
+        self._gpu = gpu
         self._device = gpu.device
         self._intervals: list[Interval] = []
         self._stamped: list[_Stamped] = []
         self._sets: list[Any] = []  # query sets, used again
+
+    def check(self) -> None:
+        self.inner.check()
 
     def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
         return self.inner.prepare(rows)
@@ -95,8 +99,11 @@ class TimedRecorder:
         buffer = self._device.create_buffer(label="timestamps", size=nbytes, usage=usage)
         encoder = self._device.create_command_encoder()
         encoder.resolve_query_set(stamped.queries, 0, 2 * stamped.passes, buffer, 0)
-        self._device.queue.submit([encoder.finish()])
-        ticks = np.frombuffer(self._device.queue.read_buffer(buffer, 0, nbytes), np.uint64).reshape(-1, 2)
+        with self._gpu.lock:
+            self._gpu.check()
+            self._device.queue.submit([encoder.finish()])
+            data = self._device.queue.read_buffer(buffer, 0, nbytes)
+        ticks = np.frombuffer(data, np.uint64).reshape(-1, 2)
         period = timestamp_period(self._device)
         return ticks.astype(np.int64) if period == 1.0 else (ticks * period).astype(np.int64)
 

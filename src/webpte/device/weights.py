@@ -10,6 +10,7 @@ import wgpu
 
 from ..plan import Buffer, Fill
 from ..progress import OnProgress, Progress
+from .forks import keep_in_children
 from .gpu import Gpu
 
 _WORDS: dict[str, type] = {"bool": np.uint32, "f16w": np.float32}
@@ -23,6 +24,7 @@ class Weights:
     def __init__(self, gpu: Gpu) -> None:
         self._gpu = gpu
         self._buffers: dict[object, Any] = {}
+        keep_in_children(self)
 
     def upload(self, plans: Sequence[Buffer], progress: OnProgress) -> None:
         """Fill the buffers of all constants that are not on the device yet."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import weakref
 from collections.abc import Container, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Counters, Gpu, Session, Weights
-from ..errors import ClosedError, Error, GraphError, InputError
+from ..errors import ClosedError, DeviceError, Error, GraphError, InputError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..ops import stored_bytes
 from ..ops.numbers import INT32_HIGH, INT32_LOW
@@ -20,6 +19,7 @@ from ..plan import HostCalls, Live, Plan, Schedule, Segment
 from ..progress import OnProgress, ignore
 from .borders import Array, at_position, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
+from .process import Process
 from .state import PathLike, read_state, write_state
 from .steps import run_steps
 
@@ -51,18 +51,31 @@ class Method:
         kernels: CpuKernels,
         fingerprint: str = "",
         progress: OnProgress = ignore,
+        parent: Method | None = None,
     ) -> None:
         self.plan = plan
+        self.recoveries = 0  # how often a lost device took the state, which then began anew: see Program.recover
         self._graph: Graph = plan.graph
         self._kernels = kernels
-        self._gpu = gpu
-        self._weights = weights
         self._fingerprint = fingerprint
-        self._session = Session(plan, gpu, weights, progress) if gpu is not None and weights is not None else None
-        self._lock = threading.RLock()
+        self._process = Process()
         self._closed = False
+        self._is_fork = parent is not None
+        # Forks of forks too, whoever lives longer; one that nobody holds is gone, with its memory.
+        self._forks: weakref.WeakSet[Method] = weakref.WeakSet() if parent is None else parent._forks
+        # The plan's lowering serves one call at a time.
+        self._lock: threading.RLock = threading.RLock() if parent is None else parent._lock
+        self._gpu: Gpu | None = None
+        self._weights: Weights | None = None
+        self._session: Session | None = None
+        if gpu is not None and weights is not None:
+            self._start(gpu, weights, progress)
+
+    def _start(self, gpu: Gpu, weights: Weights, progress: OnProgress) -> None:
+        """Take memory of a device; state begins as the file says."""
+        self._session = Session(self.plan, gpu, weights, progress)
+        self._gpu, self._weights = gpu, weights
         self._warm_up()
-        self._forks: weakref.WeakSet[Method] = weakref.WeakSet()  # one nobody holds is gone, with its memory
 
     @property
     def name(self) -> str:
@@ -94,7 +107,7 @@ class Method:
     def run(self, args: Sequence[Any], outputs: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Run the method; always a tuple. With `outputs`, only those positions are read back and returned."""
         wanted = self._graph.outputs if outputs is None else self._wanted(outputs)
-        with self._lock:
+        with self._locked():
             self._check_open()
             live = self._enter(args)
             number = 0
@@ -119,23 +132,22 @@ class Method:
         counts. So a generated token never visits the host on its way back into the model. Inputs that are not fed
         are those of each step. Steps that cannot share a submit run one by one, with the same results.
         """
-        with self._lock:
+        with self._locked():
             self._check_open()
             return run_steps(self, steps, feed, outputs)
 
     def reset(self) -> None:
         """Put the method's state (KV caches, mutable buffers) back to what the file says."""
-        with self._lock:
+        with self._locked():
             self._check_open()
             if self._session is not None:
                 self._session.reset()
 
     def fork(self) -> Method:
         """The same method with a state of its own, equal to this one's now. Weights and plan are shared."""
-        with self._lock:
+        with self._locked():
             self._check_open()
-            other = Method(self.plan, self._gpu, self._weights, self._kernels, self._fingerprint)
-            other._lock = self._lock  # the plan's lowering serves one call at a time
+            other = Method(self.plan, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
             if self._session is not None and other._session is not None:
                 other._session.copy_state(self._session)
             self._forks.add(other)
@@ -143,14 +155,14 @@ class Method:
 
     def snapshot(self, path: PathLike, note: bytes = b"") -> None:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
-        with self._lock:
+        with self._locked():
             self._check_open()
             state = self._session.read_state() if self._session is not None else []
         write_state(path, self._fingerprint, state, note)
 
     def restore(self, path: PathLike) -> bytes:
         """Take the state from a file that `snapshot` wrote, and give back its note. Another program's is refused."""
-        with self._lock:
+        with self._locked():
             self._check_open()
             sizes = self._session.state_sizes() if self._session is not None else []
             state, note = read_state(path, self._fingerprint, sizes)
@@ -158,19 +170,45 @@ class Method:
                 self._session.write_state(state)
             return note
 
+    def _locked(self) -> threading.RLock:
+        self._process.check(f"method {self.name}")
+        return self._lock
+
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"method {self.name} was closed")
+        if self._gpu is not None and self._gpu.lost is not None:
+            raise self._gpu.loss()
 
     def close(self) -> None:
-        """Release the GPU memory of the method and its forks. Its program's weights stay."""
+        """Release the GPU memory of the method, whose program's weights stay, and of all forks that came from it.
+
+        A fork closes alone. In a process forked off nothing happens: the memory is the parent's.
+        """
+        if not self._process.here:
+            return
         with self._lock:
-            for fork in list(self._forks):
-                fork.close()
-            self._closed = True
-            if self._session is not None:
-                self._session.close()
-                self._session = None
+            for method in (self,) if self._is_fork else (self, *self._forks):
+                method._closed = True
+                method._drop_session()
+
+    def _drop_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def recover(self, gpu: Gpu, weights: Weights, progress: OnProgress) -> None:
+        """For Program.recover: this method and its forks begin again on another device, those that have lost theirs."""
+        with self._lock:
+            for method in self.stranded():
+                method.recoveries += 1
+                method._drop_session()
+                method._start(gpu, weights, progress)
+
+    def stranded(self) -> list[Method]:
+        """Of this method and its forks, those whose device is gone."""
+        with self._lock:
+            return [m for m in (self, *self._forks) if not m._closed and m._gpu is not None and not m._gpu.alive()]
 
     def _warm_up(self) -> None:
         """Prepare for the smallest and the largest inputs, so that the first call costs what the tenth does."""
@@ -179,8 +217,12 @@ class Method:
             return
         for bound in self.plan.extents():
             args = [_zeros(self._graph.values[i], bound.get(i)) for i in self._graph.inputs]
-            with contextlib.suppress(Error):  # zeros need not be a valid input
+            try:
                 self._session.warm_up(self.plan.lowering.prepare(stage, self._enter(args)))
+            except DeviceError:
+                raise
+            except Error:  # zeros need not be a valid input
+                continue
 
     # -- one call --------------------------------------------------------------------------------------------------
 

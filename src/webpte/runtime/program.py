@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -20,6 +21,7 @@ from ..wgsl import Caps
 from .choices import read_choices, write_choices
 from .kernels import CpuKernels
 from .method import Method
+from .process import Process
 from .tuning import Choice, chosen, tune_plan
 
 logger = logging.getLogger("webpte")
@@ -98,7 +100,10 @@ def _warn_of_fallback(plan: Plan) -> None:
 
 
 class Program:
-    """A loaded file. Use it as a context manager, or call `close`, to release GPU memory."""
+    """A loaded file. Use it as a context manager, or call `close`, to release GPU memory.
+
+    Threads may share it, and its methods, which run one call at a time. From asyncio, use `asyncio.to_thread`.
+    """
 
     def __init__(
         self,
@@ -116,6 +121,8 @@ class Program:
         self._methods: dict[tuple[str, Rewrite | None], Method] = {}
         self._devices: list[tuple[Gpu, Weights]] = []
         self._closed = False
+        self._process = Process()
+        self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
 
     @property
     def method_names(self) -> tuple[str, ...]:
@@ -129,6 +136,7 @@ class Program:
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """How a method would run, for the machine's adapter or for given capabilities. Needs no GPU with `caps`."""
+        self._process.check(self.file.path)
         graph = self.graph(name)
         if rewrite is not None:
             graph = rewrite(graph)
@@ -149,60 +157,95 @@ class Program:
 
         What was measured before is left alone unless `again`. `budget` bounds the seconds that are spent.
         """
-        plan = self.plan(name, rewrite=rewrite)
-        caps = self._caps()
-        known = {} if again else read_choices(caps)
-        for job in [job for job in plan.lowering.examples if job.key in known]:
-            del plan.lowering.examples[job]
-        if not plan.lowering.examples:
-            return []
-        gpu, weights = self._device(plan)
-        choices = tune_plan(plan, caps, gpu, weights, budget, progress)
-        write_choices(caps, chosen(choices))
-        return choices
+        with self._locked():
+            self._check_open()
+            plan = self.plan(name, rewrite=rewrite)
+            caps = self._caps()
+            known = {} if again else read_choices(caps)
+            for job in [job for job in plan.lowering.examples if job.key in known]:
+                del plan.lowering.examples[job]
+            if not plan.lowering.examples:
+                return []
+            gpu, weights = self._device(plan)
+            choices = tune_plan(plan, caps, gpu, weights, budget, progress)
+            write_choices(caps, chosen(choices))
+            return choices
 
     def method(self, name: str = "forward", rewrite: Rewrite | None = None, progress: OnProgress = ignore) -> Method:
         """A method ready to be called; the same object every time. `rewrite` changes its graph first."""
-        if self._closed:
-            raise ClosedError(f"{self.file.path} was closed")
-        key = (name, rewrite)
-        if key not in self._methods:
-            if self._options.tune == "auto":
-                self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
-            plan = self.plan(name, rewrite=rewrite)
-            _warn_of_fallback(plan)
-            if plan.layout.segments:
-                gpu, weights = self._device(plan)
-                self._methods[key] = Method(plan, gpu, weights, self._kernels, self._fingerprint(name), progress)
-            else:
-                self._methods[key] = Method(plan, None, None, self._kernels)
-        return self._methods[key]
+        with self._locked():
+            self._check_open()
+            key = (name, rewrite)
+            if key not in self._methods:
+                self._methods[key] = self._make_method(name, rewrite, progress)
+            return self._methods[key]
+
+    def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress) -> Method:
+        if self._options.tune == "auto":
+            self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
+        plan = self.plan(name, rewrite=rewrite)
+        _warn_of_fallback(plan)
+        if not plan.layout.segments:
+            return Method(plan, None, None, self._kernels)
+        gpu, weights = self._device(plan)
+        return Method(plan, gpu, weights, self._kernels, self._fingerprint(name), progress)
 
     def discard(self, method: Method) -> None:
         """Close a method and forget it: asked for again, it is made anew."""
-        self._methods = {key: kept for key, kept in self._methods.items() if kept is not method}
-        method.close()
+        with self._locked():
+            self._methods = {key: kept for key, kept in self._methods.items() if kept is not method}
+            method.close()
+
+    def recover(self, progress: OnProgress = ignore) -> bool:
+        """After DeviceLost: open another device and load everything again from the mapped file.
+
+        Methods and forks that callers hold work again. Their state begins as the file says; `Method.restore` brings
+        back a snapshot. False if no device was lost. A recovery that fails, or is interrupted, may be repeated.
+        """
+        with self._locked():
+            self._check_open()
+            dead = [pair for pair in self._devices if not pair[0].alive()]
+            self._devices = [pair for pair in self._devices if pair not in dead]
+            for gpu, weights in dead:
+                weights.close()
+                gpu.release()
+            stranded = [method for method in self._methods.values() if method.stranded()]
+            for method in stranded:
+                method.recover(*self._device(method.plan), progress)
+            return bool(dead or stranded)
 
     def close(self) -> None:
-        """Release every GPU object and the mapped files. Safe to call twice."""
-        if self._closed:
+        """Release every GPU object and the mapped files. Safe to call twice.
+
+        Waits for calls under way in other threads. In a process forked off nothing happens: all of it is the parent's.
+        """
+        if not self._process.here:
             return
-        self._closed = True
-        for method in self._methods.values():
-            method.close()
-        for gpu, weights in self._devices:
-            weights.close()
-            gpu.release()
-        self._methods.clear()
-        self._devices.clear()
-        for file in self._files:
-            file.close()
+        with self._lock:
+            self._closed = True
+            for method in self._methods.values():
+                method.close()
+            self._methods.clear()
+            while self._devices:
+                gpu, weights = self._devices.pop()
+                weights.close()
+                gpu.release()
+            for file in self._files:
+                file.close()
 
     def __enter__(self) -> Program:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _locked(self) -> threading.RLock:
+        self._process.check(self.file.path)
+        return self._lock
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self.file.path} was closed")
 
     def _caps(self) -> Caps:
         return adapter_caps().within(self._options.limits)
@@ -223,6 +266,7 @@ class Program:
     def _device(self, plan: Plan) -> tuple[Gpu, Weights]:
         """A device for the plan: the one this program already uses, if its limits suffice."""
         for gpu, weights in self._devices:
+            gpu.check()
             if gpu.satisfies(plan.limits):
                 return gpu, weights
         gpu = acquire(plan.limits)

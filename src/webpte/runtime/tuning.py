@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 from ..device import Gpu, Session, Weights
-from ..errors import DeviceError, Error, GuardError, ShapeError
+from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..ops import Job
 from ..plan import Example, Live, Plan, Schedule, make_plan
@@ -87,6 +87,8 @@ def _trial(
         try:
             plan = make_plan(_alone(graph, example, position), caps, (), tuning={job.key: name})
             return _Trial(plan, gpu, weights) if gpu.satisfies(plan.limits) else None
+        except DeviceLost:
+            raise
         except DeviceError:
             return None
         except (GuardError, ShapeError) as error:

@@ -113,7 +113,7 @@ def test_a_step_at_900_tokens_of_context(llm):
         for model in (short, long):
             before = model.method.counters.snapshot()
             started = time.perf_counter()
-            model.decode(11 + turn, _greedy(), turn, 1)
+            model.decode(None, 11 + turn, _greedy(), turn, 1)
             times[id(model)].append(time.perf_counter() - started)
             done = model.method.counters.since(before)
             if turn >= 2:
@@ -127,7 +127,7 @@ def test_a_step_at_900_tokens_of_context(llm):
 
 
 def _greedy():
-    from webpte.llm.generation import Settings
+    from webpte.llm.settings import Settings
 
     return Settings()
 

@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from tests.export.test_llm import write_tokenizer
 from tests.support.exporting import export
 from tests.support.terminal import SRC, Terminal
+from tests.support.tiny_llm import write_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,19 @@
 """Language models: prompts in, text out, over any program that ExecuTorch's Llama export made."""
 
 from .cancel import CancelToken
-from .errors import ContextFullError
+from .errors import ContextFullError, LogitsError, StaleGenerationError
 from .generation import Generation, Piece, Usage
 from .model import LLM
 from .tokenizer import Tokenizer
 
-__all__ = ["LLM", "CancelToken", "ContextFullError", "Generation", "Piece", "Tokenizer", "Usage"]
+__all__ = [
+    "LLM",
+    "CancelToken",
+    "ContextFullError",
+    "Generation",
+    "LogitsError",
+    "Piece",
+    "StaleGenerationError",
+    "Tokenizer",
+    "Usage",
+]

@@ -21,6 +21,8 @@ def _refuse(message: str) -> None:
 
 def render_chat(template: str, messages: Messages, *, add_generation_prompt: bool = True, **variables: Any) -> str:
     """The prompt a template makes of messages, each with `role` and `content`."""
+    if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
+        raise InputError(f"messages are a list of mappings with role and content, not {type(messages).__name__}")
     for position, message in enumerate(messages):
         if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
             raise InputError(f"message {position} needs the keys role and content")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from .cancel import CancelToken
+from .settings import Settings
 from .tokenizer import TextStream
 
 if TYPE_CHECKING:
@@ -16,20 +18,6 @@ if TYPE_CHECKING:
 LATENCY = 0.05  # seconds between two bursts of text that a reader takes for a stream
 MOST_PER_SUBMIT = 8
 Finish = Literal["stop", "length", "context", "cancelled"]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How tokens are chosen and when to end."""
-
-    max_new_tokens: int = 256
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    seed: int = 0
-    stop: Sequence[str] = ()
-    logprobs: bool = False
-    tokens_per_submit: int | None = None  # as many as take no longer than LATENCY, unless given
 
 
 @dataclass(frozen=True)
@@ -63,65 +51,96 @@ class Usage:
         return steps / self.decode_seconds if steps > 0 and self.decode_seconds else 0.0
 
 
-@dataclass
 class Generation:
-    """Iterate for pieces; `text` and `usage` tell what has come so far."""
+    """One answer. Iterate for pieces; `text`, `tokens` and `usage` tell what has come so far.
 
-    llm: LLM
-    prompt: Sequence[int]
-    settings: Settings
-    cancel: CancelToken
-    text: str = ""
-    tokens: list[int] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
+    The work is done while you iterate. Iterating again goes on where it was left; after the end there is nothing more.
+    A generation holds the model's cache from its first piece on, until another one or the model's own methods take it:
+    when it needs the model next, it raises StaleGenerationError.
+    """
+
+    text: str
+    tokens: list[int]
+    usage: Usage
+
+    def __init__(self, llm: LLM, prompt: Sequence[int], settings: Settings, cancel: CancelToken) -> None:
+        self.llm = llm
+        self.prompt = prompt
+        self.settings = settings
+        self.cancel = cancel
+        self.text = ""
+        self.tokens = []
+        self.usage = Usage(prompt_tokens=len(prompt))
+        self._holder = object()  # not the generation: the model must not keep alive what its reader has dropped
+        self._coming: list[Chosen] = []  # computed, and not yet given out
+        self._stream = TextStream(llm.tokenizer)
+        self._hold = _Holder(settings.stop)
+        self._pace = _Pace(settings.tokens_per_submit)
+        self._started = False
+        self._turn = threading.Lock()  # a piece goes to one reader
 
     def __iter__(self) -> Iterator[Piece]:
-        stream = TextStream(self.llm.tokenizer)
-        hold = _Holder(self.settings.stop)
-        try:
-            yield from self._pieces(stream, hold)
-        except KeyboardInterrupt:
-            self.usage.finish_reason = "cancelled"
-            raise
-        finally:
-            if self.usage.finish_reason is None:
-                self.usage.finish_reason = "cancelled"  # the reader left
+        return self
 
-    def _pieces(self, stream: TextStream, hold: _Holder) -> Iterator[Piece]:
+    def __next__(self) -> Piece:
+        with self._turn:
+            if self.usage.finish_reason is not None:
+                raise StopIteration
+            try:
+                piece = self._next()
+            except BaseException:
+                self._finish("cancelled")  # what a step has left behind is unknown: no going on
+                raise
+            if piece is None:
+                self._finish("cancelled")
+                raise StopIteration
+            return piece
+
+    def close(self) -> None:
+        """Give up the rest of the answer."""
+        with self._turn:
+            self._finish("cancelled")
+
+    def _finish(self, reason: Finish) -> None:
+        if self.usage.finish_reason is None:
+            self.usage.finish_reason = reason
+            self._coming.clear()
+
+    def _next(self) -> Piece | None:
+        """The next piece; None if it was cancelled before there is one."""
+        if not self._coming:
+            self._compute()
+        if not self._coming:
+            return None
+        token, logprob = self._coming.pop(0)
+        self.llm.keep_back(self._holder, len(self._coming))
+        text, ended = self._take(token)
+        if ended is not None:
+            self._finish(ended)
+        return Piece(text, token, logprob if self.settings.logprobs else None)
+
+    def _compute(self) -> None:
+        """Have the model compute the next tokens."""
         usage, settings = self.usage, self.settings
-        usage.prompt_tokens = len(self.prompt)
         started = time.perf_counter()
-        usage.reused_tokens, chosen = self.llm.prefill(self.prompt, settings, self.cancel)
-        usage.prefill_seconds = time.perf_counter() - started
-        yield from self._decode([chosen] if chosen is not None else [], stream, hold)
+        if not self._started:
+            self._started = True
+            usage.reused_tokens, chosen = self.llm.prefill(self._holder, self.prompt, settings, self.cancel)
+            usage.prefill_seconds = time.perf_counter() - started
+            self._coming = [chosen] if chosen is not None else []
+            return
+        count = min(self._pace.count, settings.max_new_tokens - len(self.tokens))
+        self._coming = self.llm.decode(self._holder, self.tokens[-1], settings, len(self.tokens), count)
+        seconds = time.perf_counter() - started
+        self._pace.note(len(self._coming), seconds)
+        usage.decode_seconds += seconds
 
-    def _decode(self, coming: list[Chosen], stream: TextStream, hold: _Holder) -> Iterator[Piece]:
-        """Piece after piece, beginning with the tokens that are there already."""
-        usage, settings = self.usage, self.settings
-        pace = _Pace(settings.tokens_per_submit)
-        try:
-            while coming:
-                token, logprob = coming.pop(0)
-                text, ended = self._take(token, stream, hold, len(coming))
-                yield Piece(text, token, logprob if settings.logprobs else None)
-                if ended is not None:
-                    usage.finish_reason = ended
-                    return
-                if not coming:
-                    count = min(pace.count, settings.max_new_tokens - len(self.tokens))
-                    started = time.perf_counter()
-                    coming = self.llm.decode(token, settings, len(self.tokens), count)
-                    pace.note(len(coming), time.perf_counter() - started)
-                    usage.decode_seconds += time.perf_counter() - started
-            usage.finish_reason = "cancelled"
-        finally:
-            self.llm.rewind(min(len(coming), self.llm.position))  # tokens computed ahead that nobody will see
-
-    def _take(self, token: int, stream: TextStream, hold: _Holder, ahead: int) -> tuple[str, Finish | None]:
+    def _take(self, token: int) -> tuple[str, Finish | None]:
         """Count a token in; the text it completes, and what it ends the answer for."""
+        stream, hold = self._stream, self._hold
         self.usage.completion_tokens += 1
         self.tokens.append(token)
-        ended = self._end(token, ahead)
+        ended = self._end(token)
         text = "" if ended == "stop" else hold.push(stream.push(token))
         if hold.found:
             ended = "stop"
@@ -130,14 +149,14 @@ class Generation:
         self.text += text
         return text, ended
 
-    def _end(self, token: int, ahead: int) -> Finish | None:
+    def _end(self, token: int) -> Finish | None:
         if token in self.llm.stop_tokens:
             return "stop"
         if self.cancel.cancelled:
             return "cancelled"
         if len(self.tokens) >= self.settings.max_new_tokens:
             return "length"
-        if self.llm.room + ahead == 0:
+        if len(self.prompt) + len(self.tokens) > self.llm.capacity:  # the last token is not in the cache yet
             return "context"
         return None
 
@@ -160,7 +179,7 @@ class _Holder:
     """Keeps back text that may turn out to be the beginning of a stop string."""
 
     def __init__(self, stop: Sequence[str]) -> None:
-        self._stop = [s for s in stop if s]
+        self._stop = stop
         self._held = ""
         self.found = False
 

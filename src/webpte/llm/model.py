@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
+import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +18,11 @@ from ..runtime import Method, Program, load
 from .caches import with_sampler_and_half_caches
 from .cancel import CancelToken
 from .chat import Messages, render_chat
-from .errors import ContextFullError
-from .generation import Generation, Settings
-from .sampled import LOG_PROBABILITY, LOGITS, TOKEN, with_sampler
+from .errors import ContextFullError, LogitsError
+from .generation import Generation
+from .occupancy import Occupancy
+from .sampled import ALL_HIDDEN, LOG_PROBABILITY, LOGITS, TOKEN, with_sampler
+from .settings import LARGEST, Settings, integer, settings_from, tokens_from
 from .tokenizer import Tokenizer
 
 PathLike = str | os.PathLike[str]
@@ -38,7 +42,10 @@ END_TOKENS = (
 
 
 class LLM:
-    """Generates text. Not for concurrent use: `fork()` gives a second sequence over the same weights."""
+    """Generates text, one answer at a time: `fork()` gives a second sequence over the same weights.
+
+    It may be used from any thread. An answer that is begun takes the cache from the one before it.
+    """
 
     def __init__(self, program: Program, method: Method, tokenizer: Tokenizer, template: str | None) -> None:
         self.program = program
@@ -47,8 +54,10 @@ class LLM:
         self.template = template
         self.capacity = int(_metadata(program, "get_max_context_len", _cache_rows(method)))
         self.chunk = method.inputs[0].bound[1] if method.inputs[0].bound else 1
+        self.vocabulary = _vocabulary(method)
         self.stop_tokens = self._stop_tokens()
-        self._cached: list[int] = []  # tokens whose keys and values are in the cache
+        self._occupancy = Occupancy()
+        self._lock = threading.RLock()  # held for a step at a time
         self._owner = True
 
     @classmethod
@@ -93,19 +102,22 @@ class LLM:
 
         Settings: max_new_tokens, temperature (0 is greedy), top_k, top_p, seed, stop, logprobs.
         """
+        chosen = settings_from(settings)
         if tokens is None:
-            if prompt is None:
-                raise InputError("generate needs a prompt, messages or tokens")
-            tokens = self.tokenizer.encode(prompt if isinstance(prompt, str) else self.render(prompt))
-        if not tokens:
+            tokens = self._encode(prompt)
+        elif prompt is not None:
+            raise InputError("generate takes a prompt or tokens, not both")
+        checked = tokens_from(tokens, self.vocabulary)
+        if not checked:
             raise InputError("the prompt has no tokens")
-        if len(tokens) >= self.capacity:
-            raise ContextFullError(f"the prompt has {len(tokens)} tokens; the model's context holds {self.capacity}")
-        try:
-            chosen = Settings(**settings)
-        except TypeError as error:
-            raise InputError(f"generate: {error}") from None
-        return Generation(self, tuple(tokens), chosen, cancel or CancelToken())
+        if len(checked) >= self.capacity:
+            raise ContextFullError(f"the prompt has {len(checked)} tokens; the model's context holds {self.capacity}")
+        return Generation(self, checked, chosen, cancel or CancelToken())
+
+    def _encode(self, prompt: str | Messages | None) -> list[int]:
+        if prompt is None:
+            raise InputError("generate needs a prompt, messages or tokens")
+        return self.tokenizer.encode(prompt if isinstance(prompt, str) else self.render(prompt))
 
     def render(self, messages: Messages) -> str:
         """The prompt that the model's chat template makes of messages."""
@@ -117,50 +129,61 @@ class LLM:
 
     @property
     def position(self) -> int:
-        """Tokens in the cache."""
-        return len(self._cached)
+        """Tokens in the cache, up to the last one that was seen."""
+        return self._occupancy.position
 
     @property
     def room(self) -> int:
         """Tokens that still fit."""
-        return self.capacity - len(self._cached)
+        return self.capacity - self.position
 
     def reset(self) -> None:
         """Forget everything said. The cache's rows are overwritten as they are needed again."""
-        self._cached.clear()
+        with self._lock:
+            self._occupancy.take()
+            self._occupancy.truncate(0)
 
     def rewind(self, count: int) -> None:
         """Forget the last `count` tokens."""
-        if not 0 <= count <= len(self._cached):
-            raise InputError(f"cannot rewind {count} tokens; the cache holds {len(self._cached)}")
-        del self._cached[len(self._cached) - count :]
+        with self._lock:
+            if integer("rewind", count, 0, LARGEST) > self.position:
+                raise InputError(f"cannot rewind {count} tokens; the cache holds {self.position}")
+            self._occupancy.take()
+            self._occupancy.truncate(self.position - count)
 
     def fork(self) -> LLM:
         """A second sequence that starts where this one is, over the same weights."""
-        other = object.__new__(LLM)
-        other.__dict__.update(self.__dict__)
-        other.method = self.method.fork()
-        other._cached = list(self._cached)
-        other._owner = False
-        return other
+        with self._lock:
+            other = copy.copy(self)
+            other.method = self.method.fork()
+            other._occupancy = Occupancy(self._occupancy.tokens)
+            other._lock = threading.RLock()
+            other._owner = False
+            return other
 
     def snapshot(self, path: PathLike) -> None:
         """Write the cache and its tokens to a file."""
-        self.method.snapshot(path, json.dumps(self._cached).encode())
+        with self._lock:
+            self.method.snapshot(path, json.dumps(list(self._occupancy.tokens)).encode())
 
     def restore(self, path: PathLike) -> None:
         """Continue from a snapshot of the same model."""
-        note = self.method.restore(path)
-        try:
-            self._cached = [int(token) for token in json.loads(note)]
-        except ValueError as error:
-            raise FormatError(f"{os.fspath(path)} is no snapshot of a language model") from error
+        with self._lock:
+            note = self.method.restore(path)
+            try:
+                tokens = [int(token) for token in json.loads(note)]
+            except ValueError as error:
+                raise FormatError(f"{os.fspath(path)} is no snapshot of a language model") from error
+            self._occupancy.take()
+            self._occupancy.truncate(0)
+            self._occupancy.add(tokens)
 
     def close(self) -> None:
-        if self._owner:
-            self.program.close()
-        else:
-            self.method.close()
+        with self._lock:
+            if self._owner:
+                self.program.close()
+            else:
+                self.method.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -170,60 +193,82 @@ class LLM:
 
     # -- steps, for Generation -------------------------------------------------------------------------------------
 
-    def prefill(self, prompt: Sequence[int], settings: Settings, cancel: CancelToken) -> tuple[int, Chosen | None]:
-        """Bring the cache to the end of the prompt. Returns how much was there already, and the first new token."""
-        common = 0
-        # The last token is always computed again: its logits are what comes next.
-        for known, wanted in zip(self._cached, prompt[:-1], strict=False):
-            if known != wanted:
-                break
-            common += 1
-        del self._cached[common:]
+    def prefill(
+        self, holder: object, prompt: Sequence[int], settings: Settings, cancel: CancelToken
+    ) -> tuple[int, Chosen | None]:
+        """Give the cache to `holder` and bring it to the end of the prompt, a piece at a time.
+
+        Returns how much was there already, and the first new token, or None if it was cancelled before.
+        """
+        with self._lock:
+            # The last token is always computed again: its logits are what comes next.
+            common = self._occupancy.common_prefix(prompt[:-1])
+            self._occupancy.take(holder)
+            self._occupancy.truncate(common)
         chosen: Chosen | None = None
         for start in range(common, len(prompt), self.chunk):
             if cancel.cancelled:
                 return common, None
             piece = prompt[start : start + self.chunk]
-            last = start + len(piece) == len(prompt)
-            chosen = self._step(piece, settings, 0, read=last)
+            with self._lock:
+                self._occupancy.check(holder)
+                chosen = self._step(piece, settings, read=start + len(piece) == len(prompt))
         return common, chosen
 
-    def decode(self, token: int, settings: Settings, step: int, count: int) -> list[Chosen]:
+    def decode(self, holder: object, token: int, settings: Settings, step: int, count: int) -> list[Chosen]:
         """The next tokens, `count` of them if that many fit, in one submit: each is fed to the next step on the device.
 
-        All of them but the last are then in the cache; the caller rewinds what it does not want.
+        All of them but the last are then in the cache; `keep_back` says how many of those nobody has seen.
         """
-        count = max(1, min(count, self.room))
-        self._check_room(count)
-        wanted = (TOKEN, LOG_PROBABILITY) if settings.logprobs else (TOKEN,)
-        steps = [self._arguments((token,), settings, step + i, len(self._cached) + i) for i in range(count)]
-        results = self.method.run_steps(steps, {TOKEN: 0}, wanted)
-        chosen = [_chosen(found) for found in results]
-        self._cached += [token, *(next_token for next_token, _ in chosen[:-1])]
-        return chosen
+        with self._lock:
+            self._occupancy.check(holder)
+            position = self.position
+            count = max(1, min(count, self.room))
+            self._check_room(count)
+            steps = [self._arguments((token,), settings, step + i, position + i) for i in range(count)]
+            results = self.method.run_steps(steps, {TOKEN: 0}, _wanted(settings))
+            chosen = [_chosen(found) for found in results]
+            # Those before an impossible one are good; asked for what follows them, it comes first and is an error.
+            good = next((i for i, (found, _) in enumerate(chosen) if found < 0), count)
+            if good == 0:
+                raise _impossible(chosen[0][0], position)
+            self._occupancy.add([token, *(found for found, _ in chosen[: good - 1])])
+            self._occupancy.keep_back(holder, good - 1)
+            return chosen[:good]
+
+    def keep_back(self, holder: object, count: int) -> None:
+        """Of what was decoded for `holder`, the last `count` tokens in the cache have not been seen."""
+        with self._lock:
+            self._occupancy.keep_back(holder, count)
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
         """Append tokens to the cache and return the logits behind the last one."""
-        (row,) = self._run(tokens, Settings(), 0, (LOGITS,))
-        return np.asarray(row)
+        checked = tokens_from(tokens, self.vocabulary)
+        if not checked:
+            raise InputError("logits need at least one token")
+        with self._lock:
+            self._occupancy.take()
+            (row,) = self._run(checked, Settings(), (LOGITS,))
+            self._occupancy.add(checked)
+            return np.asarray(row)
 
-    def _step(self, tokens: Sequence[int], settings: Settings, step: int, read: bool) -> Chosen | None:
-        wanted = () if not read else (TOKEN, LOG_PROBABILITY) if settings.logprobs else (TOKEN,)
-        results = self._run(tokens, settings, step, wanted)
-        if not read:
-            return None
-        return _chosen(results)
+    def _step(self, tokens: Sequence[int], settings: Settings, read: bool) -> Chosen | None:
+        """Compute a piece of a prompt, and with `read` the token behind it."""
+        results = self._run(tokens, settings, _wanted(settings) if read else ())
+        chosen = _chosen(results) if read else None
+        if chosen is not None and chosen[0] < 0:
+            raise _impossible(chosen[0], self.position + len(tokens) - 1)
+        self._occupancy.add(tokens)
+        return chosen
 
-    def _run(self, tokens: Sequence[int], settings: Settings, step: int, wanted: Sequence[int]) -> tuple[Any, ...]:
+    def _run(self, tokens: Sequence[int], settings: Settings, wanted: Sequence[int]) -> tuple[Any, ...]:
         self._check_room(len(tokens))
-        results = self.method.run(self._arguments(tokens, settings, step, len(self._cached)), outputs=wanted)
-        self._cached.extend(tokens)
-        return results
+        return self.method.run(self._arguments(tokens, settings, 0, self.position), outputs=wanted)
 
     def _check_room(self, count: int) -> None:
         if count > self.room:
             raise ContextFullError(
-                f"{count} more tokens do not fit: {len(self._cached)} of {self.capacity} are used. "
+                f"{count} more tokens do not fit: {self.position} of {self.capacity} are used. "
                 "Reset, rewind, or export with a longer context."
             )
 
@@ -239,12 +284,32 @@ class LLM:
         return frozenset(int(t) for t in (*names, *listed) if t is not None)
 
 
+def _wanted(settings: Settings) -> tuple[int, ...]:
+    return (TOKEN, LOG_PROBABILITY) if settings.logprobs else (TOKEN,)
+
+
+def _impossible(mark: int, position: int) -> LogitsError:
+    """What the sampler's marks mean."""
+    why = "are all minus infinity" if mark == ALL_HIDDEN else "hold NaN or infinity"
+    return LogitsError(
+        f"no token can be chosen: the logits behind position {position} {why}. Weights or inputs beyond the range of "
+        "the program's dtype do that; `webpte compare` finds the first call whose result is not finite."
+    )
+
+
 def _chosen(results: Sequence[Any]) -> Chosen:
     return int(results[0][0]), float(results[1][0]) if len(results) > 1 else 0.0
 
 
 def _metadata(program: Program, name: str, default: Any) -> Any:
     return program.method(name)() if name in program.method_names else default
+
+
+def _vocabulary(method: Method) -> int:
+    """How many tokens the model knows: a logit for each. The tokenizer's count may be another."""
+    bound = method.outputs[LOGITS].bound
+    assert bound is not None  # with_sampler refuses anything else
+    return bound[-1]
 
 
 def _cache_rows(method: Method) -> int:

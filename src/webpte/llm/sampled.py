@@ -8,6 +8,7 @@ from ..errors import UnsupportedError
 from ..graph import Call, DType, Graph, Int, Origin, SymFloat, SymInt, TensorSpec, Value
 
 LOGITS, TOKEN, LOG_PROBABILITY = range(3)  # positions of the outputs
+ALL_HIDDEN = -2  # in a token's place: every logit is minus infinity; any other negative number: NaN or infinity
 SETTINGS = ("temperature", "top_k", "top_p", "seed", "step")  # inputs behind the model's own
 
 

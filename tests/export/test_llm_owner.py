@@ -1,0 +1,230 @@
+"""A cache has one owner: answers never mix, whatever overlaps, is dropped, interrupted or run from another thread."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.tiny_llm import CONTEXT, VOCAB, exhaust, text_of, tokens_of, write_tiny_llm
+from webpte.llm import LLM, LogitsError, StaleGenerationError
+
+FIRST, SECOND = list(range(1, 20)), list(range(40, 60))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with LLM.load(write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte") as model:
+        model.stop_tokens = frozenset()
+        want = {}
+        for prompt in (FIRST, SECOND):
+            model.reset()
+            want[prompt[0]] = tokens_of(model.generate(tokens=prompt, max_new_tokens=24, tokens_per_submit=1))
+        yield SimpleNamespace(model=model, first=want[FIRST[0]], second=want[SECOND[0]])
+
+
+@pytest.fixture
+def llm(shared):
+    shared.model.reset()
+    return shared.model
+
+
+def answer(llm, prompt, count=24, per_submit=1, **settings: Any):
+    return llm.generate(tokens=prompt, max_new_tokens=count, tokens_per_submit=per_submit, **settings)
+
+
+def assert_sound(llm, shared):
+    """The model answers as if nothing had happened, from what its cache holds."""
+    assert tokens_of(answer(llm, SECOND)) == shared.second
+    assert tokens_of(answer(llm, FIRST)) == shared.first
+
+
+def test_an_abandoned_answer_leaves_the_next_one_alone(llm, shared):
+    old = answer(llm, FIRST, per_submit=8)
+    stream = iter(old)
+    for _ in range(3):
+        next(stream)
+    new = answer(llm, SECOND)
+    for _ in range(6):
+        next(new)
+    position = llm.position
+    del old, stream
+    gc.collect()
+    assert llm.position == position
+    assert tokens_of(new) == shared.second
+
+
+def test_of_two_answers_at_once_the_older_is_refused(llm, shared):
+    older, newer = answer(llm, FIRST), answer(llm, SECOND)
+    next(older)
+    next(newer)
+    with pytest.raises(StaleGenerationError, match=r"another generation, or reset.*fork"):
+        next(older)
+    assert older.usage.finish_reason == "cancelled" and list(older) == []
+    assert tokens_of(newer) == shared.second
+    assert_sound(llm, shared)
+
+
+def test_zipped_answers_never_mix(llm, shared):
+    a, b = answer(llm, FIRST), answer(llm, SECOND)
+    with pytest.raises(StaleGenerationError):
+        for _ in zip(a, b, strict=False):
+            pass
+    assert a.tokens == shared.first[: len(a.tokens)] and b.tokens == shared.second[: len(b.tokens)]
+    assert_sound(llm, shared)
+
+
+@pytest.mark.parametrize("act", ["reset", "rewind", "logits", "restore"])
+def test_what_else_uses_the_cache_takes_it(llm, shared, act, tmp_path):
+    llm.snapshot(tmp_path / "empty")
+    stream = answer(llm, FIRST, per_submit=8)
+    for _ in range(3):
+        next(stream)
+    assert llm.position == len(FIRST) + 2  # what was computed ahead is not counted
+    {
+        "reset": llm.reset,
+        "rewind": lambda: llm.rewind(1),
+        "logits": lambda: llm.logits([5]),
+        "restore": lambda: llm.restore(tmp_path / "empty"),
+    }[act]()
+    assert llm.position == {"reset": 0, "rewind": len(FIRST) + 1, "logits": len(FIRST) + 3, "restore": 0}[act]
+    with pytest.raises(StaleGenerationError):
+        exhaust(stream)
+    assert stream.tokens == shared.first[: len(stream.tokens)]
+    assert_sound(llm, shared)
+
+
+def test_a_fork_in_the_middle_of_a_burst_starts_behind_what_was_seen(llm, shared):
+    stream = answer(llm, FIRST, per_submit=8)
+    for _ in range(4):
+        next(stream)
+    other = llm.fork()
+    assert other.position == llm.position == len(FIRST) + 3
+    assert int(other.logits([shared.first[3]]).argmax()) == shared.first[4]
+    assert tokens_of(stream) == shared.first
+    other.close()
+
+
+def test_iterating_again_goes_on(llm, shared):
+    generation = answer(llm, FIRST)
+    for number, _ in enumerate(generation):
+        if number == 4:
+            break
+    assert generation.tokens == shared.first[:5] and generation.usage.finish_reason is None
+    assert [piece.token for piece in generation] == shared.first[5:]
+    assert generation.tokens == shared.first and list(generation) == []
+    text = generation.text
+    assert text_of(generation) == text
+
+
+def test_threads_are_told_or_right_but_never_mixed(llm, shared):
+    """Each begins answers on the same model; whoever is pushed aside gets an error and never another's tokens."""
+    wrong, refused, right = [], [], []
+
+    def talk(prompt, want):
+        for _ in range(12):
+            generation = answer(llm, prompt, 8, per_submit=3)
+            try:
+                exhaust(generation)
+                right.append(1)
+            except StaleGenerationError:
+                refused.append(1)
+            except BaseException as error:
+                wrong.append(error)
+            if generation.tokens != want[: len(generation.tokens)]:
+                wrong.append(generation.tokens)
+
+    threads = [
+        threading.Thread(target=talk, args=pair) for pair in ((FIRST, shared.first), (SECOND, shared.second)) * 2
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(right) + len(refused) == 48
+    assert_sound(llm, shared)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("call", [0, 1, 3])
+def test_an_interrupt_leaves_the_truth(llm, shared, monkeypatch, when, call):
+    """Raised before or after the device was given the work: what the model believes of its cache stays true."""
+    seen = []
+
+    def interrupted(name):
+        real = getattr(llm.method, name)
+
+        def run(*arguments, **options):
+            seen.append(name)
+            if len(seen) - 1 == call and when == "before":
+                raise KeyboardInterrupt
+            result = real(*arguments, **options)
+            if len(seen) - 1 == call:
+                raise KeyboardInterrupt
+            return result
+
+        monkeypatch.setattr(llm.method, name, run)
+
+    exhaust(answer(llm, FIRST[:10], 2))
+    interrupted("run")
+    interrupted("run_steps")
+    generation = answer(llm, FIRST, per_submit=4)
+    with pytest.raises(KeyboardInterrupt):
+        exhaust(generation)
+    monkeypatch.undo()
+    assert generation.tokens == shared.first[: len(generation.tokens)] and list(generation) == []
+    assert tokens_of(answer(llm, FIRST)) == shared.first
+    assert_sound(llm, shared)
+
+
+def poisoned(llm, monkeypatch, mark, after):
+    """Sampled tokens become a mark of the sampler from some step on."""
+    steps = []
+    real = llm.method.run_steps, llm.method.run
+
+    def spoil(found):
+        steps.append(1)
+        return (np.array([mark], np.int32), *found[1:]) if len(steps) > after else found
+
+    monkeypatch.setattr(llm.method, "run_steps", lambda *a: [spoil(found) for found in real[0](*a)])
+    monkeypatch.setattr(llm.method, "run", lambda *a, **k: spoil(real[1](*a, **k)))
+
+
+@pytest.mark.parametrize("per_submit", [1, 4])
+@pytest.mark.parametrize(("mark", "why"), [(-1, "hold NaN or infinity"), (-2, "are all minus infinity")])
+def test_logits_that_leave_no_choice_are_an_error(llm, shared, monkeypatch, mark, why, per_submit):
+    exhaust(answer(llm, FIRST[:10], 1))
+    poisoned(llm, monkeypatch, mark, 3)
+    generation = answer(llm, FIRST, per_submit=per_submit)
+    with pytest.raises(LogitsError, match=f"behind position {len(FIRST) + 2} {why}"):
+        exhaust(generation)
+    assert generation.tokens == shared.first[:3]
+    monkeypatch.undo()
+    assert_sound(llm, shared)
+
+
+def test_nothing_is_touched_by_a_refused_call(llm, shared):
+    exhaust(answer(llm, FIRST))
+    position = llm.position
+    for tokens in ([-1], [VOCAB], [2**31], [1.5], [[1]], [True], []):
+        with pytest.raises(webpte.InputError):
+            llm.generate(tokens=tokens)
+        with pytest.raises(webpte.InputError):
+            llm.logits(tokens)
+    for settings in ({"seed": 2**31}, {"top_p": 2.0}, {"max_new_tokens": 0}, {"stop": None}):
+        with pytest.raises(webpte.InputError):
+            llm.generate("x", **settings)
+    prompts: list[Any] = [None, 5, b"abc", [5], {}, [{"role": "user"}]]
+    for prompt in prompts:
+        with pytest.raises(webpte.InputError):
+            llm.generate(prompt)
+    for count in (-1, 1.0, 10**9, None):
+        with pytest.raises(webpte.InputError):
+            llm.rewind(count)
+    assert llm.position == position == len(FIRST) + 23 <= CONTEXT
+    assert_sound(llm, shared)

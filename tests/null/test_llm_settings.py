@@ -1,0 +1,79 @@
+"""What a caller may ask of a language model is checked by type and range, before anything is touched."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import webpte
+from webpte.llm.sampled import ALL_HIDDEN
+from webpte.llm.settings import Settings, settings_from, tokens_from
+from webpte.ops import sampling
+
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "seed": (-1, 2**31, 2**40, 1.5, math.inf, math.nan, "x", None, True),
+    "temperature": (-1.0, 1e-9, 1e9, math.inf, math.nan, 1e300, 10**400, "x", None, True),
+    "top_k": (-1, 2**31, math.inf, 2.5, None),
+    "top_p": (-1.0, 0.0, 1.0000001, 2.0, math.nan, math.inf, "0.5", None),
+    "max_new_tokens": (0, -1, 1.5, "3", None, True, 2**31),
+    "tokens_per_submit": (0, -1, 1.5, "a", 10**6, False),
+    "stop": (None, [1], 5, b"abc", [""], "", ["a", None]),
+    "logprobs": (1, None, "yes"),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
+def test_a_setting_out_of_range_is_refused_by_name(name, value):
+    with pytest.raises(webpte.InputError, match=f"^{name} (is|holds) "):
+        settings_from({name: value})
+
+
+def test_what_is_in_range_is_taken():
+    settings = settings_from(
+        {"seed": np.int64(2**31 - 1), "temperature": np.float32(0.5), "top_k": 10**9, "top_p": 1e-9, "stop": "abc"}
+    )
+    assert (settings.seed, settings.temperature, settings.stop) == (2**31 - 1, 0.5, ("abc",))
+    assert Settings() == settings_from({})
+
+
+def test_an_unknown_setting_is_named():
+    with pytest.raises(webpte.InputError, match="no setting 'tempurature'; there are max_new_tokens, temperature"):
+        settings_from({"tempurature": 1})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([5, -1], "token 1 is -1; the vocabulary has 0 to 127"),
+        ([128], "token 0 is 128"),
+        ([0, 0, 10**6], "token 2 is 1000000"),
+        ([2**31], "token 0 is 2147483648"),
+        ([10**30], "token 0 is 1000000"),
+        ([1.0], "token 0 is 1.0; a token is a whole number"),
+        ([True], "token 0 is True"),
+        (["a"], "token 0 is 'a'"),
+        ([None], "token 0 is None"),
+        ([[1]], r"token 0 is \[1\]"),
+        (np.array([[1, 2]]), "token 0 is array"),
+        (np.array([1.5]), "token 0 is "),
+        ("abc", "tokens are a sequence of whole numbers, not 'abc'"),
+        (7, "tokens are a sequence of whole numbers, not 7"),
+    ],
+)
+def test_tokens_outside_the_vocabulary_are_refused(tokens, message):
+    with pytest.raises(webpte.InputError, match=message):
+        tokens_from(tokens, 128)
+
+
+@given(st.lists(st.integers(0, 127)))
+def test_tokens_inside_it_are_taken_as_they_are(tokens):
+    assert tokens_from(tokens, 128) == tokens_from(np.array(tokens, np.int64), 128) == tuple(tokens)
+
+
+def test_the_samplers_marks_are_known_by_the_same_numbers():
+    assert sampling.ALL_HIDDEN == ALL_HIDDEN and sampling.UNUSABLE < 0

@@ -21,6 +21,7 @@ from .errors import (
     GraphError,
     GuardError,
     InputError,
+    OutOfMemory,
     ShapeError,
     UnsupportedError,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "GuardError",
     "InputError",
     "Method",
+    "OutOfMemory",
     "Program",
     "Runtime",
     "ShapeError",

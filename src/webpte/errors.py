@@ -55,6 +55,15 @@ class DeviceLost(DeviceError):  # noqa: N818 - WebGPU calls it so
     """The device is gone, with the state on it: driver reset, GPU unplugged. `Program.recover` opens another."""
 
 
+class OutOfMemory(DeviceError):  # noqa: N818 - as WebGPU's
+    """A method needs more memory than its device may use. Nothing was taken; the message has the sums."""
+
+    def __init__(self, message: str, needed: int = 0, budget: int = 0) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.budget = budget
+
+
 class ClosedError(Error):
     """The object was closed and its GPU memory released."""
 

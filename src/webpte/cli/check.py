@@ -27,7 +27,14 @@ TITLES = {
     "memory": "memory",
 }
 
-MEMORY = {"constant": "weights", "state": "state", "activation": "activations", "readback": "readback"}
+MEMORY = {
+    "constant": "weights",
+    "state": "state",
+    "activation": "activations",
+    "readback": "readback",
+    "parameters": "parameters",
+    "uploads": "uploads",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -1,21 +1,29 @@
 """GPU objects: the only room that touches wgpu."""
 
 from .adapters import AdapterInfo, adapters, wgpu_versions
+from .budget import Needs, needs
 from .gpu import Counters, Gpu, acquire, adapter_caps
 from .handover import Feed
+from .ledger import held
+from .machine_memory import offered
 from .session import Session
-from .weights import Weights, storage_dtype
+from .weights import Weights, constant_key, storage_dtype
 
 __all__ = [
     "AdapterInfo",
     "Counters",
     "Feed",
     "Gpu",
+    "Needs",
     "Session",
     "Weights",
     "acquire",
     "adapter_caps",
     "adapters",
+    "constant_key",
+    "held",
+    "needs",
+    "offered",
     "storage_dtype",
     "wgpu_versions",
 ]

@@ -25,6 +25,7 @@ from ..wgsl import Caps, Kernel, render
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
 from .forks import in_children, keep_in_children
+from .ledger import note_buffer
 from .recording import Copy, Row, Stage, recorder
 from .restrictions import restricted
 
@@ -158,6 +159,7 @@ class Gpu:
     def __init__(self, limits: Mapping[str, int]) -> None:
         adapter = chosen_adapter()
         self.caps = adapter_caps()
+        self.adapter_type: str = adapter.info["adapter_type"]
         wanted = {n: v for n, v in {**_SPEC_LIMITS, **limits}.items() if n in adapter.limits}
         try:
             self.device = adapter.request_device_sync(
@@ -210,7 +212,9 @@ class Gpu:
     @guarded
     def create_buffer(self, label: str, size: int, usage: int) -> Any:
         self.counters.buffers += 1
-        return self.device.create_buffer(label=label, size=size, usage=usage)
+        buffer = self.device.create_buffer(label=label, size=size, usage=usage)
+        note_buffer(buffer, size)
+        return buffer
 
     @guarded
     def create_bind_group(self, layout: Any, entries: Sequence[tuple[Any, int, int]]) -> Any:

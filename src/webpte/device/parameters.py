@@ -27,6 +27,11 @@ _USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
 _LATER_USAGE = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 
+def parameter_bytes(blocks: int) -> int:
+    """The memory of so many different blocks and of the scalars."""
+    return -(-blocks // BLOCKS_PER_BUFFER) * BLOCKS_PER_BUFFER * SLOT_BYTES + SYM_SLOTS * ROW_BYTES
+
+
 class Parameters:
     """All uniforms of a session."""
 

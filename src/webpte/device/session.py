@@ -19,6 +19,7 @@ import wgpu
 from ..errors import GraphError
 from ..plan import WHOLE, Binding, Plan, Schedule, padded
 from ..progress import OnProgress, Progress, ignore
+from .budget import needs, refuse_beyond, staging_bytes
 from .forks import keep_in_children
 from .gpu import Gpu
 from .handover import Feed, Handover
@@ -28,7 +29,6 @@ from .weights import USAGE, Stream, Weights, fill_buffer
 
 Array = np.ndarray[Any, Any]
 STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-SMALLEST_STAGING = 256  # room for the tokens of several steps
 BRIEF_SECONDS = 0.1  # work that took no longer before may be waited for in one piece
 REALISED = 64  # schedules whose bind groups are kept
 
@@ -45,6 +45,7 @@ class Session:
     """GPU objects of one method. Weights belong to the program and are only borrowed."""
 
     def __init__(self, plan: Plan, gpu: Gpu, weights: Weights, progress: OnProgress = ignore) -> None:
+        refuse_beyond(needs(plan, weights.present), weights.offer())  # before anything is taken
         self.plan = plan
         self.gpu = gpu
         self._buffers: list[Any] = []
@@ -87,7 +88,7 @@ class Session:
         """
         staging, self._staging = self._staging, None
         if staging is None or staging.size < nbytes:
-            size = max(nbytes, self.plan.staging_bytes, SMALLEST_STAGING)
+            size = max(nbytes, staging_bytes(self.plan))
             staging = self.gpu.create_buffer("readback", size, STAGING)
         return staging
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,46 @@ from ..plan import Buffer, Fill
 from ..progress import OnProgress, Progress
 from .forks import keep_in_children
 from .gpu import Gpu
+from .ledger import held
+from .machine_memory import Offer, offered
 
 _WORDS: dict[str, type] = {"bool": np.uint32, "f16w": np.float32}
 CHUNK = 4 << 20  # the queue never holds more than this beside the target buffers
 USAGE = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
 
 
-class Weights:
-    """The read-only constants of a program. All its methods and sessions share them."""
+def constant_key(plan: Buffer) -> object:
+    """Equal for constants that share a buffer."""
+    assert plan.fill is not None
+    return (plan.fill.constant.identity, plan.fill.dtype)
 
-    def __init__(self, gpu: Gpu) -> None:
+
+class Weights:
+    """The read-only constants of a program. All its methods and sessions share them.
+
+    `memory` is the most that all buffers of this process may take; what the device has to give unless given.
+    """
+
+    def __init__(self, gpu: Gpu, memory: int | None = None) -> None:
         self._gpu = gpu
+        self._memory = memory
         self._buffers: dict[object, Any] = {}
         keep_in_children(self)
 
+    @property
+    def present(self) -> Container[object]:
+        """Keys of the constants that are on the device."""
+        return self._buffers
+
+    def offer(self) -> Offer:
+        """How much the program's methods may take, together with all others of this process."""
+        if self._memory is not None:
+            return Offer(self._memory, f"memory={self._memory}")
+        return offered(self._gpu.adapter_type, held())
+
     def upload(self, plans: Sequence[Buffer], progress: OnProgress) -> None:
         """Fill the buffers of all constants that are not on the device yet."""
-        missing = {self._key(plan): plan for plan in plans if self._key(plan) not in self._buffers}
+        missing = {constant_key(plan): plan for plan in plans if constant_key(plan) not in self._buffers}
         total, done, stream = sum(plan.nbytes for plan in missing.values()), 0, Stream(self._gpu)
         for key, plan in missing.items():
             progress(Progress("upload", done, total, "bytes"))
@@ -42,12 +65,7 @@ class Weights:
 
     def buffer(self, plan: Buffer) -> Any:
         """The GPU buffer of an uploaded constant."""
-        return self._buffers[self._key(plan)]
-
-    @staticmethod
-    def _key(plan: Buffer) -> object:
-        assert plan.fill is not None
-        return (plan.fill.constant.identity, plan.fill.dtype)
+        return self._buffers[constant_key(plan)]
 
     def close(self) -> None:
         for buffer in self._buffers.values():

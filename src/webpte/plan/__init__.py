@@ -1,6 +1,7 @@
 """From a graph and a device's capabilities to a frozen plan, and from live shapes to schedules."""
 
 from ..ops import WHOLE, Binding
+from .limits import REMEDIES, buffer_name
 from .lowering import Example, Live, LoweredCall, Lowering, Schedule
 from .memory import Buffer, Fill, padded
 from .plan import Plan, draft_plan, make_plan
@@ -8,6 +9,7 @@ from .segments import Block, HostCalls, Layout, Segment
 from .support import blocklist, unsupported
 
 __all__ = [
+    "REMEDIES",
     "WHOLE",
     "Binding",
     "Block",
@@ -23,6 +25,7 @@ __all__ = [
     "Schedule",
     "Segment",
     "blocklist",
+    "buffer_name",
     "draft_plan",
     "make_plan",
     "padded",

@@ -59,18 +59,25 @@ def refuse_over_limits(name: str, caps: Caps, problems: Sequence[Problem]) -> No
         raise DeviceError(f"{name} exceeds the limits of {caps.adapter}:\n  {listed}")
 
 
-def _too_large(plan: Plan, buffer: Buffer, detail: str) -> Problem:
-    graph = plan.graph
-    known = [t for t in buffer.tensors if t < len(graph.values)]
-    # Others share the buffer because they fit; only the largest make it as large as it is.
+def _blamed(plan: Plan, buffer: Buffer) -> list[int]:
+    """The values a buffer is so large for: others share it because they fit."""
+    known = [t for t in buffer.tensors if t < len(plan.graph.values)]
     largest = max((plan.stored_bytes(t) for t in known), default=0)
-    blamed = [t for t in known if plan.stored_bytes(t) == largest][:VALUES_NAMED]
-    names = ", ".join(f"value {t} {graph.tensor(t)}" for t in blamed) or "scratch of a call"
+    return [t for t in known if plan.stored_bytes(t) == largest][:VALUES_NAMED]
+
+
+def buffer_name(plan: Plan, buffer: Buffer) -> str:
+    """What a buffer is for."""
+    return ", ".join(f"value {t} {plan.graph.tensor(t)}" for t in _blamed(plan, buffer)) or "scratch of a call"
+
+
+def _too_large(plan: Plan, buffer: Buffer, detail: str) -> Problem:
+    graph, blamed = plan.graph, _blamed(plan, buffer)
     users = [c for c in graph.calls if {*graph.flatten(c.args), *c.outs} & set(blamed)]
     if not blamed:
         owners = [step for (step, _), t in plan.lowering.context.scratch_tensors.items() if t.id in buffer.tensors]
         users = [step for index in owners if isinstance(step := graph.steps[index], Call)]
-    return Problem("limit", f"{names}:", detail, _named(users), REMEDIES[buffer.kind])
+    return Problem("limit", f"{buffer_name(plan, buffer)}:", detail, _named(users), REMEDIES[buffer.kind])
 
 
 def _named(calls: Iterable[Call]) -> tuple[str, ...]:

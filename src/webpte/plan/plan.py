@@ -29,6 +29,7 @@ class Plan:
     uploads: dict[Segment, tuple[int, ...]]  # tensors copied to the device before a segment
     kept: frozenset[int]  # those of them that are still there when the method has run
     kernels: tuple[Kernel, ...]
+    parameter_blocks: int  # different ones, at the shapes that were lowered here
     dynamic_dims: dict[int, tuple[bool, ...]]  # method input -> which dims may vary
     passes: dict[str, int]  # rewrites applied to the graph, each with the calls it saved
     lowering: Lowering = field(compare=False, repr=False)
@@ -145,7 +146,8 @@ def draft_plan(
     memory = assign(graph, layout, lowering)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
     places = memory.buffers, memory.buffer_of, memory.uploads, memory.kept
-    plan = Plan(graph, layout, *places, kernels, dynamic, applied, lowering)
+    blocks = len({d.params for s in schedules for d in s.dispatches})
+    plan = Plan(graph, layout, *places, kernels, blocks, dynamic, applied, lowering)
     return plan, over_limits(plan, caps, schedules)
 
 

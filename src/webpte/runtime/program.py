@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from ..container import MappedFile, ProgramFile, Span, TensorFile, parse_program, parse_tensors
-from ..device import Gpu, Weights, acquire, adapter_caps
+from ..device import Gpu, Needs, Weights, acquire, adapter_caps, needs
 from ..errors import ClosedError, InputError
 from ..graph import PASSES, Graph, build_graph
 from ..ops import mutated_positions
@@ -39,6 +39,7 @@ class Options:
     limits: Mapping[str, int] = field(default_factory=dict)
     passes: tuple[str, ...] = tuple(PASSES)
     tune: Tune = "cached"
+    memory: int | None = None
 
 
 def load(
@@ -49,6 +50,7 @@ def load(
     limits: Mapping[str, int] | None = None,
     passes: Sequence[str] | None = None,
     tune: Tune = "cached",
+    memory: int | None = None,
     progress: OnProgress = ignore,
 ) -> Program:
     """Open a .pte program; `data` are .ptd files with constants exported apart from it.
@@ -59,12 +61,18 @@ def load(
     `passes` are the names of graph rewrites to apply; all of them unless given, none with `passes=()`.
     `tune` says which kernels to run where there is a choice: "cached" those found fastest on this device before,
     "auto" also spends a few seconds on finding out, "off" the usual ones.
+    `memory` is the most bytes that all programs of this process may take on the device; a method that would need more
+    is refused before any is taken. Unless given it is what is free, for a software device, what the machine has, for an
+    integrated GPU, and unlimited for a discrete one, whose memory WebGPU does not tell.
     """
     if fallback not in (None, "cpu"):
         raise InputError(f'fallback is "cpu" or None, not {fallback!r}')
     if tune not in get_args(Tune):
         raise InputError(f"tune is one of {', '.join(get_args(Tune))}, not {tune!r}")
-    options = Options(fallback == "cpu", limits or {}, tuple(PASSES) if passes is None else tuple(passes), tune)
+    if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool) or memory < 1):
+        raise InputError(f"memory is a number of bytes, at least 1, or None, not {memory!r}")
+    chosen_passes = tuple(PASSES) if passes is None else tuple(passes)
+    options = Options(fallback == "cpu", limits or {}, chosen_passes, tune, memory)
     files = [MappedFile(path), *(MappedFile(p) for p in data)]
     try:
         total = sum(file.size for file in files)
@@ -144,6 +152,10 @@ class Program:
             caps = self._caps() if graph.steps else Caps()
         tuning = {} if self._options.tune == "off" else read_choices(caps)
         return make_plan(graph, caps, self._kernels, self._options.fallback, self._options.passes, tuning)
+
+    def memory(self, name: str = "forward", rewrite: Rewrite | None = None) -> Needs:
+        """The device memory a method takes, in bytes by kind, weights included. Takes none."""
+        return needs(self.plan(name, rewrite=rewrite))
 
     def tune(
         self,
@@ -270,5 +282,5 @@ class Program:
             if gpu.satisfies(plan.limits):
                 return gpu, weights
         gpu = acquire(plan.limits)
-        self._devices.append((gpu, Weights(gpu)))
+        self._devices.append((gpu, Weights(gpu, self._options.memory)))
         return self._devices[-1]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
-from ..device import adapter_caps
+from ..device import adapter_caps, constant_key, held, needs, offered
 from ..errors import DeviceError, Error, InputError, Problem, remedies
 from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, widen_halves
 from ..ops import mutated_positions
@@ -170,29 +170,20 @@ def _name(spec: TensorSpec) -> str | None:
 
 def _memory(plans: Iterable[Plan], caps: Caps) -> dict[str, Any]:
     """Bytes on the device with every method loaded. Methods share constants, and nothing else."""
-    constants: dict[object, int] = {}
-    totals = {"state": 0, "activation": 0, "readback": 0}
+    present: set[object] = set()
+    totals = dict.fromkeys(("constant", "state", "activation", "readback", "parameters", "uploads"), 0)
     for plan in plans:
-        for buffer in plan.buffers:
-            if buffer.fill is not None and buffer.kind == "constant":
-                constants[buffer.fill.constant.identity, buffer.fill.dtype] = buffer.nbytes
-            else:
-                totals[buffer.kind] += buffer.nbytes
-        totals["readback"] += plan.staging_bytes
-    needed = {"constant": sum(constants.values()), **totals}
-    return {**needed, "total": sum(needed.values()), "offered": _machine_memory() if caps.kind == "cpu" else None}
-
-
-def _machine_memory() -> int | None:
-    """Physical memory, which is what a software device has. WebGPU does not tell how much a GPU has."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return None
+        if not plan.layout.segments:
+            continue
+        for kind, nbytes in needs(plan, present).kinds.items():
+            totals[kind] = max(totals[kind], nbytes) if kind == "uploads" else totals[kind] + nbytes
+        present.update(constant_key(buffer) for buffer in plan.buffers if buffer.kind == "constant")
+    free = offered("CPU", held()).nbytes if caps.kind == "cpu" else None
+    return {**totals, "total": sum(totals.values()), "offered": free}
 
 
 def _too_much(memory: Mapping[str, Any], caps: Caps) -> list[Problem]:
     if memory["offered"] is None or memory["total"] <= memory["offered"]:
         return []
-    detail = f"needs {memory['total']} bytes of memory; {caps.adapter} has {memory['offered']}"
+    detail = f"needs {memory['total']} bytes of memory; {caps.adapter} has {memory['offered']} free"
     return [Problem("memory", "the program", detail, (), "Quantise the weights, or export with smaller bounds.")]

@@ -1,0 +1,90 @@
+"""The memory a method needs, summed before any of it is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from ..errors import OutOfMemory
+from ..plan import REMEDIES, Plan, buffer_name, padded
+from .ledger import held
+from .machine_memory import Offer
+from .parameters import parameter_bytes
+from .weights import CHUNK, constant_key
+
+SMALLEST_STAGING = 256  # room for the tokens of several steps
+LARGEST = 3  # buffers named in an error
+TITLES = {
+    "constant": "weights",
+    "state": "state",
+    "activation": "activations",
+    "readback": "readback",
+    "parameters": "parameters",
+    "uploads": "uploads",
+}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Bytes on the device by kind. Uploads are what the queue holds at most; all others are buffers."""
+
+    name: str
+    kinds: dict[str, int]
+    largest: tuple[tuple[str, int], ...]  # buffers
+
+    @property
+    def buffers(self) -> int:
+        return self.total - self.kinds["uploads"]
+
+    @property
+    def total(self) -> int:
+        return sum(self.kinds.values())
+
+
+def needs(plan: Plan, present: Container[object] = ()) -> Needs:
+    """What a method will take beside constants that are present already."""
+    taken = [b for b in plan.buffers if b.kind != "constant" or constant_key(b) not in present]
+    kinds = {kind: sum(b.nbytes for b in taken if b.kind == kind) for kind in ("constant", "state", "activation")}
+    filled = sum(b.nbytes for b in taken if b.fill is not None)
+    inputs = [sum(padded(plan.stored_bytes(v)) for v in values) for values in plan.uploads.values()]
+    kinds["readback"] = staging_bytes(plan)
+    kinds["parameters"] = parameter_bytes(plan.parameter_blocks)
+    kinds["uploads"] = max(min(filled, CHUNK), *inputs, 0)
+    largest = sorted(taken, key=lambda b: -b.nbytes)[:LARGEST]
+    return Needs(plan.graph.name, kinds, tuple((buffer_name(plan, b), b.nbytes) for b in largest))
+
+
+def staging_bytes(plan: Plan) -> int:
+    """The buffer that results are read through."""
+    return max(plan.staging_bytes, SMALLEST_STAGING)
+
+
+def refuse_beyond(need: Needs, offer: Offer) -> None:
+    """Raise OutOfMemory if a method does not fit beside what the process holds already."""
+    others = held()
+    if offer.nbytes is None or others + need.total <= offer.nbytes:
+        return
+    lines = [f"{need.name} needs {_size(need.total)} on the device; {_size(offer.nbytes)} may be used ({offer.source})"]
+    if others >= need.total // 1000:
+        lines[0] += f", of which this process holds {_size(others)} already"
+    lines += [f"  {TITLES[kind]:<12}{_size(nbytes):>14}" for kind, nbytes in need.kinds.items()]
+    lines += [f"  of these {name}: {_size(nbytes)}" for name, nbytes in need.largest]
+    lines += _what_would_fit(need, offer.nbytes, others)
+    raise OutOfMemory("\n".join(lines), needed=others + need.total, budget=offer.nbytes)
+
+
+def _what_would_fit(need: Needs, budget: int, others: int) -> list[str]:
+    excess = others + need.total - budget
+    found = []
+    for kind, remedy in REMEDIES.items():
+        if (nbytes := need.kinds[kind]) >= excess:
+            found.append(f"{TITLES[kind]} of {_size(nbytes - excess)} would fit. {remedy}")
+    if 2 * excess <= need.kinds["state"]:
+        found.append('Caches of half the size would fit: LLM.load(path, kv_cache="f16").')
+    if others >= excess:
+        found.append("Without other programs, methods and forks it would fit: close() those that are not needed.")
+    return found or ["No part of it alone could be made small enough."]
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e6:,.2f} MB"

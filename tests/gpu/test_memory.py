@@ -1,0 +1,177 @@
+"""What a method needs is summed before it is taken: refused below, accepted above, and the sums are true."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.children import run_python
+from tests.support.writer import simple_pte
+from webpte.container import DType, VkBool, VkInt, VkIntList, VkNull, VkSymInt, VkTensor
+from webpte.device import held
+
+F32 = DType.FLOAT32
+ROWS, COLUMNS, POSITIONS = 15_000, 1000, 10_000
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of a Linux process")
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Weights of 60 MB, a cache of 40 MB and activations of one."""
+    values = [
+        VkTensor(F32, (1, 16, 1, COLUMNS)),  # input
+        VkTensor(F32, (1, POSITIONS, 1, COLUMNS), constant_id=0),  # the cache
+        VkSymInt(0),
+        VkInt(0),
+        VkTensor(F32, (1,)),
+        VkTensor(F32, (1,)),
+        VkTensor(F32, (ROWS, COLUMNS), constant_id=1),
+        VkNull(),
+        VkTensor(F32, (1, 16, 1, ROWS)),
+    ]
+    calls = [
+        ("sym_size.int", (0, 3, 2)),
+        ("update_cache.default", (0, 1, 2, 4)),
+        ("aten.linear.default", (0, 6, 7, 8)),
+    ]
+    constants = [np.zeros((POSITIONS, COLUMNS), np.float32), np.ones((ROWS, COLUMNS), np.float32)]
+    simple_pte(tmp_path / "p.pte", values, calls, [0], [8], constants)
+    return tmp_path / "p.pte"
+
+
+@pytest.fixture
+def many(tmp_path):
+    """A small file that keeps many activations alive: the first is added to the second, the sum to the third, ..."""
+
+    def write(count: int, elements: int):
+        one = VkTensor(F32, (elements,))
+        values = [VkTensor(F32, (1,)), VkIntList((elements,)), VkBool(False), VkInt(1), *[one] * (2 * count)]
+        calls = [("aten.expand_copy.default", (0, 1, 2, 4 + i)) for i in range(count)]
+        total = 4
+        for i in range(1, count):
+            calls.append(("aten.add.Tensor", (total, 4 + i, 3, 4 + count + i)))
+            total = 4 + count + i
+        simple_pte(tmp_path / "many.pte", values, calls, [0], [total])
+        return tmp_path / "many.pte"
+
+    return write
+
+
+def test_the_sums_are_what_is_allocated(path, device):
+    created: list[int] = []
+    create = device.device.create_buffer
+
+    def noted(**options):
+        created.append(options["size"])
+        return create(**options)
+
+    with patch.object(device.device, "create_buffer", noted), webpte.load(path) as program:
+        need, before = program.memory(), held()
+        assert created == []
+        method = program.method()
+        method(np.ones((1, 16, 1, COLUMNS), np.float32))
+        spare = sum(created) - need.buffers  # the device's own, once
+        assert 0 <= spare <= 8192
+        assert abs(held() - before - sum(created)) <= 4096  # spare uniforms that only a bind group holds
+        assert abs(need.total - sum(created)) <= 0.05 * sum(created)
+        assert need.kinds["constant"] == 4 * ROWS * COLUMNS and need.kinds["state"] == 4 * POSITIONS * COLUMNS
+        created.clear()
+        method.fork()
+        assert sum(created) == need.buffers - need.kinds["constant"]
+
+
+def test_budgets_around_what_is_needed(path, device):
+    with webpte.load(path) as program:
+        need = program.memory().total
+        program.method()  # whatever the device itself needs is there now
+    gc.collect()
+    exact = held() + need
+    shares = [1 - 1 / 2**n for n in range(1, 10)] + [1 + 1 / 2**n for n in range(9)]
+    budgets = [exact - 1, exact, *(int(exact * share) for share in shares)]
+    assert len(budgets) == 20
+    for budget in budgets:
+        gc.collect()
+        with webpte.load(path, memory=budget) as program:
+            before = device.counters.snapshot()
+            if budget >= exact:
+                program.method()
+                continue
+            with pytest.raises(webpte.OutOfMemory) as caught:
+                program.method()
+            done = device.counters.since(before)
+            assert done.buffers == done.bind_groups == done.pipelines == 0
+            assert caught.value.needed == exact and caught.value.budget == budget
+
+
+def test_what_a_refusal_says(path, device):
+    gc.collect()
+    with webpte.load(path, memory=held() + 90_000_000) as program, pytest.raises(webpte.OutOfMemory) as caught:
+        program.method()
+    text = str(caught.value)
+    assert "forward needs 106." in text and "memory=" in text
+    for part in ("weights 60.00 MB", "state 40.00 MB", "value 3 f32[1, 10000, 1, 1000]: 40.00 MB", "state of 23.75 MB"):
+        assert part in " ".join(text.split()), text
+    assert "webpte export --max-context" in text and 'kv_cache="f16"' in text
+
+
+def test_forks_and_other_programs_count(path, device):
+    with webpte.load(path) as first:
+        first.method()
+        need = first.memory()
+        alone = need.total - need.kinds["constant"] - need.kinds["uploads"]  # of a fork
+        gc.collect()
+        with webpte.load(path, memory=held() + need.total + alone) as second:
+            method = second.method()
+            fork = method.fork()
+            with pytest.raises(webpte.OutOfMemory, match=r"(?s)already.*close\(\) those that are not needed"):
+                method.fork()
+            del fork
+            gc.collect()
+            method.fork()
+
+
+@pytest.mark.parametrize("memory", [0, -1, 1.5, "1 GB", True])
+def test_a_limit_is_a_number_of_bytes(path, memory):
+    with pytest.raises(webpte.InputError, match="memory is a number of bytes, at least 1"):
+        webpte.load(path, memory=memory)
+
+
+CHILD = """
+import json, resource, sys
+import numpy as np
+import webpte
+from webpte.device import acquire
+
+acquire({})  # the driver itself takes a gigabyte of addresses
+used = next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmSize"))
+_, hard = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[2]), hard))
+try:
+    with webpte.load(sys.argv[1]) as program:
+        found = float(program.method()(np.ones(1, np.float32)).sum())
+except webpte.OutOfMemory as error:
+    found = str(error)
+print(json.dumps(found))
+"""
+
+
+@linux
+def test_a_small_file_that_wants_gigabytes_is_refused_where_they_are_not(many):
+    path = many(50, 16_500_000)
+    assert path.stat().st_size < 20_000
+    text = json.loads(run_python(CHILD, path, 2 << 30))
+    assert "forward needs 3,432.07 MB" in text and "RLIMIT_AS" in text and "activations" in text
+
+
+@linux
+@pytest.mark.parametrize("room", [128, 448, 640])
+def test_a_process_short_of_addresses_answers_or_refuses(many, room):
+    """Past the limit the driver would crash, so there is no other way to notice than to count."""
+    found = json.loads(run_python(CHILD, many(20, 2_500_000), room << 20))  # 10 MB each
+    assert found == 20 * 2_500_000 if room >= 640 else "RLIMIT_AS" in found

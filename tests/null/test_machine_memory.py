@@ -1,0 +1,44 @@
+"""What a machine has to give, as far as its files tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from webpte.device.machine_memory import RESERVE, _left, offered
+
+MB = 1 << 20
+V2 = "memory.max", "memory.current", "inactive_file"
+
+
+def group(folder, limit: str, used: int, droppable: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{used}\n")
+    (folder / "memory.stat").write_text(f"anon 5\ninactive_file {droppable}\n")
+
+
+def test_every_group_above_counts(tmp_path):
+    group(tmp_path / "a", str(100 * MB), 60 * MB, 20 * MB)
+    group(tmp_path / "a" / "b", "max", 50 * MB, 0)
+    group(tmp_path / "a" / "b" / "c", str(90 * MB), 50 * MB, 10 * MB)
+    assert list(_left(str(tmp_path), "/a/b/c", *V2)) == [50 * MB, 60 * MB]
+
+
+def test_groups_that_cannot_be_read_limit_nothing(tmp_path):
+    assert list(_left(str(tmp_path), "/gone", *V2)) == []
+
+
+def test_a_discrete_gpu_tells_nothing_and_an_unknown_one_shares_the_machine():
+    assert offered("DiscreteGPU", 0).nbytes is None
+    assert offered("IntegratedGPU", 0).nbytes == offered("Unknown", 0).nbytes
+
+
+@pytest.mark.parametrize("held", [0, 64 * MB])
+def test_a_software_device_has_what_is_left_less_a_reserve(monkeypatch, held):
+    sizes = {"/proc/meminfo": {"MemAvailable": 1000 * MB}, "/proc/self/status": {"RssAnon": 48 * MB, "RssShmem": 0}}
+    monkeypatch.setattr("webpte.device.machine_memory._fields", sizes.__getitem__)
+    monkeypatch.setattr("webpte.device.machine_memory._left_in_groups", lambda: [900 * MB])
+    # Of what is held, 48 MB are resident and no longer free; the rest is still to come.
+    assert offered("CPU", held).nbytes == 900 * MB + min(held, 48 * MB) - RESERVE
+    monkeypatch.setattr("webpte.device.machine_memory._left_in_groups", lambda: [RESERVE // 2])
+    assert offered("CPU", held).nbytes == max(0, min(held, 48 * MB) - RESERVE // 2)

@@ -132,7 +132,7 @@ def _prepare(method: Method, lives: Sequence[Live], feeds: Sequence[_Fed], wante
 def _stays_on_device(plan: Plan, stage: Segment, fed: _Fed, wanted: Sequence[int]) -> bool:
     """Whether a copy on the device does what a way through the host would."""
     made, taken = plan.graph.tensor(fed.source), plan.graph.tensor(fed.target)
-    # A half that the device widens is rounded when it is read.
+    # What callers see in a narrower dtype is rounded when it is read.
     exact = _holds(made.host_dtype, made.dtype) and _holds(taken.host_dtype, made.dtype)
     # What the stage does not make is not kept until its end; an input handed through is answered by the host.
     kept = fed.source in stage.reads and (fed.target in stage.reads or fed.target not in wanted)

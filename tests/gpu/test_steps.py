@@ -16,7 +16,7 @@ import webpte
 from tests.support.graphs import GraphBuilder
 from tests.support.random_steps import Trial, differences, single_runs, try_seed
 from webpte.device import Gpu, Weights
-from webpte.graph import DType, Graph
+from webpte.graph import DType, Graph, TensorSpec
 from webpte.plan import make_plan, memory
 from webpte.runtime import steps as steps_module
 from webpte.runtime.kernels import CpuKernels

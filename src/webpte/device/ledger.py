@@ -6,6 +6,8 @@ import itertools
 import weakref
 from typing import Any
 
+from .forks import in_children
+
 _sizes: dict[int, int] = {}
 _numbers = itertools.count()
 
@@ -20,3 +22,9 @@ def note_buffer(buffer: Any, nbytes: int) -> None:
 def held() -> int:
     """Bytes of all buffers there are."""
     return sum(list(_sizes.values()))  # a copy first: others may come and go meanwhile
+
+
+@in_children
+def _forget() -> None:
+    """They are the parent's."""
+    _sizes.clear()

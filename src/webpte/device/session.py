@@ -132,7 +132,7 @@ class Session:
     def read_state(self) -> list[memoryview]:
         return [memoryview(self.gpu.read_back(buffer, nbytes)) for buffer, nbytes in self._states()]
 
-    def write_state(self, state: Sequence[bytes]) -> None:
+    def write_state(self, state: Sequence[memoryview]) -> None:
         for (buffer, _), data in zip(self._states(), state, strict=True):
             self.gpu.write(buffer, 0, data)
 

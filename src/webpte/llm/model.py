@@ -167,16 +167,31 @@ class LLM:
             self.method.snapshot(path, json.dumps(list(self._occupancy.tokens)).encode())
 
     def restore(self, path: PathLike) -> None:
-        """Continue from a snapshot of the same model."""
-        with self._lock:
-            note = self.method.restore(path)
-            try:
-                tokens = [int(token) for token in json.loads(note)]
-            except ValueError as error:
-                raise FormatError(f"{os.fspath(path)} is no snapshot of a language model") from error
+        """Continue from a snapshot of the same model. One that is refused leaves everything as it is."""
+        tokens: tuple[int, ...] = ()
+
+        def accept(note: bytes) -> None:
+            nonlocal tokens
+            tokens = self._noted_tokens(path, note)
             self._occupancy.take()
-            self._occupancy.truncate(0)
+            self._occupancy.truncate(0)  # until the whole state is written, nothing of it is certain
+
+        with self._lock:
+            self.method.restore(path, accept)
             self._occupancy.add(tokens)
+
+    def _noted_tokens(self, path: PathLike, note: bytes) -> tuple[int, ...]:
+        """The tokens that the note of a snapshot lists."""
+        try:
+            listed = json.loads(note)
+            if not isinstance(listed, list):
+                raise InputError(f"its note is {type(listed).__name__}")
+            tokens = tokens_from(listed, self.vocabulary)
+        except (ValueError, RecursionError, InputError) as error:
+            raise FormatError(f"{os.fspath(path)} is no snapshot of a language model: {error}") from error
+        if len(tokens) > self.capacity:
+            raise FormatError(f"{os.fspath(path)} holds {len(tokens)} tokens; the context has {self.capacity}")
+        return tokens
 
     def close(self) -> None:
         with self._lock:

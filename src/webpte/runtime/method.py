@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,7 +49,7 @@ class Method:
         gpu: Gpu | None,
         weights: Weights | None,
         kernels: CpuKernels,
-        fingerprint: str = "",
+        fingerprint: Callable[[], str] = str,
         progress: OnProgress = ignore,
         parent: Method | None = None,
     ) -> None:
@@ -158,14 +158,18 @@ class Method:
         with self._locked():
             self._check_open()
             state = self._session.read_state() if self._session is not None else []
-        write_state(path, self._fingerprint, state, note)
+        write_state(path, self._fingerprint(), state, note)
 
-    def restore(self, path: PathLike) -> bytes:
-        """Take the state from a file that `snapshot` wrote, and give back its note. Another program's is refused."""
+    def restore(self, path: PathLike, accept: Callable[[bytes], None] = lambda note: None) -> bytes:
+        """Take the state from a file that `snapshot` wrote, and give back its note. Another program's is refused.
+
+        The file is checked whole before the state changes. `accept` is then given the note, and may refuse by raising.
+        """
         with self._locked():
             self._check_open()
             sizes = self._session.state_sizes() if self._session is not None else []
-            state, note = read_state(path, self._fingerprint, sizes)
+            state, note = read_state(path, self._fingerprint(), sizes)
+            accept(note)
             if self._session is not None:
                 self._session.write_state(state)
             return note

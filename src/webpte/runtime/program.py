@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -200,7 +201,7 @@ class Program:
         if not plan.layout.segments:
             return Method(plan, None, None, self._kernels)
         gpu, weights = self._device(plan)
-        return Method(plan, gpu, weights, self._kernels, self._fingerprint(name), progress)
+        return Method(plan, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress)
 
     def discard(self, method: Method) -> None:
         """Close a method and forget it: asked for again, it is made anew."""
@@ -266,13 +267,15 @@ class Program:
         return find_data(key, self.file, self._tensors)
 
     def _fingerprint(self, name: str) -> str:
-        """Equal for files whose method computes the same: a hash of its delegates and of all constants' keys."""
-        digest = hashlib.sha256(name.encode())
-        (method,) = [m for m in self.file.methods if m.name == name]
-        for delegate in method.delegates:
-            digest.update(delegate.blob.view())
-        for key in sorted(self.file.named_data):
-            digest.update(key.encode())
+        """Equal for the same method of the same files: code and weights, wherever those live."""
+        return hashlib.sha256(f"{name} {self._contents}".encode()).hexdigest()
+
+    @functools.cached_property
+    def _contents(self) -> str:
+        """A hash of every byte of the files. It takes a second for a gigabyte or two: only snapshots need it."""
+        digest = hashlib.sha256()
+        for file in self._files:
+            digest.update(hashlib.sha256(file.view(0, file.size)).digest())
         return digest.hexdigest()
 
     def _device(self, plan: Plan) -> tuple[Gpu, Weights]:

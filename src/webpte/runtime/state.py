@@ -1,58 +1,105 @@
 """A method's state as a file.
 
-Magic, the program's fingerprint, the number of buffers, the length of a note, the buffers' sizes, the note, then the
-bytes; little-endian. Written under a temporary name and renamed, so that an interrupted write leaves no half of a file.
+Magic, the program's fingerprint, the number of buffers, the length of a note, the buffers' sizes, the note, the bytes,
+and the SHA-256 of all that; little-endian. Written under a temporary name, synced to the disk and renamed, so that no
+moment shows half of a file. Read and checked whole before anything is done with it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
+import stat
 import struct
+import threading
 from collections.abc import Sequence
+from typing import BinaryIO
 
-from ..errors import DataError, FormatError
+from ..errors import DataError, FormatError, InputError
 
 PathLike = str | os.PathLike[str]
-MAGIC = b"webpte state 1\n\0"
+MAGIC = b"webpte state 2\n\0"
+OLD_MAGIC = b"webpte state 1\n\0"
+MOST_NOTE = 64 << 20
 _HEADER = struct.Struct("<16s64sII")
+_DIGEST = hashlib.sha256().digest_size
 
 
 def write_state(path: PathLike, fingerprint: str, state: Sequence[memoryview], note: bytes) -> None:
-    temporary = f"{os.fspath(path)}.{os.getpid()}.part"
+    if len(note) > MOST_NOTE:
+        raise InputError(f"the note of a snapshot has {len(note)} bytes; {MOST_NOTE} is the most")
+    name = os.fspath(path)
+    temporary = f"{name}.{os.getpid()}.{threading.get_ident()}.part"
+    header = _HEADER.pack(MAGIC, fingerprint.encode(), len(state), len(note))
+    sizes = struct.pack(f"<{len(state)}Q", *(len(data) for data in state))
+    pieces: list[bytes | memoryview] = [header, sizes, note, *state]
+    digest = hashlib.sha256()
     try:
         with open(temporary, "wb") as file:
-            file.write(_HEADER.pack(MAGIC, fingerprint.encode(), len(state), len(note)))
-            file.write(struct.pack(f"<{len(state)}Q", *(len(data) for data in state)))
-            file.write(note)
-            for data in state:
+            for data in pieces:
+                digest.update(data)
                 file.write(data)
+            file.write(digest.digest())
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+        _sync_folder(os.path.dirname(name) or ".")
+    except OSError as error:
+        raise InputError(f"{name} cannot be written: {error}") from error
+    finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
-        raise
 
 
-def read_state(path: PathLike, fingerprint: str, sizes: Sequence[int]) -> tuple[list[bytes], bytes]:
+def _sync_folder(folder: str) -> None:
+    """Make the new name last, where the system lets folders be synced."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def read_state(path: PathLike, fingerprint: str, sizes: Sequence[int]) -> tuple[list[memoryview], bytes]:
     """The buffers and the note of a file, checked to belong to this program and to be whole."""
+    name = os.fspath(path)
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # before open(), which would wait for ever on a pipe
+            raise FormatError(f"{name} is not a regular file")
         with open(path, "rb") as file:
-            head = file.read(_HEADER.size)
-            if len(head) < _HEADER.size or not head.startswith(MAGIC):
-                raise FormatError(f"{os.fspath(path)} is not a webpte state file")
-            _, owner, count, length = _HEADER.unpack(head)
-            if owner.decode("ascii", "replace") != fingerprint:
-                raise DataError(f"{os.fspath(path)} holds the state of another program or method")
-            wanted = struct.pack(f"<{len(sizes)}Q", *sizes)
-            if count != len(sizes) or file.read(len(wanted)) != wanted:
-                raise DataError(
-                    f"{os.fspath(path)} holds {count} buffers of other sizes than this method's {len(sizes)}"
-                )
-            note = file.read(length)
-            state = [file.read(size) for size in sizes]
+            return _read(file, name, fingerprint, sizes)
     except OSError as error:
-        raise FormatError(f"{os.fspath(path)} cannot be read: {error}") from error
-    if [len(data) for data in state] != list(sizes):
-        raise FormatError(f"{os.fspath(path)} is truncated: its {count} buffers need {sum(sizes)} bytes")
-    return state, note
+        raise FormatError(f"{name} cannot be read: {error}") from error
+
+
+def _read(file: BinaryIO, name: str, fingerprint: str, sizes: Sequence[int]) -> tuple[list[memoryview], bytes]:
+    head = file.read(_HEADER.size)
+    if head.startswith(OLD_MAGIC):
+        raise FormatError(f"{name} is a snapshot of an older format, without a digest; make it again")
+    if len(head) < _HEADER.size or not head.startswith(MAGIC):
+        raise FormatError(f"{name} is not a webpte state file")
+    _, owner, count, length = _HEADER.unpack(head)
+    if owner != fingerprint.encode():
+        raise DataError(f"{name} holds the state of another program or method, or of one with other weights")
+    wanted = struct.pack(f"<{len(sizes)}Q", *sizes)
+    if count != len(sizes) or (table := file.read(len(wanted))) != wanted:
+        raise DataError(f"{name} holds {count} buffers of other sizes than this method's {len(sizes)}")
+    expected = len(head) + len(wanted) + length + sum(sizes) + _DIGEST
+    found = os.fstat(file.fileno()).st_size
+    if length > MOST_NOTE or found != expected:
+        kind = "truncated" if found < expected else "longer than it says"
+        raise FormatError(f"{name} is {kind}: it has {found} bytes, and its note and {count} buffers need {expected}")
+    rest = file.read()
+    body, digest = memoryview(rest)[:-_DIGEST], rest[-_DIGEST:]
+    whole = hashlib.sha256(head)
+    whole.update(table)
+    whole.update(body)
+    if whole.digest() != digest:
+        raise FormatError(f"{name} is damaged: its contents do not match their SHA-256")
+    state, offset = [], length
+    for size in sizes:
+        state.append(body[offset : offset + size])
+        offset += size
+    return state, bytes(body[:length])

@@ -1,0 +1,107 @@
+"""Files of state: whole, or refused before anybody looks inside."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import webpte
+from webpte.runtime.state import read_state, write_state
+
+OWNER = "a" * 64
+BUFFERS = [memoryview(bytes(range(40))), memoryview(b"\x07" * 8)]
+SIZES = [40, 8]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("state") / "good"
+    write_state(path, OWNER, BUFFERS, b"a note")
+    return path
+
+
+def test_what_was_written_is_read(whole):
+    found, note = read_state(whole, OWNER, SIZES)
+    assert [bytes(data) for data in found] == [bytes(data) for data in BUFFERS] and note == b"a note"
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_other_bytes_are_accepted(whole, tmp_path_factory, data):
+    good = whole.read_bytes()
+    kind = data.draw(st.sampled_from(["flip", "cut", "grow", "splice"]))
+    at = data.draw(st.integers(0, len(good) - 1))
+    if kind == "flip":
+        bad = good[:at] + bytes([good[at] ^ data.draw(st.integers(1, 255))]) + good[at + 1 :]
+    elif kind == "cut":
+        bad = good[:at]
+    elif kind == "grow":
+        bad = good[:at] + data.draw(st.binary(min_size=1, max_size=64)) + good[at:]
+    else:
+        bad = good[:at] + data.draw(st.binary(max_size=16)) + good[at + 1 :]
+    if bad == good:
+        return
+    path = whole.with_name("bad")
+    path.write_bytes(bad)
+    with pytest.raises((webpte.FormatError, webpte.DataError)):
+        read_state(path, OWNER, SIZES)
+
+
+def test_each_reason_is_told(whole, tmp_path):
+    good = whole.read_bytes()
+    cases = {
+        "truncated: it has": good[:-1],
+        "longer than it says": good + b"x",
+        "is damaged": good[:120] + bytes([good[120] ^ 1]) + good[121:],
+        "older format": b"webpte state 1\n\0" + good[16:],
+        "not a webpte state file": b"hello",
+        "another program or method, or of one with other weights": good[:16] + b"b" * 64 + good[80:],
+    }
+    for problem, contents in cases.items():
+        (tmp_path / "bad").write_bytes(contents)
+        with pytest.raises(webpte.Error, match=problem):
+            read_state(tmp_path / "bad", OWNER, SIZES)
+    with pytest.raises(webpte.DataError, match="2 buffers of other sizes than this method's 1"):
+        read_state(whole, OWNER, [48])
+    with pytest.raises(webpte.FormatError, match="not a regular file"):
+        read_state(tmp_path, OWNER, SIZES)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(webpte.FormatError, match="not a regular file"):
+        read_state(tmp_path / "pipe", OWNER, SIZES)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "state"
+    write_state(path, OWNER, BUFFERS, b"first")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(webpte.InputError, match=r"cannot be written: .*No space left"):
+        write_state(path, OWNER, BUFFERS, b"second")
+    monkeypatch.undo()
+    assert read_state(path, OWNER, SIZES)[1] == b"first" and os.listdir(tmp_path) == ["state"]
+    with pytest.raises(webpte.InputError, match="cannot be written"):
+        write_state(tmp_path / "missing" / "state", OWNER, BUFFERS, b"")
+
+
+def test_file_and_folder_are_synced_around_the_rename(tmp_path, monkeypatch):
+    done: list[str] = []
+    real_sync, real_replace = os.fsync, os.replace
+
+    def sync(descriptor: int) -> None:
+        done.append("folder" if os.path.isdir(f"/proc/self/fd/{descriptor}") else "file")
+        real_sync(descriptor)
+
+    def replace(source: str, target: str) -> None:
+        done.append("rename")
+        real_replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", replace)
+    write_state(tmp_path / "state", OWNER, BUFFERS, b"")
+    assert done == ["file", "rename", "folder"]

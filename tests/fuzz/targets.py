@@ -10,10 +10,18 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from random import Random
 
+from tests.fuzz.bases import bases
+from tests.fuzz.mutations import mutant
 from tests.support.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
 from webpte import container as c
 from webpte.errors import Error
+from webpte.graph import PASSES, build_graph
+from webpte.ops import mutated_positions
+from webpte.plan import make_plan
+from webpte.runtime.kernels import CpuKernels
+from webpte.wgsl import Caps
 
 SECONDS = 1.0
 
@@ -53,6 +61,28 @@ def read_tensors(data: bytes) -> None:
     facts(c.parse_tensors(c.MappedFile.from_bytes("fuzz.ptd", data)))
 
 
+CAPS = Caps(features=frozenset({"shader-f16", "subgroup"}), subgroup=4)
+KERNELS = CpuKernels()
+WITH_TORCH = "aten::lgamma.out" in KERNELS  # imports torch now, and not inside the first execution
+
+
+def plan_program(data: bytes) -> int:
+    """Plan all methods of a program, as `load` and `Program.plan` do; gives their number."""
+    program = c.parse_program(c.MappedFile.from_bytes("fuzz.pte", data))
+    for method in program.methods:
+        graph = build_graph(method, program.named_data.get, mutated_positions)
+        make_plan(graph, CAPS, KERNELS, passes=tuple(PASSES))
+    return len(program.methods)
+
+
+def plan_mutant(data: bytes) -> None:
+    """Bytes choose what is changed in an honest program."""
+    random = Random(data)
+    changed = mutant(random.choice(bases()), random)
+    if changed is not None:
+        plan_program(changed)
+
+
 TARGETS: dict[str, Target] = {
     "container": Target(
         read_program,
@@ -63,5 +93,6 @@ TARGETS: dict[str, Target] = {
         ],
     ),
     "delegate": Target(read_delegate, lambda: [sample_blob()]),
+    "plan": Target(plan_mutant, lambda: [b"0", b"1"], longest=16),
     "tensors": Target(read_tensors, lambda: [sample_ptd()]),
 }

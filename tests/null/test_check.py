@@ -13,7 +13,7 @@ from tests.support.children import NO_ADAPTER, run_webpte
 from tests.support.writer import DelegateBlob, Method, pte_file, simple_pte, vk_blob
 from webpte import container as c
 from webpte.cli import main
-from webpte.container import DType, VkInt, VkNull, VkTensor
+from webpte.container import DType, VkInt, VkTensor
 from webpte.tools.check import check_file, device_caps
 
 F32 = DType.FLOAT32
@@ -35,11 +35,12 @@ def broken(tmp_path):
         VkTensor(F32, (HUGE,)),
         VkTensor(DType.INT8, (7,)),
         VkTensor(DType.INT8, (7,)),
+        VkTensor(F32, (HUGE,)),
     ]
     calls = [
         ("aten.add.Tensor", (0, 1, 2, 3)),
         ("aten.sort_of.default", (3, 4)),
-        ("aten.sort_of.default", (3, 4)),
+        ("aten.sort_of.default", (3, 7)),
         ("aten.tanh.default", (5, 6)),
     ]
     named = [c.VkConstant(None, "the.weight", 4 * HUGE)]
@@ -159,13 +160,20 @@ def test_layouts_and_backends_of_all_methods(tmp_path):
 def test_every_call_that_cannot_be_lowered(tmp_path):
     """Two masks as indices, which select an unknown number of elements, and the op between them still counts."""
     mask = VkTensor(DType.BOOL, (5,))
-    values = [VkTensor(F32, (5,)), mask, c.VkValueList((1,)), VkTensor(F32, (5,)), VkTensor(F32, (5,)), VkNull()]
+    values = [
+        VkTensor(F32, (5,)),
+        mask,
+        c.VkValueList((1,)),
+        VkTensor(F32, (5,)),
+        VkTensor(F32, (5,)),
+        VkTensor(F32, (5,)),
+    ]
     calls = [
         ("aten.index.Tensor", (0, 2, 3)),
         ("aten.relu.default", (3, 4)),
-        ("aten.index.Tensor", (4, 2, 3)),
+        ("aten.index.Tensor", (4, 2, 5)),
     ]
-    simple_pte(tmp_path / "p.pte", values, calls, [0, 1], [3])
+    simple_pte(tmp_path / "p.pte", values, calls, [0, 1], [5])
     report = check_file(tmp_path / "p.pte")
     found = problems(report, "graph")
     assert [p["where"] for p in found] == [("delegate 0, node 0",), ("delegate 0, node 2",)]

@@ -45,8 +45,15 @@ from .values import (
 )
 
 COPY = "webpte.copy"  # out becomes self, converted to out's dtype; serves moves, private copies and casts
+OWN = "webpte."  # what passes and borders put there; no file may call it
 ITEM = "aten::_local_scalar_dense"
 Named = Callable[[str, str, int], Span]
+
+
+def refuse_own(name: str, origin: Origin) -> None:
+    """Calls of ops that are ours alone: what they rely on, passes have proved and no file can promise."""
+    if name.startswith(OWN):
+        raise GraphError(f"{name} ({origin}) is an op of webpte's own, which no file may call")
 
 
 def inline(
@@ -56,6 +63,8 @@ def inline(
     calls = [Call(c.name, c.args[:-1], c.args[-1:], replace(origin, node=c.node_id)) for c in vk.calls if c.args]
     if len(calls) != len(vk.calls):
         raise GraphError(f"delegate {origin.delegate} has a call without arguments")
+    for call in calls:
+        refuse_own(call.name, call.origin)
     inliner = _Inliner(values, vk, origin, named)
     inliner.written = {c.args[position] for c in calls for position in mutates(c)}
     # What a delegate has written to its own state comes first among its outputs, and the program does not take it.

@@ -6,9 +6,11 @@ their numbers (private values of delegates come behind them).
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import replace
 
+from ..budgets import spend
 from ..container import (
     BoolListValue,
     BoolValue,
@@ -35,7 +37,7 @@ from ..container import (
     parse_vulkan,
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, remedies
-from .delegate import COPY, ITEM, inline
+from .delegate import COPY, ITEM, inline, refuse_own
 from .graph import Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
 from .values import (
     Bool,
@@ -99,8 +101,10 @@ class _Builder:
         self.steps: list[Step] = []
         self.problems: list[Problem] = []
         self.infos: dict[int, DelegateInfo] = {}
-        used = {i.delegate for i in plan.instructions if isinstance(i, DelegateCall)}
-        self.parsed = {index: vk for index in sorted(used) if (vk := self._parse(index)) is not None}
+        used = [i.delegate for i in plan.instructions if isinstance(i, DelegateCall)]
+        self._blobs: dict[Span, VkGraph] = {}
+        self.parsed = {index: vk for index in sorted(set(used)) if (vk := self._parse(index)) is not None}
+        self._refuse_expansion([self.parsed[index] for index in used if index in self.parsed])
         live = self._written() | set(plan.inputs)
         null = len(plan.values)
         self.values: list[Value] = [self._value(i, v, i in live, null) for i, v in enumerate(plan.values)]
@@ -166,7 +170,7 @@ class _Builder:
             return span
         detail = "has no data" if span is None else f"has {span.size} bytes of data; its shape needs {needed}"
         self.problems.append(Problem("constant", f"key {key}", detail, (where,), PASS_DATA))
-        return Span(MappedFile.from_bytes(f"missing {key}", bytes(max(needed, 1))), 0, needed)
+        return Span(MappedFile.from_bytes(f"missing {key}", _zeros(needed, where)), 0, needed)
 
     def add(self, origin: Origin, instruction: object) -> None:
         match instruction:
@@ -185,6 +189,7 @@ class _Builder:
 
     def _kernel(self, call: KernelCall, origin: Origin) -> Call:
         """An out-variant's arguments are inputs, outs, then the returned value again; primitives end with `out`."""
+        refuse_own(call.op, origin)
         if not call.args:
             raise GraphError(f"{self.plan.name}: {origin} ({call.op}) has no arguments")
         *rest, last = call.args
@@ -206,10 +211,19 @@ class _Builder:
     def _parse(self, index: int) -> VkGraph | None:
         delegate = self.plan.delegates[index]
         if delegate.backend == BACKEND:
-            return parse_vulkan(delegate.blob)
+            if delegate.blob not in self._blobs:
+                self._blobs[delegate.blob] = parse_vulkan(delegate.blob)
+            return self._blobs[delegate.blob]
         detail = f"was made for {delegate.backend}; webpte runs {BACKEND} delegates"
         self.problems.append(Problem("backend", f"delegate {index}", detail, (f"delegate {index}",), REPARTITION))
         return None
+
+    def _refuse_expansion(self, inlined: list[VkGraph]) -> None:
+        """Before anything is inlined: what it all comes to, and how much of it is the same graph over and over."""
+        calls, first = [len(vk.calls) for vk in inlined], {id(vk): vk for vk in inlined}.values()
+        spend("calls", len(self.plan.instructions) + sum(calls), self.plan.name)
+        spend("values", len(self.plan.values) + sum(len(vk.values) for vk in inlined), self.plan.name)
+        spend("repeated calls", sum(calls) - sum(len(vk.calls) for vk in first), self.plan.name)
 
     def _delegate(self, call: DelegateCall, origin: Origin) -> None:
         vk = self.parsed.get(call.delegate)
@@ -231,6 +245,15 @@ class _Builder:
                 case MoveCall(_, target):
                     written.add(target)
         return written
+
+
+def _zeros(nbytes: int, where: str) -> memoryview:
+    """Zeros that take no memory before they are read: a file may ask for any number of them."""
+    spend("tensor bytes", nbytes, where)
+    try:
+        return memoryview(mmap.mmap(-1, max(nbytes, 1)))
+    except (OSError, ValueError, OverflowError) as error:
+        raise DataError(f"{where}: {nbytes} bytes of missing data cannot be stood in for: {error}") from error
 
 
 def _refusal(name: str, problems: list[Problem]) -> Error:

@@ -6,6 +6,7 @@ other way round. What is constant is decoded once; what contains live scalars is
 
 from __future__ import annotations
 
+import math
 import types
 import typing
 from collections.abc import Callable, Iterable, Sequence
@@ -160,7 +161,7 @@ def _coerce(value: Any, members: Sequence[Any], value_id: int, where: str) -> An
         return bool(value)
     if float in members:
         return float(value)
-    if int in members and int(value) == value:
+    if int in members and math.isfinite(value) and int(value) == value:
         return int(value)
     raise GraphError(f"{where}: value {value_id} is {value!r}, expected a whole number")
 

@@ -7,6 +7,7 @@ from .memory import Buffer, Fill, padded
 from .plan import Plan, draft_plan, make_plan
 from .segments import Block, HostCalls, Layout, Segment
 from .support import blocklist, unsupported
+from .validate import wrong
 
 __all__ = [
     "REMEDIES",
@@ -30,4 +31,5 @@ __all__ = [
     "make_plan",
     "padded",
     "unsupported",
+    "wrong",
 ]

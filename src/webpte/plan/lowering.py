@@ -112,7 +112,10 @@ class Lowering:
     def prepare(self, segment: Segment, live: Live) -> Schedule:
         """The schedule for this call, its volatile parts up to date, its guards checked."""
         cache = self._cache[segment]
-        key = self._key(segment, live)
+        try:
+            key = self._key(segment, live)
+        except KeyError as unknown:  # on the way that the jumps took
+            raise GraphError(f"value {unknown.args[0]} is read before anything wrote it") from None
         schedule = cache.get(key)
         # Until all is done the handles belong to nobody: what is refused or interrupted leaves half of a call in them.
         current = self._current.pop(segment, None)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..errors import GraphError
 from ..graph import Call, Constant, DType, Graph, TensorSpec
 from ..ops import stored_bytes
 from .lowering import Lowering
@@ -55,29 +56,78 @@ class Root:
 
 def share(roots: Iterable[Root]) -> list[tuple[int, list[Root]]]:
     """Pack roots into buffers, largest first, each into the buffer it wastes least of."""
+    ordered = sorted(roots, key=lambda r: (-r.nbytes, r.first, r.id))
+    moments = sorted({moment for root in ordered for moment in (root.first, root.last)})
+    place = {moment: number for number, moment in enumerate(moments)}
+    busy = Busy(len(moments))
     buffers: list[tuple[int, list[Root]]] = []
-    for root in sorted(roots, key=lambda r: (-r.nbytes, r.first, r.id)):
-        fitting = [
-            tenants
-            for _, tenants in buffers
-            if all(root.last < other.first or other.last < root.first for other in tenants)
-        ]
-        if fitting:
+    for root in ordered:
+        first, last = place[root.first], place[root.last]
+        free = ~busy.between(first, last) & ((1 << len(buffers)) - 1)
+        if free:
             # Buffers were opened in descending size, so the last that fits is the tightest.
-            fitting[-1].append(root)
+            number = free.bit_length() - 1
+            buffers[number][1].append(root)
         else:
+            number = len(buffers)
             buffers.append((root.nbytes, [root]))
+        busy.take(number, first, last)
     return buffers
+
+
+class Busy:
+    """Which buffers hold something when: a segment tree over moments, whose nodes are sets of buffers as integers."""
+
+    def __init__(self, moments: int) -> None:
+        self._size = 1 << max(moments - 1, 0).bit_length()
+        self._all = [0] * (2 * self._size)  # busy at every moment of the node
+        self._any = [0] * (2 * self._size)  # busy at some moment of it
+
+    def take(self, number: int, first: int, last: int) -> None:
+        """The buffer is busy from `first` to `last`."""
+        bit = 1 << number
+        for node in self._cover(first, last):
+            self._all[node] |= bit
+            while node:
+                self._any[node] |= bit
+                node >>= 1
+
+    def between(self, first: int, last: int) -> int:
+        """The buffers that are busy at some moment from `first` to `last`."""
+        found = 0
+        for node in self._cover(first, last):
+            found |= self._any[node]
+            while node := node >> 1:
+                found |= self._all[node]
+        return found
+
+    def _cover(self, first: int, last: int) -> list[int]:
+        """The fewest nodes that are these moments together."""
+        nodes = []
+        low, high = first + self._size, last + self._size + 1
+        while low < high:
+            if low & 1:
+                nodes.append(low)
+                low += 1
+            if high & 1:
+                high -= 1
+                nodes.append(high)
+            low, high = low >> 1, high >> 1
+        return nodes
 
 
 def resolve(aliases: Mapping[int, int]) -> dict[int, int]:
     """Alias -> root, chains followed."""
     roots: dict[int, int] = {}
     for alias in aliases:
-        root = alias
-        while root in aliases:
-            root = aliases[root]
-        roots[alias] = root
+        chain, seen = [alias], {alias}
+        while (source := aliases.get(chain[-1])) is not None and source not in roots:
+            if source in seen:
+                raise GraphError(f"value {source} is a view of itself, by way of {len(chain)} others")
+            chain.append(source)
+            seen.add(source)
+        root = chain[-1] if source is None else roots[source]
+        roots.update(dict.fromkeys(chain if source is not None else chain[:-1], root))
     return roots
 
 

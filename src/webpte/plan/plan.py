@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..errors import Problem, ShapeError
+from ..budgets import limit, over, spend
+from ..errors import GraphError, Problem, ShapeError
 from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec, apply_passes, widen_halves
 from ..ops import WHOLE, mutated_positions, stored_bytes
 from ..wgsl import Caps, Kernel
@@ -13,6 +14,7 @@ from .limits import over_limits, refuse_over_limits
 from .lowering import Dims, Live, Lowering, Schedule
 from .memory import Buffer, assign, padded
 from .segments import HostCalls, Layout, Segment, lay_out
+from .validate import refuse_wrong
 
 SMALLEST = (1, 2, 4)  # what dims that may vary are tried at,
 FEW = (8,)  # and once more: kernels may differ for one row, a few and many
@@ -131,6 +133,7 @@ def draft_plan(
     tuning: Mapping[str, str] | None = None,
 ) -> tuple[Plan, list[Problem]]:
     """A plan, and what of it the device cannot hold or bind."""
+    refuse_wrong(graph)
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
     graph, applied = apply_passes(graph, passes, mutated_positions)
@@ -145,6 +148,7 @@ def draft_plan(
     schedules += _lower_smaller(graph, layout, lowering, bounds, dynamic, FEW)
     memory = assign(graph, layout, lowering)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
+    spend("kernels", len(kernels), graph.name)
     places = memory.buffers, memory.buffer_of, memory.uploads, memory.kept
     blocks = len({d.params for s in schedules for d in s.dispatches})
     plan = Plan(graph, layout, *places, kernels, blocks, dynamic, applied, lowering)
@@ -206,7 +210,15 @@ def _dynamic_dims(
     """
     candidates = [(i, d) for i in bounds if graph.tensor(i).dynamic for d, size in enumerate(bounds[i]) if size > 1]
 
+    granted = max(limit("trial lowerings"), 16 * len(graph.steps))
+    before = lowering.runs
+
     def fits(group: list[tuple[int, int]]) -> bool:
+        if lowering.runs - before > granted:
+            raise GraphError(
+                f"{graph.name} has {len(candidates)} dims that may vary, too many to try: "
+                f"{over('trial lowerings', lowering.runs - before)}. Re-export with fewer dynamic dims."
+            )
         trial = {i: list(dims) for i, dims in bounds.items()}
         for i, d in group:
             trial[i][d] -= 1

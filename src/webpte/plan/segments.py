@@ -63,7 +63,6 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
     """Cut the graph. `cpu_kernels` tells what the CPU can run: kernel calls, and with `fallback` calls in delegates."""
     refuse_unsupported(graph, cpu_kernels, fallback)
     spans = _block_spans(graph)
-    _refuse_undefined(graph, ordered=len(spans) == 1)
     kept = frozenset(v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.mutable)
     mutated = kept | frozenset(
         step.args[p] for step in graph.calls if (op := gpu_op(step, graph)) for p in op.mutated(step)
@@ -84,20 +83,6 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
         else:
             blocks.append(Block(stages))
     return Layout(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, hosted)
-
-
-def _refuse_undefined(graph: Graph, ordered: bool) -> None:
-    """Every value is written before it is read. With jumps only that something writes it can be told in advance."""
-    defined = set(graph.inputs)
-    if not ordered:
-        defined.update(out for call in graph.calls for out in call.outs)
-    for call in graph.calls:
-        for value_id in graph.flatten(call.args):
-            value = graph.values[value_id]
-            known = value_id in defined or value_id in call.outs or getattr(value, "stored", False)
-            if not known and isinstance(value, (TensorSpec, *LIVE_SCALARS)):
-                raise GraphError(f"{call.name} ({call.origin}) reads value {value_id} {value} before anything wrote it")
-        defined.update(call.outs)
 
 
 def _block_spans(graph: Graph) -> list[tuple[int, int]]:
@@ -132,11 +117,16 @@ def _shared(graph: Graph, spans: list[tuple[int, int]]) -> frozenset[int]:
 
 
 def _rewritten(graph: Graph) -> frozenset[int]:
-    count: dict[int, int] = defaultdict(int)
+    """Values that are not the same all through a call: written twice, or read before they are written."""
+    count: dict[int, int] = defaultdict(int, dict.fromkeys(graph.inputs, 1))
+    read: set[int] = set()
+    early: set[int] = set()
     for call in graph.calls:
+        read.update(graph.flatten(call.args))
+        early.update(read.intersection(call.outs))
         for out in call.outs:
             count[out] += 1
-    return frozenset(v for v, writers in count.items() if writers > 1)
+    return frozenset(v for v, writers in count.items() if writers > 1) | early
 
 
 def _wanted_on_host(graph: Graph) -> frozenset[int]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..budgets import spend
 from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, DeviceError, Error, GraphError, InputError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
@@ -112,7 +113,10 @@ class Method:
             live = self._enter(args)
             number = 0
             blocks = self.plan.layout.blocks
+            done = 0
             while number < len(blocks):
+                done += 1
+                spend("blocks run", done, self.name)  # a file may jump back for ever
                 block = blocks[number]
                 for stage in block.stages:
                     if isinstance(stage, HostCalls):
@@ -325,7 +329,9 @@ class Method:
             return value.value
         if isinstance(value, Null):
             return None
-        number = live.scalars[value_id]
+        number = live.scalars.get(value_id)
+        if number is None:  # on the way that the jumps took
+            raise GraphError(f"value {value_id} is read before anything wrote it")
         return bool(number) if isinstance(value, SymBool) else number
 
     def _output(self, value_id: int, live: Live) -> Any:

@@ -13,7 +13,7 @@ from ..device import adapter_caps, constant_key, held, needs, offered
 from ..errors import DeviceError, Error, InputError, Problem, remedies
 from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, widen_halves
 from ..ops import mutated_positions
-from ..plan import Plan, blocklist, draft_plan, unsupported
+from ..plan import Plan, blocklist, draft_plan, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
 from ..wgsl import BROWSER_LIMITS, Caps
@@ -97,7 +97,11 @@ class _Method:
             self.problems += [_with_readers(problem, self.graph) for problem in found]
             self.problems += unsupported(self.graph, kernels)
             # What another backend's delegate would write is unknown, and with it all that follows.
-            if not any(problem.kind == "backend" for problem in found):
+            if any(problem.kind == "backend" for problem in found):
+                return
+            mistakes = wrong(self.graph)
+            self.problems += mistakes
+            if not mistakes:
                 self.plan = self._planned(self.graph, caps)
         except Error as error:
             self.problems.append(Problem("graph", self.name, f"cannot be planned: {error}"))

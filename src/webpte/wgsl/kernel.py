@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import jinja2
 import jinja2.bccache
 
+from ..budgets import spend
 from ..errors import GraphError
 from .uniforms import Uniforms
 
@@ -111,6 +112,7 @@ def render(kernel: Kernel, naga: bool = True) -> str:
         )
     except jinja2.TemplateError as error:
         raise GraphError(f"kernel {kernel.label}: template {kernel.template} failed: {error}") from error
+    spend("kernel text", len(text), f"kernel {kernel.template}")
     if _HALVES.search(text):
         text = _with_halves(text)
     return text if naga or "subgroup_invocation_id" not in text else f"enable subgroups;\n{text}"

@@ -112,7 +112,7 @@ class LiveDims:
             for out, dims in zip(call.outs, self._made(call), strict=False):
                 if len(dims) == len(self.graph.tensor(out).dims):
                     self._dims[out] = dims
-        except (GraphError, IndexError, ValueError):
+        except (GraphError, IndexError, ValueError, ZeroDivisionError):
             pass  # arguments that the op does not take: its lowering will say so
 
     def _made(self, call: Call) -> list[Dims]:

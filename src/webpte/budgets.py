@@ -1,0 +1,39 @@
+"""How much a file may ask for before it is refused. docs/security.md shows this table.
+
+A few hundred bytes can ask for years of work: one delegate called a million times, a jump to itself, a tensor larger
+than memory. Each number is far above what exporters write, and small enough that reaching it costs seconds, not hours.
+"""
+
+from __future__ import annotations
+
+from .errors import GraphError
+
+BUDGETS: dict[str, tuple[int, str]] = {
+    "calls": (100_000, "calls of a method, its delegates inlined"),
+    "values": (1_000_000, "values of a method, its delegates inlined"),
+    "repeated calls": (4_000, "calls of delegates that a method calls more than once, after the first time"),
+    "list members": (65_536, "values in one list"),
+    "dims": (8, "dims of a tensor"),
+    "tensor bytes": (1 << 40, "bytes of a tensor at its bound"),
+    "trial lowerings": (20_000, "lowerings tried to learn which dims may vary; 16 for each call are always granted"),
+    "kernels": (4_096, "kernels to compile for a method"),
+    "kernel text": (1 << 20, "characters of one kernel's WGSL"),
+    "blocks run": (10_000, "straight pieces of work that one call of a method runs, jumps followed"),
+}
+
+
+def limit(name: str) -> int:
+    """The most of something that a file may ask for."""
+    return BUDGETS[name][0]
+
+
+def over(name: str, asked: int) -> str:
+    """What to tell somebody whose file asks for more."""
+    most, meaning = BUDGETS[name]
+    return f"{asked:,} {meaning}; at most {most:,} are allowed"
+
+
+def spend(name: str, asked: int, where: str) -> None:
+    """Refuse what is over the budget."""
+    if asked > limit(name):
+        raise GraphError(f"{where}: {over(name, asked)}")

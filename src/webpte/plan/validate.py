@@ -1,0 +1,193 @@
+"""One look at a whole graph before any pass: what is wrong with it, all at once.
+
+The container has checked offsets and ids; this checks meaning. Everything behind it may rely on: every id exists; lists
+hold no lists; each op is given as many arguments as it takes, of the kinds it takes; nothing is read before it is
+written; nothing is written twice inside a delegate, or while it is read; inputs and outputs are what callers can pass
+and get; shapes are within the budgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..budgets import limit, over
+from ..errors import Error, GraphError, Problem
+from ..graph import (
+    LIVE_SCALARS,
+    Bool,
+    BoolList,
+    Call,
+    Double,
+    DoubleList,
+    Graph,
+    Int,
+    IntList,
+    Jump,
+    Null,
+    String,
+    TensorSpec,
+    Value,
+    ValueList,
+    numel,
+)
+from ..ops import BoundCall, Context, Frame, find
+from ..wgsl import Caps
+
+SHOWN = 20  # problems that an error spells out
+GIVEN = (TensorSpec, *LIVE_SCALARS)  # what a caller passes, and what calls write
+RETURNED = (*GIVEN, Int, Double, Bool, String, Null)
+CONDITIONS = (*GIVEN, Int, Double, Bool)
+LISTS = (ValueList, IntList, DoubleList, BoolList)
+
+
+def refuse_wrong(graph: Graph) -> None:
+    """Raise one error that names everything that is wrong."""
+    problems = [str(problem) for problem in wrong(graph)]
+    if not problems:
+        return
+    if len(problems) == 1:
+        raise GraphError(problems[0])
+    more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
+    lines = "\n  ".join(problems[:SHOWN] + more)
+    raise GraphError(f"{graph.name} has {len(problems)} mistakes:\n  {lines}")
+
+
+def wrong(graph: Graph) -> list[Problem]:
+    """Everything that is wrong with a graph, first what makes the rest meaningless."""
+    for look in (_sizes, _ids, _borders):
+        found = list(look(graph))
+        if found:
+            return found
+    return [*_calls(graph), *_order(graph)]
+
+
+def _problem(subject: str, detail: str, where: str = "") -> Problem:
+    return Problem("graph", subject, detail, (where or subject,))
+
+
+def _of(call: Call, detail: str) -> Problem:
+    return _problem(f"{call.name} ({call.origin})", detail, str(call.origin))
+
+
+def _sizes(graph: Graph) -> Iterator[Problem]:
+    for name, asked in (("calls", len(graph.steps)), ("values", len(graph.values))):
+        if asked > limit(name):
+            yield _problem(graph.name, f"has {over(name, asked)}")
+
+
+def _ids(graph: Graph) -> Iterator[Problem]:
+    """Ids that do not exist, and values that are too large or hold what they may not."""
+    count = len(graph.values)
+    for value_id, value in enumerate(graph.values):
+        detail = _wrong_value(value, graph.values)
+        if detail:
+            yield _problem(f"value {value_id}", detail)
+    for step in graph.steps:
+        ids = (step.condition,) if isinstance(step, Jump) else (*step.args, *step.outs)
+        if ids and not (min(ids) >= 0 and max(ids) < count):
+            yield _problem(str(step.origin), f"names value {max(ids)}; {graph.name} has {count} values")
+
+
+def _wrong_value(value: Value, values: tuple[Value, ...]) -> str | None:
+    if isinstance(value, TensorSpec):
+        if len(value.dims) > limit("dims"):
+            return f"has {over('dims', len(value.dims))}"
+        nbytes = numel(value.dims) * max(value.dtype.itemsize, value.host_dtype.itemsize)
+        return f"has {over('tensor bytes', nbytes)}" if nbytes > limit("tensor bytes") else None
+    if not isinstance(value, LISTS):
+        return None
+    members = value.ids if isinstance(value, ValueList) else value.values
+    if len(members) > limit("list members"):
+        return f"has {over('list members', len(members))}"
+    if isinstance(value, ValueList):
+        for member in value.ids:
+            if not 0 <= member < len(values):
+                return f"lists value {member}, which does not exist"
+            if isinstance(values[member], LISTS):
+                return f"is a list that holds a list, value {member}"
+    return None
+
+
+def _borders(graph: Graph) -> Iterator[Problem]:
+    """Inputs and outputs that nobody could pass or get."""
+    count, values = len(graph.values), graph.values
+    for kind, ids, allowed in (("input", graph.inputs, GIVEN), ("output", graph.outputs, RETURNED)):
+        for position, value_id in enumerate(ids):
+            if not 0 <= value_id < count:
+                yield _problem(f"{kind} {position}", f"is value {value_id}; {graph.name} has {count} values")
+            elif not isinstance(values[value_id], (*allowed, Null, String)):
+                name = type(values[value_id]).__name__
+                yield _problem(f"{kind} {position}", f"is value {value_id}, a {name}, which cannot be an {kind}")
+    seen: set[int] = set()
+    for position, value_id in enumerate(graph.inputs):
+        if value_id in seen:
+            yield _problem(f"input {position}", f"is value {value_id}, which is an input already")
+        elif 0 <= value_id < count and getattr(values[value_id], "constant", None) is not None:
+            yield _problem(f"input {position}", f"is value {value_id}, which the file gives a constant")
+        seen.add(value_id)
+
+
+def _calls(graph: Graph) -> Iterator[Problem]:
+    """Arity and kinds of every call, by the signature of its op; conditions of jumps."""
+    frame = Frame(graph, Context(Caps()))
+    for step in graph.steps:
+        if isinstance(step, Jump):
+            condition = graph.values[step.condition]
+            if not isinstance(condition, CONDITIONS):
+                yield _problem(str(step.origin), f"jumps on value {step.condition}, a {type(condition).__name__}")
+            continue
+        op = find(step)
+        try:
+            if op is not None:
+                BoundCall(op, step, frame)
+        except Error as error:  # names the call itself
+            yield Problem("graph", step.name, str(error).removeprefix(f"{step.name} "), (str(step.origin),))
+            continue
+        yield from _outs(graph, step, {step.args[p] for p in op.mutated(step)} if op is not None else set(step.args))
+
+
+def _outs(graph: Graph, call: Call, in_place: set[int]) -> Iterator[Problem]:
+    read = set(graph.flatten(call.args))
+    for out in call.outs:
+        value = graph.values[out]
+        if not isinstance(value, GIVEN):
+            yield _of(call, f"writes value {out}, which is a {type(value).__name__}")
+        elif out in read and out not in in_place:
+            yield _of(call, f"writes value {out} while it reads it")
+    if len(set(call.outs)) != len(call.outs):
+        yield _of(call, f"writes one value twice: its outputs are {list(call.outs)}")
+
+
+def _order(graph: Graph) -> Iterator[Problem]:
+    """Reads before writes, second writes inside a delegate, outputs that nothing writes.
+
+    With jumps the order is known only when the method runs; then it must be enough that something writes a value.
+    """
+    ordered = not any(isinstance(step, Jump) for step in graph.steps)
+    defined = set(graph.inputs)
+    if not ordered:
+        defined.update(out for call in graph.calls for out in call.outs)
+    writer: dict[int, Call] = {}
+    for call in graph.calls:
+        for value_id in graph.flatten(call.args):
+            value = graph.values[value_id]
+            known = value_id in defined or value_id in call.outs or getattr(value, "stored", False)
+            if not known and isinstance(value, GIVEN):
+                yield _of(call, f"reads value {value_id} {value} before anything wrote it")
+                defined.add(value_id)  # once is enough
+        for out in call.outs:
+            first = writer.setdefault(out, call)
+            if first is not call and _same_delegate(first, call) and out not in call.args:
+                yield _of(call, f"writes value {out}, which {first.name} ({first.origin}) has written")
+        defined.update(call.outs)
+    for position, value_id in enumerate(graph.outputs):
+        value = graph.values[value_id]
+        if value_id not in defined and isinstance(value, GIVEN) and not getattr(value, "stored", False):
+            yield _problem(f"output {position}", f"is value {value_id}, which nothing writes")
+
+
+def _same_delegate(a: Call, b: Call) -> bool:
+    return a.origin.delegate is not None and (a.origin.delegate, a.origin.instruction) == (
+        b.origin.delegate,
+        b.origin.instruction,
+    )

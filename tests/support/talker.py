@@ -33,12 +33,12 @@ def write_checkpoint(folder: Path) -> None:
         "eos_token_id": CHARACTERS.index("~"),
     }
     (folder / "config.json").write_text(json.dumps(config))
-    save_file(_weights(), folder / "model.safetensors")
+    save_file(weights(), folder / "model.safetensors")
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
     _write_tokenizer(folder / "tokenizer.json")
 
 
-def _weights() -> dict[str, np.ndarray]:
+def weights() -> dict[str, np.ndarray]:
     random = np.random.default_rng(0)
 
     def dense(rows: int, columns: int) -> np.ndarray:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
-from .checkpoint import Checkpoint, executorch_name, tie_output
+from .checkpoint import GGUF, Checkpoint, Place, check_sizes, places, refuse_tensors, tie_output
+from .fields import Fields, refuse_fields
+from .gguf_fields import RULES, harmless, of_heads
 
 
 def read_gguf(path: Path) -> Checkpoint:
@@ -18,61 +21,71 @@ def read_gguf(path: Path) -> Checkpoint:
         reader = gguf.GGUFReader(path)
     except (OSError, ValueError) as error:
         raise FormatError(f"{path} is not a GGUF file: {error}") from error
-    fields = _Fields(reader)
-    architecture = fields.get("general.architecture")
+    fields = Fields(str(path), {name: field.contents() for name, field in reader.fields.items()})
+    architecture = fields.values.get("general.architecture")
     if architecture != "llama":
-        raise UnsupportedError(f"{path} holds a {architecture} model; Llama-family GGUF files are supported")
-    tokens = fields.get("tokenizer.ggml.tokens")
-    arguments = {
-        "dim": fields.get("llama.embedding_length"),
-        "n_layers": fields.get("llama.block_count"),
-        "n_heads": fields.get("llama.attention.head_count"),
-        "n_kv_heads": fields.get("llama.attention.head_count_kv"),
-        "hidden_dim": fields.get("llama.feed_forward_length"),
-        "vocab_size": len(tokens),
-        "norm_eps": fields.get("llama.attention.layer_norm_rms_epsilon"),
-        "rope_freq_base": fields.get("llama.rope.freq_base", 10000.0),
-    }
-    eos = fields.get("tokenizer.ggml.eos_token_id", None)
+        raise UnsupportedError(
+            f"{path} holds a {architecture} model; Llama-family GGUF files are supported", ["general.architecture"]
+        )
+    arguments = _arguments(fields)
+    rules = RULES | of_heads(arguments["dim"] / arguments["n_heads"])
+    refuse_fields(fields, {key for key in fields.values if harmless(key)}, rules)
+    check_sizes(fields.where, arguments)
+    wanted = places(GGUF, arguments)
+    tensors = {tensor.name: tensor for tensor in reader.tensors if not _is_plain(tensor)}
+    refuse_tensors(fields.where, {name: _shape(tensor) for name, tensor in tensors.items()}, wanted, tied=True)
+    eos = fields.values.get("tokenizer.ggml.eos_token_id")
+    window = fields.values.get("llama.attention.sliding_window")
     return Checkpoint(
         arguments,
-        _weights(reader),
+        lambda: _weights(path, tensors, wanted),
         _tokenizer(fields, path),
-        fields.get("tokenizer.chat_template", None),
-        fields.get("tokenizer.ggml.bos_token_id", None),
+        fields.values.get("tokenizer.chat_template"),
+        fields.values.get("tokenizer.ggml.bos_token_id"),
         () if eos is None else (eos,),
+        window=fields.whole("llama.attention.sliding_window") if window else None,
     )
 
 
-class _Fields:
-    """Metadata by key."""
+def _arguments(fields: Fields) -> dict[str, Any]:
+    needed = {
+        "dim": "llama.embedding_length",
+        "n_layers": "llama.block_count",
+        "n_heads": "llama.attention.head_count",
+        "hidden_dim": "llama.feed_forward_length",
+    }
+    eps = "llama.attention.layer_norm_rms_epsilon"
+    fields.need(*needed.values(), eps, "tokenizer.ggml.tokens", "tokenizer.ggml.model")
+    sizes = {name: fields.whole(key) for name, key in needed.items()}
+    return sizes | {
+        "n_kv_heads": fields.whole("llama.attention.head_count_kv", sizes["n_heads"]),
+        "vocab_size": len(fields.values["tokenizer.ggml.tokens"]),
+        "norm_eps": fields.real(eps),
+        "rope_freq_base": fields.real("llama.rope.freq_base", 10000.0),
+    }
 
-    def __init__(self, reader: Any) -> None:
-        self._fields = reader.fields
 
-    def get(self, key: str, *default: Any) -> Any:
-        field = self._fields.get(key)
-        if field is None:
-            if default:
-                return default[0]
-            raise FormatError(f"the GGUF file has no {key}")
-        return field.contents()
+def _shape(tensor: Any) -> tuple[int, ...]:
+    return tuple(int(size) for size in reversed(tensor.shape))  # GGUF counts the innermost dim first
 
 
-def _weights(reader: Any) -> dict[str, Any]:
+def _is_plain(tensor: Any) -> bool:
+    """Whether these are factors of rotary frequencies that change nothing."""
+    return tensor.name == "rope_freqs.weight" and bool((tensor.data == 1).all())
+
+
+def _weights(path: Path, tensors: Mapping[str, Any], wanted: Mapping[str, Place]) -> dict[str, Any]:
     """q and k are stored permuted for interleaved rotary pairs, which is what ExecuTorch's Llama expects."""
     import gguf
     import torch
 
     weights: dict[str, Any] = {}
-    for tensor in reader.tensors:
-        name = executorch_name(tensor.name)
-        if name is not None:
+    for name, tensor in tensors.items():
+        try:
             dense = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-            shape = tuple(int(size) for size in reversed(tensor.shape))  # GGUF counts the innermost dim first
-            weights[name] = torch.from_numpy(dense.copy()).reshape(shape).float()
-    if "tok_embeddings.weight" not in weights:
-        raise FormatError("the GGUF file has no token embedding")
+        except (NotImplementedError, ValueError) as error:
+            raise UnsupportedError(f"{path}: {name} is stored as {tensor.tensor_type.name}: {error}", [name]) from error
+        weights[wanted[name].name] = torch.from_numpy(dense.copy()).reshape(_shape(tensor)).float()
     return tie_output(weights)
 
 
@@ -80,22 +93,32 @@ _CONTROL = 3  # gguf.TokenType.CONTROL
 _USER_DEFINED = 4
 
 
-def _tokenizer(fields: _Fields, path: Path) -> str:
+# GGUF's names of how text is cut before merging. Of others nothing is known, and a guess would give other tokens.
+_GPT2 = ("default", "gpt-2", "smollm")
+_LLAMA3 = ("llama-bpe", "llama3", "llama-v3")
+
+
+def _tokenizer(fields: Fields, path: Path) -> str:
     """A byte-level BPE tokenizer.json from the vocabulary and the merges."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-    if fields.get("tokenizer.ggml.model") != "gpt2":
+    values = fields.values
+    kind, cut = values["tokenizer.ggml.model"], values.get("tokenizer.ggml.pre", "default")
+    if kind != "gpt2" or cut not in _GPT2 + _LLAMA3:
+        described = f"tokenizer.ggml.model = {kind}, tokenizer.ggml.pre = {cut}"
         raise UnsupportedError(
-            f"{path} has a {fields.get('tokenizer.ggml.model')} tokenizer; byte-level BPE is supported. "
-            "Export from the safetensors checkpoint, which brings its tokenizer.json."
+            f"{path} has a tokenizer that cannot be rebuilt ({described}); byte-level BPE, model gpt2, of the kinds "
+            f"{', '.join(_GPT2 + _LLAMA3)} can be. Export from the safetensors checkpoint, which has a tokenizer.json.",
+            ["tokenizer.ggml.model" if kind != "gpt2" else "tokenizer.ggml.pre"],
         )
-    tokens = fields.get("tokenizer.ggml.tokens")
-    merges = [tuple(merge.split(" ", 1)) for merge in fields.get("tokenizer.ggml.merges")]
+    fields.need("tokenizer.ggml.merges")
+    tokens = values["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ", 1)) for merge in values["tokenizer.ggml.merges"]]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(fields.get("tokenizer.ggml.pre", "default")))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(cut))
     tokenizer.decoder = decoders.ByteLevel()
-    kinds = fields.get("tokenizer.ggml.token_type", [])
+    kinds = values.get("tokenizer.ggml.token_type", [])
     special = [t for t, kind in zip(tokens, kinds, strict=False) if kind in (_CONTROL, _USER_DEFINED)]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     return str(tokenizer.to_str())
@@ -104,8 +127,8 @@ def _tokenizer(fields: _Fields, path: Path) -> str:
 def _splitters(kind: str) -> list[Any]:
     from tokenizers import Regex, pre_tokenizers
 
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind in ("smollm", "default", "gpt-2"))
-    if kind == "llama-bpe":
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind in _GPT2)
+    if kind in _LLAMA3:
         words = Regex(
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
             r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -6,10 +6,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import FormatError, InputError
+from ..errors import FormatError
 from ..progress import OnProgress, ignore
 from .checkpoint import Checkpoint, read_checkpoint
 from .lowering import LOWERING, Steps, lower_steps, quantize_linears, quiet, require_executorch
+from .options import Options, check_target
 
 if TYPE_CHECKING:
     import torch
@@ -33,11 +34,15 @@ def export_llama(
     `quantize` is "4w" or "8da4w", `embedding` bits and group size such as "4,32". One call takes fewer than
     `max_tokens` tokens; longer prompts are fed in pieces.
     """
-    require_executorch()
     target = Path(path)
+    options = Options(quantize, group_size, embedding, max_context, max_tokens)
+    options.check()
+    check_target(target)
+    require_executorch()
     steps = Steps(progress, ["read", "build", *LOWERING])
     steps.next()
     source = read_checkpoint(Path(checkpoint))
+    options.check_fit(source)
     steps.next()
     with quiet():
         module = _with_fused_attention(_build(source, max_context, max_tokens))
@@ -55,8 +60,6 @@ def _build(source: Checkpoint, max_context: int, max_tokens: int) -> torch.nn.Mo
     from executorch.examples.models.llama.llama_transformer import construct_transformer
     from executorch.examples.models.llama.model_args import ModelArgs
 
-    if not 1 < max_tokens <= max_context:
-        raise InputError(f"max_tokens is {max_tokens}; it must be above 1 and at most max_context, {max_context}")
     arguments = ModelArgs(
         **source.arguments,
         max_seq_len=max_tokens,
@@ -66,7 +69,7 @@ def _build(source: Checkpoint, max_context: int, max_tokens: int) -> torch.nn.Mo
         enable_dynamic_shape=True,
     )
     module: torch.nn.Module = construct_transformer(arguments).eval()
-    missing, unknown = module.load_state_dict(dict(source.weights), strict=False)
+    missing, unknown = module.load_state_dict(dict(source.weights()), strict=False)
     learned = {name for name, _ in module.named_parameters()}
     if unknown or learned & set(missing):
         absent = sorted(learned & set(missing))

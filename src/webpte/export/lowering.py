@@ -8,18 +8,19 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, UnsupportedError
+from ..errors import UnsupportedError
 from ..progress import OnProgress, Progress, ignore
+from .options import check_groups, check_quantizer, check_target
 
 if TYPE_CHECKING:
     import torch
 
 PathLike = str | os.PathLike[str]
 Inputs = tuple[Any, ...]
-QUANTIZERS = ("4w", "8da4w")
 LOWERING = ("trace", "edge", "delegate", "write")
 
 
@@ -43,8 +44,11 @@ def lower(
     dynamic shape turns on `require_dynamic_shapes`. `cancel_transposes` is for modules with a KV cache: their fused
     attention is recognised only where the transposes around the cache cancelled out first.
     """
-    steps = Steps(progress, ["quantize"] * (quantize is not None) + list(LOWERING))
+    if quantize is not None:
+        check_quantizer(quantize, group_size)
+    check_target(Path(path))
     require_executorch()
+    steps = Steps(progress, ["quantize"] * (quantize is not None) + list(LOWERING))
     if quantize is not None:
         steps.next()
         module = quantize_linears(module, quantize, group_size)
@@ -99,17 +103,19 @@ class Steps:
 
 
 def require_executorch() -> None:
-    try:
-        with quiet():
-            import executorch.exir  # noqa: F401
-    except ImportError as error:
-        raise UnsupportedError("exporting needs ExecuTorch and torch: pip install 'webpte[export]'") from error
+    """Looked for and not imported, which takes seconds: what was asked for is checked first."""
+    absent = [name for name in ("torch", "executorch", "safetensors", "tokenizers") if find_spec(name) is None]
+    if absent:
+        raise UnsupportedError(f"exporting needs {', '.join(absent)}: pip install 'webpte[export]'")
 
 
 def quantize_linears(module: torch.nn.Module, mode: str, group_size: int) -> torch.nn.Module:
     """4-bit weights in groups; "8da4w" also quantises activations to 8 bits while it runs."""
-    if mode not in QUANTIZERS:
-        raise InputError(f"quantize is one of {', '.join(QUANTIZERS)}, not {mode!r}")
+    import torch
+
+    check_quantizer(mode, group_size)
+    linears = {n: m.weight for n, m in module.named_modules() if isinstance(m, torch.nn.Linear)}
+    check_groups({name: tuple(weight.shape) for name, weight in linears.items()}, group_size)
     from executorch.examples.models.llama.source_transformation.quantize import quantize
 
     with quiet():

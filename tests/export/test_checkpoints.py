@@ -1,0 +1,420 @@
+"""Checkpoints are a closed world: a field or a tensor that would change the mathematics is refused by its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support import gguf_talker, talker
+from webpte.export import export_llama, llama
+from webpte.export.checkpoint import read_checkpoint
+from webpte.export.lowering import quiet
+from webpte.export.options import Options
+
+torch = pytest.importorskip("torch")
+
+HEAD = talker.WIDTH // talker.HEADS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Never written to."""
+    path: Path = tmp_path_factory.mktemp("talker")
+    talker.write_checkpoint(path)
+    return path
+
+
+def changed(folder: Path, target: Path, config: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None):
+    """A copy with fields of config.json and tensors added, replaced or, where None, left out."""
+    from safetensors.numpy import load_file, save_file
+
+    target.mkdir(exist_ok=True)
+    for path in folder.iterdir():
+        (target / path.name).write_bytes(path.read_bytes())
+    if config:
+        merged = json.loads((folder / "config.json").read_text()) | config
+        (target / "config.json").write_text(json.dumps({k: v for k, v in merged.items() if v != "absent"}))
+    if tensors:
+        merged = load_file(folder / "model.safetensors") | tensors
+        save_file({k: v for k, v in merged.items() if v is not None}, target / "model.safetensors")
+    return target
+
+
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+REFUSED_FIELDS: list[tuple[str, Any]] = [
+    ("rope_scaling", LLAMA3),
+    ("rope_scaling", {"type": "linear", "factor": 2.0}),
+    ("rope_scaling", {"rope_type": "dynamic", "factor": 2.0}),
+    ("rope_scaling", {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}),
+    ("rope_scaling", {"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}),
+    ("rope_scaling", {"a_kind": "unheard of"}),
+    ("rope_scaling", "linear"),
+    ("rope_parameters", LLAMA3 | {"rope_theta": 10000.0}),
+    ("rope_parameters", {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5}),
+    ("rope_parameters", {"full_attention": {"rope_theta": 10000.0}}),
+    ("partial_rotary_factor", 0.25),
+    ("rope_interleaved", True),
+    ("no_rope_layers", [1, 0]),
+    ("no_rope_layer_interval", 4),
+    ("attention_bias", True),
+    ("mlp_bias", True),
+    ("hidden_act", "gelu"),
+    ("hidden_activation", "gelu_pytorch_tanh"),
+    ("head_dim", HEAD * 2),
+    ("layer_types", ["sliding_attention", "full_attention"]),
+    ("attn_logit_softcapping", 50.0),
+    ("final_logit_softcapping", 30.0),
+    ("query_pre_attn_scalar", 256),
+    ("attention_multiplier", 0.015625),
+    ("embedding_multiplier", 12.0),
+    ("residual_multiplier", 0.22),
+    ("logits_scaling", 8.0),
+    ("use_qk_norm", True),
+    ("num_local_experts", 8),
+    ("num_experts_per_tok", 2),
+    ("quantization_config", {"quant_method": "gptq", "bits": 4}),
+    ("quantization", {"group_size": 64, "bits": 4}),
+    ("auto_map", {"AutoModelForCausalLM": "modeling.Own"}),
+    ("architectures", ["LlamaForSequenceClassification"]),
+    ("is_encoder_decoder", True),
+    ("a_field_of_tomorrow", 3),
+    ("a_switch_of_tomorrow", False),  # something that is on here would be off
+    ("model_type", "qwen2"),
+]
+
+
+@pytest.mark.parametrize(("field", "value"), REFUSED_FIELDS, ids=[f"{f}={str(v)[:30]}" for f, v in REFUSED_FIELDS])
+def test_a_field_that_changes_the_mathematics_is_refused_by_name(folder, tmp_path, field, value):
+    with pytest.raises(webpte.UnsupportedError) as refused:
+        read_checkpoint(changed(folder, tmp_path / "c", {field: value}))
+    assert refused.value.items == (field,)
+    assert (field if field != "model_type" else "qwen2") in str(refused.value)
+
+
+def test_all_fields_are_refused_at_once_with_their_values(folder, tmp_path):
+    config = {"attention_bias": True, "a_field_of_tomorrow": 3, "rope_scaling": LLAMA3, "head_dim": 5}
+    with pytest.raises(webpte.UnsupportedError) as refused:
+        read_checkpoint(changed(folder, tmp_path / "c", config))
+    assert set(refused.value.items) == set(config)
+    text = str(refused.value)
+    assert "attention_bias = true: biases are added" in text
+    assert "a_field_of_tomorrow = 3: an unknown field" in text
+    assert '"factor": 8.0' in text
+    assert "take it out of config.json" in text
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"rope_scaling": None, "attention_bias": False, "mlp_bias": False, "hidden_act": "silu", "head_dim": HEAD},
+        {"rope_scaling": {"rope_type": "default"}, "partial_rotary_factor": 1.0, "layer_types": ["full_attention"] * 2},
+        {"rope_theta": "absent", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+        {"rope_interleaved": False, "is_llama_config": True, "transformers.js_config": {"dtype": "q4"}},  # SmolLM2's
+        {"a_field_of_tomorrow": None, "a_list_of_tomorrow": [], "a_table_of_tomorrow": {}},
+        {"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "use_cache": True, "pretraining_tp": 1},
+        {"temperature": 0.7, "top_k": 50, "max_length": 20, "do_sample": False, "attention_dropout": 0.1},
+        {"model_type": "mistral", "sliding_window": None},
+    ],
+)
+def test_fields_that_change_nothing_are_taken(folder, tmp_path, config):
+    assert read_checkpoint(changed(folder, tmp_path / "c", config)).window is None
+
+
+BIASES = [f"model.layers.{n}.self_attn.{p}_proj.bias" for n in (0, 1) for p in "qkvo"]
+REFUSED_TENSORS: dict[str, list[str]] = {
+    "attention biases": BIASES,
+    "mlp biases": ["model.layers.0.mlp.up_proj.bias", "model.layers.1.mlp.down_proj.bias"],
+    "head bias": ["lm_head.bias"],
+    "query and key norms": ["model.layers.0.self_attn.q_norm.weight", "model.layers.0.self_attn.k_norm.weight"],
+    "experts": ["model.layers.0.block_sparse_moe.gate.weight", "model.layers.0.block_sparse_moe.experts.0.w1.weight"],
+    "one more layer": ["model.layers.2.self_attn.q_proj.weight"],
+    "post norms": ["model.layers.0.pre_feedforward_layernorm.weight"],
+    "scales of stored quantisation": ["model.layers.0.self_attn.q_proj.weight_scale"],
+    "an adapter": ["base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"],
+    "other rotary frequencies": ["model.layers.0.self_attn.rotary_emb.inv_freq"],
+}
+
+
+@pytest.mark.parametrize("names", REFUSED_TENSORS.values(), ids=REFUSED_TENSORS)
+def test_tensors_nobody_takes_are_refused_by_name(folder, tmp_path, names):
+    more = {name: np.ones(HEAD // 2, np.float32) for name in names}
+    with pytest.raises(webpte.UnsupportedError) as refused:
+        read_checkpoint(changed(folder, tmp_path / "c", tensors=more))
+    assert set(refused.value.items) == set(names)
+    for name in names:
+        assert name in str(refused.value) or name.replace(".0.", ".*.").replace(".1.", ".*.") in str(refused.value)
+
+
+def test_stored_rotary_frequencies_are_taken_where_they_are_those_computed(folder, tmp_path):
+    plain = (10000.0 ** -(np.arange(0, HEAD, 2) / HEAD)).astype(np.float16)
+    more = {f"model.layers.{n}.self_attn.rotary_emb.inv_freq": plain for n in (0, 1)}
+    changed(folder, tmp_path / "c", tensors=more)
+    assert len(read_checkpoint(tmp_path / "c").weights()) == len(talker.weights())
+    changed(folder, tmp_path / "c", {"rope_theta": 500.0}, more)
+    with pytest.raises(webpte.UnsupportedError, match="inv_freq"):
+        read_checkpoint(tmp_path / "c")
+
+
+def test_tensors_that_are_missing_or_misfit_are_all_told(folder, tmp_path):
+    wrong = {"model.layers.1.mlp.up_proj.weight": None, "model.norm.weight": np.ones(7, np.float32)}
+    with pytest.raises(webpte.FormatError) as refused:
+        read_checkpoint(changed(folder, tmp_path / "c", tensors=wrong))
+    assert "model.norm.weight is [7], not [64]" in str(refused.value)
+    assert "model.layers.1.mlp.up_proj.weight is missing" in str(refused.value)
+
+
+def test_weights_that_are_no_floats_are_refused(folder, tmp_path):
+    wrong = {"model.norm.weight": np.ones(64, np.int8)}
+    with pytest.raises(webpte.UnsupportedError, match=r"model\.norm\.weight \(I8\)"):
+        read_checkpoint(changed(folder, tmp_path / "c", tensors=wrong))
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors", "problem"),
+    [
+        ({}, {"lm_head.weight": None}, "lm_head.weight is missing"),
+        ({"tie_word_embeddings": False}, {"lm_head.weight": None}, "lm_head.weight is missing"),
+        ({"tie_word_embeddings": True}, {}, "lm_head.weight differs from the embedding"),
+        ({"tie_word_embeddings": True}, {"lm_head.weight": None}, None),
+        ({"tie_word_embeddings": True}, {"lm_head.weight": talker.weights()["model.embed_tokens.weight"]}, None),
+    ],
+)
+def test_the_head_is_tied_as_the_config_says(folder, tmp_path, config, tensors, problem):
+    changed(folder, tmp_path / "c", config, tensors)
+    if problem is not None:
+        with pytest.raises(webpte.FormatError, match=problem):
+            read_checkpoint(tmp_path / "c").weights()
+    else:
+        weights = read_checkpoint(tmp_path / "c").weights()
+        assert torch.equal(weights["output.weight"], weights["tok_embeddings.weight"])
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({"hidden_size": "absent", "rms_norm_eps": "absent"}, "config.json has no hidden_size, rms_norm_eps"),
+        ({"hidden_size": "64"}, 'hidden_size is "64"'),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"rms_norm_eps": -1.0}, "rms_norm_eps is -1.0"),
+        ({"rope_theta": "x"}, 'rope_theta is "x"'),
+        ({"rope_parameters": {"rope_theta": 500.0}}, "rope_theta is 10000.0, rope_parameters.rope_theta is 500.0"),
+        ({"num_key_value_heads": 3}, "4 heads cannot share 3"),
+        ({"num_attention_heads": 3}, "3 heads of a width of 64"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused(folder, tmp_path, config, problem):
+    with pytest.raises(webpte.Error) as refused:
+        read_checkpoint(changed(folder, tmp_path / "c", config))
+    assert problem in str(refused.value)
+
+
+def test_rope_theta_and_eps_are_read_wherever_they_stand(folder, tmp_path):
+    for theta in ({"rope_theta": 500}, {"rope_theta": "absent", "rope_parameters": {"rope_theta": 500}}):
+        arguments = read_checkpoint(changed(folder, tmp_path / "c", theta | {"rms_norm_eps": 0.25})).arguments
+        assert (arguments["rope_freq_base"], arguments["norm_eps"]) == (500.0, 0.25)
+
+
+def test_files_are_chosen_as_transformers_does(folder, tmp_path):
+    """Mistral's folders hold the weights a second time, under other names."""
+    from safetensors.numpy import save_file
+
+    changed(folder, tmp_path / "c")
+    save_file({"tok_embeddings.weight": np.zeros(3, np.float32)}, tmp_path / "c" / "consolidated.safetensors")
+    assert len(read_checkpoint(tmp_path / "c").weights()) == len(talker.weights())
+
+    (tmp_path / "c" / "model.safetensors").unlink()
+    names = list(talker.weights())
+    parts = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    for file, some in parts.items():
+        save_file({name: talker.weights()[name] for name in some}, tmp_path / "c" / file)
+    index = {name: file for file, some in parts.items() for name in some}
+    (tmp_path / "c" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    assert len(read_checkpoint(tmp_path / "c").weights()) == len(talker.weights())
+
+    (tmp_path / "c" / "b.safetensors").unlink()
+    with pytest.raises(webpte.FormatError, match=r"b\.safetensors cannot be read"):
+        read_checkpoint(tmp_path / "c")
+
+
+def test_an_adapter_is_not_left_out(folder, tmp_path):
+    changed(folder, tmp_path / "c")
+    (tmp_path / "c" / "adapter_config.json").write_text("{}")
+    with pytest.raises(webpte.UnsupportedError, match=r"adapter_config\.json"):
+        read_checkpoint(tmp_path / "c")
+
+
+# ---------------------------------------------------------------- GGUF
+
+
+def test_a_gguf_file_reads_as_the_folder_does(folder, tmp_path):
+    ours, theirs = read_checkpoint(folder), read_checkpoint(gguf_talker.write(tmp_path / "t.gguf"))
+    assert {k: v for k, v in theirs.arguments.items() if k != "norm_eps"} == {
+        k: v for k, v in ours.arguments.items() if k != "norm_eps"
+    }
+    assert theirs.arguments["norm_eps"] == pytest.approx(ours.arguments["norm_eps"])
+    expected, found = ours.weights(), theirs.weights()
+    assert expected.keys() == found.keys()
+    assert all(torch.equal(expected[name], found[name]) for name in expected)
+
+
+REFUSED_KEYS: list[tuple[str, Any]] = [
+    ("llama.rope.scaling.type", "linear"),
+    ("llama.rope.scaling.type", "yarn"),
+    ("llama.rope.scaling.factor", 4.0),
+    ("llama.rope.scaling.original_context_length", 8192),
+    ("llama.rope.scaling.yarn_log_multiplier", 0.1),
+    ("llama.rope.scale_linear", 2.0),
+    ("llama.rope.dimension_count", HEAD // 2),
+    ("llama.attention.key_length", HEAD * 2),
+    ("llama.attention.value_length", HEAD * 2),
+    ("llama.attention.scale", 0.5),
+    ("llama.attention.causal", False),
+    ("llama.attention.clamp_kqv", 8.0),
+    ("llama.attn_logit_softcapping", 50.0),
+    ("llama.final_logit_softcapping", 30.0),
+    ("llama.logit_scale", 0.25),
+    ("llama.residual_scale", 0.22),
+    ("llama.embedding_scale", 12.0),
+    ("llama.expert_count", 8),
+    ("llama.expert_used_count", 2),
+    ("llama.use_parallel_residual", True),
+    ("llama.a_key_of_tomorrow", 1),
+    ("xielu.beta", 0.5),
+    ("adapter.type", "lora"),
+    ("split.count", 3),
+    ("general.type", "adapter"),
+    ("tokenizer.ggml.model", "llama"),
+    ("tokenizer.ggml.pre", "qwen2"),
+]
+
+
+@pytest.mark.parametrize(("key", "value"), REFUSED_KEYS, ids=[f"{k}={v}" for k, v in REFUSED_KEYS])
+def test_a_gguf_key_that_changes_the_mathematics_is_refused_by_name(tmp_path, key, value):
+    with pytest.raises(webpte.UnsupportedError) as refused:
+        read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", {key: value}))
+    assert refused.value.items == (key,)
+    assert key in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["rope_freqs.weight", "blk.0.attn_q.bias", "blk.1.ffn_gate_inp.weight", "output.bias"])
+def test_gguf_tensors_nobody_takes_are_refused_by_name(tmp_path, name):
+    more = {name: np.linspace(1, 8, HEAD // 2, dtype=np.float32)}
+    with pytest.raises(webpte.UnsupportedError) as refused:
+        read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", more=more))
+    assert refused.value.items == (name,)
+    assert name in str(refused.value)
+
+
+def test_gguf_fields_and_tensors_that_change_nothing_are_taken(tmp_path):
+    changes = {
+        "llama.rope.scaling.type": "none",
+        "llama.expert_count": 0,
+        "llama.logit_scale": 1.0,
+        "quantize.imatrix.file": "x.dat",
+        "general.license": "apache-2.0",
+        "llama.rope.freq_base": 500.0,
+        "llama.attention.layer_norm_rms_epsilon": 0.25,
+        "llama.attention.head_count_kv": talker.KV_HEADS,
+    }
+    more = {"rope_freqs.weight": np.ones(HEAD // 2, np.float32), "output.weight": None}
+    found = read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", changes, more))
+    assert (found.arguments["rope_freq_base"], found.arguments["norm_eps"]) == (500.0, 0.25)
+    assert torch.equal(found.weights()["output.weight"], found.weights()["tok_embeddings.weight"])
+
+
+@pytest.mark.parametrize("key", ["llama.block_count", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"])
+def test_gguf_fields_that_are_missing_are_told(tmp_path, key):
+    with pytest.raises(webpte.FormatError, match=key):
+        read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", {key: None}))
+
+
+def test_another_architecture_is_refused(tmp_path):
+    with pytest.raises(webpte.UnsupportedError, match="a qwen2 model"):
+        read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", architecture="qwen2"))
+
+
+# ---------------------------------------------------------------- options
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "problem"),
+    [
+        ({"embedding": "4"}, webpte.InputError, '"4,GROUP"'),
+        ({"embedding": "8,32"}, webpte.InputError, '"4,GROUP"'),
+        ({"embedding": "4,x"}, webpte.InputError, '"4,GROUP"'),
+        ({"embedding": "4,48"}, webpte.UnsupportedError, "width 64 cannot be quantised in groups of 48"),
+        ({"embedding": "4,64"}, webpte.UnsupportedError, "width 64 cannot be quantised in groups of 64"),
+        ({"quantize": "2w"}, webpte.InputError, "one of 4w, 8da4w"),
+        ({"quantize": "4w", "group_size": 0}, webpte.InputError, "group_size is 0"),
+        (
+            {"quantize": "4w", "group_size": 7},
+            webpte.UnsupportedError,
+            r"layers\.\*\.attention.wq.weight has 64 columns",
+        ),
+        ({"quantize": "8da4w", "group_size": 7}, webpte.UnsupportedError, "group_size, 7"),
+        ({"max_tokens": 1}, webpte.InputError, "max_tokens is 1"),
+        ({"max_context": 16, "max_tokens": 32}, webpte.InputError, "max_tokens is 32"),
+    ],
+)
+def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, options, error, problem):
+    def work(*given):
+        raise AssertionError("weights were read")
+
+    monkeypatch.setattr("webpte.export.hugging_face._read_weights", work)
+    with pytest.raises(error, match=problem):
+        export_llama(folder, tmp_path / "x.pte", **options)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_vocabulary_that_4_bits_cannot_hold_is_refused(folder, tmp_path):
+    rows = {name: np.ones((129, talker.WIDTH), np.float32) for name in ("model.embed_tokens.weight", "lm_head.weight")}
+    odd = changed(folder, tmp_path / "c", {"vocab_size": 129}, rows)
+    with pytest.raises(webpte.UnsupportedError, match=r"output\.weight has 129 rows"):
+        export_llama(odd, tmp_path / "x.pte", quantize="4w")
+
+
+def test_the_target_is_checked_before_any_work(tmp_path):
+    """Even the checkpoint, which does not exist, is looked at later."""
+    for path, problem in ((tmp_path / "no" / "x.pte", f"no folder {tmp_path / 'no'}"), (tmp_path, "is a folder")):
+        with pytest.raises(webpte.InputError, match=problem):
+            export_llama(tmp_path / "absent", path)
+
+
+def test_a_sliding_window_is_refused_where_it_would_hide_tokens(folder, tmp_path):
+    for config, window in (
+        ({"sliding_window": 32}, 32),
+        ({"model_type": "mistral", "sliding_window": 32}, 32),
+        ({"model_type": "mistral"}, 4096),  # what transformers assumes
+    ):
+        source = changed(folder, tmp_path / "c", config)
+        with pytest.raises(webpte.UnsupportedError, match=f"sliding_window is {window}"):
+            export_llama(source, tmp_path / "x.pte", max_context=window + 1, max_tokens=8)
+        options = Options(None, 32, None, window, 8)
+        options.check_fit(read_checkpoint(source))  # up to there it hides none
+
+
+# ---------------------------------------------------------------- what is taken is right
+
+
+def test_a_mistral_equals_hugging_face(folder, tmp_path):
+    """Eagerly, as it is exported: within its window a Mistral is a Llama."""
+    from transformers import AutoModelForCausalLM
+
+    config = {
+        "model_type": "mistral",
+        "architectures": ["MistralForCausalLM"],
+        "rope_theta": 700.0,
+        "rms_norm_eps": 0.03,
+    }
+    source = changed(folder, tmp_path / "c", config)
+    tokens = torch.tensor([[(7 * i + 3) % len(talker.CHARACTERS) for i in range(20)]])
+    with quiet(), torch.no_grad():
+        want = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)(tokens).logits[0, -1]
+        module = llama._with_fused_attention(llama._build(read_checkpoint(source), 64, 32))
+        got = module(tokens, {"input_pos": torch.tensor([0])})[0]
+    torch.testing.assert_close(got.reshape(-1), want, rtol=1e-4, atol=1e-4)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import webpte
 from tests.support import gguf_talker, talker
@@ -15,8 +16,6 @@ from webpte.export import export_llama, llama
 from webpte.export.checkpoint import read_checkpoint
 from webpte.export.lowering import quiet
 from webpte.export.options import Options
-
-torch = pytest.importorskip("torch")
 
 HEAD = talker.WIDTH // talker.HEADS
 

@@ -64,7 +64,7 @@ class TestCheck:
         assert unknown["subject"] == "test.unheard_of.default" and "node" in unknown["where"][0]
         assert all(f"the device binds {limit}" in p["detail"] and "node" in p["where"][0] for p in found["limit"])
         advice = " ".join(report["remedies"])
-        assert "operator_blocklist=[torch.ops.test.unheard_of.default]" in advice and "--data" in advice
+        assert "operator_blocklist=[exir_ops.edge.test.unheard_of.default]" in advice and "--data" in advice
 
     def test_for_this_machine(self, capsys, wide):
         assert main(["check", str(export("llama").path)]) == 0

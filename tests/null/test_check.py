@@ -67,7 +67,7 @@ def test_all_kinds_at_once_without_a_gpu(broken):
     assert any("aten.add.Tensor (delegate 0, node 0)" in p["where"] for p in over)
     assert all(f"{4 * HUGE} bytes, the device binds {128 << 20}" in p["detail"] for p in over)
     assert report["memory"]["constant"] == 4 * HUGE
-    assert any("operator_blocklist=[torch.ops.aten.sort_of.default]" in line for line in report["remedies"])
+    assert any("operator_blocklist=[exir_ops.edge.aten.sort_of.default]" in line for line in report["remedies"])
 
 
 def test_what_a_person_reads(broken):

@@ -78,7 +78,7 @@ def test_what_cannot_be_mapped_says_why(tmp_path: Path) -> None:
         MappedFile(tmp_path / "absent.pte")
     with pytest.raises(FormatError, match="is not a regular file"):
         MappedFile(tmp_path)
-    with pytest.raises(FormatError, match="cannot be mapped: embedded null"):
+    with pytest.raises(FormatError, match=r"cannot be mapped: .*embedded null"):
         MappedFile("a\0b")
     with pytest.raises(FormatError, match="nothing: is empty"):
         MappedFile.from_bytes("nothing", b"")

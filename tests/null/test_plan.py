@@ -122,7 +122,7 @@ def test_every_unsupported_op_is_listed_at_once():
     assert caught.value.items == ("aten._fft_r2c.default", "aten.sort.default", "aten::bincount.out")
     text = str(caught.value)
     assert "aten.sort.default (x2)" in text
-    assert "operator_blocklist=[torch.ops.aten._fft_r2c.default, torch.ops.aten.sort.default]" in text
+    assert "operator_blocklist=[exir_ops.edge.aten._fft_r2c.default, exir_ops.edge.aten.sort.default]" in text
 
 
 def test_a_dtype_without_kernel_is_named():

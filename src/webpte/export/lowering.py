@@ -6,7 +6,7 @@ import functools
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,6 +33,7 @@ def lower(
     path: PathLike,
     group_size: int = 32,
     options: Mapping[str, Any] | None = None,
+    operator_blocklist: Sequence[Any] = (),
     constant_methods: Mapping[str, Any] | None = None,
     cancel_transposes: bool = False,
     strict: bool = True,
@@ -40,9 +41,9 @@ def lower(
 ) -> list[Path]:
     """Export a module for the GPU and write it; returns the .ptd files written beside it, if any.
 
-    `quantize` is "4w" or "8da4w" and changes the module's linears in place. `options` go to `VulkanPartitioner`. Any
-    dynamic shape turns on `require_dynamic_shapes`. `cancel_transposes` is for modules with a KV cache: their fused
-    attention is recognised only where the transposes around the cache cancelled out first.
+    `quantize` is "4w" or "8da4w" and changes the module's linears in place. `options` and `operator_blocklist` go to
+    `VulkanPartitioner`. Any dynamic shape turns on `require_dynamic_shapes`. `cancel_transposes` is for modules with a
+    KV cache: their fused attention is recognised only where the transposes around the cache cancelled out first.
     """
     if quantize is not None:
         check_quantizer(quantize, group_size)
@@ -62,6 +63,7 @@ def lower(
         steps,
         path=Path(path),
         options=chosen,
+        operator_blocklist=operator_blocklist,
         constant_methods=constant_methods,
         cancel_transposes=cancel_transposes,
         strict=strict,
@@ -76,6 +78,7 @@ def lower_steps(
     *,
     path: Path,
     options: dict[str, Any],
+    operator_blocklist: Sequence[Any] = (),
     constant_methods: Mapping[str, Any] | None,
     cancel_transposes: bool = False,
     strict: bool = True,
@@ -84,7 +87,7 @@ def lower_steps(
     with quiet():
         steps.next()
         traced = _trace(module.eval(), inputs, shapes, strict, cancel_transposes)
-        program = _to_program(traced, options, constant_methods, steps)
+        program = _to_program(traced, options, operator_blocklist, constant_methods, steps)
         steps.next()
         return _write(program, path)
 
@@ -136,7 +139,9 @@ def _trace(module: torch.nn.Module, inputs: Inputs, shapes: Any, strict: bool, c
         return torch.export.export(simpler, inputs, dynamic_shapes=shapes, strict=strict)
 
 
-def _to_program(traced: Any, options: dict[str, Any], constants: Mapping[str, Any] | None, steps: Steps) -> Any:
+def _to_program(
+    traced: Any, options: dict[str, Any], blocklist: Sequence[Any], constants: Mapping[str, Any] | None, steps: Steps
+) -> Any:
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
     from executorch.exir.passes import MemoryPlanningPass
@@ -147,7 +152,7 @@ def _to_program(traced: Any, options: dict[str, Any], constants: Mapping[str, An
     config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
     edge = to_edge(traced, compile_config=config, constant_methods=dict(constants or {}))
     steps.next()
-    return edge.to_backend(VulkanPartitioner(options)).to_executorch(
+    return edge.to_backend(VulkanPartitioner(options, list(blocklist))).to_executorch(
         ExecutorchBackendConfig(
             extract_delegate_segments=True,
             memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False),

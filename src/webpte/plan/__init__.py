@@ -6,7 +6,7 @@ from .lowering import Example, Live, LoweredCall, Lowering, Schedule
 from .memory import Buffer, Fill, padded
 from .plan import Plan, draft_plan, make_plan
 from .segments import Block, HostCalls, Layout, Segment
-from .support import blocklist, unsupported
+from .support import advice, keep_out, unsupported
 from .validate import wrong
 
 __all__ = [
@@ -25,9 +25,10 @@ __all__ = [
     "Plan",
     "Schedule",
     "Segment",
-    "blocklist",
+    "advice",
     "buffer_name",
     "draft_plan",
+    "keep_out",
     "make_plan",
     "padded",
     "unsupported",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container, Sequence
 
 from ..errors import Problem, UnsupportedError, remedies
 from ..graph import Call, DType, Graph
 from ..ops import Op, find, gpu_op, refused_dtypes
 
 INSTALL_TORCH = "Installing torch lets webpte use torch's own kernels for ops outside delegates."
+EXIR_OPS = "from executorch.exir.dialects._ops import ops as exir_ops"
 
 
 def unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> list[Problem]:
@@ -30,7 +31,7 @@ def _without_kernel(name: str, outside: bool, calls: list[str]) -> Problem:
     count = f"(x{len(calls)})"
     if outside:
         return Problem("kernel", name, f"{count}, outside delegates, has no CPU kernel", tuple(calls), INSTALL_TORCH)
-    return Problem("op", name, f"{count} has no kernel", tuple(calls), f"{blocklist([name])}.")
+    return Problem("op", name, f"{count} has no kernel", tuple(calls), keep_out([name]))
 
 
 def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
@@ -38,14 +39,28 @@ def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
     remedy = INSTALL_TORCH
     if not call.kernel:
         taken = ", ".join(sorted(dtype.short for dtype in op.dtypes if dtype is not DType.WIDE_FLOAT16))
-        remedy = f"Let the model give {call.name} one of {taken}. Or: {blocklist([call.name])}."
+        remedy = f"Let the model give {call.name} one of {taken}. Or: {keep_out([call.name])}"
     return Problem("dtype", call.name, detail, (str(call.origin),), remedy)
 
 
-def blocklist(names: Iterable[str]) -> str:
-    """The change to an export that keeps ops out of delegates."""
-    listed = ", ".join(f"torch.ops.{name}" for name in names)
-    return f"Re-export with VulkanPartitioner(operator_blocklist=[{listed}])"
+def keep_out(names: Sequence[str]) -> str:
+    """The change to an export that keeps ops out of delegates. A partitioner compares the exporter's own op objects."""
+    fused = [name for name in names if name.startswith("et_vk.")]
+    plain = [name for name in names if name not in fused]
+    sentences = []
+    if plain:
+        listed = ", ".join(f"exir_ops.edge.{name}" for name in plain)
+        sentences.append(f"Re-export with VulkanPartitioner(operator_blocklist=[{listed}]), after `{EXIR_OPS}`.")
+    if fused:
+        sentences.append(f"ExecuTorch makes {', '.join(fused)} inside the delegate: no block list keeps such ops out.")
+    return " ".join(sentences)
+
+
+def advice(problems: Sequence[Problem]) -> list[str]:
+    """What to do about all of them, with one block list for all ops."""
+    ops = sorted({problem.subject for problem in problems if problem.kind == "op"})
+    lines = [keep_out(ops), 'Or let the CPU run them, slowly: load(path, fallback="cpu").'] if ops else []
+    return lines + remedies([problem for problem in problems if problem.kind != "op"])
 
 
 def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool) -> None:
@@ -55,9 +70,7 @@ def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool
         return
     lines = [f"{len(problems)} op{'s' * (len(problems) > 1)} of {graph.name} cannot run:"]
     lines += [f"  {_line(problem)}" for problem in problems]
-    if inside := [problem.subject for problem in problems if problem.kind == "op"]:
-        lines += [f"{blocklist(inside)},", 'or let the CPU run them, slowly: load(path, fallback="cpu").']
-    lines += remedies([problem for problem in problems if problem.kind != "op"])
+    lines += advice(problems)
     raise UnsupportedError("\n".join(lines), [_line(p) if p.kind == "dtype" else p.subject for p in problems])
 
 

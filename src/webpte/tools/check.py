@@ -10,10 +10,10 @@ from typing import Any
 
 from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
 from ..device import adapter_caps, constant_key, held, needs, offered
-from ..errors import DeviceError, Error, InputError, Problem, remedies
+from ..errors import DeviceError, Error, InputError, Problem
 from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, widen_halves
 from ..ops import mutated_positions
-from ..plan import Plan, blocklist, draft_plan, unsupported, wrong
+from ..plan import Plan, advice, draft_plan, keep_out, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
 from ..wgsl import BROWSER_LIMITS, Caps
@@ -74,13 +74,6 @@ def _parse_limits(text: str) -> dict[str, int]:
     return named
 
 
-def advice(problems: Sequence[Problem]) -> list[str]:
-    """What to do about all of them, with one block list for all ops."""
-    ops = [problem.subject for problem in problems if problem.kind == "op"]
-    lines = [f'{blocklist(sorted(set(ops)))}, or let the CPU run them, slowly: load(path, fallback="cpu").'] * bool(ops)
-    return lines + remedies([problem for problem in problems if problem.kind != "op"])
-
-
 class _Method:
     """One method, with everything that is wrong with it."""
 
@@ -131,7 +124,7 @@ class _Method:
         call = graph.steps[index]
         assert isinstance(call, Call)
         detail = str(error).removeprefix(f"{call.name} ({call.origin})").removeprefix(": ").strip()
-        remedy = "" if call.kernel else f"{blocklist([call.name])}."
+        remedy = "" if call.kernel else keep_out([call.name])
         self.problems.append(Problem("graph", call.name, detail, (str(call.origin),), remedy))
         steps = list(graph.steps)
         steps[index] = replace(call, name=f"{call.name} (refused)")  # a name that only `_Everything` knows

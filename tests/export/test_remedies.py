@@ -1,0 +1,75 @@
+"""What errors tell people to do is done here, as it is printed."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+import webpte
+from tests.support.cases import assert_close
+from webpte.export import lower
+from webpte.ops import registry
+from webpte.plan.support import EXIR_OPS
+
+
+class Shares(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x * 2.0, -1) + torch.exp(x)
+
+
+@pytest.fixture
+def without_softmax(monkeypatch):
+    """A webpte that has not heard of an op which the exporter delegates."""
+    registry._discover()  # all are there before one is taken out
+    monkeypatch.delitem(registry._OPS, "aten._softmax.default")
+    monkeypatch.delitem(registry._KERNELS, "aten::_softmax.out")
+
+
+def refused(path):
+    with webpte.load(path) as program, pytest.raises(webpte.UnsupportedError) as caught:
+        program.method()
+    assert caught.value.items == ("aten._softmax.default",)
+    return str(caught.value)
+
+
+def test_the_printed_block_list_gives_a_program_that_runs(without_softmax, tmp_path):
+    module, x = Shares(), torch.linspace(-3, 3, 35).reshape(5, 7)
+    lower(module, (x,), path=tmp_path / "refused.pte")
+    text = refused(tmp_path / "refused.pte")
+
+    (line,) = re.findall(r"after `(.*)`", text)
+    (listed,) = re.findall(r"VulkanPartitioner\(operator_blocklist=(\[.*?\])\)", text)
+    names: dict = {}
+    exec(line, names)
+    lower(module, (x,), path=tmp_path / "kept_out.pte", operator_blocklist=eval(listed, names))
+    with webpte.load(tmp_path / "kept_out.pte") as program:
+        assert "aten::_softmax.out" in {call.name for call in program.graph("forward").calls}
+        assert_close(program.method()(x), module(x).numpy(), 1e-5, 1e-5, "outside the delegate")
+
+
+def test_torchs_own_op_objects_would_change_nothing(without_softmax, tmp_path):
+    """Why the error names the exporter's: if this fails, the shorter text does too."""
+    x = torch.linspace(-3, 3, 35)
+    lower(Shares(), (x,), path=tmp_path / "m.pte", operator_blocklist=[torch.ops.aten._softmax.default])
+    refused(tmp_path / "m.pte")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_printed_fallback_runs_it(without_softmax, tmp_path):
+    module, x, path = Shares(), torch.linspace(-3, 3, 35), tmp_path / "m.pte"
+    lower(module, (x,), path=path)
+    (call,) = re.findall(r"load\(path, .*?\)", refused(path))
+    with eval(call, {"load": webpte.load, "path": path}) as program:
+        assert_close(program.method()(x), module(x).numpy(), 1e-5, 1e-5, call)
+
+
+def test_ops_that_no_block_list_keeps_out_are_told_apart():
+    from webpte.plan.support import keep_out
+
+    assert keep_out(["et_vk.new.default"]) == (
+        "ExecuTorch makes et_vk.new.default inside the delegate: no block list keeps such ops out."
+    )
+    both = keep_out(["aten.sort.default", "et_vk.new.default"])
+    assert "[exir_ops.edge.aten.sort.default]" in both and "inside the delegate" in both and EXIR_OPS in both

@@ -1,0 +1,75 @@
+"""Remedies in messages name things that exist: extras, packages, commands with their options, keywords of functions."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import webpte
+from webpte.cli import COMMANDS, load_command
+from webpte.export import export_llama, lower
+from webpte.llm import LLM
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def texts() -> Iterator[str]:
+    """Every string in the package; what is filled in when it is printed stands as {}."""
+    for path in sorted((ROOT / "src" / "webpte").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                yield node.value
+
+
+TEXTS = list(texts())
+
+
+def found(pattern: str) -> list[tuple[str, ...]]:
+    matches = [match.groups() for text in TEXTS for match in re.finditer(pattern, text)]
+    assert matches, f"nothing looks like {pattern}: the test no longer sees what is printed"
+    return matches
+
+
+def test_extras_exist():
+    for (extras,) in found(r"webpte\[([\w,]+)\]"):
+        assert set(extras.split(",")) <= set(PROJECT["optional-dependencies"]), extras
+
+
+def test_packages_are_those_we_test_with():
+    listed = " ".join(PROJECT["optional-dependencies"]["dev"])
+    for (package,) in found(r"pip install (\w[\w-]*)"):
+        assert package == "webpte" or package in listed, package
+
+
+def test_system_packages_are_those_that_ci_installs():
+    script = (ROOT / ".ci" / "run").read_text()
+    for (packages,) in found(r"apt-get install ((?:[a-z][a-z0-9-]*[0-9-][a-z0-9-]* ?)+)"):
+        for package in packages.split():
+            assert package in script, package
+
+
+def test_commands_and_their_options_exist():
+    for command, rest in found(r"\bwebpte ([a-z]+)((?: (?:--[a-z][a-z-]*|[A-Z]+\b|\d\w*|\S+\.(?:pte|gguf)))+)"):
+        assert command in COMMANDS, command
+        _, parser = load_command(command)
+        for option in re.findall(r"--[a-z][a-z-]*", rest):
+            assert option in parser.format_help(), f"webpte {command} has no {option}"
+
+
+def test_keywords_exist():
+    functions: dict[str, Callable] = {
+        "load": webpte.load,
+        "LLM.load": LLM.load,
+        "lower": lower,
+        "export_llama": export_llama,
+    }
+    for name, given in found(r"\b((?:LLM\.)?load|lower|export_llama)\(([^()]*\w+=[^()]*)\)"):
+        for keyword in re.findall(r"(\w+)=", given):
+            assert keyword in inspect.signature(functions[name]).parameters, f"{name} takes no {keyword}"

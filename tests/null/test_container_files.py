@@ -70,6 +70,30 @@ def test_close_unmaps_at_once(path: Path) -> None:
         assert not _mapped(path)
 
 
+@pytest.mark.parametrize("size", [101, 40, 4096])
+def test_a_file_written_in_place_is_refused(path: Path, size: int) -> None:
+    """One that shrinks would end the process, one of the same size would give other weights in silence."""
+    with MappedFile(path) as file:
+        span = Span(file, 90, 5)
+        os.truncate(path, size)
+        os.utime(path, ns=(0, os.stat(path).st_mtime_ns + 1))  # clocks may be coarse
+        with pytest.raises(
+            FormatError, match=rf"model\.pte: was written .* had 101 bytes and has {size}\. Load it again"
+        ):
+            span.view()
+
+
+@pytest.mark.parametrize("how", ["renamed over", "removed"])
+def test_a_file_replaced_by_another_stays_as_it_was(path: Path, how: str) -> None:
+    with MappedFile(path) as file:
+        if how == "removed":
+            path.unlink()
+        else:
+            (path.parent / "new").write_bytes(b"other")
+            os.replace(path.parent / "new", path)
+        assert bytes(file.view(90, 3)) == bytes([90, 91, 92])
+
+
 def test_what_cannot_be_mapped_says_why(tmp_path: Path) -> None:
     (tmp_path / "empty.pte").touch()
     with pytest.raises(FormatError, match=r"empty\.pte: is empty"):

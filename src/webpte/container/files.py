@@ -15,14 +15,17 @@ from ..errors import ClosedError, FormatError
 class MappedFile:
     """A file mapped read-only. The operating system pages it in as it is read, and can drop pages again.
 
-    Replace a model file by renaming a new one over it: a mapped file that shrinks in place faults on access.
+    Replace a model file by renaming a new one over it. One that is written in place holds other weights than its
+    program was checked with, and memory that lay behind its new end faults on access, which ends the process: so
+    every view asks first whether the file is still what it was.
     """
 
-    __slots__ = ("_map", "_view", "path", "size")
+    __slots__ = ("_made", "_map", "_view", "path", "size")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
-        self._map: mmap.mmap | None = _map_file(self.path)
+        self._map: mmap.mmap | None
+        self._map, self._made = _map_file(self.path)
         self._view: memoryview | None = memoryview(self._map)
         self.size = len(self._view)
 
@@ -33,7 +36,7 @@ class MappedFile:
         if not view.nbytes:
             raise FormatError(f"{name}: is empty")
         self = cls.__new__(cls)
-        self.path, self.size, self._map, self._view = name, view.nbytes, None, view
+        self.path, self.size, self._map, self._view, self._made = name, view.nbytes, None, view, (0, 0, 0)
         return self
 
     def view(self, offset: int, size: int) -> memoryview:
@@ -41,7 +44,18 @@ class MappedFile:
         if self._view is None:
             raise ClosedError(f"{self.path}: the file was closed; load it again")
         _check_range(self.path, offset, size, self.size)
+        self._check_unchanged()
         return self._view[offset : offset + size]
+
+    def _check_unchanged(self) -> None:
+        if self._map is None:
+            return
+        size = self._map.size()  # of the file, now
+        if size < self.size or _written_since(self.path, self._made):
+            raise FormatError(
+                f"{self.path}: was written while it was open; it had {self.size} bytes and has {size}. Load it again, "
+                "and replace model files by renaming new ones over them"
+            )
 
     @property
     def closed(self) -> bool:
@@ -95,7 +109,23 @@ def _check_range(path: str, offset: int, size: int, limit: int) -> None:
         raise FormatError(f"{path}: bytes {offset} to {offset + size} asked of a file of {limit} bytes")
 
 
-def _map_file(path: str) -> mmap.mmap:
+_Made = tuple[int, int, int]  # device, number and time of change of a file
+
+
+def _made(info: os.stat_result) -> _Made:
+    return info.st_dev, info.st_ino, info.st_mtime_ns
+
+
+def _written_since(path: str, made: _Made) -> bool:
+    """Whether the file of that time was changed since. Another one in its place, or none, leaves ours as it was."""
+    try:
+        now = _made(os.stat(path))
+    except OSError:
+        return False
+    return now[:2] == made[:2] and now != made
+
+
+def _map_file(path: str) -> tuple[mmap.mmap, _Made]:
     try:
         info = os.stat(path)  # before open(), which would wait for ever on a pipe
         if not stat.S_ISREG(info.st_mode):
@@ -103,7 +133,8 @@ def _map_file(path: str) -> mmap.mmap:
         if info.st_size == 0:
             raise FormatError(f"{path}: is empty")
         with open(path, "rb") as handle:
-            return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
+            made = _made(os.fstat(handle.fileno()))
+            return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ), made
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, OverflowError) as error:  # a NUL in the path; emptied meanwhile; larger than the address space

@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+import wgpu
 
 import webpte
 from tests.support.children import run_python
@@ -134,6 +135,17 @@ def test_forks_and_other_programs_count(path, device):
             del fork
             gc.collect()
             method.fork()
+
+
+def test_a_device_that_is_out_of_memory_says_so(path, device, monkeypatch):
+    def refuse(**options):
+        raise wgpu.GPUOutOfMemoryError("none left")
+
+    with webpte.load(path) as program:
+        program.method()
+        monkeypatch.setattr(device.device, "create_buffer", refuse)
+        with pytest.raises(webpte.OutOfMemory, match="no memory left to create buffer: none left"):
+            program.method().fork()
 
 
 @pytest.mark.parametrize("memory", [0, -1, 1.5, "1 GB", True])

@@ -204,6 +204,8 @@ REFUSED: list[tuple[dict, list, str]] = [
     ({9: 0}, [0], "9 is not a position among the 4 outputs of forward"),
     ({0: 9}, [0], "9 is not a position among the 3 inputs of forward"),
     ({"a": 0}, [0], "'a' is not a position among the 4 outputs"),
+    ({0: [1]}, [0], "[1] is not a position among the 3 inputs"),
+    ({}, [[1]], "[1] is not a position among the 4 outputs"),
     ({}, [4], "4 is not a position among the 4 outputs of forward"),
     ({0: 0}, [0], "output 0 of forward cannot feed input 0: its shape is [16], the next step's input has [8]"),
     ({2: 0}, [0], "output 2 of forward cannot feed input 0: i32 does not become f32 unharmed"),

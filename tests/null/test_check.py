@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from tests.support.writer import DelegateBlob, Method, pte_file, simple_pte, vk_
 from webpte import container as c
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkTensor
-from webpte.tools.check import check_file, device_caps
+from webpte.device.machine_memory import Offer
+from webpte.tools.check import BROWSER, check_file, device_caps
 
 F32 = DType.FLOAT32
 HUGE = 40 << 20  # elements; 160 MiB of f32 are more than a browser binds
@@ -127,6 +129,19 @@ def test_too_many_live_integers_are_a_problem(tmp_path):
     (problem,) = check_file(tmp_path / "p.pte")["problems"]
     assert problem["kind"] == "limit" and problem["method"] == "forward"
     assert f"{problem['subject']} {problem['detail']}".startswith("live integers: 257 are read by kernels")
+
+
+def test_what_a_software_device_does_not_have_is_a_problem(tmp_path, monkeypatch, capsys):
+    add(tmp_path / "p.pte")
+    caps = replace(BROWSER, kind="cpu")
+    needed = check_file(tmp_path / "p.pte", caps=caps)["memory"]["total"]
+    for free, kinds in ((needed, []), (needed - 1, ["memory"])):
+        monkeypatch.setattr("webpte.tools.check.offered", lambda kind, held, free=free: Offer(free, ""))
+        report = check_file(tmp_path / "p.pte", caps=caps)
+        assert [p["kind"] for p in report["problems"]] == kinds and report["memory"]["offered"] == free
+    monkeypatch.setattr("webpte.cli.check.device_caps", lambda *_: caps)
+    assert main(["check", str(tmp_path / "p.pte")]) == 1
+    assert f"needs {needed} bytes of memory" in " ".join(capsys.readouterr().out.split())
 
 
 def test_limits_by_name(tmp_path, capsys):

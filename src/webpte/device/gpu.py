@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 import wgpu
 
-from ..errors import DeviceError, DeviceLost
+from ..errors import DeviceError, DeviceLost, OutOfMemory
 from ..wgsl import Caps, Kernel, render
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
@@ -207,6 +207,10 @@ class Gpu:
 
     def refusal(self, action: str, error: Exception) -> DeviceError:
         """What an error of wgpu means to a caller."""
+        if isinstance(error, wgpu.GPUOutOfMemoryError):
+            return OutOfMemory(
+                f"the device had no memory left to {action}: {error}. Tell load(..., memory=) what it has."
+            )
         return DeviceError(f"the GPU refused to {action}: {error}") if self.alive() else self.loss()
 
     @guarded

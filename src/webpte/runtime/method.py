@@ -22,7 +22,7 @@ from .borders import Array, at_position, check_dims, from_device, to_array, to_d
 from .kernels import CpuKernels
 from .process import Process
 from .state import PathLike, read_state, write_state
-from .steps import run_steps
+from .steps import Wiring, run_steps
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Method:
         self._fingerprint = fingerprint
         self._process = Process()
         self._closed = False
+        self._wirings: dict[object, Wiring] = {}
         self._is_fork = parent is not None
         # Forks of forks too, whoever lives longer; one that nobody holds is gone, with its memory.
         self._forks: weakref.WeakSet[Method] = weakref.WeakSet() if parent is None else parent._forks

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .method import Method
 
 MOST_BYTES = 16 << 20  # of inputs and results that steps may hold at once before they run one by one
+MOST_WIRINGS = 64  # remembered
 _INTEGERS = (DType.INT32, DType.INT64)
 
 
@@ -36,42 +37,63 @@ class _Fed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Together:
-    """What one submit for all steps needs."""
+class Wiring:
+    """Feeds and wanted outputs, checked once for all calls that ask for the same."""
 
-    segment: Segment
-    schedule: Schedule
-    scalars: list[dict[int, int]]  # live integers of each step, by slot
+    feeds: tuple[_Fed, ...]
+    wanted: tuple[int, ...]
+    stage: Segment | None  # what may run several times in one submit
+    fed: frozenset[int]  # inputs
 
 
 def run_steps(
     method: Method, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
 ) -> list[tuple[Any, ...]]:
     """See Method.run_steps, which holds the lock."""
-    feeds = _checked(method, feed)
-    wanted = method._wanted(outputs)
+    wiring = _wiring(method, feed, outputs)
+    if len(steps) == 1:
+        return [method.run(steps[0], outputs)]
     lives = [method._enter(args) for args in steps]  # all of them, so that nothing has run when one is refused
-    together = _prepare(method, lives, feeds, wanted)
-    if together is None:
-        return _run_one_by_one(method, steps, lives, feeds, outputs)
-    stage, first = together.segment, lives[0]
-    reads = method._reads(stage, first, wanted)
-    later = _later_uploads(method, stage, lives, {fed.target for fed in feeds})
-    if _bytes_held(reads, later, len(steps)) > MOST_BYTES:
-        return _run_one_by_one(method, steps, lives, feeds, outputs)
-    assert method._session is not None
-    data = method._session.run(
-        together.schedule,
-        together.scalars,
-        method._uploads(stage, first),
-        reads,
-        [_on_device(method.plan, fed, first) for fed in feeds if fed.target in method.plan.uploads[stage]],
-        later,
-    )
+    together = _run_together(method, wiring, lives) if wiring.stage is not None and lives else None
+    return _run_one_by_one(method, wiring, steps, lives, outputs) if together is None else together
+
+
+def _wiring(method: Method, feed: Mapping[int, int], outputs: Sequence[int]) -> Wiring:
+    key = (tuple(feed.items()), tuple(outputs))
+    try:
+        found = method._wirings.get(key)
+    except TypeError:  # positions that cannot even be hashed are refused below
+        found = None
+    if found is None:
+        if len(method._wirings) >= MOST_WIRINGS:
+            method._wirings.clear()
+        feeds, wanted, stage = _checked(method, feed), method._wanted(outputs), method._only_stage()
+        if stage is not None and not all(_stays_on_device(method.plan, stage, fed, wanted) for fed in feeds):
+            stage = None
+        found = method._wirings[key] = Wiring(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
+    return found
+
+
+def _run_together(method: Method, wiring: Wiring, lives: Sequence[Live]) -> list[tuple[Any, ...]] | None:
+    """All steps in one submit; None if they differ in more than live integers and inputs, or hold too much."""
+    stage, first = wiring.stage, lives[0]
+    assert stage is not None and method._session is not None
+    prepared = _prepare(method, stage, wiring, lives)
+    if prepared is None:
+        return None
+    schedule, scalars = prepared
+    reads = method._reads(stage, first, wiring.wanted)
+    later = _later_uploads(method, stage, lives, wiring.fed)
+    if _bytes_held(reads, later, len(lives)) > MOST_BYTES:
+        return None
+    uploads = method._uploads(stage, first)
+    present = {value_id for value_id, _ in uploads}  # an input that no kernel reads is not on the device
+    feeds = [_on_device(method.plan, fed, first) for fed in wiring.feeds if fed.target in present]
+    data = method._session.run(schedule, scalars, uploads, reads, feeds, later)
     results = []
     for live, found in zip(lives, data, strict=True):
         method._leave(live, reads, found)
-        results.append(tuple(method._output(value_id, live) for value_id in wanted))
+        results.append(tuple(method._output(value_id, live) for value_id in wiring.wanted))
     return results
 
 
@@ -110,11 +132,10 @@ def _words(method: Method, fed: _Fed) -> str:
     return f"output {fed.output} of {method.name} cannot feed input {fed.input}"
 
 
-def _prepare(method: Method, lives: Sequence[Live], feeds: Sequence[_Fed], wanted: Sequence[int]) -> _Together | None:
-    """What one submit for all steps needs; None if they differ in more than live integers, or the host looks on."""
-    stage = method._only_stage()
-    if stage is None or not lives or not all(_stays_on_device(method.plan, stage, fed, wanted) for fed in feeds):
-        return None
+def _prepare(
+    method: Method, stage: Segment, wiring: Wiring, lives: Sequence[Live]
+) -> tuple[Schedule, list[dict[int, int]]] | None:
+    """The schedule that serves all steps, and the live integers of each, by slot. None if no one does."""
     first: tuple[Schedule, int] | None = None
     scalars = []
     for number, live in enumerate(lives):
@@ -122,11 +143,10 @@ def _prepare(method: Method, lives: Sequence[Live], feeds: Sequence[_Fed], wante
         first = first or (schedule, schedule.version)
         if (schedule, schedule.version) != first:
             return None
-        for fed in feeds if number else ():
+        for fed in wiring.feeds if number else ():
             _check_size(method, fed, lives[number - 1].dims[fed.source], live.dims[fed.target])
         scalars.append(method.plan.lowering.slot_values())
-    assert first is not None
-    return _Together(stage, first[0], scalars)
+    return None if first is None else (first[0], scalars)
 
 
 def _stays_on_device(plan: Plan, stage: Segment, fed: _Fed, wanted: Sequence[int]) -> bool:
@@ -168,9 +188,10 @@ def _on_device(plan: Plan, fed: _Fed, live: Live) -> Feed:
 
 
 def _run_one_by_one(
-    method: Method, steps: Sequence[Sequence[Any]], lives: Sequence[Live], feeds: Sequence[_Fed], outputs: Sequence[int]
+    method: Method, wiring: Wiring, steps: Sequence[Sequence[Any]], lives: Sequence[Live], outputs: Sequence[int]
 ) -> list[tuple[Any, ...]]:
     results: list[tuple[Any, ...]] = []
+    feeds = wiring.feeds
     made: tuple[Any, ...] = ()  # by the step before, for each of the feeds
     for args, live in zip(steps, lives, strict=True):
         given = list(args)

@@ -10,6 +10,7 @@ from types import ModuleType
 
 from .. import __version__
 from ..errors import Error
+from .say import say
 
 COMMANDS = {
     "doctor": "tell whether this machine can run programs",
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command, own = load_command(arguments.command)
         code: int | None = command.run(own.parse_args(rest))
     except Error as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        say(f"{type(error).__name__}: {error}", error=True)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -6,24 +6,24 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from ..progress import OnProgress
 from ..progress import Progress as Event
 from ..tools.text import size
+from .terminal import open_console
 
 
 @contextmanager
 def bars() -> Iterator[OnProgress]:
     """A callback that draws a bar per stage. Without a terminal it prints nothing."""
     columns = (
-        TextColumn("{task.description:<10}"),
+        TextColumn("{task.description:<10}", markup=False),
         BarColumn(),
-        TextColumn("{task.fields[amount]}"),
+        TextColumn("{task.fields[amount]}", markup=False),
         TimeElapsedColumn(),
     )
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
         tasks: dict[str, TaskID] = {}
 

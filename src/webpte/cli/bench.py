@@ -16,6 +16,7 @@ from ..tools.plots import plot_bench, require_matplotlib
 from ..tools.text import size
 from ..tools.timing import seconds
 from .bars import line
+from .terminal import open_console
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
-        _show(report, Console(highlight=False, markup=False))
+        _show(report, open_console())
 
 
 def _show(report: Mapping[str, Any], console: Console) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from ..errors import Error, InputError
 from ..llm import LLM
 from .generate import add_settings, open_model, settings, summary
+from .say import say
 
 Messages = list[dict[str, str]]
 
@@ -61,11 +62,11 @@ def _answer(llm: LLM, messages: Messages, line: str, chosen: dict[str, Any]) -> 
     try:
         answer = llm.generate([*messages, {"role": "user", "content": line}], **chosen)
         for piece in answer:
-            print(piece.text, end="", flush=True)
+            say(piece.text, end="")
     except KeyboardInterrupt:
         print(" (stopped)", end="")
     except Error as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        say(f"{type(error).__name__}: {error}", error=True)
         return
     print()
     if answer is not None:

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..tools.check import check_file, device_caps
 from ..tools.text import size
+from .terminal import open_console
 
 SHOWN = 4  # calls named of one problem
 TITLES = {
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
-        _show(report, Console(highlight=False, markup=False))
+        _show(report, open_console())
     return 0 if report["ok"] else 1
 
 

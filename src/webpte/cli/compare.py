@@ -15,6 +15,7 @@ from rich.text import Text
 from ..tools.compare import Tolerance, compare_file
 from .bars import bars
 from .run import INPUTS
+from .terminal import open_console
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN = 8  # calls named of one kind
@@ -81,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
-        _show(report, Console(highlight=False, markup=False), arguments.calls)
+        _show(report, open_console(), arguments.calls)
     return 0 if report["ok"] else 1
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from ..tools.doctor import bug_report, examine
 from ..tools.text import size
 from ..tools.timing import seconds
+from .terminal import open_console
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
-        _show(report, Console(highlight=False, markup=False))
+        _show(report, open_console())
     return 0 if report["ok"] else 1
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..export import export_llama
 from ..tools.text import size
 from .bars import bars
+from .say import say
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(json.dumps({"files": [{"path": str(p), "bytes": os.path.getsize(p)} for p in written]}))
         return
     for file in written:
-        print(f"{file}  {size(os.path.getsize(file))}")
+        say(f"{file}  {size(os.path.getsize(file))}")
 
 
 def _companions(path: Path) -> list[Path]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..llm import LLM, Usage
 from .bars import bars
+from .say import say
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> None:
         try:
             for piece in answer:
                 if not arguments.json:
-                    print(piece.text, end="", flush=True)
+                    say(piece.text, end="")
         except KeyboardInterrupt:
             pass  # what came so far is the answer
         if arguments.json:

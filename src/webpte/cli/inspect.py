@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +15,8 @@ from rich.text import Text
 from ..errors import InputError
 from ..tools.inspect import inspect_file
 from ..tools.text import size
+from .say import say
+from .terminal import open_console
 
 CONSTANTS_SHOWN = 12
 
@@ -36,7 +38,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
         return
-    console = Console(highlight=False, soft_wrap=False)
+    console = open_console(soft_wrap=False)
     console.print(Text(f"{report['file']}  {size(report['bytes'])}, {len(report['methods'])} methods", style="bold"))
     constants = [m for m in report["methods"] if "returns" in m]
     for method in report["methods"]:
@@ -58,9 +60,9 @@ def _draw(arguments: argparse.Namespace) -> None:
         if path:
             text = render(report)
             _write(path, text)
-            print(f"{path}: {len(report['calls'])} calls of {report['method']}, {size(len(text))}")
+            say(f"{path}: {len(report['calls'])} calls of {report['method']}, {size(len(text))}")
     if report["problem"]:
-        print(f"There is no plan, so no memory is shown: {report['problem']}")
+        say(f"There is no plan, so no memory is shown: {report['problem']}")
 
 
 def _write(path: str, text: str) -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +17,7 @@ from ..tools.text import size
 from ..tools.timing import seconds
 from .bars import bars
 from .run import INPUTS
+from .terminal import open_console
 
 SHOWN = 12  # rows of a table, unless all are asked for
 KERNEL_WIDTH = 52
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
         print(json.dumps(report, indent=2))
         return
     shown = len(report["dispatches"]) if arguments.all else SHOWN
-    console = Console(highlight=False, markup=False)  # names hold brackets
+    console = open_console()
     console.print(Text(f"{report['file']}, {report['method']}", style="bold"))
     console.print(Text(f"on {report['adapter']}"))
     console.print(Text(", ".join(f"input {i} {source}" for i, source in enumerate(report["inputs"]))))

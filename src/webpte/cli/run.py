@@ -7,13 +7,14 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from ..tools.run import run_file
 from ..tools.timing import seconds
 from .bars import line
+from .terminal import open_console
 
 INPUTS = """\
 inputs are given in order, or by position as 0=VALUE; VALUE is one of
@@ -57,7 +58,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
         return
-    console = Console(highlight=False, markup=False)
+    console = open_console()
     console.print(Text(f"{report['file']}  {report['method']}", style="bold"))
     console.print(_values("input", report["inputs"], "source"))
     console.print(_values("output", report["outputs"], "first elements"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from rich.console import Console
 from rich.table import Table
 
 from ..tools.tune import tune_file
 from .bars import bars
+from .terminal import open_console
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
         return
-    console = Console(highlight=False)
+    console = open_console()
     if not report["jobs"]:
         console.print("nothing left to measure; --again measures everything once more")
         return

@@ -17,6 +17,7 @@ from .files import Span
 # Without sharing it is at most 1, and exported files stay below that. A vector of one small table again and again,
 # which a frugal writer might make, takes 5: there must be room for it.
 WORK_PER_BYTE = 8
+NAME_LENGTH = 4096
 _TABLE_WORK = 8  # a table is no less than its vector entry (4 bytes) and its vtable offset (4)
 
 _U8, _I8, _BOOL = Struct("<B"), Struct("<b"), Struct("<?")
@@ -148,9 +149,17 @@ class Table:
         except UnicodeDecodeError as error:
             raise self.error(f"string of {count} bytes is not UTF-8: {error.reason}", name) from None
 
+    def label(self, slot: int, name: str) -> str | None:
+        """A string that names something: it is shown to people, so it must be printable, and not endless."""
+        found = self.string(slot, name)
+        if found is not None and (len(found) > NAME_LENGTH or not found.isprintable()):
+            shown = ascii(found[:40]) + "..." * (len(found) > 40)
+            raise self.error(f"{shown} is no name: {len(found)} characters, of {NAME_LENGTH} printable ones", name)
+        return found
+
     def text(self, slot: int, name: str) -> str:
-        """A string that must be there."""
-        if (found := self.string(slot, name)) is None:
+        """A name that must be there."""
+        if (found := self.label(slot, name)) is None:
             raise self.error("missing", name)
         return found
 

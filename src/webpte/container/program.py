@@ -160,7 +160,7 @@ def _read_instructions(plan: Table, values: int, delegates: int) -> tuple[Instru
         raise plan.error(f"{chains} chains of instructions; ExecuTorch writes one, and webpte runs only one", "chains")
     ops = []
     for entry in plan.tables(6, "operators"):
-        overload = entry.string(1, "overload")
+        overload = entry.label(1, "overload")
         ops.append(entry.text(0, "name") + (f".{overload}" if overload else ""))
     found: list[Instruction] = []
     for chain in plan.tables(5, "chains"):

@@ -161,7 +161,7 @@ def _read_tensor(table: Table, data: TensorData) -> TensorValue:
             "shape_dynamism",
         )
     extra = table.table(9, "extra_tensor_info")
-    name = extra.string(1, "fully_qualified_name") if extra else None
+    name = extra.label(1, "fully_qualified_name") if extra else None
     external = extra is not None and extra.i8(2, "location") == 1
     if external and not name:
         raise table.error("is external, but has no fully_qualified_name to find it by", "extra_tensor_info")

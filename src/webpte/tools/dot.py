@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .text import short_name, size, type_text
+from .text import plain, short_name, size, type_text
 
 Report = Mapping[str, Any]
 
@@ -68,5 +68,5 @@ def _value(report: Report, value_id: int) -> str:
 
 def _quoted(text: str) -> str:
     """A string for Graphviz. A backslash would start an escape such as \\N, the node's name."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "\\r").replace("\n", "\\n")
+    escaped = plain(text).replace("\\", "\\\\").replace('"', '\\"').replace("\r", "\\r").replace("\n", "\\n")
     return f'"{escaped}"'

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
+
+# Control characters but tab and newline; marks that turn the direction of writing; invisible ones; halves of pairs.
+_UNSAFE = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def plain(text: str) -> str:
+    """The text with a mark in the place of each character that a terminal would obey or hide."""
+    return _UNSAFE.sub("\ufffd", text)
 
 
 def size(count: float) -> str:

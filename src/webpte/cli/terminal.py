@@ -1,0 +1,37 @@
+"""The one way to the terminal. What a file holds is shown as text: it moves no cursor, sets no title and is no markup.
+
+Names are refused by the container if they are not printable. This is for all the rest: strings that a program returns,
+what a language model says, file names, messages of libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.segment import Segment
+
+from ..tools.text import plain
+
+
+def open_console(**options: Any) -> Console:
+    """A console that takes strings as they are: no markup, no emoji codes, no control characters."""
+    made = Console(highlight=False, markup=False, emoji=False, **options)
+    made.push_render_hook(_Plain())
+    return made
+
+
+class _Plain(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Shown(renderable) for renderable in renderables]
+
+
+class _Shown:
+    def __init__(self, renderable: ConsoleRenderable) -> None:
+        self.renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        rendered: Iterable[Segment] = console.render(self.renderable, options)
+        for text, style, control in rendered:
+            yield Segment(text if control else plain(text), style, control)

@@ -66,7 +66,7 @@ def _configuration(config: pytest.Config) -> Configuration:
 def _pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """In bursts a generation takes as many tokens per submit as it ever would."""
     if _configuration(request.config).bursts:
-        monkeypatch.setattr("webpte.llm.generation.LATENCY", float("inf"))
+        monkeypatch.setattr("webpte.llm.generation.LATENCY", 1e9)
 
 
 _ASK_ADAPTER = """

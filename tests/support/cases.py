@@ -29,6 +29,7 @@ import numpy as np
 import tests.cases
 import webpte
 import webpte.graph.delegate
+from tests.support.canaries import Canaries, larger_buffers
 from tests.support.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
@@ -194,16 +195,21 @@ class OneOp:
         dynamic = len(case.sizes) > 1
         simple_pte(path, self.values, self.calls, self.inputs, outs, self.constants, dynamic=dynamic)
 
-    def check(self, method: Any, sizes: Sizes) -> None:
-        """Run at one set of live sizes and compare."""
+    def check(self, method: Any, sizes: Sizes, canaries: Canaries | None = None) -> None:
+        """Run at one set of live sizes and compare. What no one may write is watched."""
         case = self.case
         random = self._random(sizes)
         arrays = [t.array(sizes, random) for t in case.tensors]
         arrays = [self.fixed.get(i, a) for i, a in enumerate(arrays)]
         expected = reference(case, self._substitute([a.copy() for a in arrays], sizes))
         given = [a for t, a in zip(case.tensors, arrays, strict=True) if not t.constant]
-        for got, want in zip(method.run(given), expected, strict=True):
+        if canaries is not None:
+            canaries.set_out()
+        outputs = method.run(given)
+        for got, want in zip(outputs, expected, strict=True):
             assert_close(got, want, case.atol, case.rtol, f"{case} at {sizes}")
+        if canaries is not None:
+            canaries.check(outputs, f"{case} at {sizes}")
 
     def _random(self, sizes: Sizes) -> np.random.Generator:
         return np.random.default_rng(zlib.crc32(f"{self.case}{sizes}".encode()))
@@ -301,11 +307,12 @@ def run_case(case: Case, folder: Path) -> int:
     """All checks of a case; returns how many."""
     program = OneOp(case)
     program.write(folder / "case.pte")
-    with choosing(case.variant), webpte.load(folder / "case.pte") as loaded:
+    with larger_buffers(), choosing(case.variant), webpte.load(folder / "case.pte") as loaded:
         method = loaded.method()
+        canaries = Canaries(method)
         jobs = method.plan.lowering.examples
         assert not case.variant or any(case.variant in job.names for job in jobs), f"{case}: there is no such variant"
         for sizes in case.sizes:
-            program.check(method, sizes)
-        program.check(method, case.sizes[0])  # and back at the bound
+            program.check(method, sizes, canaries)
+        program.check(method, case.sizes[0], canaries)  # and back at the bound
     return len(case.sizes) + 1

@@ -46,7 +46,5 @@ CONFIGURATIONS = {
     "no-f16": Configuration("halves in words", "no-f16"),
     "no-subgroups": Configuration("values shared through workgroup memory", "no-subgroups"),
     "gpu-order": Configuration("kernels as a GPU is given them", "gpu"),
-    "browser-gpu": Configuration("a GPU in a browser", "browser,gpu"),
-    "swiftshader-gpu": Configuration("kernels as a GPU is given them", "gpu", SWIFTSHADER),
     "bursts": Configuration("several tokens per submit, always", bursts=True),
 }

@@ -131,4 +131,7 @@ ARCHITECTURES = {
     "whisper_encoder": Architecture("speech", AUDIO),
 }
 
-NAMED = PROGRAMS | REAL | {f"hf_{name}": a.entry(name) for name, a in ARCHITECTURES.items()}
+# SmolLM2 as far as shapes go: what a tiny model spares a path, its widths and its vocabulary do not.
+WIDE = {"smollm_1": Entry("models_real_widths", "smollm", {"layers": 1}, also=("models_llama.py",))}
+
+NAMED = PROGRAMS | REAL | WIDE | {f"hf_{name}": a.entry(name) for name, a in ARCHITECTURES.items()}

@@ -1,0 +1,117 @@
+"""One layer of SmolLM2's own widths, with its vocabulary and context: paths that a tiny model spares are taken here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.export.test_programs import check
+from tests.support.exporting import export
+from webpte.llm import LLM
+
+VOCAB = 49152
+TOLERANCE = 1e-4  # of logits whose size is about 10
+PROMPT = tuple((i * 7919 + 13) % VOCAB for i in range(23))
+SETTINGS = {
+    "greedy": {},
+    "sampled": {"temperature": 0.8, "seed": 7},
+    "top_k and top_p": {"temperature": 1.1, "top_k": 40, "top_p": 0.9, "seed": 11},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wide")
+    (folder / "wide.pte").symlink_to(export("smollm_1").path)
+    vocabulary = {f"w{token}": token for token in range(VOCAB)}
+    tokenizer = {
+        "version": "1.0",
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
+        "pre_tokenizer": {"type": "Whitespace"},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    with LLM.load(folder / "wide.pte") as model:
+        model.stop_tokens = frozenset()  # random weights choose any token; runs shall be long
+        yield model
+
+
+@pytest.fixture
+def llm(loaded):
+    loaded.reset()
+    return loaded
+
+
+def tokens_of(llm, **settings):
+    """A whole answer to the prompt, from an empty cache."""
+    llm.reset()
+    generation = llm.generate(tokens=PROMPT, **settings)
+    for _ in generation:
+        pass
+    return generation.tokens
+
+
+def test_prefill_and_decode_equal_eager():
+    exported = export("smollm_1")
+    with webpte.load(exported.path) as program:
+        check(program, exported, TOLERANCE)
+
+
+def test_greedy_tokens_are_the_argmax_of_the_logits(llm):
+    tokens = tokens_of(llm, max_new_tokens=6, tokens_per_submit=1)
+    llm.reset()
+    given = list(PROMPT)
+    for token in tokens:
+        assert int(llm.logits(given).argmax()) == token
+        given = [token]
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_several_tokens_per_submit_are_those_of_single_steps(llm, settings):
+    single = tokens_of(llm, max_new_tokens=13, tokens_per_submit=1, **settings)
+    assert len(set(single)) > 1
+    for count in (2, 4, 8):
+        assert tokens_of(llm, max_new_tokens=13, tokens_per_submit=count, **settings) == single
+
+
+def test_what_a_fast_device_does_by_itself(llm, monkeypatch):
+    """Where a step is short a generation takes more and more tokens per submit: here it does so however long one is."""
+    single = tokens_of(llm, max_new_tokens=20, tokens_per_submit=1)
+    monkeypatch.setattr("webpte.llm.generation.LATENCY", 1e9)
+    before = llm.method.counters.snapshot()
+    assert tokens_of(llm, max_new_tokens=20) == single
+    done = llm.method.counters.since(before)
+    assert done.submits <= 1 + 5, "1 for the prompt, then 1, 2, 4, 8 and 4 tokens"
+
+
+def test_forks_go_their_own_ways(llm):
+    alone = tokens_of(llm, max_new_tokens=6, tokens_per_submit=3)
+    llm.reset()
+    llm.logits(PROMPT[:-1])
+    with llm.fork() as other:
+        seeded = {"temperature": 1.0, "seed": 3}
+        streams = [
+            iter(llm.generate(tokens=PROMPT, max_new_tokens=6, tokens_per_submit=3)),
+            iter(other.generate(tokens=PROMPT, max_new_tokens=6, tokens_per_submit=2, **seeded)),
+        ]
+        mixed = [[next(stream).token for stream in streams] for _ in range(6)]
+    assert [ours for ours, _ in mixed] == alone
+    assert [theirs for _, theirs in mixed] == tokens_of(llm, max_new_tokens=6, tokens_per_submit=1, **seeded)
+
+
+def test_a_snapshot_continues_the_same(llm, tmp_path):
+    llm.logits(PROMPT)
+    llm.snapshot(tmp_path / "state")
+    wanted = llm.logits([5])
+    llm.reset()
+    llm.logits(PROMPT[::-1])
+    llm.restore(tmp_path / "state")
+    assert llm.position == len(PROMPT)
+    np.testing.assert_array_equal(llm.logits([5]), wanted)

@@ -1,4 +1,4 @@
-"""Chat templates. They come out of downloaded files, so they run in Jinja's immutable sandbox."""
+"""Chat templates. They come out of downloaded files, so they run in a sandbox, with limits."""
 
 from __future__ import annotations
 
@@ -6,31 +6,45 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-from ..errors import FormatError, InputError
+from ..errors import Error, FormatError, InputError
+from .template_limits import over
+from .template_sandbox import TemplateEnvironment
 
 Messages = Sequence[Mapping[str, Any]]
-
-
-def _refuse(message: str) -> None:
-    """What templates call when messages do not fit them."""
-    raise InputError(f"the chat template refuses these messages: {message}")
+LONGEST_TEMPLATE = 256 << 10  # characters; the longest in use have some 30,000
+LONGEST_DATE = 100
 
 
 def render_chat(template: str, messages: Messages, *, add_generation_prompt: bool = True, **variables: Any) -> str:
-    """The prompt a template makes of messages, each with `role` and `content`."""
+    """The prompt a template makes of messages, each with `role` and `content`.
+
+    `variables` are the model's special tokens by name, `bos_token` and so on, and whatever else a template asks for.
+    """
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
         raise InputError(f"messages are a list of mappings with role and content, not {type(messages).__name__}")
     for position, message in enumerate(messages):
         if not isinstance(message, Mapping) or "role" not in message or "content" not in message:
             raise InputError(f"message {position} needs the keys role and content")
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    if len(template) > LONGEST_TEMPLATE:
+        raise over(f"has {len(template):,} characters, above {LONGEST_TEMPLATE:,}")
+    environment = TemplateEnvironment()
     environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+    environment.globals["strftime_now"] = _now
+    given = {"tools": None, "documents": None, **variables, "add_generation_prompt": add_generation_prompt}
     try:
-        compiled = environment.from_string(template)
-        return compiled.render(messages=messages, add_generation_prompt=add_generation_prompt, **variables)
-    except jinja2.TemplateError as error:
-        raise FormatError(f"the chat template failed: {error}") from error
+        return "".join(environment.from_string(template).generate(messages=messages, **given))
+    except Error:
+        raise
+    except Exception as error:  # a template can raise whatever Python can
+        raise FormatError(f"the chat template failed: {type(error).__name__}: {error}") from error
+
+
+def _refuse(message: Any) -> None:
+    """What templates call when messages do not fit them."""
+    raise InputError(f"the chat template refuses these messages: {message}")
+
+
+def _now(form: str) -> str:
+    if len(form) > LONGEST_DATE:
+        raise over(f"formats a date by {len(form):,} characters")
+    return datetime.datetime.now().strftime(form)

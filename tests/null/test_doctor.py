@@ -25,7 +25,7 @@ def test_features_are_told_with_what_they_change():
         {f["name"]: f for f in capabilities.features(offered)}["shader-f16"] for offered in ({"shader-f16"}, set())
     )
     assert with_f16["offered"] and not without["offered"]
-    assert "two bytes" in with_f16["effect"] and "twice the memory" in without["effect"]
+    assert "two bytes" in with_f16["effect"] and "take four" in without["effect"]
 
 
 def test_limits_stand_beside_a_browsers():

@@ -12,12 +12,14 @@ from tests.support.cases import OneOp, choosing
 from webpte.wgsl import BROWSER_LIMITS, Caps, Kernel, render
 
 SHARED = re.compile(r"var<workgroup> \w+: array<((?:atomic<u32>)|f32|i32|u32|vec([234])<f32>), (\d+)>;")
+WORD = re.compile(r"var<workgroup> \w+: atomic<u32>;")
 MODULES = (attention, norm, reduce, sampling, softmax)
 CAPS = [Caps(features=frozenset({"shader-f16"}), kind=kind) for kind in ("cpu", "gpu")]
 
 
 def shared_bytes(source: str) -> int:
     sizes = [{"2": 8, "3": 16, "4": 16}.get(width, 4) * int(count) for _, width, count in SHARED.findall(source)]
+    sizes += [4] * len(WORD.findall(source))
     assert len(sizes) == source.count("var<workgroup>"), "an array is declared in a way this test does not know"
     return sum(sizes)
 

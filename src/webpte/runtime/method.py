@@ -44,6 +44,9 @@ class ArgumentInfo:
 class Method:
     """A loaded method: call it with arrays, get arrays back. State such as a KV cache persists between calls."""
 
+    recoveries: int
+    """How often a lost device took the state, which then began anew: see `Program.recover`."""
+
     def __init__(
         self,
         plan: Plan,
@@ -55,7 +58,7 @@ class Method:
         parent: Method | None = None,
     ) -> None:
         self.plan = plan
-        self.recoveries = 0  # how often a lost device took the state, which then began anew: see Program.recover
+        self.recoveries = 0
         self._graph: Graph = plan.graph
         self._kernels = kernels
         self._fingerprint = fingerprint

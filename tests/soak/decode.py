@@ -1,0 +1,117 @@
+"""Decoding for long: `python -m tests.soak.decode [--steps 20000] [--model FILE]`.
+
+Rounds of prompts, resets, forks, and one to eight tokens per submit. After the first 1,000 steps memory must stay
+within 2 %, the last 1,000 must take no more than 1.05 times the first (medians of rounds; on an idle machine), and the
+number of live GPU objects must not change. Ends with status 1 otherwise. The default model is the tiny Llama.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import wgpu
+
+from tests.support.tiny_llm import tokens_of, write_tiny_llm
+from webpte.llm import LLM
+
+BLOCK = 1000  # steps between two looks at memory
+PER_SUBMIT = (1, 2, 4, 8)
+PROMPT = "once upon a time"
+NEW = 20  # tokens of an answer
+MEMORY, TIME = 1.02, 1.05
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a block of steps took and left."""
+
+    steps: int
+    seconds: float  # of a round, the median
+    rss: int
+    objects: dict[str, int]
+
+
+def one_round(model: LLM) -> int:
+    """Answers with each number of tokens per submit, from the model and from a fork; the steps it took."""
+    steps = 0
+    for count in PER_SUBMIT:
+        model.reset()
+        steps += len(tokens_of(model.generate(PROMPT, max_new_tokens=NEW, tokens_per_submit=count)))
+        fork = model.fork()
+        steps += len(tokens_of(fork.generate(f"{PROMPT}, {count}", max_new_tokens=NEW, tokens_per_submit=count)))
+        if count > 2:
+            fork.close()  # others are left to the collector
+    model.method.reset()
+    model.reset()
+    return steps
+
+
+def look_after(model: LLM, steps: int) -> Look:
+    """Decode at least so many steps, and look."""
+    done, seconds = 0, []
+    while done < steps:
+        started = time.perf_counter()
+        done += one_round(model)
+        seconds.append(time.perf_counter() - started)
+    gc.collect()
+    return Look(done, median(seconds), resident(), live_objects())
+
+
+def resident() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+    raise RuntimeError("this system does not tell what memory is in use")
+
+
+def live_objects() -> dict[str, int]:
+    """GPU objects by kind, as the binding and the engine below count them."""
+    binding = wgpu.diagnostics.object_counts.get_dict()
+    engine = wgpu.diagnostics.wgpu_native_counts.get_dict()
+    counts = {f"python {kind}": int(row["count"]) for kind, row in binding.items() if "count" in row}
+    return counts | {f"native {kind}": int(row["count"]) for kind, row in engine.items() if "count" in row}
+
+
+def report(looks: Sequence[Look]) -> bool:
+    """Print what happened; whether all of it was as it should be."""
+    first, settled, last = looks[0], looks[1:], looks[-1]
+    memory = max(look.rss for look in settled) / first.rss
+    pace = last.seconds / first.seconds
+    changed = {
+        kind: [look.objects.get(kind, 0) for look in looks]
+        for kind in {kind for look in looks for kind in look.objects}
+        if len({look.objects.get(kind, 0) for look in settled}) > 1
+    }
+    print(f"memory: at most {memory:.4f} of {first.rss / 1e6:.1f} MB after the first {first.steps} (limit {MEMORY})")
+    print(f"time: the last block took {pace:.3f} of the first, {first.seconds * 1e3:.1f} ms a round (limit {TIME})")
+    print(f"live GPU objects that changed: {changed or 'none'}; {sum(last.objects.values())} in all")
+    return memory <= MEMORY and pace <= TIME and not changed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.soak.decode", description=__doc__)
+    parser.add_argument("--steps", type=int, default=20_000)
+    parser.add_argument("--model", help="a language model with its tokenizer beside it")
+    options = parser.parse_args(arguments)
+    with tempfile.TemporaryDirectory() as folder:
+        path = options.model or str(write_tiny_llm(Path(folder)) / "tiny.pte")
+        with LLM.load(path) as model:
+            model.stop_tokens = frozenset()
+            looks: list[Look] = []
+            while sum(look.steps for look in looks) < options.steps or len(looks) < 3:
+                looks.append(look_after(model, BLOCK))
+                done = sum(look.steps for look in looks)
+                print(f"{done:6} steps: {looks[-1].rss / 1e6:.1f} MB, {looks[-1].seconds * 1e3:.1f} ms", flush=True)
+            return 0 if report(looks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,13 +6,13 @@ import copy
 import json
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from ..errors import FormatError, InputError
+from ..errors import DeviceLost, FormatError, InputError
 from ..progress import OnProgress, ignore
 from ..runtime import Method, Program, load
 from .caches import with_sampler_and_half_caches
@@ -27,6 +27,7 @@ from .tokenizer import Tokenizer
 
 PathLike = str | os.PathLike[str]
 Chosen = tuple[int, float]
+Result = TypeVar("Result")
 REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}
 # End of a turn or a text, in the vocabularies of common model families.
 END_TOKENS = (
@@ -57,7 +58,9 @@ class LLM:
         self.vocabulary = _vocabulary(method)
         self.stop_tokens = self._stop_tokens()
         self._occupancy = Occupancy()
-        self._lock = threading.RLock()  # held for a step at a time
+        self._lock = threading.RLock()  # held for a step at a time, and taken before the program's
+        self._recoveries = method.recoveries  # of the method's, those after which the cache was filled again
+        self._recovers = False
         self._owner = True
 
     @classmethod
@@ -68,11 +71,13 @@ class LLM:
         data: Iterable[PathLike] = (),
         progress: OnProgress = ignore,
         kv_cache: Literal["f32", "f16"] = "f32",
+        recover: bool = False,
         **options: Any,
     ) -> LLM:
         """Open a program. `tokenizer.json` and `chat_template.jinja` are looked for beside it unless given.
 
-        `kv_cache="f16"` halves the cache's memory at the cost of some precision.
+        `kv_cache="f16"` halves the cache's memory at the cost of some precision. With `recover`, an answer whose device
+        is lost goes on with another, instead of raising DeviceLost.
         """
         if kv_cache not in REWRITES:
             raise InputError(f"kv_cache is one of {', '.join(REWRITES)}, not {kv_cache!r}")
@@ -83,7 +88,9 @@ class LLM:
         program = load(path, data, progress=progress, **options)
         try:
             text = template.read_text() if template is not None else None
-            return cls(program, program.method("forward", REWRITES[kv_cache], progress), Tokenizer.load(found), text)
+            model = cls(program, program.method("forward", REWRITES[kv_cache], progress), Tokenizer.load(found), text)
+            model._recovers = recover
+            return model
         except BaseException:
             program.close()
             raise
@@ -155,7 +162,8 @@ class LLM:
         """A second sequence that starts where this one is, over the same weights."""
         with self._lock:
             other = copy.copy(self)
-            other.method = self.method.fork()
+            other.method = self._on_device(self.method.fork)
+            other._recoveries = other.method.recoveries
             other._occupancy = Occupancy(self._occupancy.tokens)
             other._lock = threading.RLock()
             other._owner = False
@@ -164,7 +172,8 @@ class LLM:
     def snapshot(self, path: PathLike) -> None:
         """Write the cache and its tokens to a file."""
         with self._lock:
-            self.method.snapshot(path, json.dumps(list(self._occupancy.tokens)).encode())
+            note = json.dumps(list(self._occupancy.tokens)).encode()
+            self._on_device(lambda: self.method.snapshot(path, note))
 
     def restore(self, path: PathLike) -> None:
         """Continue from a snapshot of the same model. One that is refused leaves everything as it is."""
@@ -177,8 +186,40 @@ class LLM:
             self._occupancy.truncate(0)  # until the whole state is written, nothing of it is certain
 
         with self._lock:
-            self.method.restore(path, accept)
+            self._on_device(lambda: self.method.restore(path, accept))
             self._occupancy.add(tokens)
+
+    def recover(self, progress: OnProgress = ignore) -> bool:
+        """After DeviceLost: open another device, load everything again, and compute what the cache held once more.
+
+        Forks do the last for themselves when they are used next. False if no device was lost.
+        """
+        with self._lock:
+            recovered = self.program.recover(progress)
+            self._refill()
+            return recovered
+
+    def _on_device(self, work: Callable[[], Result]) -> Result:
+        """Do what needs the cache, on a device that holds it. Work that was lost has changed nothing here."""
+        try:
+            self._refill()
+            return work()
+        except DeviceLost:
+            if not self._recovers:
+                raise
+        self.recover()
+        return work()
+
+    def _refill(self) -> None:
+        """Compute the known tokens again if the method's state began anew since."""
+        recoveries = self.method.recoveries
+        if recoveries == self._recoveries:
+            return
+        tokens = self._occupancy.computed
+        for start in range(0, len(tokens), self.chunk):
+            piece = tokens[start : start + self.chunk]
+            self.method.run(self._arguments(piece, Settings(), 0, start), outputs=())
+        self._recoveries = recoveries
 
     def _noted_tokens(self, path: PathLike, note: bytes) -> tuple[int, ...]:
         """The tokens that the note of a snapshot lists."""
@@ -227,7 +268,8 @@ class LLM:
             piece = prompt[start : start + self.chunk]
             with self._lock:
                 self._occupancy.check(holder)
-                chosen = self._step(piece, settings, read=start + len(piece) == len(prompt))
+                last = start + len(piece) == len(prompt)
+                chosen = self._on_device(lambda: self._step(piece, settings, last))  # noqa: B023 - called at once
         return common, chosen
 
     def decode(self, holder: object, token: int, settings: Settings, step: int, count: int) -> list[Chosen]:
@@ -241,7 +283,7 @@ class LLM:
             count = max(1, min(count, self.room))
             self._check_room(count)
             steps = [self._arguments((token,), settings, step + i, position + i) for i in range(count)]
-            results = self.method.run_steps(steps, {TOKEN: 0}, _wanted(settings))
+            results = self._on_device(lambda: self.method.run_steps(steps, {TOKEN: 0}, _wanted(settings)))
             chosen = [_chosen(found) for found in results]
             # Those before an impossible one are good; asked for what follows them, it comes first and is an error.
             good = next((i for i, (found, _) in enumerate(chosen) if found < 0), count)
@@ -263,7 +305,7 @@ class LLM:
             raise InputError("logits need at least one token")
         with self._lock:
             self._occupancy.take()
-            (row,) = self._run(checked, Settings(), (LOGITS,))
+            (row,) = self._on_device(lambda: self._run(checked, Settings(), (LOGITS,)))
             self._occupancy.add(checked)
             return np.asarray(row)
 

@@ -26,6 +26,11 @@ class Occupancy:
         return self._tokens[: len(self._tokens) - self._ahead]
 
     @property
+    def computed(self) -> Sequence[int]:
+        """Those, and what was computed ahead."""
+        return tuple(self._tokens)
+
+    @property
     def position(self) -> int:
         return len(self._tokens) - self._ahead
 

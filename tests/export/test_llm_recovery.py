@@ -1,0 +1,138 @@
+"""A language model whose device is lost: it goes on with the tokens of an undisturbed run.
+
+Every loss happens in a process of its own: a submit to a lost device aborts it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.children import run_python
+from tests.support.tiny_llm import write_tiny_llm
+
+COMMON = """
+import sys
+import webpte
+from webpte.device import recording
+from webpte.llm import LLM
+
+PROMPT = list(range(1, 40))
+SETTINGS = {"greedy": {}, "seeded": {"temperature": 1.5, "top_k": 50, "top_p": 0.95, "seed": 3}}[sys.argv[2]]
+
+def load(**options):
+    llm = LLM.load(sys.argv[1], **options)
+    llm.stop_tokens = frozenset()
+    return llm
+
+def answer(llm, **more):
+    return llm.generate(tokens=PROMPT, max_new_tokens=20, **SETTINGS, **more)
+
+def tokens_of(generation):
+    for _ in generation:
+        pass
+    return generation.tokens
+
+def lose(llm):
+    llm.method._gpu.device.destroy()
+
+def lose_in_submit(llm, number):
+    original, left = recording.NativeRecorder._enqueue, [number]
+    def call(*arguments):
+        left[0] -= 1
+        if left[0] == -1:
+            lose(llm)
+        return original(*arguments)
+    recording.NativeRecorder._enqueue = call
+
+with load() as alone:
+    WANT = tokens_of(answer(alone))
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte"
+
+
+@pytest.mark.parametrize("settings", ["greedy", "seeded"])
+def test_an_answer_goes_on_by_itself_if_asked_to(path, settings):
+    """Lost before anything, between tokens, in the middle of a burst, and again."""
+    code = """
+llm = load(recover=True)
+lose(llm)
+assert tokens_of(answer(llm)) == WANT
+for per_submit in (1, 4):
+    llm.reset()
+    generation = answer(llm, tokens_per_submit=per_submit)
+    for number in range(20):
+        if number in (1, 7, 13):
+            lose(llm)
+        assert next(generation).token == WANT[number], number
+assert llm.method.recoveries == 7, llm.method.recoveries
+for number in (0, 1, 2, 5):
+    llm.reset()
+    lose_in_submit(llm, number)
+    assert tokens_of(answer(llm, tokens_per_submit=3)) == WANT
+llm.close()
+print("done")
+"""
+    assert run_python(COMMON + code, path, settings).split() == ["done"]
+
+
+def test_without_being_asked_it_is_an_error_and_recover_brings_back_the_cache(path, tmp_path):
+    code = """
+llm = load()
+other = llm.fork()
+assert tokens_of(answer(llm)) == WANT
+other.logits(PROMPT[:30])
+want = llm.fork().logits([7]), other.fork().logits([7])
+llm.snapshot(sys.argv[3])
+generation = answer(llm)
+next(generation)
+lose(llm)
+for use in (lambda: next(generation), lambda: llm.logits([1]), llm.fork, lambda: llm.snapshot(sys.argv[3])):
+    try:
+        use()
+        raise SystemExit("went on without a device")
+    except webpte.DeviceLost:
+        pass
+assert list(generation) == []
+position = llm.position
+assert llm.recover() and not llm.recover() and llm.position == position
+again = answer(llm)
+assert tokens_of(again) == WANT and again.usage.reused_tokens == len(PROMPT) - 1
+assert abs(other.logits([7]) - want[1]).max() < 1e-4  # its cache came back when it was used
+llm.restore(sys.argv[3])
+assert abs(llm.logits([7]) - want[0]).max() < 1e-4
+lose(llm)
+llm.program.recover()  # by somebody who knows nothing of tokens
+assert tokens_of(answer(llm)) == WANT
+print("done")
+"""
+    assert run_python(COMMON + code, path, "greedy", tmp_path / "state").split() == ["done"]
+
+
+def test_what_was_known_is_kept_until_it_was_computed_again(path):
+    code = """
+llm = load()
+tokens_of(answer(llm))
+lose(llm)
+real = llm.method.run
+
+def run(*arguments, **options):  # the first piece that is computed again
+    llm.method.run = real
+    lose(llm)
+    return real(*arguments, **options)
+
+llm.method.run = run
+try:
+    llm.recover()
+    raise SystemExit("recovered on a lost device")
+except webpte.DeviceLost:
+    pass
+assert llm.recover()
+again = answer(llm)
+assert tokens_of(again) == WANT and again.usage.reused_tokens == len(PROMPT) - 1
+print("done")
+"""
+    assert run_python(COMMON + code, path, "greedy").split() == ["done"]

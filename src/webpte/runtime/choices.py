@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..version import __version__
 from ..wgsl import Caps
+
+logger = logging.getLogger("webpte")
+MOST_BYTES = 16 << 20  # a choice takes some 60 bytes
 
 
 def choices_path() -> Path:
@@ -39,14 +44,34 @@ def write_choices(caps: Caps, choices: Mapping[str, str]) -> None:
 
 
 def _read_all() -> dict[str, dict[str, str]]:
+    """What the file holds. One that is too large, no regular file or not ours is ignored, and said so."""
+    path = choices_path()
     try:
-        found = json.loads(choices_path().read_text())
-    except (OSError, ValueError):
+        found = json.loads(_read_small(path))
+        if not isinstance(found, dict) or not all(isinstance(choices, dict) for choices in found.values()):
+            raise ValueError("it is not a table of devices")
+    except FileNotFoundError:
         return {}
-    if not isinstance(found, dict):
+    except (OSError, ValueError, RecursionError) as error:
+        logger.warning("%s is ignored: %s. Deleting it is safe.", path, str(error) or type(error).__name__)
         return {}
     return {
         device: {job: name for job, name in choices.items() if isinstance(name, str)}
         for device, choices in found.items()
-        if isinstance(choices, dict)
     }
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # opening a pipe must not wait for a writer
+
+
+def _read_small(path: Path) -> str:
+    with open(path, "rb", opener=_open) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is not a regular file")
+        if found.st_size > MOST_BYTES:
+            raise ValueError(f"it has {found.st_size} bytes, more than {MOST_BYTES}")
+        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+            raise ValueError("it belongs to another user")
+        return file.read(MOST_BYTES).decode()

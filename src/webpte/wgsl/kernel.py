@@ -6,18 +6,21 @@ Whatever is not in the key is a uniform, so equal keys share one pipeline.
 
 from __future__ import annotations
 
-import contextlib
 import functools
+import hashlib
 import os
 import re
 from dataclasses import dataclass
-
-import jinja2
-import jinja2.bccache
+from typing import TYPE_CHECKING
 
 from ..budgets import spend
 from ..errors import GraphError
+from ..version import __version__
+from .texts import keep, recall
 from .uniforms import Uniforms
+
+if TYPE_CHECKING:
+    import jinja2
 
 LIB = os.path.join(os.path.dirname(__file__), "lib")
 _HALVES = re.compile(r"\b(f16w|rounded_half|rounded_halves)\b")
@@ -50,28 +53,11 @@ class Kernel:
         return self._hash
 
 
-class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
-    """Templates as Python has compiled them, in the user's cache: compiling them takes half of a warm load."""
-
-    @classmethod
-    def open(cls) -> _CompiledTemplates | None:
-        root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-        folder = os.path.join(root, "webpte", "templates")
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        except OSError:
-            return None
-        return cls(folder)
-
-    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
-        with contextlib.suppress(OSError):  # a full or read-only disk only costs time
-            super().dump_bytecode(bucket)
-
-
 @functools.cache
 def _environment(folder: str) -> jinja2.Environment:
+    import jinja2  # a load whose kernels were all rendered before does not need it
+
     return jinja2.Environment(
-        bytecode_cache=_CompiledTemplates.open(),
         loader=jinja2.FileSystemLoader([folder, LIB]),
         block_start_string="{$",
         block_end_string="$}",
@@ -81,6 +67,14 @@ def _environment(folder: str) -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
+
+
+@functools.cache
+def _stamp(folder: str) -> str:
+    """Changes with any template of a folder, and with the code that renders them."""
+    with os.scandir(folder) as entries:
+        files = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".wgsl"))
+    return f"{__version__} {os.stat(__file__).st_mtime_ns} {files}"
 
 
 @functools.cache
@@ -100,6 +94,18 @@ def render(kernel: Kernel, naga: bool = True) -> str:
 
     naga, which wgpu uses, offers subgroups without being asked and refuses to be asked; other compilers insist on it.
     """
+    key = (_stamp(kernel.folder), _stamp(LIB), kernel.folder, kernel.template, kernel.flags, kernel.params.wgsl)
+    name = hashlib.sha256(repr((*key, kernel.workgroup, SYM_SLOTS)).encode()).hexdigest()
+    text = recall(name)
+    if text is None:
+        text = _rendered(kernel)
+        keep(name, text)
+    return text if naga or "subgroup_invocation_id" not in text else f"enable subgroups;\n{text}"
+
+
+def _rendered(kernel: Kernel) -> str:
+    import jinja2
+
     flags = dict(kernel.flags)
     try:
         template = _environment(kernel.folder).get_template(kernel.template)
@@ -113,6 +119,4 @@ def render(kernel: Kernel, naga: bool = True) -> str:
     except jinja2.TemplateError as error:
         raise GraphError(f"kernel {kernel.label}: template {kernel.template} failed: {error}") from error
     spend("kernel text", len(text), f"kernel {kernel.template}")
-    if _HALVES.search(text):
-        text = _with_halves(text)
-    return text if naga or "subgroup_invocation_id" not in text else f"enable subgroups;\n{text}"
+    return _with_halves(text) if _HALVES.search(text) else text

@@ -1,0 +1,162 @@
+"""Caches are text, checked when they are read: what others put there, cut or damaged is ignored, and nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from webpte.ops import registered
+from webpte.runtime.choices import choices_path, read_choices, write_choices
+from webpte.wgsl import Caps, Kernel, Uniforms, render, texts
+from webpte.wgsl.kernel import LIB
+
+SRC = Path(__file__).parents[2] / "src" / "webpte"
+DANGEROUS = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "bccache"}
+EVALUATING = {"eval", "exec", "compile", "__import__"}
+
+
+def names(tree):
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=found):
+                yield from (part for alias in found for part in alias.name.split("."))
+            case ast.ImportFrom(module=module, names=found):
+                yield from [*(module or "").split("."), *(alias.name for alias in found)]
+            case ast.Call(func=ast.Name(id=name)) if name in EVALUATING:
+                yield name
+            case ast.Attribute(attr=name) if name in {"FileSystemBytecodeCache", "allow_pickle", "literal_eval"}:
+                yield name
+            case ast.keyword(arg="allow_pickle", value=ast.Constant(value=True)):
+                yield "allow_pickle"
+
+
+def test_nothing_is_unpickled_or_evaluated():
+    found = {}
+    for path in SRC.rglob("*.py"):
+        bad = (DANGEROUS | EVALUATING | {"FileSystemBytecodeCache", "allow_pickle"}).intersection(
+            names(ast.parse(path.read_text()))
+        )
+        if bad:
+            found[str(path.relative_to(SRC))] = bad
+    assert found == {}
+
+
+class _Params(Uniforms):
+    """Just `threads`."""
+
+
+@pytest.fixture
+def kernel():
+    op = registered()["aten.relu.default"]
+    return Kernel(op.folder, "fill.wgsl", (("type", "f32"), ("cast", "f32")), _Params, 64, 0, 1)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    texts._folder.cache_clear()
+    yield tmp_path / "webpte" / "wgsl"
+    texts._folder.cache_clear()
+
+
+def kept(cache, text="fn main() {}\n" * 40):
+    texts.keep("a" * 64, text)
+    (path,) = cache.iterdir()
+    return path, text
+
+
+def test_a_text_is_kept_and_found(cache):
+    _, text = kept(cache)
+    assert texts.recall("a" * 64) == text
+    assert cache.stat().st_mode & 0o777 == 0o700 or os.name != "posix"
+    assert texts.recall("b" * 64) is None
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "swapped"])
+def test_a_damaged_text_is_not_believed(cache, damage):
+    path, _ = kept(cache)
+    data = path.read_bytes()
+    changed = {
+        "empty": b"",
+        "cut": data[:100],
+        "flipped": data[:-3] + b"\xff" + data[-2:],
+        "swapped": data[:64] + b"@compute fn other() {}",
+    }
+    path.write_bytes(changed[damage])
+    assert texts.recall("a" * 64) is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="owners and pipes are those of POSIX")
+def test_pipes_folders_and_open_folders_are_not_looked_at(cache):
+    path, text = kept(cache)
+    path.unlink()
+    os.mkfifo(path)
+    assert texts.recall("a" * 64) is None
+    path.unlink()
+    path.mkdir()
+    assert texts.recall("a" * 64) is None
+    path.rmdir()
+    texts.keep("a" * 64, text)
+    cache.chmod(0o777)
+    texts._folder.cache_clear()
+    assert texts.recall("a" * 64) is None
+
+
+def test_a_folder_of_many_files_is_emptied(cache, monkeypatch):
+    kept(cache)
+    monkeypatch.setattr(texts, "MOST", 0)
+    texts._folder.cache_clear()
+    assert texts.recall("a" * 64) is None and not list(cache.iterdir())
+
+
+def test_rendering_again_gives_the_text_that_was_kept(cache):
+    kernels = [Kernel(LIB, "kernel.wgsl", (), _Params, size, 0, 1) for size in (64, 32)]
+    first = [render(kernel) for kernel in kernels]
+    assert first[0] != first[1] and len(list(cache.iterdir())) == 2
+    assert [render(kernel) for kernel in kernels] == first
+    for path in cache.iterdir():
+        path.write_bytes(path.read_bytes()[:-1])
+    assert [render(kernel) for kernel in kernels] == first
+
+
+WRONG = {
+    "not json": b"{",
+    "a list": b"[]",
+    "nested lists": b"[" * 200_000,
+    "nested tables": b'{"a":' * 100_000,
+    "wrong types": b'{"a":5,"b":{"c":[1]}}',
+    "binary": b"\xff\xfe\0",
+    "null": b"null",
+    "nan": b"NaN",
+    "a long number": b"9" * 5000,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_choices_are_ignored_and_said_so(cache, name, caplog):
+    choices_path().parent.mkdir(parents=True, exist_ok=True)
+    choices_path().write_bytes(WRONG[name])
+    with caplog.at_level(logging.WARNING, "webpte"):
+        assert read_choices(Caps()) == {}
+    assert "is ignored" in caplog.text
+    write_choices(Caps(), {"job": "variant"})
+    assert read_choices(Caps()) == {"job": "variant"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pipes to put there")
+def test_a_pipe_or_a_giant_in_the_place_of_choices(cache, caplog, monkeypatch):
+    choices_path().parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(choices_path())
+    assert read_choices(Caps()) == {} and "not a regular file" in caplog.text
+    choices_path().unlink()
+    choices_path().mkdir()
+    assert read_choices(Caps()) == {}
+    choices_path().rmdir()
+    with open(choices_path(), "wb") as file:
+        file.truncate(1 << 30)
+    assert read_choices(Caps()) == {} and "more than" in caplog.text

@@ -12,10 +12,11 @@ from tests.support.configurations import CONFIGURATIONS
 from tests.support.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
+from webpte.device import adapter_caps
 from webpte.wgsl import Kernel
 
 PLAIN = (5, None, None, None, False, None)  # to f16
-DEVICES = {"with f16": "", "without": CONFIGURATIONS["no-f16"].device}
+DEVICES = {"as it is": "", "without": CONFIGURATIONS["no-f16"].device}
 
 
 def _numbers() -> np.ndarray:
@@ -42,7 +43,7 @@ def test_every_number_becomes_the_nearest_half(device, tmp_path, monkeypatch):
     monkeypatch.setenv("WEBPTE_DEVICE", DEVICES[device])
     numbers = _numbers()
     made, kernels = _made_by(case("aten._to_copy.default", T(len(numbers)), *PLAIN), tmp_path, numbers)
-    assert _uses_f16(kernels) == (device == "with f16")
+    assert _uses_f16(kernels) == ("shader-f16" in adapter_caps().features)
     with np.errstate(over="ignore"):
         wanted = numbers.astype(np.float16)
     assert made.dtype == np.float16

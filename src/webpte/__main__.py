@@ -1,7 +1,5 @@
 """`python -m webpte` is the `webpte` command."""
 
-import sys
+from .cli import entry
 
-from .cli import main
-
-sys.exit(main())
+entry()

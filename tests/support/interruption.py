@@ -6,6 +6,7 @@ after the other, with no luck needed. Lines are moments enough where nothing but
 
 from __future__ import annotations
 
+import linecache
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ class Interrupter:
         self._event = "opcode" if bytecodes else "line"
         self._within = f"{SRC}/{within}"
         self.places: list[Place] = []  # the moments so far
+        self._blocks: set[tuple[int, int]] = set()  # lines of `with` that were entered, and their frames
 
     def run(self, function: Callable[..., Any], *args: Any) -> bool:
         """True if the function was interrupted, False if it ended before."""
@@ -47,11 +49,19 @@ class Interrupter:
         return self._moment
 
     def _moment(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if event == self._event:
+        if event == self._event and not self._leaves_a_block(frame):
             self.places.append((frame.f_code.co_filename, frame.f_lineno))
             if len(self.places) == self._at + 1:
                 raise KeyboardInterrupt
         return self._moment
+
+    def _leaves_a_block(self, frame: FrameType) -> bool:
+        """Whether a `with` is at its end, where tracers see its line again: the interpreter runs no handler there."""
+        place = (id(frame), frame.f_lineno)
+        if self._event == "line" and linecache.getline(frame.f_code.co_filename, place[1]).lstrip().startswith("with "):
+            self._blocks ^= {place}
+            return place not in self._blocks
+        return False
 
 
 def first_moments(function: Callable[..., Any], within: str = "") -> list[int]:

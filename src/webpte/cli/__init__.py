@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import sys
-from collections.abc import Sequence
-from types import ModuleType
+from typing import TYPE_CHECKING
 
-from .. import __version__
-from ..errors import Error
-from .say import say
+from . import interrupts
+
+if TYPE_CHECKING:  # nothing is imported before Ctrl-C is looked after
+    import argparse
+    from collections.abc import Sequence
+    from types import ModuleType
 
 COMMANDS = {
     "doctor": "tell whether this machine can run programs",
@@ -27,8 +28,31 @@ COMMANDS = {
 }
 
 
+def entry() -> None:
+    """The `webpte` command, to the end of its process. After Ctrl-C that comes at once, whatever it has broken."""
+    watch = interrupts.start()
+    code: object = interrupts.EXIT_CODE
+    try:
+        code = main()
+    except SystemExit as ended:  # of argparse
+        code = ended.code
+    except BaseException:
+        if not watch.interrupted:
+            raise
+    if watch.interrupted or code == interrupts.EXIT_CODE:
+        interrupts.end()
+    watch.close()
+    sys.exit(code)  # type: ignore[arg-type]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code. Errors are one message on stderr and exit code 1."""
+    """Run a command; returns its exit code. Errors are one message on stderr and exit code 1, Ctrl-C is 130."""
+    import argparse
+
+    from .. import __version__
+    from ..errors import Error
+    from .say import say
+
     parser = argparse.ArgumentParser(
         prog="webpte", description="Run ExecuTorch .pte programs on any GPU through WebGPU."
     )
@@ -45,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"{type(error).__name__}: {error}", error=True)
         return 1
     except KeyboardInterrupt:
-        return 130
+        return interrupts.EXIT_CODE
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         sys.stderr.close()
         return 0
@@ -54,6 +78,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def load_command(name: str) -> tuple[ModuleType, argparse.ArgumentParser]:
     """A command's module and its parser, which the reference in the documentation is made of too."""
+    import argparse
+
     command = importlib.import_module(f".{name}", __package__)
     parser = argparse.ArgumentParser(prog=f"webpte {name}", description=command.__doc__)
     command.configure(parser)

@@ -1,4 +1,7 @@
-"""Talk to a language model. /reset forgets, /save FILE writes it down, /exit leaves; Ctrl-C stops an answer."""
+"""Talk to a language model. /reset forgets, /save FILE writes it down, /exit leaves; Ctrl-C stops an answer.
+
+Ctrl-C at the prompt, twice, leaves with exit code 130.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 from ..errors import Error, InputError
 from ..llm import LLM
+from . import interrupts
 from .generate import add_settings, open_model, settings, summary
 from .say import say
 
@@ -29,12 +33,19 @@ def run(arguments: argparse.Namespace) -> None:
         first: Messages = [{"role": "system", "content": arguments.system}] if arguments.system else []
         messages = list(first)
         print("/reset forgets, /save FILE writes the conversation, /exit leaves, Ctrl-C stops an answer.")
-        going = True
+        if sys.stdin.isatty():
+            interrupts.go_on_after()
+        going, warned = True, False
         while going:
             try:
                 going = _turn(llm, messages, first, settings(arguments))
+                warned = False
             except KeyboardInterrupt:  # at the prompt, where it may have been meant for an answer
-                print("\n(/exit or Ctrl-D leaves)")
+                if warned or not sys.stdin.isatty():
+                    interrupts.leave()
+                warned = True
+                print("\n(Ctrl-C again, /exit or Ctrl-D leaves)")
+                interrupts.handled()
 
 
 def _turn(llm: LLM, messages: Messages, first: Messages, chosen: dict[str, Any]) -> bool:
@@ -64,7 +75,10 @@ def _answer(llm: LLM, messages: Messages, line: str, chosen: dict[str, Any]) -> 
         for piece in answer:
             say(piece.text, end="")
     except KeyboardInterrupt:
+        if not sys.stdin.isatty():  # nobody is there to go on
+            interrupts.leave()
         print(" (stopped)", end="")
+        interrupts.handled()
     except Error as error:
         say(f"{type(error).__name__}: {error}", error=True)
         return

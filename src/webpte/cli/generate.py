@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ..llm import LLM, Usage
+from . import interrupts
 from .bars import bars
 from .say import say
 
@@ -49,6 +50,7 @@ def open_model(arguments: argparse.Namespace) -> LLM:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    interrupted = False
     with open_model(arguments) as llm:
         templated = llm.template is not None and not arguments.raw
         prompt = [{"role": "user", "content": arguments.prompt}] if templated else arguments.prompt
@@ -58,12 +60,14 @@ def run(arguments: argparse.Namespace) -> None:
                 if not arguments.json:
                     say(piece.text, end="")
         except KeyboardInterrupt:
-            pass  # what came so far is the answer
+            interrupted = True  # what came so far is printed
         if arguments.json:
             print(json.dumps({"text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage)}))
         else:
             print()
             print(summary(answer.usage), file=sys.stderr)
+        if interrupted:
+            interrupts.leave()
 
 
 def summary(usage: Usage) -> str:

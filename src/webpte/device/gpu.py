@@ -25,6 +25,7 @@ from ..wgsl import Caps, Kernel, render
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
 from .forks import in_children, keep_in_children
+from .interrupts import uninterrupted
 from .ledger import note_buffer
 from .recording import Copy, Row, Stage, recorder
 from .restrictions import restricted
@@ -122,6 +123,7 @@ def guarded(function: Callable[..., T]) -> Callable[..., T]:
 
 
 @functools.cache
+@uninterrupted
 def chosen_adapter() -> Any:
     """The adapter that programs are run on."""
     try:
@@ -213,6 +215,7 @@ class Gpu:
             )
         return DeviceError(f"the GPU refused to {action}: {error}") if self.alive() else self.loss()
 
+    @uninterrupted
     @guarded
     def create_buffer(self, label: str, size: int, usage: int) -> Any:
         self.counters.buffers += 1
@@ -220,6 +223,7 @@ class Gpu:
         note_buffer(buffer, size)
         return buffer
 
+    @uninterrupted
     @guarded
     def create_bind_group(self, layout: Any, entries: Sequence[tuple[Any, int, int]]) -> Any:
         self.counters.bind_groups += 1
@@ -238,6 +242,7 @@ class Gpu:
             ]
         )
 
+    @uninterrupted
     @guarded
     def storage_layout(self, reads: int, writes: int) -> tuple[Any, Any]:
         """Bind group layout of the storage bindings, and the pipeline layout around it."""
@@ -277,6 +282,7 @@ class Gpu:
         entries = [(read, 0, SLOT_BYTES)] * reads + [(written, 0, SLOT_BYTES)] * writes
         return group, self.create_bind_group(self.storage_layout(reads, writes)[0], entries)
 
+    @uninterrupted
     @guarded
     def _compile_kernel(self, kernel: Kernel) -> Any:
         if kernel in self._pipelines:  # another thread was faster
@@ -343,6 +349,7 @@ class Gpu:
             self.device.queue.submit([])
         self.recorder.wait()
 
+    @uninterrupted
     def release(self) -> None:
         with _LOCK:
             self.users -= 1
@@ -372,6 +379,7 @@ _OPEN: list[Gpu] = []
 _LOCK = threading.Lock()
 
 
+@uninterrupted
 def acquire(limits: Mapping[str, int]) -> Gpu:
     """A device with at least these limits. Pair with `release`."""
     with _LOCK:

@@ -23,6 +23,7 @@ from .budget import needs, refuse_beyond, staging_bytes
 from .forks import keep_in_children
 from .gpu import Gpu
 from .handover import Feed, Handover
+from .interrupts import uninterrupted
 from .parameters import Parameters
 from .recording import Copy, Row, Stage
 from .weights import USAGE, Stream, Weights, fill_buffer
@@ -96,6 +97,7 @@ class Session:
         self._owned.append(self.gpu.create_buffer(label, nbytes, usage))
         return self._owned[-1]
 
+    @uninterrupted
     def close(self) -> None:
         """Free what this session owns. Nothing may be recorded afterwards."""
         self._realised.clear()

@@ -12,6 +12,7 @@ from ..plan import Buffer, Fill
 from ..progress import OnProgress, Progress
 from .forks import keep_in_children
 from .gpu import Gpu
+from .interrupts import uninterrupted
 from .ledger import held
 from .machine_memory import Offer, offered
 
@@ -67,6 +68,7 @@ class Weights:
         """The GPU buffer of an uploaded constant."""
         return self._buffers[constant_key(plan)]
 
+    @uninterrupted
     def close(self) -> None:
         for buffer in self._buffers.values():
             buffer.destroy()

@@ -1,0 +1,152 @@
+"""SIGINT, sent to real processes at several moments, reaches who sent it in time."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import types
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.terminal import SRC
+from tests.support.writer import simple_pte
+from webpte import cli
+from webpte.cli import interrupts
+from webpte.container import DType, VkInt, VkTensor
+from webpte.device import gpu
+
+F32 = DType.FLOAT32
+SECONDS = 3.0  # half a second and the time of a machine that is busy with other tests
+LOOP = """
+import sys, numpy as np, webpte
+x = np.ones((64, 64), np.float32)
+try:
+    with webpte.load(sys.argv[1]) as program:
+        method = program.method()
+        print("ready", flush=True)
+        while True:
+            method(x)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+# A command that does not come back to Python, as a driver may that compiles; then one that loses the interrupt.
+STUCK = """
+import ctypes, sys
+from webpte import cli
+def stuck():
+    print("ready", flush=True)
+    if sys.argv[1] == "native":
+        ctypes.CDLL(None).sleep(30)
+    while True:
+        try:
+            for _ in range(10**9): pass
+        except KeyboardInterrupt:
+            pass
+cli.main = stuck
+cli.entry()
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    path = tmp_path_factory.mktemp("signals") / "p.pte"
+    values = [VkTensor(F32, (64, 64)), VkInt(1), VkTensor(F32, (64, 64))]
+    simple_pte(path, values, [("aten.add.Tensor", (0, 0, 1, 2))], [0], [2])
+    return path
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(SRC)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def interrupted(child):
+    """Send SIGINT; the exit code, what was printed, and how long it took."""
+    try:
+        began = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=20)
+        return child.returncode, out, err, time.monotonic() - began
+    finally:
+        child.kill()
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.003, 0.01, 0.04, 0.1, 0.2])
+def test_a_loop_of_calls(path, moment):
+    child = start("-c", LOOP, path)
+    assert child.stdout.readline() == "ready\n"
+    time.sleep(moment)
+    code, out, err, seconds = interrupted(child)
+    assert (code, out, err) == (0, "interrupted\n", "") and seconds < SECONDS
+
+
+@pytest.mark.parametrize("how", ["native", "swallowed"])
+def test_a_command_that_does_not_hear_is_ended(how):
+    child = start("-c", STUCK, how)
+    assert child.stdout.readline() == "ready\n"
+    code, _, err, seconds = interrupted(child)
+    assert (code, err) == (interrupts.EXIT_CODE, "") and seconds < SECONDS
+
+
+@pytest.mark.parametrize(
+    ("command", "imported"), [("inspect", "argparse"), ("bench", "argparse"), ("bench", "wgpu.backends.auto")]
+)
+def test_a_command_while_it_starts(path, command, imported):
+    """It tells on stderr what it has imported, and so how far it is."""
+    child = start("-X", "importtime", "-m", "webpte", command, path)
+    seen = b""
+    while f" {imported}\n".encode() not in seen:
+        assert select.select([child.stderr], [], [], 60)[0]
+        seen += (piece := os.read(child.stderr.fileno(), 4096))
+        assert piece, seen.decode()
+    code, _, err, seconds = interrupted(child)
+    assert code == interrupts.EXIT_CODE and "Traceback" not in err and seconds < SECONDS
+
+
+@pytest.mark.parametrize("command", cli.COMMANDS)
+def test_every_command_gives_130(monkeypatch, command):
+    def run(arguments):
+        raise KeyboardInterrupt
+
+    def load_command(name):
+        assert name == command
+        return types.SimpleNamespace(run=run), argparse.ArgumentParser()
+
+    monkeypatch.setattr(cli, "load_command", load_command)
+    assert cli.main([command]) == interrupts.EXIT_CODE
+
+
+def test_an_interrupt_while_wgpu_opens_a_device_is_an_interrupt(path, monkeypatch):
+    """In its callbacks it would be taken for an error of the device."""
+    adapter = gpu.chosen_adapter()
+    real = type(adapter).request_device_sync
+
+    def pressed(self, **options):
+        signal.raise_signal(signal.SIGINT)
+        return real(self, **options)
+
+    monkeypatch.setattr(gpu, "_OPEN", [])
+    monkeypatch.setattr(type(adapter), "request_device_sync", pressed)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with webpte.load(path) as program:
+            with pytest.raises(KeyboardInterrupt):
+                program.method()
+            monkeypatch.setattr(type(adapter), "request_device_sync", real)
+            x = np.ones((64, 64), np.float32)
+            assert np.array_equal(program.method()(x), x + x)
+    finally:
+        signal.signal(signal.SIGINT, before)

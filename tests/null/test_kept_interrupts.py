@@ -1,0 +1,99 @@
+"""Ctrl-C waits for the end of a function that native code calls back into, and is never lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+import pytest
+
+from tests.support.interruption import Interrupter
+from webpte.device.interrupts import uninterrupted
+
+
+def press_ctrl_c():
+    signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture(autouse=True)
+def handler():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_comes_after_the_function():
+    done = []
+
+    @uninterrupted
+    def inner():
+        press_ctrl_c()
+        done.append("inner")
+
+    @uninterrupted
+    def outer():
+        inner()
+        done.append("outer")
+
+    with pytest.raises(KeyboardInterrupt):
+        outer()
+    assert done == ["inner", "outer"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    outer_without = uninterrupted(lambda: 3)
+    assert outer_without() == 3
+
+
+def test_an_interrupt_takes_the_place_of_an_error():
+    @uninterrupted
+    def fails():
+        press_ctrl_c()
+        raise ValueError
+
+    with pytest.raises(KeyboardInterrupt) as caught:
+        fails()
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_the_callers_own_handler_is_called():
+    came = []
+    signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+
+    @uninterrupted
+    def function():
+        press_ctrl_c()
+        assert not came
+        return 5
+
+    assert function() == 5 and came == [signal.SIGINT]
+
+
+@pytest.mark.parametrize("chosen", [signal.SIG_IGN, signal.SIG_DFL])
+def test_a_signal_that_python_does_not_handle_is_left_alone(chosen):
+    signal.signal(signal.SIGINT, chosen)
+    assert uninterrupted(lambda: signal.getsignal(signal.SIGINT))() == chosen
+
+
+def test_in_another_thread_nothing_is_kept():
+    found = []
+
+    @uninterrupted
+    def look():
+        found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [signal.default_int_handler]
+
+
+def test_ctrl_c_works_after_any_other_asynchronous_exception():
+    """Raised between any two lines of it, `uninterrupted` may leave its handler behind: then that one gets through."""
+    at = 0
+    while Interrupter(at, within="device/interrupts").run(uninterrupted(int)):
+        with pytest.raises(KeyboardInterrupt):
+            press_ctrl_c()
+        with pytest.raises(KeyboardInterrupt):
+            uninterrupted(press_ctrl_c)()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        at += 1
+    assert at > 5

@@ -34,7 +34,7 @@ def write_checkpoint(folder: Path) -> None:
     }
     (folder / "config.json").write_text(json.dumps(config))
     save_file(weights(), folder / "model.safetensors")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": CHAT_TEMPLATE, "eos_token": "~"}))
     _write_tokenizer(folder / "tokenizer.json")
 
 

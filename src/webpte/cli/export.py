@@ -48,4 +48,5 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _companions(path: Path) -> list[Path]:
-    return [path.with_name(f"{path.stem}.{name}") for name in ("tokenizer.json", "chat_template.jinja")]
+    names = ("tokenizer.json", "chat_template.jinja", "tokenizer_config.json")
+    return [path.with_name(f"{path.stem}.{name}") for name in names]

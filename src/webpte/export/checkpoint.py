@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,8 @@ class Checkpoint:
     chat_template: str | None
     bos_id: int | None
     eos_ids: tuple[int, ...]
+    # As in tokenizer_config.json: texts by name, such as bos_token, and with add_bos_token one before every text.
+    special_tokens: Mapping[str, str | bool] = field(default_factory=dict)
     window: int | None = None  # how many tokens a token sees, where that is fewer than all before it
 
 

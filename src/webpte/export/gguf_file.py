@@ -43,6 +43,7 @@ def read_gguf(path: Path) -> Checkpoint:
         fields.values.get("tokenizer.chat_template"),
         fields.values.get("tokenizer.ggml.bos_token_id"),
         () if eos is None else (eos,),
+        _special_tokens(fields.values),
         window=fields.whole("llama.attention.sliding_window") if window else None,
     )
 
@@ -122,6 +123,22 @@ def _tokenizer(fields: Fields, path: Path) -> str:
     special = [t for t, kind in zip(tokens, kinds, strict=False) if kind in (_CONTROL, _USER_DEFINED)]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     return str(tokenizer.to_str())
+
+
+def _special_tokens(values: Mapping[str, Any]) -> dict[str, str | bool]:
+    """By the names they have in tokenizer_config.json."""
+    tokens = values["tokenizer.ggml.tokens"]
+    names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    found: dict[str, str | bool] = {}
+    for key, name in names.items():
+        number = values.get(f"tokenizer.ggml.{key}_token_id")
+        if isinstance(number, int) and 0 <= number < len(tokens):
+            found[name] = tokens[number]
+    # Where the file does not say, it is the custom of the kind of tokenizer.
+    found["add_bos_token"] = bool(
+        values.get("tokenizer.ggml.add_bos_token", values.get("tokenizer.ggml.pre") in _LLAMA3)
+    )
+    return found
 
 
 def _splitters(kind: str) -> list[Any]:

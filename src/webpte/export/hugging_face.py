@@ -44,6 +44,7 @@ def read_folder(folder: Path) -> Checkpoint:
         _chat_template(folder),
         config.get("bos_token_id"),
         tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,),
+        _special_tokens(folder),
         window=_window(fields),
     )
 
@@ -195,3 +196,15 @@ def _chat_template(folder: Path) -> str | None:
     config = folder / "tokenizer_config.json"
     template = read_json(config).get("chat_template") if config.exists() else None
     return template if isinstance(template, str) else None
+
+
+def _special_tokens(folder: Path) -> dict[str, str | bool]:
+    """What chat templates may call by name. transformers has kept it in either file, as texts or as objects."""
+    found: dict[str, str | bool] = {}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        listed = read_json(folder / name) if (folder / name).exists() else {}
+        for key, value in listed.items():
+            text = value.get("content") if isinstance(value, dict) else value
+            if key.endswith("_token") and isinstance(text, str | bool):
+                found[key] = text
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ def export_llama(
     max_tokens: int = 256,
     progress: OnProgress = ignore,
 ) -> Path:
-    """Write `path`, and beside it `tokenizer.json` and `chat_template.jinja` under the program's stem.
+    """Write `path`, and beside it `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` under its stem.
 
     `quantize` is "4w" or "8da4w", `embedding` bits and group size such as "4,32". One call takes fewer than
     `max_tokens` tokens; longer prompts are fed in pieces.
@@ -50,10 +51,18 @@ def export_llama(
     if quantize is not None:
         module = quantize_linears(module, quantize, group_size)
     _lower(module, source, target, max_context, max_tokens, steps)
-    target.with_name(f"{target.stem}.tokenizer.json").write_text(source.tokenizer)
-    if source.chat_template is not None:
-        target.with_name(f"{target.stem}.chat_template.jinja").write_text(source.chat_template)
+    write_language(source, target)
     return target
+
+
+def write_language(source: Checkpoint, target: Path) -> None:
+    """What turns text into tokens and back, beside a program."""
+    texts = {"tokenizer.json": source.tokenizer, "chat_template.jinja": source.chat_template}
+    if source.special_tokens:
+        texts["tokenizer_config.json"] = json.dumps(dict(source.special_tokens), indent=2, ensure_ascii=False) + "\n"
+    for name, text in texts.items():
+        if text is not None:
+            target.with_name(f"{target.stem}.{name}").write_text(text, encoding="utf-8")
 
 
 def _build(source: Checkpoint, max_context: int, max_tokens: int) -> torch.nn.Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from ..errors import Error, FormatError, InputError
@@ -15,10 +16,15 @@ LONGEST_TEMPLATE = 256 << 10  # characters; the longest in use have some 30,000
 LONGEST_DATE = 100
 
 
-def render_chat(template: str, messages: Messages, *, add_generation_prompt: bool = True, **variables: Any) -> str:
+def render_chat(
+    template: str,
+    messages: Messages,
+    special_tokens: Mapping[str, str] = MappingProxyType({}),
+    add_generation_prompt: bool = True,
+) -> str:
     """The prompt a template makes of messages, each with `role` and `content`.
 
-    `variables` are the model's special tokens by name, `bos_token` and so on, and whatever else a template asks for.
+    `special_tokens` are those that templates call by name: `bos_token`, `eos_token` and so on.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
         raise InputError(f"messages are a list of mappings with role and content, not {type(messages).__name__}")
@@ -30,7 +36,7 @@ def render_chat(template: str, messages: Messages, *, add_generation_prompt: boo
     environment = TemplateEnvironment()
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _now
-    given = {"tools": None, "documents": None, **variables, "add_generation_prompt": add_generation_prompt}
+    given = {"tools": None, "documents": None, **special_tokens, "add_generation_prompt": add_generation_prompt}
     try:
         return "".join(environment.from_string(template).generate(messages=messages, **given))
     except Error:

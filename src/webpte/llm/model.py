@@ -20,9 +20,11 @@ from .cancel import CancelToken
 from .chat import Messages, render_chat
 from .errors import ContextFullError, LogitsError
 from .generation import Generation
+from .metadata import beside, cache_rows, metadata, numbers, vocabulary
 from .occupancy import Occupancy
 from .sampled import ALL_HIDDEN, LOG_PROBABILITY, LOGITS, TOKEN, with_sampler
 from .settings import LARGEST, Settings, integer, settings_from, tokens_from
+from .special_tokens import encode_prompt, read_special_tokens
 from .tokenizer import Tokenizer
 
 PathLike = str | os.PathLike[str]
@@ -48,14 +50,24 @@ class LLM:
     It may be used from any thread. An answer that is begun takes the cache from the one before it.
     """
 
-    def __init__(self, program: Program, method: Method, tokenizer: Tokenizer, template: str | None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        method: Method,
+        tokenizer: Tokenizer,
+        template: str | None = None,
+        tokenizer_config: Path | None = None,
+    ) -> None:
         self.program = program
         self.method = method
         self.tokenizer = tokenizer
         self.template = template
-        self.capacity = int(_metadata(program, "get_max_context_len", _cache_rows(method)))
+        self._eos_ids = numbers(metadata(program, "get_eos_ids", ()))
+        bos_id = next(iter(numbers(metadata(program, "get_bos_id", ()))), None)
+        self.special_tokens = read_special_tokens(tokenizer_config, tokenizer, bos_id, self._eos_ids)
+        self.capacity = int(metadata(program, "get_max_context_len", cache_rows(method)))
         self.chunk = method.inputs[0].bound[1] if method.inputs[0].bound else 1
-        self.vocabulary = _vocabulary(method)
+        self.vocabulary = vocabulary(method)
         self.stop_tokens = self._stop_tokens()
         self._occupancy = Occupancy()
         self._lock = threading.RLock()  # held for a step at a time, and taken before the program's
@@ -74,21 +86,23 @@ class LLM:
         recover: bool = False,
         **options: Any,
     ) -> LLM:
-        """Open a program. `tokenizer.json` and `chat_template.jinja` are looked for beside it unless given.
+        """Open a program. Beside it are looked for `tokenizer.json`, unless it is given, `tokenizer_config.json` with
+        the names of special tokens, and `chat_template.jinja`.
 
         `kv_cache="f16"` halves the cache's memory at the cost of some precision. With `recover`, an answer whose device
         is lost goes on with another, instead of raising DeviceLost.
         """
         if kv_cache not in REWRITES:
             raise InputError(f"kv_cache is one of {', '.join(REWRITES)}, not {kv_cache!r}")
-        found = Path(tokenizer) if tokenizer is not None else _beside(Path(path), "tokenizer.json")
+        found = Path(tokenizer) if tokenizer is not None else beside(Path(path), "tokenizer.json")
         if found is None:
             raise InputError(f"there is no tokenizer.json beside {os.fspath(path)}; pass tokenizer=")
-        template = _beside(Path(path), "chat_template.jinja")
+        template = beside(Path(path), "chat_template.jinja")
         program = load(path, data, progress=progress, **options)
         try:
             text = template.read_text() if template is not None else None
-            model = cls(program, program.method("forward", REWRITES[kv_cache], progress), Tokenizer.load(found), text)
+            method = program.method("forward", REWRITES[kv_cache], progress)
+            model = cls(program, method, Tokenizer.load(found), text, beside(Path(path), "tokenizer_config.json"))
             model._recovers = recover
             return model
         except BaseException:
@@ -105,7 +119,8 @@ class LLM:
         cancel: CancelToken | None = None,
         **settings: Any,
     ) -> Generation:
-        """A stream of pieces. A string is continued as it is; messages go through the chat template.
+        """A stream of pieces. A string is continued as it is, after the begin-of-text token where the tokenizer or its
+        configuration says so; messages go through the chat template.
 
         Settings: max_new_tokens, temperature (0 is greedy), top_k, top_p, seed, stop, logprobs.
         """
@@ -124,13 +139,15 @@ class LLM:
     def _encode(self, prompt: str | Messages | None) -> list[int]:
         if prompt is None:
             raise InputError("generate needs a prompt, messages or tokens")
-        return self.tokenizer.encode(prompt if isinstance(prompt, str) else self.render(prompt))
+        if isinstance(prompt, str):
+            return encode_prompt(self.tokenizer, self.special_tokens, prompt)
+        return self.tokenizer.encode(self.render(prompt))  # the template puts special tokens where it wants them
 
     def render(self, messages: Messages) -> str:
         """The prompt that the model's chat template makes of messages."""
         if self.template is None:
             raise InputError("the model has no chat template; put chat_template.jinja beside it or pass a string")
-        return render_chat(self.template, messages)
+        return render_chat(self.template, messages, self.special_tokens.texts)
 
     # -- the cache -------------------------------------------------------------------------------------------------
 
@@ -336,9 +353,7 @@ class LLM:
 
     def _stop_tokens(self) -> frozenset[int]:
         names = (self.tokenizer.token_id(token) for token in END_TOKENS)
-        listed = _metadata(self.program, "get_eos_ids", ())
-        listed = listed if isinstance(listed, tuple) else (listed,)
-        return frozenset(int(t) for t in (*names, *listed) if t is not None)
+        return frozenset(t for t in (*names, *self._eos_ids) if t is not None)
 
 
 def _wanted(settings: Settings) -> tuple[int, ...]:
@@ -356,31 +371,3 @@ def _impossible(mark: int, position: int) -> LogitsError:
 
 def _chosen(results: Sequence[Any]) -> Chosen:
     return int(results[0][0]), float(results[1][0]) if len(results) > 1 else 0.0
-
-
-def _metadata(program: Program, name: str, default: Any) -> Any:
-    return program.method(name)() if name in program.method_names else default
-
-
-def _vocabulary(method: Method) -> int:
-    """How many tokens the model knows: a logit for each. The tokenizer's count may be another."""
-    bound = method.outputs[LOGITS].bound
-    assert bound is not None  # with_sampler refuses anything else
-    return bound[-1]
-
-
-def _cache_rows(method: Method) -> int:
-    """The length of the KV caches, where the program does not say it: they are (B, C, H, D)."""
-    graph = method.plan.graph
-    rows = [graph.tensor(t).dims[1] for b in method.plan.buffers if b.kind == "state" for t in b.tensors]
-    if not rows:
-        raise InputError("the program has no KV cache; export it with one to generate text")
-    return min(rows)
-
-
-def _beside(program: Path, name: str) -> Path | None:
-    """`model.tokenizer.json`, or `tokenizer.json`, in the folder of `model.pte`."""
-    for candidate in (program.with_name(f"{program.stem}.{name}"), program.with_name(name)):
-        if candidate.exists():
-            return candidate
-    return None

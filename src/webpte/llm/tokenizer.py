@@ -29,15 +29,22 @@ class Tokenizer:
         except Exception as error:  # the package raises plain Exception
             raise FormatError(f"{os.fspath(path)} is not a tokenizer.json: {error}") from error
 
-    def encode(self, text: str) -> list[int]:
-        """Tokens of a text. Special tokens written in it, such as <|im_end|>, are recognised; none are added."""
-        return list(self._inner.encode(text, add_special_tokens=False).ids)
+    def encode(self, text: str, *, specials: bool = False) -> list[int]:
+        """Tokens of a text. Special tokens written in it, such as <|im_end|>, are recognised.
+
+        With `specials` the tokenizer's own post-processor adds what it adds to every text.
+        """
+        return list(self._inner.encode(text, add_special_tokens=specials).ids)
 
     def decode(self, tokens: Iterable[int], *, specials: bool = False) -> str:
         return str(self._inner.decode(list(tokens), skip_special_tokens=not specials))
 
     def token_id(self, token: str) -> int | None:
         return self._inner.token_to_id(token)
+
+    def token_text(self, number: int | None) -> str | None:
+        """A token as it is written in the vocabulary."""
+        return None if number is None or number < 0 else self._inner.id_to_token(number)
 
 
 class TextStream:

@@ -136,3 +136,61 @@ assert tokens_of(again) == WANT and again.usage.reused_tokens == len(PROMPT) - 1
 print("done")
 """
     assert run_python(COMMON + code, path, "greedy").split() == ["done"]
+
+
+def test_a_recovery_by_another_thread_never_slips_between_a_cache_and_its_use(path):
+    code = """
+import threading
+llm = load(recover=True)
+stream = answer(llm, tokens_per_submit=1)
+for _ in range(5):
+    next(stream)
+refill, threads = llm._refill, []
+
+def disturbed():
+    refill()
+    if not threads:
+        lose(llm)
+        threads.append(threading.Thread(target=llm.program.recover))
+        threads[0].start()
+        threads[0].join(1)
+
+llm._refill = disturbed
+print(tokens_of(stream) == WANT, llm.method.recoveries)
+"""
+    assert run_python(COMMON + code, path, "greedy") == "True 1\n"
+
+
+def test_a_fork_of_the_process_is_refused_the_model_whatever_the_parents_threads_hold(path):
+    code = """
+import os, signal, threading
+llm = load()
+stream = answer(llm)
+next(stream)
+held, leave = threading.Event(), threading.Event()
+
+def hold():
+    with llm._lock, llm.method.exclusive(), stream._turn:
+        held.set()
+        leave.wait(60)
+
+thread = threading.Thread(target=hold)
+thread.start()
+held.wait(60)
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    refused = 0
+    for use in (lambda: next(stream), llm.reset, llm.fork, lambda: llm.logits([1]), lambda: next(answer(llm))):
+        try:
+            use()
+        except webpte.ForkedError:
+            refused += 1
+    llm.close()
+    os._exit(refused)
+print(os.waitpid(child, 0)[1] >> 8)
+leave.set()
+thread.join()
+print(tokens_of(stream) == WANT)
+"""
+    assert run_python(COMMON + code, path, "greedy") == "5\nTrue\n"

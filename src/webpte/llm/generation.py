@@ -83,6 +83,7 @@ class Generation:
         return self
 
     def __next__(self) -> Piece:
+        self.llm.check_process()
         with self._turn:
             if self.usage.finish_reason is not None:
                 raise StopIteration

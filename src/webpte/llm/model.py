@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import DeviceLost, FormatError, InputError
 from ..progress import OnProgress, ignore
 from ..runtime import Method, Program, load
+from ..runtime.process import Process
 from .caches import with_sampler_and_half_caches
 from .cancel import CancelToken
 from .chat import Messages, render_chat
@@ -74,6 +75,7 @@ class LLM:
         self._recoveries = method.recoveries  # of the method's, those after which the cache was filled again
         self._recovers = False
         self._owner = True
+        self._process = Process()
 
     @classmethod
     def load(
@@ -163,13 +165,13 @@ class LLM:
 
     def reset(self) -> None:
         """Forget everything said. The cache's rows are overwritten as they are needed again."""
-        with self._lock:
+        with self._locked():
             self._occupancy.take()
             self._occupancy.truncate(0)
 
     def rewind(self, count: int) -> None:
         """Forget the last `count` tokens."""
-        with self._lock:
+        with self._locked():
             if integer("rewind", count, 0, LARGEST) > self.position:
                 raise InputError(f"cannot rewind {count} tokens; the cache holds {self.position}")
             self._occupancy.take()
@@ -177,7 +179,7 @@ class LLM:
 
     def fork(self) -> LLM:
         """A second sequence that starts where this one is, over the same weights."""
-        with self._lock:
+        with self._locked():
             other = copy.copy(self)
             other.method = self._on_device(self.method.fork)
             other._recoveries = other.method.recoveries
@@ -188,7 +190,7 @@ class LLM:
 
     def snapshot(self, path: PathLike) -> None:
         """Write the cache and its tokens to a file."""
-        with self._lock:
+        with self._locked():
             note = json.dumps(list(self._occupancy.tokens)).encode()
             self._on_device(lambda: self.method.snapshot(path, note))
 
@@ -202,7 +204,7 @@ class LLM:
             self._occupancy.take()
             self._occupancy.truncate(0)  # until the whole state is written, nothing of it is certain
 
-        with self._lock:
+        with self._locked():
             self._on_device(lambda: self.method.restore(path, accept))
             self._occupancy.add(tokens)
 
@@ -211,7 +213,7 @@ class LLM:
 
         Forks do the last for themselves when they are used next. False if no device was lost.
         """
-        with self._lock:
+        with self._locked():
             recovered = self.program.recover(progress)
             self._refill()
             return recovered
@@ -219,13 +221,17 @@ class LLM:
     def _on_device(self, work: Callable[[], Result]) -> Result:
         """Do what needs the cache, on a device that holds it. Work that was lost has changed nothing here."""
         try:
-            self._refill()
-            return work()
+            return self._on_full_cache(work)
         except DeviceLost:
             if not self._recovers:
                 raise
         self.recover()
-        return work()
+        return self._on_full_cache(work)
+
+    def _on_full_cache(self, work: Callable[[], Result]) -> Result:
+        with self.method.exclusive():  # else another thread's recovery may empty the cache before the work
+            self._refill()
+            return work()
 
     def _refill(self) -> None:
         """Compute the known tokens again if the method's state began anew since."""
@@ -251,7 +257,17 @@ class LLM:
             raise FormatError(f"{os.fspath(path)} holds {len(tokens)} tokens; the context has {self.capacity}")
         return tokens
 
+    def _locked(self) -> threading.RLock:
+        self.check_process()  # in a fork of the process a thread that is not there may hold the lock
+        return self._lock
+
+    def check_process(self) -> None:
+        """Raise ForkedError in any process but the one that loaded the model."""
+        self._process.check("the language model")
+
     def close(self) -> None:
+        if not self._process.here:
+            return
         with self._lock:
             if self._owner:
                 self.program.close()
@@ -273,7 +289,7 @@ class LLM:
 
         Returns how much was there already, and the first new token, or None if it was cancelled before.
         """
-        with self._lock:
+        with self._locked():
             # The last token is always computed again: its logits are what comes next.
             common = self._occupancy.common_prefix(prompt[:-1])
             self._occupancy.take(holder)
@@ -283,7 +299,7 @@ class LLM:
             if cancel.cancelled:
                 return common, None
             piece = prompt[start : start + self.chunk]
-            with self._lock:
+            with self._locked():
                 self._occupancy.check(holder)
                 last = start + len(piece) == len(prompt)
                 chosen = self._on_device(lambda: self._step(piece, settings, last))  # noqa: B023 - called at once
@@ -294,7 +310,7 @@ class LLM:
 
         All of them but the last are then in the cache; `keep_back` says how many of those nobody has seen.
         """
-        with self._lock:
+        with self._locked():
             self._occupancy.check(holder)
             position = self.position
             count = max(1, min(count, self.room))
@@ -312,7 +328,7 @@ class LLM:
 
     def keep_back(self, holder: object, count: int) -> None:
         """Of what was decoded for `holder`, the last `count` tokens in the cache have not been seen."""
-        with self._lock:
+        with self._locked():
             self._occupancy.keep_back(holder, count)
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -320,7 +336,7 @@ class LLM:
         checked = tokens_from(tokens, self.vocabulary)
         if not checked:
             raise InputError("logits need at least one token")
-        with self._lock:
+        with self._locked():
             self._occupancy.take()
             (row,) = self._on_device(lambda: self._run(checked, Settings(), (LOGITS,)))
             self._occupancy.add(checked)

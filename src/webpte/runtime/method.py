@@ -112,7 +112,7 @@ class Method:
     def run(self, args: Sequence[Any], outputs: Sequence[int] | None = None) -> tuple[Any, ...]:
         """Run the method; always a tuple. With `outputs`, only those positions are read back and returned."""
         wanted = self._graph.outputs if outputs is None else self._wanted(outputs)
-        with self._locked():
+        with self.exclusive():
             self._check_open()
             live = self._enter(args)
             number = 0
@@ -140,20 +140,20 @@ class Method:
         counts. So a generated token never visits the host on its way back into the model. Inputs that are not fed
         are those of each step. Steps that cannot share a submit run one by one, with the same results.
         """
-        with self._locked():
+        with self.exclusive():
             self._check_open()
             return run_steps(self, steps, feed, outputs)
 
     def reset(self) -> None:
         """Put the method's state (KV caches, mutable buffers) back to what the file says."""
-        with self._locked():
+        with self.exclusive():
             self._check_open()
             if self._session is not None:
                 self._session.reset()
 
     def fork(self) -> Method:
         """The same method with a state of its own, equal to this one's now. Weights and plan are shared."""
-        with self._locked():
+        with self.exclusive():
             self._check_open()
             other = Method(self.plan, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
             if self._session is not None and other._session is not None:
@@ -163,7 +163,7 @@ class Method:
 
     def snapshot(self, path: PathLike, note: bytes = b"") -> None:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
-        with self._locked():
+        with self.exclusive():
             self._check_open()
             state = self._session.read_state() if self._session is not None else []
         write_state(path, self._fingerprint(), state, note)
@@ -173,7 +173,7 @@ class Method:
 
         The file is checked whole before the state changes. `accept` is then given the note, and may refuse by raising.
         """
-        with self._locked():
+        with self.exclusive():
             self._check_open()
             sizes = self._session.state_sizes() if self._session is not None else []
             state, note = read_state(path, self._fingerprint(), sizes)
@@ -182,7 +182,8 @@ class Method:
                 self._session.write_state(state)
             return note
 
-    def _locked(self) -> threading.RLock:
+    def exclusive(self) -> threading.RLock:
+        """A lock to hold over several calls that belong together. While it is held no fork can be called either."""
         self._process.check(f"method {self.name}")
         return self._lock
 

@@ -1,0 +1,96 @@
+"""How changes are checked and releases made, as far as that can be told from here."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import webpte
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github" / "workflows").glob("*.yml")}
+
+
+def steps(workflow: str) -> list[dict]:
+    return [step for job in WORKFLOWS[workflow]["jobs"].values() for step in job["steps"]]
+
+
+def commands(workflow: str) -> str:
+    return "\n".join(step.get("run", "") for step in steps(workflow))
+
+
+def test_ci_is_the_script_that_runs_anywhere():
+    assert set(WORKFLOWS) == {"ci", "release"}
+    assert "bash .ci/run" in commands("ci") and "bash .ci/versions" in commands("ci")
+    assert "bash .ci/release dist" in commands("ci") and "bash .ci/release dist" in commands("release")
+
+
+@pytest.mark.parametrize("name", WORKFLOWS)
+def test_every_job_is_bounded_and_every_action_pinned(name):
+    workflow = WORKFLOWS[name]
+    assert workflow["permissions"] == {"contents": "read"}, "a job asks for what it needs beyond that"
+    assert all(job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
+    used = [step["uses"] for step in steps(name) if "uses" in step]
+    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@v\d+\.\d+\.\d+", action) for action in used), used
+    for script in re.findall(r"\.ci/\w+", commands(name)):
+        assert (ROOT / script).exists(), script
+
+
+def test_releases_are_published_by_trust_and_not_by_a_password():
+    jobs = WORKFLOWS["release"]["jobs"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert jobs["publish"]["needs"] == "build"
+    assert "environment" in jobs["publish"]
+    used = [step.get("uses", "").split("@")[0] for step in steps("release")]
+    for action in ("pypa/gh-action-pypi-publish", "actions/attest-build-provenance", "actions/attest-sbom"):
+        assert action in used
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    assert "secrets." not in text and "password:" not in text
+
+
+def test_the_tag_is_compared_with_the_version():
+    """By a sed of version.py: it must find it."""
+    (line,) = (step["run"] for step in steps("release") if "GITHUB_REF_NAME" in step.get("run", ""))
+    tag = {"GITHUB_REF_NAME": f"v{webpte.__version__}", "PATH": "/usr/bin:/bin"}
+    assert subprocess.run(["bash", "-c", line], cwd=ROOT, env=tag).returncode == 0
+    assert subprocess.run(["bash", "-c", line], cwd=ROOT, env=tag | {"GITHUB_REF_NAME": "v0.0.0"}).returncode == 1
+
+
+def test_every_python_that_is_allowed_is_tried():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    matrix = WORKFLOWS["ci"]["jobs"]["versions"]["strategy"]["matrix"]
+    assert matrix["python"][0] == project["requires-python"].removeprefix(">=")
+    assert {"python": matrix["python"][0], "packages": "oldest"} in matrix["include"]
+
+
+AUDITED = {"name": "a", "version": "1", "vulns": []}
+SKIPPED = {"name": "b", "skip_reason": "not found"}
+BAD = {"name": "c", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}]}
+
+
+@pytest.mark.parametrize(
+    ("packages", "code", "said"),
+    [
+        (None, 0, "NOT AUDITED: pip-audit could not reach its data: no route"),
+        ([SKIPPED], 0, "NOT AUDITED: pip-audit found data about none of 1 packages"),
+        ([AUDITED, SKIPPED], 0, "audited 1 of 2 packages, not b"),
+        ([AUDITED], 0, "audited 1 packages, 0 with known vulnerabilities"),
+        ([AUDITED, BAD], 1, "c 2: PYSEC-1, fixed in 3"),
+        ([SKIPPED, BAD], 1, "audited 1 of 2 packages, not b"),
+    ],
+)
+def test_an_audit_tells_what_it_could_not_see(tmp_path, packages, code, said):
+    report, log = tmp_path / "report.json", tmp_path / "log"
+    log.write_text("trying\nno route")
+    if packages is not None:
+        report.write_text(json.dumps({"dependencies": packages}))
+    done = subprocess.run([sys.executable, ROOT / ".ci" / "audit.py", report, log], capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    assert said in done.stdout

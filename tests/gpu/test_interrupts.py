@@ -6,14 +6,22 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.interruption import Interrupter, bounded, first_moments
+from tests.support.interruption import (
+    COLUMNS,
+    ROWS,
+    WEIGHT,
+    Interrupter,
+    arguments,
+    bounded,
+    expected,
+    first_moments,
+    write_subject,
+)
 from tests.support.writer import simple_pte
 from webpte.container import DType, VkInt, VkSymInt, VkTensor
 from webpte.device import recording
 
 F32 = DType.FLOAT32
-WEIGHT = np.arange(1, 8, dtype=np.float32)
-ROWS, COLUMNS = 61, 59
 
 
 @pytest.fixture(autouse=True)
@@ -24,19 +32,8 @@ def in_time():
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """forward(x, n) = (x + n[0]) * weight + x, x f32[61, 59, 7] at most, and n[0] a live integer."""
     path = tmp_path_factory.mktemp("interrupts") / "p.pte"
-    dims = (ROWS, COLUMNS, 7)
-    values = [VkTensor(F32, dims), VkTensor(DType.INT32, (1,)), VkSymInt(0), VkInt(0), VkInt(1)]
-    values += [VkTensor(F32, (7,), constant_id=0), *(VkTensor(F32, dims) for _ in range(3))]
-    x, data, number, zero, one, weight, moved, scaled, out = range(9)
-    calls = [
-        ("et_vk.select_as_symint.default", [data, zero, zero, number]),
-        ("aten.add.Scalar", [x, number, one, moved]),
-        ("aten.mul.Tensor", [moved, weight, scaled]),
-        ("aten.add.Tensor", [scaled, x, one, out]),
-    ]
-    simple_pte(path, values, calls, [x, data], [out], [WEIGHT], dynamic=True)
+    write_subject(path)
     return path
 
 
@@ -46,14 +43,8 @@ def method(path, device):
         yield program.method()
 
 
-def arguments(rows, columns, number):
-    x = np.arange(rows * columns * 7, dtype=np.float32).reshape(rows, columns, 7)
-    return x, np.array([number], np.int32)
-
-
-def check(method, rows, columns, number):
-    x, data = arguments(rows, columns, number)
-    np.testing.assert_array_equal(method(x, data), (x + number) * WEIGHT + x)
+def check(method, *shape_and_number):
+    np.testing.assert_array_equal(method(*arguments(*shape_and_number)), expected(*shape_and_number))
 
 
 def test_at_every_line_of_a_call_at_a_known_shape(method):

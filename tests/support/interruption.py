@@ -15,6 +15,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
+
+from tests.support.writer import simple_pte
+from webpte.container import DType, VkInt, VkSymInt, VkTensor
+
+Array = np.ndarray[Any, Any]
 SRC = str(Path(__file__).parents[2] / "src" / "webpte")
 Place = tuple[str, int]  # a file and a line
 
@@ -88,3 +94,32 @@ def bounded(seconds: float = 120) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+ROWS, COLUMNS = 61, 59
+WEIGHT = np.arange(1, 8, dtype=np.float32)
+
+
+def write_subject(path: Path) -> None:
+    """forward(x, n) = (x + n[0]) * weight + x, x f32[61, 59, 7] at most, and n[0] a live integer."""
+    dims = (ROWS, COLUMNS, 7)
+    values = [VkTensor(DType.FLOAT32, dims), VkTensor(DType.INT32, (1,)), VkSymInt(0), VkInt(0), VkInt(1)]
+    values += [VkTensor(DType.FLOAT32, (7,), constant_id=0), *(VkTensor(DType.FLOAT32, dims) for _ in range(3))]
+    x, data, number, zero, one, weight, moved, scaled, out = range(9)
+    calls = [
+        ("et_vk.select_as_symint.default", [data, zero, zero, number]),
+        ("aten.add.Scalar", [x, number, one, moved]),
+        ("aten.mul.Tensor", [moved, weight, scaled]),
+        ("aten.add.Tensor", [scaled, x, one, out]),
+    ]
+    simple_pte(path, values, calls, [x, data], [out], [WEIGHT], dynamic=True)
+
+
+def arguments(rows: int, columns: int, number: int) -> tuple[Array, Array]:
+    x = np.arange(rows * columns * 7, dtype=np.float32).reshape(rows, columns, 7)
+    return x, np.array([number], np.int32)
+
+
+def expected(rows: int, columns: int, number: int) -> Array:
+    x, _ = arguments(rows, columns, number)
+    return np.asarray((x + number) * WEIGHT + x)

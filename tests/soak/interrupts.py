@@ -13,7 +13,6 @@ import random
 import signal
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
@@ -99,15 +98,12 @@ class Timer:
 
 def soak(subject: Small | Llama, interrupts: int, chance: random.Random) -> collections.Counter[str]:
     timer, tally = Timer(), collections.Counter[str]()
-    subject.call(subject.case(chance))
-    began = time.perf_counter()
-    for _ in range(20):
-        subject.call(subject.case(chance))
-    typical = (time.perf_counter() - began) / 20
+    span = 1e-3  # in which interrupts come; follows the time that calls take
     while tally["interrupted"] < interrupts:
         case = subject.case(chance)
-        hit = timer.interrupted(chance.uniform(1e-6, 0.8 * typical), functools.partial(subject.call, case))
+        hit = timer.interrupted(chance.uniform(1e-6, span), functools.partial(subject.call, case))
         tally["interrupted" if hit else "came too late"] += 1
+        span *= 1.05 if hit else 0.9
         following = case if chance.random() < 0.5 else subject.case(chance)
         right = np.array_equal(subject.call(following), subject.wanted(following))
         tally["right afterwards" if right else "WRONG afterwards"] += 1

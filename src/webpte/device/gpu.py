@@ -312,6 +312,7 @@ class Gpu:
         self.idle = False
         self.recorder.submit(stages)
 
+    @uninterrupted
     @guarded
     def clear(self, buffers: Sequence[Any]) -> None:
         """Fill whole buffers with zeros."""

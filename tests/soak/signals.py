@@ -167,11 +167,9 @@ def main() -> int:
         outcome = trial(subject, phase, cold, moment)
         tally[phase, "cold" if cold else "warm", outcome.name] += 1
         slowest = max(slowest, outcome.seconds)
-        if not outcome.good:
-            wrong += 1
-            print(
-                f"{phase} cold={cold} at {moment:.3f}: {outcome.name} after {outcome.seconds:.2f} s\n{outcome.errors}"
-            )
+        told = f"{phase}, {'cold' if cold else 'warm'}, at {moment:.2f}: {outcome.name} after {outcome.seconds:.2f} s"
+        print(told if outcome.good else f"{told}\n{outcome.errors}", flush=True)
+        wrong += not outcome.good
     for row, count in sorted(tally.items()):
         print(f"{count:4} {' | '.join(row)}")
     print(f"{chosen.count} interrupts, {wrong} wrong or later than {WITHIN} s, the slowest after {slowest:.2f} s")

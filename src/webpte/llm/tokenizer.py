@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from ..errors import FormatError, UnsupportedError
+from ..errors import FormatError, InputError, UnsupportedError
+from .tokenizer_checks import LARGEST_FILE, check_parts
 
 if TYPE_CHECKING:
     import tokenizers
@@ -24,20 +25,39 @@ class Tokenizer:
             import tokenizers
         except ImportError as error:
             raise UnsupportedError("language models need the tokenizers package: pip install 'webpte[llm]'") from error
+        name = os.fspath(path)
         try:
-            return cls(tokenizers.Tokenizer.from_file(os.fspath(path)))
-        except Exception as error:  # the package raises plain Exception
-            raise FormatError(f"{os.fspath(path)} is not a tokenizer.json: {error}") from error
+            size = os.path.getsize(path)
+            if size > LARGEST_FILE:
+                raise FormatError(f"{name} has {size} bytes; the most for a tokenizer is {LARGEST_FILE}")
+            inner = tokenizers.Tokenizer.from_file(name)
+            check_parts(inner)
+            inner.no_padding()  # answers are of one text, as long as it is
+            inner.no_truncation()
+        except FormatError:
+            raise
+        except BaseException as error:  # the package raises plain Exception, and Rust's panics pass that by
+            _raise_typed(error, f"{name} is not a tokenizer.json")
+        return cls(inner)
 
     def encode(self, text: str, *, specials: bool = False) -> list[int]:
         """Tokens of a text. Special tokens written in it, such as <|im_end|>, are recognised.
 
         With `specials` the tokenizer's own post-processor adds what it adds to every text.
         """
-        return list(self._inner.encode(text, add_special_tokens=specials).ids)
+        try:
+            text.encode()  # half of a surrogate pair is no text
+            return list(self._inner.encode(text, add_special_tokens=specials).ids)
+        except UnicodeEncodeError as error:
+            raise InputError(f"the text cannot be written as UTF-8: {error}") from error
+        except BaseException as error:
+            _raise_typed(error, "the tokenizer cannot encode the text")
 
     def decode(self, tokens: Iterable[int], *, specials: bool = False) -> str:
-        return str(self._inner.decode(list(tokens), skip_special_tokens=not specials))
+        try:
+            return str(self._inner.decode(list(tokens), skip_special_tokens=not specials))
+        except BaseException as error:
+            _raise_typed(error, "the tokenizer cannot decode the tokens")
 
     def token_id(self, token: str) -> int | None:
         return self._inner.token_to_id(token)
@@ -45,6 +65,13 @@ class Tokenizer:
     def token_text(self, number: int | None) -> str | None:
         """A token as it is written in the vocabulary."""
         return None if number is None or number < 0 else self._inner.id_to_token(number)
+
+
+def _raise_typed(error: BaseException, what: str) -> NoReturn:
+    """An error of ours for the package's, and for a panic of its Rust code, which is no Exception. Others pass."""
+    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        raise FormatError(f"{what}: {error}") from error
+    raise error
 
 
 class TextStream:

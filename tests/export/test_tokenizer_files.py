@@ -1,0 +1,146 @@
+"""Tokenizers out of downloaded files: what would panic, grow or abort in the `tokenizers` package is a typed error."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import webpte
+from tests.support.children import SRC
+from webpte.llm import Tokenizer
+
+
+def plain() -> dict[str, Any]:
+    """Bytes as tokens, and nothing else."""
+    from tokenizers import Tokenizer as Inner
+    from tokenizers import decoders, models, pre_tokenizers
+
+    vocabulary = {text: number for number, text in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    inner = Inner(models.BPE(vocab=vocabulary, merges=[]))
+    inner.pre_tokenizer, inner.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    found: dict[str, Any] = json.loads(inner.to_str())
+    return found
+
+
+def written(folder, **changes):
+    (folder / "tokenizer.json").write_text(json.dumps(plain() | changes))
+    return folder / "tokenizer.json"
+
+
+def replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def sequence(*parts: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "Sequence", "normalizers": list(parts)}
+
+
+TENFOLD = replace({"String": "x"}, "x" * 10)
+PIECES = [{"Sequence": {"id": "A", "type_id": 0}}] * 100
+REFUSED = {
+    "a bomb of replacements": ({"normalizer": sequence(*[TENFOLD] * 9)}, "1e\\+09 times as long"),
+    "sequences in sequences": ({"normalizer": sequence(sequence(TENFOLD), sequence(TENFOLD))}, "100 times as long"),
+    "a long replacement": ({"normalizer": replace({"Regex": "a"}, "b" * 1000)}, "1000 times as long"),
+    "nothing replaced": ({"normalizer": replace({"String": ""}, "x")}, "the empty text"),
+    "many parts": ({"normalizer": sequence(*[{"type": "NFC"}] * 100)}, "101 parts"),
+    "a long beginning": ({"normalizer": {"type": "Prepend", "prepend": "x" * 10**6}}, "1000000 characters before"),
+    "a decoder that grows": (
+        {"decoder": {"type": "Sequence", "decoders": [TENFOLD, TENFOLD]}},
+        "decoder has 3 parts that can make a text 100 times",
+    ),
+    "the text, again and again": (
+        {"post_processor": {"type": "TemplateProcessing", "single": PIECES, "pair": PIECES, "special_tokens": {}}},
+        "adds 100 pieces",
+    ),
+    "junk that is precompiled": (
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AAAA"}},
+        "not a tokenizer.json",
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "problem"), REFUSED.values(), ids=REFUSED)
+def test_a_tokenizer_that_can_grow_without_end_is_refused(tmp_path, changes, problem):
+    with pytest.raises(webpte.FormatError, match=problem):
+        Tokenizer.load(written(tmp_path, **changes)).encode("xa")
+
+
+def test_a_panic_is_a_typed_error(tmp_path):
+    tokenizer = Tokenizer.load(written(tmp_path, normalizer=replace({"Regex": "(a+)+$"}, "x")))
+    with pytest.raises(webpte.FormatError, match="the tokenizer cannot encode the text"):
+        tokenizer.encode("a" * 40 + "b")
+
+
+def test_padding_and_truncation_are_left_out(tmp_path):
+    padding = {
+        "strategy": {"Fixed": 300_000_000},
+        "direction": "Right",
+        "pad_to_multiple_of": None,
+        "pad_id": 0,
+        "pad_type_id": 0,
+        "pad_token": "x",
+    }
+    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    tokenizer = Tokenizer.load(written(tmp_path, padding=padding, truncation=truncation))
+    assert len(tokenizer.encode("hello")) == 5
+
+
+@pytest.mark.parametrize("contents", ["", "[" * 100_000, "[]", "{}", "\x00"])
+def test_no_tokenizer_is_a_typed_error(tmp_path, contents):
+    (tmp_path / "tokenizer.json").write_text(contents)
+    with pytest.raises(webpte.FormatError, match=r"tokenizer\.json is not a tokenizer\.json"):
+        Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_what_is_no_text_or_no_token_is_a_typed_error(tmp_path):
+    tokenizer = Tokenizer.load(written(tmp_path))
+    with pytest.raises(webpte.InputError, match="cannot be written as UTF-8"):
+        tokenizer.encode("\ud800")
+    with pytest.raises(webpte.FormatError, match="cannot decode the tokens"):
+        tokenizer.decode([-1])
+
+
+def test_ordinary_tokenizers_are_taken(tmp_path):
+    ordinary = sequence(
+        {"type": "NFKC"},
+        {"type": "Prepend", "prepend": "_"},
+        replace({"String": " "}, "_"),
+        replace({"Regex": "_{2,}"}, "_"),
+    )
+    assert Tokenizer.load(written(tmp_path, normalizer=ordinary)).decode([]) == ""
+    tokenizer = Tokenizer.load(written(tmp_path))
+    assert tokenizer.decode(tokenizer.encode("hello wörld")) == "hello wörld"
+
+
+def test_an_interrupt_passes(tmp_path, monkeypatch):
+    tokenizer = Tokenizer.load(written(tmp_path))
+
+    class Interrupted:
+        def encode(self, *arguments: Any, **options: Any) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(tokenizer, "_inner", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        tokenizer.encode("x")
+
+
+def test_the_bomb_ends_in_an_error_and_not_in_the_process(tmp_path):
+    """As a user meets it, with little memory to spare."""
+    path = written(tmp_path, normalizer=sequence(*[TENFOLD] * 9))
+    code = f"""
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+sys.path.insert(0, {str(SRC)!r})
+import webpte
+from webpte.llm import Tokenizer
+try:
+    Tokenizer.load(sys.argv[1]).encode("x")
+except webpte.FormatError:
+    print("refused")
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=120)
+    assert done.stdout.split() == ["refused"], done.stderr[-2000:]

@@ -49,8 +49,17 @@ def merged(old: Mapping[str, Any], device: Mapping[str, Any], result: Mapping[st
     }
 
 
+def missing(found: Mapping[str, Any]) -> list[str]:
+    """What was never run."""
+    ran = {(row["configuration"], row["suite"]) for row in found["results"]}
+    return [f"{name}, {suite}" for name in CONFIGURATIONS for suite in suites(name) if (name, suite) not in ran]
+
+
 def page(found: Mapping[str, Any]) -> str:
-    return "\n".join([INTRODUCTION, *_device_table(found["devices"]), "", *_result_table(found["results"]), ""])
+    lines = [INTRODUCTION, *_device_table(found["devices"]), "", *_result_table(found["results"])]
+    if absent := missing(found):
+        lines += ["", "Not run yet:", "", *(f"- {pair}" for pair in absent)]
+    return "\n".join([*lines, ""])
 
 
 def _device_table(devices: Mapping[str, Any]) -> list[str]:
@@ -77,7 +86,7 @@ def _result_table(results: list[dict[str, Any]]) -> list[str]:
         notes += [
             f"- {where}, {count} times: `{reason.replace('`', '')}`" for reason, count in sorted(row["reasons"].items())
         ]
-    return [*lines, "", "Not passed:" if notes else "Nothing failed and nothing was skipped.", *notes]
+    return [*lines, "", *(["Not passed:", "", *notes] if notes else ["Nothing failed and nothing was skipped."])]
 
 
 def write(found: Mapping[str, Any], folder: Path = PAGE.parent) -> None:

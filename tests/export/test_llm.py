@@ -12,7 +12,7 @@ import pytest
 import webpte
 from tests.support.exporting import export
 from tests.support.tiny_llm import CHUNK, CONTEXT, VOCAB, text_of, write_tiny_llm
-from webpte.device import Gpu
+from webpte.device import Gpu, adapter_caps
 from webpte.llm import LLM, CancelToken, ContextFullError
 from webpte.llm.caches import with_half_caches
 
@@ -285,17 +285,19 @@ def test_a_missing_tokenizer_is_named(tmp_path):
 
 
 def test_half_caches_take_half_the_memory_and_say_nearly_the_same(llm, folder):
+    stored = 2 if "shader-f16" in adapter_caps().features else 4  # bytes of a half
     with LLM.load(folder / "tiny.pte", kv_cache="f16") as half:
         state = half.method.plan.bytes_by_kind()["state"]
-        assert state * 2 == llm.method.plan.bytes_by_kind()["state"] > 0
+        assert state * 4 == llm.method.plan.bytes_by_kind()["state"] * stored > 0
         for model in (llm, half):
             model.logits(list(b"hello"))
         want = llm.logits([7])
         got = half.logits([7])
         assert 0 < np.abs(got - want).max() <= 2e-3
         half.snapshot(folder / "half.state")
-        with pytest.raises(webpte.DataError, match="buffers of other sizes"):
-            llm.restore(folder / "half.state")
+        if stored == 2:
+            with pytest.raises(webpte.DataError, match="buffers of other sizes"):
+                llm.restore(folder / "half.state")
     with pytest.raises(webpte.InputError, match="kv_cache is one of f32, f16"):
         LLM.load(folder / "tiny.pte", kv_cache="f8")  # type: ignore[arg-type]
 

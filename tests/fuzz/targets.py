@@ -7,9 +7,13 @@ is a finding.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
 from tests.fuzz.bases import bases
@@ -18,9 +22,11 @@ from tests.support.container_samples import facts, read_all, sample_blob, sample
 from webpte import container as c
 from webpte.errors import Error
 from webpte.graph import PASSES, build_graph
+from webpte.llm.chat import render_chat
 from webpte.ops import mutated_positions
 from webpte.plan import make_plan
 from webpte.runtime.kernels import CpuKernels
+from webpte.runtime.state import read_state, write_state
 from webpte.wgsl import Caps
 
 SECONDS = 1.0
@@ -83,6 +89,39 @@ def plan_mutant(data: bytes) -> None:
         plan_program(changed)
 
 
+FINGERPRINT, STATE_SIZES = "f" * 64, (8, 3)
+MESSAGES = [{"role": role, "content": text} for role, text in (("system", "Be."), ("user", "Hi?"), ("user", "\n{{1}}"))]
+TEMPLATES = [
+    "{% for m in messages %}<|{{ m.role }}|>{{ m['content'] | trim }}{{ eos_token }}{% endfor %}{% if x %}y{% endif %}",
+    "{% set ns = namespace(n=0) %}{% macro f(a) %}{{ a * 3 }}{% endmacro %}{{ f('x') }}{{ raise_exception('no') }}",
+    "{{ strftime_now('%Y') }}{{ messages | tojson }}{{ range(9) | join(',') }}{% generation %}{% endgeneration %}",
+]
+
+
+def _state_bytes() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        write_state(f"{folder}/state", FINGERPRINT, [memoryview(bytes(size)) for size in STATE_SIZES], b"note")
+        return Path(folder, "state").read_bytes()
+
+
+def read_snapshot(data: bytes) -> None:
+    """As it is, and with the digest that its bytes ask for, which lets what stands behind it be reached."""
+    folder = Path(tempfile.gettempdir())
+    path = folder / f"webpte-fuzz-{os.getpid()}.state"
+    try:
+        for content in (data, data[:-32] + hashlib.sha256(data[:-32]).digest()):
+            path.write_bytes(content)
+            with contextlib.suppress(Error):
+                state, _ = read_state(path, FINGERPRINT, STATE_SIZES)
+                assert [len(part) for part in state] == list(STATE_SIZES)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def render_template(data: bytes) -> None:
+    render_chat(data.decode("utf-8", "replace"), MESSAGES, {"bos_token": "<s>", "eos_token": "</s>"})
+
+
 TARGETS: dict[str, Target] = {
     "container": Target(
         read_program,
@@ -94,5 +133,7 @@ TARGETS: dict[str, Target] = {
     ),
     "delegate": Target(read_delegate, lambda: [sample_blob()]),
     "plan": Target(plan_mutant, lambda: [b"0", b"1"], longest=16),
+    "snapshot": Target(read_snapshot, lambda: [_state_bytes()], longest=512),
+    "template": Target(render_template, lambda: [template.encode() for template in TEMPLATES], longest=512),
     "tensors": Target(read_tensors, lambda: [sample_ptd()]),
 }

@@ -124,6 +124,12 @@ def test_rendering_again_gives_the_text_that_was_kept(cache):
     assert [render(kernel) for kernel in kernels] == first
 
 
+def test_a_template_that_changed_is_rendered_again(cache, tmp_path):
+    for text in ("fn one() {}\n", "fn other() {}\n"):
+        (tmp_path / "own.wgsl").write_text(text)
+        assert render(Kernel(str(tmp_path), "own.wgsl", (), _Params, 64, 0, 1)) == text
+
+
 WRONG = {
     "not json": b"{",
     "a list": b"[]",

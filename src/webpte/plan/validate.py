@@ -138,8 +138,10 @@ def _calls(graph: Graph) -> Iterator[Problem]:
             continue
         op = find(step)
         try:
-            if op is not None:
+            if op is not None and op.dtypes:
                 BoundCall(op, step, frame)
+            elif op is not None:  # nothing but a reference: it is never lowered
+                op.bound_parameters(step)
         except Error as error:  # names the call itself
             yield Problem("graph", step.name, str(error).removeprefix(f"{step.name} "), (str(step.origin),))
             continue

@@ -22,7 +22,8 @@ from .uniforms import Uniforms
 if TYPE_CHECKING:
     import jinja2
 
-LIB = os.path.join(os.path.dirname(__file__), "lib")
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+LIB = os.path.join(PACKAGE, "wgsl", "lib")
 _HALVES = re.compile(r"\b(f16w|rounded_half|rounded_halves)\b")
 SYM_SLOTS = 256  # 16 bytes each
 
@@ -69,9 +70,20 @@ def _environment(folder: str) -> jinja2.Environment:
     )
 
 
-@functools.cache
 def _stamp(folder: str) -> str:
-    """Changes with any template of a folder, and with the code that renders them."""
+    """Changes with any template of a folder, and with the code that renders them.
+
+    Ours do not change while a process runs; those of somebody who writes an op may, between two loads.
+    """
+    return _our_stamp(folder) if folder.startswith(PACKAGE) else _stamp_now(folder)
+
+
+@functools.cache
+def _our_stamp(folder: str) -> str:
+    return _stamp_now(folder)
+
+
+def _stamp_now(folder: str) -> str:
     with os.scandir(folder) as entries:
         files = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".wgsl"))
     return f"{__version__} {os.stat(__file__).st_mtime_ns} {files}"

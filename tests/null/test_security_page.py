@@ -1,0 +1,28 @@
+"""The page about files from strangers shows the numbers that the code holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.fuzz.targets import TARGETS
+from webpte.budgets import BUDGETS
+from webpte.container.flat import NAME_LENGTH, WORK_PER_BYTE
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "security.md").read_text()
+
+
+def test_budgets_are_those_of_the_code():
+    _, _, table = PAGE.partition("## Budgets")
+    rows = [line for line in table.partition("##")[0].splitlines() if line.startswith("| `")]
+    assert rows == [f"| `{name}` | {most:,} | {meaning} |" for name, (most, meaning) in BUDGETS.items()]
+    assert f"at most {NAME_LENGTH:,} characters" in PAGE and WORK_PER_BYTE == 8
+
+
+def test_every_harness_is_named():
+    assert all(name in PAGE for name in TARGETS)
+
+
+def test_readers_find_the_page():
+    assert "security" in (ROOT / "docs" / "index.md").read_text().split("toctree")[2]
+    assert "docs/security.md" in (ROOT / "README.md").read_text() and (ROOT / "SECURITY.md").exists()

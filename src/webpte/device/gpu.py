@@ -27,6 +27,7 @@ from ..wgsl.uniforms import SLOT_BYTES
 from .forks import in_children, keep_in_children
 from .interrupts import uninterrupted
 from .ledger import note_buffer
+from .loss import reason_of_loss
 from .recording import Copy, Row, Stage, recorder
 from .restrictions import restricted
 
@@ -193,7 +194,7 @@ class Gpu:
             try:
                 self.recorder.check()
             except (wgpu.GPUError, RuntimeError) as error:
-                self.lost = " ".join(str(error).split())
+                self.lost = reason_of_loss(self.device, error)
         return self.lost is None
 
     def check(self) -> None:

@@ -2,7 +2,8 @@
 
 from .adapters import AdapterInfo, adapters, wgpu_versions
 from .budget import Needs, needs
-from .gpu import Counters, Gpu, acquire, adapter_caps
+from .counters import Counters
+from .gpu import Gpu, acquire, adapter_caps
 from .handover import Feed
 from .ledger import held
 from .machine_memory import offered

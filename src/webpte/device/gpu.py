@@ -15,7 +15,6 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import wgpu
@@ -24,6 +23,7 @@ from ..errors import DeviceError, DeviceLost, OutOfMemory
 from ..wgsl import Caps, Kernel, render
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
+from .counters import Counters
 from .forks import in_children, keep_in_children
 from .interrupts import uninterrupted
 from .ledger import note_buffer
@@ -71,31 +71,6 @@ _SPEC_LIMITS = {
 }
 SYM_BYTES = SYM_SLOTS * 16
 _USED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
-
-
-@dataclass
-class Counters:
-    """What was done on a device since it was opened. Tests and `bench` compare two snapshots."""
-
-    buffers: int = 0
-    bind_groups: int = 0
-    pipelines: int = 0
-    shader_modules: int = 0
-    passes: int = 0
-    dispatches: int = 0
-    submits: int = 0
-    uniform_bytes: int = 0
-    constant_bytes: int = 0
-    input_bytes: int = 0
-    output_bytes: int = 0
-    wait_seconds: float = 0.0  # waiting for results and copying them
-
-    def snapshot(self) -> Counters:
-        return Counters(**asdict(self))
-
-    def since(self, earlier: Counters) -> Counters:
-        before = asdict(earlier)
-        return Counters(**{name: value - before[name] for name, value in asdict(self).items()})
 
 
 def typed(function: Callable[..., T]) -> Callable[..., T]:

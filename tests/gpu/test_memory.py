@@ -22,9 +22,10 @@ ROWS, COLUMNS, POSITIONS = 15_000, 1000, 10_000
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of a Linux process")
 
 
-@pytest.fixture
-def path(tmp_path):
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
     """Weights of 60 MB, a cache of 40 MB and activations of one."""
+    path = tmp_path_factory.mktemp("memory") / "p.pte"
     values = [
         VkTensor(F32, (1, 16, 1, COLUMNS)),  # input
         VkTensor(F32, (1, POSITIONS, 1, COLUMNS), constant_id=0),  # the cache
@@ -42,8 +43,8 @@ def path(tmp_path):
         ("aten.linear.default", (0, 6, 7, 8)),
     ]
     constants = [np.zeros((POSITIONS, COLUMNS), np.float32), np.ones((ROWS, COLUMNS), np.float32)]
-    simple_pte(tmp_path / "p.pte", values, calls, [0], [8], constants)
-    return tmp_path / "p.pte"
+    simple_pte(path, values, calls, [0], [8], constants)
+    return path
 
 
 @pytest.fixture

@@ -131,7 +131,8 @@ fn main(
             workgroupBarrier();
             for (var i = lane; i < p.parts; i += INVOCATIONS) {
                 let part_depth = depth(bitcast<f32>(parts[2u * (row * p.parts + i)].x), highest, scale);
-                if (part_depth > limit || (!counting && part_depth == FINEST)) {
+                let above = fine && part_depth / BINS > coarse;  // none of it is in the bin that is looked into
+                if (above || part_depth > limit || (!counting && part_depth == FINEST)) {
                     continue;
                 }
                 for (var s = i; s < p.steps; s += p.parts) {

@@ -93,7 +93,10 @@ def first_output(child: subprocess.Popen[bytes], wanted: bytes = b"", timeout: f
     raise AssertionError(f"no output within {timeout} s")
 
 
-def interrupt(child: subprocess.Popen[bytes], patience: float = 20) -> Outcome:
+def interrupt(child: subprocess.Popen[bytes], patience: float = 20) -> Outcome | None:
+    """None if there is nobody left to interrupt."""
+    if child.poll() is not None:
+        return None
     began = time.monotonic()
     child.send_signal(signal.SIGINT)
     try:
@@ -109,8 +112,8 @@ def ask(child: subprocess.Popen[bytes], words: int) -> None:
     child.stdin.flush()
 
 
-def trial(subject: Subject, phase: str, cold: bool, moment: float) -> Outcome:
-    """SIGINT at a moment from 0 to 1 of a phase; what it is a share of is measured first, undisturbed."""
+def trial(subject: Subject, phase: str, cold: bool, moment: float) -> Outcome | None:
+    """SIGINT at a moment from 0 to 1 of a phase, whose length is measured first; None if the command was faster."""
     with started(subject.command(phase), cold) as child:
         if phase in ("load", "prefill"):
             time.sleep(moment * seconds_until_answer(subject, phase, cold))
@@ -162,9 +165,12 @@ def main() -> int:
     subject, chance = Subject(chosen.model, chosen.words), random.Random(chosen.seed)
     tally: collections.Counter[tuple[str, str, str]] = collections.Counter()
     slowest, wrong = 0.0, 0
-    for number in range(chosen.count):
-        phase, cold, moment = PHASES[number % len(PHASES)], chance.random() < chosen.cold, chance.random()
+    while sum(tally.values()) < chosen.count:
+        phase = PHASES[sum(tally.values()) % len(PHASES)]
+        cold, moment = chance.random() < chosen.cold, chance.random()
         outcome = trial(subject, phase, cold, moment)
+        if outcome is None:
+            continue
         tally[phase, "cold" if cold else "warm", outcome.name] += 1
         slowest = max(slowest, outcome.seconds)
         told = f"{phase}, {'cold' if cold else 'warm'}, at {moment:.2f}: {outcome.name} after {outcome.seconds:.2f} s"

@@ -9,10 +9,10 @@ is interrupted in between, wherever that is, costs the next one a few bytes and 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import wgpu
 
 from ..wgsl.kernel import SYM_SLOTS
@@ -22,7 +22,7 @@ from .recording import Copy
 
 BLOCKS_PER_BUFFER = 256
 ROW_BYTES = 16  # of a live scalar
-Array = np.ndarray[Any, Any]
+_ROW = "i12x"
 _USAGE = wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST
 _LATER_USAGE = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
@@ -102,21 +102,21 @@ class Parameters:
     def _write_later(self, steps: Sequence[Mapping[int, int]]) -> list[Copy]:
         used = max((slot for values in steps for slot in values), default=0) + 1
         rows = _rows(steps, 0, used)
-        if self._later is None or self._later.size < rows.nbytes:
-            self._later = self._gpu.create_buffer("later scalars", rows.nbytes, _LATER_USAGE)
+        if self._later is None or self._later.size < len(rows):
+            self._later = self._gpu.create_buffer("later scalars", len(rows), _LATER_USAGE)
         self._write(self._later, 0, rows)
         beyond = {slot: value for slot, value in self._submitting.items() if slot >= used}
         self._submitting = {**beyond, **steps[-1]}
         size = used * ROW_BYTES
-        return [Copy(self._later, number * size, self._scalar_buffer, 0, size) for number in range(len(rows))]
+        return [Copy(self._later, number * size, self._scalar_buffer, 0, size) for number in range(len(steps))]
 
     def submitted(self) -> None:
         """What `write_scalars` has written, and the copies it gave, are on their way."""
         self._scalars = self._submitting
 
-    def _write(self, buffer: Any, offset: int, data: Any) -> None:
+    def _write(self, buffer: Any, offset: int, data: bytes) -> None:
         self._gpu.write(buffer, offset, data)
-        self._gpu.counters.uniform_bytes += len(memoryview(data).cast("B"))
+        self._gpu.counters.uniform_bytes += len(data)
 
     def close(self) -> None:
         self._groups.clear()
@@ -139,9 +139,7 @@ def _neighbours(placed: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int,
     yield run
 
 
-def _rows(steps: Sequence[Mapping[int, int]], low: int, high: int) -> Array:
-    """The slots from `low` up to `high` as the device has them, (steps, slots, 4)."""
-    rows = np.zeros((len(steps), high - low, 4), np.int32)
-    for row, values in zip(rows, steps, strict=True):
-        row[:, 0] = [values.get(slot, 0) for slot in range(low, high)]
-    return rows
+def _rows(steps: Sequence[Mapping[int, int]], low: int, high: int) -> bytes:
+    """The slots from `low` up to `high` of each step, as the device has them."""
+    numbers = [values.get(slot, 0) for values in steps for slot in range(low, high)]
+    return struct.pack("<" + _ROW * len(numbers), *numbers)

@@ -154,7 +154,7 @@ class Session:
         """
         realised = self._realise(schedule)
         later = self._parameters.write_scalars(scalars)
-        handed = self._hand_over(feeds, later_uploads, len(later))
+        handed = self._hand_over(feeds, later_uploads, len(later)) if later else []
         for tensor, array in uploads:
             self._upload(tensor, array)
         total = sum(padded(nbytes) for _, nbytes in reads)

@@ -75,7 +75,7 @@ _USED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 
 def typed(function: Callable[..., T]) -> Callable[..., T]:
     """Turn what wgpu raises in a method of `Gpu` into a DeviceError."""
-    action = function.__name__.strip("_").replace("_", " ")
+    action = _action(function)
 
     @functools.wraps(function)
     def call(gpu: Gpu, *args: Any, **kwargs: Any) -> T:
@@ -89,13 +89,21 @@ def typed(function: Callable[..., T]) -> Callable[..., T]:
 
 def guarded(function: Callable[..., T]) -> Callable[..., T]:
     """The same for what one user at a time may do."""
+    action = _action(function)
 
     @functools.wraps(function)
     def call(gpu: Gpu, *args: Any, **kwargs: Any) -> T:
-        with gpu.lock:
-            return function(gpu, *args, **kwargs)
+        try:
+            with gpu.lock:
+                return function(gpu, *args, **kwargs)
+        except (wgpu.GPUError, RuntimeError) as error:
+            raise gpu.refusal(action, error) from error
 
-    return typed(call)
+    return call
+
+
+def _action(function: Callable[..., object]) -> str:
+    return function.__name__.strip("_").replace("_", " ")
 
 
 @functools.cache

@@ -75,7 +75,7 @@ class LLM:
         self._recoveries = method.recoveries  # of the method's, those after which the cache was filled again
         self._recovers = False
         self._owner = True
-        self._process = Process()
+        self._process = Process("the language model")
 
     @classmethod
     def load(
@@ -263,7 +263,7 @@ class LLM:
 
     def check_process(self) -> None:
         """Raise ForkedError in any process but the one that loaded the model."""
-        self._process.check("the language model")
+        self._process.check()
 
     def close(self) -> None:
         if not self._process.here:

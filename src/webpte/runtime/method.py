@@ -62,7 +62,7 @@ class Method:
         self._graph: Graph = plan.graph
         self._kernels = kernels
         self._fingerprint = fingerprint
-        self._process = Process()
+        self._process = Process(f"method {plan.graph.name}")
         self._closed = False
         self._wirings: dict[object, Wiring] = {}
         self._is_fork = parent is not None
@@ -184,7 +184,7 @@ class Method:
 
     def exclusive(self) -> threading.RLock:
         """A lock to hold over several calls that belong together. While it is held no fork can be called either."""
-        self._process.check(f"method {self.name}")
+        self._process.check()
         return self._lock
 
     def _check_open(self) -> None:

@@ -130,7 +130,7 @@ class Program:
         self._methods: dict[tuple[str, Rewrite | None], Method] = {}
         self._devices: list[tuple[Gpu, Weights]] = []
         self._closed = False
-        self._process = Process()
+        self._process = Process(file.path)
         self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
 
     @property
@@ -145,7 +145,7 @@ class Program:
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """How a method would run, for the machine's adapter or for given capabilities. Needs no GPU with `caps`."""
-        self._process.check(self.file.path)
+        self._process.check()
         graph = self.graph(name)
         if rewrite is not None:
             graph = rewrite(graph)
@@ -253,7 +253,7 @@ class Program:
         self.close()
 
     def _locked(self) -> threading.RLock:
-        self._process.check(self.file.path)
+        self._process.check()
         return self._lock
 
     def _check_open(self) -> None:

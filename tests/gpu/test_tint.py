@@ -6,13 +6,18 @@ import functools
 
 import pytest
 
-from tests.support.cases import planned_cases
-from webpte.wgsl import Kernel, Uniforms, render
+from tests.support.cases import planned_cases, planned_kernels
+from webpte.wgsl import Caps, Kernel, Uniforms, render
 
 
 @pytest.fixture(scope="module")
-def kernels():
-    return list(dict.fromkeys(kernel for _, planned in planned_cases() for kernel in planned))
+def kernels(tmp_path_factory):
+    """Those of a device that offers all we use, and what halves are given where shaders have none."""
+    folder = tmp_path_factory.mktemp("cases")
+    halves = [case for case, _ in planned_cases() if any(t.dtype == "f16" for t in case.tensors)]
+    without = [kernel for case in halves for kernel in planned_kernels(case, folder, Caps())]
+    assert any("f16w" in kernel.label for kernel in without)
+    return list(dict.fromkeys([*(kernel for _, planned in planned_cases() for kernel in planned), *without]))
 
 
 @functools.cache

@@ -153,9 +153,11 @@ def planned_cases() -> list[tuple[Case, tuple[Kernel, ...]]]:
         return [(case, planned_kernels(case, Path(folder))) for case in all_cases()]
 
 
-def planned_kernels(case: Case, folder: Path) -> tuple[Kernel, ...]:
-    """The kernels of a case on a device that offers all we use."""
-    caps = Caps(features=frozenset({"shader-f16", "subgroup"}), subgroup=4)
+EVERYTHING = Caps(features=frozenset({"shader-f16", "subgroup"}), subgroup=4)
+
+
+def planned_kernels(case: Case, folder: Path, caps: Caps = EVERYTHING) -> tuple[Kernel, ...]:
+    """The kernels of a case, unless told otherwise on a device that offers all we use."""
     OneOp(case).write(folder / "case.pte")
     with choosing(case.variant), webpte.load(folder / "case.pte") as program:
         return program.plan("forward", caps).kernels

@@ -1,0 +1,64 @@
+"""docs/devices.md says what was run where: every suite on every configuration, nothing failed, reasons for the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.devices.__main__ import main
+from tests.devices.page import PAGE, merged, missing, page, read_results
+from tests.devices.runs import OUTCOMES, SUITES, suites
+from tests.support.cases import all_cases
+from tests.support.configurations import CONFIGURATIONS
+
+WRITE = "run python -m tests.devices --write"
+
+
+def test_the_page_is_what_its_results_say():
+    assert PAGE.read_text() == page(read_results()), WRITE
+
+
+def test_every_suite_ran_on_every_configuration():
+    found = read_results()
+    assert set(found["devices"]) <= set(CONFIGURATIONS), WRITE
+    assert {(row["configuration"], row["suite"]) for row in found["results"]} <= {
+        (name, suite) for name in CONFIGURATIONS for suite in suites(name)
+    }, WRITE
+    if absent := missing(found):
+        pytest.skip(f"{len(absent)} are missing, the first is {absent[0]}: {WRITE}")
+    assert len({facts["device"] for facts in found["devices"].values()}) == 2
+
+
+def test_nothing_failed_and_what_was_skipped_has_a_reason():
+    for row in read_results()["results"]:
+        where = f"{row['configuration']}, {row['suite']}"
+        assert row["counts"]["failed"] == 0, where
+        assert sum(row["reasons"].values()) == row["counts"]["skipped"] and all(row["reasons"]), where
+
+
+def test_the_totals_are_not_old():
+    """A few cases may be newer than the page: to write it takes tens of minutes."""
+    totals = {suite: set[int]() for suite in SUITES}
+    for row in read_results()["results"]:
+        totals[row["suite"]].add(sum(row["counts"][outcome] for outcome in OUTCOMES))
+    cases = sum(1 for _ in all_cases())
+    assert min(totals["op cases"], default=cases) >= 0.95 * cases, WRITE
+    assert totals["catalog"] <= {390}, WRITE
+
+
+def test_a_new_result_takes_the_place_of_an_old_one():
+    old = {"devices": {"usual": 1, "gone": 2}, "results": [{"configuration": "usual", "suite": "models", "seconds": 1}]}
+    found = merged(old, {"name": 3}, {"configuration": "usual", "suite": "op cases", "seconds": 2})
+    found = merged(found, {"name": 4}, {"configuration": "browser", "suite": "models", "seconds": 3})
+    found = merged(found, {"name": 3}, {"configuration": "usual", "suite": "models", "seconds": 4})
+    assert found["devices"] == {"usual": {"name": 3}, "browser": {"name": 4}}
+    assert [(row["suite"], row["seconds"]) for row in found["results"]] == [
+        ("op cases", 2),
+        ("models", 4),
+        ("models", 3),
+    ]
+
+
+def test_the_command_knows_its_configurations(capsys):
+    with pytest.raises(SystemExit):
+        main(["--configurations", "browser,nonsense"])
+    assert "nonsense" in capsys.readouterr().err

@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import webpte
+from tests.support.writer import Method, pte_file
+from webpte import container as c
 from webpte.container import DType
 from webpte.errors import Error, GraphError, ShapeError
 from webpte.graph import Call, Graph, Int, IntList, Null, Origin, String, TensorSpec, Value
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.pure_ops import PURE
+from webpte.wgsl import Caps
 
 torch = pytest.importorskip("torch")
 
@@ -124,3 +128,15 @@ def test_too_many_arguments_are_refused():
     values = [TensorSpec(F32, (4,), F32), TensorSpec(F32, (4,), F32)]
     with pytest.raises(GraphError, match="has 3 arguments; it takes 1"):
         run("aten::lgamma.out", values, [1, 1, 1], tensors={1: np.zeros(4, np.float32)})
+
+
+def test_a_file_cannot_make_torch_read_or_write_one(tmp_path, monkeypatch):
+    """`from_file` with shared=True creates what it is told to; at a few hundred bytes of program, of any size."""
+    monkeypatch.chdir(tmp_path)
+    tensor = c.TensorValue(F32, (8,), (0,), planned=True)
+    values = [c.StringValue("made"), c.BoolValue(True), c.IntValue(1 << 20), tensor]
+    call = c.KernelCall("aten::from_file.out", (0, 1, 2, 3, 3))
+    pte_file("p.pte", [Method("forward", values, [], [3], [call])])
+    with webpte.load("p.pte") as program, pytest.raises(webpte.UnsupportedError, match="from_file"):
+        program.plan("forward", Caps())
+    assert [path.name for path in tmp_path.iterdir()] == ["p.pte"]

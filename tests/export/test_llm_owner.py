@@ -7,25 +7,24 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import webpte
 from tests.support.tiny_llm import CONTEXT, VOCAB, exhaust, text_of, tokens_of, write_tiny_llm
-from webpte.llm import LLM, LogitsError, StaleGenerationError
+from webpte.llm import LLM, LogitsError, StaleGenerationError, model
 
 FIRST, SECOND = list(range(1, 20)), list(range(40, 60))
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
-    with LLM.load(write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte") as model:
-        model.stop_tokens = frozenset()
+    with LLM.load(write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte") as loaded:
+        loaded.stop_tokens = frozenset()
         want = {}
         for prompt in (FIRST, SECOND):
-            model.reset()
-            want[prompt[0]] = tokens_of(model.generate(tokens=prompt, max_new_tokens=24, tokens_per_submit=1))
-        yield SimpleNamespace(model=model, first=want[FIRST[0]], second=want[SECOND[0]])
+            loaded.reset()
+            want[prompt[0]] = tokens_of(loaded.generate(tokens=prompt, max_new_tokens=24, tokens_per_submit=1))
+        yield SimpleNamespace(model=loaded, first=want[FIRST[0]], second=want[SECOND[0]])
 
 
 @pytest.fixture
@@ -185,14 +184,13 @@ def test_an_interrupt_leaves_the_truth(llm, shared, monkeypatch, when, call):
 def poisoned(llm, monkeypatch, mark, after):
     """Sampled tokens become a mark of the sampler from some step on."""
     steps = []
-    real = llm.method.run_steps, llm.method.run
 
-    def spoil(found):
+    def spoiled(found):
         steps.append(1)
-        return (np.array([mark], np.int32), *found[1:]) if len(steps) > after else found
+        return (mark, found[1]) if len(steps) > after else found
 
-    monkeypatch.setattr(llm.method, "run_steps", lambda *a: [spoil(found) for found in real[0](*a)])
-    monkeypatch.setattr(llm.method, "run", lambda *a, **k: spoil(real[1](*a, **k)))
+    real = model._chosen
+    monkeypatch.setattr(model, "_chosen", lambda results: spoiled(real(results)))
 
 
 @pytest.mark.parametrize("per_submit", [1, 4])

@@ -211,12 +211,18 @@ class Method:
             session.close()
 
     def recover(self, gpu: Gpu, weights: Weights, progress: OnProgress) -> None:
-        """For Program.recover: this method and its forks begin again on another device, those that have lost theirs."""
+        """For Program.recover: those of this method and its forks that have let go begin again on another device."""
+        with self._lock:
+            for method in self.stranded():
+                if method._session is None:
+                    method._start(gpu, weights, progress)
+
+    def let_go(self) -> None:
+        """Drop what this method and its forks had on a device that is gone, so that it does not count as taken."""
         with self._lock:
             for method in self.stranded():
                 method.recoveries += 1
                 method._drop_session()
-                method._start(gpu, weights, progress)
 
     def stranded(self) -> list[Method]:
         """Of this method and its forks, those whose device is gone."""

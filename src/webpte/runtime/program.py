@@ -224,6 +224,8 @@ class Program:
                 gpu.release()
             stranded = [method for method in self._methods.values() if method.stranded()]
             for method in stranded:
+                method.let_go()
+            for method in stranded:
                 method.recover(*self._device(method.plan), progress)
             return bool(dead or stranded)
 

@@ -25,6 +25,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import pytest
 
 import tests.cases
 import webpte
@@ -33,6 +34,7 @@ from tests.support.canaries import Canaries, larger_buffers
 from tests.support.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
+from webpte.device import adapter_caps
 from webpte.ops import registered
 from webpte.wgsl import Caps, Kernel
 
@@ -313,7 +315,10 @@ def run_case(case: Case, folder: Path) -> int:
         method = loaded.method()
         canaries = Canaries(method)
         jobs = method.plan.lowering.examples
-        assert not case.variant or any(case.variant in job.names for job in jobs), f"{case}: there is no such variant"
+        if case.variant and not any(case.variant in job.names for job in jobs):
+            # Broadcasts within a subgroup are the only kernels that a device may lack.
+            assert case.variant.startswith("broadcast") and not adapter_caps().subgroup, f"{case}: no such variant"
+            pytest.skip("the kernel shares values within subgroups, which this device does not have")
         for sizes in case.sizes:
             program.check(method, sizes, canaries)
         program.check(method, case.sizes[0], canaries)  # and back at the bound

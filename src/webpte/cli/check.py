@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ..tools.check import check_file, device_caps
+from ..tools.check import MEMORY_KINDS, check_file, device_caps
 from ..tools.text import size
 from .terminal import open_console
 
@@ -26,15 +26,6 @@ TITLES = {
     "graph": "calls that cannot be lowered",
     "limit": "limits of the device",
     "memory": "memory",
-}
-
-MEMORY = {
-    "constant": "weights",
-    "state": "state",
-    "activation": "activations",
-    "readback": "readback",
-    "parameters": "parameters",
-    "uploads": "uploads",
 }
 
 
@@ -103,7 +94,7 @@ def _memory(memory: Mapping[str, Any]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for title in ("\nmemory", "\nneeded", "\noffered"):
         table.add_column(title, justify="left" if title == "\nmemory" else "right")
-    for key, name in MEMORY.items():
+    for key, name in MEMORY_KINDS.items():
         table.add_row(name, size(memory[key]), "")
     table.add_row("total", size(memory["total"]), offered)
     return table

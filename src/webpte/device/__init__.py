@@ -1,7 +1,7 @@
 """GPU objects: the only room that touches wgpu."""
 
 from .adapters import AdapterInfo, adapters, wgpu_versions
-from .budget import Needs, needs
+from .budget import MEMORY_KINDS, Needs, needs
 from .counters import Counters
 from .gpu import Gpu, acquire, adapter_caps
 from .handover import Feed
@@ -11,6 +11,7 @@ from .session import Session
 from .weights import Weights, constant_key, storage_dtype
 
 __all__ = [
+    "MEMORY_KINDS",
     "AdapterInfo",
     "Counters",
     "Feed",

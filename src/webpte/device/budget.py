@@ -14,7 +14,7 @@ from .weights import CHUNK, constant_key
 
 SMALLEST_STAGING = 256  # room for the tokens of several steps
 LARGEST = 3  # buffers named in an error
-TITLES = {
+MEMORY_KINDS = {  # and what people call them
     "constant": "weights",
     "state": "state",
     "activation": "activations",
@@ -67,7 +67,7 @@ def refuse_beyond(need: Needs, offer: Offer) -> None:
     lines = [f"{need.name} needs {_size(need.total)} on the device; {_size(offer.nbytes)} may be used ({offer.source})"]
     if others >= need.total // 1000:
         lines[0] += f", of which this process holds {_size(others)} already"
-    lines += [f"  {TITLES[kind]:<12}{_size(nbytes):>14}" for kind, nbytes in need.kinds.items()]
+    lines += [f"  {MEMORY_KINDS[kind]:<12}{_size(nbytes):>14}" for kind, nbytes in need.kinds.items()]
     lines += [f"  of these {name}: {_size(nbytes)}" for name, nbytes in need.largest]
     lines += _what_would_fit(need, offer.nbytes, others)
     raise OutOfMemory("\n".join(lines), needed=others + need.total, budget=offer.nbytes)
@@ -78,7 +78,7 @@ def _what_would_fit(need: Needs, budget: int, others: int) -> list[str]:
     found = []
     for kind, remedy in REMEDIES.items():
         if (nbytes := need.kinds[kind]) >= excess:
-            found.append(f"{TITLES[kind]} of {_size(nbytes - excess)} would fit. {remedy}")
+            found.append(f"{MEMORY_KINDS[kind]} of {_size(nbytes - excess)} would fit. {remedy}")
     if 2 * excess <= need.kinds["state"]:
         found.append('Caches of half the size would fit: LLM.load(path, kv_cache="f16").')
     if others >= excess:

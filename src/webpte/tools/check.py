@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
-from ..device import adapter_caps, constant_key, held, needs, offered
+from ..device import MEMORY_KINDS, adapter_caps, constant_key, held, needs, offered
 from ..errors import DeviceError, Error, InputError, Problem
 from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, widen_halves
 from ..ops import mutated_positions
@@ -17,6 +17,8 @@ from ..plan import Plan, advice, draft_plan, keep_out, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
 from ..wgsl import BROWSER_LIMITS, Caps
+
+__all__ = ["MEMORY_KINDS", "check_file", "device_caps"]
 
 PathLike = str | os.PathLike[str]
 BROWSER = Caps(adapter="WebGPU's default limits, which every browser grants")

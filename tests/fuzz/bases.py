@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from tests.fuzz.mutations import Base
-from tests.support.writer import DelegateBlob, Method, pte_bytes, span_of, vk_blob
+from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, span_of, vk_blob
 from webpte import container as c
 from webpte.container import DType, VkTensor, VkValue
 from webpte.container import VkBool as B
@@ -56,7 +56,7 @@ def _method(values: list[VkValue], calls: list, inputs: list[int], outputs: list
         value = values[value_id]
         assert isinstance(value, VkTensor)
         order = tuple(range(len(value.dims)))
-        borders.append(c.TensorValue(value.dtype, value.dims, order, dynamic=True, planned=True))
+        borders.append(c.TensorValue(value.dtype, value.dims, order, dynamic=True, place=ALONE))
     ids = tuple(range(len(borders)))
     blob = vk_blob(values, calls, inputs, outputs, constants)
     call = c.DelegateCall(0, ids)
@@ -130,7 +130,7 @@ def caches() -> bytes:
 
 def kernels() -> bytes:
     def tensor(*dims: int, **more: object) -> c.TensorValue:
-        return c.TensorValue(F32, dims, tuple(range(len(dims))), planned=True, **more)  # type: ignore[arg-type]
+        return c.TensorValue(F32, dims, tuple(range(len(dims))), place=ALONE, **more)  # type: ignore[arg-type]
 
     weight = c.TensorValue(F32, (4,), (0,), data=span_of(np.ones(4, "f4")))
     values = [tensor(4), weight, tensor(4), tensor(4), c.IntValue(1), c.IntValue(0), c.NullValue(), c.BoolValue(True)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from tests.support.writer import DelegateBlob, Method, pte_bytes, vk_blob
+from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
 from webpte import container as c
 from webpte.container import DType
 
@@ -191,7 +191,7 @@ def _evalue(random: Random, value: Any, count: int) -> Any:
         c.TensorListValue((random.randrange(count),)),
         c.OptionalTensorListValue((None, random.randrange(count))),
         c.DoubleListValue((1.0,)),
-        c.TensorValue(DType.FLOAT32, (2, 2), (0, 1), planned=True),
+        c.TensorValue(DType.FLOAT32, (2, 2), (0, 1), place=ALONE),
     ]
     return random.choice(other)
 

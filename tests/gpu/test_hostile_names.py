@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import DelegateBlob, Method, pte_file, vk_blob
+from tests.support.writer import ALONE, DelegateBlob, Method, pte_file, vk_blob
 from webpte import container as c
 from webpte.cli import COMMANDS, main
 from webpte.container import DType, VkInt, VkString, VkTensor
@@ -47,7 +47,7 @@ def write(path, evil, known):
     values = [T(4), T(4, constant_id=0), VkInt(1), T(4), T(4), VkString(evil + ESCAPES)]
     calls = [("aten.add.Tensor", (0, 1, 2, 3)), ("aten.relu.default" if known else f"aten.{evil}", (3, 4))]
     blob = vk_blob(values, calls, [0], [4], [c.VkConstant(None, evil + "key", 16)])
-    border = [c.TensorValue(F32, (4,), (0,), planned=True, name=evil) for _ in range(2)]
+    border = [c.TensorValue(F32, (4,), (0,), place=ALONE, name=evil) for _ in range(2)]
     text = c.StringValue(evil + ESCAPES)
     delegate = DelegateBlob(blob, compile_specs={evil: ESCAPES.encode()})
     methods = [
@@ -81,7 +81,7 @@ def test_commands_show_names_as_text(command, name, known, tmp_path, monkeypatch
 def test_names_that_are_not_printable_are_refused(part, tmp_path):
     names = dict.fromkeys(("op", "method", "key", "kernel", "tensor"), "name") | {part: f"na{ESCAPES}me"}
     blob = vk_blob([T(4), T(4)], [(names["op"], (0, 1))], [0], [1], [c.VkConstant(None, names["key"], 16)])
-    border = [c.TensorValue(F32, (4,), (0,), planned=True, name=names["tensor"]) for _ in range(2)]
+    border = [c.TensorValue(F32, (4,), (0,), place=ALONE, name=names["tensor"]) for _ in range(2)]
     steps: list[c.Instruction] = [c.DelegateCall(0, (0, 1)), c.KernelCall(names["kernel"], (0, 1, 1))]
     pte_file(tmp_path / "p.pte", [Method(names["method"], border, [0], [1], steps, [DelegateBlob(blob)])])
     with pytest.raises(webpte.FormatError, match="is no name") as caught:

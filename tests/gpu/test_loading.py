@@ -10,7 +10,7 @@ import pytest
 import wgpu
 
 import webpte
-from tests.support.writer import Method, ptd_file, pte_file, simple_pte, span_of
+from tests.support.writer import ALONE, Method, ptd_file, pte_file, simple_pte, span_of
 from webpte import container as c
 from webpte.container import DType, VkInt, VkTensor, VkValueList
 
@@ -129,13 +129,13 @@ def test_mutable_data_and_constants_of_the_program_itself(tmp_path, x):
     """Tensors outside delegates: a constant of another width, and a buffer that a kernel call overwrites."""
     wide = (np.arange(35) - 17).reshape(5, 7)
     values = [
-        c.TensorValue(DType.INT64, (5, 7), (0, 1), planned=True),
+        c.TensorValue(DType.INT64, (5, 7), (0, 1), place=ALONE),
         c.TensorValue(DType.INT64, (5, 7), (0, 1), data=span_of(wide)),
         c.IntValue(1),
-        c.TensorValue(DType.INT64, (5, 7), (0, 1), planned=True),
-        c.TensorValue(DType.INT64, (5, 7), (0, 1), data=span_of(wide * 2), planned=True),
+        c.TensorValue(DType.INT64, (5, 7), (0, 1), place=ALONE),
+        c.TensorValue(DType.INT64, (5, 7), (0, 1), data=span_of(wide * 2), place=ALONE),
         c.BoolValue(False),
-        c.TensorValue(DType.INT64, (5, 7), (0, 1), planned=True),
+        c.TensorValue(DType.INT64, (5, 7), (0, 1), place=ALONE),
     ]
     instructions = [
         c.KernelCall("aten::add.out", (0, 1, 2, 3, 3)),
@@ -156,7 +156,7 @@ def test_mutable_data_and_constants_of_the_program_itself(tmp_path, x):
 
 def test_a_buffer_without_data_starts_at_zero_and_remembers(tmp_path):
     """What ExecuTorch emits for a mutated buffer outside delegates: memory that is read before it is written."""
-    tensor = c.TensorValue(F32, (3,), (0,), planned=True)
+    tensor = c.TensorValue(F32, (3,), (0,), place=ALONE)
     values = [tensor, tensor, c.IntValue(1), tensor, c.BoolValue(False)]
     instructions = [
         c.KernelCall("aten::add.out", (1, 0, 2, 3, 3)),

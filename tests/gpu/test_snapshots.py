@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import DelegateBlob, Method, ptd_file, pte_file, vk_blob
+from tests.support.writer import ALONE, DelegateBlob, Method, ptd_file, pte_file, vk_blob
 from webpte import container as c
 
 F32 = c.DType.FLOAT32
@@ -19,7 +19,7 @@ def write_program(folder, weight):
         return c.VkTensor(F32, dims, **options)
 
     def border(*dims):
-        return c.TensorValue(F32, dims, tuple(range(len(dims))), planned=True)
+        return c.TensorValue(F32, dims, tuple(range(len(dims))), place=ALONE)
 
     blob = vk_blob(
         [

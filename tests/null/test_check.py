@@ -11,7 +11,7 @@ import pytest
 
 import webpte
 from tests.support.children import NO_ADAPTER, run_webpte
-from tests.support.writer import DelegateBlob, Method, pte_file, simple_pte, vk_blob
+from tests.support.writer import ALONE, DelegateBlob, Method, pte_file, simple_pte, vk_blob
 from webpte import container as c
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkTensor
@@ -47,7 +47,7 @@ def broken(tmp_path):
     ]
     named = [c.VkConstant(None, "the.weight", 4 * HUGE)]
     blob = vk_blob(values, calls, [0, 5], [4, 6], named)
-    border = [c.TensorValue(v.dtype, v.dims, (0,), planned=True) for v in (values[0], values[5], values[4], values[6])]
+    border = [c.TensorValue(v.dtype, v.dims, (0,), place=ALONE) for v in (values[0], values[5], values[4], values[6])]
     ids = (0, 1, 2, 3)
     method = Method("forward", border, ids[:2], ids[2:], [c.DelegateCall(0, ids)], [DelegateBlob(blob)])
     pte_file(tmp_path / "broken.pte", [method])
@@ -154,8 +154,8 @@ def test_limits_by_name(tmp_path, capsys):
 
 
 def test_layouts_and_backends_of_all_methods(tmp_path):
-    last = c.TensorValue(F32, (1, 2, 3, 4), (0, 2, 3, 1), planned=True)
-    plain = c.TensorValue(F32, (3,), (0,), planned=True)
+    last = c.TensorValue(F32, (1, 2, 3, 4), (0, 2, 3, 1), place=ALONE)
+    plain = c.TensorValue(F32, (3,), (0,), place=ALONE)
     methods = [
         Method("channels_last", [last, last], [0], [1], [c.MoveCall(0, 1)]),
         Method(

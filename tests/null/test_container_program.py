@@ -72,7 +72,7 @@ def test_what_makes_a_tensor_constant_or_mutable() -> None:
     assert np.frombuffer(cache.data.view(), "<i2").tolist() == [0, 1, 2, 3, 4]
     assert flag.data is not None and flag.data.size == 1
     assert (external.data, external.external_name, external.mutable) == (None, "emb.weight", False)
-    assert dataclasses.replace(external, planned=True).mutable
+    assert dataclasses.replace(external, place=(1, 0)).mutable
 
 
 def test_keys_with_the_same_data_share_a_segment() -> None:
@@ -121,7 +121,7 @@ DATA = span_of(np.zeros(3, "<f4"))
             "tensor needs 16 bytes at offset 0 of segment 0, 12 are available",
         ),
         (
-            c.TensorValue(F32, (2**31 - 1,) * 3, (0, 1, 2), data=DATA, planned=True, name="kv"),
+            c.TensorValue(F32, (2**31 - 1,) * 3, (0, 1, 2), data=DATA, place=(1, 0), name="kv"),
             r"tensor 'kv' needs \d{29} bytes at offset 0 of segment 1, 12 are available",
         ),
     ],

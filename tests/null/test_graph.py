@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import webpte
-from tests.support.writer import DelegateBlob, Method, pte_bytes, vk_blob
+from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkSymInt, VkTensor, VkValueList, parse_program
 from webpte.graph import Call, Jump, SymInt, TensorSpec, build_graph
@@ -15,7 +15,7 @@ F32, I64 = DType.FLOAT32, DType.INT64
 
 
 def tensor(*dims, dtype=F32):
-    return c.TensorValue(dtype, dims, tuple(range(len(dims))), planned=True)
+    return c.TensorValue(dtype, dims, tuple(range(len(dims))), place=ALONE)
 
 
 def build(method):
@@ -184,7 +184,7 @@ def test_kinds_must_agree_at_the_border():
 
 
 def test_channels_last_tensors_are_refused_with_a_remedy():
-    value = c.TensorValue(F32, (1, 2, 3, 4), (0, 2, 3, 1), planned=True)
+    value = c.TensorValue(F32, (1, 2, 3, 4), (0, 2, 3, 1), place=ALONE)
     with pytest.raises(webpte.UnsupportedError, match=r"dim order \[0, 2, 3, 1\].*_skip_dim_order"):
         build(Method(values=[value], inputs=[0], outputs=[0]))
 

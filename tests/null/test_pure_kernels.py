@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import Method, pte_file
+from tests.support.writer import ALONE, Method, pte_file
 from webpte import container as c
 from webpte.container import DType
 from webpte.errors import Error, GraphError, ShapeError
@@ -133,7 +133,7 @@ def test_too_many_arguments_are_refused():
 def test_a_file_cannot_make_torch_read_or_write_one(tmp_path, monkeypatch):
     """`from_file` with shared=True creates what it is told to; at a few hundred bytes of program, of any size."""
     monkeypatch.chdir(tmp_path)
-    tensor = c.TensorValue(F32, (8,), (0,), planned=True)
+    tensor = c.TensorValue(F32, (8,), (0,), place=ALONE)
     values = [c.StringValue("made"), c.BoolValue(True), c.IntValue(1 << 20), tensor]
     call = c.KernelCall("aten::from_file.out", (0, 1, 2, 3, 3))
     pte_file("p.pte", [Method("forward", values, [], [3], [call])])

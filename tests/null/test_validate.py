@@ -9,7 +9,7 @@ import pytest
 
 import webpte
 from tests.support.children import run_python
-from tests.support.writer import DelegateBlob, Method, pte_file, simple_pte, vk_blob
+from tests.support.writer import ALONE, DelegateBlob, Method, pte_file, simple_pte, vk_blob
 from webpte import container as c
 from webpte.budgets import limit
 from webpte.container import DType, VkInt, VkIntList, VkNull, VkString, VkTensor, VkValueList
@@ -25,7 +25,7 @@ def T(*dims):  # noqa: N802
 
 
 def V(*dims, **more):  # noqa: N802
-    return c.TensorValue(F32, dims, tuple(range(len(dims))), planned=True, **more)
+    return c.TensorValue(F32, dims, tuple(range(len(dims))), place=ALONE, **more)
 
 
 def relu(source, target):

@@ -43,9 +43,9 @@ def sample_blob() -> bytes:
 def sample_methods() -> list[Method]:
     """Every kind of value and instruction, two methods, constant and initial data, two delegates."""
     weight = c.TensorValue(DType.FLOAT32, (2, 3), (1, 0), data=span_of(np.arange(6, dtype="<f4")))
-    cache = c.TensorValue(DType.INT16, (5,), (0,), data=span_of(np.arange(5, dtype="<i2")), planned=True, name="kv")
+    cache = c.TensorValue(DType.INT16, (5,), (0,), data=span_of(np.arange(5, dtype="<i2")), place=(1, 0), name="kv")
     values: list[c.EValue] = [
-        c.TensorValue(DType.INT64, (1, 11), (0, 1), dynamic=True, planned=True),
+        c.TensorValue(DType.INT64, (1, 11), (0, 1), dynamic=True, place=(1, 0)),
         weight,
         cache,
         c.TensorValue(DType.BOOL, (), (), data=span_of(b"\x01")),

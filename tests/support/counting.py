@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.writer import Method, pte_file, span_of
+from tests.support.writer import ALONE, Method, pte_file, span_of
 from webpte import container as c
 
 SHAPE = (5, 7)
@@ -15,7 +15,7 @@ X = np.arange(35, dtype=np.float32).reshape(SHAPE)
 
 def counting_pte(path: Path, weight: int = 1) -> Path:
     """Write it; all numbers in it are small integers, so that answers are exact."""
-    tensor = c.TensorValue(c.DType.FLOAT32, SHAPE, (0, 1), planned=True)
+    tensor = c.TensorValue(c.DType.FLOAT32, SHAPE, (0, 1), place=ALONE)
     weights = np.full(SHAPE, weight, np.float32)
     constant = c.TensorValue(c.DType.FLOAT32, SHAPE, (0, 1), data=span_of(weights))
     values = [tensor, tensor, c.IntValue(1), tensor, c.BoolValue(False), constant, tensor]

@@ -21,7 +21,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from tests.support.flat_builder import Builder, Data, Offset, Segments, Stream, 
 from webpte import container as c
 
 __all__ = [
+    "ALONE",
     "Data",
     "DelegateBlob",
     "Method",
@@ -43,6 +44,8 @@ __all__ = [
     "span_of",
     "vk_blob",
 ]
+
+ALONE = (1, -1)  # planned memory that no other tensor has; two in one place are a view and its base
 
 Path = str | os.PathLike[str]
 Call = c.VkCall | tuple[str, Sequence[int]]
@@ -175,13 +178,19 @@ def _key(index: int, data: Data) -> str:
     return f"stream{index}" if isinstance(data, Stream) else hashlib.sha256(b"".join(data_chunks(data))).hexdigest()
 
 
+def _placed(value: c.EValue, index: int) -> c.EValue:
+    if isinstance(value, c.TensorValue) and value.place == ALONE:
+        return replace(value, place=(1, 64 * index))
+    return value
+
+
 def _border_value(value: c.VkValue, long_ints: bool, dynamic: bool) -> c.EValue:
     if not isinstance(value, c.VkTensor):
         return c.IntValue(0)
     dtype = value.staging_dtype or value.dtype
     if long_ints and dtype is c.DType.INT32:
         dtype = c.DType.INT64
-    return c.TensorValue(dtype, value.dims, tuple(range(len(value.dims))), dynamic=dynamic, planned=True)
+    return c.TensorValue(dtype, value.dims, tuple(range(len(value.dims))), dynamic=dynamic, place=ALONE)
 
 
 def _region(b: Builder, segments: Segments, tensors: Sequence[c.TensorValue]) -> Offset:
@@ -207,7 +216,7 @@ def _plan(b: Builder, method: Method, numbers: dict[int, int], places: list[int]
     return b.table(
         b.string(method.name),
         None,
-        b.tables([_evalue(b, v, numbers.get(id(v), 0)) for v in method.values]),
+        b.tables([_evalue(b, _placed(v, i), numbers.get(id(v), 0)) for i, v in enumerate(method.values)]),
         b.scalars("i", method.inputs),
         b.scalars("i", method.outputs),
         b.tables([chain] * method.chains),
@@ -274,7 +283,7 @@ def _tensor(b: Builder, value: c.TensorValue, number: int) -> Offset:
         b.scalars("B", value.dim_order),
         None,
         ("I", number),
-        b.table(("I", 1), ("I", 0)) if value.planned else None,
+        b.table(("I", value.place[0]), ("I", value.place[1])) if value.place is not None else None,
         None,
         ("b", int(value.dynamic)),
         extra,

@@ -54,8 +54,12 @@ class TensorValue:
     dynamic: bool = False  # ``sizes`` are upper bounds
     data: Span | None = None  # exactly as many bytes as the tensor has
     external_name: str | None = None  # the data is in a .ptd file, under this name
-    planned: bool = False  # the exporter planned memory for it
+    place: tuple[int, int] | None = None  # pool and offset of the memory the exporter planned for it
     name: str | None = None  # fully qualified name in the exported module, where the file keeps it
+
+    @property
+    def planned(self) -> bool:
+        return self.place is not None
 
     @property
     def nbytes(self) -> int:
@@ -165,10 +169,10 @@ def _read_tensor(table: Table, data: TensorData) -> TensorValue:
     external = extra is not None and extra.i8(2, "location") == 1
     if external and not name:
         raise table.error("is external, but has no fully_qualified_name to find it by", "extra_tensor_info")
-    planned = table.table(6, "allocation_info") is not None
+    place = _read_place(table.table(6, "allocation_info"))
     number, size = table.u32(5, "data_buffer_idx"), count_bytes(dtype, sizes)
     span = None
-    if number and not external and planned:
+    if number and not external and place is not None:
         region = extra.u64(0, "mutable_data_segments_idx") if extra else 0
         span = data.initial_value(table, number, size, name, region)
     elif number and not external:
@@ -180,6 +184,12 @@ def _read_tensor(table: Table, data: TensorData) -> TensorValue:
         dynamic=dynamism == 1,
         data=span,
         external_name=name if external else None,
-        planned=planned,
+        place=place,
         name=name,
     )
+
+
+def _read_place(info: Table | None) -> tuple[int, int] | None:
+    if info is None:
+        return None
+    return info.u32(0, "memory_id"), info.u32(1, "memory_offset_low") | info.u32(2, "memory_offset_high") << 32

@@ -7,7 +7,7 @@ their numbers (private values of delegates come behind them).
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from ..budgets import spend
@@ -38,6 +38,7 @@ from ..container import (
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, remedies
 from .delegate import COPY, ITEM, inline, refuse_own
+from .elided import Elided
 from .graph import Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
 from .values import (
     Bool,
@@ -46,6 +47,7 @@ from .values import (
     Double,
     DoubleList,
     Int,
+    IntList,
     Null,
     String,
     SymBool,
@@ -64,6 +66,7 @@ REPARTITION = "Re-export with VulkanPartitioner or WebGPUPartitioner."
 PASS_DATA = (
     "If constants were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
 )
+VIEW = "executorch_prim::et_view.default"
 _RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel")
 
 
@@ -83,6 +86,7 @@ def build_graph(
         starts.append(len(builder.steps))
         builder.add(Origin(index), instruction)
     starts.append(len(builder.steps))
+    builder.add_views(plan.outputs, Origin(len(plan.instructions)))
     if problems is not None:
         problems += builder.problems
     elif builder.problems:
@@ -105,10 +109,12 @@ class _Builder:
         self._blobs: dict[Span, VkGraph] = {}
         self.parsed = {index: vk for index in sorted(set(used)) if (vk := self._parse(index)) is not None}
         self._refuse_expansion([self.parsed[index] for index in used if index in self.parsed])
-        live = self._written() | set(plan.inputs)
+        written = self._written()
+        live = written | set(plan.inputs)
         null = len(plan.values)
         self.values: list[Value] = [self._value(i, v, i in live, null) for i, v in enumerate(plan.values)]
         self.values.append(Null())
+        self.elided = Elided(plan, self._members(written))
 
     def _value(self, index: int, value: EValue, live: bool, null: int) -> Value:
         match value:
@@ -173,6 +179,33 @@ class _Builder:
         return Span(MappedFile.from_bytes(f"missing {key}", _zeros(needed, where)), 0, needed)
 
     def add(self, origin: Origin, instruction: object) -> None:
+        self.add_views(_operands(instruction), origin)
+        first = len(self.steps)
+        self._add(origin, instruction)
+        for step in self.steps[first:]:
+            if isinstance(step, Call):
+                self.elided.write(out for out in step.outs if out < len(self.plan.values))
+
+    def add_views(self, ids: Iterable[int], origin: Origin) -> None:
+        """Make the views that the exporter left out and that are about to be read."""
+        for view, base in self.elided.bases(self._members(ids)):
+            self.values.append(IntList(self.tensor_dims(view)))
+            self.steps.append(Call(VIEW, (base, len(self.values) - 1), (view,), origin, kernel=True))
+
+    def tensor_dims(self, value_id: int) -> tuple[int, ...]:
+        value = self.values[value_id]
+        assert isinstance(value, TensorSpec)
+        return value.dims
+
+    def _members(self, ids: Iterable[int]) -> list[int]:
+        """The program's values among these and in the lists among them."""
+        members: list[int] = []
+        for value_id in ids:
+            value = self.values[value_id]
+            members += value.ids if isinstance(value, ValueList) else [value_id]
+        return [member for member in members if member < len(self.plan.values)]
+
+    def _add(self, origin: Origin, instruction: object) -> None:
         match instruction:
             case KernelCall():
                 self.steps.append(self._kernel(instruction, origin))
@@ -254,6 +287,18 @@ def _zeros(nbytes: int, where: str) -> memoryview:
         return memoryview(mmap.mmap(-1, max(nbytes, 1)))
     except (OSError, ValueError, OverflowError) as error:
         raise DataError(f"{where}: {nbytes} bytes of missing data cannot be stood in for: {error}") from error
+
+
+def _operands(instruction: object) -> tuple[int, ...]:
+    """What an instruction may read."""
+    match instruction:
+        case KernelCall() | DelegateCall():
+            return instruction.args
+        case MoveCall(source, _):
+            return (source,)
+        case JumpFalseCall(condition, _):
+            return (condition,)
+    return ()
 
 
 def _refusal(name: str, problems: list[Problem]) -> Error:

@@ -1,0 +1,85 @@
+"""Views that the exporter removed: nobody writes them, and they lie where their base lies."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.support.writer import Method, pte_bytes, span_of
+from webpte import container as c
+from webpte.container import DType, KernelCall, MappedFile, MoveCall, parse_program
+from webpte.errors import Error
+from webpte.graph import build_graph
+from webpte.graph.method import VIEW
+from webpte.ops import mutated_positions
+from webpte.plan import make_plan
+from webpte.runtime.kernels import CpuKernels
+from webpte.wgsl import Caps
+
+F32 = DType.FLOAT32
+
+
+def tensor(*dims, at=None, **more):
+    return c.TensorValue(more.pop("dtype", F32), dims, tuple(range(len(dims))), place=at, **more)
+
+
+def relu(source, target):
+    return KernelCall("aten::relu.out", (source, target, target))
+
+
+def graph_of(values, instructions, inputs, outputs):
+    method = Method(values=values, inputs=inputs, outputs=outputs, instructions=instructions)
+    (plan,) = parse_program(MappedFile.from_bytes("t.pte", pte_bytes([method]))).methods
+    return build_graph(plan, lambda key: None, mutated_positions)
+
+
+def views(graph):
+    return [(call.args[0], call.outs[0]) for call in graph.calls if call.name == VIEW]
+
+
+def test_of_an_input():
+    graph = graph_of([tensor(12, at=(1, 0)), tensor(3, 4, at=(1, 0)), tensor(3, 4, at=(1, 64))], [relu(1, 2)], [0], [2])
+    assert views(graph) == [(0, 1)]
+    assert graph.calls[0].name == VIEW  # before it is read
+
+
+def test_of_the_latest_holder():
+    """Memory is used again: the base is who wrote there last, not who was there first."""
+    values = [tensor(12, at=(1, 0)), tensor(12, at=(1, 64)), tensor(12, at=(1, 0)), tensor(3, 4, at=(1, 0))]
+    graph = graph_of([*values, tensor(3, 4, at=(1, 128))], [relu(0, 1), relu(1, 2), relu(3, 4)], [0], [4])
+    assert views(graph) == [(2, 3)]
+
+
+def test_of_a_view_and_as_an_output():
+    values = [tensor(12, at=(2, 0)), tensor(3, 4, at=(2, 0)), tensor(2, 6, at=(2, 0)), tensor(2, 6, at=(1, 0))]
+    graph = graph_of(values, [relu(2, 3)], [0], [1, 3])
+    assert views(graph) == [(0, 2), (0, 1)]
+
+
+def test_of_a_buffer_that_starts_with_data():
+    start = tensor(12, at=(2, 0), data=span_of(np.arange(12, dtype="f")))
+    values = [tensor(12, at=(1, 0)), start, tensor(3, 4, at=(2, 0)), tensor(3, 4, at=(1, 64))]
+    copy = KernelCall("aten::copy_", (1, 0, 4, 1))
+    graph = graph_of([*values, c.BoolValue(False)], [relu(2, 3), copy], [0], [3])
+    assert views(graph) == [(1, 2)]
+
+
+def test_of_a_buffer_that_starts_at_zero():
+    values = [tensor(12, at=(1, 0)), tensor(12, at=(2, 0)), tensor(3, 4, at=(2, 0)), tensor(3, 4, at=(1, 64))]
+    copy = KernelCall("aten::copy_", (1, 0, 4, 1))
+    graph = graph_of([*values, c.BoolValue(False)], [relu(2, 3), copy], [0], [3])
+    assert views(graph) == [(1, 2)]
+    assert graph.tensor(1).mutable
+
+
+@pytest.mark.parametrize("other", [tensor(3, 5, at=(1, 0)), tensor(3, 4, at=(1, 4)), tensor(3, 4, at=(2, 0))])
+def test_another_size_or_place_is_no_view(other):
+    graph = graph_of([tensor(12, at=(1, 0)), other, tensor(*other.sizes, at=(1, 64))], [relu(1, 2)], [0], [2])
+    assert views(graph) == []
+    with pytest.raises(Error, match="value 1"):
+        make_plan(graph, Caps(), CpuKernels())
+
+
+def test_what_is_written_is_no_view():
+    values = [tensor(12, at=(1, 0)), tensor(12, at=(1, 0)), tensor(12, at=(1, 64))]
+    assert views(graph_of(values, [MoveCall(0, 1), relu(1, 2)], [0], [2])) == []

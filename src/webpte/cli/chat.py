@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import select
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from .generate import add_settings, open_model, settings, summary
 from .say import say
 
 Messages = list[dict[str, str]]
+LONGEST_WAIT = 0.1  # seconds, until Python looks for signals
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -51,7 +54,7 @@ def run(arguments: argparse.Namespace) -> None:
 def _turn(llm: LLM, messages: Messages, first: Messages, chosen: dict[str, Any]) -> bool:
     """Read a line and do what it says. False to leave."""
     try:
-        line = input("> ").strip()
+        line = _read_line().strip()
     except EOFError:
         print()
         return False
@@ -66,6 +69,16 @@ def _turn(llm: LLM, messages: Messages, first: Messages, chosen: dict[str, Any])
     elif line and line != "/exit":
         _answer(llm, messages, line, chosen)
     return line != "/exit"
+
+
+def _read_line() -> str:
+    if not sys.stdin.isatty() or os.name != "posix":
+        return input("> ")
+    print("> ", end="", flush=True)
+    # In C's own reader a signal that comes just before it blocks goes unnoticed until the next key.
+    while not select.select([sys.stdin], [], [], LONGEST_WAIT)[0]:
+        pass
+    return input()
 
 
 def _answer(llm: LLM, messages: Messages, line: str, chosen: dict[str, Any]) -> None:

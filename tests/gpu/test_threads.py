@@ -175,6 +175,7 @@ def test_an_interrupt_reaches_a_thread_that_waits_for_the_device(program):
 import os, signal, sys, threading, time
 import numpy as np
 import webpte
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
 forward = webpte.load(sys.argv[1]).method()
 forward(X)

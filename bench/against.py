@@ -1,7 +1,7 @@
 """Is this checkout slower than another? `python -m bench.against ../old model.pte… [--turns 15] [--json]`
 
-Both checkouts run the same language models, taking turns, each in a process of its own: load, a prompt of 32 tokens,
-one token behind it, and `LLM.generate` where a tokenizer lies beside the program. Shown are the medians of all turns
+Both checkouts run the same language models, taking turns, in a new process each time: load, a prompt of 32 tokens, one
+token behind it, and `LLM.generate` where a tokenizer lies beside the program. Shown are the medians of all turns
 and the median of the ratios within a turn, so that a disturbance that lasts meets both.
 """
 
@@ -14,14 +14,13 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from .workers import REPOSITORY, shader_cache
 
-MEASURES = ("prefill", "decode", "generate")
+MEASURES = ("load", "prefill", "decode", "generate")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,25 +73,19 @@ class Child:
 def compare(program: Path, checkouts: Mapping[str, Path], turns: int) -> dict[str, Any]:
     """Milliseconds by measure, of both checkouts."""
     taken: dict[str, list[dict[str, float]]] = {}
-
-    def note(measure: str, found: Mapping[str, float | None]) -> None:
-        if (numbers := {name: value for name, value in found.items() if value is not None}) == found:
-            taken.setdefault(measure, []).append(numbers)
-
     for turn in range(turns):
-        note("load", {name: load_time(checkouts[name], program) for name in turned(checkouts, turn)})
-    with ExitStack() as stack:
-        children = {name: stack.enter_context(Child(folder, program)) for name, folder in checkouts.items()}
-        for turn in range(turns):
-            for measure in MEASURES:
-                note(measure, {name: children[name].ask(measure) for name in turned(children, turn)})
-    return {f"{program.stem} {measure}": summary(rows) for measure, rows in taken.items()}
+        found = {name: measure(checkouts[name], program) for name in turned(checkouts, turn)}
+        for name in MEASURES:
+            numbers = {checkout: value for checkout, row in found.items() if (value := row[name]) is not None}
+            if len(numbers) == len(checkouts):
+                taken.setdefault(name, []).append(numbers)
+    return {f"{program.stem} {name}": summary(rows) for name, rows in taken.items()}
 
 
-def load_time(checkout: Path, program: Path) -> float | None:
-    """In a process of its own: the second load of a process finds its kernels compiled."""
+def measure(checkout: Path, program: Path) -> dict[str, float | None]:
+    """In a process of its own each time: where its memory lies makes more difference than most changes do."""
     with Child(checkout, program) as child:
-        return child.ask("load")
+        return {name: child.ask(name) for name in MEASURES}
 
 
 def turned(names: Mapping[str, object], turn: int) -> list[str]:

@@ -74,6 +74,7 @@ def test_objects_may_be_collected_in_any_order_and_thread(path, device):
             gc.collect()
 
     thread = threading.Thread(target=collect)
+    gc.freeze()  # else every collection walks over all that a whole run of the tests has imported
     thread.start()
     try:
         for _ in range(10):
@@ -87,6 +88,7 @@ def test_objects_may_be_collected_in_any_order_and_thread(path, device):
     finally:
         stop.set()
         thread.join(60)
+        gc.unfreeze()
 
 
 CHILD = """

@@ -138,6 +138,11 @@ class Session:
         for (buffer, _), data in zip(self._states(), state, strict=True):
             self.gpu.write(buffer, 0, data)
 
+    def read_tensor(self, tensor: int) -> memoryview:
+        """All of a tensor, which must be state: others share their memory."""
+        nbytes = self.plan.stored_bytes(tensor)
+        return memoryview(self.gpu.read_back(self._buffer(tensor), padded(nbytes)))[:nbytes]
+
     def run(
         self,
         schedule: Schedule,
@@ -156,7 +161,7 @@ class Session:
         later = self._parameters.write_scalars(scalars)
         handed = self._hand_over(feeds, later_uploads, len(later)) if later else []
         for tensor, array in uploads:
-            self._upload(tensor, array)
+            self.upload(tensor, array)
         total = sum(padded(nbytes) for _, nbytes in reads)
         staging = self._take_staging(total * len(scalars))
         stages: list[Stage] = []
@@ -203,7 +208,8 @@ class Session:
             offset += padded(nbytes)
         return copies
 
-    def _upload(self, tensor: int, array: Array) -> None:
+    def upload(self, tensor: int, array: Array) -> None:
+        """Write a tensor, as the device stores it, before whatever is submitted next."""
         data: Any = array
         if array.nbytes == 0:
             return

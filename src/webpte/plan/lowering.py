@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class Live:
     dims: dict[int, Dims]
     scalars: dict[int, float]
     arrays: dict[int, Array]
+    unsaved: set[int] = field(default_factory=set)  # state that the host has written and nobody has kept yet
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,6 +36,11 @@ class Plan:
     dynamic_dims: dict[int, tuple[bool, ...]]  # method input -> which dims may vary
     passes: dict[str, int]  # rewrites applied to the graph, each with the calls it saved
     lowering: Lowering = field(compare=False, repr=False)
+
+    @functools.cached_property
+    def host_state(self) -> tuple[int, ...]:
+        """State that no kernel of the device touches: it lives on the host, in the dtypes the program declares."""
+        return tuple(sorted(v for v in self.layout.state if v not in self.buffer_of))
 
     @property
     def limits(self) -> dict[str, int]:

@@ -26,6 +26,8 @@ class Segment:
     tensors: tuple[int, ...]  # read here, made elsewhere: their live dims select the schedule
     scalars: tuple[int, ...]  # likewise
     reads: tuple[int, ...]  # made here, wanted on the host
+    looks: tuple[int, ...] = ()  # constants and state whose data the lowerings read on the host
+    updates: tuple[int, ...] = ()  # state written here
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Layout:
     mutated: frozenset[int]
     shared: frozenset[int]  # used by more than one block: never share a buffer
     hosted: frozenset[int]  # read on the host while the method runs, whether or not they are outputs
+    state: frozenset[int]  # outlives a call
 
     @property
     def segments(self) -> tuple[Segment, ...]:
@@ -69,12 +72,14 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
     )
     shared = _shared(graph, spans)
     hosted = _wanted_on_host(graph)
-    wanted = hosted | {v for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
+    state = _state(graph, mutated)
+    # State stays where it is until somebody asks for it: only what else is lost is read back on suspicion.
+    wanted = (hosted - state) | {v for v in graph.outputs if isinstance(graph.values[v], TensorSpec)}
     starts = {start: index for index, (start, _) in enumerate(spans)}
     blocks = []
     for start, stop in spans:
         last = graph.steps[stop - 1] if stop > start else None
-        stages = _Stages(graph, wanted).cut(range(start, stop))
+        stages = _Stages(graph, wanted, state).cut(range(start, stop))
         if isinstance(last, Jump):
             target = starts.get(last.target)
             if target is None:
@@ -82,7 +87,14 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
             blocks.append(Block(stages, last.condition, target))
         else:
             blocks.append(Block(stages))
-    return Layout(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, hosted)
+    return Layout(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, hosted, state)
+
+
+def _state(graph: Graph, mutated: frozenset[int]) -> frozenset[int]:
+    """What outlives a call, of all that is used: buffers of the program, and constants that a call writes in place."""
+    used = set(graph.outputs).union(*(_touched(graph, step) for step in graph.steps))
+    specs = {v: spec for v in used & mutated if isinstance(spec := graph.values[v], TensorSpec)}
+    return frozenset(v for v, spec in specs.items() if spec.stored)
 
 
 def _block_spans(graph: Graph) -> list[tuple[int, int]]:
@@ -142,22 +154,27 @@ def _wanted_on_host(graph: Graph) -> frozenset[int]:
 
 
 class _Stages:
-    """Levels one block: host phase 0, segment 0, host phase 1, segment 1, ..."""
+    """Levels one block: host phase 0, segment 0, host phase 1, segment 1, ...
 
-    def __init__(self, graph: Graph, wanted: frozenset[int]) -> None:
+    A moment is 2n for phase n and 2n + 1 for segment n. Inside a stage calls keep their order.
+    """
+
+    def __init__(self, graph: Graph, wanted: frozenset[int], state: frozenset[int]) -> None:
         self.graph = graph
         self.wanted = wanted
-        self.device: dict[int, int] = {}  # value -> segment from which the device has it
-        self.host: dict[int, int] = {}  # value -> phase from which the host has it
-        self.readers: dict[int, int] = {}  # value -> last stage that reads it
+        self.state = state
+        self.written: dict[int, int] = {}  # value -> the moment it is written, for the last time so far
+        self.read: dict[int, int] = {}  # value -> the last moment somebody reads it
         self.segments: dict[int, list[int]] = defaultdict(list)
         self.phases: dict[int, list[int]] = defaultdict(list)
+        self.reads: dict[int, set[int]] = defaultdict(set)  # segment -> what the host wants of it
 
     def cut(self, indices: Iterable[int]) -> tuple[Segment | HostCalls, ...]:
         for index in indices:
             step = self.graph.steps[index]
             if isinstance(step, Call):
                 self._place(index, step)
+        self._read_back(self.wanted)
         stages: list[Segment | HostCalls] = []
         for level in range(max([*self.segments, *self.phases], default=-1) + 1):
             if self.phases.get(level):
@@ -169,33 +186,37 @@ class _Stages:
     def _place(self, index: int, call: Call) -> None:
         op = gpu_op(call, self.graph)
         args = self.graph.flatten(call.args)
-        after_readers = max((self.readers.get(o, 0) for o in call.outs), default=0)
-        if op is None:
-            level = max([after_readers, *(self.host.get(a, 0) for a in args)])
-            self.phases[level].append(index)
-            written, device, host = call.outs, level, level
-        else:
-            mutated = tuple(call.args[p] for p in op.mutated(call))
-            level = max(
-                [
-                    after_readers,
-                    *(self.device.get(a, 0) for a in args),
-                    *(self.host.get(call.args[p], 0) for p in op.host_read(call)),
-                    *(self.readers.get(m, 0) for m in mutated),
-                ]
-            )
-            self.segments[level].append(index)
-            written, device, host = (*call.outs, *mutated), level, level + 1
+        outs = call.outs if op is None else (*call.outs, *(call.args[p] for p in op.mutated(call)))
+        seen = args if op is None else [call.args[p] for p in op.host_read(call)]
+        moment = max(
+            [
+                0,
+                *(self.written.get(a, 0) for a in args),
+                *(_on_host(self.written.get(a, 0)) for a in seen),
+                *(max(self.written.get(o, 0), self.read.get(o, 0)) for o in outs),
+            ]
+        )
+        moment = _on_host(moment) if op is None else moment | 1
+        (self.phases if op is None else self.segments)[moment // 2].append(index)
+        self._read_back(seen)
         for arg in args:
-            self.readers[arg] = max(self.readers.get(arg, 0), level)
-        for value_id in written:
-            self.device[value_id], self.host[value_id] = device, host
+            self.read[arg] = max(self.read.get(arg, 0), moment)
+        for value_id in outs:
+            self.written[value_id] = moment
+
+    def _read_back(self, values: Iterable[int]) -> None:
+        """The host reads these now: what a segment has written, it reads back."""
+        for value_id in values:
+            moment = self.written.get(value_id, 0)
+            if moment % 2 and isinstance(self.graph.values[value_id], TensorSpec):
+                self.reads[moment // 2].add(value_id)
 
     def _segment(self, level: int) -> Segment:
         steps = self.segments[level]
         made: set[int] = set()
         tensors: dict[int, None] = {}
         scalars: dict[int, None] = {}
+        looks: dict[int, None] = {}
         for index in steps:
             call = self.graph.steps[index]
             assert isinstance(call, Call)
@@ -210,5 +231,16 @@ class _Stages:
             made.update(call.outs)
             if op := gpu_op(call, self.graph):
                 made.update(call.args[p] for p in op.mutated(call))
-        reads = tuple(v for v in sorted(made & self.wanted) if self.device.get(v) == level)
-        return Segment(tuple(steps), tuple(tensors), tuple(scalars), reads)
+                looks |= dict.fromkeys(call.args[p] for p in op.host_read(call) if self._stored(call.args[p]))
+        reads = tuple(sorted(self.reads[level]))
+        updates = tuple(sorted(made & self.state))
+        return Segment(tuple(steps), tuple(tensors), tuple(scalars), reads, tuple(looks), updates)
+
+    def _stored(self, value_id: int) -> bool:
+        value = self.graph.values[value_id]
+        return isinstance(value, TensorSpec) and value.stored
+
+
+def _on_host(moment: int) -> int:
+    """From when the host has what was written at a moment."""
+    return moment + moment % 2

@@ -1,8 +1,9 @@
 """Programs and methods you can call."""
 
+from .arguments import ArgumentInfo, describe
 from .choices import choices_path
 from .executorch import Runtime
-from .method import ArgumentInfo, Method, describe
+from .method import Method
 from .program import Program, load
 from .tuning import Choice
 

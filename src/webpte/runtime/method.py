@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,27 +17,13 @@ from ..ops import stored_bytes
 from ..ops.numbers import INT32_HIGH, INT32_LOW
 from ..plan import HostCalls, Live, Plan, Schedule, Segment
 from ..progress import OnProgress, ignore
+from .arguments import ArgumentInfo, describe
 from .borders import Array, at_position, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
+from .method_state import MethodState
 from .process import Process
 from .state import PathLike, read_state, write_state
 from .steps import Wiring, run_steps
-
-
-@dataclass(frozen=True)
-class ArgumentInfo:
-    """An input or output of a method."""
-
-    kind: str  # "tensor", "int", "float", "bool", "str" or "none"
-    dtype: str | None = None
-    bound: tuple[int, ...] | None = None
-    dynamic: tuple[bool, ...] | None = None  # which dims may be smaller than the bound
-
-    def __str__(self) -> str:
-        if self.bound is None or self.dynamic is None:
-            return self.kind
-        dims = ", ".join(f"<={b}" if may else str(b) for b, may in zip(self.bound, self.dynamic, strict=True))
-        return f"{self.dtype}[{dims}]"
 
 
 class Method:
@@ -73,12 +58,16 @@ class Method:
         self._gpu: Gpu | None = None
         self._weights: Weights | None = None
         self._session: Session | None = None
+        self._state: MethodState
         if gpu is not None and weights is not None:
             self._start(gpu, weights, progress)
+        else:  # nothing runs on a device
+            self._state = MethodState(plan, None)
 
     def _start(self, gpu: Gpu, weights: Weights, progress: OnProgress) -> None:
         """Take memory of a device; state begins as the file says."""
         self._session = Session(self.plan, gpu, weights, progress)
+        self._state = MethodState(self.plan, self._session)
         self._gpu, self._weights = gpu, weights
         self._warm_up()
 
@@ -129,7 +118,10 @@ class Method:
                         self._run_on_device(stage, live, wanted)
                 jumps = block.condition is not None and not self._truth(block.condition, live)
                 number = block.target if jumps and block.target is not None else number + 1
-            return tuple(self._output(i, live) for i in wanted)
+            results = tuple(self._output(i, live) for i in wanted)
+            if live.unsaved:
+                self._state.keep({v: live.arrays[v] for v in sorted(live.unsaved)})
+            return results
 
     def run_steps(
         self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
@@ -148,16 +140,14 @@ class Method:
         """Put the method's state (KV caches, mutable buffers) back to what the file says."""
         with self.exclusive():
             self._check_open()
-            if self._session is not None:
-                self._session.reset()
+            self._state.reset()
 
     def fork(self) -> Method:
         """The same method with a state of its own, equal to this one's now. Weights and plan are shared."""
         with self.exclusive():
             self._check_open()
             other = Method(self.plan, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
-            if self._session is not None and other._session is not None:
-                other._session.copy_state(self._session)
+            other._state.copy(self._state)
             self._forks.add(other)
             return other
 
@@ -165,7 +155,7 @@ class Method:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
         with self.exclusive():
             self._check_open()
-            state = self._session.read_state() if self._session is not None else []
+            state = self._state.read()
         write_state(path, self._fingerprint(), state, note)
 
     def restore(self, path: PathLike, accept: Callable[[bytes], None] = lambda note: None) -> bytes:
@@ -175,11 +165,9 @@ class Method:
         """
         with self.exclusive():
             self._check_open()
-            sizes = self._session.state_sizes() if self._session is not None else []
-            state, note = read_state(path, self._fingerprint(), sizes)
+            state, note = read_state(path, self._fingerprint(), self._state.sizes())
             accept(note)
-            if self._session is not None:
-                self._session.write_state(state)
+            self._state.write(state)
             return note
 
     def exclusive(self) -> threading.RLock:
@@ -237,7 +225,7 @@ class Method:
         for bound in self.plan.extents():
             args = [_zeros(self._graph.values[i], bound.get(i)) for i in self._graph.inputs]
             try:
-                self._session.warm_up(self.plan.lowering.prepare(stage, self._enter(args)))
+                self._session.warm_up(self._prepare(stage, self._enter(args)))
             except DeviceError:
                 raise
             except Error:  # zeros need not be a valid input
@@ -271,11 +259,19 @@ class Method:
         schedule = self._prepare(segment, live)
         reads = self._reads(segment, live, outputs)
         scalars = [self.plan.lowering.slot_values()]
-        (data,) = session.run(schedule, scalars, self._uploads(segment, live), reads)
+        uploads = self._uploads(segment, live)
+        if live.unsaved:  # the submit may read it, or write over it
+            uploads += self._state.for_device({v: live.arrays[v] for v in sorted(live.unsaved)})
+        (data,) = session.run(schedule, scalars, uploads, reads)
+        live.unsaved.intersection_update(self.plan.host_state)
+        for value_id in segment.updates:  # what the host knew of them is of before
+            live.arrays.pop(value_id, None)
         self._leave(live, reads, data)
 
     def _prepare(self, segment: Segment, live: Live) -> Schedule:
         """The schedule of a segment. From here on the dims and scalars that the segment makes are known."""
+        for value_id in segment.looks:
+            live.arrays[value_id] = self._host_array(value_id, live)
         schedule = self.plan.lowering.prepare(segment, live)
         live.dims.update(schedule.dims)
         live.scalars.update({v: value for v, (value, _) in schedule.scalars.items()})
@@ -316,13 +312,19 @@ class Method:
             needed = self._graph.flatten(call.args)
             tensors = {v: self._host_array(v, live) for v in needed if isinstance(self._graph.values[v], TensorSpec)}
             for value_id, array in self._kernels.run(call, self._graph, tensors, live.scalars).items():
-                check_dims_of_result(array, self._graph.tensor(value_id), call, value_id)
+                kept = value_id in self.plan.layout.state
+                check_dims_of_result(array, self._graph.tensor(value_id), call, value_id, kept)
                 live.arrays[value_id], live.dims[value_id] = array, array.shape
+                if kept:
+                    live.unsaved.add(value_id)
 
     def _host_array(self, value_id: int, live: Live) -> Array:
         array = live.arrays.get(value_id)
         if array is not None:
             return array
+        if value_id in self.plan.layout.state:
+            live.arrays[value_id] = self._state.array(value_id)
+            return live.arrays[value_id]
         spec = self._graph.tensor(value_id)
         if spec.constant is None:
             raise GraphError(f"value {value_id} {spec} is read before anything wrote it")
@@ -348,13 +350,16 @@ class Method:
     def _output(self, value_id: int, live: Live) -> Any:
         if isinstance(self._graph.values[value_id], TensorSpec):
             array = self._host_array(value_id, live)
-            # An input handed through must not alias the caller's memory.
-            return array.copy() if value_id in self._graph.inputs else array
+            # Not the caller's memory, nor the state's, be it by way of a kernel that made a view of it.
+            theirs = array.flags.owndata and value_id not in self._graph.inputs and value_id not in self.plan.host_state
+            return array if theirs else array.copy()
         return self._scalar(value_id, live)
 
 
-def check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: int) -> None:
-    if array.ndim != len(spec.dims) or any(a > b for a, b in zip(array.shape, spec.dims, strict=True)):
+def check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: int, kept: bool) -> None:
+    """State that is kept has one shape, always; anything else may be smaller than its bound."""
+    bound = array.ndim == len(spec.dims) and all(a <= b for a, b in zip(array.shape, spec.dims, strict=True))
+    if not bound or (kept and array.shape != spec.dims):
         raise GraphError(
             f"{call.name} ({call.origin}) gave value {value_id} the shape {list(array.shape)}, "
             f"outside its bound {list(spec.dims)}"
@@ -374,15 +379,3 @@ def _number(arg: Any, spec: object, where: str) -> float:
     if isinstance(spec, SymInt) and not INT32_LOW <= number <= INT32_HIGH:
         raise InputError(f"{where} is {number}; the device computes with 32-bit integers, {INT32_LOW} to {INT32_HIGH}")
     return number
-
-
-_KINDS = {SymInt: "int", Int: "int", SymFloat: "float", Double: "float", SymBool: "bool", Bool: "bool", String: "str"}
-
-
-def describe(graph: Graph, value_id: int, dynamic_dims: Mapping[int, tuple[bool, ...]]) -> ArgumentInfo:
-    """What a caller has to know of a value. Without an entry in `dynamic_dims` a dynamic tensor's dims may all vary."""
-    value = graph.values[value_id]
-    if isinstance(value, TensorSpec):
-        dynamic = dynamic_dims.get(value_id, (value.dynamic,) * len(value.dims))
-        return ArgumentInfo("tensor", value.host_dtype.short, value.dims, dynamic)
-    return ArgumentInfo(_KINDS.get(type(value), "none"))

@@ -199,7 +199,7 @@ class Program:
         plan = self.plan(name, rewrite=rewrite)
         _warn_of_fallback(plan)
         if not plan.layout.segments:
-            return Method(plan, None, None, self._kernels)
+            return Method(plan, None, None, self._kernels, lambda: self._fingerprint(name))
         gpu, weights = self._device(plan)
         return Method(plan, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress)
 

@@ -70,6 +70,8 @@ def _wiring(method: Method, feed: Mapping[int, int], outputs: Sequence[int]) -> 
         feeds, wanted, stage = _checked(method, feed), method._wanted(outputs), method._only_stage()
         if stage is not None and not all(_stays_on_device(method.plan, stage, fed, wanted) for fed in feeds):
             stage = None
+        if stage is not None and method.plan.layout.state.intersection(stage.looks):
+            stage = None  # the host looks at what the step before has written
         found = method._wirings[key] = Wiring(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
     return found
 

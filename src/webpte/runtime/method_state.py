@@ -1,0 +1,105 @@
+"""What a method keeps from call to call.
+
+State that a kernel on the device touches lives there, in the device's dtypes; what CPU kernels want of it is read back,
+and what they write of it is uploaded. The rest lives here, in the dtypes the program declares, as arrays that are
+replaced and never written into: several forks may hold the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..device import Session
+from ..errors import GraphError
+from ..plan import Plan
+from .borders import Array, from_device, to_device
+
+
+class MethodState:
+    """The state of one method or fork. `session` holds the device's part; None where nothing runs there."""
+
+    def __init__(self, plan: Plan, session: Session | None) -> None:
+        self._plan = plan
+        self._session = session
+        self._arrays = self._initial()
+
+    def _initial(self) -> dict[int, Array]:
+        """As the file says, and zero where it says nothing."""
+        arrays = {}
+        for value_id in self._plan.host_state:
+            spec = self._plan.graph.tensor(value_id)
+            wanted = spec.host_dtype.numpy
+            if wanted is None:
+                raise GraphError(f"value {value_id} is state of dtype {spec.host_dtype.short}, which NumPy cannot hold")
+            held = spec.constant.array(spec.dims) if spec.constant is not None else np.zeros(spec.dims, wanted)
+            arrays[value_id] = np.ascontiguousarray(held, wanted).reshape(spec.dims)
+        return arrays
+
+    def array(self, value_id: int) -> Array:
+        """The state as the host sees it. Not to be written into."""
+        if value_id in self._arrays:
+            return self._arrays[value_id]
+        assert self._session is not None
+        spec = self._plan.graph.tensor(value_id)
+        return from_device(self._session.read_tensor(value_id), spec.dims, spec)
+
+    def for_device(self, written: Mapping[int, Array]) -> list[tuple[int, Array]]:
+        """What of the state that the host has written belongs on the device, as that stores it."""
+        graph = self._plan.graph
+        return [
+            (
+                value_id,
+                to_device(array, graph.tensor(value_id), f"value {value_id}, the state that a CPU kernel wrote,"),
+            )
+            for value_id, array in written.items()
+            if value_id not in self._arrays
+        ]
+
+    def keep(self, written: Mapping[int, Array]) -> None:
+        """Take over what the host has written in a call that is done: nothing of it if something cannot be held."""
+        ready = self.for_device(written)
+        # Of its own: what a kernel has made may be a view of what the caller gave or will be given.
+        kept = {value_id: np.array(array) for value_id, array in written.items() if value_id in self._arrays}
+        for value_id, array in ready:
+            assert self._session is not None
+            self._session.upload(value_id, array)
+        self._arrays = self._arrays | kept
+
+    def reset(self) -> None:
+        if self._session is not None:
+            self._session.reset()
+        self._arrays = self._initial()
+
+    def copy(self, other: MethodState) -> None:
+        """Take over the state of another method of the same plan."""
+        if self._session is not None and other._session is not None:
+            self._session.copy_state(other._session)
+        self._arrays = other._arrays
+
+    def sizes(self) -> list[int]:
+        """Bytes of each piece of it, first the device's."""
+        sizes = self._session.state_sizes() if self._session is not None else []
+        return sizes + [array.nbytes for array in self._arrays.values()]
+
+    def read(self) -> list[memoryview]:
+        pieces = self._session.read_state() if self._session is not None else []
+        return pieces + [memoryview(array.tobytes()) for array in self._arrays.values()]
+
+    def write(self, pieces: Sequence[memoryview]) -> None:
+        """Take over what `read` gave, of which the sizes have been checked."""
+        count = len(pieces) - len(self._arrays)
+        arrays = {
+            value_id: _from_bytes(piece, old)
+            for (value_id, old), piece in zip(self._arrays.items(), pieces[count:], strict=True)
+        }
+        if self._session is not None:
+            self._session.write_state(pieces[:count])
+        self._arrays = arrays
+
+
+def _from_bytes(piece: memoryview, like: Array) -> Array:
+    if like.dtype == np.bool_:  # bytes of a file may be neither 0 nor 1
+        return np.frombuffer(piece, np.uint8).astype(np.bool_).reshape(like.shape)
+    return np.frombuffer(bytearray(piece), like.dtype).reshape(like.shape)

@@ -1,0 +1,214 @@
+"""State that CPU kernels touch: read from wherever it lives, written there when the call is done, never half of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.interruption import Interrupter, bounded, first_moments
+from tests.support.writer import ALONE, Method, pte_file, span_of
+from webpte import container as c
+from webpte.container import DType, JumpFalseCall, KernelCall
+from webpte.runtime.numpy_kernels import KERNELS
+
+F32, I64 = DType.FLOAT32, DType.INT64
+NEXT, VIEW, BREAK = "toy::next.out", "toy::view.out", "toy::break.out"
+
+
+def _break(x):
+    if (x < 0).any():
+        raise ValueError("negative")
+    return x + 1
+
+
+@pytest.fixture(autouse=True)
+def toys(monkeypatch):
+    """Kernels that only the CPU has: x + 1, x itself, and one that refuses what is negative."""
+    monkeypatch.setitem(KERNELS, NEXT, lambda x: x + x.dtype.type(1))
+    monkeypatch.setitem(KERNELS, VIEW, lambda x: x)
+    monkeypatch.setitem(KERNELS, BREAK, _break)
+
+
+def tensor(*dims, dtype=F32, **more):
+    return c.TensorValue(dtype, dims, tuple(range(len(dims))), place=ALONE, **more)
+
+
+def on_cpu(kernel, source, target):
+    return KernelCall(kernel, (source, target, target))
+
+
+def write(path, values, instructions, inputs, outputs):
+    pte_file(path, [Method(values=values, inputs=inputs, outputs=outputs, instructions=instructions)])
+    return path
+
+
+STATE, X, A, B, ONE, NO = range(6)
+
+
+def values(**state):
+    """Four tensors of four, the first of which is read before it is written; a 1, and a False."""
+    return [tensor(4, **state), tensor(4), tensor(4), tensor(4), c.IntValue(1), c.BoolValue(False)]
+
+
+def add(a, b, out):
+    return KernelCall("aten::add.out", (a, b, ONE, out, out))
+
+
+def copy(target, source):
+    return KernelCall("aten::copy_", (target, source, NO, target))
+
+
+def vector(value):
+    return np.full(4, value, np.float32)
+
+
+# -- state that no kernel of the device touches ------------------------------------------------------------------------
+
+
+@pytest.fixture(params=[None, 5_000_000_000], ids=["from zero", "from five billion"])
+def counter(tmp_path, request):
+    """A 64-bit counter that is written, returned, and returned once more by a kernel that makes no copy."""
+    start = request.param or 0
+    data = {"data": span_of(np.full(4, start, np.int64))} if start else {}
+    values = [tensor(4, dtype=I64, **data), tensor(4, dtype=I64)]
+    path = write(tmp_path / "p.pte", values, [on_cpu(NEXT, 0, 0), on_cpu(VIEW, 0, 1)], [], [0, 1])
+    with webpte.load(path) as program:
+        yield program.method(), start
+
+
+def count(method):
+    first, second = method.run([])
+    assert first.dtype == np.int64 and np.array_equal(first, second) and np.ptp(first) == 0
+    first += 1000  # the caller's own
+    second += 1000
+    return int(first[0]) - 1000
+
+
+def test_persists_in_the_dtype_of_the_program_and_takes_no_gpu(counter):
+    method, start = counter
+    assert not method.plan.layout.segments and method.plan.host_state == (0,)
+    assert [count(method) for _ in range(3)] == [start + 1, start + 2, start + 3]
+    method.reset()
+    assert count(method) == start + 1
+
+
+def test_forks_own_it(counter):
+    method, start = counter
+    count(method)
+    fork = method.fork()
+    assert [count(fork), count(fork), count(method)] == [start + 2, start + 3, start + 2]
+    fork.reset()
+    assert [count(fork), count(method)] == [start + 1, start + 3]
+
+
+def test_is_part_of_snapshots(counter, tmp_path):
+    method, start = counter
+    count(method)
+    method.snapshot(tmp_path / "state")
+    count(method)
+    with webpte.load(tmp_path / "p.pte") as again:
+        again.method().restore(tmp_path / "state")
+        assert count(again.method()) == start + 2
+    assert count(method) == start + 3
+    method.restore(tmp_path / "state")
+    assert count(method) == start + 2
+
+
+def test_a_call_that_fails_leaves_it(tmp_path):
+    path = write(tmp_path / "p.pte", values(), [on_cpu(NEXT, STATE, STATE), on_cpu(BREAK, X, A)], [X], [STATE])
+    with webpte.load(path) as program:
+        method = program.method()
+        assert method(vector(0))[0] == 1
+        with pytest.raises(webpte.Error, match="negative"):
+            method(vector(-1))
+        assert method(vector(0))[0] == 2
+
+
+# -- state that both touch ---------------------------------------------------------------------------------------------
+
+
+def both(path, **state):
+    """a = state + x on the device; state += 1 on the CPU; b = state + x on the device."""
+    calls = [add(STATE, X, A), on_cpu(NEXT, STATE, STATE), add(STATE, X, B)]
+    return write(path, values(**state), calls, [X], [A, B])
+
+
+@pytest.mark.parametrize("start", [0, 7])
+def test_is_read_before_and_after_the_cpu_writes_it(tmp_path, start):
+    state = {"data": span_of(vector(start))} if start else {}
+    with webpte.load(both(tmp_path / "p.pte", **state)) as program:
+        method = program.method()
+        assert method.plan.host_state == ()
+        for number in range(start, start + 3):
+            a, b = method(vector(10))
+            assert (a[0], b[0]) == (10 + number, 11 + number)
+        fork = method.fork()
+        method.snapshot(tmp_path / "state")
+        assert method(vector(0))[0][0] == fork(vector(0))[0][0] == start + 3
+        method.reset()
+        assert method(vector(0))[0][0] == start
+        method.restore(tmp_path / "state")
+        assert method(vector(0))[0][0] == start + 3
+
+
+def test_is_read_back_between_two_writes_on_the_device(tmp_path):
+    """state = x; a = state + 1 on the CPU; state = a + x; b = state + 1 on the CPU."""
+    calls = [copy(STATE, X), on_cpu(NEXT, STATE, A), add(A, X, B), copy(STATE, B), on_cpu(NEXT, STATE, B)]
+    path = write(tmp_path / "p.pte", values(), calls, [X], [A, B, STATE])
+    with webpte.load(path) as program:
+        for x in (3, 5):
+            found = [result[0] for result in program.method()(vector(x))]
+            assert found == [x + 1, x + 1 + x + 1, x + 1 + x]
+
+
+def test_written_on_the_device_after_the_cpu_and_the_other_way_round(tmp_path):
+    """Who writes last has the last word."""
+    calls = [on_cpu(NEXT, X, STATE), copy(STATE, X), on_cpu(NEXT, STATE, A), on_cpu(NEXT, A, STATE)]
+    path = write(tmp_path / "p.pte", values(), [add(STATE, X, B), *calls], [X], [B, A])
+    with webpte.load(path) as program:
+        before = 0
+        for x in (3, 5, 9):
+            b, a = (result[0] for result in program.method()(vector(x)))
+            assert (b, a) == (before + x, x + 1)
+            before = x + 2
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_under_a_branch(tmp_path, written):
+    """The CPU writes the state only where the flag is set; the device reads it in any case."""
+    calls = [JumpFalseCall(6, 2), on_cpu(NEXT, STATE, STATE), add(STATE, X, A)]
+    more = [*values(), tensor(1, dtype=DType.BOOL)]
+    path = write(tmp_path / "p.pte", more, calls, [X, 6], [A, STATE])
+    with webpte.load(path) as program:
+        method = program.method()
+        total = 0
+        for flag in (written, True, False, written, not written):
+            total += flag
+            a, state = method(vector(10), np.array([flag]))
+            assert (a[0], state[0]) == (10 + total, total)
+
+
+def test_as_a_number_and_in_several_steps_at_once(tmp_path):
+    """A position that lives in the state: n = state.item(); b = state + x; state = b."""
+    more = [tensor(1), tensor(1), tensor(1), tensor(1), c.IntValue(1), c.BoolValue(False), c.IntValue(0)]
+    item = KernelCall("aten::_local_scalar_dense", (STATE, 6))
+    path = write(tmp_path / "p.pte", more, [item, add(STATE, X, B), copy(STATE, B)], [X], [B, 6])
+    one = np.ones(1, np.float32)
+    with webpte.load(path) as program:
+        method = program.method()
+        found = [method(one) for _ in range(2)] + method.run_steps([[one]] * 3, {}, [0, 1])
+        assert [(float(b[0]), n) for b, n in found] == [(k + 1, k) for k in range(5)]
+
+
+def test_an_interrupt_leaves_the_state_of_before_or_after(tmp_path, device):
+    """At every line of a call: the next one finds a state that some number of calls has made."""
+    with bounded(), webpte.load(both(tmp_path / "p.pte")) as program:
+        method = program.method()
+        known = int(method(vector(0))[1][0])
+        for at in first_moments(lambda: method(vector(0))):
+            method.reset()
+            known = int(method(vector(0))[1][0])
+            Interrupter(at).run(method, vector(0))
+            a, b = method(vector(0))
+            assert a[0] in (known, known + 1) and b[0] == a[0] + 1

@@ -31,3 +31,49 @@ def test_what_runs_a_call_is_told():
     assert kernels.source("aten::topk.values") == "numpy"  # written for it
     assert kernels.source("aten::add.out") == "numpy"  # the reference of an op
     assert kernels.source("aten::linalg_det.out") == "torch"
+
+
+@pytest.mark.parametrize("name", ["__{}shift__.Scalar_out", "bitwise_{}_shift.Tensor_out"])
+def test_shifts(name):
+    x = np.array([-7, 5, 0, 2**40])
+    left, right = (KERNELS[f"aten::{name.format(way if 'bitwise' in name else way[0])}"] for way in ("left", "right"))
+    np.testing.assert_array_equal(left(x, 2), x * 4)
+    np.testing.assert_array_equal(right(x, 1), x // 2)
+    np.testing.assert_array_equal(right(x, 70), [-1, 0, 0, 0])  # as torch: nothing is left but the sign
+
+
+def test_batch_norm_by_its_own_statistics():
+    x = np.random.default_rng(0).normal(3, 2, (2, 3, 5)).astype(np.float32)
+    norm = KERNELS["aten::_native_batch_norm_legit.no_stats_out"]
+    result, mean, scale = norm(x, np.array([1, 2, 3], np.float32), None, True, 0.1, 1e-5)
+    np.testing.assert_allclose(mean, x.mean((0, 2)), rtol=1e-6)
+    np.testing.assert_allclose(scale, 1 / np.sqrt(x.var((0, 2)) + 1e-5), rtol=1e-6)
+    np.testing.assert_allclose(result.std((0, 2)), [1, 2, 3], rtol=1e-4)
+    np.testing.assert_allclose(
+        norm(x, None, np.array([5, 5, 5], np.float32), True, 0.1, 1e-5)[0].mean((0, 2)), 5, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize(("mode", "reduce"), [(0, np.sum), (1, np.mean), (2, np.max)])
+def test_embedding_bag(mode, reduce):
+    weight = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+    indices, offsets = np.array([1, 6, 0, 3, 3]), np.array([0, 2, 2])
+    result, bag, sizes, _ = KERNELS["aten::_embedding_bag.out"](
+        weight, indices, offsets, False, mode, False, None, False, -1
+    )
+    np.testing.assert_array_equal(bag, [0, 0, 2, 2, 2])
+    np.testing.assert_array_equal(sizes, [2, 0, 3])
+    np.testing.assert_allclose(result[0], reduce(weight[[1, 6]], 0), rtol=1e-6)
+    np.testing.assert_array_equal(result[1], 0)
+    np.testing.assert_allclose(result[2], reduce(weight[[0, 3, 3]], 0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("indices", "offsets"), [([7], [0]), ([-1], [0]), ([1], [0, 0, 0]), ([1, 1], [1]), ([1, 1], [0, 3])]
+)
+def test_a_bag_of_what_is_not_there_is_refused(indices, offsets):
+    """Of the third: a file may ask for a billion empty bags."""
+    with pytest.raises((IndexError, ValueError)):
+        KERNELS["aten::_embedding_bag.out"](
+            np.zeros((7, 3)), np.array(indices), np.array(offsets), False, 0, False, None, False, -1
+        )

@@ -25,6 +25,7 @@ from .exporting import Step, export
 from .zoo import ARCHITECTURES, REAL_KINDS
 
 DOCS = Path(__file__).parents[2] / "docs" / "models.md"
+ZOO = "## The zoo"  # what follows in the page is written by `python -m tests.zoo --write`
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,8 @@ def spread(numbers: Iterable[int]) -> str:
 
 def rows(text: str) -> dict[str, tuple[str, ...]]:
     """The facts in a report, by the model's name."""
-    cells = [tuple(c.strip() for c in line.split("|")[1:-1]) for line in text.splitlines() if line.startswith("| ")]
+    lines = text.partition(ZOO)[0].splitlines()
+    cells = [tuple(c.strip() for c in line.split("|")[1:-1]) for line in lines if line.startswith("| ")]
     return {row[0]: row[: len(FACTS)] for row in cells if row[0] not in ("Model", "---")}
 
 
@@ -175,7 +177,8 @@ def main() -> int:
     text = report(real, [account(f"hf_{name}", a.kind) for name, a in ARCHITECTURES.items()])
     print(text)
     if "--write" in sys.argv[1:]:
-        DOCS.write_text(text)
+        _, heading, zoo = DOCS.read_text().partition(ZOO)
+        DOCS.write_text(text + "\n" + heading + zoo)
     return 0
 
 

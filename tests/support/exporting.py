@@ -105,11 +105,21 @@ def export(builder: str | Builder, /, **params: Any) -> Exported:
     entry = NAMED[builder] if isinstance(builder, str) else entry_of(builder)
     name = builder if isinstance(builder, str) else builder.__name__
     params = entry.params | params
-    folder = cache_root() / cache_key(entry, params)
+
+    def write(folder: Path) -> None:
+        from .export_lowering import write
+
+        write(builder if callable(builder) else load(entry), params, folder)
+
+    return kept(cache_root() / cache_key(entry, params), name, params, write)
+
+
+def kept(folder: Path, name: str, params: dict[str, Any], write: Callable[[Path], None]) -> Exported:
+    """What is in `folder` of the cache, made by `write` if nothing is."""
     if not folder.exists():
         with one_at_a_time():
             if not folder.exists():  # another process may have made it while this one waited
-                make(builder if callable(builder) else load(entry), name, params, folder)
+                make(write, name, params, folder)
     return Exported(name, folder)
 
 
@@ -122,9 +132,14 @@ def cache_root() -> Path:
 
 def cache_key(entry: Entry, params: dict[str, Any]) -> str:
     beside = [HERE / f for f in entry.also]
+    sources = [source_hash(path) for path in (*(HERE / f for f in LOWERING), entry.path, *beside)]
+    return key_of(sources, entry.function, params)
+
+
+def key_of(sources: list[str], function: str, params: dict[str, Any]) -> str:
     made_by = {
-        "sources": [source_hash(path) for path in (*(HERE / f for f in LOWERING), entry.path, *beside)],
-        "function": entry.function,
+        "sources": sources,
+        "function": function,
         "params": params,
         "versions": versions(),
         "python": sys.version_info[:2],
@@ -172,19 +187,17 @@ def load(entry: Entry) -> Builder:
 # ---------------------------------------------------------------- making it
 
 
-def make(builder: Builder, name: str, params: dict[str, Any], folder: Path) -> None:
+def make(write: Callable[[Path], None], name: str, params: dict[str, Any], folder: Path) -> None:
     """Export into a temporary folder, which becomes `folder` only when all of it is there.
 
-    What is in the folder is decided by the lowering, so that this file need not be part of the key.
+    What is in the folder is decided by `write`, so that this file need not be part of the key.
     """
     if missing := [package for package, found in versions().items() if found is None]:
         raise ModuleNotFoundError(f"exporting {name} needs {', '.join(missing)}: pip install 'webpte[export]'")
-    from .export_lowering import write
-
     started = time.perf_counter()
     partial = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
     try:
-        write(builder, params, partial)
+        write(partial)
         about = {"name": name, "params": params, "versions": versions(), "seconds": time.perf_counter() - started}
         (partial / "about.json").write_text(json.dumps(about, indent=1))
         try:

@@ -1,0 +1,33 @@
+"""Quick programs of the zoo, of every family: `python -m tests.zoo` runs all of them, in many minutes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.zoo.index import programs
+from tests.zoo.outcome import Kind, judge
+from tests.zoo.pool import Child
+
+pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
+
+QUICK = (
+    "view_u8_flat", "view_f64", "view_i16", "view_opblock", "nans", "const_out", "outs_views_dyn", "scalars", "u8img",
+    "indexput_acc", "syms4", "multimethod", "ptd", "webgpu_part", "conv_transpose1d", "emb_pad",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_is_what_eager_has(name):
+    found = judge(programs()[name])
+    assert found.kind is Kind.RIGHT, found
+
+
+def test_a_program_that_ends_its_process_is_an_outcome(monkeypatch):
+    child = Child()
+    monkeypatch.setattr("tests.zoo.pool.COMMAND", ("-c", "import sys; sys.stdin.readline(); sys.exit(7)"))
+    try:
+        found = child.judge(programs()["emb_pad"])
+    finally:
+        child.end()
+    assert found.kind is Kind.CRASHED
+    assert "7" in found.why

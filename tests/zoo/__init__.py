@@ -1,0 +1,5 @@
+"""Programs of every kind, through the real exporter, against eager PyTorch: `python -m tests.zoo`.
+
+`programs/` says what there is, a function each. The rest exports them, runs them and writes the table in
+docs/models.md.
+"""

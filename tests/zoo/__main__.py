@@ -1,0 +1,77 @@
+"""Export the programs of the zoo, run them, compare them with eager PyTorch.
+
+What is known from an earlier run is not done again: exports until a program or the exporter changes, runs until webpte
+does.  Interrupt it at any time; the next run goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+
+from .index import Program, programs
+from .outcome import Kind, Outcome, recall, remember
+from .page import write
+from .pool import judge_all
+
+BAD = (Kind.WRONG, Kind.CRASHED)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.zoo", description=__doc__)
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="programs or families (files of programs/)")
+    parser.add_argument("--jobs", type=int, default=1, help="processes; exports take turns anyway")
+    parser.add_argument("--again", action="store_true", help="run what has been run, too")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/models.md; of all programs")
+    options = parser.parse_args()
+    if options.write and options.only:
+        parser.error("--write is for a run of all programs")
+    chosen = choose(options.only)
+    if unknown := set(options.only or ()) - {n for p in programs().values() for n in (p.name, p.family)}:
+        parser.error(f"no program or family named {', '.join(sorted(unknown))}")
+    try:
+        outcomes = run(chosen, options.jobs, options.again)
+    except KeyboardInterrupt:
+        print("interrupted: what is done is kept", file=sys.stderr)
+        return 130
+    print(counted(outcomes))
+    if options.write:
+        write(outcomes)
+    return 1 if any(o.kind in BAD for o in outcomes.values()) else 0
+
+
+def choose(only: list[str] | None) -> list[Program]:
+    return [p for p in programs().values() if only is None or p.name in only or p.family in only]
+
+
+def run(chosen: list[Program], jobs: int, again: bool) -> dict[str, Outcome]:
+    known = {} if again else {p.name: found for p in chosen if (found := recall(p)) is not None}
+    left = [p for p in chosen if p.name not in known]
+    for outcome in known.values():
+        if outcome.kind is not Kind.RIGHT:
+            print(shown(outcome))
+    print(f"{len(known)} known, {len(left)} to run", flush=True)
+    done = dict(known)
+
+    def report(one: Program, outcome: Outcome, seconds: float) -> None:
+        remember(one, outcome)
+        done[one.name] = outcome
+        print(f"[{len(done)}/{len(chosen)}] {shown(outcome)} ({seconds:.1f} s)", flush=True)
+
+    judge_all(left, jobs, report)
+    return {p.name: done[p.name] for p in chosen}
+
+
+def shown(outcome: Outcome) -> str:
+    told = f"{outcome.error:.1e}" if outcome.kind is Kind.RIGHT else outcome.why
+    return f"{outcome.name}: {outcome.kind}, {told}"
+
+
+def counted(outcomes: dict[str, Outcome]) -> str:
+    counts = Counter(o.kind for o in outcomes.values())
+    return f"{len(outcomes)} programs: " + ", ".join(f"{counts[kind]} {kind}" for kind in Kind)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

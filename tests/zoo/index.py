@@ -1,0 +1,83 @@
+"""Which programs there are, read from the text of `programs/`: no torch is imported for their names or cache keys."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tests.support import exporting
+from tests.support.zoo import installed
+
+HERE = Path(__file__).parent
+TOLERANCE = 2e-5  # the default of building.program
+MADE_BY = (HERE / "building.py", HERE / "lowering.py", exporting.HERE / "models_transformers.py")
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    family: str
+    about: str  # the first line of its docstring
+    tolerance: float
+    source: str  # hash of its function and of what its file has besides programs
+
+    @property
+    def params(self) -> dict[str, Any]:
+        return {"transformers": installed("transformers")}
+
+    @property
+    def key(self) -> str:
+        sources = [*map(exporting.source_hash, MADE_BY), self.source]
+        return exporting.key_of(sources, self.name, self.params)
+
+    def export(self) -> exporting.Exported:
+        """From the cache, or exported now, in the exporter's own errors."""
+
+        def write(folder: Path) -> None:
+            from .lowering import write
+
+            write(getattr(import_module(f"{__package__}.programs.{self.family}"), self.name), folder)
+
+        return exporting.kept(exporting.cache_root() / self.key, self.name, self.params, write)
+
+
+@cache
+def programs() -> dict[str, Program]:
+    found: dict[str, Program] = {}
+    for path in sorted((HERE / "programs").glob("*.py")):
+        for one in of_family(path):
+            if one.name in found:
+                raise ValueError(f"{one.name} is in {found[one.name].family} and in {one.family}")
+            found[one.name] = one
+    return found
+
+
+def of_family(path: Path) -> list[Program]:
+    """A program's key covers its own function and its file without the others, so that adding one exports one."""
+    body = ast.parse(path.read_bytes()).body
+    mine = [node for node in body if isinstance(node, ast.FunctionDef) and marks(node) is not None]
+    shared = "".join(ast.dump(node) for node in body if node not in mine)
+    found = []
+    for node in mine:
+        tolerance = (marks(node) or {}).get("tolerance", TOLERANCE)
+        about = (ast.get_docstring(node) or "").partition("\n")[0]
+        node.decorator_list = []  # no part of the key: a tolerance exports nothing again
+        source = hashlib.sha256(f"{shared}{ast.dump(node)}".encode()).hexdigest()
+        found.append(Program(node.name, path.stem, about, tolerance, source))
+    return found
+
+
+def marks(node: ast.FunctionDef) -> dict[str, Any] | None:
+    """The arguments of `@program`, or None for a function that is no program."""
+    for decorator in node.decorator_list:
+        match decorator:
+            case ast.Name("program"):
+                return {}
+            case ast.Call(func=ast.Name("program"), keywords=keywords):
+                return {k.arg: ast.literal_eval(k.value) for k in keywords if k.arg}
+    return None

@@ -37,7 +37,7 @@ from ..container import (
     parse_vulkan,
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, remedies
-from .delegate import COPY, ITEM, inline, refuse_own
+from .delegate import COPY, ITEM, inline, read_delegates, refuse_own
 from .elided import Elided
 from .graph import Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
 from .values import (
@@ -109,6 +109,8 @@ class _Builder:
         self._blobs: dict[Span, VkGraph] = {}
         self.parsed = {index: vk for index in sorted(set(used)) if (vk := self._parse(index)) is not None}
         self._refuse_expansion([self.parsed[index] for index in used if index in self.parsed])
+        self.delegates, problems = read_delegates(plan, self.parsed, mutates)
+        self.problems += problems
         written = self._written()
         live = written | set(plan.inputs)
         null = len(plan.values)
@@ -259,22 +261,27 @@ class _Builder:
         spend("repeated calls", sum(calls) - sum(len(vk.calls) for vk in first), self.plan.name)
 
     def _delegate(self, call: DelegateCall, origin: Origin) -> None:
-        vk = self.parsed.get(call.delegate)
-        if vk is None:  # another backend's, reported when it was to be parsed
+        delegate = self.delegates.get(origin.instruction)
+        if delegate is None:  # another backend's, or one whose border cannot be read: reported when it was found
             return
-        self.infos[call.delegate] = _info(self.plan.delegates[call.delegate], vk)
-        self.steps.extend(inline(self.values, vk, call.args, origin, self._named, self.mutates))
+        self.infos[call.delegate] = _info(self.plan.delegates[call.delegate], delegate.vk)
+        calls = inline(self.values, delegate, self._named, self.mutates)
+        if isinstance(calls, Problem):
+            self.problems.append(calls)
+        else:
+            self.steps.extend(calls)
 
     def _written(self) -> set[int]:
         """Ids that some instruction writes. A scalar among them is live, any other one a literal."""
         written: set[int] = set()
-        for instruction in self.plan.instructions:
+        for index, instruction in enumerate(self.plan.instructions):
             match instruction:
                 case KernelCall():
                     written.update(instruction.args[-1:])
+                case DelegateCall() if index in self.delegates:
+                    written.update(program_id for _, program_id in self.delegates[index].border.outputs)
                 case DelegateCall():
-                    vk = self.parsed.get(instruction.delegate)
-                    written.update(instruction.args[len(vk.inputs) if vk is not None else 0 :])
+                    written.update(instruction.args)
                 case MoveCall(_, target):
                     written.add(target)
         return written

@@ -45,7 +45,7 @@ def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str) -> None:
         raise InputError(f"{where} has {len(dims)} dims {list(dims)}; the program declares {len(bound)}: {list(bound)}")
     if not spec.dynamic and dims != bound:
         raise InputError(f"{where} has shape {list(dims)}; the program was exported for exactly {list(bound)}")
-    if any(not 1 <= d <= b for d, b in zip(dims, bound, strict=True)):
+    if any(not min(1, b) <= d <= b for d, b in zip(dims, bound, strict=True)):  # a bound of 0 allows nothing else
         raise InputError(
             f"{where} has shape {list(dims)}; each dim must be from 1 to its bound {list(bound)}. "
             "Re-export with a larger upper bound if you need more."

@@ -150,7 +150,7 @@ def lfm2() -> Case:
 @program
 def stablelm() -> Case:
     """Rotary embeddings of a part of each head, and layer norms."""
-    return logits(hf.StableLmConfig(**SIZES, num_key_value_heads=3), hf.StableLmForCausalLM)
+    return logits(hf.StableLmConfig(**SIZES | {"num_hidden_layers": 1}, num_key_value_heads=3), hf.StableLmForCausalLM)
 
 
 @program
@@ -171,22 +171,22 @@ def gpt_neo() -> Case:
 @program
 def cohere() -> Case:
     """Attention and feed-forward beside one another."""
-    return logits(hf.CohereConfig(**GROUPED, pad_token_id=0), hf.CohereForCausalLM)
+    return logits(hf.CohereConfig(**GROUPED | {"num_hidden_layers": 1}, pad_token_id=0), hf.CohereForCausalLM)
 
 
 @program
 def starcoder2() -> Case:
-    return logits(hf.Starcoder2Config(**GROUPED), hf.Starcoder2ForCausalLM)
+    return logits(hf.Starcoder2Config(**GROUPED | {"num_hidden_layers": 1}), hf.Starcoder2ForCausalLM)
 
 
 @program
 def olmo() -> Case:
-    return logits(hf.OlmoConfig(**GROUPED), hf.OlmoForCausalLM)
+    return logits(hf.OlmoConfig(**GROUPED | {"num_hidden_layers": 1}), hf.OlmoForCausalLM)
 
 
 @program
 def glm() -> Case:
-    return logits(hf.GlmConfig(**HEADS, pad_token_id=0), hf.GlmForCausalLM)
+    return logits(hf.GlmConfig(**HEADS | {"num_hidden_layers": 1}, pad_token_id=0), hf.GlmForCausalLM)
 
 
 @program
@@ -196,15 +196,17 @@ def exaone4() -> Case:
 
 @program
 def ernie45() -> Case:
-    return logits(hf.Ernie4_5Config(**GROUPED, pad_token_id=0), hf.Ernie4_5ForCausalLM)
+    return logits(hf.Ernie4_5Config(**GROUPED | {"num_hidden_layers": 1}, pad_token_id=0), hf.Ernie4_5ForCausalLM)
 
 
 @program
 def helium() -> Case:
-    return logits(hf.HeliumConfig(**GROUPED, head_dim=12, pad_token_id=0), hf.HeliumForCausalLM)
+    return logits(
+        hf.HeliumConfig(**GROUPED | {"num_hidden_layers": 1}, head_dim=12, pad_token_id=0), hf.HeliumForCausalLM
+    )
 
 
 @program
 def nemotron() -> Case:
     """Squared ReLU and layer norms with an offset."""
-    return logits(hf.NemotronConfig(**HEADS), hf.NemotronForCausalLM)
+    return logits(hf.NemotronConfig(**HEADS | {"num_hidden_layers": 1}), hf.NemotronForCausalLM)

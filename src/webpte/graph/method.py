@@ -162,6 +162,7 @@ class _Builder:
         """A tensor that is read first and written later keeps its value from call to call: a buffer, zero at first."""
         writers = [step for step in self.steps if isinstance(step, Call)]
         written = {out for call in writers for out in call.outs}
+        written |= {call.args[p] for call in writers if call.kernel for p in self.mutates(call)}
         known = set(self.plan.inputs)
         for call in writers:
             for value_id in (*call.args, *call.outs):

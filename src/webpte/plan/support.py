@@ -42,7 +42,7 @@ def by_torch(name: str) -> str:
 
 
 def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
-    detail = f"cannot take {', '.join(refused_dtypes(op, call, graph))}"
+    detail = f"cannot take {', '.join(refused_dtypes(op, call, graph)) or 'these arguments'}"
     remedy = by_torch(call.name)
     if not call.kernel:
         taken = ", ".join(sorted(dtype.short for dtype in op.dtypes if dtype is not DType.WIDE_FLOAT16))

@@ -95,6 +95,8 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
     op = find(call)
     if op is None or not op.dtypes:  # a kernel of NumPy's alone makes no more than it is given; so does a user's
         return
+    if op.unless and op.unless(call, graph):  # its lowering does not serve the call
+        return
     operands = (*graph.flatten(call.args), *call.outs)
     context = Context(Caps())
     context.host_data = dict(tensors)

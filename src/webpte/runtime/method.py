@@ -13,7 +13,7 @@ from ..budgets import spend
 from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, DeviceError, Error, GraphError, InputError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
-from ..ops import stored_bytes
+from ..ops import mutated_positions, stored_bytes
 from ..ops.numbers import INT32_HIGH, INT32_LOW
 from ..plan import HostCalls, Live, Plan, Schedule, Segment
 from ..progress import OnProgress, ignore
@@ -311,12 +311,19 @@ class Method:
             assert isinstance(call, Call)
             needed = self._graph.flatten(call.args)
             tensors = {v: self._host_array(v, live) for v in needed if isinstance(self._graph.values[v], TensorSpec)}
-            for value_id, array in self._kernels.run(call, self._graph, tensors, live.scalars).items():
-                kept = value_id in self.plan.layout.state
-                check_dims_of_result(array, self._graph.tensor(value_id), call, value_id, kept)
-                live.arrays[value_id], live.dims[value_id] = array, array.shape
-                if kept:
-                    live.unsaved.add(value_id)
+            in_place = [call.args[p] for p in mutated_positions(call)]
+            tensors.update({v: tensors[v].copy() for v in in_place})  # arrays may be the caller's, or a fork's too
+            results = self._kernels.run(call, self._graph, tensors, live.scalars)
+            for value_id, array in ({v: tensors[v] for v in in_place} | results).items():
+                self._take_over(value_id, array, call, live)
+
+    def _take_over(self, value_id: int, array: Array, call: Call, live: Live) -> None:
+        """What a CPU kernel has made or changed."""
+        kept = value_id in self.plan.layout.state
+        check_dims_of_result(array, self._graph.tensor(value_id), call, value_id, kept)
+        live.arrays[value_id], live.dims[value_id] = array, array.shape
+        if kept:
+            live.unsaved.add(value_id)
 
     def _host_array(self, value_id: int, live: Live) -> Array:
         array = live.arrays.get(value_id)

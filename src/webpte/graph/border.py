@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ..container import DType, EValue, IntValue, TensorValue, VkGraph, VkSymInt, VkTensor
 from ..errors import GraphError, Problem
 from .graph import Origin
+from .keeping import Buffers
 from .values import device_dtype, numel
 
 KEEP_COPIES = (
@@ -24,22 +24,12 @@ KEEP_COPIES = (
     "after `from executorch.exir.dialects._ops import ops as exir_ops`: "
     "inside delegates ExecuTorch drops copies, and with them what tells values apart."
 )
-SEARCH_LIMIT = 1 << 22  # steps of a search; a hostile file may list any number of values
+SEARCH_LIMIT = 1 << 22  # steps of a search: a hostile file may list any number of values
 
 Pairs = tuple[tuple[int, int], ...]  # (delegate's value, program's value)
 Choices = Callable[[int, int], list[tuple[int, int]]]  # (position, listed so far) -> (delegate's value, listed then)
 FLOATS = (DType.FLOAT16, DType.FLOAT32)
 SKIPPED = -1  # in place of a delegate's value: the delegate does not list what is passed
-
-
-class Keeping(Protocol):
-    """What a delegate may keep from call to call."""
-
-    def may_become(self, value_id: int) -> bool:
-        """Whether this value may be the new value of a buffer."""
-
-    def old_values(self, untaken: Sequence[int]) -> Sequence[int]:
-        """Buffers whose old value may be returned, if these are new values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +47,7 @@ def read_border(
     vk: VkGraph,
     args: tuple[int, ...],
     origin: Origin,
-    keeping: Keeping,
+    buffers: Buffers,
 ) -> Border | Problem:
     """The border of one call. `given` are values that something else has written: they are no outputs of this one."""
     listed = f"takes {len(vk.inputs)} inputs and {len(vk.outputs)} outputs"
@@ -67,7 +57,7 @@ def read_border(
         raise GraphError(f"delegate {origin.delegate} {counts}")
     fits = _Fits(vk, values)
     inputs = _inputs(vk, args[:split], fits)
-    outputs = _outputs(vk, args[split:], fits, keeping)
+    outputs = _outputs(vk, args[split:], fits, buffers)
     if not inputs or not outputs:
         raise GraphError(f"delegate {origin.delegate} {counts}, {split} of them inputs, which does not fit")
     if len(inputs) > 1 or len(outputs) > 1:
@@ -121,6 +111,8 @@ def _inputs(vk: VkGraph, passed: tuple[int, ...], fits: _Fits) -> list[Pairs]:
     """The readings of the inputs: at most two, for more than one is no better than many."""
     if len(passed) == len(vk.inputs):
         return [tuple(zip(vk.inputs, passed, strict=True))]
+    if len(passed) * len(vk.inputs) > SEARCH_LIMIT:
+        return [(), ()]
 
     def choices(position: int, count: int) -> list[tuple[int, int]]:
         used = count < len(vk.inputs) and fits(vk.inputs[count], passed[position])
@@ -133,28 +125,31 @@ def _inputs(vk: VkGraph, passed: tuple[int, ...], fits: _Fits) -> list[Pairs]:
 
 
 def _outputs(
-    vk: VkGraph, wanted: tuple[int, ...], fits: _Fits, keeping: Keeping
+    vk: VkGraph, wanted: tuple[int, ...], fits: _Fits, buffers: Buffers
 ) -> list[tuple[tuple[int, ...], Pairs]]:
     """The readings of the outputs, likewise: which of them are not passed, and who is who of the others."""
     surplus = max(len(vk.outputs) - len(wanted), 0)
     one_by_one: Pairs = tuple(zip(vk.outputs[surplus:], wanted, strict=False))
-    kept = _leading(vk.outputs, keeping)
+    kept = _leading(vk.outputs, buffers)
     even = len(one_by_one) == len(wanted)
     if even and surplus <= kept and fits.all(one_by_one):
         return [(vk.outputs[:surplus], one_by_one)]
+    steps = len(wanted) * (len(vk.outputs) + 1) * (len(vk.outputs) + len(buffers.homes)) * (kept + 1)
+    if steps > SEARCH_LIMIT:
+        return [((), ())] * 2
     found = []
     for count in range(surplus, kept + 1):
         untaken = vk.outputs[:count]
-        choices = _output_choices(vk.outputs, count, wanted, fits, keeping.old_values(untaken))
+        choices = _output_choices(vk.outputs, count, wanted, fits, buffers.old_values(untaken))
         readings = _readings(len(wanted), len(vk.outputs) - count, choices)
         found += [(untaken, tuple(zip(reading, wanted, strict=True))) for reading in readings]
     # Nothing fits: one by one, so that the error names the two values that do not.
     return found or ([((), one_by_one)] if even and not surplus else [])
 
 
-def _leading(outputs: Sequence[int], keeping: Keeping) -> int:
+def _leading(outputs: Sequence[int], buffers: Buffers) -> int:
     """How many of the first outputs may be new values of state."""
-    return next((i for i, vk_id in enumerate(outputs) if not keeping.may_become(vk_id)), len(outputs))
+    return next((i for i, vk_id in enumerate(outputs) if not buffers.may_become(vk_id)), len(outputs))
 
 
 def _output_choices(
@@ -171,8 +166,6 @@ def _output_choices(
 
 def _readings(positions: int, listed: int, choices: Choices) -> list[list[int]]:
     """The ways to give each position a value so that all that is listed comes, in order; two if there are more."""
-    if positions * (listed + 1) ** 2 > SEARCH_LIMIT:
-        return [[SKIPPED] * positions] * 2
     ways = [[0] * (listed + 1) for _ in range(positions)] + [[0] * listed + [1]]
     for position in reversed(range(positions)):
         for count in range(listed + 1):

@@ -11,16 +11,18 @@ it is not a constant. Three things tell that it is written:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..container import VkGraph, VkTensor, VkValueList
 from ..errors import Problem
 from .graph import Call, Mutates, Origin
-from .values import Constant, numel
+from .values import Constant
 
 PREPACK = "et_vk.prepack.default"
 ALIAS = 'Re-export with VulkanPartitioner({"alias_buffer_mutations": True}), which tells buffers from constants.'
+MANY = 1000  # constants of one shape, among which no owner is looked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Buffers:
         for constant in self.homes:
             self._alike.setdefault(self._like(constant), []).append(constant)
         self._owner = {vk_id: vk_id for vk_id in self.homes}  # of any home
-        self._aliased: dict[int, None] = {}
+        self._aliased: dict[int, None] = {}  # a set that keeps its order
         self._in_place: set[int] = set()  # results of calls that write an argument
         for call in calls:
             outs = _outs(vk, call)
@@ -55,10 +57,12 @@ class Buffers:
             self._aliased.update(dict.fromkeys(self._owner[out] for out in outs if out in self._owner))
             if positions := mutates(call):
                 self._in_place.update(outs, (call.args[p] for p in positions))
+        self._free = Counter(self._like(constant) for constant in self.homes if constant not in self._aliased)
 
     def may_become(self, value_id: int) -> bool:
         """Whether this value may be the new value of a buffer."""
-        return value_id in self._in_place or any(value_id not in self.homes[c] for c in self._candidates(value_id))
+        own = self._owner.get(value_id) not in self._aliased and value_id in self._owner
+        return value_id in self._in_place or self._free[self._like(value_id)] > own
 
     def old_values(self, untaken: Sequence[int]) -> Sequence[int]:
         """Buffers whose old value may be returned, if these are new values."""
@@ -104,19 +108,27 @@ class Buffers:
         """
         if len(news) == len(candidates) == 1:
             return candidates
+        if len(candidates) > MANY:
+            return None
         if len(candidates) > len(news):
-            candidates = [c for c in candidates if self._is_blank(c, load)]
+            blank: dict[object, bool] = {}  # by content: a hostile file may name one large constant again and again
+            candidates = [c for c in candidates if self._is_blank(c, load, blank)]
         if len(candidates) != len(news):
             return None
         sources = self._sources(candidates)
         own = {home: 1 << number for number, c in enumerate(candidates) for home in self.homes[c]}
         return _only_matching([sources.get(new, 0) & ~own.get(new, 0) for new in news], candidates)
 
-    def _is_blank(self, constant: int, load: Callable[[int], Constant]) -> bool:
-        value = self._vk.values[constant]
-        assert isinstance(value, VkTensor)
-        data = load(constant).array(value.dims).reshape(-1)
-        return bool(data.size) and bool((data == (data[0] if numel(value.dims) > 1 else 0)).all())
+    def _is_blank(self, constant: int, load: Callable[[int], Constant], known: dict[object, bool]) -> bool:
+        """Whether it holds one number all over, or where it holds only one, zero."""
+        data = load(constant)
+        if data.identity not in known:
+            value = self._vk.values[constant]
+            assert isinstance(value, VkTensor)
+            array = data.array(value.dims).reshape(-1)
+            first = array[:1] if array.size > 1 else 0
+            known[data.identity] = bool(array.size) and bool((array == first).all())
+        return known[data.identity]
 
     def _sources(self, candidates: Sequence[int]) -> dict[int, int]:
         """For every value the candidates that it is computed from, a bit each."""

@@ -87,15 +87,19 @@ def mistral() -> Case:
 
 @program
 def mixtral() -> Case:
-    """Four experts."""
-    return logits(hf.MixtralConfig(**HEADS, num_local_experts=4), hf.MixtralForCausalLM)
+    """Four experts, gathered for each token: the grouped products of the default have no out-variant."""
+    config = hf.MixtralConfig(**HEADS, num_local_experts=4)
+    config._experts_implementation = "batched_mm"
+    return logits(config, hf.MixtralForCausalLM)
 
 
 @program
 def qwen3moe() -> Case:
     """Four experts, two per token."""
     experts: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-    return logits(hf.Qwen3MoeConfig(**HEADS, **experts), hf.Qwen3MoeForCausalLM)
+    config = hf.Qwen3MoeConfig(**HEADS, **experts)
+    config._experts_implementation = "batched_mm"
+    return logits(config, hf.Qwen3MoeForCausalLM)
 
 
 @program

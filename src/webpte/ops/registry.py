@@ -162,6 +162,8 @@ def refused_dtypes(op: Op, call: Call, graph: Graph) -> list[str]:
 
 def gpu_op(call: Call, graph: Graph) -> Op | None:
     """The op that runs a call on the device; None if there is none or it cannot take the operands."""
+    if call.on_host:
+        return None
     found = find(call)
     if found is not None and (refused_dtypes(found, call, graph) or (found.unless and found.unless(call, graph))):
         return None

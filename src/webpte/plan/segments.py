@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from ..errors import GraphError
-from ..graph import LIVE_SCALARS, Call, Graph, Jump, TensorSpec
+from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, Jump, TensorSpec
 from ..ops import gpu_op, mutated_positions
 from .support import refuse_unsupported
 
@@ -148,6 +148,7 @@ def _wanted_on_host(graph: Graph) -> frozenset[int]:
             wanted.update(graph.flatten(step.args))
         else:
             wanted.update(step.args[p] for p in op.host_read(step))
+            wanted.update(step.outs if step.name == OVERFLOW else ())
     return frozenset(v for v in wanted if isinstance(graph.values[v], TensorSpec))
 
 

@@ -31,7 +31,7 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
 
 @kernel("aten::topk.values")
 def topk(self: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Array, Array]:
-    keys = -self if largest else self
+    keys = self if not largest else -self if self.dtype.kind == "f" else ~self  # integers: the smallest has no negative
     order = np.argsort(keys, axis=dim, kind="stable").take(range(k), axis=dim)
     return np.take_along_axis(self, order, axis=dim), order
 

@@ -1,0 +1,123 @@
+"""Random modules through the real exporter, against eager: a few here, many by `python -m tests.random_modules`."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.random_modules.exporting import export, program_of
+from tests.random_modules.maker import make_program
+from tests.random_modules.module import answers
+from tests.random_modules.program import Input, Kind, Method, Program, Statement
+from tests.random_modules.running import FINDINGS, NOT_EXPORTED, RIGHT, Outcome, difference, run_folder
+from tests.random_modules.workers import Worker
+
+SEEDS = range(12)
+# What random modules have found, made small; a file is named for what was wrong.
+FOUND = sorted((Path(__file__).parents[1] / "random_modules" / "found").glob("*.json"))
+
+
+@functools.cache
+def made(seed: int) -> Program:
+    return make_program(seed)
+
+
+@functools.cache
+def outcome_of(seed: int) -> Outcome:
+    return run_folder(export(program_of(seed)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_module(seed):
+    outcome = outcome_of(seed)
+    assert outcome.kind not in FINDINGS, f"{outcome.detail}\n{program_of(seed).to_python()}"
+
+
+def test_most_of_them_run_and_are_right():
+    kinds = [outcome_of(seed).kind for seed in SEEDS]
+    assert kinds.count(RIGHT) >= len(kinds) * 3 // 4
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_what_was_found_stays_right(path):
+    program = Program.from_json(path.read_text())
+    outcome = run_folder(export(program))
+    assert outcome.kind == RIGHT, f"{outcome.detail}\n{program.to_python()}"
+
+
+def test_a_seed_gives_the_same_program_and_answers():
+    for seed in range(40, 44):
+        again = make_program(seed)
+        assert again == made(seed) and Program.from_json(again.to_json()) == again
+        for name in again.methods:
+            for first, second in zip(answers(made(seed), name), answers(again, name), strict=True):
+                for a, b in zip(first, second, strict=True):
+                    assert difference(tuple(a.outputs), b.outputs, [np.zeros(o.shape) for o in b.outputs]) == ""
+
+
+def test_programs_differ_and_cover_what_they_should():
+    programs = [made(seed) for seed in range(200, 260)]
+    assert len({p.methods["forward"].statements[0].code for p in programs}) > 30
+    methods = [m for p in programs for m in p.methods.values()]
+    assert any(m.buffers for m in methods) and any(s.branches for m in methods for s in m.statements)
+    assert {len(p.symbols) for p in programs} >= {0, 1, 2} and any(p.lowering.blocklist for p in programs)
+    assert {i.dtype for m in methods for i in m.inputs} >= {"float32", "float16", "int64", "bool"}
+    for p in programs:
+        assert len(p.calls) == 4
+        assert all(low <= at[s] <= high for s, (low, high) in p.symbols.items() for at in p.calls)
+
+
+def test_an_error_of_a_thousandth_is_seen():
+    """The tolerance follows from how much noise moves a result, so it is not so wide that nothing could fail."""
+    seen = total = 0
+    for seed in range(60, 90):
+        program = made(seed)
+        half = program.lowering.force_fp16 or any(i.dtype == "float16" for i in program.methods["forward"].inputs)
+        answer = answers(program, "forward")[0][0]
+        wide = [o for o in answer.outputs if o.dtype == np.float32 and np.abs(o).max() > 0.1]
+        if half or not wide:
+            continue
+        total += 1
+        off = tuple(o * np.float32(1.001) if o.dtype == np.float32 else o for o in answer.outputs)
+        seen += "differ" in difference(off, answer.outputs, answer.tolerances)
+    assert total > 10 and seen >= 0.9 * total
+
+
+def one_statement(code: str) -> Program:
+    method = Method([Input("x0", "float32", [5, 3])], {}, [], [Statement(["v1"], code, ["x0"])], ["v1"])
+    method.kinds["v1"] = Kind("float32", [5, 3])
+    return Program(0, calls=[{}], methods={"forward": method})
+
+
+def test_noise_marks_what_is_nearly_equal():
+    """A comparison that rounding decides is not compared; all others are."""
+    program = one_statement("{0} * 3")
+    program.methods["forward"].statements += [
+        Statement(["v2"], "{0} / 3", ["v1"]),
+        Statement(["v3"], "{0} >= {1}", ["v2", "x0"]),
+    ]
+    program.methods["forward"].outputs = ["v3"]
+    ((answer,),) = answers(program, "forward")
+    assert np.isinf(answer.tolerances[0]).mean() > 0.5
+    ((answer,),) = answers(one_statement("{0} >= 0"), "forward")
+    assert not answer.tolerances[0].any()
+
+
+def test_what_the_exporter_refuses_is_told(tmp_path):
+    choice_on_data = one_statement("{0} * int({0}.sum() > 0)")
+    outcome = run_folder(export(choice_on_data, tmp_path / "made"))
+    assert outcome.kind == NOT_EXPORTED and "data" in outcome.detail
+
+
+def test_a_process_that_dies_is_told_and_replaced():
+    worker = Worker()
+    try:
+        worker.start().kill()
+        died = worker.seed(SEEDS[0])
+        assert died.kind == NOT_EXPORTED and "ended with -9" in died.detail
+        assert worker.seed(SEEDS[0]) == outcome_of(SEEDS[0])
+    finally:
+        worker.close()

@@ -22,7 +22,6 @@ from .errors import (
     GuardError,
     InputError,
     OutOfMemory,
-    RangeError,
     ShapeError,
     UnsupportedError,
 )
@@ -45,7 +44,6 @@ __all__ = [
     "Method",
     "OutOfMemory",
     "Program",
-    "RangeError",
     "Runtime",
     "ShapeError",
     "UnsupportedError",

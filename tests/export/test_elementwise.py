@@ -42,7 +42,7 @@ def test_reference_is_what_torch_computes(case):
     one = OneOp(case)
     sizes = case.sizes[0]
     arrays = [t.array(sizes, one._random(sizes)) for t in case.tensors]
-    values = one._substitute(arrays, sizes)
+    values = one.substitute(arrays, sizes)
     want = run_torch(case.op, values).numpy()
     (got,) = reference(case, values)
     narrow = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}

@@ -138,7 +138,7 @@ def test_what_is_no_number_survives(survival, tmp_path, device):
     one = OneOp(survival)
     one.write(tmp_path / "case.pte")
     arrays = [t.array({}, np.random.default_rng(3)) for t in survival.tensors]
-    (want,) = reference(survival, one._substitute(arrays, {}))
+    (want,) = reference(survival, one.substitute(arrays, {}))
     with webpte.load(tmp_path / "case.pte") as program:
         (got,) = program.method().run(arrays)
     np.testing.assert_allclose(got, want.astype(got.dtype), 1e-6, 1e-6, equal_nan=True)

@@ -189,7 +189,7 @@ class OneOp:
         random = self._random(bound)
         arrays = [t.array(bound, random) for t in case.tensors]
         self.fixed = {i: a for i, (t, a) in enumerate(zip(case.tensors, arrays, strict=True)) if t.constant}
-        outputs = reference(case, self._substitute(arrays, bound))
+        outputs = reference(case, self.substitute(arrays, bound))
         self.tensor_ids = [self._tensor(t, a) for t, a in zip(case.tensors, arrays, strict=True)]
         ids = iter(self.tensor_ids)
         args = [self._value(arg, ids) for arg in case.args]
@@ -205,7 +205,7 @@ class OneOp:
         random = self._random(sizes)
         arrays = [t.array(sizes, random) for t in case.tensors]
         arrays = [self.fixed.get(i, a) for i, a in enumerate(arrays)]
-        expected = reference(case, self._substitute([a.copy() for a in arrays], sizes))
+        expected = reference(case, self.substitute([a.copy() for a in arrays], sizes))
         given = [a for t, a in zip(case.tensors, arrays, strict=True) if not t.constant]
         if canaries is not None:
             canaries.set_out()
@@ -218,7 +218,7 @@ class OneOp:
     def _random(self, sizes: Sizes) -> np.random.Generator:
         return np.random.default_rng(zlib.crc32(f"{self.case}{sizes}".encode()))
 
-    def _substitute(self, arrays: list[Array], sizes: Sizes) -> list[Any]:
+    def substitute(self, arrays: list[Array], sizes: Sizes) -> list[Any]:
         """The arguments as the reference takes them."""
         tensors = iter(arrays[: sum(isinstance(a, T) for a in self.case.args)])
         listed = iter(arrays[sum(isinstance(a, T) for a in self.case.args) :])

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "types.wgsl" import converted $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read_write> y: array<u32>;
@@ -12,7 +13,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let first = (i / p.inner) * p.inner * p.size + i % p.inner;
     var found = 0u;
     for (var k = 0u; k < p.size; k++) {
-        found |= u32(x[first + k * p.inner] != {{ type }}(0));
+        found |= u32({{ converted("x[first + k * p.inner]", type, "bool") }});
     }
     y[i] = found;
 }

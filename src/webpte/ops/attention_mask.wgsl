@@ -17,7 +17,11 @@ fn hides(i: u32) -> bool {
 }
 
 fn bias(i: u32) -> f32 {
-    return unpack2x16float(half_bits(i)).x;
+    let bits = half_bits(i);
+    if ((bits & 0x7c00u) == 0x7c00u) {
+        return bitcast<f32>(((bits & 0x8000u) << 16u) | 0x7f800000u | ((bits & 0x3ffu) << 13u));  // unpacking may lose it
+    }
+    return unpack2x16float(bits).x;
 }
 $$ else
 fn hides(i: u32) -> bool {

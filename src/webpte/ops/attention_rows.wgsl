@@ -118,8 +118,9 @@ $$ for t in range(tile)
 $$ if mask
 $$ for i in rows
         let m{{ t }}{{ i }} = mask_at.{{ i }} + c{{ t }} * p.mask_strides[0].w;
-        let biased{{ t }}{{ i }} = max(score{{ t }}.{{ i }} + bias(m{{ t }}{{ i }}), LOWEST);
-        score{{ t }}.{{ i }} = select(biased{{ t }}{{ i }}, HIDDEN, hides(m{{ t }}{{ i }}));
+        let biased{{ t }}{{ i }} = score{{ t }}.{{ i }} + bias(m{{ t }}{{ i }});
+        let limited{{ t }}{{ i }} = select(biased{{ t }}{{ i }}, LOWEST, biased{{ t }}{{ i }} < LOWEST);  // NaN stays
+        score{{ t }}.{{ i }} = select(limited{{ t }}{{ i }}, HIDDEN, hides(m{{ t }}{{ i }}));
 $$ endfor
 $$ endif
         score{{ t }} = select(vec4<f32>(HIDDEN), score{{ t }}, vec4<u32>(base + {{ t }}u * ACROSS + x) < visible);

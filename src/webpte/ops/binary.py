@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import GraphError
 from .context import Tensor
 from .elementwise import elementwise
-from .numbers import computed, floated, promoted
+from .numbers import computed, floated, is_float, promoted, rounded
 from .program import Formula, Number
 
 
@@ -95,24 +95,35 @@ def _(self: Any, other: Any, rounding_mode: str | None) -> Any:
     return computed(_ROUNDED[rounding_mode][1], self, other)
 
 
-def _register(name: str, function: Callable[[Any, Any], Any], *names: str, kernels: tuple[str, ...] = ()) -> None:
-    """An op of two operands and nothing else."""
+def _register(
+    name: str,
+    function: Callable[[Any, Any], Any],
+    *names: str,
+    kernels: tuple[str, ...] = (),
+    narrow: bool = False,
+) -> None:
+    """An op of two operands and nothing else; `narrow` if a number beside halves is rounded to one, as PyTorch does."""
 
     @elementwise(*names, kernels=kernels)
     def describe(self: Tensor, other: Tensor | int | float, *, out: Tensor) -> Formula:
+        if narrow and not isinstance(other, Tensor):
+            other = rounded(other, out.dtype)
         return Formula(name, (self, other))
 
     @describe.reference
     def _(self: Any, other: Any) -> Any:
-        return computed(function, self, other)
+        dtype = promoted(self, other)
+        if narrow and dtype == np.float16 and not isinstance(other, np.ndarray):
+            other = float(np.float16(other))
+        return computed(function, self, other, dtype=dtype)
 
 
 _register("mul", np.multiply, "aten.mul.Tensor", "aten.mul.Scalar", kernels=("aten::mul.out",))
 _register("div_floor", np.floor_divide, "aten.floor_divide.default", "aten.floor_divide.Scalar")
 _register("minimum", np.minimum, "aten.minimum.default")
 _register("maximum", np.maximum, "aten.maximum.default")
-_register("remainder", np.remainder, "aten.remainder.Tensor", "aten.remainder.Scalar")
-_register("fmod", np.fmod, "aten.fmod.Tensor", "aten.fmod.Scalar")
+_register("remainder", np.remainder, "aten.remainder.Tensor", "aten.remainder.Scalar", narrow=True)
+_register("fmod", np.fmod, "aten.fmod.Tensor", "aten.fmod.Scalar", narrow=True)
 _register("and", np.bitwise_and, "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar")
 _register("or", np.bitwise_or, "aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar")
 _register("xor", np.bitwise_xor, "aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar")
@@ -128,11 +139,15 @@ def _power(a: Any, b: Any) -> Any:
 
 @elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")
 def power(self: Tensor, exponent: Tensor | int | float, *, out: Tensor) -> Formula:
+    if not isinstance(exponent, Tensor) and is_float(out) and abs(exponent) == 0.5:
+        return Formula("sqrt" if exponent > 0 else "rsqrt", (self,))  # PyTorch does so: it matters for -0 and -inf
     return Formula("pow", (self, exponent))
 
 
 @power.reference
 def _(self: Any, exponent: Any) -> Any:
+    if isinstance(exponent, float) and abs(exponent) == 0.5:
+        return computed(lambda x, e: np.sqrt(x) if exponent > 0 else 1 / np.sqrt(x), self, exponent)
     return computed(_power, self, exponent)
 
 
@@ -148,9 +163,11 @@ def _(self: float, exponent: Any) -> Any:
 
 @elementwise("aten.remainder.Scalar_Tensor")
 def remainder_of_number(self: int | float, other: Tensor, *, out: Tensor) -> Formula:
-    return Formula("remainder", (self, other))
+    return Formula("remainder", (rounded(self, out.dtype), other))
 
 
 @remainder_of_number.reference
 def _(self: float, other: Any) -> Any:
-    return computed(np.remainder, self, other)
+    dtype = promoted(self, other)
+    number = float(np.float16(self)) if dtype == np.float16 else self
+    return computed(np.remainder, number, other, dtype=dtype)

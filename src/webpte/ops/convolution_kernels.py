@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..errors import ShapeError
 from ..graph import numel
-from ..wgsl import Uniforms, dims4, f32, u32
+from ..wgsl import Uniforms, dims4, i32, u32
 from .context import Context, Dims, Tensor
 from .epilogue import Epilogue
 from .matmul import project
@@ -41,8 +41,8 @@ class Convolution(Uniforms):
     tile_pixels: u32
     w_channel: u32  # kernels from one output channel of a group to the next
     w_depth: u32
-    lowest: f32
-    highest: f32
+    lowest: i32
+    highest: i32
     in_dims: dims4
     out_dims: dims4
     kernel: dims4

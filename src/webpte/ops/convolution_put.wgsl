@@ -8,6 +8,9 @@ $$ endif
 @group(1) @binding({{ first + operands }}) var<storage, read_write> y: array<{{ out_type }}>;
 
 {$ include "finish.wgsl" $}
+$$ if clamped and program is none
+{$ include "floats.wgsl" $}
+$$ endif
 
 // Store a sum; `channel` counts those of all groups.
 fn put(batch: u32, channel: u32, pixel: u32, pixels: u32, sum: f32) {
@@ -16,7 +19,7 @@ $$ if biased
     value += f32(bias[channel]);
 $$ endif
 $$ if clamped
-    value = min(max(value, p.lowest), p.highest);
+    value = select(from_order_key(clamp(order_key(value), p.lowest, p.highest)), value, is_nan(value));
 $$ endif
     y[(batch * p.groups * p.channels + channel) * pixels + pixel] = finished(value, batch, channel, pixel);
 }

@@ -37,8 +37,13 @@ fn floored_quotient_f32(a: f32, b: f32) -> f32 {
         return a / b;
     }
     let rest = truncated_remainder_f32(a, b);
-    let quotient = round((a - rest) / b);
-    return select(quotient, quotient - 1.0, rest != 0.0 && (rest < 0.0) != (b < 0.0));
+    var quotient = round((a - rest) / b);
+    if (rest != 0.0 && (rest < 0.0) != (b < 0.0)) {
+        quotient -= 1.0;
+    }
+    // A zero has the sign of the exact quotient.
+    let sign = (bitcast<u32>(a) ^ bitcast<u32>(b)) & 0x80000000u;
+    return select(quotient, bitcast<f32>(sign), quotient == 0.0);
 }
 
 // Division may be off by some units in the last place: a multiple of b must not fall below its quotient.

@@ -5,9 +5,22 @@
 @group(1) @binding(2) var<storage, read_write> losses: array<f32>;  // (M,)
 @group(1) @binding(3) var<storage, read_write> d_logits: array<{{ type }}>;  // (M, V)
 
-// e^v for v <= 0; below -104 it is 0 in f32.
-fn power(v: f32) -> f32 {
-    return exp(max(v, -104.0));
+{$ include "floats.wgsl" $}
+
+const NONE = -1e30;  // what an element adds to the sum that leaves its row without an answer
+
+// Beyond the finite values an element counts as the last of them.
+fn load(i: u32) -> f32 {
+    return clamp(f32(logits[i]), -3.4028234e38, 3.4028234e38);
+}
+
+// What an element adds to the sum. A row of nothing but minus infinity sums to 0, one with NaN or infinity to less.
+fn share(i: u32, highest: f32) -> f32 {
+    let v = f32(logits[i]);
+    if (is_nan(v) || is_infinite(v)) {
+        return select(NONE, 0.0, order_key(v) < 0 && !is_nan(v));
+    }
+    return exp(max(v - highest, -104.0));  // below, it is 0 in f32
 }
 
 // One invocation per row. A row with a negative label does not count.
@@ -27,9 +40,9 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let label = start + min(u32(labels[row]), p.columns - 1u);
-    var highest = -3.4e38;
+    var highest = -3.4028234e38;
     for (var i = start; i < end; i++) {
-        highest = max(highest, f32(logits[i]));
+        highest = max(highest, load(i));
     }
     // Partial sums of bounded length keep the rounding error of long rows small.
     var sum = 0.0;
@@ -37,13 +50,15 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         let stop = min(block + 256u, end);
         var part = 0.0;
         for (var i = block; i < stop; i++) {
-            part += power(f32(logits[i]) - highest);
+            part += share(i, highest);
         }
         sum += part;
     }
-    losses[row] = (log(sum) + highest - f32(logits[label])) / p.count;
+    let answered = sum > 0.0;
+    let loss = (log(max(sum, 0.5)) + highest - f32(logits[label])) / p.count;
+    losses[row] = select(nan_like(sum), loss, answered);
     for (var i = start; i < end; i++) {
-        let share = power(f32(logits[i]) - highest) / sum;
-        d_logits[i] = {{ type }}((share - f32(i == label)) / p.count);
+        let d = (share(i, highest) / max(sum, 0.5) - f32(i == label)) / p.count;
+        d_logits[i] = {{ type }}(select(nan_like(sum), d, answered));
     }
 }

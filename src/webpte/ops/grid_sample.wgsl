@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ include "floats.wgsl" $}
 
 @group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
 @group(1) @binding(1) var<storage, read> grid: array<{{ type }}>;
@@ -13,14 +14,23 @@ $$ else
 $$ endif
 }
 
-// A position outside the image brought back, or left just outside where that counts as zero.
+// NaN or infinite, told by bits.
+fn is_nowhere(at: f32) -> bool {
+    return is_nan(at) || is_infinite(at);
+}
+
+// A position outside the image brought back, or left just outside where that counts as zero. What is nowhere is outside,
+// or at the start of the image where there is no outside.
 fn inside(at: f32, size: u32) -> f32 {
     let last = f32(size) - 1.0;
 $$ if padding == "zeros"
-    return clamp(at, -4.0, last + 4.0);
+    return select(clamp(at, -4.0, last + 4.0), -4.0, is_nowhere(at));
 $$ elif padding == "border"
-    return clamp(at, 0.0, last);
+    return select(clamp(at, 0.0, last), 0.0, is_nan(at));
 $$ else
+    if (is_nowhere(at)) {
+        return 0.0;
+    }
 $$ if aligned
     let low = 0.0;
     let span = last;
@@ -107,5 +117,12 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let point = (image / p.channels) * p.points + i % p.points;
     let at_x = to_pixel(f32(grid[2u * point]), p.width);
     let at_y = to_pixel(f32(grid[2u * point + 1u]), p.height);
-    y[i] = {{ type }}(sample(image, at_x, at_y));
+    var value = sample(image, at_x, at_y);
+$$ if mode == "bicubic" or (mode == "bilinear" and padding == "zeros")
+    // Weights by the distance to nowhere.
+    if (is_nowhere(at_x) || is_nowhere(at_y)) {
+        value = nan_like(value);
+    }
+$$ endif
+    y[i] = {{ type }}(value);
 }

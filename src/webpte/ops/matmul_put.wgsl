@@ -9,6 +9,9 @@ $$ endif
 @group(1) @binding({{ first + operands }}) var<storage, read_write> y: array<{{ out_type }}>;  // (B, M, N)
 
 {$ include "finish.wgsl" $}
+$$ if clamped and program is none
+{$ include "floats.wgsl" $}
+$$ endif
 
 // Where a matrix begins: batches come in runs of p.heads.
 fn start(batch: u32, outer: u32, head: u32) -> u32 {
@@ -21,7 +24,7 @@ $$ if added
     value += p.beta * f32(c[batch * p.c_batch + row * p.c_row + column * p.c_column]);
 $$ endif
 $$ if clamped
-    value = min(max(value, p.lowest), p.highest);
+    value = select(from_order_key(clamp(order_key(value), p.lowest, p.highest)), value, is_nan(value));
 $$ endif
     y[y_start + row * p.y_row + column] = finished(value, batch, row, column);
 }

@@ -7,6 +7,7 @@ $$ if indexed
 @group(1) @binding(2) var<storage, read_write> indices: array<i32>;
 $$ endif
 
+{$ include "floats.wgsl" $}
 {$ include "extreme.wgsl" $}
 
 // The first position of a window at or after `padding`, in steps of the dilation.
@@ -38,7 +39,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         for (var column = first_column; column < end_column; column += p.dilation_x) {
             let here = (row - p.padding_y) * p.width + column - p.padding_x;
             let v = {{ number }}(x[start + here]);
-            if (beats(v, best)) {
+            if (beats(v, best){{ " || is_nan(v)" if indexed and number == "f32" }}) {  // the last NaN is the one that counts
                 best = v;
                 at = here;
             }

@@ -9,13 +9,11 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ..wgsl import Uniforms, dims4, f32, u32, words
+from ..wgsl import Uniforms, dims4, f32, i32, u32, words
 from .context import Context, Dims, Tensor
+from .numbers import INT32_HIGH, INT32_LOW, order_key
 from .program import Program
 
-F32_MAX = float(np.finfo(np.float32).max)  # WGSL need not have infinities
 FEW_ROWS = 16
 SHARED = 32  # rows and columns of a workgroup of matmul_shared.wgsl
 SHARED_DEPTH = 16  # steps of K that it holds
@@ -23,16 +21,16 @@ LANES = 8  # invocations that share a load, at most: more would unroll the kerne
 
 
 class Limits(NamedTuple):
-    """Results are clamped to these."""
+    """Results are clamped to these, given as order keys, so that infinities compare like other values."""
 
-    lowest: float = -F32_MAX
-    highest: float = F32_MAX
+    lowest: int = INT32_LOW
+    highest: int = INT32_HIGH
 
     @staticmethod
     def of(lowest: float | None, highest: float | None) -> Limits:
-        """None and infinity do not limit."""
-        least = -F32_MAX if lowest is None else max(float(lowest), -F32_MAX)
-        return Limits(least, F32_MAX if highest is None else min(float(highest), F32_MAX))
+        """None does not limit."""
+        least = INT32_LOW if lowest is None else order_key(lowest)
+        return Limits(least, INT32_HIGH if highest is None else order_key(highest))
 
 
 UNLIMITED = Limits()
@@ -123,8 +121,8 @@ class Product(Uniforms):
     c_column: u32
     alpha: f32
     beta: f32
-    lowest: f32
-    highest: f32
+    lowest: i32
+    highest: i32
 
 
 @functools.cache

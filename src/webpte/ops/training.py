@@ -46,11 +46,12 @@ def fused_ce(cx: Context, logits: Tensor, labels: Tensor, n_valid: float, *, out
 @fused_ce.reference
 def _(logits: Any, labels: Any, n_valid: float) -> Any:
     wide = logits.astype(np.float64)
-    shifted = np.exp(wide - wide.max(-1, keepdims=True))
-    share = shifted / shifted.sum(-1, keepdims=True)
+    shifted = wide - wide.max(-1, keepdims=True)
+    powers = np.exp(shifted)
+    share = powers / powers.sum(-1, keepdims=True)
     counted = labels >= 0
     chosen = (np.arange(len(labels)), np.where(counted, labels, 0))
-    losses = -np.log(share[chosen]) / n_valid
+    losses = (np.log(powers.sum(-1)) - shifted[chosen]) / n_valid
     share[chosen] -= 1
     d_logits = np.where(counted[:, None], share / n_valid, 0)
     return losses[counted].sum().astype(logits.dtype), d_logits.astype(logits.dtype)

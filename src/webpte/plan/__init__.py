@@ -1,7 +1,6 @@
 """From a graph and a device's capabilities to a frozen plan, and from live shapes to schedules."""
 
 from ..ops import WHOLE, Binding
-from .integers import overflowed
 from .limits import REMEDIES, buffer_name
 from .lowering import Example, Live, LoweredCall, Lowering, Schedule
 from .memory import Buffer, Fill, padded
@@ -31,7 +30,6 @@ __all__ = [
     "draft_plan",
     "keep_out",
     "make_plan",
-    "overflowed",
     "padded",
     "unsupported",
     "wrong",

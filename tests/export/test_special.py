@@ -1,0 +1,41 @@
+"""Special values through every op that takes floats, against eager PyTorch: equal, or in the documented list."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from tests.special.documented import DOCUMENTED, undocumented_and_unused
+from tests.special.sweep import Difference, every_case, some_cases, sweep
+from tests.special.values import SOME_PLANTINGS
+
+pytestmark = pytest.mark.gpu
+CASES = some_cases()
+PARTS = 8
+
+
+@functools.cache
+def differences(part: int) -> tuple[Difference, ...]:
+    return tuple(sweep(CASES[part::PARTS], SOME_PLANTINGS))
+
+
+def test_every_op_that_takes_floats_is_swept():
+    assert {case.op for case in CASES} == {case.op for case in every_case()}
+    assert len(CASES) > 350 and {"aten.sin.default", "webpte.linear"} <= {case.op for case in CASES}
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_difference_is_undocumented(part):
+    surprising, _ = undocumented_and_unused((d.op, d.value, d.kind) for d in differences(part))
+    shown = [d for d in differences(part) if (d.op, d.value, d.kind) in surprising]
+    assert not shown, "\n".join(sorted({f"{d.dtype}, {d.value}, {d.kind}: {d.example}" for d in shown}))
+
+
+def test_no_reason_is_out_of_date(request):
+    """The whole sweep asks this of each op."""
+    if request.config.getoption("configuration") != "usual":
+        pytest.skip("another driver may have fewer differences")
+    found = [(d.op, d.value, d.kind) for part in range(PARTS) for d in differences(part)]
+    _, unused = undocumented_and_unused(found)
+    assert not [entry.title for entry in DOCUMENTED if all(f"{entry.title}: {op}" in unused for op in entry.ops)]

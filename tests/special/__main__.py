@@ -1,0 +1,55 @@
+"""The whole sweep: `python -m tests.special [--configuration swiftshader] [--write] [OP ...]`.
+
+Every case of every op (or of those whose name contains an OP) with every planting; many minutes. Ends with status 1 if
+a difference stands not in tests/special/documented.py, or something there did not differ. `--write` only puts the list
+into docs/numbers.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from tests.special.documented import documented, undocumented_and_unused
+from tests.special.page import PAGE, written
+from tests.special.values import PLANTINGS
+from tests.support.configurations import CONFIGURATIONS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.special", description=__doc__)
+    parser.add_argument("--configuration", choices=sorted(CONFIGURATIONS), default="usual")
+    parser.add_argument("--write", action="store_true", help="write docs/numbers.md, and run nothing")
+    parser.add_argument("ops", nargs="*", metavar="OP")
+    options = parser.parse_args(arguments)
+    if options.write:
+        PAGE.write_text(written(PAGE.read_text()))
+        return 0
+    CONFIGURATIONS[options.configuration].apply()  # before wgpu is imported
+    return _sweep(options.ops)
+
+
+def _sweep(ops: Sequence[str]) -> int:
+    from tests.special.sweep import every_case, sweep
+
+    cases = [case for case in every_case() if not ops or any(name in case.op for name in ops)]
+    found = set()
+    for difference in sweep(cases, PLANTINGS):
+        key = (difference.op, difference.value, difference.kind)
+        if key not in found and not documented(*key):
+            print(f"{difference.dtype}, {difference.value}, {difference.kind}: {difference.example}", flush=True)
+        found.add(key)
+    surprising, unused = undocumented_and_unused(found)
+    if ops:
+        unused = set()
+    names = {case.op for case in cases}
+    print(
+        f"{len(PLANTINGS) * len(cases)} runs of {len(cases)} cases of {len(names)} ops: {len(surprising)} differences"
+    )
+    print("\n".join(f"did not differ: {line}" for line in sorted(unused)))
+    return 1 if surprising or unused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

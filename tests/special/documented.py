@@ -1,0 +1,191 @@
+"""Where special values may differ from eager PyTorch, and why: the list that docs/numbers.md shows.
+
+An entry that no longer differs fails the sweep, as does a difference that stands in none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LARGE = ("largest", "-largest", "mixed with largest")
+INFINITE = ("inf", "-inf", "mixed", "mixed with largest")
+UNKNOWN = ("nan", "mixed", "mixed with largest")
+
+
+@dataclass(frozen=True)
+class Documented:
+    """What may differ: these kinds of differences of these ops, where these values were planted."""
+
+    title: str
+    reason: str
+    ops: tuple[str, ...]
+    values: tuple[str, ...] = ()  # none: whatever was planted
+    kinds: tuple[str, ...] = ()  # none: any
+
+    def covers(self, op: str, value: str, kind: str) -> bool:
+        return op in self.ops and value in (self.values or (value,)) and kind in (self.kinds or (kind,))
+
+
+DOCUMENTED = (
+    Documented(
+        "A sum or a square overflows on the way",
+        "The largest finite values leave the range of f32 in a partial sum, a product or a square. Which one does,"
+        " depends on the order of summation and on fused multiply-adds, in eager as here.",
+        (
+            "adamw_step.default",
+            "aten._native_batch_norm_legit_no_training.default",
+            "aten._weight_int8pack_mm.default",
+            "aten.add.Tensor",
+            "aten.addmm.default",
+            "aten.convolution.default",
+            "aten.cumsum.default",
+            "aten.grid_sampler_2d.default",
+            "aten.linear.default",
+            "aten.mm.default",
+            "aten.native_group_norm.default",
+            "aten.native_layer_norm.default",
+            "aten.rsub.Tensor",
+            "aten.sub.Tensor",
+            "aten.var.correction",
+            "aten.var.dim",
+            "custom_sdpa.default",
+            "et_vk.adamw_step.default",
+            "et_vk.apply_rotary_emb.default",
+            "et_vk.apply_rotary_emb_hf.default",
+            "et_vk.apply_rotary_emb_interleaved.default",
+            "et_vk.conv_with_clamp.default",
+            "et_vk.fused_ce.default",
+            "et_vk.linear_dW.default",
+            "et_vk.linear_q4gsw.default",
+            "et_vk.linear_q4gsw_backward.default",
+            "et_vk.linear_qcs4w.default",
+            "et_vk.rms_norm.default",
+            "et_vk.sdpa.default",
+            "sdpa_with_kv_cache.default",
+            "webpte.convolution",
+            "webpte.elementwise",
+            "webpte.linear",
+            "webpte.linear_q4",
+            "webpte.matmul",
+            "webpte.rotary_attention",
+            "webpte.sample",
+        ),
+        LARGE,
+    ),
+    Documented(
+        "Infinite weights of a norm",
+        "Eager folds mean, scale and weight into one factor and one addend, so infinite weights and biases meet there"
+        " as inf - inf, and a zero may have the other sign. The mean it returns of a row with an infinity is NaN; here"
+        " it is that infinity.",
+        (
+            "aten._native_batch_norm_legit_no_training.default",
+            "aten.native_group_norm.default",
+            "aten.native_layer_norm.default",
+        ),
+        kinds=("NaN lost", "sign of zero"),
+    ),
+    Documented(
+        "Which zero",
+        "Of 0 and -0 these take the greater or lesser; eager takes the first or the second, depending on the position."
+        " An interpolated zero has the sign of what it is made of. A driver may turn a conversion to i32 and back into"
+        " trunc, which keeps -0.",
+        (
+            "aten.grid_sampler_2d.default",
+            "aten.maximum.default",
+            "aten.minimum.default",
+            "aten.upsample_bilinear2d.vec",
+            "webpte.elementwise",
+        ),
+        kinds=("sign of zero",),
+    ),
+    Documented(
+        "Remainder by a number",
+        "Exact here; eager's vectorised kernels give NaN where the quotient is not exact in f32.",
+        ("aten.fmod.Scalar", "aten.remainder.Scalar"),
+        LARGE,
+        ("NaN lost",),
+    ),
+    Documented(
+        "Floats out of the range of an integer",
+        "Undefined in eager, which on x86 gives -2147483648; here they become the nearest end of the range.",
+        (
+            "aten._to_copy.default",
+            "aten.copy.default",
+            "dim_order_ops._to_dim_order_copy.default",
+            "webpte.elementwise",
+        ),
+        (*INFINITE, "nan", "largest", "-largest"),
+        ("value",),
+    ),
+    Documented(
+        "Attention to hidden keys and infinite scores",
+        "A row all of whose keys are hidden by minus infinity is zero, as in scaled_dot_product_attention, not NaN as"
+        " in a softmax; a key with a score of minus infinity is hidden, and not looked at even if it is NaN."
+        " Scores are taken relative to the highest so far, which may be infinite: inf - inf.",
+        ("custom_sdpa.default", "et_vk.sdpa.default", "sdpa_with_kv_cache.default", "webpte.rotary_attention"),
+        (*INFINITE, "nan"),
+        ("NaN lost", "NaN made", "infinity", "value"),
+    ),
+    Documented(
+        "Padding of a convolution",
+        "Padding is left out of the sum; multiplied with a weight that is infinite or NaN it would be NaN.",
+        ("webpte.convolution",),
+        (*INFINITE, "nan"),
+        ("NaN lost",),
+    ),
+    Documented(
+        "4-bit weights times infinity",
+        "Codes are centred after the sum: inf - inf is NaN where a centred code would have kept the infinity.",
+        (
+            "et_vk.linear_q4gsw.default",
+            "et_vk.linear_q4gsw_backward.default",
+            "et_vk.linear_qcs4w.default",
+            "webpte.linear_q4",
+        ),
+        INFINITE,
+        ("NaN made", "NaN lost"),
+    ),
+    Documented(
+        "Quantised NaN and infinity",
+        "Neither has a code: eager converts NaN to an integer, which is undefined; here it becomes the lowest code. A"
+        " range with NaN in it is that of the other elements; one with an infinity has no scale.",
+        (
+            "et_vk.linear_dq8ca_q4gsw.default",
+            "quantized_decomposed.choose_qparams.tensor",
+            "quantized_decomposed.choose_qparams_per_token_asymmetric.default",
+            "quantized_decomposed.quantize_per_channel.default",
+            "quantized_decomposed.quantize_per_tensor.default",
+            "quantized_decomposed.quantize_per_tensor.tensor",
+            "quantized_decomposed.quantize_per_token.default",
+            "torchao.choose_qparams_affine.default",
+            "torchao.quantize_affine.default",
+            "webpte.linear_q4",
+        ),
+        (*INFINITE, "nan"),
+        ("NaN lost", "value"),
+    ),
+)
+
+
+def documented(op: str, value: str, kind: str) -> list[Documented]:
+    return [entry for entry in DOCUMENTED if entry.covers(op, value, kind)]
+
+
+def undocumented_and_unused(found: Iterable[tuple[str, str, str]]) -> tuple[set[tuple[str, str, str]], set[str]]:
+    """Of differences by op, value and kind: those that stand nowhere; and what of the list none of them needs."""
+    unused = {f"{entry.title}: {op}" for entry in DOCUMENTED for op in entry.ops}
+    surprising = set()
+    for op, value, kind in found:
+        entries = documented(op, value, kind)
+        unused -= {f"{entry.title}: {op}" for entry in entries}
+        if not entries:
+            surprising.add((op, value, kind))
+    return surprising, unused
+
+
+def table() -> str:
+    """The list as docs/numbers.md has it."""
+    lines = ["| what may differ | of | why |", "|---|---|---|"]
+    lines += [f"| {e.title} | {', '.join(f'`{op}`' for op in e.ops)} | {e.reason} |" for e in DOCUMENTED]
+    return "\n".join(lines)

@@ -22,6 +22,7 @@ from .errors import (
     GuardError,
     InputError,
     OutOfMemory,
+    RangeError,
     ShapeError,
     UnsupportedError,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "Method",
     "OutOfMemory",
     "Program",
+    "RangeError",
     "Runtime",
     "ShapeError",
     "UnsupportedError",

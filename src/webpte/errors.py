@@ -47,6 +47,11 @@ class GuardError(Error):
     """A condition on live scalar values does not hold, for instance a full KV cache. The method is unchanged."""
 
 
+class RangeError(Error):
+    """An integer does not fit the 32 bits that the device computes with. Nothing is returned; state that the call wrote
+    stays, so call `reset()` or restore a snapshot if it has any."""
+
+
 class DeviceError(Error):
     """The GPU refused: no adapter, a limit too small, validation failed, device lost."""
 

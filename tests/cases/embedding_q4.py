@@ -3,6 +3,7 @@ import numpy as np
 from tests.support.cases import T, case
 
 Q4, BIT4 = "et_vk.embedding_q4gsw.default", "quantized_decomposed.embedding_4bit.dtype"
+BIT4_DEFAULT = "quantized_decomposed.embedding_4bit.default"
 HALF = {"atol": 2e-3, "rtol": 2e-3}
 
 
@@ -51,5 +52,9 @@ ZEROS = [
     ),
     case(BIT4, codes(37, 16), scales(37, 2, dtype="f16"), None, -8, 7, tokens("n", high=36), 5, n=(7, 1), **HALF),
 ]
+OUTSIDE = [
+    case(BIT4_DEFAULT, codes(37, 16), scales(37, 4), None, -8, 7, tokens("n", high=36), n=(11, 7, 1)),
+    case(BIT4_DEFAULT, codes(37, 6), scales(37, 3), scales(37, 3), -8, 7, tokens(2, "n", high=36), n=(5, 1)),
+]
 
-CASES = PATTERN + ZEROS
+CASES = PATTERN + ZEROS + OUTSIDE

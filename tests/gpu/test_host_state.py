@@ -212,3 +212,20 @@ def test_an_interrupt_leaves_the_state_of_before_or_after(tmp_path, device):
             Interrupter(at).run(method, vector(0))
             a, b = method(vector(0))
             assert a[0] in (known, known + 1) and b[0] == a[0] + 1
+
+
+def test_a_cpu_kernel_that_writes_its_argument(tmp_path):
+    """update_cache of bytes, which no kernel of the device takes: the cache is an argument and not a result."""
+    u8 = DType.UINT8
+    cache, row = tensor(1, 8, 1, 4, dtype=u8), tensor(1, 1, 1, 4, dtype=u8)
+    update = KernelCall("llama::update_cache.out", (1, 0, 2, 3, 3))
+    kept = [cache, row, c.IntValue(0), tensor(1, dtype=u8), tensor(1, 8, 1, 4, dtype=u8)]
+    path = write(tmp_path / "p.pte", kept, [update, on_cpu(VIEW, 0, 4)], [1, 2], [4])
+    with webpte.load(path) as program:
+        method = program.method()
+        want = np.zeros((1, 8, 1, 4), np.uint8)
+        for at in (0, 3, 5):
+            fork = method.fork()
+            want[0, at] = at + 1
+            assert np.array_equal(method(np.full((1, 1, 1, 4), at + 1, np.uint8), at), want)
+            assert not fork(np.zeros((1, 1, 1, 4), np.uint8), 7)[0, at].any()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.cases.embedding_byte import BIT2, BYTE, signed, unsigned
 from tests.cases.embedding_q4 import BIT4, tokens
 from tests.cases.embedding_q4 import Q4 as EMBEDDING
 from tests.cases.linear_q4 import DQ8, INT8, Q4, QCS, bias, codes, gated, int8, joined, rounded, scales, sums
@@ -34,6 +35,8 @@ CASES = [
     case(EMBEDDING, codes(1003, 64), scales(1003, 2), 64, tokens(3, "n", high=1002), True, n=(7, 2)),
     case(EMBEDDING, codes(1003, 41), scales(1003, 1), 82, tokens(3, "n", high=1002), False, n=(7, 2)),
     case(BIT4, codes(1003, 64), scales(1003, 1), scales(1003, 1), -8, 7, tokens(3, "n", high=1002), None, n=(7, 2)),
+    case(BYTE, signed(1003, 47), scales(1003), None, -128, 127, tokens(3, "n", high=1002), n=(7, 2)),
+    case(BIT2, unsigned(1003, 41), scales(1003, 4), None, -2, 1, tokens(3, "n", high=1002), n=(7, 2)),
     case(BACKWARD, T("n", 1003), codes(1003, 64), scales(2, 1004), 64, n=(3, 1), atol=1e-4),
     case(BACKWARD, T("n", 1003), codes(1003, 41), scales(1, 1003), 82, n=(3, 1), atol=1e-4),
 ]

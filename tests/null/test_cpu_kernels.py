@@ -77,3 +77,14 @@ def test_a_bag_of_what_is_not_there_is_refused(indices, offsets):
         KERNELS["aten::_embedding_bag.out"](
             np.zeros((7, 3)), np.array(indices), np.array(offsets), False, 0, False, None, False, -1
         )
+
+
+def test_trilinear_is_what_bilinear_needs():
+    rng = np.random.default_rng(0)
+    x, w, y = rng.normal(size=(5, 4)), rng.normal(size=(3, 4, 6)), rng.normal(size=(5, 6))
+    trilinear = KERNELS["aten::_trilinear.out"]
+    got = trilinear(x, w, y, [1, 3], [0], [1, 2], [2, 3], 1)
+    np.testing.assert_allclose(got, np.einsum("bi,oij,bj->bo", x, w, y), rtol=1e-12)
+    vector = np.ones(10_000)
+    with pytest.raises(ValueError, match="elements"):
+        trilinear(vector, vector, vector, [1, 2], [0, 2], [0, 1], [], 1)

@@ -9,7 +9,7 @@ from tests.support.writer import Method, pte_bytes, span_of
 from webpte import container as c
 from webpte.container import DType, KernelCall, MappedFile, MoveCall, parse_program
 from webpte.errors import Error
-from webpte.graph import build_graph
+from webpte.graph import Jump, build_graph
 from webpte.graph.method import VIEW
 from webpte.ops import mutated_positions
 from webpte.plan import make_plan
@@ -83,3 +83,14 @@ def test_another_size_or_place_is_no_view(other):
 def test_what_is_written_is_no_view():
     values = [tensor(12, at=(1, 0)), tensor(12, at=(1, 0)), tensor(12, at=(1, 64))]
     assert views(graph_of(values, [MoveCall(0, 1), relu(1, 2)], [0], [2])) == []
+
+
+def test_is_made_behind_its_base_and_not_where_it_is_read():
+    """Its first reader stands in a branch that may not be taken, the second behind it."""
+    values = [tensor(12, at=(1, 0)), tensor(12, at=(1, 64)), tensor(3, 4, at=(1, 64)), tensor(3, 4, at=(1, 128))]
+    values += [tensor(3, 4, at=(1, 192)), c.BoolValue(False)]
+    graph = graph_of(values, [relu(0, 1), c.JumpFalseCall(5, 3), relu(2, 3), relu(2, 4)], [0, 5], [4])
+    assert views(graph) == [(1, 2)]
+    names = [type(step).__name__ if isinstance(step, Jump) else step.name for step in graph.steps]
+    assert names == ["aten::relu.out", VIEW, "Jump", "aten::relu.out", "aten::relu.out"]
+    make_plan(graph, Caps(), CpuKernels())

@@ -13,6 +13,7 @@ import webpte
 from webpte.cli import COMMANDS, load_command
 from webpte.export import export_llama, lower
 from webpte.llm import LLM
+from webpte.plan.support import by_torch
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -73,3 +74,11 @@ def test_keywords_exist():
     for name, given in found(r"\b((?:LLM\.)?load|lower|export_llama)\(([^()]*\w+=[^()]*)\)"):
         for keyword in re.findall(r"(\w+)=", given):
             assert keyword in inspect.signature(functions[name]).parameters, f"{name} takes no {keyword}"
+
+
+def test_torch_is_recommended_where_it_would_help(monkeypatch):
+    monkeypatch.setattr("webpte.plan.support.find_spec", lambda name: None)
+    assert "Installing torch" in by_torch("aten::lgamma.out")
+    assert "Installing torch" not in by_torch("dim_order_ops::_other.out")
+    monkeypatch.setattr("webpte.plan.support.find_spec", lambda name: "installed")
+    assert "Installing torch" not in by_torch("aten::rand_like.out")

@@ -27,6 +27,22 @@ REASONS = {
     Kind.REFUSED: "Why",
     Kind.EXPORTER: "What ExecuTorch said",
 }
+# What ExecuTorch says when it fails, in part, and what that means.
+IN_WORDS = {
+    "graph_output_allocated": "the memory plan of a delegate with dynamic sizes fails",
+    "not decomposed or delegated": "the partitioner claims an op and then leaves it",
+    "fake mode": "a pass of the Vulkan backend mixes two tracers",
+    "Buffer output": "a buffer written in a delegate is lost",
+    "Tried to erase Node": "a buffer written in a delegate is lost",
+    "was tagged to be consumed": "a buffer written in a delegate is also returned",
+    "is tagged with": "a parameter or buffer is returned as it is",
+    "control flow operator": "no such loop in a file",
+    "used before it has been defined": "a pass puts a dynamic size behind its use",
+    "Missing out variants": "no out-variant of an op that writes its statistics",
+    "insertion point": "a delegate of nothing but assertions",
+    "WithEffects": "an assertion with effects",
+    "Cannot add value for list": "a list of dynamic sizes in a delegate",
+}
 FAMILY = ("Family", "Programs", *(str(kind).capitalize() for kind in Kind), "Largest error")
 RIGHT = ("Program", "What it is", "Shapes", "Delegates", "Kernel calls", "On the CPU", "Error")
 WIDEST = 200  # characters of a reason
@@ -45,8 +61,9 @@ def section(outcomes: Mapping[str, Outcome]) -> str:
     parts = [HEADING, TEXT, table(FAMILY, rows), f"### {str(Kind.RIGHT).capitalize()}\n"]
     parts.append(table(RIGHT, [right(p, o) for p, o in chosen if o.kind is Kind.RIGHT]))
     for kind, why in REASONS.items():
-        if found := [(f"{p.name}", about(p), code(o.why)) for p, o in chosen if o.kind is kind]:
-            parts += [f"### {str(kind).capitalize()}\n", table(("Program", "What it is", why), found)]
+        if found := sorted((in_words(o), o.why, p.name, about(p)) for p, o in chosen if o.kind is kind):
+            rows = [(name, what, f"{words}: {code(text)}".removeprefix(": ")) for words, text, name, what in found]
+            parts += [f"### {str(kind).capitalize()}\n", table(("Program", "What it is", why), rows)]
     return "\n".join(parts)
 
 
@@ -59,6 +76,13 @@ def summary(family: str, outcomes: list[Outcome]) -> tuple[str, ...]:
 def right(program: Program, o: Outcome) -> tuple[str, ...]:
     numbers = (o.shapes, o.delegates, o.kernel_calls, o.on_cpu)
     return (program.name, about(program), *map(str, numbers), f"{o.error:.1e}")
+
+
+def in_words(outcome: Outcome) -> str:
+    """Of a message of the exporter's, what it means; "" where that is not known, or the message says it."""
+    if outcome.kind is not Kind.EXPORTER:
+        return ""
+    return next((words for part, words in IN_WORDS.items() if part in outcome.why), "")
 
 
 def about(program: Program) -> str:

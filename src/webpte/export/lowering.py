@@ -152,13 +152,33 @@ def _to_program(
     config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
     edge = to_edge(traced, compile_config=config, constant_methods=dict(constants or {}))
     steps.next()
-    return edge.to_backend(VulkanPartitioner(options, list(blocklist))).to_executorch(
+    delegated = edge.to_backend(VulkanPartitioner(options, list(blocklist)))
+    _refuse_wide_constants(delegated)
+    return delegated.to_executorch(
         ExecutorchBackendConfig(
             extract_delegate_segments=True,
             memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False),
             sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass(),
         )
     )
+
+
+def _refuse_wide_constants(delegated: Any) -> None:
+    """Integers beyond 32 bits that delegates hold: the file would have what is left of them, and nobody could tell."""
+    import torch
+
+    modules = (m for name in delegated.methods for m in delegated.exported_program(name).graph_module.modules())
+    for module in modules:
+        inner = getattr(module, "original_module", None)
+        held = {**inner.state_dict, **inner.constants} if inner is not None else {}
+        for name, tensor in held.items():
+            whole = isinstance(tensor, torch.Tensor) and tensor.dtype == torch.int64 and tensor.numel()
+            if whole and not torch.equal(tensor, tensor.to(torch.int32)):
+                raise UnsupportedError(
+                    f"{name} holds integers from {tensor.min()} to {tensor.max()}; a delegate has 32 bits for each. "
+                    "Name the ops that use it in operator_blocklist: outside delegates they are computed in 64 bits.",
+                    [name],
+                )
 
 
 def _write(program: Any, path: Path) -> list[Path]:

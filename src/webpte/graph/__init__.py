@@ -12,7 +12,7 @@ from .fusion.programs import (
     WEIGHTS,
     parse_program,
 )
-from .graph import Call, DelegateInfo, Graph, Jump, Origin, Step
+from .graph import OVERFLOW, Call, DelegateInfo, Graph, Jump, Origin, Step
 from .method import build_graph
 from .passes import widen_halves
 from .values import (
@@ -45,6 +45,7 @@ __all__ = [
     "ITEM",
     "LIVE_SCALARS",
     "MATMUL",
+    "OVERFLOW",
     "PASSES",
     "ROTARY_ATTENTION",
     "WEIGHTS",

@@ -6,11 +6,19 @@ dtype differs or the delegate writes into its private copy of an input, a copy s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ..container import (
+    DelegateCall,
+    DType,
+    EValue,
+    KernelCall,
+    MethodPlan,
+    MoveCall,
     Span,
+    TensorListValue,
+    TensorValue,
     VkBool,
     VkBoolList,
     VkDouble,
@@ -24,8 +32,10 @@ from ..container import (
     VkTensor,
     VkValueList,
 )
-from ..errors import DataError, GraphError
+from ..errors import DataError, GraphError, Problem
+from .border import Border, read_border
 from .graph import Call, Mutates, Origin
+from .keeping import PREPACK, Buffers, Kept
 from .values import (
     Bool,
     BoolList,
@@ -45,6 +55,7 @@ from .values import (
 )
 
 COPY = "webpte.copy"  # out becomes self, converted to out's dtype; serves moves, private copies and casts
+UPDATE = "aten::copy_"  # what a program does to buffers of its own
 OWN = "webpte."  # what passes and borders put there; no file may call it
 ITEM = "aten::_local_scalar_dense"
 Named = Callable[[str, str, int], Span]
@@ -56,106 +67,181 @@ def refuse_own(name: str, origin: Origin) -> None:
         raise GraphError(f"{name} ({origin}) is an op of webpte's own, which no file may call")
 
 
-def inline(
-    values: list[Value], vk: VkGraph, args: Sequence[int], origin: Origin, named: Named, mutates: Mutates
-) -> list[Call]:
-    """Append the delegate's private values to `values`; return its calls with the graph's ids."""
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """A delegate as one instruction calls it."""
+
+    vk: VkGraph
+    origin: Origin
+    calls: tuple[Call, ...]  # with the delegate's ids
+    border: Border
+    buffers: Buffers
+
+
+def read_delegates(
+    plan: MethodPlan, parsed: Mapping[int, VkGraph], mutates: Mutates
+) -> tuple[dict[int, Inlined], list[Problem]]:
+    """Every call of a delegate that can be understood, by its instruction, and what is wrong with the others."""
+    found: dict[int, Inlined] = {}
+    problems: list[Problem] = []
+    given = {*plan.inputs, *(index for index, value in enumerate(plan.values) if _exists(value)), *_targets(plan)}
+    for index, instruction in enumerate(plan.instructions):
+        if not isinstance(instruction, DelegateCall):
+            continue
+        origin = Origin(index, instruction.delegate)
+        vk = parsed.get(instruction.delegate)
+        if vk is None:
+            given.update(instruction.args)
+            continue
+        calls = _calls(vk, origin)
+        buffers = Buffers(vk, calls, mutates)
+        border = read_border(plan.values, given, vk, instruction.args, origin, buffers)
+        if isinstance(border, Problem):
+            problems.append(border)
+        else:
+            found[index] = Inlined(vk, origin, calls, border, buffers)
+        given.update(instruction.args)
+    return found, problems
+
+
+def _exists(value: EValue) -> bool:
+    return isinstance(value, TensorValue) and (
+        value.data is not None or value.external_name is not None or value.mutable
+    )
+
+
+def _targets(plan: MethodPlan) -> Iterator[int]:
+    """What kernel calls and moves write, now or later: a buffer may be read before it is written."""
+    for instruction in plan.instructions:
+        if isinstance(instruction, KernelCall):
+            for target in instruction.args[-1:]:
+                value = plan.values[target]
+                yield from value.ids if isinstance(value, TensorListValue) else (target,)
+        elif isinstance(instruction, MoveCall):
+            yield instruction.target
+
+
+def _calls(vk: VkGraph, origin: Origin) -> tuple[Call, ...]:
     calls = [Call(c.name, c.args[:-1], c.args[-1:], replace(origin, node=c.node_id)) for c in vk.calls if c.args]
     if len(calls) != len(vk.calls):
         raise GraphError(f"delegate {origin.delegate} has a call without arguments")
     for call in calls:
         refuse_own(call.name, call.origin)
-    inliner = _Inliner(values, vk, origin, named)
-    inliner.written = {c.args[position] for c in calls for position in mutates(c)}
-    # What a delegate has written to its own state comes first among its outputs, and the program does not take it.
-    untaken = len(vk.inputs) + len(vk.outputs) - len(args)
-    if untaken and not (inliner.written and 0 < untaken <= len(vk.outputs)):
-        raise GraphError(
-            f"delegate {origin.delegate} takes {len(vk.inputs)} inputs and {len(vk.outputs)} outputs; "
-            f"instruction {origin.instruction} passes {len(args)} values"
-        )
-    return inliner.run(calls, args, vk.outputs[untaken:])
+    return tuple(calls)
+
+
+def inline(values: list[Value], delegate: Inlined, named: Named, mutates: Mutates) -> list[Call] | Problem:
+    """Append the delegate's private values to `values`; return its calls with the graph's ids."""
+    inliner = _Inliner(values, delegate, named)
+    inliner.written = {c.args[position] for c in delegate.calls for position in mutates(c)}
+    kept = delegate.buffers.kept(delegate.border.untaken, delegate.origin, inliner.constant)
+    return kept if isinstance(kept, Problem) else inliner.run(kept)
 
 
 class _Inliner:
     written: set[int]
 
-    def __init__(self, values: list[Value], vk: VkGraph, origin: Origin, named: Named) -> None:
+    def __init__(self, values: list[Value], delegate: Inlined, named: Named) -> None:
         self.values = values
-        self.vk = vk
-        self.origin = origin
+        self.delegate = delegate
+        self.vk = delegate.vk
+        self.origin = delegate.origin
         self.named = named
         self.ids: dict[int, int] = {}  # delegate id -> graph id
+        self.homes: set[int] = set()  # delegate's ids of buffers that calls write
         self.before: list[Call] = []
         self.late: list[tuple[int, int]] = []  # (delegate id, program id) copied after the last call
 
-    def run(self, calls: list[Call], args: Sequence[int], outputs: Sequence[int]) -> list[Call]:
-        border = len(self.vk.inputs)
-        for vk_id, program_id in zip(self.vk.inputs, args[:border], strict=True):
+    def run(self, kept: Sequence[Kept]) -> list[Call]:
+        for vk_id, program_id in self.delegate.border.inputs:
             self._bind_input(vk_id, program_id)
-        for vk_id, program_id in zip(outputs, args[border:], strict=True):
+        for buffer in kept:
+            self._bind_buffer(buffer)
+        for vk_id, program_id in self.delegate.border.outputs:
             self._bind_output(vk_id, program_id)
         private = [vk_id for vk_id in range(len(self.vk.values)) if vk_id not in self.ids]
         for vk_id in private:  # number all of them first: a list may name a value that comes later
             self.ids[vk_id] = self._new(Null())
         for vk_id in private:
             self.values[self.ids[vk_id]] = self._convert(vk_id)
-        inner = [self._mapped(call) for call in calls]
+        inner = [mapped for call in self.delegate.calls for mapped in self._mapped(call)]
         after = [Call(COPY, (self.ids[vk_id],), (program_id,), self.origin) for vk_id, program_id in self.late]
-        return self.before + inner + after
+        return self.before + inner + after + self._updates(kept)
+
+    def _bind_buffer(self, buffer: Kept) -> None:
+        """All ids of a buffer are one value, which exists before the method runs and outlives it."""
+        constant = self.vk.values[buffer.homes[0]]
+        assert isinstance(constant, VkTensor)
+        self.homes.update(buffer.homes)
+        state = self._new(replace(self._tensor(buffer.homes[0], constant), mutable=True))
+        self.ids.update(dict.fromkeys(buffer.homes, state))
+
+    def _updates(self, kept: Sequence[Kept]) -> list[Call]:
+        """Give buffers their new values. One that is another's old value is put aside before any is written."""
+        aside, updates = [], []
+        for buffer in kept:
+            if buffer.new is None:
+                continue
+            new = self.ids[buffer.new]
+            if buffer.new in self.homes:
+                old, new = new, self._new(replace(self._spec(new), constant=None, mutable=False))
+                aside.append(Call(COPY, (old,), (new,), self.origin))
+            updates.append(self._update(self.ids[buffer.homes[0]], new, self.origin))
+        return aside + updates
+
+    def _update(self, state: int, new: int, origin: Origin) -> Call:
+        return Call(UPDATE, (state, new, self._new(Bool(False))), (state,), origin, kernel=True)
+
+    def _spec(self, graph_id: int) -> TensorSpec:
+        spec = self.values[graph_id]
+        assert isinstance(spec, TensorSpec)
+        return spec
 
     def _new(self, value: Value) -> int:
         self.values.append(value)
         return len(self.values) - 1
 
-    def _mapped(self, call: Call) -> Call:
+    def _mapped(self, call: Call) -> list[Call]:
+        """The call with the graph's ids. What is to become a buffer is made aside, for the call may read the buffer."""
         out = self.vk.values[call.outs[0]]
-        outs = out.ids if isinstance(out, VkValueList) else call.outs
-        return replace(call, args=tuple(self.ids[a] for a in call.args), outs=tuple(self.ids[o] for o in outs))
+        results = out.ids if isinstance(out, VkValueList) else call.outs
+        if call.name == PREPACK and results[0] in self.homes and call.args[0] in self.homes:
+            return []  # two ids of one buffer
+        outs = [self.ids[vk_id] for vk_id in results]
+        updates = []
+        for position, vk_id in enumerate(results):
+            if vk_id in self.homes:
+                state = outs[position]
+                outs[position] = self._new(replace(self._spec(state), constant=None, mutable=False))
+                updates.append(self._update(state, outs[position], call.origin))
+        return [replace(call, args=tuple(self.ids[a] for a in call.args), outs=tuple(outs)), *updates]
 
     def _bind_input(self, vk_id: int, program_id: int) -> None:
         wanted, given = self.vk.values[vk_id], self.values[program_id]
-        if isinstance(wanted, VkSymInt) and isinstance(given, (SymInt, Int)):
-            self.ids[vk_id] = program_id
-        elif isinstance(wanted, VkSymInt) and isinstance(given, TensorSpec) and numel(given.dims) == 1:
+        if isinstance(given, TensorSpec) and isinstance(wanted, VkSymInt):
             self.ids[vk_id] = self._new(SymInt())
             self.before.append(Call(ITEM, (program_id,), (self.ids[vk_id],), self.origin, kernel=True))
-        elif isinstance(wanted, VkTensor) and isinstance(given, TensorSpec):
-            self._check_rank(vk_id, wanted, program_id, given)
-            if device_dtype(wanted.dtype) == given.dtype and vk_id not in self.written:
-                self.ids[vk_id] = program_id
-            else:
-                self.ids[vk_id] = self._new(self._convert(vk_id))
-                self.before.append(Call(COPY, (program_id,), (self.ids[vk_id],), self.origin))
+        elif isinstance(given, TensorSpec) and (self._dtype(vk_id) != given.dtype or vk_id in self.written):
+            self.ids[vk_id] = self._new(self._convert(vk_id))
+            self.before.append(Call(COPY, (program_id,), (self.ids[vk_id],), self.origin))
         else:
-            raise self._mismatch(vk_id, program_id)
+            self.ids[vk_id] = program_id
 
     def _bind_output(self, vk_id: int, program_id: int) -> None:
         made, wanted = self.vk.values[vk_id], self.values[program_id]
-        if isinstance(made, VkSymInt) and isinstance(wanted, (SymInt, TensorSpec)):
-            same = isinstance(wanted, SymInt)
-        elif isinstance(made, VkTensor) and isinstance(wanted, TensorSpec):
-            self._check_rank(vk_id, made, program_id, wanted)
-            same = device_dtype(made.dtype) == wanted.dtype and made.constant_id < 0
+        if isinstance(wanted, TensorSpec) and isinstance(made, VkTensor):
+            same = self._dtype(vk_id) == wanted.dtype and made.constant_id < 0
         else:
-            raise self._mismatch(vk_id, program_id)
+            same = isinstance(wanted, SymInt)
         if same and vk_id not in self.ids:
             self.ids[vk_id] = program_id
-        else:  # an input handed through, a second name for one output, a constant, or another dtype
+        else:  # an input handed through, a second name for one output, a constant, a buffer, or another dtype
             self.late.append((vk_id, program_id))
 
-    def _check_rank(self, vk_id: int, inner: VkTensor, program_id: int, outer: TensorSpec) -> None:
-        if len(inner.dims) != len(outer.dims):
-            raise GraphError(
-                f"delegate {self.origin.delegate}: value {vk_id} has {len(inner.dims)} dims {list(inner.dims)}, "
-                f"the program's value {program_id} has {len(outer.dims)}: {list(outer.dims)}"
-            )
-
-    def _mismatch(self, vk_id: int, program_id: int) -> GraphError:
-        return GraphError(
-            f"delegate {self.origin.delegate}: value {vk_id} is a {type(self.vk.values[vk_id]).__name__}, "
-            f"the program's value {program_id} a {type(self.values[program_id]).__name__}"
-        )
+    def _dtype(self, vk_id: int) -> DType:
+        tensor = self.vk.values[vk_id]
+        assert isinstance(tensor, VkTensor)
+        return device_dtype(tensor.dtype)
 
     def _convert(self, vk_id: int) -> Value:
         match self.vk.values[vk_id]:
@@ -186,11 +272,14 @@ class _Inliner:
     def _tensor(self, vk_id: int, tensor: VkTensor) -> TensorSpec:
         constant = None
         if tensor.constant_id >= 0:
-            constant = self._constant(vk_id, tensor)
+            constant = self.constant(vk_id)
         dtype = device_dtype(tensor.dtype)
         return TensorSpec(dtype, tensor.dims, dtype, constant=constant)
 
-    def _constant(self, vk_id: int, tensor: VkTensor) -> Constant:
+    def constant(self, vk_id: int) -> Constant:
+        """The data of a constant."""
+        tensor = self.vk.values[vk_id]
+        assert isinstance(tensor, VkTensor)
         entry = self.vk.constants[tensor.constant_id]
         where = f"delegate {self.origin.delegate}, value {vk_id} {tensor.dtype.short}{list(tensor.dims)}"
         name = entry.key or f"inline constant {tensor.constant_id}"

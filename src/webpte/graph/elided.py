@@ -2,50 +2,73 @@
 
 ExecuTorch removes a `view_copy` of static shape outside delegates: no instruction writes its result, which lies in the
 same planned memory as what it is a view of. That is the one thing of the exporter's memory plan that matters here.
+
+A view is made right behind what wrote its base, not where it is read: a reader may stand in a branch that is not taken,
+and another behind it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from ..container import MethodPlan, TensorValue
+from ..container import EValue, MethodPlan, TensorValue
 
 Place = tuple[int, int]  # pool and offset
+START = -1  # in place of an instruction: before all of them
 
 
-class Elided:
+@dataclass(frozen=True, slots=True)
+class View:
+    """`value` is a view of `base`, to be made behind this instruction."""
+
+    value: int
+    base: int
+    behind: int
+
+
+def elided_views(plan: MethodPlan, reads: Sequence[Iterable[int]], writes: Sequence[Iterable[int]]) -> list[View]:
+    """Every view that is read. What each instruction reads and writes is given; the method's outputs are read last."""
+    search = _Search(plan, {value_id for written in writes for value_id in written})
+    for index, (read, written) in enumerate(zip(reads, writes, strict=True)):
+        search.read(read)
+        search.write(written, index)
+    search.read(plan.outputs)
+    return search.found
+
+
+class _Search:
     """Who holds which place, followed through a method's instructions in order."""
 
-    def __init__(self, plan: MethodPlan, written: Iterable[int]) -> None:
+    def __init__(self, plan: MethodPlan, written: set[int]) -> None:
+        self.found: list[View] = []
         self._values = plan.values
-        self._holders: dict[Place, int] = {}
+        self._holders: dict[Place, tuple[int, int]] = {}  # a value, and since which instruction
         self._buffers: dict[Place, list[int]] = {}  # written somewhere: if read before, they keep what they held
         given = {*plan.inputs, *(index for index, value in enumerate(plan.values) if _holds_data(value))}
-        self._known = given | set(written)  # they have a value of their own, or were made views
-        self.write(sorted(given))
-        for index in sorted(self._known - given):
+        self._known = given | written  # they have a value of their own, or were made views
+        self.write(sorted(given), START)
+        for index in sorted(written - given):
             if (place := self._place(index)) is not None:
                 self._buffers.setdefault(place, []).append(index)
 
-    def write(self, ids: Iterable[int]) -> None:
+    def write(self, ids: Iterable[int], instruction: int) -> None:
         """These values are written now."""
         for index in ids:
             if (place := self._place(index)) is not None:
-                self._holders[place] = index
+                self._holders[place] = (index, instruction)
 
-    def bases(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """(view, base) of those among these values that nobody writes; each is named once, before its first use."""
-        found = []
+    def read(self, ids: Iterable[int]) -> None:
+        """These values are read now. Those that nobody writes are views of who holds their place."""
         for index in ids:
             if index in self._known or (place := self._place(index)) is None:
                 continue
-            holder = self._holders.get(place)
-            candidates = self._buffers.get(place, []) if holder is None else [holder]
-            base = next((c for c in candidates if self._same_size(c, index)), None)
-            if base is not None:
+            holders = [self._holders[place]] if place in self._holders else []
+            candidates = holders or [(buffer, START) for buffer in self._buffers.get(place, [])]
+            view = next((View(index, base, since) for base, since in candidates if self._same_size(base, index)), None)
+            if view is not None:
                 self._known.add(index)
-                found.append((index, base))
-        return found
+                self.found.append(view)
 
     def _place(self, index: int) -> Place | None:
         value = self._values[index]
@@ -56,5 +79,5 @@ class Elided:
         return isinstance(a, TensorValue) and isinstance(b, TensorValue) and (a.dtype, a.nbytes) == (b.dtype, b.nbytes)
 
 
-def _holds_data(value: object) -> bool:
+def _holds_data(value: EValue) -> bool:
     return isinstance(value, TensorValue) and value.mutable

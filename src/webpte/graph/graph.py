@@ -23,6 +23,9 @@ class Origin:
         return f"delegate {self.delegate}, node {self.node}"
 
 
+OVERFLOW = "webpte.overflow"  # looks whether 32-bit integers were enough; any result but zeros ends the call
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One operator call. `args` excludes the outputs; `kernel` tells an out-variant from a delegate's call."""
@@ -32,6 +35,7 @@ class Call:
     outs: tuple[int, ...]
     origin: Origin
     kernel: bool = False
+    on_host: bool = False  # a kernel call that the CPU runs even where the device could: it may need 64 bits
 
 
 @dataclass(frozen=True, slots=True)

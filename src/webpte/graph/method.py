@@ -7,7 +7,7 @@ their numbers (private values of delegates come behind them).
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from ..budgets import spend
@@ -37,8 +37,8 @@ from ..container import (
     parse_vulkan,
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, remedies
-from .delegate import COPY, ITEM, inline, refuse_own
-from .elided import Elided
+from .delegate import COPY, ITEM, inline, read_delegates, refuse_own
+from .elided import START, View, elided_views
 from .graph import Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
 from .values import (
     Bool,
@@ -81,12 +81,13 @@ def build_graph(
     With `problems`, what can be stepped over is put there and not raised: such a graph can be looked at, not run.
     """
     builder = _Builder(plan, lookup, mutates)
+    builder.add_views(START)
     starts = []  # instruction -> its first step; one past the end is a valid jump target
     for index, instruction in enumerate(plan.instructions):
         starts.append(len(builder.steps))
         builder.add(Origin(index), instruction)
+        builder.add_views(index)
     starts.append(len(builder.steps))
-    builder.add_views(plan.outputs, Origin(len(plan.instructions)))
     if problems is not None:
         problems += builder.problems
     elif builder.problems:
@@ -109,12 +110,17 @@ class _Builder:
         self._blobs: dict[Span, VkGraph] = {}
         self.parsed = {index: vk for index in sorted(set(used)) if (vk := self._parse(index)) is not None}
         self._refuse_expansion([self.parsed[index] for index in used if index in self.parsed])
-        written = self._written()
-        live = written | set(plan.inputs)
+        self.delegates, problems = read_delegates(plan, self.parsed, mutates)
+        self.problems += problems
+        writes = [self._written(index) for index in range(len(plan.instructions))]
+        live = {*plan.inputs, *(value_id for written in writes for value_id in written)}
         null = len(plan.values)
         self.values: list[Value] = [self._value(i, v, i in live, null) for i, v in enumerate(plan.values)]
         self.values.append(Null())
-        self.elided = Elided(plan, self._members(written))
+        reads = [self._members(_operands(instruction)) for instruction in plan.instructions]
+        self.views: dict[int, list[View]] = {}
+        for view in elided_views(plan, reads, [self._members(written) for written in writes]):
+            self.views.setdefault(view.behind, []).append(view)
 
     def _value(self, index: int, value: EValue, live: bool, null: int) -> Value:
         match value:
@@ -160,6 +166,7 @@ class _Builder:
         """A tensor that is read first and written later keeps its value from call to call: a buffer, zero at first."""
         writers = [step for step in self.steps if isinstance(step, Call)]
         written = {out for call in writers for out in call.outs}
+        written |= {call.args[p] for call in writers if call.kernel for p in self.mutates(call)}
         known = set(self.plan.inputs)
         for call in writers:
             for value_id in (*call.args, *call.outs):
@@ -178,19 +185,12 @@ class _Builder:
         self.problems.append(Problem("constant", f"key {key}", detail, (where,), PASS_DATA))
         return Span(MappedFile.from_bytes(f"missing {key}", _zeros(needed, where)), 0, needed)
 
-    def add(self, origin: Origin, instruction: object) -> None:
-        self.add_views(_operands(instruction), origin)
-        first = len(self.steps)
-        self._add(origin, instruction)
-        for step in self.steps[first:]:
-            if isinstance(step, Call):
-                self.elided.write(out for out in step.outs if out < len(self.plan.values))
-
-    def add_views(self, ids: Iterable[int], origin: Origin) -> None:
-        """Make the views that the exporter left out and that are about to be read."""
-        for view, base in self.elided.bases(self._members(ids)):
-            self.values.append(IntList(self.tensor_dims(view)))
-            self.steps.append(Call(VIEW, (base, len(self.values) - 1), (view,), origin, kernel=True))
+    def add_views(self, behind: int) -> None:
+        """Make the views that the exporter left out, of what this instruction has written."""
+        for view in self.views.get(behind, []):
+            self.values.append(IntList(self.tensor_dims(view.value)))
+            origin = Origin(max(behind, 0))
+            self.steps.append(Call(VIEW, (view.base, len(self.values) - 1), (view.value,), origin, kernel=True))
 
     def tensor_dims(self, value_id: int) -> tuple[int, ...]:
         value = self.values[value_id]
@@ -205,7 +205,7 @@ class _Builder:
             members += value.ids if isinstance(value, ValueList) else [value_id]
         return [member for member in members if member < len(self.plan.values)]
 
-    def _add(self, origin: Origin, instruction: object) -> None:
+    def add(self, origin: Origin, instruction: object) -> None:
         match instruction:
             case KernelCall():
                 self.steps.append(self._kernel(instruction, origin))
@@ -259,25 +259,28 @@ class _Builder:
         spend("repeated calls", sum(calls) - sum(len(vk.calls) for vk in first), self.plan.name)
 
     def _delegate(self, call: DelegateCall, origin: Origin) -> None:
-        vk = self.parsed.get(call.delegate)
-        if vk is None:  # another backend's, reported when it was to be parsed
+        delegate = self.delegates.get(origin.instruction)
+        if delegate is None:  # another backend's, or one whose border cannot be read: reported when it was found
             return
-        self.infos[call.delegate] = _info(self.plan.delegates[call.delegate], vk)
-        self.steps.extend(inline(self.values, vk, call.args, origin, self._named, self.mutates))
+        self.infos[call.delegate] = _info(self.plan.delegates[call.delegate], delegate.vk)
+        calls = inline(self.values, delegate, self._named, self.mutates)
+        if isinstance(calls, Problem):
+            self.problems.append(calls)
+        else:
+            self.steps.extend(calls)
 
-    def _written(self) -> set[int]:
-        """Ids that some instruction writes. A scalar among them is live, any other one a literal."""
-        written: set[int] = set()
-        for instruction in self.plan.instructions:
-            match instruction:
-                case KernelCall():
-                    written.update(instruction.args[-1:])
-                case DelegateCall():
-                    vk = self.parsed.get(instruction.delegate)
-                    written.update(instruction.args[len(vk.inputs) if vk is not None else 0 :])
-                case MoveCall(_, target):
-                    written.add(target)
-        return written
+    def _written(self, index: int) -> Sequence[int]:
+        """Ids that an instruction writes. A scalar that any of them writes is live, any other one a literal."""
+        match self.plan.instructions[index]:
+            case KernelCall() as call:
+                return call.args[-1:]
+            case DelegateCall() if index in self.delegates:
+                return [program_id for _, program_id in self.delegates[index].border.outputs]
+            case DelegateCall() as call:
+                return call.args
+            case MoveCall(_, target):
+                return (target,)
+        return ()
 
 
 def _zeros(nbytes: int, where: str) -> memoryview:

@@ -43,6 +43,8 @@ def arange(
 ) -> None:
     out.dims = (_length(start, end, step),)
     floating = is_float(out)
+    if not floating and out.numel:
+        bits_of(int(start + (out.numel - 1) * step), floating)  # the last one has to fit too
     params = Arange(start=cx.live("start", bits_of(start, floating)), step=cx.live("step", bits_of(step, floating)))
     cx.dispatch("arange.wgsl", writes=(out,), params=params, threads=out.numel, type=out.dtype.short)
 

@@ -97,7 +97,7 @@ def _(weight: Any, weight_scales: Any, group_size: int, indices: Any, is_linear_
     kernels=("quantized_decomposed::embedding_4bit.dtype_out",),
     dtypes=TABLES,
 )
-def embedding_4bit(
+def embedding_4bit_dtype(
     cx: Context,
     weight: Tensor,
     weight_scales: Tensor,
@@ -109,16 +109,57 @@ def embedding_4bit(
     *,
     out: Tensor,
 ) -> None:
-    if (weight_quant_min, weight_quant_max) != (-8, 7):
-        raise GraphError(f"4-bit codes are -8 to 7, not {weight_quant_min} to {weight_quant_max}")
-    group = weight.dims[-1] * 2 // max(weight_scales.numel // weight.dims[0], 1)
-    look_up(cx, weight, weight_scales, weight_zero_points, group, indices, out, high_first=True)
+    _look_up_high_first(
+        cx, weight, weight_scales, weight_zero_points, (weight_quant_min, weight_quant_max), indices, out
+    )
 
 
-@embedding_4bit.reference
+@embedding_4bit_dtype.reference
 def _(weight: Any, scales: Any, zeros: Any, least: int, greatest: int, indices: Any, dtype: int | None) -> Any:
     table = _numpy_table(weight, scales, zeros, high_first=True)
     return table[indices].astype(numpy_dtype(dtype, scales.dtype))
+
+
+@op(
+    "quantized_decomposed.embedding_4bit.default",
+    kernels=("quantized_decomposed::embedding_4bit.out",),
+    dtypes=TABLES,
+)
+def embedding_4bit(
+    cx: Context,
+    weight: Tensor,
+    weight_scales: Tensor,
+    weight_zero_points: Tensor | None,
+    weight_quant_min: int,
+    weight_quant_max: int,
+    indices: Tensor,
+    *,
+    out: Tensor,
+) -> None:
+    _look_up_high_first(
+        cx, weight, weight_scales, weight_zero_points, (weight_quant_min, weight_quant_max), indices, out
+    )
+
+
+@embedding_4bit.reference
+def _(weight: Any, scales: Any, zeros: Any, least: int, greatest: int, indices: Any) -> Any:
+    return _numpy_table(weight, scales, zeros, high_first=True)[indices].astype(scales.dtype)
+
+
+def _look_up_high_first(
+    cx: Context,
+    codes: Tensor,
+    scales: Tensor,
+    zeros: Tensor | None,
+    extremes: tuple[int, int],
+    indices: Tensor,
+    out: Tensor,
+) -> None:
+    """With one group a row if the scales have no other number."""
+    if extremes != (-8, 7):
+        raise GraphError(f"4-bit codes are -8 to 7, not {extremes[0]} to {extremes[1]}")
+    group = codes.dims[-1] * 2 // max(scales.numel // codes.dims[0], 1)
+    look_up(cx, codes, scales, zeros, group, indices, out, high_first=True)
 
 
 def _numpy_table(codes: Any, scales: Any, zeros: Any, high_first: bool) -> Any:

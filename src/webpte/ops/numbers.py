@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import RangeError
 from ..graph import DType
 from .context import Tensor
 
@@ -41,8 +42,12 @@ def float_bits(value: float) -> int:
 
 
 def bits_of(value: float, floating: bool) -> int:
-    """The bits of a number as the kernel computes with it: f32 or i32."""
-    return float_bits(value) if floating else saturated(value)
+    """The bits of a number as the kernel computes with it: f32 or i32. An integer that does not fit is refused."""
+    if floating:
+        return float_bits(value)
+    if isinstance(value, int) and not INT32_LOW <= value <= INT32_HIGH:
+        raise RangeError(f"{value} does not fit the 32-bit integers that the device computes with")
+    return saturated(value)
 
 
 def order_key(value: float) -> int:

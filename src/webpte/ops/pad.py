@@ -10,6 +10,7 @@ from ..errors import ShapeError
 from ..graph import DType
 from ..wgsl import Uniforms, dims8, u32
 from .context import Context, Tensor
+from .numbers import bits_of as whole_bits
 from .numbers import float_bits, rounded
 from .registry import op
 from .shapes import strides
@@ -30,7 +31,7 @@ def bits_of(value: float, dtype: DType) -> int:
     if dtype is DType.BOOL:
         return int(value != 0)
     if dtype is DType.INT32:
-        return int(value) & 0xFFFFFFFF
+        return whole_bits(int(value), floating=False) & 0xFFFFFFFF
     if dtype is DType.WIDE_FLOAT16:
         return float_bits(rounded(value, dtype)) & 0xFFFFFFFF
     with np.errstate(over="ignore"):

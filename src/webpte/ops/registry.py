@@ -24,6 +24,7 @@ from ..graph import Call, DType, Graph, TensorSpec
 from .context import folder_of
 
 Function = Callable[..., Any]
+Unless = Callable[[Call, Graph], bool]
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16})
 NUMBERS = FLOATS | {DType.INT32}
 WORDS = NUMBERS | {DType.BOOL}  # whatever a kernel can move about without knowing what it means
@@ -57,6 +58,7 @@ class Op:
         self.out_type: Any = hints["out"]
         self._mutates: tuple[str, ...] = ()
         self._host: tuple[str, ...] = ()
+        self.unless: Unless | None = None
 
     def reference(self, fn: Function) -> Function:
         """Register the NumPy reference: same arguments without `cx` and `out`, returns the output or a tuple."""
@@ -99,17 +101,19 @@ def op(
     dtypes: frozenset[DType] = WORDS,
     mutates: tuple[str, ...] = (),
     host: tuple[str, ...] = (),
+    unless: Unless | None = None,
 ) -> Callable[[Function], Op]:
     """Register a lowering under its edge names.
 
     `kernels` adds names it has outside delegates that the naming rule does not give; `dtypes` are those of tensors it
-    reads and writes; `mutates` names arguments written in place, `host` those whose data is read on the host.
+    reads and writes; `mutates` names arguments written in place, `host` those whose data is read on the host; `unless`
+    tells calls that no kernel of it serves: they are left to the CPU.
     """
 
     def register(fn: Function) -> Op:
         derived = tuple(filter(None, map(_out_variant, names)))
         registered = Op(fn, names, kernels + derived, dtypes)
-        registered._mutates, registered._host = mutates, host
+        registered._mutates, registered._host, registered.unless = mutates, host, unless
         for name in names:
             _OPS[name] = registered
         for name in registered.kernels:
@@ -157,9 +161,11 @@ def refused_dtypes(op: Op, call: Call, graph: Graph) -> list[str]:
 
 
 def gpu_op(call: Call, graph: Graph) -> Op | None:
-    """The op that runs a call on the device; None if there is none or it cannot take the operands' dtypes."""
+    """The op that runs a call on the device; None if there is none or it cannot take the operands."""
+    if call.on_host:
+        return None
     found = find(call)
-    if found is not None and refused_dtypes(found, call, graph):
+    if found is not None and (refused_dtypes(found, call, graph) or (found.unless and found.unless(call, graph))):
         return None
     return found
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
+from ..graph import numel
 from ..wgsl import Live, LiveInt, Uniforms, u32
 from .context import Context, LiveScalar, Tensor
 from .registry import FLOATS, op
@@ -28,6 +29,11 @@ class HalfRotary(Uniforms):
     heads: u32
     width: u32  # of a head
     rotated: u32  # elements of it that turn; the rest pass
+
+
+class BatchHalfRotary(HalfRotary):
+    image: u32  # elements of one of the batch
+    table: u32  # entries of its own table
 
 
 @op("et_vk.apply_rotary_emb.default", dtypes=FLOATS)
@@ -109,27 +115,38 @@ def apply_rotary_emb_hf(
     *,
     out: tuple[Tensor, Tensor],
 ) -> None:
-    """Token s takes row start_pos + s of the tables. A table narrower than a head turns its first elements only."""
-    guard_table(cx, start_pos, xq.dims[1], freqs_cos.dims[0])
+    """Token s takes row start_pos + s of the tables. A table narrower than a head turns its first elements only.
+
+    Tables of rank 3 have the tokens behind the heads, where Hugging Face's models turn them: (B, H, S, D) by (B, S, R).
+    """
+    if freqs_cos.rank == 3 and not (start_pos.literal and start_pos.peek() == 0):
+        raise ShapeError(f"tables of {list(freqs_cos.dims)} have a row for each token: they begin at position 0")
+    guard_table(cx, start_pos, xq.dims[freqs_cos.rank - 1], freqs_cos.dims[-2])
     for x, y in zip((xq, xk), out, strict=True):
         turn_halves(cx, x, freqs_cos, freqs_sin, start_pos.live, y)
 
 
 def turn_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:
     """Turn the first half of each head with the second, token s by row start + s of the tables."""
-    _, seq, heads, width = x.dims  # (B, S, H, D)
-    rotated = cosine.dims[1]
-    if rotated % 2 or rotated > width or sine.dims != cosine.dims:
+    width, rotated = x.dims[3], cosine.dims[-1]
+    batched = numel(cosine.dims[:-2]) > 1
+    fits = sine.dims == cosine.dims and (cosine.rank == 2 or cosine.dims[0] in (1, x.dims[0]))
+    if rotated % 2 or rotated > width or not fits:
         raise ShapeError(f"{list(x.dims)} cannot be turned by tables of {list(cosine.dims)} and {list(sine.dims)}")
     out.dims = x.dims
+    seq, heads = x.dims[1:3] if cosine.rank == 2 else (x.dims[2], 1)  # heads between a token and the next
+    params = HalfRotary(start=start, seq=seq, heads=heads, width=width, rotated=rotated)
+    if batched:
+        params = BatchHalfRotary(**vars(params), image=numel(x.dims[1:]), table=numel(cosine.dims[1:]))
     cx.dispatch(
         "rotary_hf.wgsl",
         reads=(x, cosine, sine),
         writes=(out,),
-        params=HalfRotary(start=start, seq=seq, heads=heads, width=width, rotated=rotated),
+        params=params,
         threads=x.numel,
         type=x.wgsl,
         table=cosine.wgsl,
+        batched=batched,
     )
 
 
@@ -151,6 +168,6 @@ def turned_halves(x: Any, cos: Any, sin: Any) -> Any:
 
 @apply_rotary_emb_hf.reference
 def _(xq: Any, xk: Any, freqs_cos: Any, freqs_sin: Any, start_pos: int) -> Any:
-    rows = slice(start_pos, start_pos + xq.shape[1])
-    cos, sin = freqs_cos[rows, None, :], freqs_sin[rows, None, :]  # (S, 1, R)
+    rows = slice(start_pos, start_pos + xq.shape[freqs_cos.ndim - 1])
+    cos, sin = (np.expand_dims(table[..., rows, :], 1) for table in (freqs_cos, freqs_sin))  # (S, 1, R), (B, 1, S, R)
     return turned_halves(xq, cos, sin), turned_halves(xk, cos, sin)

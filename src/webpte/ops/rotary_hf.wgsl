@@ -18,7 +18,11 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let s = (i / (p.width * p.heads)) % p.seq;
+$$ if batched
+    let t = (i / p.image) * p.table + (u32(live(p.start)) + s) * p.rotated + d;
+$$ else
     let t = (u32(live(p.start)) + s) * p.rotated + d;
+$$ endif
     let middle = p.rotated / 2u;
     var partner = 0.0;
     if (d < middle) {

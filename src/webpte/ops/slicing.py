@@ -15,7 +15,7 @@ from .shapes import strides
 from .strided import gather
 
 
-def _clamped(position: int, size: int) -> int:
+def clamped(position: int, size: int) -> int:
     """A slice end as Python counts it: negative from the end, then inside the dim."""
     return min(max(position + size if position < 0 else position, 0), size)
 
@@ -47,8 +47,8 @@ def slice_copy(
         copy_into(cx, self, out)
         return
     size = self.dims[axis]
-    first = _clamped(0 if start is None else int(start.value), size)
-    last = max(first, _clamped(size if end is None else int(end.value), size))
+    first = clamped(0 if start is None else int(start.value), size)
+    last = max(first, clamped(size if end is None else int(end.value), size))
     take_range(cx, self, out, axis, first, -(-(last - first) // step), step)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import RangeError
 from ..graph import DType
 from .context import Tensor
 from .elementwise import elementwise
@@ -109,6 +110,8 @@ def _(self: Any, lambd: float) -> Any:
 def _clamped(self: Tensor, low: float | None, high: float | None, out: Tensor) -> Formula:
     """Bounds are integers, or floats as order keys, so that infinities compare like other values."""
     key = order_key if is_float(out) else saturated
+    if not is_float(out) and (saturated(low or 0) < (low or 0) or saturated(high or 0) > (high or 0)):
+        raise RangeError(f"integers cannot be made at least {low} and at most {high}: the device's have 32 bits")
     bounds = (INT32_LOW if low is None else key(low), INT32_HIGH if high is None else key(high))
     return Formula("clamp", (self,), numbers=tuple(map(Number, bounds)))
 

@@ -1,6 +1,7 @@
 """From a graph and a device's capabilities to a frozen plan, and from live shapes to schedules."""
 
 from ..ops import WHOLE, Binding
+from .integers import overflowed
 from .limits import REMEDIES, buffer_name
 from .lowering import Example, Live, LoweredCall, Lowering, Schedule
 from .memory import Buffer, Fill, padded
@@ -30,6 +31,7 @@ __all__ = [
     "draft_plan",
     "keep_out",
     "make_plan",
+    "overflowed",
     "padded",
     "unsupported",
     "wrong",

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from ..budgets import limit, over, spend
 from ..errors import GraphError, Problem, ShapeError
-from ..graph import LIVE_SCALARS, Call, Graph, TensorSpec, apply_passes, widen_halves
+from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, TensorSpec, apply_passes, widen_halves
 from ..ops import WHOLE, mutated_positions, stored_bytes
 from ..wgsl import Caps, Kernel
+from .integers import exact_integers
 from .limits import over_limits, refuse_over_limits
 from .lowering import Dims, Live, Lowering, Schedule
 from .memory import Buffer, assign, padded
@@ -41,6 +42,12 @@ class Plan:
     def host_state(self) -> tuple[int, ...]:
         """State that no kernel of the device touches: it lives on the host, in the dtypes the program declares."""
         return tuple(sorted(v for v in self.layout.state if v not in self.buffer_of))
+
+    @functools.cached_property
+    def checks(self) -> dict[int, Call]:
+        """Tensors that must be zero when a submit is done: the results of calls that look for overflows."""
+        found = {out: call for call in self.graph.calls if call.name == OVERFLOW for out in call.outs}
+        return {out: call for out, call in found.items() if out not in self.graph.outputs}
 
     @property
     def limits(self) -> dict[str, int]:
@@ -140,6 +147,7 @@ def draft_plan(
 ) -> tuple[Plan, list[Problem]]:
     """A plan, and what of it the device cannot hold or bind."""
     refuse_wrong(graph)
+    graph = exact_integers(graph, cpu_kernels)
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
     graph, applied = apply_passes(graph, passes, mutated_positions)

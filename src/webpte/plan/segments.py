@@ -13,8 +13,8 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from ..errors import GraphError
-from ..graph import LIVE_SCALARS, Call, Graph, Jump, TensorSpec
-from ..ops import gpu_op
+from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, Jump, TensorSpec
+from ..ops import gpu_op, mutated_positions
 from .support import refuse_unsupported
 
 
@@ -67,9 +67,7 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
     refuse_unsupported(graph, cpu_kernels, fallback)
     spans = _block_spans(graph)
     kept = frozenset(v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.mutable)
-    mutated = kept | frozenset(
-        step.args[p] for step in graph.calls if (op := gpu_op(step, graph)) for p in op.mutated(step)
-    )
+    mutated = kept | frozenset(step.args[p] for step in graph.calls for p in mutated_positions(step))
     shared = _shared(graph, spans)
     hosted = _wanted_on_host(graph)
     state = _state(graph, mutated)
@@ -150,6 +148,7 @@ def _wanted_on_host(graph: Graph) -> frozenset[int]:
             wanted.update(graph.flatten(step.args))
         else:
             wanted.update(step.args[p] for p in op.host_read(step))
+            wanted.update(step.outs if step.name == OVERFLOW else ())
     return frozenset(v for v in wanted if isinstance(graph.values[v], TensorSpec))
 
 
@@ -186,7 +185,7 @@ class _Stages:
     def _place(self, index: int, call: Call) -> None:
         op = gpu_op(call, self.graph)
         args = self.graph.flatten(call.args)
-        outs = call.outs if op is None else (*call.outs, *(call.args[p] for p in op.mutated(call)))
+        outs = (*call.outs, *(call.args[p] for p in mutated_positions(call)))
         seen = args if op is None else [call.args[p] for p in op.host_read(call)]
         moment = max(
             [

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Sequence
+from importlib.util import find_spec
 
 from ..errors import Problem, UnsupportedError, remedies
 from ..graph import Call, DType, Graph
 from ..ops import Op, find, gpu_op, refused_dtypes
 
 INSTALL_TORCH = "Installing torch lets webpte use torch's own kernels for ops outside delegates."
+NO_KERNEL = "Neither webpte nor a kernel of torch's that a file may call serves it: export a module that does without."
 EXIR_OPS = "from executorch.exir.dialects._ops import ops as exir_ops"
 
 
@@ -30,13 +32,18 @@ def unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool = Fals
 def _without_kernel(name: str, outside: bool, calls: list[str]) -> Problem:
     count = f"(x{len(calls)})"
     if outside:
-        return Problem("kernel", name, f"{count}, outside delegates, has no CPU kernel", tuple(calls), INSTALL_TORCH)
+        return Problem("kernel", name, f"{count}, outside delegates, has no CPU kernel", tuple(calls), by_torch(name))
     return Problem("op", name, f"{count} has no kernel", tuple(calls), keep_out([name]))
 
 
+def by_torch(name: str) -> str:
+    """What to do about an op outside delegates: where torch is installed, its kernel would have been found."""
+    return INSTALL_TORCH if name.startswith("aten::") and find_spec("torch") is None else NO_KERNEL
+
+
 def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
-    detail = f"cannot take {', '.join(refused_dtypes(op, call, graph))}"
-    remedy = INSTALL_TORCH
+    detail = f"cannot take {', '.join(refused_dtypes(op, call, graph)) or 'these arguments'}"
+    remedy = by_torch(call.name)
     if not call.kernel:
         taken = ", ".join(sorted(dtype.short for dtype in op.dtypes if dtype is not DType.WIDE_FLOAT16))
         remedy = f"Let the model give {call.name} one of {taken}. Or: {keep_out([call.name])}"

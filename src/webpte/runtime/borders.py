@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..container import DType
 from ..device import storage_dtype
-from ..errors import InputError
+from ..errors import Error, InputError, RangeError
 from ..graph import TensorSpec
+from ..ops.numbers import INT32_HIGH, INT32_LOW
 
 Array = np.ndarray[Any, Any]
+FLOAT32_HIGH = float(np.finfo(np.float32).max)
 
 
 def at_position(values: Sequence[int], position: object, what: str) -> int:
@@ -45,20 +47,27 @@ def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str) -> None:
         raise InputError(f"{where} has {len(dims)} dims {list(dims)}; the program declares {len(bound)}: {list(bound)}")
     if not spec.dynamic and dims != bound:
         raise InputError(f"{where} has shape {list(dims)}; the program was exported for exactly {list(bound)}")
-    if any(not 1 <= d <= b for d, b in zip(dims, bound, strict=True)):
+    if any(not min(1, b) <= d <= b for d, b in zip(dims, bound, strict=True)):  # a bound of 0 allows nothing else
         raise InputError(
             f"{where} has shape {list(dims)}; each dim must be from 1 to its bound {list(bound)}. "
             "Re-export with a larger upper bound if you need more."
         )
 
 
-def to_device(array: Array, spec: TensorSpec, where: str) -> Array:
-    """The array as the device stores it: 64-bit narrowed (values checked), bools widened to words."""
+def to_device(array: Array, spec: TensorSpec, refuse: Callable[[str], Error] = RangeError) -> Array:
+    """The array as the device stores it: 64-bit narrowed (values checked), bools widened to words.
+
+    `refuse` makes the error out of what is wrong with the values.
+    """
     wanted = storage_dtype(spec.dtype)
     if spec.host_dtype is DType.INT64 and array.size:
         low, high = int(array.min()), int(array.max())
-        if low < -(2**31) or high >= 2**31:
-            raise InputError(f"{where} holds values from {low} to {high}; the device computes with 32-bit integers")
+        if low < INT32_LOW or high > INT32_HIGH:
+            raise refuse(f"holds values from {low} to {high}; the device computes with 32-bit integers")
+    elif spec.host_dtype is DType.FLOAT64 and array.size:
+        size = float(np.max(np.abs(array), where=np.isfinite(array), initial=0))
+        if size > FLOAT32_HIGH:
+            raise refuse(f"holds values up to {size:g} in size; the device computes with 32-bit floats")
     return np.ascontiguousarray(array.astype(wanted, copy=False))
 
 

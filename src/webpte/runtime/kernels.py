@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from ..errors import Error, GraphError
+from ..errors import Error, GraphError, RangeError
 from ..graph import Bool as BoolLiteral
 from ..graph import (
     BoolList,
@@ -95,6 +96,8 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
     op = find(call)
     if op is None or not op.dtypes:  # a kernel of NumPy's alone makes no more than it is given; so does a user's
         return
+    if op.unless and op.unless(call, graph):  # its lowering does not serve the call
+        return
     operands = (*graph.flatten(call.args), *call.outs)
     context = Context(Caps())
     context.host_data = dict(tensors)
@@ -110,7 +113,8 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
             scalar.restore(scalars[value_id], derived=False)
     bound = BoundCall(op, call, frame)
     context.begin(0, op, call)
-    bound.lower(context)
+    with contextlib.suppress(RangeError):  # a number too large for the device; the shapes are known by then
+        bound.lower(context)
 
 
 def _python_value(graph: Graph, value_id: int, tensors: dict[int, Array], scalars: dict[int, float]) -> Any:

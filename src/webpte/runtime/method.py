@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -11,11 +12,11 @@ import numpy as np
 
 from ..budgets import spend
 from ..device import Counters, Gpu, Session, Weights
-from ..errors import ClosedError, DeviceError, Error, GraphError, InputError
+from ..errors import ClosedError, DeviceError, Error, GraphError, InputError, RangeError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
-from ..ops import stored_bytes
+from ..ops import mutated_positions, stored_bytes
 from ..ops.numbers import INT32_HIGH, INT32_LOW
-from ..plan import HostCalls, Live, Plan, Schedule, Segment
+from ..plan import HostCalls, Live, Plan, Schedule, Segment, overflowed
 from ..progress import OnProgress, ignore
 from .arguments import ArgumentInfo, describe
 from .borders import Array, at_position, check_dims, from_device, to_array, to_device
@@ -288,10 +289,17 @@ class Method:
     def _uploads(self, segment: Segment, live: Live, fed: Container[int] = ()) -> list[tuple[int, Array]]:
         """What a segment needs from the host, but for what is `fed`: (tensor, data as the device stores it)."""
         return [
-            (value_id, to_device(live.arrays[value_id], self._graph.tensor(value_id), f"value {value_id}"))
-            for value_id in self.plan.uploads[segment]
-            if value_id not in fed
+            (v, to_device(live.arrays[v], self._graph.tensor(v), functools.partial(self._beyond, v)))
+            for v in self.plan.uploads[segment]
+            if v not in fed
         ]
+
+    def _beyond(self, value_id: int, reason: str) -> Error:
+        """What does not fit the device is the caller's fault, or a kernel's on the CPU."""
+        if value_id in self._graph.inputs:
+            return InputError(f"input {self._graph.inputs.index(value_id)} of {self.name} {reason}")
+        makers = [f", made by {call.name} ({call.origin})," for call in self._graph.calls if value_id in call.outs]
+        return RangeError(f"value {value_id}{''.join(makers[:1])} {reason}")
 
     def _reads(self, segment: Segment, live: Live, outputs: Container[int]) -> list[tuple[int, int]]:
         """What the host wants of a segment: (tensor, bytes)."""
@@ -303,7 +311,10 @@ class Method:
         """Take over what a segment has made."""
         for value_id, _ in reads:
             spec = self._graph.tensor(value_id)
-            live.arrays[value_id] = from_device(data.get(value_id, memoryview(b"")), live.dims[value_id], spec)
+            array = from_device(data.get(value_id, memoryview(b"")), live.dims[value_id], spec)
+            if value_id in self.plan.checks and array.any():
+                raise overflowed(self._graph, self.plan.checks[value_id])
+            live.arrays[value_id] = array
 
     def _run_on_host(self, stage: HostCalls, live: Live) -> None:
         for index in stage.steps:
@@ -311,12 +322,19 @@ class Method:
             assert isinstance(call, Call)
             needed = self._graph.flatten(call.args)
             tensors = {v: self._host_array(v, live) for v in needed if isinstance(self._graph.values[v], TensorSpec)}
-            for value_id, array in self._kernels.run(call, self._graph, tensors, live.scalars).items():
-                kept = value_id in self.plan.layout.state
-                check_dims_of_result(array, self._graph.tensor(value_id), call, value_id, kept)
-                live.arrays[value_id], live.dims[value_id] = array, array.shape
-                if kept:
-                    live.unsaved.add(value_id)
+            in_place = [call.args[p] for p in mutated_positions(call)]
+            tensors.update({v: tensors[v].copy() for v in in_place})  # arrays may be the caller's, or a fork's too
+            results = self._kernels.run(call, self._graph, tensors, live.scalars)
+            for value_id, array in ({v: tensors[v] for v in in_place} | results).items():
+                self._take_over(value_id, array, call, live)
+
+    def _take_over(self, value_id: int, array: Array, call: Call, live: Live) -> None:
+        """What a CPU kernel has made or changed."""
+        kept = value_id in self.plan.layout.state
+        check_dims_of_result(array, self._graph.tensor(value_id), call, value_id, kept)
+        live.arrays[value_id], live.dims[value_id] = array, array.shape
+        if kept:
+            live.unsaved.add(value_id)
 
     def _host_array(self, value_id: int, live: Live) -> Array:
         array = live.arrays.get(value_id)

@@ -7,12 +7,13 @@ replaced and never written into: several forks may hold the same one.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..device import Session
-from ..errors import GraphError
+from ..errors import GraphError, RangeError
 from ..plan import Plan
 from .borders import Array, from_device, to_device
 
@@ -49,10 +50,7 @@ class MethodState:
         """What of the state that the host has written belongs on the device, as that stores it."""
         graph = self._plan.graph
         return [
-            (
-                value_id,
-                to_device(array, graph.tensor(value_id), f"value {value_id}, the state that a CPU kernel wrote,"),
-            )
+            (value_id, to_device(array, graph.tensor(value_id), functools.partial(_beyond, value_id)))
             for value_id, array in written.items()
             if value_id not in self._arrays
         ]
@@ -97,6 +95,10 @@ class MethodState:
         if self._session is not None:
             self._session.write_state(pieces[:count])
         self._arrays = arrays
+
+
+def _beyond(value_id: int, reason: str) -> RangeError:
+    return RangeError(f"value {value_id}, the state that a CPU kernel wrote, {reason}")
 
 
 def _from_bytes(piece: memoryview, like: Array) -> Array:

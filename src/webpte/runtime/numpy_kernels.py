@@ -6,6 +6,7 @@ The caller casts to the dtypes the program declares.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,7 @@ Array = np.ndarray[Any, Any]
 Kernel = Callable[..., Any]
 
 KERNELS: dict[str, Kernel] = {}
+LARGEST_PRODUCT = 1 << 26  # elements: a file of three vectors could ask for their outer product
 
 
 def kernel(*names: str) -> Callable[[Kernel], Kernel]:
@@ -29,7 +31,7 @@ def kernel(*names: str) -> Callable[[Kernel], Kernel]:
 
 @kernel("aten::topk.values")
 def topk(self: Array, k: int, dim: int, largest: bool, sorted_: bool) -> tuple[Array, Array]:
-    keys = -self if largest else self
+    keys = self if not largest else -self if self.dtype.kind == "f" else ~self  # integers: the smallest has no negative
     order = np.argsort(keys, axis=dim, kind="stable").take(range(k), axis=dim)
     return np.take_along_axis(self, order, axis=dim), order
 
@@ -107,3 +109,29 @@ def embedding_bag(
         else:
             bags[i] = rows.sum(0) / (max(len(mine), 1) if mode == 1 else 1)
     return bags, np.repeat(np.arange(starts.size), ends - starts), sizes, largest
+
+
+@kernel("aten::_trilinear.out")
+def trilinear(
+    i1: Array,
+    i2: Array,
+    i3: Array,
+    expand1: list[int],
+    expand2: list[int],
+    expand3: list[int],
+    sumdim: list[int],
+    unroll_dim: int,
+) -> Array:
+    """What `Bilinear` becomes: three tensors, each lacking the dims it is expanded by, multiplied and summed."""
+    operands = [(i1, expand1), (i2, expand2), (i3, expand3)]
+    rank = i1.ndim + len(expand1)
+    labels = [[d for d in range(rank) if d not in expand] for _, expand in operands]
+    sizes = {
+        d: n for (array, _), mine in zip(operands, labels, strict=True) for d, n in zip(mine, array.shape, strict=True)
+    }
+    kept = [d for d in range(rank) if d not in sumdim]
+    if (elements := math.prod(sizes.get(d, 1) for d in kept)) > LARGEST_PRODUCT:
+        raise ValueError(f"a product of {elements} elements; at most {LARGEST_PRODUCT} are made")
+    arguments = [part for (array, _), mine in zip(operands, labels, strict=True) for part in (array, mine)]
+    result: Array = np.einsum(*arguments, kept, optimize=True)
+    return result

@@ -68,7 +68,10 @@ def unaries() -> Case:
 
 @program(tolerance=1e-5)
 def unaries_extreme() -> Case:
-    """Where exponentials overflow."""
+    """Where exponentials overflow.
+
+    Not infinities, for which eager's own kernels of gelu and silu give NaN: `python -m tests.special` has those.
+    """
     functions = (
         torch.tanh, torch.sigmoid, F.gelu, F.silu, F.softplus, F.logsigmoid, F.mish,
         lambda t: F.gelu(t, approximate="tanh"), torch.erf, lambda t: torch.log_softmax(t, 0),
@@ -76,9 +79,9 @@ def unaries_extreme() -> Case:
     )  # fmt: skip
     values = (
         [-1e4, -100.0, -50, 0, 50, 88, 100, 1e4],
-        [1e30, -1e30, 1e-30, -1e-30, 3e38, -3e38, 89.0, 104.0],
-        [INF, 1, 2, 3, -4, -5, 6, 7],
-        [-INF, 1, 2, 3, -4, -5, -0.0, 7],
+        [1e30, -1e30, 1e-30, -1e-30, 1e38, -1e38, 89.0, 104.0],
+        [-1e38, -1e38, -104, -103, -88, -87, -17, -16],
+        [87, 88, 88.5, 89, 0.0, -0.0, 16, 17],
     )
     return case(lambda x: [f(x) for f in functions], [(torch.tensor(v),) for v in values])
 

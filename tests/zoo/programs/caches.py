@@ -1,10 +1,10 @@
-"""Language models with a static cache, as `transformers` exports them itself."""
+"""Language models with a static cache, as `transformers` exports them itself, one token at a time."""
 
 from typing import Any
 
 import torch
 import transformers as hf
-from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+from transformers.integrations.executorch import convert_and_export_with_cache
 
 from tests.support.models_transformers import lively
 
@@ -22,36 +22,43 @@ SIZES: dict[str, Any] = {
 }
 
 
-def decode(config: Any, make: Any, **keep_out: Any) -> Case:
-    """One token at a time, in a cache of 32."""
+def decode(config: Any, make: Any, *kept_out: str) -> Case:
+    """In a cache of 32; `kept_out` are ops that stay out of delegates."""
+    from executorch.exir.dialects._ops import ops
+
     hf.logging.set_verbosity_error()
     model = lively(make(config))
-    cache = {"batch_size": 1, "max_cache_len": 32, "device": "cpu"}
     model.generation_config = hf.GenerationConfig(
-        use_cache=True, cache_implementation="static", max_length=32, cache_config=cache
+        use_cache=True,
+        cache_implementation="static",
+        max_length=32,
+        cache_config={"batch_size": 1, "max_cache_len": 32, "device": "cpu"},
     )
-    exportable = TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=32, device="cpu")
+    steps = [(torch.tensor([[5 + k]]), torch.tensor([k])) for k in range(6)]
+    traced = convert_and_export_with_cache(
+        model, example_input_ids=steps[0][0], example_cache_position=steps[0][1]
+    ).module()
 
     def forward(self, ids, position):
         return self.model(input_ids=ids, cache_position=position)
 
-    steps = [(torch.tensor([[5 + k]]), torch.tensor([k])) for k in range(6)]
-    return case(module(forward, model=exportable), steps, keep_out=keep_out)
+    listed = [getattr(ops.edge.aten, name).Tensor for name in kept_out]
+    return case(module(forward, model=traced), steps, as_is=True, keep_out={"operator_blocklist": listed})
 
 
 @program
 def static_llama() -> Case:
+    """All that the partitioner takes in delegates."""
     return decode(hf.LlamaConfig(**SIZES), hf.LlamaForCausalLM)
 
 
 @program
-def static_qwen3() -> Case:
-    return decode(hf.Qwen3Config(**SIZES), hf.Qwen3ForCausalLM)
+def static_llama_blocked() -> Case:
+    """Additions kept out of the delegates, among them those that count tokens."""
+    return decode(hf.LlamaConfig(**SIZES), hf.LlamaForCausalLM, "add")
 
 
 @program
-def static_llama_blocked() -> Case:
-    """Additions kept out of the delegate."""
-    from executorch.exir.dialects._ops import ops
-
-    return decode(hf.LlamaConfig(**SIZES), hf.LlamaForCausalLM, operator_blocklist=[ops.edge.aten.add.Tensor])
+def static_qwen3_blocked() -> Case:
+    """Additions kept out of the delegates, among them those that count tokens."""
+    return decode(hf.Qwen3Config(**SIZES), hf.Qwen3ForCausalLM, "add")

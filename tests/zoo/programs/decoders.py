@@ -87,15 +87,19 @@ def mistral() -> Case:
 
 @program
 def mixtral() -> Case:
-    """Four experts."""
-    return logits(hf.MixtralConfig(**HEADS, num_local_experts=4), hf.MixtralForCausalLM)
+    """Four experts, gathered for each token: the grouped products of the default have no out-variant."""
+    config = hf.MixtralConfig(**HEADS, num_local_experts=4)
+    config._experts_implementation = "batched_mm"
+    return logits(config, hf.MixtralForCausalLM)
 
 
 @program
 def qwen3moe() -> Case:
     """Four experts, two per token."""
     experts: dict[str, Any] = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
-    return logits(hf.Qwen3MoeConfig(**HEADS, **experts), hf.Qwen3MoeForCausalLM)
+    config = hf.Qwen3MoeConfig(**HEADS, **experts)
+    config._experts_implementation = "batched_mm"
+    return logits(config, hf.Qwen3MoeForCausalLM)
 
 
 @program
@@ -150,7 +154,7 @@ def lfm2() -> Case:
 @program
 def stablelm() -> Case:
     """Rotary embeddings of a part of each head, and layer norms."""
-    return logits(hf.StableLmConfig(**SIZES, num_key_value_heads=3), hf.StableLmForCausalLM)
+    return logits(hf.StableLmConfig(**SIZES | {"num_hidden_layers": 1}, num_key_value_heads=3), hf.StableLmForCausalLM)
 
 
 @program
@@ -171,22 +175,22 @@ def gpt_neo() -> Case:
 @program
 def cohere() -> Case:
     """Attention and feed-forward beside one another."""
-    return logits(hf.CohereConfig(**GROUPED, pad_token_id=0), hf.CohereForCausalLM)
+    return logits(hf.CohereConfig(**GROUPED | {"num_hidden_layers": 1}, pad_token_id=0), hf.CohereForCausalLM)
 
 
 @program
 def starcoder2() -> Case:
-    return logits(hf.Starcoder2Config(**GROUPED), hf.Starcoder2ForCausalLM)
+    return logits(hf.Starcoder2Config(**GROUPED | {"num_hidden_layers": 1}), hf.Starcoder2ForCausalLM)
 
 
 @program
 def olmo() -> Case:
-    return logits(hf.OlmoConfig(**GROUPED), hf.OlmoForCausalLM)
+    return logits(hf.OlmoConfig(**GROUPED | {"num_hidden_layers": 1}), hf.OlmoForCausalLM)
 
 
 @program
 def glm() -> Case:
-    return logits(hf.GlmConfig(**HEADS, pad_token_id=0), hf.GlmForCausalLM)
+    return logits(hf.GlmConfig(**HEADS | {"num_hidden_layers": 1}, pad_token_id=0), hf.GlmForCausalLM)
 
 
 @program
@@ -196,15 +200,17 @@ def exaone4() -> Case:
 
 @program
 def ernie45() -> Case:
-    return logits(hf.Ernie4_5Config(**GROUPED, pad_token_id=0), hf.Ernie4_5ForCausalLM)
+    return logits(hf.Ernie4_5Config(**GROUPED | {"num_hidden_layers": 1}, pad_token_id=0), hf.Ernie4_5ForCausalLM)
 
 
 @program
 def helium() -> Case:
-    return logits(hf.HeliumConfig(**GROUPED, head_dim=12, pad_token_id=0), hf.HeliumForCausalLM)
+    return logits(
+        hf.HeliumConfig(**GROUPED | {"num_hidden_layers": 1}, head_dim=12, pad_token_id=0), hf.HeliumForCausalLM
+    )
 
 
 @program
 def nemotron() -> Case:
     """Squared ReLU and layer norms with an offset."""
-    return logits(hf.NemotronConfig(**HEADS), hf.NemotronForCausalLM)
+    return logits(hf.NemotronConfig(**HEADS | {"num_hidden_layers": 1}), hf.NemotronForCausalLM)

@@ -33,7 +33,7 @@ def turn_in_attention(graph: Graph) -> Graph:
         if call is None or call.name not in (NEIGHBOURS, HALVES) or len(call.outs) != 2:
             continue
         attention = _attention_behind(rewriter, call)
-        if attention is not None and all(map(rewriter.settled, call.args[:4])):
+        if attention is not None and _by_rows(rewriter, call) and all(map(rewriter.settled, call.args[:4])):
             at, user = attention
             rewriter.replace([index, at], _fused(rewriter, call, user), at)
     _drop_unread(rewriter)
@@ -49,6 +49,12 @@ def _attention_behind(rewriter: Rewriter, rotary: Call) -> tuple[int, Call] | No
     args = user[1].args
     unmasked = isinstance(rewriter.values[args[7]], Null)
     return user if args[:2] == (query, key) and unmasked else None
+
+
+def _by_rows(rewriter: Rewriter, rotary: Call) -> bool:
+    """Whether the tables have a row for each token, the same for all of a batch."""
+    tables = (rewriter.values[v] for v in rotary.args[2:4])
+    return all(isinstance(table, TensorSpec) and len(table.dims) == 2 for table in tables)
 
 
 def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:

@@ -1,0 +1,180 @@
+"""Which of the values that an instruction passes to a delegate is which of the delegate's inputs and outputs.
+
+The file has two lists, and the exporter does not always write them alike. An input that the delegate has no use for is
+passed and not listed. An output is listed once, however often it is passed. The new value of a buffer that the delegate
+keeps is listed, before all others, and not passed; its old value, returned as it is, is passed and not listed.
+Counts may therefore differ, or agree by accident. What is left when state is taken off is believed if it fits one by
+one; anything else only if there is exactly one way to read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+
+from ..container import DType, EValue, IntValue, TensorValue, VkGraph, VkSymInt, VkTensor
+from ..errors import GraphError, Problem
+from .graph import Origin
+from .keeping import Buffers
+from .values import device_dtype, numel
+
+KEEP_COPIES = (
+    "Re-export with VulkanPartitioner(operator_blocklist=[exir_ops.edge.aten.clone.default, "
+    "exir_ops.edge.dim_order_ops._clone_dim_order.default, exir_ops.edge.aten.copy.default]), "
+    "after `from executorch.exir.dialects._ops import ops as exir_ops`: "
+    "inside delegates ExecuTorch drops copies, and with them what tells values apart."
+)
+SEARCH_LIMIT = 1 << 22  # steps of a search: a hostile file may list any number of values
+
+Pairs = tuple[tuple[int, int], ...]  # (delegate's value, program's value)
+Choices = Callable[[int, int], list[tuple[int, int]]]  # (position, listed so far) -> (delegate's value, listed then)
+FLOATS = (DType.FLOAT16, DType.FLOAT32)
+SKIPPED = -1  # in place of a delegate's value: the delegate does not list what is passed
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """Who is who. `untaken` are outputs that the program does not get: new values of state."""
+
+    inputs: Pairs
+    outputs: Pairs
+    untaken: tuple[int, ...] = ()
+
+
+def read_border(
+    values: Sequence[EValue],
+    given: Container[int],
+    vk: VkGraph,
+    args: tuple[int, ...],
+    origin: Origin,
+    buffers: Buffers,
+) -> Border | Problem:
+    """The border of one call. `given` are values that something else has written: they are no outputs of this one."""
+    listed = f"takes {len(vk.inputs)} inputs and {len(vk.outputs)} outputs"
+    counts = f"{listed}; instruction {origin.instruction} passes {len(args)} values"
+    split = max([len(vk.inputs), *(position + 1 for position, arg in enumerate(args) if arg in given)])
+    if split > len(args) or len(set(args[split:])) != len(args) - split:
+        raise GraphError(f"delegate {origin.delegate} {counts}")
+    fits = _Fits(vk, values)
+    inputs = _inputs(vk, args[:split], fits)
+    outputs = _outputs(vk, args[split:], fits, buffers)
+    if not inputs or not outputs:
+        raise GraphError(f"delegate {origin.delegate} {counts}, {split} of them inputs, which does not fit")
+    if len(inputs) > 1 or len(outputs) > 1:
+        detail = f"{counts}, {split} of them inputs, and the file does not say which is which"
+        return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), KEEP_COPIES)
+    untaken, taken = outputs[0]
+    for vk_id, program_id in (*inputs[0], *taken):
+        if not fits(vk_id, program_id):
+            raise GraphError(f"delegate {origin.delegate}: {fits.difference(vk_id, program_id)}")
+    return Border(inputs[0], taken, untaken)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fits:
+    """Whether a value of the delegate can be a value of the program."""
+
+    vk: VkGraph
+    values: Sequence[EValue]
+
+    def __call__(self, vk_id: int, program_id: int) -> bool:
+        inner, outer = self.vk.values[vk_id], self.values[program_id]
+        if isinstance(inner, VkSymInt):
+            return isinstance(outer, IntValue) or (isinstance(outer, TensorValue) and numel(outer.sizes) == 1)
+        if not isinstance(inner, VkTensor) or not isinstance(outer, TensorValue):
+            return False
+        same = inner.dims == outer.sizes or (outer.dynamic and len(inner.dims) == len(outer.sizes))
+        return same and _crosses(inner, device_dtype(outer.dtype))
+
+    def all(self, pairs: Pairs) -> bool:
+        return all(self(vk_id, program_id) for vk_id, program_id in pairs)
+
+    def difference(self, vk_id: int, program_id: int) -> str:
+        inner, outer = self.vk.values[vk_id], self.values[program_id]
+        if not isinstance(inner, VkTensor) or not isinstance(outer, TensorValue):
+            kind = type(outer).__name__.removesuffix("Value")
+            return f"value {vk_id} is a {type(inner).__name__}, the program's value {program_id} a {kind}"
+        if len(inner.dims) != len(outer.sizes):
+            ours = f"has {len(inner.dims)} dims {list(inner.dims)}"
+            return f"value {vk_id} {ours}, the program's value {program_id} has {len(outer.sizes)}: {list(outer.sizes)}"
+        ours, theirs = (f"{t.dtype.short}{list(dims)}" for t, dims in ((inner, inner.dims), (outer, outer.sizes)))
+        return f"value {vk_id} is {ours}, the program's value {program_id} {theirs}"
+
+
+def _crosses(inner: VkTensor, outer: DType) -> bool:
+    if inner.staging_dtype is None and outer in FLOATS:  # older exporters left out how halves cross
+        return inner.dtype in FLOATS
+    return outer in (device_dtype(inner.dtype), device_dtype(inner.staging_dtype or inner.dtype))
+
+
+def _inputs(vk: VkGraph, passed: tuple[int, ...], fits: _Fits) -> list[Pairs]:
+    """The readings of the inputs: at most two, for more than one is no better than many."""
+    if len(passed) == len(vk.inputs):
+        return [tuple(zip(vk.inputs, passed, strict=True))]
+    if len(passed) * len(vk.inputs) > SEARCH_LIMIT:
+        return [(), ()]
+
+    def choices(position: int, count: int) -> list[tuple[int, int]]:
+        used = count < len(vk.inputs) and fits(vk.inputs[count], passed[position])
+        return [(SKIPPED, count), *([(vk.inputs[count], count + 1)] if used else [])]
+
+    return [
+        tuple((vk_id, program_id) for vk_id, program_id in zip(found, passed, strict=True) if vk_id != SKIPPED)
+        for found in _readings(len(passed), len(vk.inputs), choices)
+    ]
+
+
+def _outputs(
+    vk: VkGraph, wanted: tuple[int, ...], fits: _Fits, buffers: Buffers
+) -> list[tuple[tuple[int, ...], Pairs]]:
+    """The readings of the outputs, likewise: which of them are not passed, and who is who of the others."""
+    surplus = max(len(vk.outputs) - len(wanted), 0)
+    one_by_one: Pairs = tuple(zip(vk.outputs[surplus:], wanted, strict=False))
+    kept = _leading(vk.outputs, buffers)
+    even = len(one_by_one) == len(wanted)
+    if even and surplus <= kept and fits.all(one_by_one):
+        return [(vk.outputs[:surplus], one_by_one)]
+    steps = len(wanted) * (len(vk.outputs) + 1) * (len(vk.outputs) + len(buffers.homes)) * (kept + 1)
+    if steps > SEARCH_LIMIT:
+        return [((), ())] * 2
+    found = []
+    for count in range(surplus, kept + 1):
+        untaken = vk.outputs[:count]
+        choices = _output_choices(vk.outputs, count, wanted, fits, buffers.old_values(untaken))
+        readings = _readings(len(wanted), len(vk.outputs) - count, choices)
+        found += [(untaken, tuple(zip(reading, wanted, strict=True))) for reading in readings]
+    # Nothing fits: one by one, so that the error names the two values that do not.
+    return found or ([((), one_by_one)] if even and not surplus else [])
+
+
+def _leading(outputs: Sequence[int], buffers: Buffers) -> int:
+    """How many of the first outputs may be new values of state."""
+    return next((i for i, vk_id in enumerate(outputs) if not buffers.may_become(vk_id)), len(outputs))
+
+
+def _output_choices(
+    outputs: Sequence[int], untaken: int, wanted: Sequence[int], fits: _Fits, old: Sequence[int]
+) -> Choices:
+    def choices(position: int, count: int) -> list[tuple[int, int]]:
+        seen = untaken + count
+        again = [(vk_id, count) for vk_id in (*outputs[:seen], *old) if fits(vk_id, wanted[position])]
+        first = seen < len(outputs) and fits(outputs[seen], wanted[position])
+        return [*again, *([(outputs[seen], count + 1)] if first else [])]
+
+    return choices
+
+
+def _readings(positions: int, listed: int, choices: Choices) -> list[list[int]]:
+    """The ways to give each position a value so that all that is listed comes, in order; two if there are more."""
+    ways = [[0] * (listed + 1) for _ in range(positions)] + [[0] * listed + [1]]
+    for position in reversed(range(positions)):
+        for count in range(listed + 1):
+            total = sum(ways[position + 1][after] for _, after in choices(position, count))
+            ways[position][count] = min(total, 2)
+    if ways[0][0] != 1:
+        return [[SKIPPED] * positions] * ways[0][0]
+    reading, count = [], 0
+    for position in range(positions):
+        vk_id, count = next(c for c in choices(position, count) if ways[position + 1][c[1]])
+        reading.append(vk_id)
+    return [reading]

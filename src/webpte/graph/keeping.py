@@ -1,0 +1,168 @@
+"""What a delegate keeps from call to call.
+
+A buffer of the model that only one delegate uses is a constant of that delegate, its first value, and nothing says that
+it is not a constant. Three things tell that it is written:
+
+- an op writes it in place, as `update_cache` does; that op knows;
+- a call's result *is* the constant (`alias_buffer_mutations`);
+- its new value is an output that the program does not take. Which constant it belongs to is then not in the file. It
+  has the constant's shape and dtype; where several have them, `_owners` says what is believed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ..container import VkGraph, VkTensor, VkValueList
+from ..errors import Problem
+from .graph import Call, Mutates, Origin
+from .values import Constant
+
+PREPACK = "et_vk.prepack.default"
+ALIAS = 'Re-export with VulkanPartitioner({"alias_buffer_mutations": True}), which tells buffers from constants.'
+MANY = 1000  # constants of one shape, among which no owner is looked for
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A buffer: the delegate's ids for it, and the value that it becomes after the last call, if any."""
+
+    homes: tuple[int, ...]  # the constant, then what it is prepacked to
+    new: int | None = None
+
+
+class Buffers:
+    """The constants of a delegate, each of which may be a buffer."""
+
+    def __init__(self, vk: VkGraph, calls: Sequence[Call], mutates: Mutates) -> None:
+        self._vk = vk
+        self._calls = calls
+        self.homes: dict[int, list[int]] = {
+            vk_id: [vk_id] for vk_id, v in enumerate(vk.values) if isinstance(v, VkTensor) and v.constant_id >= 0
+        }
+        self._alike: dict[str, list[int]] = {}
+        for constant in self.homes:
+            self._alike.setdefault(self._like(constant), []).append(constant)
+        self._owner = {vk_id: vk_id for vk_id in self.homes}  # of any home
+        self._aliased: dict[int, None] = {}  # a set that keeps its order
+        self._in_place: set[int] = set()  # results of calls that write an argument
+        for call in calls:
+            outs = _outs(vk, call)
+            if call.name == PREPACK and call.args[0] in self.homes and outs[0] not in self._owner:
+                self.homes[call.args[0]].append(outs[0])
+                self._owner[outs[0]] = call.args[0]
+                continue
+            self._aliased.update(dict.fromkeys(self._owner[out] for out in outs if out in self._owner))
+            if positions := mutates(call):
+                self._in_place.update(outs, (call.args[p] for p in positions))
+        self._free = Counter(self._like(constant) for constant in self.homes if constant not in self._aliased)
+
+    def may_become(self, value_id: int) -> bool:
+        """Whether this value may be the new value of a buffer."""
+        own = self._owner.get(value_id) not in self._aliased and value_id in self._owner
+        return value_id in self._in_place or self._free[self._like(value_id)] > own
+
+    def old_values(self, untaken: Sequence[int]) -> Sequence[int]:
+        """Buffers whose old value may be returned, if these are new values."""
+        return list(dict.fromkeys([*self._aliased, *(c for new in untaken for c in self._candidates(new))]))
+
+    def kept(
+        self, untaken: Sequence[int], origin: Origin, load: Callable[[int], Constant]
+    ) -> tuple[Kept, ...] | Problem:
+        """The buffers that are not written in place, given which outputs are their new values."""
+        groups: dict[str, list[int]] = {}
+        for new in untaken:
+            if new not in self._in_place:
+                groups.setdefault(self._like(new), []).append(new)
+        found = [Kept(tuple(self.homes[constant])) for constant in self._aliased]
+        for shape, news in groups.items():
+            candidates = self._candidates(news[0])
+            owners = self._owners(news, candidates, load)
+            if owners is None:
+                detail = (
+                    f"keeps {len(news)} of its {len(candidates)} constants {shape} from call to call (the new values "
+                    f"are outputs that instruction {origin.instruction} does not take): the file does not say which"
+                )
+                return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS)
+            found += [Kept(tuple(self.homes[c]), new) for new, c in zip(news, owners, strict=True)]
+        return tuple(found)
+
+    def _candidates(self, value_id: int) -> list[int]:
+        return [c for c in self._alike.get(self._like(value_id), ()) if c not in self._aliased]
+
+    def _like(self, value_id: int) -> str:
+        value = self._vk.values[value_id]
+        return f"{value.dtype.short}{list(value.dims)}" if isinstance(value, VkTensor) else ""
+
+    def _owners(
+        self, news: Sequence[int], candidates: Sequence[int], load: Callable[[int], Constant]
+    ) -> Sequence[int] | None:
+        """The constant of each new value; None where it is anyone's guess.
+
+        As many new values as constants: each belongs to the one it is computed from. More constants: those that hold
+        one number all over are what buffers start with, and weights are not; there must be as many of them as new
+        values, and each new value computed from its own. A new value that is computed from none, as of a buffer that
+        is overwritten, could belong to any.
+        """
+        if len(news) == len(candidates) == 1:
+            return candidates
+        if len(candidates) > MANY:
+            return None
+        if len(candidates) > len(news):
+            blank: dict[object, bool] = {}  # by content: a hostile file may name one large constant again and again
+            candidates = [c for c in candidates if self._is_blank(c, load, blank)]
+        if len(candidates) != len(news):
+            return None
+        sources = self._sources(candidates)
+        own = {home: 1 << number for number, c in enumerate(candidates) for home in self.homes[c]}
+        return _only_matching([sources.get(new, 0) & ~own.get(new, 0) for new in news], candidates)
+
+    def _is_blank(self, constant: int, load: Callable[[int], Constant], known: dict[object, bool]) -> bool:
+        """Whether it holds one number all over, or where it holds only one, zero."""
+        data = load(constant)
+        if data.identity not in known:
+            value = self._vk.values[constant]
+            assert isinstance(value, VkTensor)
+            array = data.array(value.dims).reshape(-1)
+            first = array[:1] if array.size > 1 else 0
+            known[data.identity] = bool(array.size) and bool((array == first).all())
+        return known[data.identity]
+
+    def _sources(self, candidates: Sequence[int]) -> dict[int, int]:
+        """For every value the candidates that it is computed from, a bit each."""
+        bits = {home: 1 << number for number, c in enumerate(candidates) for home in self.homes[c]}
+        for call in self._calls:
+            read = 0
+            for arg in _flat(self._vk, call.args):
+                read |= bits.get(arg, 0)
+            if read:
+                for out in _outs(self._vk, call):
+                    bits[out] = bits.get(out, 0) | read
+        return bits
+
+
+def _only_matching(sources: Sequence[int], candidates: Sequence[int]) -> Sequence[int] | None:
+    """One candidate for each, if what each is computed from leaves no other way: take what has one choice, go on."""
+    chosen: dict[int, int] = {}
+    while len(chosen) < len(sources):
+        sure = [i for i, bits in enumerate(sources) if i not in chosen and bits.bit_count() == 1]
+        if not sure:
+            return None
+        bit = sources[sure[0]]
+        chosen[sure[0]] = candidates[bit.bit_length() - 1]
+        sources = [bits if i == sure[0] else bits & ~bit for i, bits in enumerate(sources)]
+    return [chosen[i] for i in range(len(sources))]
+
+
+def _flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:
+    flat: list[int] = []
+    for vk_id in ids:
+        value = vk.values[vk_id]
+        flat += value.ids if isinstance(value, VkValueList) else [vk_id]
+    return flat
+
+
+def _outs(vk: VkGraph, call: Call) -> list[int]:
+    return _flat(vk, call.outs)

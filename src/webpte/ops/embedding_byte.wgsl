@@ -1,0 +1,48 @@
+{$ include "kernel.wgsl" $}
+{$ include "choice.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ from "loads.wgsl" import array_of, storable $}
+{$ from "packed.wgsl" import fetched, stored $}
+{$ set wide = 4 if type.endswith("x4") else 1 $}
+{$ set word_codes = 16 if codes == "2 bits" else 4 $}
+
+@group(1) @binding(0) var<storage, read> table: array<u32>;  // (V, E) codes, {{ word_codes }} to a word
+@group(1) @binding(1) var<storage, read> scales: array<{{ scale_type }}>;  // (V, E / group)
+@group(1) @binding(2) var<storage, read> indices: array<i32>;
+$$ if zero_type
+@group(1) @binding(3) var<storage, read> zeros: array<{{ stored(zero_type) }}>;
+$$ endif
+@group(1) @binding({{ 4 if zero_type else 3 }}) var<storage, read_write> y: {{ array_of(type) }};
+
+fn code(at: u32) -> f32 {
+$$ if codes == "2 bits"
+    return f32(extractBits(table[at >> 4u], (at & 15u) * 2u, 2u)) - 2.0;
+$$ else
+    return {{ fetched("table", "at", codes) }};
+$$ endif
+}
+
+// Each invocation makes {{ "four neighbours, which are of one group" if wide == 4 else "one value" }}.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    let steps = p.width / {{ wide }}u;
+    let row = choice(indices[i / steps], p.size);
+    if (row < p.first || row - p.first >= p.rows) {
+        return;  // in another part of the table
+    }
+    let column = (i % steps) * {{ wide }}u;
+    let at = (row - p.first) * p.width + column;
+    let s = row * p.row_groups + column / p.group;
+    let scale = f32(scales[s]);
+    let zero = {{ fetched("zeros", "s", zero_type) if zero_type else "0.0" }};
+$$ if wide == 4
+    let value = (vec4<f32>(code(at), code(at + 1u), code(at + 2u), code(at + 3u)) - zero) * scale;
+$$ else
+    let value = (code(at) - zero) * scale;
+$$ endif
+    y[i] = {{ storable("value", type) }};
+}

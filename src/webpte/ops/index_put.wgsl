@@ -1,0 +1,42 @@
+{$ include "kernel.wgsl" $}
+
+@group(1) @binding(0) var<storage, read> x: array<{{ word }}>;
+@group(1) @binding(1) var<storage, read> index: array<i32>;
+@group(1) @binding(2) var<storage, read_write> y: array<{{ word }}>;
+
+// Counted from the end if negative.
+fn place(which: u32) -> i32 {
+    let at = index[which];
+    return select(at, at + i32(p.size), at < 0);
+}
+
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    var target_at = 0u;
+    var which = 0u;
+    var source = 0u;
+    var rest = i;
+    for (var d = p.rank; d > 0u; d--) {
+        let k = d - 1u;
+        let size = p.dims[k >> 2u][k & 3u];
+        let at = rest % size;
+        rest /= size;
+        target_at += at * p.strides[k >> 2u][k & 3u];
+        which += at * p.index_strides[k >> 2u][k & 3u];
+        source += at * p.value_strides[k >> 2u][k & 3u];
+    }
+    let at = place(which);
+    if (at < 0 || at >= i32(p.size)) {
+        return;
+    }
+    for (var later = which + 1u; later < p.count; later++) {
+        if (place(later) == at) {
+            return;
+        }
+    }
+    y[target_at + u32(at) * p.scale] = x[source];
+}

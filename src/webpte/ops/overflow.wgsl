@@ -1,0 +1,91 @@
+{$ include "kernel.wgsl" $}
+{$ set numbers = ["p.first", "p.second"] $}
+{$ set layouts = ["a", "b"] $}
+{$ set operands = [a_type, b_type] $}
+{$ set flat = false $}
+
+$$ set binding = namespace(next=0)
+$$ for type in operands
+$$ if type
+@group(1) @binding({{ binding.next }}) var<storage, read> {{ layouts[loop.index0] }}_data: array<{{ type }}>;
+$$ set binding.next = binding.next + 1
+$$ endif
+$$ endfor
+@group(1) @binding({{ binding.next }}) var<storage, read_write> y: array<i32>;
+
+// A number of 64 bits.
+struct Wide {
+    high: i32,
+    low: u32,
+}
+
+fn fits(x: Wide) -> bool {
+    return x.high == (bitcast<i32>(x.low) >> 31u);
+}
+
+// By halves, as if both were unsigned; what negative factors add to the high word is taken off again.
+fn product(a: i32, b: i32) -> Wide {
+    let x = bitcast<u32>(a);
+    let y = bitcast<u32>(b);
+    let low = (x & 0xffffu) * (y & 0xffffu);
+    let left = (x >> 16u) * (y & 0xffffu) + (low >> 16u);
+    let right = (x & 0xffffu) * (y >> 16u) + (left & 0xffffu);
+    let high = (x >> 16u) * (y >> 16u) + (left >> 16u) + (right >> 16u);
+    return Wide(bitcast<i32>(high) - select(0, b, a < 0) - select(0, a, b < 0), x * y);
+}
+
+fn sum(a: i32, b: Wide) -> Wide {
+    let low = b.low + bitcast<u32>(a);
+    return Wide(b.high + (a >> 31u) + i32(low < b.low), low);
+}
+
+$$ if kind == "cast"
+// By bits: shaders need not tell NaN from numbers. -2147483648 is the one float of that size that fits.
+fn overflows(a: f32, b: i32) -> bool {
+    let bits = bitcast<u32>(a);
+    return (bits & 0x7fffffffu) >= 0x4f000000u && bits != 0xcf000000u;
+}
+$$ else
+fn overflows(a: i32, b: i32) -> bool {
+$$ if kind == "add"
+    return !fits(sum(a, product(p.alpha, b)));
+$$ elif kind == "mul"
+    return !fits(product(a, b));
+$$ elif kind == "div"
+    return b == 0 || (b == -1 && a == i32(-2147483647 - 1));
+$$ else
+    if (b < 0 || (a >= -1 && a <= 1)) {
+        return false;
+    }
+    var power = 1;
+    for (var k = 0; k < b; k++) {
+        let next = product(power, a);
+        if (!fits(next)) {
+            return true;
+        }
+        power = bitcast<i32>(next.low);
+    }
+    return false;
+$$ endif
+}
+$$ endif
+
+// Invocation t looks at every p.threads-th element.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let t = thread_index(id, groups);
+    if (t >= p.threads) {
+        return;
+    }
+    var found = 0;
+    for (var i = t; i < p.count; i += p.threads) {
+{$ include "walk.wgsl" $}
+$$ for type in operands
+$$ set name = layouts[loop.index0]
+$$ set number = "f32" if kind == "cast" and name == "a" else "i32"
+        let {{ name }} = {{ number }}({{ name ~ "_data[" ~ name ~ "i]" if type else numbers[loop.index0] }});
+$$ endfor
+        found |= i32(overflows(a, b));
+    }
+    y[t] = found;
+}

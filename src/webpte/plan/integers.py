@@ -1,0 +1,227 @@
+"""Integers of 64 bits on a device that has 32.
+
+Outside delegates a call that could need more than 32 bits runs on the CPU, in 64. Inside, ExecuTorch has made the
+integers 32 bits wide: a call that could need more is followed by one that looks whether it did. What cannot need more,
+because constants, bounds and literals say so, runs as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..errors import Problem, RangeError, UnsupportedError, remedies
+from ..graph import OVERFLOW, Call, DType, Graph, Int, Jump, Step, String, SymInt, TensorSpec, Value
+from ..ops import gpu_op
+from ..ops.overflow import FLAGS
+from .ranges import BITS32, BITS64, INTEGERS, Range, Ranges, base_name, constant_range, range_of
+from .support import keep_out
+
+_KINDS = {"add": "add", "sub": "add", "mul": "mul", "pow": "pow", "div": "div", "floor_divide": "div"}
+_SIGNS = frozenset({"neg", "abs"})  # of 32-bit integers, one does not fit: not worth a way through the host
+_CASTS = frozenset({"_to_copy", "_to_dim_order_copy"})
+_PLACES = frozenset({"slice_copy", "narrow_copy"})  # their integers say where, and the end may be anything
+_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
+_MADE = _CASTS | {"arange", "full", "scalar_tensor", "argmax", "argmin"}  # of a dtype that is not their operands'
+LOOKED_AT = 1 << 16  # bytes of a constant
+
+
+def exact_integers(graph: Graph, cpu_kernels: Container[str]) -> Graph:
+    """The graph with calls that need 64 bits on the CPU, and checks behind those that may overflow the device's 32."""
+    if any(call.on_host or call.name == OVERFLOW for call in graph.calls):  # a plan's own graph, planned again
+        return graph
+    constants = dict(_constants(graph))
+    wide = {value_id for value_id, found in constants.items() if not found.within(BITS32)}
+    _refuse_constants(graph, wide)
+    return _Exact(graph, cpu_kernels, constants, wide).run()
+
+
+def overflowed(graph: Graph, check: Call) -> RangeError:
+    """What to say when a check has found something."""
+    name = graph.values[check.args[-1]]
+    assert isinstance(name, String)
+    found = f"{name.value} ({check.origin}) has a result beyond the device's 32-bit integers, or divided by zero"
+    if check.origin.delegate is None:
+        return RangeError(found)
+    return RangeError(f"{found}. Outside delegates such integers are computed in 64 bits. {keep_out([name.value])}")
+
+
+def _constants(graph: Graph) -> Iterator[tuple[int, Range]]:
+    """The ranges of integer constants. Of those that fit in any case, large ones are not worth a look."""
+    for value_id, value in enumerate(graph.values):
+        constant = value.constant if isinstance(value, TensorSpec) else None
+        if constant is None or constant.dtype not in (DType.INT32, DType.INT64):
+            continue
+        if constant.dtype is DType.INT64 or constant.nbytes <= LOOKED_AT:
+            yield value_id, constant_range(constant)
+
+
+def _refuse_constants(graph: Graph, wide: set[int]) -> None:
+    """Constants beyond 32 bits that delegates use."""
+    problems = []
+    for value_id in sorted(wide):
+        spec = graph.tensor(value_id)
+        users = [c for c in graph.calls if not c.kernel and value_id in graph.flatten(c.args)]
+        narrowed = _narrowed_copies(graph, spec)
+        if users or narrowed:
+            problems.append(_beyond(spec, value_id, users or narrowed))
+    if problems:
+        lines = "\n  ".join(map(str, problems))
+        advice = " ".join(remedies(problems))
+        raise UnsupportedError(f"{graph.name}: {lines}\n{advice}", [problem.subject for problem in problems])
+
+
+def _beyond(spec: TensorSpec, value_id: int, users: list[Call]) -> Problem:
+    assert spec.constant is not None
+    low, high = constant_range(spec.constant)
+    detail = f"(value {value_id}) holds integers from {low} to {high}; delegates have 32 bits"
+    names = sorted({call.name for call in users if not call.name.startswith("et_vk.")})
+    return Problem(
+        "dtype", f"constant {spec.constant.name}", detail, tuple(str(c.origin) for c in users), keep_out(names)
+    )
+
+
+def _narrowed_copies(graph: Graph, spec: TensorSpec) -> list[Call]:
+    """Calls in delegates that use what is left of the same constant once it was cut to 32 bits."""
+    assert spec.constant is not None
+    cut = spec.constant.array((-1,)).astype(np.int32).tobytes()
+
+    def same(value: Value) -> bool:
+        constant = value.constant if isinstance(value, TensorSpec) else None
+        if constant is None or constant.dtype is not DType.INT32 or constant.nbytes != len(cut):
+            return False
+        return bool(constant.array((-1,)).tobytes() == cut)
+
+    copies = {value_id for value_id, value in enumerate(graph.values) if same(value)}
+    copies |= {out for call in graph.calls if copies.intersection(call.args) for out in call.outs}  # prepacked
+    return [call for call in graph.calls if not call.kernel and copies.intersection(graph.flatten(call.args))]
+
+
+class _Exact:
+    def __init__(self, graph: Graph, cpu_kernels: Container[str], constants: dict[int, Range], wide: set[int]) -> None:
+        self.graph = graph
+        self.cpu_kernels = cpu_kernels
+        self.ranges = Ranges(graph, constants)
+        self.values: list[Value] = list(graph.values)
+        self.wide_constants = frozenset(wide)
+        self.wide = set(wide)  # on the host, and perhaps beyond 32 bits
+        self.declared = _declared(graph)
+        self.narrow: set[int] = set()  # values inside delegates that have 32 bits in the model too
+
+    def run(self) -> Graph:
+        steps: list[Step] = []
+        starts = []
+        for step in self.graph.steps:
+            starts.append(len(steps))
+            steps += [step] if isinstance(step, Jump) else self._call(step)
+        starts.append(len(steps))
+        moved = tuple(replace(s, target=starts[s.target]) if isinstance(s, Jump) else s for s in steps)
+        return replace(self.graph, values=tuple(self.values), steps=moved)
+
+    def _call(self, call: Call) -> Iterator[Call]:
+        on_device = gpu_op(call, self.graph) is not None
+        if call.kernel and on_device and self._wants_host(call):
+            call, on_device = replace(call, on_host=True), False
+        yield call
+        exact = self.ranges.exact(call, BITS32 if on_device else BITS64)
+        integers = [out for out in call.outs if self._integer(out)]
+        self._follow(call, integers, exact, on_device)
+        if exact is not None and isinstance(self.graph.values[call.outs[0]], SymInt):
+            self.ranges.tell(call.outs[0], exact.cut(BITS32))  # kernels are given no others
+        if on_device and exact is not None and not exact.within(BITS32):
+            yield from self._check(call, integers)
+
+    def _integer(self, value_id: int) -> bool:
+        value = self.graph.values[value_id]
+        return isinstance(value, TensorSpec) and value.host_dtype in INTEGERS
+
+    def _follow(self, call: Call, outs: list[int], exact: Range | None, on_device: bool) -> None:
+        """What is known of the results."""
+        if self._of_32_bits(call):
+            self.narrow.update(outs)
+        limit = BITS32 if on_device else BITS64
+        found = self.ranges.moved(call, limit) if exact is None else exact.cut(limit)
+        if not on_device and not call.on_host and exact is None:  # a kernel of the CPU's own; it mostly makes indices
+            found = BITS32
+        for out in outs:
+            own = range_of(self.graph.tensor(out).host_dtype)
+            self.ranges.tell(out, found if found.within(own) else own)  # narrower integers wrap, as in PyTorch
+            if own is BITS64 and not on_device and not found.within(BITS32):
+                self.wide.add(out)
+
+    def _wants_host(self, call: Call) -> bool:
+        operands = self.graph.flatten(call.args)
+        if call.name not in self.cpu_kernels:
+            return False
+        specs = [v for i in (*operands, *call.outs) if isinstance(v := self.graph.values[i], TensorSpec)]
+        if any(spec.host_dtype is DType.FLOAT64 for spec in specs) or self.wide_constants.intersection(operands):
+            return True
+        kinds = {spec.host_dtype for out in call.outs if isinstance(spec := self.graph.values[out], TensorSpec)}
+        if kinds & {DType.INT64, DType.BOOL} and self.wide.intersection(operands):
+            return True
+        if DType.INT64 not in kinds:
+            return False
+        exact = self.ranges.exact(call, BITS32)
+        grows = exact is not None and not exact.within(BITS32) and base_name(call.name) not in _SIGNS
+        return grows or self._wide_literal(call)
+
+    def _wide_literal(self, call: Call) -> bool:
+        if base_name(call.name) in _PLACES | _COMPARISONS:
+            return False
+        literals = [v for a in call.args if isinstance(v := self.graph.values[a], Int)]
+        return any(not BITS32.low <= literal.value <= BITS32.high for literal in literals)
+
+    # -- checks on the device --------------------------------------------------------------------------------------
+
+    def _check(self, call: Call, outs: list[int]) -> Iterator[Call]:
+        if len(outs) != 1 or not self._has_64_bits(outs[0]):
+            return
+        base = base_name(call.name)
+        first = call.args[0]
+        if base in _CASTS:
+            if not self._integer(first):
+                yield self._overflow(call, "cast", first, self._add(Int(0)), 1)
+        elif base in _SIGNS:
+            yield self._overflow(call, "add", self._add(Int(0)), first, -1)
+        elif base in _KINDS:
+            yield self._overflow(call, _KINDS[base], first, call.args[1], self._alpha(call, base))
+
+    def _alpha(self, call: Call, base: str) -> int:
+        if base not in ("add", "sub"):
+            return 1
+        alpha = self.ranges.of(call.args[2]) if len(call.args) > 2 else None
+        factor = alpha.low if alpha is not None else 1
+        return -factor if base == "sub" else factor
+
+    def _overflow(self, call: Call, kind: str, first: int, second: int, alpha: int) -> Call:
+        args = (self._add(String(kind)), first, second, self._add(Int(alpha)), self._add(String(call.name)))
+        out = self._add(TensorSpec(DType.INT32, (FLAGS,), DType.INT32))
+        return Call(OVERFLOW, args, (out,), call.origin)
+
+    def _add(self, value: Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def _has_64_bits(self, value_id: int) -> bool:
+        """Whether an integer tensor has 64 bits in the model, or may have."""
+        if value_id in self.declared:
+            return self.graph.tensor(value_id).host_dtype is DType.INT64
+        return value_id not in self.narrow
+
+    def _of_32_bits(self, call: Call) -> bool:
+        """Whether a call makes what it is given, and that has 32 bits in the model too. Scalars do not decide."""
+        given = [a for a in self.graph.flatten(call.args) if self._integer(a) and self.graph.tensor(a).dims]
+        return bool(given) and base_name(call.name) not in _MADE and not any(map(self._has_64_bits, given))
+
+
+def _declared(graph: Graph) -> frozenset[int]:
+    """Values whose dtype the program tells: all but those that live in one delegate, where 64 bits were cut to 32."""
+    places: dict[int, set[tuple[int, int | None]]] = {}
+    for call in graph.calls:
+        place = (call.origin.instruction, call.origin.delegate)
+        for value_id in (*graph.flatten(call.args), *call.outs):
+            places.setdefault(value_id, set()).add(place)
+    inside = {i for i, found in places.items() if len(found) == 1 and next(iter(found))[1] is not None}
+    return frozenset(range(len(graph.values))) - inside | frozenset((*graph.inputs, *graph.outputs))

@@ -1,0 +1,56 @@
+"""Buffers that a delegate keeps, in programs of the real exporter: several calls, reset, forks, snapshots."""
+
+from __future__ import annotations
+
+import pytest
+
+import webpte
+from tests.support.cases import assert_close
+from tests.support.exporting import export
+from tests.support.models_kept import PROGRAMS, kept
+
+# Not "remembered": without aliases its file is that of a module without state.
+INFERRED = [name for name in PROGRAMS if name != "remembered"]
+# Not "before": the exporter lets it read what the alias was overwritten with.
+ALIASED = [name for name in PROGRAMS if name != "before"]
+PROGRAM = [(name, False) for name in INFERRED] + [(name, True) for name in ALIASED]
+
+
+def check(method, sequence, where=""):
+    for number, step in enumerate(sequence):
+        for got, want in zip(method.run(step.inputs), step.outputs, strict=True):
+            assert_close(got, want, 1e-5, 1e-5, f"{where} call {number}")
+
+
+@pytest.mark.parametrize(("name", "alias"), PROGRAM)
+def test_every_call_is_what_eager_has_and_reset_begins_anew(name, alias):
+    exported = export(kept, name=name, alias=alias)
+    with webpte.load(exported.path) as program:
+        method = program.method()
+        assert sum(buffer.kind == "state" for buffer in method.plan.buffers) >= 1
+        for sequence in exported.sequences:
+            check(method, sequence, name)
+            method.reset()
+
+
+@pytest.mark.parametrize(("name", "alias"), [("added", False), ("normalised", False), ("remembered", True)])
+def test_forks_and_snapshots_own_it(name, alias, tmp_path):
+    exported = export(kept, name=name, alias=alias)
+    (first, *rest), (other, *_) = exported.sequences
+    with webpte.load(exported.path) as program:
+        method = program.method()
+        check(method, [first])
+        fork = method.fork()
+        method.snapshot(tmp_path / "state")
+        method.run(other.inputs)  # another state, which the fork must not see
+        check(fork, rest, "fork")
+    with webpte.load(exported.path) as program:
+        method = program.method()
+        method.restore(tmp_path / "state")
+        check(method, rest, "restored")
+
+
+def test_passes_do_not_change_it():
+    exported = export(kept, name="cascaded", alias=False)
+    with webpte.load(exported.path, passes=()) as program:
+        check(program.method(), exported.sequences[0])

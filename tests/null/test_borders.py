@@ -1,0 +1,170 @@
+"""What a delegate lists and what an instruction passes: how the two lists are read where they differ, and where not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
+from webpte import container as c
+from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
+from webpte.graph import COPY, build_graph
+from webpte.graph.keeping import PREPACK
+from webpte.ops import mutated_positions
+
+F32, I32, I64 = DType.FLOAT32, DType.INT32, DType.INT64
+RELU, NEG, ADD = "aten.relu.default", "aten.neg.default", "aten.add.Tensor"
+
+
+def tensor(*dims, dtype=F32, **more):
+    return c.TensorValue(dtype, dims, tuple(range(len(dims))), place=more.pop("place", ALONE), **more)
+
+
+def build(values, calls, listed, passed, program, inputs=(0,), constants=()):
+    """The graph of a method that is one call of one delegate."""
+    taken, returned = listed
+    delegate = DelegateBlob(vk_blob(values, calls, taken, returned, constants))
+    outputs = [value for value in passed if value not in inputs]
+    method = Method(
+        values=program, inputs=inputs, outputs=outputs, instructions=[c.DelegateCall(0, passed)], delegates=[delegate]
+    )
+    file = parse_program(MappedFile.from_bytes("t.pte", pte_bytes([method])))
+    return build_graph(file.methods[0], file.named_data.get, mutated_positions)
+
+
+def written(graph):
+    """Who is made from whom, by the program's ids."""
+    return {call.outs[0]: (call.name, call.args[0]) for call in graph.calls}
+
+
+def chain(*dims):
+    """An input, relu of it, neg of that; then their calls."""
+    return [VkTensor(F32, d) for d in dims], [(RELU, (0, 1)), (NEG, (1, 2))]
+
+
+# ---------------------------------------------------------------- outputs that are passed twice
+
+
+def test_an_output_passed_twice_is_known_by_its_shape():
+    """The exporter lists it once. Two of the values passed have its shape, and nothing else has."""
+    values = [VkTensor(F32, (3,)), VkTensor(F32, (3,)), VkTensor(I32, (3,))]
+    calls = [(RELU, (0, 1)), ("aten.argmax.default", (0, 3, 4, 2))]
+    program = [tensor(3), tensor(3), tensor(3), tensor(3, dtype=I64)]
+    graph = build([*values, c.VkNull(), c.VkBool(False)], calls, ([0], [1, 2]), (0, 1, 2, 3), program)
+    assert written(graph)[1] == (RELU, 0) and written(graph)[2] == (COPY, 1)
+    assert written(graph)[3][0] == "aten.argmax.default"
+
+
+def test_outputs_of_one_shape_are_refused_by_name():
+    values, calls = chain((3,), (3,), (3,))
+    with pytest.raises(webpte.UnsupportedError) as caught:
+        build(values, calls, ([0], [1, 2]), (0, 1, 2, 3), [tensor(3)] * 4)
+    message = str(caught.value)
+    assert "delegate 0 takes 1 inputs and 2 outputs; instruction 0 passes 4 values, 1 of them inputs" in message
+    assert "operator_blocklist=[exir_ops.edge.aten.clone.default, " in message
+    assert caught.value.items == ("delegate 0",)
+
+
+def test_the_only_output_may_be_passed_any_number_of_times():
+    values, calls = [VkTensor(F32, (3,))] * 2, [(RELU, (0, 1))]
+    graph = build(values, calls, ([0], [1]), (0, 1, 2, 3), [tensor(3)] * 4)
+    assert written(graph) == {1: (RELU, 0), 2: (COPY, 1), 3: (COPY, 1)}
+
+
+def test_an_input_handed_through_twice():
+    values, calls = [VkTensor(F32, (3,)), VkTensor(F32, (2,)), VkTensor(F32, (2,))], [(RELU, (1, 2))]
+    program = [tensor(3), tensor(2), tensor(3), tensor(3), tensor(2)]
+    graph = build(values, calls, ([0, 1], [0, 2]), (0, 1, 2, 3, 4), program, inputs=(0, 1))
+    assert written(graph) == {2: (COPY, 0), 3: (COPY, 0), 4: (RELU, 1)}
+
+
+def test_a_constant_may_be_an_output_of_a_delegate_that_takes_nothing():
+    values = [VkTensor(F32, (2,), constant_id=0)]
+    graph = build(values, [], ([], [0]), (0,), [tensor(2)], inputs=(), constants=[np.arange(2, dtype="f4")])
+    ((name, source),) = written(graph).values()
+    assert name == COPY and graph.tensor(source).constant is not None
+
+
+# ---------------------------------------------------------------- inputs that are not listed
+
+
+def test_an_input_that_is_not_used_is_known_by_its_shape():
+    values, calls = [VkTensor(F32, (3,))] * 2, [(RELU, (0, 1))]
+    graph = build(values, calls, ([0], [1]), (0, 1, 2), [tensor(5), tensor(3), tensor(3)], inputs=(0, 1))
+    assert written(graph) == {2: (RELU, 1)}
+
+
+def test_inputs_of_one_shape_are_refused_by_name():
+    values, calls = [VkTensor(F32, (3,))] * 2, [(RELU, (0, 1))]
+    with pytest.raises(webpte.UnsupportedError, match=r"passes 3 values, 2 of them inputs, and the file does not say"):
+        build(values, calls, ([0], [1]), (0, 1, 2), [tensor(3)] * 3, inputs=(0, 1))
+
+
+def test_an_unused_input_does_not_stand_in_for_an_output():
+    """One input too many and one output too few are as many values as the delegate lists."""
+    values, calls = [VkTensor(F32, (3,)), VkTensor(F32, (2,)), VkTensor(F32, (3,))], [(RELU, (0, 2))]
+    with pytest.raises(webpte.GraphError, match=r"passes 3 values, 2 of them inputs, which does not fit"):
+        build(values, calls, ([0], [1, 2]), (0, 1, 2), [tensor(3), tensor(3), tensor(3)], inputs=(0, 1))
+
+
+def test_a_buffer_that_is_written_later_is_an_input():
+    """It has no value in the file and nothing before the call writes it, yet it is no output of the delegate."""
+    values = [VkTensor(F32, (3,)), VkTensor(F32, (3,)), VkTensor(F32, (3,)), VkInt(1)]
+    blob = DelegateBlob(vk_blob(values, [(ADD, (0, 1, 3, 2))], [0, 1], [2], []))
+    method = Method(
+        values=[tensor(3), tensor(3), tensor(3), c.BoolValue(False)],
+        inputs=[0],
+        outputs=[2],
+        instructions=[c.DelegateCall(0, (0, 1, 2)), c.KernelCall("aten::copy_", (1, 2, 3, 1))],
+        delegates=[blob],
+    )
+    file = parse_program(MappedFile.from_bytes("t.pte", pte_bytes([method])))
+    graph = build_graph(file.methods[0], file.named_data.get, mutated_positions)
+    assert graph.calls[0].args[:2] == (0, 1) and graph.tensor(1).mutable
+
+
+# ---------------------------------------------------------------- lists of one length
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (tensor(4), r"value 1 is f32\[3\], the program's value 1 f32\[4\]"),
+        (tensor(3, dtype=I64), r"value 1 is f32\[3\], the program's value 1 i64\[3\]"),
+        (tensor(3, 1), r"value 1 has 1 dims \[3\], the program's value 1 has 2: \[3, 1\]"),
+        (c.IntValue(0), "value 1 is a VkTensor, the program's value 1 a Int"),
+    ],
+)
+def test_values_that_cannot_be_each_other(given, message):
+    values, calls = [VkTensor(F32, (3,))] * 2, [(RELU, (0, 1))]
+    with pytest.raises(webpte.GraphError, match=message):
+        build(values, calls, ([0], [1]), (0, 1), [tensor(3), given])
+
+
+def test_bounds_of_dynamic_shapes_may_differ():
+    values, calls = [VkTensor(F32, (4,))] * 2, [(RELU, (0, 1))]
+    program = [tensor(3, dynamic=True), tensor(3, dynamic=True)]
+    assert written(build(values, calls, ([0], [1]), (0, 1), program)) == {1: (RELU, 0)}
+
+
+def test_a_lost_output_and_an_untaken_one_that_cancel_out():
+    """As many values as are listed, but the first is the new value of a buffer, and the other is passed twice."""
+    two, three = VkTensor(F32, (2,)), VkTensor(F32, (3,))
+    values = [VkTensor(F32, (2,), constant_id=0), two, three, two, three, VkInt(1)]
+    calls = [(PREPACK, (0, 1)), (ADD, (1, 1, 5, 3)), (RELU, (2, 4))]
+    graph = build(values, calls, ([2], [3, 4]), (0, 1, 2), [tensor(3)] * 3, constants=[np.zeros(2, "f4")])
+    made = written(graph)
+    assert made[1] == (RELU, 0) and made[2] == (COPY, 1)
+    (state,) = [v for v, spec in enumerate(graph.values) if getattr(spec, "mutable", False)]
+    assert made[state] == ("aten::copy_", state)
+
+
+def test_a_search_has_an_end():
+    """Thousands of outputs of one shape, one of them lost: refused before anything is tried."""
+    count = 3000
+    values = [VkTensor(F32, (3,))] * (count + 1)
+    calls = [(RELU, (0, i + 1)) for i in range(count)]
+    with pytest.raises(webpte.UnsupportedError, match="does not say which is which"):
+        passed = tuple(range(count + 2))
+        build(values, calls, ([0], range(1, count + 1)), passed, [tensor(3)] * (count + 2))

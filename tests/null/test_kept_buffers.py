@@ -1,0 +1,176 @@
+"""Buffers that delegates keep: which constant a new value belongs to, and how the graph says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
+from webpte import container as c
+from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
+from webpte.graph import COPY, build_graph
+from webpte.graph.keeping import PREPACK
+from webpte.ops import mutated_positions
+from webpte.plan import make_plan
+from webpte.runtime.kernels import CpuKernels
+from webpte.wgsl import Caps
+
+F32 = DType.FLOAT32
+RELU, ADD, UPDATE = "aten.relu.default", "aten.add.Tensor", "aten::copy_"
+ZEROS, ONES, WEIGHT = np.zeros(3, "f4"), np.ones(3, "f4"), np.array([1, 2, 3], "f4")
+
+
+def tensor(*dims):
+    return c.TensorValue(F32, dims, tuple(range(len(dims))), place=ALONE)
+
+
+class Delegate:
+    """A delegate of f32[3] tensors: one input, constants that are prepacked, and calls."""
+
+    def __init__(self, *constants):
+        self.values = [VkTensor(F32, (3,)), VkInt(1)]
+        self.calls: list[tuple[str, tuple[int, ...]]] = []
+        self.constants = constants
+        self.packed: list[int] = []
+        for number in range(len(constants)):
+            source = self.new(VkTensor(F32, (3,), constant_id=number))
+            self.packed.append(self.new())
+            self.calls.append((PREPACK, (source, self.packed[-1])))
+
+    def new(self, value=None):
+        self.values.append(value or VkTensor(F32, (3,)))
+        return len(self.values) - 1
+
+    def add(self, a, b, out=None):
+        out = self.new() if out is None else out
+        self.calls.append((ADD, (a, b, 1, out)))
+        return out
+
+    def graph(self, outputs, passed=1):
+        blob = DelegateBlob(vk_blob(self.values, self.calls, [0], outputs, self.constants))
+        ids = tuple(range(1 + passed))
+        method = Method(
+            values=[tensor(3)] * len(ids),
+            inputs=ids[:1],
+            outputs=ids[1:],
+            instructions=[c.DelegateCall(0, ids)],
+            delegates=[blob],
+        )
+        file = parse_program(MappedFile.from_bytes("t.pte", pte_bytes([method])))
+        return build_graph(file.methods[0], file.named_data.get, mutated_positions)
+
+
+def states(graph):
+    """What each buffer starts with."""
+    mutable = [v for v in graph.values if getattr(v, "mutable", False)]
+    return [value.constant.array(value.dims).tolist() for value in mutable]
+
+
+def updates(graph):
+    return [call for call in graph.calls if call.name == UPDATE]
+
+
+def test_the_only_constant_of_its_shape():
+    d = Delegate(ZEROS)
+    new = d.add(d.packed[0], 0)
+    graph = d.graph([new, d.add(new, 0)])
+    (update,) = updates(graph)
+    assert update is graph.calls[-1] and update.outs == update.args[:1]
+    assert states(graph) == [[0, 0, 0]]
+    assert not any(call.name == PREPACK for call in graph.calls)
+
+
+def test_it_is_state_in_the_plan():
+    """Of the method's own memory, with its first value; its reader comes before its writer."""
+    d = Delegate(WEIGHT)
+    new = d.add(d.packed[0], 0)
+    plan = make_plan(d.graph([new, d.add(d.packed[0], new)]), Caps(), CpuKernels())
+    (state,) = [b for b in plan.buffers if b.kind == "state"]
+    assert state.fill is not None and state.fill.constant.array((3,)).tolist() == [1, 2, 3]
+
+
+def test_a_buffer_that_is_overwritten_without_being_read_for_it():
+    d = Delegate(ZEROS)
+    new = d.add(0, 0)
+    graph = d.graph([new, d.add(d.packed[0], new)])
+    assert states(graph) == [[0, 0, 0]] and len(updates(graph)) == 1
+
+
+def test_each_new_value_belongs_to_what_it_is_computed_from():
+    """In the order of their calls, which is not that of the buffers."""
+    d = Delegate(ZEROS, ONES)
+    second = d.add(d.packed[1], d.packed[0])
+    first = d.add(d.packed[0], 0)
+    graph = d.graph([second, first, d.add(first, second)])
+    one, other = updates(graph)
+    assert graph.tensor(one.outs[0]).constant.array((3,)).tolist() == [1, 1, 1]
+    assert graph.tensor(other.outs[0]).constant.array((3,)).tolist() == [0, 0, 0]
+
+
+def test_beside_weights_a_buffer_is_blank_and_its_own_source():
+    d = Delegate(WEIGHT, ZEROS)
+    new = d.add(d.packed[1], 0)
+    assert states(d.graph([new, d.add(new, d.packed[0])])) == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("constants", "sources"),
+    [
+        ((WEIGHT, ZEROS), (0,)),  # what it is computed from is a weight: the blank one may be overwritten
+        ((ONES, ZEROS), (1,)),  # both might be buffers
+        ((WEIGHT, WEIGHT + 1), (0,)),  # and neither looks like one
+        ((ZEROS, ONES), (0, 0)),  # two from one
+        ((ZEROS, ONES), (None, 0)),  # a delay line: one from the input, the other from the first
+    ],
+)
+def test_anyones_guess_is_refused_by_name(constants, sources):
+    d = Delegate(*constants)
+    new = [d.add(0 if source is None else d.packed[source], 0) for source in sources]
+    out = d.add(*d.packed)
+    with pytest.raises(webpte.UnsupportedError) as caught:
+        d.graph([*new, out])
+    message = str(caught.value)
+    assert f"delegate 0 keeps {len(new)} of its 2 constants f32[3] from call to call" in message
+    assert "instruction 0" in message and '{"alias_buffer_mutations": True}' in message
+
+
+def test_an_output_that_can_be_no_state_must_be_taken():
+    d = Delegate(np.zeros(3, "f4"))
+    d.values[2] = VkTensor(F32, (1, 3), constant_id=0)
+    d.values[3] = VkTensor(F32, (1, 3))
+    with pytest.raises(webpte.GraphError, match="takes 1 inputs and 2 outputs; instruction 0 passes 2 values"):
+        d.graph([d.add(0, 0), d.add(0, 0)])
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_result_that_is_the_constant(packed):
+    """What alias_buffer_mutations writes. Calls behind it read the new value, calls before it the old one."""
+    d = Delegate(ZEROS)
+    home = d.packed[0] if packed else d.values.index(VkTensor(F32, (3,), constant_id=0))
+    before = d.add(home, 0)
+    d.add(home, before, out=home)
+    graph = d.graph([d.add(home, before)])
+    names = [call.name for call in graph.calls]
+    assert names == [ADD, ADD, UPDATE, ADD]
+    first, call, update, last = graph.calls
+    state = update.outs[0]
+    assert first.args[0] == call.args[0] == last.args[0] == state
+    assert update.args[:2] == (state, call.outs[0]) and call.outs[0] != state
+    assert states(graph) == [[0, 0, 0]]
+
+
+def test_a_result_that_is_the_constant_and_is_returned():
+    d = Delegate(ZEROS)
+    d.add(d.packed[0], 0, out=d.packed[0])
+    graph = d.graph([d.packed[0]])
+    assert [call.name for call in graph.calls] == [ADD, UPDATE, COPY]
+    assert graph.calls[-1].outs == (1,)
+
+
+def test_an_old_value_beside_a_lost_output_is_refused():
+    """Both of the values passed may be the one output, or one of them what the buffer was before."""
+    d = Delegate(ZEROS)
+    new = d.add(d.packed[0], 0)
+    with pytest.raises(webpte.UnsupportedError, match="does not say which is which"):
+        d.graph([new], passed=2)

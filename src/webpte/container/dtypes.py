@@ -36,11 +36,27 @@ class DType(enum.Enum):
         self.short = short
         self.itemsize = itemsize
         self.numpy: np.dtype[Any] | None = None if numpy is None else np.dtype(numpy)
+        self.held = np.dtype("<f4") if self.numpy is None else self.numpy  # what the host has values of it in
         self.scalar_type = scalar_type
         self.vulkan = vulkan
 
     def __repr__(self) -> str:
         return f"DType.{self.name}"
+
+    def from_bytes(self, data: bytes | bytearray) -> np.ndarray[Any, Any]:
+        """The values in `data`, which a file or a device holds, as the host has them."""
+        if self is not DType.BFLOAT16:
+            return np.frombuffer(data, self.numpy)
+        return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
+
+    def rounded(self, values: Any) -> np.ndarray[Any, Any]:
+        """`values` in this type, contiguous; of bf16 the nearest ones, in f32."""
+        array = np.ascontiguousarray(values, dtype=self.held).reshape(np.shape(values))
+        if self is not DType.BFLOAT16:
+            return array
+        bits = array.view("<u4")
+        nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view("<f4")  # of two equally near, the even one
+        return np.where(np.isnan(array), array, nearest)
 
     @classmethod
     def from_scalar_type(cls, code: int) -> DType:

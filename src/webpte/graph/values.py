@@ -76,7 +76,7 @@ class Constant:
     def array(self, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
         """A copy of the data for the host."""
         data = b"".join(span.view() for span in self.spans)
-        return np.frombuffer(bytearray(data), self.dtype.numpy).reshape(dims)
+        return self.dtype.from_bytes(bytearray(data)).reshape(dims)
 
 
 @dataclass(frozen=True, slots=True)

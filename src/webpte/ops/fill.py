@@ -28,7 +28,7 @@ def fill(cx: Context, value: float, out: Tensor) -> None:
 
 def numpy_dtype(code: int | None, default: Any) -> Any:
     """What a schema's `dtype` argument means to NumPy; null inside delegates, where the output's spec has it."""
-    return default if code is None else DType.from_scalar_type(code).numpy
+    return default if code is None else DType.from_scalar_type(code).held
 
 
 def _filled(size: Sequence[int], value: float, dtype: int | None) -> Any:

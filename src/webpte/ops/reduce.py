@@ -100,7 +100,7 @@ def _axis(x: Any, dim: list[int] | None) -> tuple[int, ...] | None:
 def _accumulated(x: Any, dtype: int | None) -> Any:
     """The input as PyTorch accumulates it: integers and bools wide, unless a dtype was asked for."""
     if dtype is not None:
-        x = x.astype(DType.from_scalar_type(dtype).numpy)
+        x = x.astype(DType.from_scalar_type(dtype).held)
     return x.astype(np.float64 if x.dtype.kind == "f" else np.int64), x.dtype if x.dtype.kind == "f" else np.int64
 
 

@@ -29,16 +29,14 @@ def at_position(values: Sequence[int], position: object, what: str) -> int:
 def to_array(value: Any, spec: TensorSpec, where: str) -> Array:
     """The caller's value as a C-contiguous array of the declared dtype. Shapes are checked separately."""
     array = _as_numpy(value, where)
-    wanted = spec.host_dtype.numpy
-    if wanted is None:
-        raise InputError(f"{where} is declared {spec.host_dtype.short}, which NumPy cannot hold")
+    wanted = spec.host_dtype.held
     if array.dtype != wanted:
         if not np.can_cast(array.dtype, wanted, "safe"):
             raise InputError(
                 f"{where} has dtype {array.dtype}; the program declares {wanted}. Convert it with .astype(np.{wanted})."
             )
         array = array.astype(wanted)
-    return np.ascontiguousarray(array).reshape(array.shape)
+    return spec.host_dtype.rounded(array)
 
 
 def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str) -> None:

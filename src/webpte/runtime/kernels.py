@@ -77,8 +77,7 @@ class CpuKernels:
                 refuse_sizes(call, graph, tensors, scalars)
                 result = kernel(*args)
             results = result if isinstance(result, (tuple, list)) else (result,)
-            pairs = zip(outs, results, strict=True)
-            arrays = [np.ascontiguousarray(a, dtype=spec.host_dtype.numpy).reshape(np.shape(a)) for spec, a in pairs]
+            arrays = [spec.host_dtype.rounded(a) for spec, a in zip(outs, results, strict=True)]
         except Error:
             raise
         except Exception as error:

@@ -385,7 +385,7 @@ def check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: i
 
 
 def _zeros(spec: object, dims: tuple[int, ...] | None) -> Any:
-    return np.zeros(dims, spec.host_dtype.numpy) if isinstance(spec, TensorSpec) and dims is not None else 0
+    return np.zeros(dims, spec.host_dtype.held) if isinstance(spec, TensorSpec) and dims is not None else 0
 
 
 def _number(arg: Any, spec: object, where: str) -> float:

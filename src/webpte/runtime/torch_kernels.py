@@ -76,7 +76,7 @@ def _run(kernel: Any, schema: Sequence[Any], args: Sequence[Any], outs: Sequence
     named = {a.name: v for a, v in zip(schema, converted, strict=False) if a.kwarg_only}
     positional = [v for a, v in zip(schema, converted, strict=False) if not a.kwarg_only]
     # An out tensor without elements is resized without a warning; torch must own its memory to do so.
-    dtypes = [torch.from_numpy(np.empty(0, spec.host_dtype.numpy)).dtype for spec in outs]
+    dtypes = [torch.from_numpy(np.empty(0, spec.host_dtype.held)).dtype for spec in outs]
     empty = iter(torch.empty(0, dtype=dtype, device=device) for dtype in dtypes)
     named |= {a.name: next(empty) for a in schema[len(converted) :] if a.is_out}
     result = kernel(*positional, **named)

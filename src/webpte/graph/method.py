@@ -40,6 +40,7 @@ from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, re
 from .delegate import COPY, ITEM, inline, read_delegates, refuse_own
 from .elided import START, View, elided_views
 from .graph import Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
+from .torn import torn_buffers
 from .values import (
     Bool,
     BoolList,
@@ -88,6 +89,7 @@ def build_graph(
         builder.add(Origin(index), instruction)
         builder.add_views(index)
     starts.append(len(builder.steps))
+    builder.problems += torn_buffers(builder.values, builder.steps)
     if problems is not None:
         problems += builder.problems
     elif builder.problems:

@@ -80,7 +80,7 @@ class ForkedError(Error):
 class Problem(NamedTuple):  # a dataclass would cost every start of the program the import of `inspect`
     """One thing that keeps a program from running. Errors list those of a kind; `webpte check` lists all."""
 
-    kind: str  # "constant", "layout", "backend", "op", "kernel", "dtype", "limit", "memory" or "graph"
+    kind: str  # "constant", "backend", "op", "kernel", "dtype", "limit", "memory" or "graph"
     subject: str  # the op, constant or value
     detail: str  # what is wrong with it, with the numbers
     where: tuple[str, ...] = ()  # the calls or values concerned

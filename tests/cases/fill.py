@@ -24,6 +24,8 @@ CASES = [
     case("aten.full_like.default", T("n", 5, dtype="f16"), 0.1, None, *NO_OPTIONS, None, n=(7, 2)),
     case("aten.full_like.default", T("n", 5, dtype="bool"), 1, None, *NO_OPTIONS, None, n=(7, 2)),
 ]
+for _name in ("aten.empty.memory_format", "dim_order_ops._empty_dim_order.default"):
+    CASES += [case(_name, [3, 5], None, *NO_OPTIONS, None), case(_name, [7], I32, *NO_OPTIONS, None)]
 for _name in ("zeros", "ones"):
     CASES += [
         case(f"aten.{_name}.default", [3, 5], None, *NO_OPTIONS),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
+from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, span_of, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkSymInt, VkTensor, VkValueList, parse_program
 from webpte.graph import Call, Jump, SymInt, TensorSpec, build_graph
@@ -183,10 +184,20 @@ def test_kinds_must_agree_at_the_border():
         )
 
 
-def test_channels_last_tensors_are_refused_with_a_remedy():
-    value = c.TensorValue(F32, (1, 2, 3, 4), (0, 2, 3, 1), place=ALONE)
-    with pytest.raises(webpte.UnsupportedError, match=r"dim order \[0, 2, 3, 1\].*_skip_dim_order"):
-        build(Method(values=[value], inputs=[0], outputs=[0]))
+def test_constants_in_another_order_of_dims_are_put_in_order():
+    """Channels last: the file has (B, H, W, C), the tensor is (B, C, H, W)."""
+    array = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
+    stored = span_of(np.ascontiguousarray(array.transpose(0, 2, 3, 1)))
+    value = c.TensorValue(F32, array.shape, (0, 2, 3, 1), data=stored)
+    graph = build(Method(values=[value], inputs=[], outputs=[0]))
+    assert np.array_equal(graph.tensor(0).constant.array(array.shape), array)
+
+
+def test_the_same_bytes_in_another_order_are_no_view():
+    last = c.TensorValue(F32, (1, 2, 3, 4), (0, 2, 3, 1), place=(1, 0))
+    flat = c.TensorValue(F32, (24,), (0,), place=(1, 0))
+    graph = build(Method(values=[last, flat], inputs=[0], outputs=[1]))
+    assert graph.calls == ()
 
 
 def test_missing_constants_are_all_named():

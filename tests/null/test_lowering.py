@@ -167,6 +167,33 @@ def test_select_as_symint_outside_its_dim():
         g.plan([x], [out])
 
 
+@pytest.mark.parametrize(("dim", "index", "want"), [(0, 0, 1), (0, 2, 5), (1, 1, 2), (1, -1, 2), (-2, -1, 5)])
+def test_select_as_symint_takes_the_first_of_the_other_dims(dim, index, want):
+    g = GraphBuilder()
+    x, out = g.tensor(3, 2, dtype=DType.INT32), g.symint()
+    g.call("et_vk.select_as_symint.default", (x, g.number(dim), g.number(index)), out)
+    plan = g.plan([x], [out])
+    (segment,) = plan.layout.segments
+    schedule = plan.lowering.prepare(segment, live({x: (3, 2)}, {x: np.array([[1, 2], [3, 4], [5, 6]])}))
+    assert schedule.scalars[out][0] == want
+
+
+def test_a_size_of_an_earlier_submit_selects_the_schedule():
+    """The second submit reads a tensor that never changes its shape, and as much of it as the first one says."""
+    g = GraphBuilder()
+    x, n, y, z = g.tensor(5, dynamic=True), g.symint(), g.tensor(5), g.tensor(5)
+    g.call("sym_size.int", (x, g.number(0)), n)
+    g.call("test::table", (g.unary(x, 5),), y, kernel=True)
+    g.call("aten.slice_copy.Tensor", (y, g.number(0), g.number(0), n, g.number(1)), z)
+    plan = g.plan([x], [z], cpu=["test::table"])
+    second = plan.layout.segments[1]
+    assert n in second.scalars and x not in second.tensors
+    for size in (5, 3, 4, 3):
+        here = live({y: (5,)})
+        here.scalars[n] = size
+        assert plan.lowering.prepare(second, here).dims[z] == (size,)
+
+
 def test_the_element_type_of_a_scalar_is_the_declared_one():
     """Read through the array's dtype: a float becomes a float, an int64 beyond 32 bits stays whole."""
     g = GraphBuilder()

@@ -10,7 +10,7 @@ from tests.support.writer import ALONE, Method, pte_file
 from webpte import container as c
 from webpte.container import DType
 from webpte.errors import Error, GraphError, ShapeError
-from webpte.graph import Call, Graph, Int, IntList, Null, Origin, String, TensorSpec, Value
+from webpte.graph import Bool, Call, Graph, Int, IntList, Null, Origin, String, TensorSpec, Value, ValueList
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.pure_ops import PURE
 from webpte.wgsl import Caps
@@ -21,7 +21,6 @@ F32 = DType.FLOAT32
 REFUSED = [
     "aten::from_file.out",
     "aten.from_file.default",
-    "aten::empty.out",
     "aten::empty_like.out",
     "aten::_empty_affine_quantized.out",
     "aten::resize_",
@@ -108,6 +107,44 @@ def test_strings_and_devices_never_reach_torch():
     for args in ([1, 2], [1, 4, 3, 2]):
         with pytest.raises(GraphError, match="tensors, numbers and lists"):
             run("aten::_to_copy.default", values, args, tensors=x)
+
+
+def test_what_nobody_wrote_is_zero():
+    """Memory of the process must not show through: `empty` is ours, and torch's is never called."""
+    values = [TensorSpec(F32, (3,), F32), IntList((3,)), Null()]
+    (got,) = run("aten::empty.out", values, [1, 2]).values()
+    assert got.tolist() == [0, 0, 0] and CpuKernels().source("aten::empty.out") == "numpy"
+
+
+def test_a_string_where_an_op_wants_one():
+    values = [
+        TensorSpec(F32, (3,), F32),
+        TensorSpec(F32, (3,), F32),
+        Int(0),
+        TensorSpec(DType.INT32, (4,), DType.INT64),
+        TensorSpec(F32, (4,), F32),
+        String("amax"),
+        Bool(True),
+    ]
+    arrays = {1: np.zeros(3, np.float32), 3: np.array([0, 0, 2, 2]), 4: np.array([1, 5, 2, -3], np.float32)}
+    (got,) = run("aten::scatter_reduce.two_out", values, [1, 2, 3, 4, 5, 6], tensors=arrays).values()
+    assert got.tolist() == [5, 0, 2]
+
+
+def test_lists_with_nothing_in_some_places():
+    """x[:, i] is index.Tensor of [None, i]; index_put adds up what comes twice."""
+    values = [
+        TensorSpec(F32, (2, 3), F32),
+        TensorSpec(F32, (2, 3), F32),
+        Null(),
+        TensorSpec(DType.INT32, (2,), DType.INT64),
+        ValueList((2, 3)),
+        TensorSpec(F32, (2, 2), F32),
+        Bool(True),
+    ]
+    arrays = {1: np.zeros((2, 3), np.float32), 3: np.array([1, 1]), 5: np.array([[1, 2], [3, 4]], np.float32)}
+    (got,) = run("aten::index_put.out", values, [1, 4, 5, 6], tensors=arrays).values()
+    assert got.tolist() == [[0, 3, 0], [0, 7, 0]]
 
 
 @pytest.mark.parametrize("name", ["aten::index_select.out", "aten::take.out"])

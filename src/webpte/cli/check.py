@@ -18,7 +18,6 @@ from .terminal import open_console
 SHOWN = 4  # calls named of one problem
 TITLES = {
     "constant": "constants without data",
-    "layout": "memory layouts",
     "backend": "delegates for other backends",
     "op": "ops in delegates without a kernel",
     "kernel": "ops outside delegates without a kernel",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..container import EValue, MethodPlan, TensorValue
+from .dim_order import row_major
 
 Place = tuple[int, int]  # pool and offset
 START = -1  # in place of an instruction: before all of them
@@ -76,7 +77,11 @@ class _Search:
 
     def _same_size(self, one: int, other: int) -> bool:
         a, b = self._values[one], self._values[other]
-        return isinstance(a, TensorValue) and isinstance(b, TensorValue) and (a.dtype, a.nbytes) == (b.dtype, b.nbytes)
+        if not isinstance(a, TensorValue) or not isinstance(b, TensorValue):
+            return False
+        # In another order of dims the same bytes are other elements.
+        alike = (row_major(a) and row_major(b)) or (a.sizes, a.dim_order) == (b.sizes, b.dim_order)
+        return alike and (a.dtype, a.nbytes) == (b.dtype, b.nbytes)
 
 
 def _holds_data(value: EValue) -> bool:

@@ -38,6 +38,7 @@ from ..container import (
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, remedies
 from .delegate import COPY, ITEM, inline, read_delegates, refuse_own
+from .dim_order import in_order
 from .elided import START, View, elided_views
 from .graph import Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
 from .torn import torn_buffers
@@ -62,7 +63,6 @@ from .values import (
 )
 
 BACKEND = "VulkanBackend"
-CONTIGUOUS = "Re-export with contiguous inputs and EdgeCompileConfig(_skip_dim_order=True)."
 REPARTITION = "Re-export with VulkanPartitioner or WebGPUPartitioner."
 PASS_DATA = (
     "If constants were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
@@ -149,9 +149,6 @@ class _Builder:
         raise GraphError(f"{self.plan.name}: value {index} has the unknown kind {type(value).__name__}")
 
     def _tensor(self, index: int, value: TensorValue) -> TensorSpec:
-        if value.dim_order != tuple(range(len(value.sizes))):
-            detail = f"has dim order {list(value.dim_order)}; only contiguous tensors are supported"
-            self.problems.append(Problem("layout", f"value {index}", detail, (f"value {index}",), CONTIGUOUS))
         needed = numel(value.sizes) * value.dtype.itemsize
         span, name = value.data, f"value {index}"
         if value.external_name is not None:
@@ -159,7 +156,7 @@ class _Builder:
             span = self._named(name, f"value {index}", needed)
         constant = None
         if span is not None:
-            constant = Constant(span.sub(0, needed), value.dtype, name)
+            constant = Constant(in_order(span.sub(0, needed), value), value.dtype, name)
         return TensorSpec(
             device_dtype(value.dtype), value.sizes, value.dtype, value.dynamic, constant, mutable=value.mutable
         )

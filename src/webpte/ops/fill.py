@@ -132,5 +132,27 @@ def _register(name: str, value: int) -> None:
         return np.full_like(self, value, numpy_dtype(dtype, self.dtype))
 
 
+# What nobody has written yet is zero here: results do not depend on what was in memory.
+@op("aten.empty.memory_format", "dim_order_ops._empty_dim_order.default", kernels=("aten::empty.out",))
+def empty(
+    cx: Context,
+    size: list[int],
+    dtype: Option,
+    layout: Option,
+    device: Option,
+    pin_memory: Option,
+    order: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = tuple(size)
+    fill(cx, 0, out)
+
+
+@empty.reference
+def _(size: list[int], dtype: int | None, *options: object) -> Any:
+    return np.zeros(tuple(size), numpy_dtype(dtype, np.float32))
+
+
 _register("zeros", 0)
 _register("ones", 1)

@@ -72,15 +72,17 @@ def to_device(array: Array, spec: TensorSpec, refuse: Callable[[str], Error] = R
 def from_device(data: memoryview, dims: tuple[int, ...], spec: TensorSpec) -> Array:
     """Bytes read back, as the dtype the program declares. The result owns its memory."""
     array = np.frombuffer(data, storage_dtype(spec.dtype)).reshape(dims)
-    return array.astype(spec.host_dtype.numpy)
+    return array.astype(spec.host_dtype.held)
 
 
 def _as_numpy(value: Any, where: str) -> Array:
-    if isinstance(value, np.ndarray):
-        return value
+    if isinstance(value, np.ndarray):  # bfloat16 is what others have taught NumPy, and not safe to cast by its rules
+        return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
     try:
         if hasattr(value, "detach"):  # a torch tensor that requires grad refuses to be viewed
             value = value.detach()
+            if str(value.dtype) == "torch.bfloat16":  # which NumPy does not have; f32 holds every value of it
+                value = value.float()
         if hasattr(value, "__dlpack__"):
             return np.from_dlpack(value)
         return np.asarray(value)

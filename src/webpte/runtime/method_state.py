@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..device import Session
-from ..errors import GraphError, RangeError
+from ..errors import RangeError
 from ..plan import Plan
 from .borders import Array, from_device, to_device
 
@@ -31,9 +31,7 @@ class MethodState:
         arrays = {}
         for value_id in self._plan.host_state:
             spec = self._plan.graph.tensor(value_id)
-            wanted = spec.host_dtype.numpy
-            if wanted is None:
-                raise GraphError(f"value {value_id} is state of dtype {spec.host_dtype.short}, which NumPy cannot hold")
+            wanted = spec.host_dtype.held
             held = spec.constant.array(spec.dims) if spec.constant is not None else np.zeros(spec.dims, wanted)
             arrays[value_id] = np.ascontiguousarray(held, wanted).reshape(spec.dims)
         return arrays

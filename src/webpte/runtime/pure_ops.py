@@ -38,11 +38,11 @@ _NAMES = """
     permute_copy pixel_shuffle pixel_unshuffle polar polygamma pow prelu prod
     rad2deg real reciprocal reflection_pad1d reflection_pad2d reflection_pad3d relu relu6 remainder renorm repeat
     replication_pad1d replication_pad2d replication_pad3d roll rot90 round rsqrt rsub
-    scalar_tensor scatter scatter_add searchsorted select_copy select_scatter selu sgn sigmoid sign signbit silu sin
-    sinc sinh slice_copy slice_scatter softplus softshrink sort special_bessel_j0 special_bessel_j1 special_entr
-    special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtr special_ndtri special_xlog1py
-    special_zeta split_copy split_with_sizes_copy sqrt square squeeze_copy stack std std_mean sub subtract sum
-    t_copy take tan tanh threshold topk trace transpose_copy tril tril_indices triu triu_indices
+    scalar_tensor scatter scatter_add scatter_reduce searchsorted select_copy select_scatter selu sgn sigmoid sign
+    signbit silu sin sinc sinh slice_copy slice_scatter softplus softshrink sort special_bessel_j0 special_bessel_j1
+    special_entr special_erfcx special_i0e special_i1 special_i1e special_log_ndtr special_ndtr special_ndtri
+    special_xlog1py special_zeta split_copy split_with_sizes_copy sqrt square squeeze_copy stack std std_mean sub
+    subtract sum t_copy take tan tanh threshold topk trace transpose_copy tril tril_indices triu triu_indices
     true_divide trunc
     unbind_copy unfold_copy unsqueeze_copy upsample_bicubic2d upsample_bilinear2d upsample_linear1d upsample_nearest1d
     upsample_nearest2d upsample_nearest3d upsample_trilinear3d

@@ -127,7 +127,7 @@ def _castable(made: DType, taken: DType) -> bool:
 
 def _holds(wide: DType, narrow: DType) -> bool:
     """Whether one dtype holds every value of another."""
-    return wide.numpy is not None and narrow.numpy is not None and np.can_cast(narrow.numpy, wide.numpy, "safe")
+    return wide is narrow or (wide is not DType.BFLOAT16 and bool(np.can_cast(narrow.held, wide.held, "safe")))
 
 
 def _words(method: Method, fed: _Fed) -> str:
@@ -200,7 +200,7 @@ def _run_one_by_one(
         for fed, value in zip(feeds, made, strict=False):
             _check_size(method, fed, value.shape, live.dims[fed.target])
             spec = method.plan.graph.tensor(fed.target)
-            given[fed.input] = value.astype(spec.host_dtype.numpy).reshape(live.dims[fed.target])
+            given[fed.input] = value.astype(spec.host_dtype.held).reshape(live.dims[fed.target])
         found = method.run(given, outputs=(*outputs, *(fed.output for fed in feeds)))
         results.append(found[: len(outputs)])
         made = found[len(outputs) :]

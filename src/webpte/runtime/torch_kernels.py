@@ -88,16 +88,19 @@ def _refuse_arguments(call: Call, schema: Sequence[Any], args: Sequence[Any]) ->
     if len(args) > len(wanted):
         raise GraphError(f"{call.name} ({call.origin}) has {len(args)} arguments; it takes {len(wanted)}")
     for argument, value in zip(wanted, args, strict=False):
-        if not _plain(value) or (argument.name in PLACEMENT and value is not None):
+        if not _plain(value, argument) or (argument.name in PLACEMENT and value is not None):
             raise GraphError(
                 f"{call.name} ({call.origin}), argument {argument.name}: torch's kernels are given tensors, numbers "
                 f"and lists of them, not {value!r:.80}"
             )
 
 
-def _plain(value: Any, nested: bool = False) -> bool:
+def _plain(value: Any, argument: Any, nested: bool = False) -> bool:
+    """Tensors, numbers and lists of them; a string where the op wants one, such as the kind of a reduction."""
     if isinstance(value, list) and not nested:
-        return all(_plain(item, nested=True) for item in value)
+        return all(_plain(item, argument, nested=True) for item in value)
+    if isinstance(value, str):
+        return "str" in str(argument.type).lower()
     return value is None or isinstance(value, (bool, int, float, np.ndarray))
 
 

@@ -148,7 +148,7 @@ class _Trial:
 def _schedule(plan: Plan) -> Schedule:
     (segment,) = plan.layout.segments
     dims = {i: plan.graph.tensor(i).dims for i in plan.graph.inputs}
-    arrays = {i: np.zeros(dims[i], plan.graph.tensor(i).host_dtype.numpy) for i in dims}
+    arrays = {i: np.zeros(dims[i], plan.graph.tensor(i).host_dtype.held) for i in dims}
     return plan.lowering.prepare(segment, Live(dims, {}, arrays))
 
 

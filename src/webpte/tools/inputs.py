@@ -32,9 +32,7 @@ from ..runtime import ArgumentInfo
 Array = np.ndarray[Any, Any]
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))  # mean and deviation of red, green and blue
-_DTYPES: dict[str, np.dtype[Any]] = {
-    d.short: d.numpy for d in DType if d.numpy is not None and d is not DType.WIDE_FLOAT16
-}
+_DTYPES: dict[str, np.dtype[Any]] = {d.short: d.held for d in DType if d is not DType.WIDE_FLOAT16}
 _SUFFIXED = re.compile(rf"(.+(?:\.npz|{'|'.join(map(re.escape, IMAGES))})):(.+)", re.IGNORECASE)
 _POSITION = re.compile(r"(?:in|input)?(\d+)")
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"

@@ -110,7 +110,7 @@ class Exposed:
         spec = self.graph.values[source]
         if not isinstance(spec, TensorSpec) or spec.constant is None or source in self._written:
             return None
-        return spec.constant.array(spec.dims).astype(spec.host_dtype.numpy, copy=False)
+        return spec.constant.array(spec.dims).astype(spec.host_dtype.held, copy=False)
 
     def is_constant(self, value_id: int) -> bool:
         source = self._sources.get(value_id, value_id)

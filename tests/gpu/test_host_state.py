@@ -214,6 +214,44 @@ def test_an_interrupt_leaves_the_state_of_before_or_after(tmp_path, device):
             assert a[0] in (known, known + 1) and b[0] == a[0] + 1
 
 
+# -- state of several methods ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sharing(tmp_path):
+    """`forward` adds to a buffer, on the device; `count` does on the CPU; `look` only reads it, in another shape."""
+
+    def buffer(*dims):
+        return c.TensorValue(F32, dims, tuple(range(len(dims))), place=(2, 0))
+
+    more = [c.IntValue(1), c.BoolValue(False)]
+    adds = Method(
+        "forward", [buffer(4), tensor(4), tensor(4), tensor(4), *more], [X], [A], [add(STATE, X, A), copy(STATE, A)]
+    )
+    counts = Method("count", [buffer(4)], [], [0], [on_cpu(NEXT, 0, 0)])
+    looks = Method("look", [buffer(2, 2), tensor(2, 2), tensor(2, 2), tensor(4), *more], [X], [A], [add(STATE, X, A)])
+    pte_file(tmp_path / "p.pte", [adds, counts, looks])
+    with webpte.load(tmp_path / "p.pte") as program:
+        yield program
+
+
+def test_methods_share_what_the_exporter_planned_for_all(sharing, tmp_path):
+    forward, count, look = (sharing.method(name) for name in ("forward", "count", "look"))
+    square = np.zeros((2, 2), np.float32)
+    assert count.plan.host_state and not forward.plan.host_state  # wherever each of them keeps it
+    assert forward(vector(5))[0] == 5
+    assert count.run([])[0][0] == 6
+    assert look(square)[0, 0] == 6 and look(square)[1, 1] == 6
+    assert forward(vector(5))[0] == 11
+    look.snapshot(tmp_path / "state")
+    fork = forward.fork()
+    assert fork(vector(1))[0] == 12 and look(square)[0, 0] == 11  # a fork's is its own
+    count.reset()
+    assert forward(vector(1))[0] == 1 and look(square)[0, 0] == 1
+    look.restore(tmp_path / "state")
+    assert count.run([])[0][0] == 12 and fork(vector(1))[0] == 13
+
+
 def test_a_cpu_kernel_that_writes_its_argument(tmp_path):
     """update_cache of bytes, which no kernel of the device takes: the cache is an argument and not a result."""
     u8 = DType.UINT8

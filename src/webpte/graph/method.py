@@ -68,6 +68,7 @@ PASS_DATA = (
     "If constants were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
 )
 VIEW = "executorch_prim::et_view.default"
+FIRST_SHARED_POOL = 2  # `MemoryPlanningPass(share_mutable_buffers=True)` puts them behind everything of one method
 _RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel")
 
 
@@ -76,9 +77,11 @@ def build_graph(
     lookup: Callable[[str], Span | None],
     mutates: Mutates,
     problems: list[Problem] | None = None,
+    others: Sequence[MethodPlan] = (),
 ) -> Graph:
     """The graph of one method. `lookup` resolves named data; every key it does not know is reported at once.
 
+    `others` are the program's further methods, with which it may share buffers.
     With `problems`, what can be stepped over is put there and not raised: such a graph can be looked at, not run.
     """
     builder = _Builder(plan, lookup, mutates)
@@ -95,7 +98,7 @@ def build_graph(
     elif builder.problems:
         raise _refusal(plan.name, builder.problems)
     steps = tuple(replace(s, target=starts[s.target]) if isinstance(s, Jump) else s for s in builder.steps)
-    builder.mark_buffers()
+    builder.mark_buffers(others)
     infos = tuple(builder.infos[index] for index in sorted(builder.infos))
     return Graph(plan.name, tuple(builder.values), steps, plan.inputs, plan.outputs, infos)
 
@@ -161,7 +164,7 @@ class _Builder:
             device_dtype(value.dtype), value.sizes, value.dtype, value.dynamic, constant, mutable=value.mutable
         )
 
-    def mark_buffers(self) -> None:
+    def mark_buffers(self, others: Sequence[MethodPlan]) -> None:
         """A tensor that is read first and written later keeps its value from call to call: a buffer, zero at first."""
         writers = [step for step in self.steps if isinstance(step, Call)]
         written = {out for call in writers for out in call.outs}
@@ -174,6 +177,19 @@ class _Builder:
                 if early and isinstance(value, TensorSpec) and value.constant is None:
                     self.values[value_id] = replace(value, mutable=True)
                 known.add(value_id)
+        self._mark_shared(known - written - set(self.plan.inputs), others)
+
+    def _mark_shared(self, unwritten: set[int], others: Sequence[MethodPlan]) -> None:
+        """What methods share is planned apart from all else; a method may also do nothing but read it."""
+        places = {value.place for plan in others for value in plan.values if isinstance(value, TensorValue)}
+        for value_id, value in enumerate(self.plan.values):
+            place = value.place if isinstance(value, TensorValue) else None
+            if place not in places or place is None or place[0] < FIRST_SHARED_POOL:
+                continue
+            spec = self.values[value_id]
+            assert isinstance(spec, TensorSpec)
+            if spec.mutable or (value_id in unwritten and spec.constant is None):
+                self.values[value_id] = replace(spec, mutable=True, shared=place)
 
     def _named(self, key: str, where: str, needed: int) -> Span:
         """The data of a key. Where there is too little of it, that is reported and something unreadable stands in."""

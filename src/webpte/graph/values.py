@@ -89,6 +89,7 @@ class TensorSpec:
     dynamic: bool = False  # the caller may pass smaller dims
     constant: Constant | None = None
     mutable: bool = False  # a program-level buffer that outlives a call; zero at first where it has no constant
+    shared: tuple[int, int] | None = None  # where the exporter planned a buffer that the program's methods share
 
     @property
     def stored(self) -> bool:

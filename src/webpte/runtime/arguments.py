@@ -1,11 +1,16 @@
-"""What callers are told of the inputs and outputs of a method."""
+"""What callers are told of the inputs and outputs of a method, and the numbers among them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from ..errors import InputError
 from ..graph import Bool, Double, Graph, Int, String, SymBool, SymFloat, SymInt, TensorSpec
+from ..ops.numbers import INT32_HIGH, INT32_LOW
 
 
 @dataclass(frozen=True)
@@ -34,3 +39,18 @@ def describe(graph: Graph, value_id: int, dynamic_dims: Mapping[int, tuple[bool,
         dynamic = dynamic_dims.get(value_id, (value.dynamic,) * len(value.dims))
         return ArgumentInfo("tensor", value.host_dtype.short, value.dims, dynamic)
     return ArgumentInfo(_KINDS.get(type(value), "none"))
+
+
+def zeros_for(spec: object, dims: tuple[int, ...] | None) -> Any:
+    return np.zeros(dims, spec.host_dtype.held) if isinstance(spec, TensorSpec) and dims is not None else 0
+
+
+def number_of(arg: Any, spec: object, where: str) -> float:
+    try:
+        value = arg.item() if hasattr(arg, "item") else arg
+        number = bool(value) if isinstance(spec, SymBool) else int(value) if isinstance(spec, SymInt) else float(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"{where} must be a number, not {type(arg).__name__}") from error
+    if isinstance(spec, SymInt) and not INT32_LOW <= number <= INT32_HIGH:
+        raise InputError(f"{where} is {number}; the device computes with 32-bit integers, {INT32_LOW} to {INT32_HIGH}")
+    return number

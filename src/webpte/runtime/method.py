@@ -15,14 +15,14 @@ from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, DeviceError, Error, GraphError, InputError, RangeError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..ops import mutated_positions, stored_bytes
-from ..ops.numbers import INT32_HIGH, INT32_LOW
 from ..plan import HostCalls, Live, Plan, Schedule, Segment, overflowed
 from ..progress import OnProgress, ignore
-from .arguments import ArgumentInfo, describe
+from .arguments import ArgumentInfo, describe, number_of, zeros_for
 from .borders import Array, at_position, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
 from .method_state import MethodState
 from .process import Process
+from .shared_state import SharedState, shared_buffers
 from .state import PathLike, read_state, write_state
 from .steps import Wiring, run_steps
 
@@ -42,6 +42,7 @@ class Method:
         fingerprint: Callable[[], str] = str,
         progress: OnProgress = ignore,
         parent: Method | None = None,
+        shared: SharedState | None = None,
     ) -> None:
         self.plan = plan
         self.recoveries = 0
@@ -55,7 +56,9 @@ class Method:
         # Forks of forks too, whoever lives longer; one that nobody holds is gone, with its memory.
         self._forks: weakref.WeakSet[Method] = weakref.WeakSet() if parent is None else parent._forks
         # The plan's lowering serves one call at a time.
-        self._lock: threading.RLock = threading.RLock() if parent is None else parent._lock
+        self._lock: threading.RLock = parent._lock if parent else shared.lock if shared else threading.RLock()
+        self._shared = shared  # none for a fork, which owns all its state
+        self._copies = shared_buffers(plan) if shared else ()
         self._gpu: Gpu | None = None
         self._weights: Weights | None = None
         self._session: Session | None = None
@@ -103,7 +106,7 @@ class Method:
         """Run the method; always a tuple. With `outputs`, only those positions are read back and returned."""
         wanted = self._graph.outputs if outputs is None else self._wanted(outputs)
         with self.exclusive():
-            self._check_open()
+            self._make_ready()
             live = self._enter(args)
             number = 0
             blocks = self.plan.layout.blocks
@@ -134,19 +137,19 @@ class Method:
         are those of each step. Steps that cannot share a submit run one by one, with the same results.
         """
         with self.exclusive():
-            self._check_open()
+            self._make_ready()
             return run_steps(self, steps, feed, outputs)
 
     def reset(self) -> None:
         """Put the method's state (KV caches, mutable buffers) back to what the file says."""
         with self.exclusive():
-            self._check_open()
+            self._make_ready()
             self._state.reset()
 
     def fork(self) -> Method:
         """The same method with a state of its own, equal to this one's now. Weights and plan are shared."""
         with self.exclusive():
-            self._check_open()
+            self._make_ready()
             other = Method(self.plan, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
             other._state.copy(self._state)
             self._forks.add(other)
@@ -155,7 +158,7 @@ class Method:
     def snapshot(self, path: PathLike, note: bytes = b"") -> None:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
         with self.exclusive():
-            self._check_open()
+            self._make_ready()
             state = self._state.read()
         write_state(path, self._fingerprint(), state, note)
 
@@ -165,7 +168,7 @@ class Method:
         The file is checked whole before the state changes. `accept` is then given the note, and may refuse by raising.
         """
         with self.exclusive():
-            self._check_open()
+            self._make_ready()
             state, note = read_state(path, self._fingerprint(), self._state.sizes())
             accept(note)
             self._state.write(state)
@@ -175,6 +178,12 @@ class Method:
         """A lock to hold over several calls that belong together. While it is held no fork can be called either."""
         self._process.check()
         return self._lock
+
+    def _make_ready(self) -> None:
+        """Before whatever reads or writes the state."""
+        self._check_open()
+        if self._shared is not None and self._copies:
+            self._shared.bring(self._state, self._copies)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -196,6 +205,8 @@ class Method:
 
     def _drop_session(self) -> None:
         session, self._session = self._session, None
+        if self._shared is not None:
+            self._shared.forget(self._state)
         if session is not None:
             session.close()
 
@@ -224,7 +235,7 @@ class Method:
         if stage is None or self._session is None:
             return
         for bound in self.plan.extents():
-            args = [_zeros(self._graph.values[i], bound.get(i)) for i in self._graph.inputs]
+            args = [zeros_for(self._graph.values[i], bound.get(i)) for i in self._graph.inputs]
             try:
                 self._session.warm_up(self._prepare(stage, self._enter(args)))
             except DeviceError:
@@ -251,7 +262,7 @@ class Method:
                 check_dims(array.shape, spec, where)
                 live.arrays[value_id], live.dims[value_id] = array, array.shape
             elif isinstance(spec, (SymInt, SymFloat, SymBool)):
-                live.scalars[value_id] = _number(arg, spec, where)
+                live.scalars[value_id] = number_of(arg, spec, where)
         return live
 
     def _run_on_device(self, segment: Segment, live: Live, outputs: Container[int]) -> None:
@@ -382,18 +393,3 @@ def check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: i
             f"{call.name} ({call.origin}) gave value {value_id} the shape {list(array.shape)}, "
             f"outside its bound {list(spec.dims)}"
         )
-
-
-def _zeros(spec: object, dims: tuple[int, ...] | None) -> Any:
-    return np.zeros(dims, spec.host_dtype.held) if isinstance(spec, TensorSpec) and dims is not None else 0
-
-
-def _number(arg: Any, spec: object, where: str) -> float:
-    try:
-        value = arg.item() if hasattr(arg, "item") else arg
-        number = bool(value) if isinstance(spec, SymBool) else int(value) if isinstance(spec, SymInt) else float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{where} must be a number, not {type(arg).__name__}") from error
-    if isinstance(spec, SymInt) and not INT32_LOW <= number <= INT32_HIGH:
-        raise InputError(f"{where} is {number}; the device computes with 32-bit integers, {INT32_LOW} to {INT32_HIGH}")
-    return number

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from ..container import MappedFile, ProgramFile, Span, TensorFile, parse_program, parse_tensors
+from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile, parse_program, parse_tensors
 from ..device import Gpu, Needs, Weights, acquire, adapter_caps, needs
 from ..errors import ClosedError, InputError
 from ..graph import PASSES, Graph, build_graph
@@ -23,6 +23,7 @@ from .choices import read_choices, write_choices
 from .kernels import CpuKernels
 from .method import Method
 from .process import Process
+from .shared_state import SharedState, shared_buffers
 from .tuning import Choice, chosen, tune_plan
 
 logger = logging.getLogger("webpte")
@@ -126,12 +127,17 @@ class Program:
         self._files = files
         self._kernels = CpuKernels()
         self._options = options
-        self._graphs: dict[str, Graph] = {m.name: build_graph(m, self._find, mutated_positions) for m in file.methods}
+        self._graphs: dict[str, Graph] = {m.name: self._build(m) for m in file.methods}
         self._methods: dict[tuple[str, Rewrite | None], Method] = {}
+        self._shared = SharedState()
         self._devices: list[tuple[Gpu, Weights]] = []
         self._closed = False
         self._process = Process(file.path)
         self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
+
+    def _build(self, plan: MethodPlan) -> Graph:
+        others = [other for other in self.file.methods if other is not plan]
+        return build_graph(plan, self._find, mutated_positions, others=others)
 
     @property
     def method_names(self) -> tuple[str, ...]:
@@ -198,10 +204,9 @@ class Program:
             self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
         plan = self.plan(name, rewrite=rewrite)
         _warn_of_fallback(plan)
-        if not plan.layout.segments:
-            return Method(plan, None, None, self._kernels, lambda: self._fingerprint(name))
-        gpu, weights = self._device(plan)
-        return Method(plan, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress)
+        shared = self._shared if shared_buffers(plan) else None
+        gpu, weights = self._device(plan) if plan.layout.segments else (None, None)
+        return Method(plan, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress, shared=shared)
 
     def discard(self, method: Method) -> None:
         """Close a method and forget it: asked for again, it is made anew."""

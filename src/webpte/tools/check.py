@@ -87,7 +87,10 @@ class _Method:
         kernels = CpuKernels()
         try:
             found: list[Problem] = []
-            graph = build_graph(file_plan, lambda key: find_data(key, program, tensors), mutated_positions, found)
+            others = [other for other in program.methods if other is not file_plan]
+            graph = build_graph(
+                file_plan, lambda key: find_data(key, program, tensors), mutated_positions, found, others
+            )
             self.graph = graph if "shader-f16" in caps.features else widen_halves(graph)
             self.problems += [_with_readers(problem, self.graph) for problem in found]
             self.problems += unsupported(self.graph, kernels)

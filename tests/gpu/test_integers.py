@@ -205,7 +205,7 @@ def test_comparisons_with_numbers(op, edge, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "value", [2147483520.0, 2147483648.0, -2147483648.0, -2147483904.0, float("inf"), float("nan")]
+    "value", [2147483520.0, 2147483648.0, -2147483648.0, -2147483904.0, float("inf"), float("nan"), 3e38]
 )
 def test_floats_that_become_integers(value, tmp_path):
     values = [VkTensor(F32, (1,)), *[c.VkNull()] * 4, c.VkBool(False), c.VkNull(), VkTensor(I32, (1,))]
@@ -213,7 +213,9 @@ def test_floats_that_become_integers(value, tmp_path):
     given = c.TensorValue(F32, (1,), (0,), place=(1, -1))
     write(tmp_path / "p.pte", [given, long(1)], [DelegateCall(0, (0, 1))], [0], [1], [blob])
     with webpte.load(tmp_path / "p.pte") as program:
-        if value in (2147483520.0, -2147483648.0):
+        if not np.isfinite(value):  # eager gives what the processor does, and models make such integers and drop them
+            program.method()(np.array([value], np.float32))
+        elif value in (2147483520.0, -2147483648.0):
             assert program.method()(np.array([value], np.float32)).item() == int(value)
         else:
             with pytest.raises(webpte.RangeError, match=r"aten._to_copy.default .*beyond"):

@@ -83,8 +83,8 @@ def _power(a: int, b: int, alpha: int) -> int | None:
     return a**b if b < 32 else None
 
 
-def _whole(a: float, b: int, alpha: int) -> int | None:
-    return int(a) if np.isfinite(a) else None
+def _whole(a: float, b: int, alpha: int) -> int:
+    return int(a) if np.isfinite(a) else 0  # no integer in the model either
 
 
 # What 64 bits would hold; None where nothing would.

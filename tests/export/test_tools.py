@@ -53,7 +53,7 @@ class TestCheck:
         source, broken = export(name).path, tmp_path / "broken.pte"
         key = largest_key(source)
         plant(source, broken, renamed(op, "test.unheard_of.default"), drop=key)
-        limits = f"max-storage-buffer-binding-size={limit}"
+        limits = f"max-buffer-size={limit}"
         done = run_webpte("check", broken, "--limits", limits, "--json", environment=NO_ADAPTER)
         assert done.returncode == 1, done.stderr
         report = json.loads(done.stdout)
@@ -62,7 +62,7 @@ class TestCheck:
         assert all(f"key {key}" == p["subject"] and "node" in p["where"][-1] for p in found["constant"])
         (unknown,) = found["op"]
         assert unknown["subject"] == "test.unheard_of.default" and "node" in unknown["where"][0]
-        assert all(f"the device binds {limit}" in p["detail"] and "node" in p["where"][0] for p in found["limit"])
+        assert all(f"the device allocates {limit}" in p["detail"] and "node" in p["where"][0] for p in found["limit"])
         advice = " ".join(report["remedies"])
         assert "operator_blocklist=[exir_ops.edge.test.unheard_of.default]" in advice and "--data" in advice
 

@@ -133,12 +133,20 @@ def test_a_dtype_without_kernel_is_named():
         b.plan([x], [y])
 
 
-def test_a_binding_beyond_the_limit_is_refused_by_name():
+def test_a_buffer_beyond_the_limit_is_refused_by_name():
     b, x, y = chain(1)
-    caps = Caps({"max-storage-buffer-binding-size": 256}, adapter="a small device")
+    caps = Caps({"max-buffer-size": 256}, adapter="a small device")
     with pytest.raises(
-        webpte.DeviceError, match=r"(?s)a small device.*value 0 f32\[8, 16\]: 512 bytes, the device binds 256"
+        webpte.DeviceError, match=r"(?s)a small device.*value 0 f32\[8, 16\]: 512 bytes, the device allocates 256"
     ):
+        b.plan([x], [y], caps)
+
+
+def test_a_binding_that_no_part_fits_is_refused_by_name():
+    """Parts begin at multiples of 256 bytes."""
+    b, x, y = chain(1)
+    caps = Caps({"max-storage-buffer-binding-size": 128}, adapter="a small device")
+    with pytest.raises(webpte.DeviceError, match=r"value 0 f32\[8, 16\]: 256 bytes at once, the device binds 128"):
         b.plan([x], [y], caps)
 
 
@@ -147,8 +155,10 @@ def test_scratch_beyond_the_limit_is_refused_too():
     b = GraphBuilder()
     q, k, out = b.tensor(16, 16, 1, 4), b.tensor(1, 1, 384, 4), b.tensor(16, 16, 1, 4)
     b.call("et_vk.sdpa.default", (q, k, k, b.null(), b.null()), out)
-    caps = Caps({"max-storage-buffer-binding-size": 16384}, adapter="a small device")
-    with pytest.raises(webpte.DeviceError, match=r"(?s)a small device.*scratch of a call: 24576 bytes.*binds 16384"):
+    caps = Caps({"max-buffer-size": 16384}, adapter="a small device")
+    with pytest.raises(
+        webpte.DeviceError, match=r"(?s)a small device.*scratch of a call: 24576 bytes.*allocates 16384"
+    ):
         b.plan([q, k], [out], caps)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import wgpu
 
 from ..errors import GraphError
-from ..plan import WHOLE, Binding, Plan, Schedule, padded
+from ..plan import Binding, Plan, Schedule, padded
 from ..progress import OnProgress, Progress, ignore
 from .budget import needs, refuse_beyond, staging_bytes
 from .forks import keep_in_children
@@ -239,17 +239,14 @@ class Session:
 
     def _storage_group(self, reads: int, writes: int, bindings: tuple[Binding, ...]) -> Any:
         try:
-            ranges = tuple((self.plan.buffer_of[b.tensor], b.offset, b.nbytes) for b in bindings)
+            ranges = tuple((self.plan.buffer_of[b.tensor], b.offset, self.plan.bound_bytes(b)) for b in bindings)
         except KeyError as error:
             raise GraphError(f"value {error.args[0]} is bound by a dispatch but was given no buffer at build") from None
         key = (reads, ranges)
         group = self._groups.get(key)
         if group is None:
             layout, _ = self.gpu.storage_layout(reads, writes)
-            entries = [
-                (self._buffers[n], offset, self.plan.buffers[n].nbytes if nbytes == WHOLE else nbytes)
-                for n, offset, nbytes in ranges
-            ]
+            entries = [(self._buffers[n], offset, nbytes) for n, offset, nbytes in ranges]
             group = self._groups[key] = self.gpu.create_bind_group(layout, entries)
         return group
 

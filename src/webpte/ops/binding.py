@@ -46,6 +46,7 @@ class Frame:
             value = graph.values[value_id]
             if isinstance(value, TensorSpec):
                 self.tensors[value_id] = Tensor(value_id, value)
+                context.measure(self.tensors[value_id])
             elif isinstance(value, LIVE_SCALARS):
                 self.scalars[value_id] = LiveScalar(context, value_id)
         context.reserve_ids(len(graph.values))

@@ -224,6 +224,7 @@ class Context:
         self.slot_values: dict[int, Callable[[], int]] = {}
         self.used_slots: set[int] = set()  # by the segment whose calls are being lowered
         self.scratch_tensors: dict[tuple[int, int], Tensor] = {}
+        self.large: dict[int, tuple[Binding, ...]] = {}  # tensors that no binding holds -> those that do together
         self.pinned: frozenset[int] = frozenset()  # values that may not share storage with another
         self.host_data: dict[int, np.ndarray[Any, Any]] = {}
         self._kernels: dict[tuple[object, ...], Kernel] = {}
@@ -253,13 +254,16 @@ class Context:
         **flags: object,
     ) -> None:
         """Run `template` over `threads` invocations. Flags are compiled in; `params` are uniforms."""
-        bindings = (*(t.binding for t in reads), *(t.binding for t in writes))
+        bindings: tuple[Binding, ...] = (*(t.binding for t in reads), *(t.binding for t in writes))
+        parts: tuple[int, ...] = ()
+        if self.large:
+            bindings, parts = self._in_parts(bindings)
         self.touched.update(bindings)
         if threads == 0:
             return
         params = params if params is not None else _NoParams()
         size = self.caps.workgroup(workgroup)
-        kernel = self._kernel(template, flags, type(params), size, len(reads), len(writes))
+        kernel = self._kernel(template, flags, type(params), size, len(reads), len(writes), parts)
         grid = grid_for(threads, size, self.caps.workgroups_per_dimension)
         self.dispatches.append(Dispatch(kernel, bindings, params.pack(threads), grid))
 
@@ -299,6 +303,7 @@ class Context:
                 raise GraphError(f"scratch of {list(dims)} was not asked for at build, which had {list(tensor.bound)}")
             tensor.spec = TensorSpec(dtype, dims, dtype)
             tensor.dtype, tensor.bound = dtype, dims
+        self.measure(tensor)
         tensor._dims = dims
         return tensor
 
@@ -335,6 +340,27 @@ class Context:
 
     # -- for the engine and LiveScalar -----------------------------------------------------------------------------
 
+    def measure(self, tensor: Tensor) -> None:
+        """See whether the device can bind a tensor at its bound, and into which parts to cut one that it cannot."""
+        limit, nbytes = self.caps.limit("max-storage-buffer-binding-size"), stored_bytes(tensor.dtype, tensor.bound)
+        if nbytes <= limit:
+            return
+        nbytes, step = -(-nbytes // 4) * 4, self._part_bytes
+        offsets = range(0, nbytes, step)
+        self.large[tensor.id] = tuple(Binding(tensor.id, at, min(step, nbytes - at)) for at in offsets)
+
+    @property
+    def _part_bytes(self) -> int:
+        """What a part of a large tensor holds: as much as can be bound, so that the next is aligned."""
+        return max(self.caps.limit("max-storage-buffer-binding-size") // OFFSET_ALIGNMENT, 1) * OFFSET_ALIGNMENT
+
+    def _in_parts(self, bindings: tuple[Binding, ...]) -> tuple[tuple[Binding, ...], tuple[int, ...]]:
+        """The bindings with large tensors in parts, and how many each has; none if all have one."""
+        several = [self.large.get(b.tensor, (b,)) if b.nbytes == WHOLE else (b,) for b in bindings]
+        if all(len(parts) == 1 for parts in several):
+            return bindings, ()
+        return tuple(part for parts in several for part in parts), tuple(map(len, several))
+
     def reserve_ids(self, first: int) -> None:
         self._next_id = first
 
@@ -350,13 +376,17 @@ class Context:
         return slot
 
     def _kernel(
-        self, template: str, flags: dict[str, object], params: type[Uniforms], size: int, reads: int, writes: int
+        self, template: str, flags: dict[str, object], params: type[Uniforms], size: int, *arrays: Any
     ) -> Kernel:
+        """`arrays` are how many are read and written, and of how many parts each is, if some are of several."""
         folder = self._op.folder
-        key = (folder, template, tuple(flags.items()), params, size, reads, writes)
+        key = (folder, template, tuple(flags.items()), params, size, *arrays)
         kernel = self._kernels.get(key)
         if kernel is None:
-            kernel = Kernel(folder, template, tuple(sorted(flags.items())), params, size, reads, writes)
+            reads, _, parts = arrays
+            if parts:
+                arrays = (sum(parts[:reads]), sum(parts[reads:]), parts, self._part_bytes)
+            kernel = Kernel(folder, template, tuple(sorted(flags.items())), params, size, *arrays)
             self._kernels[key] = kernel
         return kernel
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import DeviceError, Problem, remedies
 from ..graph import Call
-from ..ops import WHOLE
-from ..wgsl import Caps
+from ..wgsl import Caps, Kernel
 from ..wgsl.kernel import SYM_SLOTS
 from .lowering import Schedule
 from .memory import Buffer
@@ -27,20 +27,35 @@ VALUES_NAMED = 3
 def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule]) -> list[Problem]:
     """Buffers and bindings that are too large, kernels that bind too many, and integers they have no room for."""
     problems = []
-    whole = {plan.buffer_of[b.tensor] for b in plan.lowering.touched if b.nbytes == WHOLE}
+    bound: dict[int, int] = {}  # buffer -> the most of it that some dispatch binds at once
+    for binding in plan.lowering.touched:
+        number = plan.buffer_of[binding.tensor]
+        bound[number] = max(bound.get(number, 0), plan.bound_bytes(binding))
+    most, limit = caps.limit("max-buffer-size"), caps.limit("max-storage-buffer-binding-size")
     for number, buffer in enumerate(plan.buffers):
-        limit, verb = caps.limit("max-buffer-size"), "allocates"
-        if number in whole:
-            limit, verb = min(limit, caps.limit("max-storage-buffer-binding-size")), "binds"
-        if buffer.nbytes > limit:
-            problems.append(_too_large(plan, buffer, f"{buffer.nbytes} bytes, the device {verb} {limit}"))
+        if buffer.nbytes > most:
+            problems.append(_too_large(plan, buffer, f"{buffer.nbytes} bytes, the device allocates {most}"))
+        elif bound.get(number, 0) > limit:
+            problems.append(_too_large(plan, buffer, f"{bound[number]} bytes at once, the device binds {limit}"))
     count = caps.limit("max-storage-buffers-per-shader-stage")
-    for kernel in plan.kernels:
-        if kernel.reads + kernel.writes > count:
-            detail = f"binds {kernel.reads + kernel.writes} buffers, the device allows {count}"
-            lowered = [c for s in schedules for c in s.calls if any(d.kernel == kernel for d in c.dispatches)]
-            problems.append(Problem("limit", kernel.label, detail, _named(c.bound.call for c in lowered)))
+    crowded = [k for k in plan.kernels if k.reads + k.writes > count]
+    if problems:  # the many parts of a buffer that is too large are no problem of their own
+        crowded = [k for k in crowded if not k.parts]
+    problems += [_too_many_bound(plan, k, count, schedules) for k in crowded]
     return problems + _too_many_integers(plan)
+
+
+def _too_many_bound(plan: Plan, kernel: Kernel, count: int, schedules: Sequence[Schedule]) -> Problem:
+    lowered = [(c, d) for s in schedules for c in s.calls for d in c.dispatches if d.kernel == kernel]
+    detail = f"binds {kernel.reads + kernel.writes} buffers, the device allows {count}"
+    remedy = ""
+    if kernel.parts:
+        tensors = Counter(binding.tensor for _, d in lowered[:1] for binding in d.bindings)
+        largest, parts = tensors.most_common(1)[0]
+        buffer = plan.buffers[plan.buffer_of[largest]]
+        detail += f"; {buffer_name(plan, buffer)} of {buffer.nbytes} bytes are {parts} of them"
+        remedy = REMEDIES[buffer.kind]
+    return Problem("limit", kernel.label, detail, _named(c.bound.call for c, _ in lowered), remedy)
 
 
 def _too_many_integers(plan: Plan) -> list[Problem]:

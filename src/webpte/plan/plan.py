@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ..budgets import limit, over, spend
 from ..errors import GraphError, Problem, ShapeError
 from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, TensorSpec, apply_passes, widen_halves
-from ..ops import WHOLE, mutated_positions, stored_bytes
+from ..ops import WHOLE, Binding, mutated_positions, stored_bytes
 from ..wgsl import Caps, Kernel
 from .integers import exact_integers
 from .limits import over_limits, refuse_over_limits
@@ -53,9 +53,8 @@ class Plan:
     def limits(self) -> dict[str, int]:
         """The device limits this plan needs, beyond which it asks for nothing."""
         largest = max((b.nbytes for b in self.buffers), default=0)
-        sizes = [(b.nbytes, self.buffers[self.buffer_of[b.tensor]].nbytes) for b in self.lowering.touched]
         return {
-            "max-storage-buffer-binding-size": max((all_ if n == WHOLE else n for n, all_ in sizes), default=0),
+            "max-storage-buffer-binding-size": max(map(self.bound_bytes, self.lowering.touched), default=0),
             "max-buffer-size": max(largest, self.staging_bytes),
             "max-storage-buffers-per-shader-stage": max((k.reads + k.writes for k in self.kernels), default=0),
             "max-compute-invocations-per-workgroup": max((k.workgroup for k in self.kernels), default=0),
@@ -80,6 +79,19 @@ class Plan:
     def read_bytes(self, segment: Segment) -> int:
         """The most a segment reads back."""
         return sum(padded(self.stored_bytes(t)) for t in segment.reads)
+
+    def bound_bytes(self, binding: Binding) -> int:
+        """What of a buffer is bound: of one that the device cannot bind no more than the tensor takes."""
+        if binding.nbytes != WHOLE:
+            return binding.nbytes
+        buffer = self.buffers[self.buffer_of[binding.tensor]]
+        context = self.lowering.context
+        limit = context.caps.limit("max-storage-buffer-binding-size")
+        if buffer.nbytes <= limit:
+            return buffer.nbytes
+        scratch = next((t.spec for t in context.scratch_tensors.values() if t.id == binding.tensor), None)
+        spec = scratch or self.graph.tensor(binding.tensor)
+        return min(padded(nbytes := stored_bytes(spec.dtype, spec.dims)), max(nbytes, limit))
 
     def stored_bytes(self, value_id: int) -> int:
         """Bytes of a tensor on the device, at its bound."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from ..budgets import spend
 from ..errors import GraphError
 from ..version import __version__
+from .parts import in_parts
 from .texts import keep, recall
 from .uniforms import Uniforms
 
@@ -39,6 +40,8 @@ class Kernel:
     workgroup: int
     reads: int  # storage bindings 0..reads-1 are read-only
     writes: int  # the following ones are read-write
+    parts: tuple[int, ...] = ()  # bindings for each array of the template, where one is not enough for all,
+    part_bytes: int = 0  # and what all but the last of them hold
 
     @functools.cached_property
     def label(self) -> str:
@@ -48,7 +51,8 @@ class Kernel:
 
     @functools.cached_property
     def _hash(self) -> int:
-        return hash((self.folder, self.template, self.flags, self.params, self.workgroup, self.reads, self.writes))
+        key = (self.folder, self.template, self.flags, self.params, self.workgroup, self.reads, self.writes, self.parts)
+        return hash(key)
 
     def __hash__(self) -> int:
         return self._hash
@@ -107,7 +111,8 @@ def render(kernel: Kernel, naga: bool = True) -> str:
     naga, which wgpu uses, offers subgroups without being asked and refuses to be asked; other compilers insist on it.
     """
     key = (_stamp(kernel.folder), _stamp(LIB), kernel.folder, kernel.template, kernel.flags, kernel.params.wgsl)
-    name = hashlib.sha256(repr((*key, kernel.workgroup, SYM_SLOTS)).encode()).hexdigest()
+    split = (kernel.parts, kernel.part_bytes)
+    name = hashlib.sha256(repr((*key, kernel.workgroup, SYM_SLOTS, split)).encode()).hexdigest()
     text = recall(name)
     if text is None:
         text = _rendered(kernel)
@@ -131,4 +136,5 @@ def _rendered(kernel: Kernel) -> str:
     except jinja2.TemplateError as error:
         raise GraphError(f"kernel {kernel.label}: template {kernel.template} failed: {error}") from error
     spend("kernel text", len(text), f"kernel {kernel.template}")
-    return _with_halves(text) if _HALVES.search(text) else text
+    text = _with_halves(text) if _HALVES.search(text) else text
+    return in_parts(text, kernel.parts, kernel.part_bytes, kernel.label) if kernel.parts else text

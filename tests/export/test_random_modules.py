@@ -12,7 +12,7 @@ from tests.random_modules.exporting import export, program_of
 from tests.random_modules.maker import make_program
 from tests.random_modules.module import answers
 from tests.random_modules.program import Input, Kind, Method, Program, Statement
-from tests.random_modules.running import FINDINGS, NOT_EXPORTED, RIGHT, Outcome, difference, run_folder
+from tests.random_modules.running import FINDINGS, NOT_EXPORTED, REFUSED, RIGHT, Outcome, difference, run_folder
 from tests.random_modules.workers import Worker
 
 SEEDS = range(12)
@@ -42,10 +42,10 @@ def test_most_of_them_run_and_are_right():
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
-def test_what_was_found_stays_right(path):
+def test_what_was_found_is_right_or_refused_by_name(path):
     program = Program.from_json(path.read_text())
     outcome = run_folder(export(program))
-    assert outcome.kind == RIGHT, f"{outcome.detail}\n{program.to_python()}"
+    assert outcome.kind in (RIGHT, REFUSED), f"{outcome.detail}\n{program.to_python()}"
 
 
 def test_a_seed_gives_the_same_program_and_answers():

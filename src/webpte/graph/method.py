@@ -69,6 +69,7 @@ PASS_DATA = (
 )
 VIEW = "executorch_prim::et_view.default"
 FIRST_SHARED_POOL = 2  # `MemoryPlanningPass(share_mutable_buffers=True)` puts them behind everything of one method
+COPY_INDEX = "executorch_prim::et_copy_index.tensor"  # target, row, index: appends a row, in the loop of a map
 _RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel")
 
 
@@ -85,6 +86,7 @@ def build_graph(
     With `problems`, what can be stepped over is put there and not raised: such a graph can be looked at, not run.
     """
     builder = _Builder(plan, lookup, mutates)
+    builder.add_starts()
     builder.add_views(START)
     starts = []  # instruction -> its first step; one past the end is a valid jump target
     for index, instruction in enumerate(plan.instructions):
@@ -200,6 +202,30 @@ class _Builder:
         self.problems.append(Problem("constant", f"key {key}", detail, (where,), PASS_DATA))
         return Span(MappedFile.from_bytes(f"missing {key}", _zeros(needed, where)), 0, needed)
 
+    def add_starts(self) -> None:
+        """What loops begin with: integers that the file sets and a call reads before any writes them, and no rows."""
+        written = set(self.plan.inputs)
+        for index, instruction in enumerate(self.plan.instructions):
+            made = set(self._written(index))
+            given = instruction.args[:-1] if isinstance(instruction, KernelCall) else _operands(instruction)
+            if isinstance(instruction, DelegateCall):
+                given = tuple(value_id for value_id in given if value_id not in made)
+            for value_id in self._members(given):
+                start = self.plan.values[value_id]
+                live = isinstance(self.values[value_id], SymInt) and value_id not in written
+                if live and isinstance(start, IntValue):
+                    self.values.append(Int(start.value))
+                    self.steps.append(Call(COPY, (len(self.values) - 1,), (value_id,), Origin(index)))
+                    written.add(value_id)
+            if isinstance(instruction, KernelCall) and instruction.op == COPY_INDEX and not made & written:
+                self._start_empty(instruction.args[0], Origin(index))
+            written.update(self._members(made))
+
+    def _start_empty(self, target: int, origin: Origin) -> None:
+        self.values += [IntList((0, *self.tensor_dims(target)[1:])), Null()]
+        args = (len(self.values) - 2, len(self.values) - 1)
+        self.steps.append(Call("aten::empty.out", args, (target,), origin, kernel=True, on_host=True))
+
     def add_views(self, behind: int) -> None:
         """Make the views that the exporter left out, of what this instruction has written."""
         for view in self.views.get(behind, []):
@@ -243,7 +269,9 @@ class _Builder:
         *rest, last = call.args
         returned = self.values[last]
         outs: tuple[int, ...]
-        if call.op.startswith(_RETURN_ONLY):
+        if call.op == COPY_INDEX:
+            inputs, outs = list(call.args), call.args[:1]
+        elif call.op.startswith(_RETURN_ONLY):
             inputs, outs = rest, (last,)
         elif isinstance(returned, ValueList):
             outs = returned.ids
@@ -288,7 +316,7 @@ class _Builder:
         """Ids that an instruction writes. A scalar that any of them writes is live, any other one a literal."""
         match self.plan.instructions[index]:
             case KernelCall() as call:
-                return call.args[-1:]
+                return call.args[:1] if call.op == COPY_INDEX else call.args[-1:]
             case DelegateCall() if index in self.delegates:
                 return [program_id for _, program_id in self.delegates[index].border.outputs]
             case DelegateCall() as call:

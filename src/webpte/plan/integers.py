@@ -30,7 +30,7 @@ LOOKED_AT = 1 << 16  # bytes of a constant
 
 def exact_integers(graph: Graph, cpu_kernels: Container[str]) -> Graph:
     """The graph with calls that need 64 bits on the CPU, and checks behind those that may overflow the device's 32."""
-    if any(call.on_host or call.name == OVERFLOW for call in graph.calls):  # a plan's own graph, planned again
+    if any(call.name == OVERFLOW for call in graph.calls):  # a plan's own graph, planned again
         return graph
     constants = dict(_constants(graph))
     wide = {value_id for value_id, found in constants.items() if not found.within(BITS32)}

@@ -154,7 +154,7 @@ def _outs(graph: Graph, call: Call, in_place: set[int]) -> Iterator[Problem]:
         value = graph.values[out]
         if not isinstance(value, GIVEN):
             yield _of(call, f"writes value {out}, which is a {type(value).__name__}")
-        elif out in read and out not in in_place:
+        elif out in read and out not in in_place and isinstance(value, TensorSpec):  # numbers are read first
             yield _of(call, f"writes value {out} while it reads it")
     if len(set(call.outs)) != len(call.outs):
         yield _of(call, f"writes one value twice: its outputs are {list(call.outs)}")

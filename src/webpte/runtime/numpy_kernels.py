@@ -135,3 +135,9 @@ def trilinear(
     arguments = [part for (array, _), mine in zip(operands, labels, strict=True) for part in (array, mine)]
     result: Array = np.einsum(*arguments, kept, optimize=True)
     return result
+
+
+@kernel("executorch_prim::et_copy_index.tensor")
+def copy_index(self: Array, row: Array, index: int) -> Array:
+    """A loop over rows has made one more."""
+    return np.concatenate([self[:index], row[None]])

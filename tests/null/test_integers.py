@@ -221,6 +221,14 @@ def test_a_plan_planned_again_is_checked_once():
     assert isinstance(once.values[once.calls[1].args[-1]], String)
 
 
+@pytest.mark.parametrize("dim", [2, -3])
+def test_a_size_that_a_tensor_does_not_have_is_left_to_the_op(dim):
+    b = Builder()
+    x, size = b.long(3, 4), b.symint()
+    b.delegated("sym_size.int", (x, b.number(dim)), size)
+    assert b.exact([x], [size]).calls[0].name == "sym_size.int"
+
+
 def test_ranges():
     assert Range(0, 5).cut(BITS32) == Range(0, 5) and Range(2**40, 2**41).cut(BITS32) == BITS32
     names = ("aten.add.Tensor", "aten::add.out", "add", "webpte.copy", "sym_size.int", "executorch_prim::add.Scalar")

@@ -125,6 +125,16 @@ def test_every_unsupported_op_is_listed_at_once():
     assert "operator_blocklist=[exir_ops.edge.aten._fft_r2c.default, exir_ops.edge.aten.sort.default]" in text
 
 
+def test_a_kernel_call_that_nothing_serves_is_named_before_anything_is_called():
+    b, x, y = chain(1)
+    z = b.tensor(8, 16)
+    b.call("quantized_decomposed::embedding_9bit.out", (y,), z, kernel=True)
+    with pytest.raises(
+        webpte.UnsupportedError, match=r"embedding_9bit.out \(x1\), outside delegates, has no CPU kernel"
+    ):
+        b.plan([x], [z])
+
+
 def test_a_dtype_without_kernel_is_named():
     b = GraphBuilder()
     x, y = b.tensor(8, dtype=DType.INT16), b.tensor(8, dtype=DType.INT16)

@@ -208,7 +208,9 @@ def _spaced(operands: _Operands) -> Range | None:
 
 def _size(operands: _Operands) -> Range | None:
     dims, dim = operands.dims(operands.call.args[0]), operands[1]
-    return Range(0, max(dims, default=1) if dim is None else dims[dim.low])
+    if dim is None or not -len(dims) <= dim.low < len(dims):  # which the op's lowering will refuse
+        return Range(0, max(dims, default=1))
+    return Range(0, dims[dim.low])
 
 
 def _smaller(operands: _Operands) -> Range | None:

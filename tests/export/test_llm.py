@@ -71,6 +71,14 @@ def test_a_known_prefix_is_not_computed_again(llm):
     assert text_of(again) == second.text and again.usage.reused_tokens == 0
 
 
+def test_the_last_token_of_a_known_prompt_is_computed_again(llm):
+    """Its logits are what comes next, and nobody has kept them."""
+    first = llm.generate("the quick brown fox", max_new_tokens=4)
+    text_of(first)
+    again = llm.generate("the quick brown fox", max_new_tokens=4)
+    assert text_of(again) == first.text and again.usage.reused_tokens == len("the quick brown fox") - 1
+
+
 def test_what_a_decode_step_costs(llm):
     generation = iter(llm.generate("hello", max_new_tokens=12, tokens_per_submit=1))
     for _ in range(3):

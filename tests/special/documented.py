@@ -38,6 +38,7 @@ DOCUMENTED = (
             "aten._weight_int8pack_mm.default",
             "aten.add.Tensor",
             "aten.addmm.default",
+            "aten.bmm.default",
             "aten.convolution.default",
             "aten.cumsum.default",
             "aten.grid_sampler_2d.default",
@@ -89,9 +90,11 @@ DOCUMENTED = (
         "Which zero",
         "Of 0 and -0 these take the greater or lesser; eager takes the first or the second, depending on the position."
         " An interpolated zero has the sign of what it is made of. A driver may turn a conversion to i32 and back into"
-        " trunc, which keeps -0.",
+        " trunc, which keeps -0. A sum of nothing is 0, and so is what -0 is added to.",
         (
+            "aten.addmm.default",
             "aten.grid_sampler_2d.default",
+            "aten.linear.default",
             "aten.maximum.default",
             "aten.minimum.default",
             "aten.upsample_bilinear2d.vec",

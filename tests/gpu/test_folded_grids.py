@@ -1,0 +1,38 @@
+"""Every op with its grids folded into rows, as those of more than 65,535 workgroups are."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from tests.support.cases import Case, all_cases, run_case
+from webpte.ops.elementwise import FORMULAS
+
+ENOUGH, LARGE = 300, 30_000  # elements of the largest operand: several workgroups, but soon done
+
+
+def _size(case: Case) -> int:
+    return max((int(np.prod(t.at(case.sizes[0]))) for t in case.tensors), default=0)
+
+
+def _one_per_op() -> list[Case]:
+    """The first case of several workgroups; of elementwise ops, which share a kernel, only a sum."""
+    found: dict[tuple[str, str], Case] = {}
+    for case in all_cases():
+        if (case.op not in FORMULAS or case.op == "aten.add.Tensor") and ENOUGH <= _size(case) <= LARGE:
+            found.setdefault((case.op, case.variant), case)
+    return list(found.values())
+
+
+def folded(threads: int, workgroup: int, per_dimension: int) -> tuple[int, int, int]:
+    groups = -(-threads // workgroup)
+    rows = min(groups, 3)
+    return (-(-groups // max(rows, 1)), rows, 1)
+
+
+@pytest.mark.parametrize("case", _one_per_op(), ids=str)
+def test_a_folded_grid_computes_the_same(case, tmp_path, device):
+    with mock.patch("webpte.ops.context.grid_for", folded):
+        assert run_case(case, tmp_path) >= 2

@@ -1,0 +1,28 @@
+"""Plant every mutant (or those whose name contains a WORD): `python -m tests.mutants [WORD ...]`.
+
+Ends with status 1 if a mutant survives its test. Minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from tests.mutants.planting import FAILED, status
+from tests.mutants.table import MUTANTS
+
+
+def main(words: Sequence[str]) -> int:
+    chosen = [mutant for mutant in MUTANTS if not words or any(word in mutant.name for word in words)]
+    survivors = 0
+    for mutant in chosen:
+        found = status(mutant, mutant.test)
+        killed = found == FAILED
+        survivors += not killed
+        print(f"{'killed' if killed else f'SURVIVED (status {found})'}: {mutant.name} by {mutant.test}", flush=True)
+    print(f"{len(chosen) - survivors} of {len(chosen)} killed")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

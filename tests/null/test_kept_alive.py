@@ -1,0 +1,140 @@
+"""What was once planned and lowered, and must be told apart later: state, shapes, positions, changed dispatches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.graphs import GraphBuilder, live
+from tests.support.writer import simple_pte
+from webpte.container import DType, VkInt, VkTensor
+from webpte.graph import TensorSpec
+from webpte.ops import FLOATS, Context, LiveScalar, Tensor, op, registered, unregister
+from webpte.plan import Live as Given
+from webpte.runtime.borders import to_device
+from webpte.wgsl import Caps, Live, LiveInt, Uniforms
+
+F32 = DType.FLOAT32
+
+
+@pytest.mark.parametrize("plain", [1, 2, 3])
+def test_caches_of_equal_bytes_share_no_buffer(tmp_path, plain):
+    """Two caches that are written and a constant that is not, all zero, in any order."""
+    zeros = np.zeros((1, 16, 2, 5), np.float32)
+    cache = (1, 16, 2, 5)
+    values = [VkTensor(F32, (1, 3, 2, 5)), *(VkTensor(F32, cache, constant_id=i) for i in range(3)), VkInt(1)]
+    values += [VkTensor(F32, cache), VkTensor(F32, (1,)), VkTensor(F32, (1,))]
+    first, second = (i for i in (1, 2, 3) if i != plain)
+    calls = [("aten.add.Tensor", (plain, plain, 4, 5))]
+    calls += [("update_cache.default", (0, first, 4, 6)), ("update_cache.default", (0, second, 4, 7))]
+    simple_pte(tmp_path / "p.pte", values, calls, [0], [5, 6, 7], [zeros, zeros, zeros])
+    with webpte.load(tmp_path / "p.pte") as program:
+        plan = program.plan("forward", Caps())
+    kept = [buffer for buffer in plan.buffers if buffer.kind in ("state", "constant")]
+    assert sorted(buffer.kind for buffer in kept) == ["constant", "state", "state"]
+    assert all(len(buffer.tensors) == 1 for buffer in kept)
+
+
+class Filled(Uniforms):
+    value: Live
+
+
+@pytest.fixture
+def baked():
+    """An op that writes a live integer into its parameters, instead of letting the kernel read it live."""
+
+    @op("toy.baked.default", dtypes=FLOATS)
+    def lower(cx: Context, x: Tensor, value: LiveScalar, *, out: Tensor) -> None:
+        out.dims = x.dims
+        params = Filled(value=LiveInt(int(value.value), -1))
+        cx.dispatch("fill.wgsl", writes=(out,), params=params, threads=out.numel, word="f32")
+
+    lower.folder = registered()["aten.full.default"].folder
+    yield "toy.baked.default"
+    unregister(lower)
+
+
+def test_a_changed_dispatch_is_a_new_version(baked):
+    """The device keeps what it made of a schedule for as long as the version stays."""
+    b = GraphBuilder()
+    x, data, out = b.tensor(5), b.tensor(1, dtype=DType.INT32), b.tensor(5)
+    number, zero = b.symint(), b.number(0)
+    b.call("et_vk.select_as_symint.default", (data, zero, zero), number)
+    b.call(baked, (x, number), out)
+    plan = b.plan([x, data], [out])
+
+    def version(value):
+        return plan.lowering.prepare(plan.layout.segments[0], live({x: (5,), data: (1,)}, {data: [value]})).version
+
+    assert [version(7), version(7), version(8), version(8), version(7)] == [0, 0, 1, 1, 2]
+
+
+def test_a_size_from_another_segment_makes_another_schedule():
+    """What a CPU kernel returned has one shape; how much of it is taken is the live size of an input."""
+    b = GraphBuilder()
+    x = b.tensor(31, dynamic=True)
+    n, zero, one = b.symint(), b.number(0), b.number(1)
+    b.call("sym_size.int", (x, zero), n)
+    made, taken = b.tensor(64), b.tensor(31)
+    b.call("test::on_the_cpu.out", (b.unary(x, 31), zero, b.null()), made, kernel=True)
+    b.call("aten.slice_copy.Tensor", (made, zero, zero, n, one), taken)
+    out = b.unary(taken, 31)
+    plan = b.plan([x], [out], cpu=["test::on_the_cpu.out"])
+    _, segment = plan.layout.segments
+
+    def rows(size):
+        return plan.lowering.prepare(segment, Given({made: (64,)}, {n: size}, {})).dims[out]
+
+    assert [rows(5), rows(9), rows(5), rows(31)] == [(5,), (9,), (5,), (31,)]
+
+
+def test_select_as_symint_reads_the_first_of_the_other_dims():
+    b = GraphBuilder()
+    x, out = b.tensor(2, 3, dtype=DType.INT32), b.symint()
+    b.call("et_vk.select_as_symint.default", (x, b.number(1), b.number(1)), out)
+    plan = b.plan([x], [out])
+    given = live({x: (2, 3)}, {x: [[10, 11, 12], [20, 21, 22]]})
+    assert plan.lowering.prepare(plan.layout.segments[0], given).scalars[out][0] == 11
+
+
+@pytest.mark.parametrize(("index", "want"), [(0, 10), (1, 20), (-1, 20), (-2, 10)])
+def test_select_as_symint_along_the_first_dim(index, want):
+    b = GraphBuilder()
+    x, out = b.tensor(2, 3, dtype=DType.INT32), b.symint()
+    b.call("et_vk.select_as_symint.default", (x, b.number(0), b.number(index)), out)
+    plan = b.plan([x], [out])
+    given = live({x: (2, 3)}, {x: [[10, 11, 12], [20, 21, 22]]})
+    assert plan.lowering.prepare(plan.layout.segments[0], given).scalars[out][0] == want
+
+
+@pytest.mark.parametrize(("start", "fits"), [(0, True), (16, True), (17, False), (-1, False)])
+def test_a_rotary_table_reaches_to_its_last_row(start, fits):
+    """Seven tokens and 23 rows: 16 is the last position they may begin at."""
+    b = GraphBuilder()
+    q, k = b.tensor(1, 7, 4, 16), b.tensor(1, 7, 2, 16)
+    table, data = b.tensor(23, 16), b.tensor(1, dtype=DType.INT32)
+    at, zero = b.symint(), b.number(0)
+    b.call("et_vk.select_as_symint.default", (data, zero, zero), at)
+    outs = b.tensor(1, 7, 4, 16), b.tensor(1, 7, 2, 16)
+    b.call("et_vk.apply_rotary_emb_hf.default", (q, k, table, table, at), *outs)
+    plan = b.plan([q, k, table, data], outs)
+    dims = {q: (1, 7, 4, 16), k: (1, 7, 2, 16), table: (23, 16), data: (1,)}
+    if fits:
+        plan.lowering.prepare(plan.layout.segments[0], live(dims, {data: [start]}))
+    else:
+        with pytest.raises(webpte.GuardError, match="7 tokens at position"):
+            plan.lowering.prepare(plan.layout.segments[0], live(dims, {data: [start]}))
+
+
+@pytest.mark.parametrize(
+    ("edge", "fits"), [(2**31 - 1, True), (2**31, False), (-(2**31), True), (-(2**31) - 1, False), (0, True)]
+)
+def test_a_64_bit_integer_fits_up_to_the_last_of_32_bits(edge, fits):
+    spec = TensorSpec(DType.INT32, (2,), DType.INT64)
+    given = np.array([1, edge], np.int64)
+    if fits:
+        assert to_device(given, spec).tolist() == [1, edge]
+    else:
+        with pytest.raises(webpte.Error, match=f"{edge}"):
+            to_device(given, spec)

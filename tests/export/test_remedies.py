@@ -10,8 +10,8 @@ import torch
 import webpte
 from tests.support.cases import assert_close
 from webpte.export import lower
+from webpte.graph.remedies import EXIR_OPS
 from webpte.ops import registry
-from webpte.plan.support import EXIR_OPS
 
 
 class Shares(torch.nn.Module):
@@ -66,7 +66,7 @@ def test_the_printed_fallback_runs_it(without_softmax, tmp_path):
 
 
 def test_ops_that_no_block_list_keeps_out_are_told_apart():
-    from webpte.plan.support import keep_out
+    from webpte.graph import keep_out
 
     assert keep_out(["et_vk.new.default"]) == (
         "ExecuTorch makes et_vk.new.default inside the delegate: no block list keeps such ops out."

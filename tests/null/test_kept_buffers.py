@@ -47,15 +47,17 @@ class Delegate:
         self.calls.append((ADD, (a, b, 1, out)))
         return out
 
-    def graph(self, outputs, passed=1):
-        blob = DelegateBlob(vk_blob(self.values, self.calls, [0], outputs, self.constants))
+    def blob(self, outputs, **more):
+        return DelegateBlob(vk_blob(self.values, self.calls, [0], outputs, self.constants), **more)
+
+    def graph(self, outputs, passed=1, **more):
         ids = tuple(range(1 + passed))
         method = Method(
             values=[tensor(3)] * len(ids),
             inputs=ids[:1],
             outputs=ids[1:],
             instructions=[c.DelegateCall(0, ids)],
-            delegates=[blob],
+            delegates=[self.blob(outputs, **more)],
         )
         file = parse_program(MappedFile.from_bytes("t.pte", pte_bytes([method])))
         return build_graph(file.methods[0], file.named_data.get, mutated_positions)
@@ -168,9 +170,45 @@ def test_a_result_that_is_the_constant_and_is_returned():
     assert graph.calls[-1].outs == (1,)
 
 
+def test_the_old_value_of_what_a_call_overwrites_is_refused():
+    """Nothing is listed, and one value is passed: it can only be what the buffer was before, which is gone by then."""
+    d = Delegate(ZEROS)
+    d.add(d.packed[0], 0, out=d.packed[0])
+    with pytest.raises(webpte.UnsupportedError, match="takes 1 inputs and 0 outputs; instruction 0 passes 2 values"):
+        d.graph([])
+
+
 def test_an_old_value_beside_a_lost_output_is_refused():
     """Both of the values passed may be the one output, or one of them what the buffer was before."""
     d = Delegate(ZEROS)
     new = d.add(d.packed[0], 0)
     with pytest.raises(webpte.UnsupportedError, match="does not say which is which"):
         d.graph([new], passed=2)
+
+
+# ---------------------------------------------------------------- what the file leaves open
+
+
+def test_a_zero_constant_behind_an_output_is_refused_by_name():
+    """The file of a buffer that is returned as it was written, and of one that nothing writes."""
+    d = Delegate(ZEROS)
+    with pytest.raises(webpte.UnsupportedError) as caught:
+        d.graph([d.add(d.packed[0], 0)])
+    message = str(caught.value)
+    assert "delegate 0 returns f32[3], computed from a constant of that shape which is zero" in message
+    assert '{"alias_buffer_mutations": True}' in message
+
+
+def test_weights_and_known_buffers_are_not_in_doubt():
+    for weight in (WEIGHT, ONES):
+        d = Delegate(weight)
+        assert states(d.graph([d.add(d.packed[0], 0)])) == []
+    d = Delegate(ZEROS)
+    new = d.add(d.packed[0], 0)
+    d.graph([new, d.add(new, 0)])
+
+
+def test_nor_is_anything_where_the_exporter_tells_buffers_apart():
+    d = Delegate(ZEROS)
+    graph = d.graph([d.add(d.packed[0], 0)], compile_specs={"alias_buffer_mutations": b"\1"})
+    assert states(graph) == []

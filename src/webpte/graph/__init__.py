@@ -15,6 +15,7 @@ from .fusion.programs import (
 from .graph import OVERFLOW, Call, DelegateInfo, Graph, Jump, Origin, Step
 from .method import build_graph
 from .passes import widen_halves
+from .remedies import keep_out
 from .values import (
     LIVE_SCALARS,
     Bool,
@@ -74,6 +75,7 @@ __all__ = [
     "apply_passes",
     "build_graph",
     "device_dtype",
+    "keep_out",
     "normalize_dim",
     "numel",
     "parse_program",

@@ -16,14 +16,11 @@ from ..container import DType, EValue, IntValue, TensorValue, VkGraph, VkSymInt,
 from ..errors import GraphError, Problem
 from .graph import Origin
 from .keeping import Buffers
+from .remedies import keep_out
 from .values import device_dtype, numel
 
-KEEP_COPIES = (
-    "Re-export with VulkanPartitioner(operator_blocklist=[exir_ops.edge.aten.clone.default, "
-    "exir_ops.edge.dim_order_ops._clone_dim_order.default, exir_ops.edge.aten.copy.default]), "
-    "after `from executorch.exir.dialects._ops import ops as exir_ops`: "
-    "inside delegates ExecuTorch drops copies, and with them what tells values apart."
-)
+COPIES = ("aten.clone.default", "dim_order_ops._clone_dim_order.default", "aten.copy.default")
+KEEP_COPIES = f"Inside delegates ExecuTorch drops copies, and with them what tells values apart. {keep_out(COPIES)}"
 SEARCH_LIMIT = 1 << 22  # steps of a search: a hostile file may list any number of values
 
 Pairs = tuple[tuple[int, int], ...]  # (delegate's value, program's value)
@@ -60,7 +57,7 @@ def read_border(
     outputs = _outputs(vk, args[split:], fits, buffers)
     if not inputs or not outputs:
         raise GraphError(f"delegate {origin.delegate} {counts}, {split} of them inputs, which does not fit")
-    if len(inputs) > 1 or len(outputs) > 1:
+    if len(inputs) > 1 or len(outputs) > 1 or any(buffers.is_overwritten(vk_id) for vk_id, _ in outputs[0][1]):
         detail = f"{counts}, {split} of them inputs, and the file does not say which is which"
         return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), KEEP_COPIES)
     untaken, taken = outputs[0]

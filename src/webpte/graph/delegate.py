@@ -35,7 +35,7 @@ from ..container import (
 from ..errors import DataError, GraphError, Problem
 from .border import Border, read_border
 from .graph import Call, Mutates, Origin
-from .keeping import PREPACK, Buffers, Kept
+from .keeping import ALIASED, PREPACK, Buffers, Kept
 from .values import (
     Bool,
     BoolList,
@@ -76,6 +76,7 @@ class Inlined:
     calls: tuple[Call, ...]  # with the delegate's ids
     border: Border
     buffers: Buffers
+    aliased: bool  # the exporter was asked to tell buffers from constants
 
 
 def read_delegates(
@@ -99,7 +100,8 @@ def read_delegates(
         if isinstance(border, Problem):
             problems.append(border)
         else:
-            found[index] = Inlined(vk, origin, calls, border, buffers)
+            aliased = any(plan.delegates[instruction.delegate].compile_specs.get(ALIASED, b""))
+            found[index] = Inlined(vk, origin, calls, border, buffers, aliased)
         given.update(instruction.args)
     return found, problems
 
@@ -130,12 +132,16 @@ def _calls(vk: VkGraph, origin: Origin) -> tuple[Call, ...]:
     return tuple(calls)
 
 
-def inline(values: list[Value], delegate: Inlined, named: Named, mutates: Mutates) -> list[Call] | Problem:
-    """Append the delegate's private values to `values`; return its calls with the graph's ids."""
+def inline(values: list[Value], delegate: Inlined, named: Named, mutates: Mutates) -> tuple[list[Call], Problem | None]:
+    """Append the delegate's private values to `values`; return its calls with the graph's ids, and what is wrong."""
     inliner = _Inliner(values, delegate, named)
     inliner.written = {c.args[position] for c in delegate.calls for position in mutates(c)}
     kept = delegate.buffers.kept(delegate.border.untaken, delegate.origin, inliner.constant)
-    return kept if isinstance(kept, Problem) else inliner.run(kept)
+    if isinstance(kept, Problem):
+        return inliner.run(()), kept
+    taken = [vk_id for vk_id, _ in delegate.border.outputs]
+    doubt = None if delegate.aliased else delegate.buffers.doubt(taken, kept, delegate.origin, inliner.constant)
+    return inliner.run(kept), doubt
 
 
 class _Inliner:
@@ -149,6 +155,7 @@ class _Inliner:
         self.named = named
         self.ids: dict[int, int] = {}  # delegate id -> graph id
         self.homes: set[int] = set()  # delegate's ids of buffers that calls write
+        self._constants: dict[int, Constant] = {}
         self.before: list[Call] = []
         self.late: list[tuple[int, int]] = []  # (delegate id, program id) copied after the last call
 
@@ -277,7 +284,12 @@ class _Inliner:
         return TensorSpec(dtype, tensor.dims, dtype, constant=constant)
 
     def constant(self, vk_id: int) -> Constant:
-        """The data of a constant."""
+        """The data of a constant. Looked for once: data that is missing is reported where that is found."""
+        if vk_id not in self._constants:
+            self._constants[vk_id] = self._find_constant(vk_id)
+        return self._constants[vk_id]
+
+    def _find_constant(self, vk_id: int) -> Constant:
         tensor = self.vk.values[vk_id]
         assert isinstance(tensor, VkTensor)
         entry = self.vk.constants[tensor.constant_id]

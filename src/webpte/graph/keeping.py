@@ -4,7 +4,7 @@ A buffer of the model that only one delegate uses is a constant of that delegate
 it is not a constant. Three things tell that it is written:
 
 - an op writes it in place, as `update_cache` does; that op knows;
-- a call's result *is* the constant (`alias_buffer_mutations`);
+- a call's result *is* the constant (`ALIASED`);
 - its new value is an output that the program does not take. Which constant it belongs to is then not in the file. It
   has the constant's shape and dtype; where several have them, `_owners` says what is believed.
 """
@@ -21,7 +21,8 @@ from .graph import Call, Mutates, Origin
 from .values import Constant
 
 PREPACK = "et_vk.prepack.default"
-ALIAS = 'Re-export with VulkanPartitioner({"alias_buffer_mutations": True}), which tells buffers from constants.'
+ALIASED = "alias_buffer_mutations"
+ALIAS = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which tells buffers from constants.'
 MANY = 1000  # constants of one shape, among which no owner is looked for
 
 
@@ -68,6 +69,10 @@ class Buffers:
         """Buffers whose old value may be returned, if these are new values."""
         return list(dict.fromkeys([*self._aliased, *(c for new in untaken for c in self._candidates(new))]))
 
+    def is_overwritten(self, value_id: int) -> bool:
+        """Whether this is returned as the old value of a buffer that a call has overwritten by then."""
+        return value_id in self._aliased and value_id not in self._vk.outputs
+
     def kept(
         self, untaken: Sequence[int], origin: Origin, load: Callable[[int], Constant]
     ) -> tuple[Kept, ...] | Problem:
@@ -88,6 +93,29 @@ class Buffers:
                 return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS)
             found += [Kept(tuple(self.homes[c]), new) for new, c in zip(news, owners, strict=True)]
         return tuple(found)
+
+    def doubt(
+        self, taken: Iterable[int], kept: Iterable[Kept], origin: Origin, load: Callable[[int], Constant]
+    ) -> Problem | None:
+        """Whether an output may be the new value of a buffer too.
+
+        A module that returns a buffer just as it has written it (`self.n.add_(x)`, `return self.n.clone()`) leaves the
+        same bytes as one that returns `self.n + x`. Where the constant is zero, as buffers are at first and what is
+        computed with is not, it is taken for a buffer, which would be forgotten.
+        """
+        sure = {buffer.homes[0] for buffer in kept}
+        sure |= {owner for home, owner in self._owner.items() if home in self._in_place}
+        uniform = _Uniform(load)
+        for output in taken:
+            constants = [c for c in self._candidates(output) if c not in sure and output not in self.homes[c]][:MANY]
+            constants = [c for c in constants if uniform.number(c) == 0]
+            if constants and self._sources(constants).get(output, 0):
+                detail = (
+                    f"returns {self._like(output)}, computed from a constant of that shape which is zero: "
+                    "a buffer that is to be kept would leave the same file"
+                )
+                return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS)
+        return None
 
     def _candidates(self, value_id: int) -> list[int]:
         return [c for c in self._alike.get(self._like(value_id), ()) if c not in self._aliased]
@@ -111,24 +139,13 @@ class Buffers:
         if len(candidates) > MANY:
             return None
         if len(candidates) > len(news):
-            blank: dict[object, bool] = {}  # by content: a hostile file may name one large constant again and again
-            candidates = [c for c in candidates if self._is_blank(c, load, blank)]
+            uniform = _Uniform(load)
+            candidates = [c for c in candidates if uniform.is_blank(c)]
         if len(candidates) != len(news):
             return None
         sources = self._sources(candidates)
         own = {home: 1 << number for number, c in enumerate(candidates) for home in self.homes[c]}
         return _only_matching([sources.get(new, 0) & ~own.get(new, 0) for new in news], candidates)
-
-    def _is_blank(self, constant: int, load: Callable[[int], Constant], known: dict[object, bool]) -> bool:
-        """Whether it holds one number all over, or where it holds only one, zero."""
-        data = load(constant)
-        if data.identity not in known:
-            value = self._vk.values[constant]
-            assert isinstance(value, VkTensor)
-            array = data.array(value.dims).reshape(-1)
-            first = array[:1] if array.size > 1 else 0
-            known[data.identity] = bool(array.size) and bool((array == first).all())
-        return known[data.identity]
 
     def _sources(self, candidates: Sequence[int]) -> dict[int, int]:
         """For every value the candidates that it is computed from, a bit each."""
@@ -141,6 +158,28 @@ class Buffers:
                 for out in _outs(self._vk, call):
                     bits[out] = bits.get(out, 0) | read
         return bits
+
+
+class _Uniform:
+    """Which constants hold one number all over. Data is read once: a hostile file may name it again and again."""
+
+    def __init__(self, load: Callable[[int], Constant]) -> None:
+        self._load = load
+        self._known: dict[object, float | None] = {}
+
+    def number(self, constant: int) -> float | None:
+        """That number, if it is one."""
+        data = self._load(constant)
+        if data.identity not in self._known:
+            array = data.array((-1,))
+            same = array.size > 0 and bool((array == array[0]).all())
+            self._known[data.identity] = float(array[0]) if same else None
+        return self._known[data.identity]
+
+    def is_blank(self, constant: int) -> bool:
+        """Whether it looks like what a buffer starts with. A single number must be zero for that."""
+        number = self.number(constant)
+        return number is not None and (number == 0 or self._load(constant).nbytes > self._load(constant).dtype.itemsize)
 
 
 def _only_matching(sources: Sequence[int], candidates: Sequence[int]) -> Sequence[int] | None:

@@ -306,11 +306,11 @@ class _Builder:
         if delegate is None:  # another backend's, or one whose border cannot be read: reported when it was found
             return
         self.infos[call.delegate] = _info(self.plan.delegates[call.delegate], delegate.vk)
-        calls = inline(self.values, delegate, self._named, self.mutates)
-        if isinstance(calls, Problem):
-            self.problems.append(calls)
-        else:
-            self.steps.extend(calls)
+        before = len(self.problems)
+        calls, problem = inline(self.values, delegate, self._named, self.mutates)
+        self.steps.extend(calls)
+        if problem is not None and len(self.problems) == before:  # constants without data tell nothing
+            self.problems.append(problem)
 
     def _written(self, index: int) -> Sequence[int]:
         """Ids that an instruction writes. A scalar that any of them writes is live, any other one a literal."""

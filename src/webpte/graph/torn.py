@@ -13,10 +13,10 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import Problem
 from .graph import Call, Step
+from .remedies import EXIR_OPS
 from .values import TensorSpec, Value, ValueList
 
 Content = tuple[str, tuple[int, ...], bytes]
-EXIR_OPS = "from executorch.exir.dialects._ops import ops as exir_ops"
 UPDATE = "aten::copy_"  # how a graph gives a buffer its new value
 
 

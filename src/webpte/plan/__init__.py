@@ -7,7 +7,7 @@ from .lowering import Example, Live, LoweredCall, Lowering, Schedule
 from .memory import Buffer, Fill, padded
 from .plan import Plan, draft_plan, make_plan
 from .segments import Block, HostCalls, Layout, Segment
-from .support import advice, keep_out, unsupported
+from .support import advice, unsupported
 from .validate import wrong
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "advice",
     "buffer_name",
     "draft_plan",
-    "keep_out",
     "make_plan",
     "overflowed",
     "padded",

@@ -13,11 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import Problem, RangeError, UnsupportedError, remedies
-from ..graph import OVERFLOW, Call, DType, Graph, Int, Jump, Step, String, SymInt, TensorSpec, Value
+from ..graph import OVERFLOW, Call, DType, Graph, Int, Jump, Step, String, SymInt, TensorSpec, Value, keep_out
 from ..ops import gpu_op
 from ..ops.overflow import FLAGS
 from .ranges import BITS32, BITS64, INTEGERS, Range, Ranges, base_name, constant_range, range_of
-from .support import keep_out
 
 _KINDS = {"add": "add", "sub": "add", "mul": "mul", "pow": "pow", "div": "div", "floor_divide": "div"}
 _SIGNS = frozenset({"neg", "abs"})  # of 32-bit integers, one does not fit: not worth a way through the host

@@ -7,12 +7,11 @@ from collections.abc import Container, Sequence
 from importlib.util import find_spec
 
 from ..errors import Problem, UnsupportedError, remedies
-from ..graph import Call, DType, Graph
+from ..graph import Call, DType, Graph, keep_out
 from ..ops import Op, find, gpu_op, refused_dtypes
 
 INSTALL_TORCH = "Installing torch lets webpte use torch's own kernels for ops outside delegates."
 NO_KERNEL = "Neither webpte nor a kernel of torch's that a file may call serves it: export a module that does without."
-EXIR_OPS = "from executorch.exir.dialects._ops import ops as exir_ops"
 
 
 def unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> list[Problem]:
@@ -48,19 +47,6 @@ def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
         taken = ", ".join(sorted(dtype.short for dtype in op.dtypes if dtype is not DType.WIDE_FLOAT16))
         remedy = f"Let the model give {call.name} one of {taken}. Or: {keep_out([call.name])}"
     return Problem("dtype", call.name, detail, (str(call.origin),), remedy)
-
-
-def keep_out(names: Sequence[str]) -> str:
-    """The change to an export that keeps ops out of delegates. A partitioner compares the exporter's own op objects."""
-    fused = [name for name in names if name.startswith("et_vk.")]
-    plain = [name for name in names if name not in fused]
-    sentences = []
-    if plain:
-        listed = ", ".join(f"exir_ops.edge.{name}" for name in plain)
-        sentences.append(f"Re-export with VulkanPartitioner(operator_blocklist=[{listed}]), after `{EXIR_OPS}`.")
-    if fused:
-        sentences.append(f"ExecuTorch makes {', '.join(fused)} inside the delegate: no block list keeps such ops out.")
-    return " ".join(sentences)
 
 
 def advice(problems: Sequence[Problem]) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any
 from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
 from ..device import MEMORY_KINDS, adapter_caps, constant_key, held, needs, offered
 from ..errors import DeviceError, Error, InputError, Problem
-from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, widen_halves
+from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, keep_out, widen_halves
 from ..ops import mutated_positions
-from ..plan import Plan, advice, draft_plan, keep_out, unsupported, wrong
+from ..plan import Plan, advice, draft_plan, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
 from ..wgsl import BROWSER_LIMITS, Caps

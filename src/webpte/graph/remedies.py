@@ -1,0 +1,20 @@
+"""What to change about an export, in words that can be pasted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+EXIR_OPS = "from executorch.exir.dialects._ops import ops as exir_ops"
+
+
+def keep_out(names: Sequence[str]) -> str:
+    """The change to an export that keeps ops out of delegates. A partitioner compares the exporter's own op objects."""
+    fused = [name for name in names if name.startswith("et_vk.")]
+    plain = [name for name in names if name not in fused]
+    sentences = []
+    if plain:
+        listed = ", ".join(f"exir_ops.edge.{name}" for name in plain)
+        sentences.append(f"Re-export with VulkanPartitioner(operator_blocklist=[{listed}]), after `{EXIR_OPS}`.")
+    if fused:
+        sentences.append(f"ExecuTorch makes {', '.join(fused)} inside the delegate: no block list keeps such ops out.")
+    return " ".join(sentences)

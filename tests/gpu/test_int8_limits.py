@@ -36,15 +36,17 @@ def test_parts_give_what_the_whole_gives(case, tmp_path, device):
         assert all(b.nbytes <= SMALL for b in method.plan.lowering.touched)
 
 
-def test_columns_that_do_not_fill_words_are_not_split(tmp_path, device):
-    """Parts would share words of the output. The limit, the bytes and the adapter are named."""
-    program = OneOp(linear(("m", 64), 1003, m=(5, 3, 1)))
+def test_columns_that_do_not_fill_words_are_made_by_one_dispatch(tmp_path, device):
+    """Several would share words of the output: one binds all parts of the weights."""
+    case = linear(("m", 64), 1003, m=(5, 3, 1))
+    program = OneOp(case)
     program.write(tmp_path / "case.pte")
-    with (
-        webpte.load(tmp_path / "case.pte", limits={BINDING: SMALL}) as loaded,
-        pytest.raises(webpte.Error, match="64192"),
-    ):
-        loaded.method()
+    with webpte.load(tmp_path / "case.pte", limits={BINDING: SMALL}) as loaded:
+        method = loaded.method()
+        for sizes in case.sizes:
+            program.check(method, sizes)
+        assert all(max(kernel.parts) == 4 for kernel in method.plan.kernels)
+        assert all(b.nbytes <= SMALL for b in method.plan.lowering.touched)
 
 
 def test_float_results_declared_as_codes_are_refused_with_a_remedy(tmp_path, device):

@@ -6,6 +6,9 @@ import torch
 
 from ..maker import Maker, Value, family
 
+# What buffers hold at first. The exporter drops any other numbers outside delegates, unless a pass is told not to.
+FIRST = (0.0, 0.0, -0.0)
+
 
 def _numbers(m: Maker) -> str:
     return m.choose(("float32", "float32", "int64", "int32"))
@@ -14,7 +17,7 @@ def _numbers(m: Maker) -> str:
 @family(1)
 def counter(m: Maker) -> None:
     dtype = _numbers(m)
-    own = m.buffer(dtype, m.choose(([], [1], [3])), m.choose((0, 0, 2)))
+    own = m.buffer(dtype, m.choose(([], [1], [3])), int(m.choose(FIRST)))
     m.add(m.choose((f"{own}.add_(1)", f"{own}.copy_({own} + 1)", f"{own}.add_(2).sub_(1)")), results=0)
     if m.chance(0.8):
         # Not state as it is: a delegate that returns it leaves the same file as one that returns a constant plus 1.
@@ -27,7 +30,7 @@ def average(m: Maker) -> None:
     x = m.pick_float(1, lambda v: v.static(-1) is not None and v.dtype == torch.float32)
     if x is None:
         return
-    own = m.buffer("float32", [x.static(-1) or 1], m.choose((0.0, 0.0, 0.5)))
+    own = m.buffer("float32", [x.static(-1) or 1], m.choose(FIRST))
     row = "{0}.reshape(-1, {0}.shape[-1]).mean(0)"
     ways = (
         f"{own}.mul_(0.9).add_({row}, alpha=0.1)",

@@ -14,7 +14,7 @@ QUICK = (
     "view_u8_flat", "view_f64", "view_i16", "view_opblock", "nans", "const_out", "outs_views_dyn", "scalars", "u8img",
     "indexput_acc", "k_emptyin", "norms", "intmath", "syms4", "multimethod", "ptd", "webgpu_part", "conv_transpose1d",
     "emb_pad", "st_add", "st_int", "st_ema", "st_slice", "st_idxput_dyn", "bilinear", "gptneox", "emb_8_0", "bf16in",
-    "q8_et", "chlast", "pad_circ", "i64_cmp",
+    "q8_et", "chlast", "pad_circ", "i64_cmp", "mapop",
 )  # fmt: skip
 
 

@@ -36,6 +36,10 @@ def test_the_counts_are_those_of_the_rows(page):
     assert all(len(row) == len(FAMILY) for row in page[""])
 
 
+def test_nothing_is_wrong_and_nothing_crashed(page):
+    assert Kind.WRONG not in page and Kind.CRASHED not in page
+
+
 def test_nothing_is_refused_without_a_reason(page):
     assert all(row[2].strip("`") for kind in Kind if kind != Kind.RIGHT for row in page.get(kind, ()))
 
@@ -49,7 +53,7 @@ def test_what_is_written_can_be_read_again():
 
 
 def test_there_are_programs_of_every_kind():
-    assert len(programs()) >= 200
+    assert len(programs()) >= 264
     assert len({program.family for program in programs().values()}) >= 10
 
 

@@ -149,6 +149,14 @@ def test_dtypes_shapes_and_counts_are_compared():
     assert "2 outputs instead of 1" in difference((one, one), [one], [one])
 
 
+def test_integers_may_come_back_wider_but_not_narrower():
+    """The exporter declares i64 for a scalar of i32 plus 1, and what a file declares is returned."""
+    narrow, wide = np.array([1, 2], np.int32), np.array([1, 2], np.int64)
+    assert difference((wide,), [narrow], [np.zeros(2)]) == ""
+    assert "differ" in difference((wide + 1,), [narrow], [np.zeros(2)])
+    assert "int32[2], not int64[2]" in difference((narrow,), [wide], [np.zeros(2)])
+
+
 def test_findings_that_differ_in_numbers_alone_are_one():
     first, second = Outcome("refused", "value 3 of 1.5e-3\nat 7"), Outcome("refused", "value 12 of 4\nat 9")
     assert first.reason == second.reason == "value N of N"

@@ -11,7 +11,7 @@ from tests.cases.embedding_q4 import BIT4, tokens
 from tests.cases.embedding_q4 import Q4 as EMBEDDING
 from tests.cases.linear_q4 import DQ8, INT8, Q4, QCS, bias, codes, gated, int8, joined, rounded, scales, sums
 from tests.cases.training import BACKWARD
-from tests.support.cases import OneOp, T, assert_close, case
+from tests.support.cases import OneOp, T, assert_close, case, choosing
 from tests.support.writer import Stream, simple_pte
 from webpte import container as c
 from webpte.container import DType
@@ -86,6 +86,15 @@ def write_head(path) -> None:
         c.VkTensor(DType.FLOAT32, (2, ROWS)),
     ]
     simple_pte(path, values, [(Q4, range(6))], [0], [5], [blocks, scale], dynamic=True)
+
+
+@pytest.mark.parametrize("variant", ["lanes", "shared", "tile"])
+def test_parts_by_the_kernels_of_other_devices(variant, tmp_path, device):
+    program = OneOp(joined(T("n", 96), (1003,), n=(3, 1)))
+    program.write(tmp_path / "case.pte")
+    with choosing(variant), webpte.load(tmp_path / "case.pte", limits={BINDING: SMALL}) as split:
+        for sizes in program.case.sizes:
+            program.check(split.method(), sizes)
 
 
 def test_the_head_of_a_large_model(tmp_path):

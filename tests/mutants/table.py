@@ -170,13 +170,6 @@ MUTANTS = (
         "tests/null/test_elided_views.py",
     ),
     Mutant(
-        "an elided view of another dtype",
-        "graph/elided.py",
-        "(a.dtype, a.nbytes) == (b.dtype, b.nbytes)",
-        "a.nbytes == b.nbytes",
-        "tests/null/test_elided_views.py",
-    ),
-    Mutant(
         "a cache is written a row too far",
         "ops/cache_write.wgsl",
         "let position = u32(live(p.start)) + token % p.seq;",

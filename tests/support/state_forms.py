@@ -18,9 +18,10 @@ CACHES = (
     "added_at_indices", "attention", "by_fixed_slice", "by_index_copy", "by_index_put", "by_mask", "by_scatter",
     "by_several_indices", "by_slice", "of_any_length", "position_inside", "state_decides", "under_a_branch",
 )  # fmt: skip
-OUTSIDE = (  # delegates: what the exporter refuses inside, and some of each kind
-    "by_index_put", "by_mask", "by_slice", "ema", "flags", "halves", "of_any_length", "position_inside", "recurrent",
-    "returned", "returned_twice", "ring", "rolled", "running_mean", "under_a_branch", "window",
+OUTSIDE = (  # delegates: what the exporter refuses or loses inside, and some of each kind
+    "batch_statistics", "by_index_put", "by_mask", "by_slice", "ema", "flags", "halves", "many_counters",
+    "of_any_length", "position_inside", "recurrent", "returned", "returned_twice", "ring", "rolled", "running_mean",
+    "swapped", "under_a_branch", "window",
 )  # fmt: skip
 MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "counter_i64": ("counter", {}),
@@ -52,7 +53,7 @@ REFUSED = {  # by the exporter, with its error
 LOST = {  # by the exporter, which writes another program than was traced: what comes of it
     "position_inside": "elements differ",  # the position is a constant there, and the call that counted it is gone
     "ring": "of that shape which is zero",  # the delegate that counts has a position of its own
-    "swapped": "elements differ",  # a delegate's new values do not say which of two buffers of one shape is whose
+    **dict.fromkeys(("batch_statistics", "many_counters", "swapped"), "file does not say which"),  # of several alike
 }
 FORMS = [name for name in BUILDERS if name not in REFUSED and name not in LOST]
 

@@ -6,7 +6,7 @@ it is not a constant. Three things tell that it is written:
 - an op writes it in place, as `update_cache` does; that op knows;
 - a call's result *is* the constant (`ALIASED`);
 - its new value is an output that the program does not take. Which constant it belongs to is then not in the file. It
-  has the constant's shape and dtype; where several have them, `_owners` says what is believed.
+  has the constant's shape and dtype; where several have them, the load is refused.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from ..container import VkGraph, VkTensor, VkValueList
 from ..errors import Problem
 from .graph import Call, Mutates, Origin
-from .values import Constant
+from .values import Constant, numel
 
 PREPACK = "et_vk.prepack.default"
 ALIASED = "alias_buffer_mutations"
 ALIAS = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which tells buffers from constants.'
-MANY = 1000  # constants of one shape, among which no owner is looked for
+MANY = 1000  # constants of one shape that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +84,14 @@ class Buffers:
         found = [Kept(tuple(self.homes[constant])) for constant in self._aliased]
         for shape, news in groups.items():
             candidates = self._candidates(news[0])
-            owners = self._owners(news, candidates, load)
-            if owners is None:
+            owner = self._believed(news[0], candidates, load) if len(news) == 1 else None
+            if owner is None:
                 detail = (
                     f"keeps {len(news)} of its {len(candidates)} constants {shape} from call to call (the new values "
                     f"are outputs that instruction {origin.instruction} does not take): the file does not say which"
                 )
                 return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS)
-            found += [Kept(tuple(self.homes[c]), new) for new, c in zip(news, owners, strict=True)]
+            found.append(Kept(tuple(self.homes[owner]), news[0]))
         return tuple(found)
 
     def doubt(
@@ -124,28 +124,28 @@ class Buffers:
         value = self._vk.values[value_id]
         return f"{value.dtype.short}{list(value.dims)}" if isinstance(value, VkTensor) else ""
 
-    def _owners(
-        self, news: Sequence[int], candidates: Sequence[int], load: Callable[[int], Constant]
-    ) -> Sequence[int] | None:
-        """The constant of each new value; None where it is anyone's guess.
+    def _believed(self, new: int, candidates: Sequence[int], load: Callable[[int], Constant]) -> int | None:
+        """The constant that becomes this value; None where it is anyone's guess.
 
-        As many new values as constants: each belongs to the one it is computed from. More constants: those that hold
-        one number all over are what buffers start with, and weights are not; there must be as many of them as new
-        values, and each new value computed from its own. A new value that is computed from none, as of a buffer that
-        is overwritten, could belong to any.
+        With several of one shape it is: new values come in the order in which the module wrote them, constants in that
+        in which they are used, and what is computed from a buffer may be for another. But single numbers of the module
+        (`self.n += 1`) are constants too, and the one that is zero is no number that anybody adds.
         """
-        if len(news) == len(candidates) == 1:
-            return candidates
-        if len(candidates) > MANY:
-            return None
-        if len(candidates) > len(news):
+        if len(candidates) > 1:
+            if numel(self._dims(new)) != 1 or len(candidates) > MANY:
+                return None
             uniform = _Uniform(load)
-            candidates = [c for c in candidates if uniform.is_blank(c)]
-        if len(candidates) != len(news):
+            candidates = [c for c in candidates if uniform.number(c) == 0]
+        if len(candidates) != 1:
             return None
-        sources = self._sources(candidates)
-        own = {home: 1 << number for number, c in enumerate(candidates) for home in self.homes[c]}
-        return _only_matching([sources.get(new, 0) & ~own.get(new, 0) for new in news], candidates)
+        (owner,) = candidates
+        alone = len(self._candidates(new)) == 1
+        return owner if alone or self._sources(candidates).get(new, 0) else None
+
+    def _dims(self, value_id: int) -> tuple[int, ...]:
+        value = self._vk.values[value_id]
+        assert isinstance(value, VkTensor)
+        return value.dims
 
     def _sources(self, candidates: Sequence[int]) -> dict[int, int]:
         """For every value the candidates that it is computed from, a bit each."""
@@ -175,24 +175,6 @@ class _Uniform:
             same = array.size > 0 and bool((array == array[0]).all())
             self._known[data.identity] = float(array[0]) if same else None
         return self._known[data.identity]
-
-    def is_blank(self, constant: int) -> bool:
-        """Whether it looks like what a buffer starts with. A single number must be zero for that."""
-        number = self.number(constant)
-        return number is not None and (number == 0 or self._load(constant).nbytes > self._load(constant).dtype.itemsize)
-
-
-def _only_matching(sources: Sequence[int], candidates: Sequence[int]) -> Sequence[int] | None:
-    """One candidate for each, if what each is computed from leaves no other way: take what has one choice, go on."""
-    chosen: dict[int, int] = {}
-    while len(chosen) < len(sources):
-        sure = [i for i, bits in enumerate(sources) if i not in chosen and bits.bit_count() == 1]
-        if not sure:
-            return None
-        bit = sources[sure[0]]
-        chosen[sure[0]] = candidates[bit.bit_length() - 1]
-        sources = [bits if i == sure[0] else bits & ~bit for i, bits in enumerate(sources)]
-    return [chosen[i] for i in range(len(sources))]
 
 
 def _flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:

@@ -45,6 +45,8 @@ def test_reference_is_what_torch_computes(case):
     values = one.substitute(arrays, sizes)
     want = run_torch(case.op, values).numpy()
     (got,) = reference(case, values)
+    if "empty" in case.op:  # PyTorch's holds whatever was there before
+        want = np.zeros_like(want)
     narrow = {np.dtype(np.int64): np.int32, np.dtype(np.float64): np.float32}
     assert narrow.get(got.dtype, got.dtype) == narrow.get(want.dtype, want.dtype)
     # PyTorch's own gelu is off by 1e-6.

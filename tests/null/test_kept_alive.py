@@ -20,15 +20,15 @@ F32 = DType.FLOAT32
 
 @pytest.mark.parametrize("plain", [1, 2, 3])
 def test_caches_of_equal_bytes_share_no_buffer(tmp_path, plain):
-    """Two caches that are written and a constant that is not, all zero, in any order."""
-    zeros = np.zeros((1, 16, 2, 5), np.float32)
+    """Two caches that are written and a constant that is not, all equal, in any order."""
+    equal = np.ones((1, 16, 2, 5), np.float32)
     cache = (1, 16, 2, 5)
     values = [VkTensor(F32, (1, 3, 2, 5)), *(VkTensor(F32, cache, constant_id=i) for i in range(3)), VkInt(1)]
     values += [VkTensor(F32, cache), VkTensor(F32, (1,)), VkTensor(F32, (1,))]
     first, second = (i for i in (1, 2, 3) if i != plain)
     calls = [("aten.add.Tensor", (plain, plain, 4, 5))]
     calls += [("update_cache.default", (0, first, 4, 6)), ("update_cache.default", (0, second, 4, 7))]
-    simple_pte(tmp_path / "p.pte", values, calls, [0], [5, 6, 7], [zeros, zeros, zeros])
+    simple_pte(tmp_path / "p.pte", values, calls, [0], [5, 6, 7], [equal, equal, equal])
     with webpte.load(tmp_path / "p.pte") as program:
         plan = program.plan("forward", Caps())
     kept = [buffer for buffer in plan.buffers if buffer.kind in ("state", "constant")]

@@ -41,21 +41,21 @@ MUTANTS = (
         "plan/lowering.py",
         "return (dims, shapely)",
         "return (dims, ())",
-        "tests/null/test_kept_alive.py",
+        "tests/null/test_lowering.py",
     ),
     Mutant(
         "select_as_symint pins other dims to the last element",
         "ops/scalars.py",
         "position = [0] * x.rank",
         "position = [-1] * x.rank",
-        "tests/null/test_kept_alive.py",
+        "tests/null/test_lowering.py",
     ),
     Mutant(
         "select_as_symint counts from the other end",
         "ops/scalars.py",
         "position[axis] = index % size",
         "position[axis] = -index % size",
-        "tests/null/test_kept_alive.py",
+        "tests/null/test_lowering.py",
     ),
     Mutant(
         "int64 range off by one above",
@@ -167,6 +167,13 @@ MUTANTS = (
         "graph/elided.py",
         "(a.dtype, a.nbytes) == (b.dtype, b.nbytes)",
         "a.dtype == b.dtype",
+        "tests/null/test_elided_views.py",
+    ),
+    Mutant(
+        "an elided view of another dtype",
+        "graph/elided.py",
+        "(a.dtype, a.nbytes) == (b.dtype, b.nbytes)",
+        "a.nbytes == b.nbytes",
         "tests/null/test_elided_views.py",
     ),
     Mutant(

@@ -72,9 +72,18 @@ def test_of_a_buffer_that_starts_at_zero():
     assert graph.tensor(1).mutable
 
 
-@pytest.mark.parametrize("other", [tensor(3, 5, at=(1, 0)), tensor(3, 4, at=(1, 4)), tensor(3, 4, at=(2, 0))])
-def test_another_size_or_place_is_no_view(other):
-    graph = graph_of([tensor(12, at=(1, 0)), other, tensor(*other.sizes, at=(1, 64))], [relu(1, 2)], [0], [2])
+@pytest.mark.parametrize(
+    "other",
+    [
+        tensor(3, 5, at=(1, 0)),
+        tensor(3, 4, at=(1, 4)),
+        tensor(3, 4, at=(2, 0)),
+        tensor(3, 4, at=(1, 0), dtype=DType.INT32),
+    ],
+)
+def test_another_size_place_or_dtype_is_no_view(other):
+    read = tensor(*other.sizes, at=(1, 64), dtype=other.dtype)
+    graph = graph_of([tensor(12, at=(1, 0)), other, read], [relu(1, 2)], [0], [2])
     assert views(graph) == []
     with pytest.raises(Error, match="value 1"):
         make_plan(graph, Caps(), CpuKernels())

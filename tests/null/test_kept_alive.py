@@ -11,7 +11,6 @@ from tests.support.writer import simple_pte
 from webpte.container import DType, VkInt, VkTensor
 from webpte.graph import TensorSpec
 from webpte.ops import FLOATS, Context, LiveScalar, Tensor, op, registered, unregister
-from webpte.plan import Live as Given
 from webpte.runtime.borders import to_device
 from webpte.wgsl import Caps, Live, LiveInt, Uniforms
 
@@ -68,44 +67,6 @@ def test_a_changed_dispatch_is_a_new_version(baked):
         return plan.lowering.prepare(plan.layout.segments[0], live({x: (5,), data: (1,)}, {data: [value]})).version
 
     assert [version(7), version(7), version(8), version(8), version(7)] == [0, 0, 1, 1, 2]
-
-
-def test_a_size_from_another_segment_makes_another_schedule():
-    """What a CPU kernel returned has one shape; how much of it is taken is the live size of an input."""
-    b = GraphBuilder()
-    x = b.tensor(31, dynamic=True)
-    n, zero, one = b.symint(), b.number(0), b.number(1)
-    b.call("sym_size.int", (x, zero), n)
-    made, taken = b.tensor(64), b.tensor(31)
-    b.call("test::on_the_cpu.out", (b.unary(x, 31), zero, b.null()), made, kernel=True)
-    b.call("aten.slice_copy.Tensor", (made, zero, zero, n, one), taken)
-    out = b.unary(taken, 31)
-    plan = b.plan([x], [out], cpu=["test::on_the_cpu.out"])
-    _, segment = plan.layout.segments
-
-    def rows(size):
-        return plan.lowering.prepare(segment, Given({made: (64,)}, {n: size}, {})).dims[out]
-
-    assert [rows(5), rows(9), rows(5), rows(31)] == [(5,), (9,), (5,), (31,)]
-
-
-def test_select_as_symint_reads_the_first_of_the_other_dims():
-    b = GraphBuilder()
-    x, out = b.tensor(2, 3, dtype=DType.INT32), b.symint()
-    b.call("et_vk.select_as_symint.default", (x, b.number(1), b.number(1)), out)
-    plan = b.plan([x], [out])
-    given = live({x: (2, 3)}, {x: [[10, 11, 12], [20, 21, 22]]})
-    assert plan.lowering.prepare(plan.layout.segments[0], given).scalars[out][0] == 11
-
-
-@pytest.mark.parametrize(("index", "want"), [(0, 10), (1, 20), (-1, 20), (-2, 10)])
-def test_select_as_symint_along_the_first_dim(index, want):
-    b = GraphBuilder()
-    x, out = b.tensor(2, 3, dtype=DType.INT32), b.symint()
-    b.call("et_vk.select_as_symint.default", (x, b.number(0), b.number(index)), out)
-    plan = b.plan([x], [out])
-    given = live({x: (2, 3)}, {x: [[10, 11, 12], [20, 21, 22]]})
-    assert plan.lowering.prepare(plan.layout.segments[0], given).scalars[out][0] == want
 
 
 @pytest.mark.parametrize(("start", "fits"), [(0, True), (16, True), (17, False), (-1, False)])

@@ -38,4 +38,5 @@ def test_no_reason_is_out_of_date(request):
         pytest.skip("another driver may have fewer differences")
     found = [(d.op, d.value, d.kind) for part in range(PARTS) for d in differences(part)]
     _, unused = undocumented_and_unused(found)
-    assert not [entry.title for entry in DOCUMENTED if all(f"{entry.title}: {op}" in unused for op in entry.ops)]
+    asked = [entry for entry in DOCUMENTED if not entry.rare]
+    assert not [entry.title for entry in asked if all(f"{entry.title}: {op}" in unused for op in entry.ops)]

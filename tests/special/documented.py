@@ -22,6 +22,7 @@ class Documented:
     ops: tuple[str, ...]
     values: tuple[str, ...] = ()  # none: whatever was planted
     kinds: tuple[str, ...] = ()  # none: any
+    rare: bool = False  # only the whole sweep has a case that shows it
 
     def covers(self, op: str, value: str, kind: str) -> bool:
         return op in self.ops and value in (self.values or (value,)) and kind in (self.kinds or (kind,))
@@ -116,6 +117,7 @@ DOCUMENTED = (
         ("aten.upsample_bilinear2d.vec",),
         (*INFINITE, "nan"),
         ("NaN lost", "NaN made"),
+        rare=True,
     ),
     Documented(
         "Infinite arguments of gelu",
@@ -123,6 +125,7 @@ DOCUMENTED = (
         ("aten.gelu.default",),
         INFINITE,
         ("NaN made",),
+        rare=True,
     ),
     Documented(
         "Remainder by a number",

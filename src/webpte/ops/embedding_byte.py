@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class EmbeddingByte(Uniforms):
 
 
 def look_up(
-    cx: Context, table: Tensor, scales: Tensor, zeros: Tensor | None, indices: Tensor, out: Tensor, byte_codes: int = 1
+    cx: Context, table: Tensor, scales: Tensor, zeros: Tensor | None, indices: Tensor, out: Tensor, byte_codes: int
 ) -> None:
     """(V, E), (...,) -> (..., E): (code - zero) * scale. Each row has a scale and a zero, or each group of columns."""
     if indices.dtype is not DType.INT32 or table.dtype not in BYTES:
@@ -63,105 +64,60 @@ def _numpy_rows(codes: Any, scales: Any, zeros: Any, indices: Any, dtype: int | 
     return ((values - zero) * scale).reshape(chosen.shape).astype(numpy_dtype(dtype, scales.dtype))
 
 
-@op(
-    "quantized_decomposed.embedding_byte.default",
-    kernels=("quantized_decomposed::embedding_byte.out",),
-    dtypes=TABLES,
-)
-def embedding_byte(
-    cx: Context,
-    weight: Tensor,
-    weight_scales: Tensor,
-    weight_zero_points: Tensor | None,
-    weight_quant_min: Unused,
-    weight_quant_max: Unused,
-    indices: Tensor,
-    *,
-    out: Tensor,
-) -> None:
-    look_up(cx, weight, weight_scales, weight_zero_points, indices, out)
-
-
-@embedding_byte.reference
-def _(weight: Any, scales: Any, zeros: Any, least: object, greatest: object, indices: Any) -> Any:
-    return _numpy_rows(weight, scales, zeros, indices, None)
-
-
-@op(
-    "quantized_decomposed.embedding_byte.dtype",
-    kernels=("quantized_decomposed::embedding_byte.dtype_out",),
-    dtypes=TABLES,
-)
-def embedding_byte_dtype(
-    cx: Context,
-    weight: Tensor,
-    weight_scales: Tensor,
-    weight_zero_points: Tensor | None,
-    weight_quant_min: Unused,
-    weight_quant_max: Unused,
-    indices: Tensor,
-    dtype: Unused,
-    *,
-    out: Tensor,
-) -> None:
-    look_up(cx, weight, weight_scales, weight_zero_points, indices, out)
-
-
-@embedding_byte_dtype.reference
-def _(weight: Any, scales: Any, zeros: Any, least: object, greatest: object, indices: Any, dtype: int | None) -> Any:
-    return _numpy_rows(weight, scales, zeros, indices, dtype)
-
-
 def _unpacked(codes: Any) -> Any:
     """Four codes of a byte, the lowest bits first, from -2 to 1."""
     shifted = codes.view(np.uint8)[..., None] >> np.arange(0, 8, 2, dtype=np.uint8)  # (V, E / 4, 4)
     return (shifted & 3).reshape(len(codes), -1).astype(np.int8) - 2
 
 
-@op(
-    "quantized_decomposed.embedding_2bit.default",
-    kernels=("quantized_decomposed::embedding_2bit.out",),
-    dtypes=TABLES,
-)
-def embedding_2bit(
-    cx: Context,
-    weight: Tensor,
-    weight_scales: Tensor,
-    weight_zero_points: Tensor | None,
-    weight_quant_min: Unused,
-    weight_quant_max: Unused,
-    indices: Tensor,
-    *,
-    out: Tensor,
-) -> None:
-    look_up(cx, weight, weight_scales, weight_zero_points, indices, out, byte_codes=4)
+def _register(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> None:
+    """A table with so many codes in a byte, which `codes` unpacks for the reference; with a dtype and without one."""
+
+    @op(
+        f"quantized_decomposed.{name}.default",
+        kernels=(f"quantized_decomposed::{name}.out",),
+        dtypes=TABLES,
+    )
+    def plain(
+        cx: Context,
+        weight: Tensor,
+        weight_scales: Tensor,
+        weight_zero_points: Tensor | None,
+        weight_quant_min: Unused,
+        weight_quant_max: Unused,
+        indices: Tensor,
+        *,
+        out: Tensor,
+    ) -> None:
+        look_up(cx, weight, weight_scales, weight_zero_points, indices, out, byte_codes)
+
+    @plain.reference
+    def _(weight: Any, scales: Any, zeros: Any, least: object, greatest: object, indices: Any) -> Any:
+        return _numpy_rows(codes(weight), scales, zeros, indices, None)
+
+    @op(
+        f"quantized_decomposed.{name}.dtype",
+        kernels=(f"quantized_decomposed::{name}.dtype_out",),
+        dtypes=TABLES,
+    )
+    def of_dtype(
+        cx: Context,
+        weight: Tensor,
+        weight_scales: Tensor,
+        weight_zero_points: Tensor | None,
+        weight_quant_min: Unused,
+        weight_quant_max: Unused,
+        indices: Tensor,
+        dtype: Unused,
+        *,
+        out: Tensor,
+    ) -> None:
+        look_up(cx, weight, weight_scales, weight_zero_points, indices, out, byte_codes)
+
+    @of_dtype.reference
+    def _(weight: Any, scales: Any, zeros: Any, least: object, greatest: object, indices: Any, dtype: int) -> Any:
+        return _numpy_rows(codes(weight), scales, zeros, indices, dtype)
 
 
-@embedding_2bit.reference
-def _(weight: Any, scales: Any, zeros: Any, least: object, greatest: object, indices: Any) -> Any:
-    return _numpy_rows(_unpacked(weight), scales, zeros, indices, None)
-
-
-@op(
-    "quantized_decomposed.embedding_2bit.dtype",
-    kernels=("quantized_decomposed::embedding_2bit.dtype_out",),
-    dtypes=TABLES,
-)
-def embedding_2bit_dtype(
-    cx: Context,
-    weight: Tensor,
-    weight_scales: Tensor,
-    weight_zero_points: Tensor | None,
-    weight_quant_min: Unused,
-    weight_quant_max: Unused,
-    indices: Tensor,
-    dtype: Unused,
-    *,
-    out: Tensor,
-) -> None:
-    look_up(cx, weight, weight_scales, weight_zero_points, indices, out, byte_codes=4)
-
-
-@embedding_2bit_dtype.reference
-def _(weight: Any, scales: Any, zeros: Any, least: object, greatest: object, indices: Any, dtype: int | None) -> Any:
-    return _numpy_rows(_unpacked(weight), scales, zeros, indices, dtype)
+_register("embedding_byte", 1, np.asarray)
+_register("embedding_2bit", 4, _unpacked)

@@ -131,21 +131,14 @@ class Buffers:
         in which they are used, and what is computed from a buffer may be for another. But single numbers of the module
         (`self.n += 1`) are constants too, and the one that is zero is no number that anybody adds.
         """
-        if len(candidates) > 1:
-            if numel(self._dims(new)) != 1 or len(candidates) > MANY:
-                return None
-            uniform = _Uniform(load)
-            candidates = [c for c in candidates if uniform.number(c) == 0]
-        if len(candidates) != 1:
+        if len(candidates) == 1:
+            return candidates[0]
+        value = self._vk.values[new]
+        if not isinstance(value, VkTensor) or numel(value.dims) != 1 or len(candidates) > MANY:
             return None
-        (owner,) = candidates
-        alone = len(self._candidates(new)) == 1
-        return owner if alone or self._sources(candidates).get(new, 0) else None
-
-    def _dims(self, value_id: int) -> tuple[int, ...]:
-        value = self._vk.values[value_id]
-        assert isinstance(value, VkTensor)
-        return value.dims
+        uniform = _Uniform(load)
+        zeros = [c for c in candidates if uniform.number(c) == 0]
+        return zeros[0] if len(zeros) == 1 and self._sources(zeros).get(new, 0) else None
 
     def _sources(self, candidates: Sequence[int]) -> dict[int, int]:
         """For every value the candidates that it is computed from, a bit each."""

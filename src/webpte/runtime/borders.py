@@ -76,7 +76,10 @@ def from_device(data: memoryview, dims: tuple[int, ...], spec: TensorSpec) -> Ar
 
 
 def _as_numpy(value: Any, where: str) -> Array:
-    if isinstance(value, np.ndarray):  # bfloat16 is what others have taught NumPy, and not safe to cast by its rules
+    if isinstance(value, np.ndarray):
+        if value.dtype.isbuiltin == 1:  # asked first, in every call: the name is put together in Python
+            return value
+        # bfloat16 is what others have taught NumPy, and not safe to cast by its rules.
         return value.astype(np.float32) if value.dtype.name == "bfloat16" else value
     try:
         if hasattr(value, "detach"):  # a torch tensor that requires grad refuses to be viewed

@@ -50,8 +50,8 @@ def test_every_pass_leaves_the_numbers_and_saves_calls(name):
 def test_a_layer_takes_four_dispatches_for_its_linears():
     with webpte.load(export("llama_4w").path, tune="off") as program:
         forward = program.method()
-        (schedule,) = forward.plan.lower(
+        (schedule,) = forward.planner.lower(
             {i: (1,) * len(forward.plan.graph.tensor(i).dims) for i in forward.plan.graph.inputs}
         )
-        linears = [call for call in schedule.calls if "linear" in call.bound.call.name]
+        linears = [call for call in schedule.calls if "linear" in forward.plan.graph.call(call.step).name]
     assert [len(call.dispatches) for call in linears] == [1] * (2 * 4 + 1)  # two layers, and the head

@@ -24,7 +24,7 @@ from webpte.errors import Error
 from webpte.graph import PASSES, build_graph
 from webpte.llm.chat import render_chat
 from webpte.ops import mutated_positions
-from webpte.plan import make_plan
+from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.state import read_state, write_state
 from webpte.wgsl import Caps
@@ -77,7 +77,7 @@ def plan_program(data: bytes) -> int:
     program = c.parse_program(c.MappedFile.from_bytes("fuzz.pte", data))
     for method in program.methods:
         graph = build_graph(method, program.named_data.get, mutated_positions)
-        make_plan(graph, CAPS, KERNELS, passes=tuple(PASSES))
+        make_planner(graph, CAPS, KERNELS, passes=tuple(PASSES))
     return len(program.methods)
 
 

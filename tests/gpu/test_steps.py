@@ -17,7 +17,7 @@ from tests.support.graphs import GraphBuilder
 from tests.support.random_steps import Trial, differences, single_runs, try_seed
 from webpte.device import Gpu, Weights
 from webpte.graph import DType, Graph, TensorSpec
-from webpte.plan import make_plan, memory
+from webpte.plan import make_planner, memory
 from webpte.runtime import steps as steps_module
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.method import Method
@@ -31,7 +31,7 @@ GRAPHS = 150  # `python -m tests.support.random_steps 2000` tries more
 def loaded(graph: Graph, gpu: Gpu) -> Iterator[Method]:
     """The graph as it is, as a method."""
     weights = Weights(gpu)
-    method = Method(make_plan(graph, gpu.caps, CpuKernels()), gpu, weights, CpuKernels())
+    method = Method(make_planner(graph, gpu.caps, CpuKernels()), gpu, weights, CpuKernels())
     try:
         yield method
     finally:

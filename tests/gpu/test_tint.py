@@ -7,7 +7,7 @@ import functools
 import pytest
 
 from tests.support.cases import planned_cases, planned_kernels
-from webpte.wgsl import Caps, Kernel, Uniforms, render
+from webpte.wgsl import Caps, Kernel, Uniforms, home_of, render
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +64,6 @@ def test_the_gate_can_close(tmp_path):
         "@compute @workgroup_size(wg) fn main(@builtin(global_invocation_id) id: vec3<u32>) {\n"
         "    if (y[id.x] == 1u) { workgroupBarrier(); }\n}\n"
     )
-    bad = Kernel(str(tmp_path), "bad.wgsl", (), Uniforms, 64, 0, 1)
+    bad = Kernel(home_of(str(tmp_path)), "bad.wgsl", (), Uniforms.wgsl, 64, 0, 1)
     with pytest.raises(RuntimeError, match="uniform"):
         compile_with_tint(render(bad))

@@ -12,7 +12,7 @@ import pytest
 
 from webpte.ops import registered
 from webpte.runtime.choices import choices_path, read_choices, write_choices
-from webpte.wgsl import Caps, Kernel, Uniforms, render, texts
+from webpte.wgsl import Caps, Kernel, Uniforms, home_of, render, texts
 from webpte.wgsl.kernel import LIB
 
 SRC = Path(__file__).parents[2] / "src" / "webpte"
@@ -53,7 +53,7 @@ class _Params(Uniforms):
 @pytest.fixture
 def kernel():
     op = registered()["aten.relu.default"]
-    return Kernel(op.folder, "fill.wgsl", (("type", "f32"), ("cast", "f32")), _Params, 64, 0, 1)
+    return Kernel(op.home, "fill.wgsl", (("type", "f32"), ("cast", "f32")), _Params.wgsl, 64, 0, 1)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_a_folder_of_many_files_is_emptied(cache, monkeypatch):
 
 
 def test_rendering_again_gives_the_text_that_was_kept(cache):
-    kernels = [Kernel(LIB, "kernel.wgsl", (), _Params, size, 0, 1) for size in (64, 32)]
+    kernels = [Kernel(home_of(LIB), "kernel.wgsl", (), _Params.wgsl, size, 0, 1) for size in (64, 32)]
     first = [render(kernel) for kernel in kernels]
     assert first[0] != first[1] and len(list(cache.iterdir())) == 2
     assert [render(kernel) for kernel in kernels] == first
@@ -127,7 +127,7 @@ def test_rendering_again_gives_the_text_that_was_kept(cache):
 def test_a_template_that_changed_is_rendered_again(cache, tmp_path):
     for text in ("fn one() {}\n", "fn other() {}\n"):
         (tmp_path / "own.wgsl").write_text(text)
-        assert render(Kernel(str(tmp_path), "own.wgsl", (), _Params, 64, 0, 1)) == text
+        assert render(Kernel(home_of(str(tmp_path)), "own.wgsl", (), _Params.wgsl, 64, 0, 1)) == text
 
 
 WRONG = {

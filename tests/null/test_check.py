@@ -120,11 +120,13 @@ def test_data_files_are_looked_into(tmp_path):
 
 def test_too_many_live_integers_are_a_problem(tmp_path):
     """257 rows, each at an index of its own that comes from the data of an input."""
-    values: list[Any] = [VkTensor(F32, (4, 2)), VkTensor(DType.INT32, (1,)), VkInt(0), c.VkSymInt(0)]
-    calls: list[tuple[str, tuple[int, ...]]] = [("et_vk.select_as_symint.default", (1, 2, 2, 3))]
-    rows = range(4, 4 + 257)
-    values += [VkTensor(F32, (2,)) for _ in rows]
-    calls += [("aten.select_copy.int", (0, 2, 3, row)) for row in rows]
+    values: list[Any] = [VkTensor(F32, (4, 2)), VkTensor(DType.INT32, (257,)), VkInt(0)]
+    rows = range(3, 3 + 3 * 257, 3)
+    values += [value for n in range(257) for value in (VkTensor(F32, (2,)), VkInt(n), c.VkSymInt(0))]
+    calls: list[tuple[str, tuple[int, ...]]] = []
+    for row in rows:
+        calls.append(("et_vk.select_as_symint.default", (1, 2, row + 1, row + 2)))
+        calls.append(("aten.select_copy.int", (0, 2, row + 2, row)))
     simple_pte(tmp_path / "p.pte", values, calls, [0, 1], [*rows])
     (problem,) = check_file(tmp_path / "p.pte")["problems"]
     assert problem["kind"] == "limit" and problem["method"] == "forward"

@@ -12,7 +12,7 @@ from webpte.errors import Error
 from webpte.graph import Jump, build_graph
 from webpte.graph.method import VIEW
 from webpte.ops import mutated_positions
-from webpte.plan import make_plan
+from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels
 from webpte.wgsl import Caps
 
@@ -86,7 +86,7 @@ def test_another_size_place_or_dtype_is_no_view(other):
     graph = graph_of([tensor(12, at=(1, 0)), other, read], [relu(1, 2)], [0], [2])
     assert views(graph) == []
     with pytest.raises(Error, match="value 1"):
-        make_plan(graph, Caps(), CpuKernels())
+        make_planner(graph, Caps(), CpuKernels())
 
 
 def test_what_is_written_is_no_view():
@@ -102,4 +102,4 @@ def test_is_made_behind_its_base_and_not_where_it_is_read():
     assert views(graph) == [(1, 2)]
     names = [type(step).__name__ if isinstance(step, Jump) else step.name for step in graph.steps]
     assert names == ["aten::relu.out", VIEW, "Jump", "aten::relu.out", "aten::relu.out"]
-    make_plan(graph, Caps(), CpuKernels())
+    make_planner(graph, Caps(), CpuKernels())

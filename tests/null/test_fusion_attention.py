@@ -11,7 +11,7 @@ from tests.support.graphs import GraphBuilder
 from webpte.errors import GuardError, ShapeError
 from webpte.graph import ROTARY_ATTENTION, Bool, Double, DType, Graph, Int, Null
 from webpte.graph.fusion.attention import ATTENTION, HALVES, NEIGHBOURS, turn_in_attention
-from webpte.plan import Live, make_plan
+from webpte.plan import Live, make_planner
 from webpte.wgsl import Caps
 
 SLICE = "aten.slice_copy.Tensor"
@@ -162,15 +162,16 @@ def planned(layer: Layer, caps: Caps | None = None):
     cosine, sine = (layer.cut(layer.position, table=table) for table in layer.tables)
     layer.rotary(cosine, sine)
     graph = turn_in_attention(constant_tables(layer.attention(), layer))
-    return make_plan(graph, caps or Caps(kind="cpu"), ())
+    return make_planner(graph, caps or Caps(kind="cpu"), ())
 
 
-def lowered(plan, tokens: int, position: int = 3):
+def lowered(planner, tokens: int, position: int = 3):
+    plan = planner.plan
     (segment,) = plan.layout.segments
     layer_inputs = {i: plan.graph.values[i] for i in plan.graph.inputs}
     dims = {i: (1, tokens, *v.dims[2:]) if v.dynamic else v.dims for i, v in layer_inputs.items() if hasattr(v, "dims")}
     scalars: dict[int, float] = {i: position for i, v in layer_inputs.items() if not hasattr(v, "dims")}
-    return plan.lowering.prepare(segment, Live(dims, scalars, {}))
+    return planner.prepare(segment, Live(dims, scalars, {}))[0]
 
 
 def test_a_token_takes_one_dispatch_and_more_take_two(layer):
@@ -181,7 +182,7 @@ def test_a_token_takes_one_dispatch_and_more_take_two(layer):
 
 def test_no_kernel_binds_more_than_every_device_can(layer):
     for kind in ("cpu", "gpu"):
-        plan = planned(Layer(), Caps(kind=kind))
+        plan = planned(Layer(), Caps(kind=kind)).plan
         assert max(k.reads + k.writes for k in plan.kernels) == 8
 
 
@@ -196,11 +197,12 @@ def test_a_position_past_the_table_or_the_cache_is_refused(layer):
 
 def test_as_many_rows_as_tokens(layer):
     """The cut of the table has a row per token of the queries; keys with another number of tokens do not fit."""
-    plan = planned(layer)
+    planner = planned(layer)
+    plan = planner.plan
     (segment,) = plan.layout.segments
     dims = {i: v.dims for i in plan.graph.inputs if hasattr(v := plan.graph.values[i], "dims")}
     with pytest.raises(ShapeError):
-        plan.lowering.prepare(segment, Live({**dims, layer.k: (1, 3, 2, WIDTH)}, {layer.position: 0}, {}))
+        planner.prepare(segment, Live({**dims, layer.k: (1, 3, 2, WIDTH)}, {layer.position: 0}, {}))
 
 
 def test_the_pass_leaves_numbers_and_nulls_alone(layer):

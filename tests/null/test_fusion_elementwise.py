@@ -14,7 +14,7 @@ from webpte.graph.fusion.elementwise import WEIGHT, join_elementwise
 from webpte.graph.fusion.programs import COPIES, JOINABLE, WEIGHTS, ProgramStep, format_program, parse_program
 from webpte.ops import registered
 from webpte.ops.elementwise import FORMULAS, compile_program, evaluate
-from webpte.plan import make_plan
+from webpte.plan import make_planner
 from webpte.wgsl import Caps, render
 
 F16 = Caps(features=frozenset({"shader-f16"}))
@@ -230,7 +230,7 @@ def test_whatever_is_joined_can_be_bound(b, rank, inputs):
     for position in range(60):
         y = b.apply("aten.add.Tensor", y, tensors[position % len(tensors)], 1.5, dims=shape)
         y = b.apply("clamp", y, -1.5, 2.5, dims=shape)
-    plan = make_plan(b.graph(tensors, [y]), Caps(), (), passes=["elementwise"])
+    plan = make_planner(b.graph(tensors, [y]), Caps(), (), passes=["elementwise"]).plan
     assert plan.passes["elementwise"] > 60
     assert all(render(kernel) for kernel in plan.kernels)
 
@@ -242,7 +242,7 @@ def test_programs_that_differ_in_numbers_share_a_pipeline(b):
         total = b.tensor(5, 4)
         b.call("aten._softmax.default", (y, b.number(1), b.add(Bool(False))), total)
         y = Id(total)
-    plan = make_plan(b.graph([x], [y]), Caps(), (), passes=tuple(PASSES))
+    plan = make_planner(b.graph([x], [y]), Caps(), (), passes=tuple(PASSES)).plan
     assert sum(kernel.template == "elementwise.wgsl" for kernel in plan.kernels) == 1
 
 

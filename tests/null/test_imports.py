@@ -26,7 +26,12 @@ ARROWS: dict[str, set[str]] = {
     "graph": {"container"},
     "wgsl": set(),
     "ops": {"graph", "wgsl"},
-    "plan": {"graph", "ops", "wgsl"},
+    "plan": {
+        "graph",
+        "ops",
+        "wgsl",
+        "container",  # a plan that was saved names ranges of files
+    },
     "device": {
         "plan",
         "wgsl",  # a Plan holds kernel keys and uniform blocks, and the device turns them into pipelines and bytes

@@ -9,7 +9,7 @@ from tests.support.graphs import GraphBuilder
 from tests.support.writer import span_of
 from webpte.errors import RangeError, UnsupportedError
 from webpte.graph import OVERFLOW, Call, Constant, DType, Int, Jump, Origin, String, TensorSpec
-from webpte.plan import make_plan
+from webpte.plan import make_planner
 from webpte.plan.integers import exact_integers
 from webpte.plan.ranges import BITS32, Range, base_name
 from webpte.runtime.kernels import CpuKernels
@@ -143,13 +143,13 @@ def test_literals_beyond_32_bits(number):
     b = Builder()
     x, out = b.long(6), b.long(6)
     b.delegated("aten.clamp.default", (x, b.number(0), b.number(abs(number))), out)
-    make_plan(b.graph([x], [out]), Caps(), CpuKernels())  # a bound that no value reaches
+    make_planner(b.graph([x], [out]), Caps(), CpuKernels())  # a bound that no value reaches
     b = Builder()
     x, out = b.long(6), b.long(6)
     nulls = [b.null() for _ in range(5)]
     b.delegated("aten.full_like.default", (x, b.number(number), *nulls), out)
     with pytest.raises(RangeError, match=rf"aten.full_like.default .*: {number} does not fit"):
-        make_plan(b.graph([x], [out]), Caps(), CpuKernels())
+        make_planner(b.graph([x], [out]), Caps(), CpuKernels())
 
 
 @pytest.mark.parametrize(("low", "high"), [(2**31, None), (None, -(2**31) - 1)])
@@ -159,7 +159,7 @@ def test_a_clamp_to_what_no_integer_of_the_device_is(low, high):
     bounds = [b.null() if bound is None else b.number(bound) for bound in (low, high)]
     b.delegated("aten.clamp.default", (x, *bounds), out)
     with pytest.raises(RangeError, match="32 bits"):
-        make_plan(b.graph([x], [out]), Caps(), CpuKernels())
+        make_planner(b.graph([x], [out]), Caps(), CpuKernels())
 
 
 @pytest.mark.parametrize(("largest", "fits"), [(2**31 - 1, True), (2**31, False)])

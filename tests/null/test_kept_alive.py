@@ -49,24 +49,27 @@ def baked():
         params = Filled(value=LiveInt(int(value.value), -1))
         cx.dispatch("fill.wgsl", writes=(out,), params=params, threads=out.numel, word="f32")
 
-    lower.folder = registered()["aten.full.default"].folder
+    lower.home = registered()["aten.full.default"].home
     yield "toy.baked.default"
     unregister(lower)
 
 
-def test_a_changed_dispatch_is_a_new_version(baked):
-    """The device keeps what it made of a schedule for as long as the version stays."""
+def test_a_number_that_was_decided_on_makes_another_schedule(baked):
+    """The device keeps what it made of a schedule for as long as that is there."""
     b = GraphBuilder()
     x, data, out = b.tensor(5), b.tensor(1, dtype=DType.INT32), b.tensor(5)
     number, zero = b.symint(), b.number(0)
     b.call("et_vk.select_as_symint.default", (data, zero, zero), number)
     b.call(baked, (x, number), out)
-    plan = b.plan([x, data], [out])
+    planner = b.planner([x, data], [out])
 
-    def version(value):
-        return plan.lowering.prepare(plan.layout.segments[0], live({x: (5,), data: (1,)}, {data: [value]})).version
+    def schedule(value):
+        given = live({x: (5,), data: (1,)}, {data: [value]})
+        return planner.prepare(planner.plan.layout.segments[0], given)[0]
 
-    assert [version(7), version(7), version(8), version(8), version(7)] == [0, 0, 1, 1, 2]
+    seven, eight = schedule(7), schedule(8)
+    assert schedule(7) is seven and schedule(8) is eight
+    assert seven.dispatches[0].params != eight.dispatches[0].params
 
 
 @pytest.mark.parametrize(("start", "fits"), [(0, True), (16, True), (17, False), (-1, False)])
@@ -79,13 +82,14 @@ def test_a_rotary_table_reaches_to_its_last_row(start, fits):
     b.call("et_vk.select_as_symint.default", (data, zero, zero), at)
     outs = b.tensor(1, 7, 4, 16), b.tensor(1, 7, 2, 16)
     b.call("et_vk.apply_rotary_emb_hf.default", (q, k, table, table, at), *outs)
-    plan = b.plan([q, k, table, data], outs)
+    planner = b.planner([q, k, table, data], outs)
+    (segment,) = planner.plan.layout.segments
     dims = {q: (1, 7, 4, 16), k: (1, 7, 2, 16), table: (23, 16), data: (1,)}
     if fits:
-        plan.lowering.prepare(plan.layout.segments[0], live(dims, {data: [start]}))
+        planner.prepare(segment, live(dims, {data: [start]}))
     else:
         with pytest.raises(webpte.GuardError, match="7 tokens at position"):
-            plan.lowering.prepare(plan.layout.segments[0], live(dims, {data: [start]}))
+            planner.prepare(segment, live(dims, {data: [start]}))
 
 
 @pytest.mark.parametrize(

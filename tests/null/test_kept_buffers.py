@@ -14,7 +14,7 @@ from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
 from webpte.graph import COPY, build_graph
 from webpte.graph.keeping import PREPACK
 from webpte.ops import mutated_positions
-from webpte.plan import make_plan
+from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels
 from webpte.wgsl import Caps
 
@@ -90,7 +90,7 @@ def test_it_is_state_in_the_plan():
     """Of the method's own memory, with its first value; its reader comes before its writer."""
     d = Delegate(WEIGHT)
     new = d.add(d.packed[0], 0)
-    plan = make_plan(d.graph([new, d.add(d.packed[0], new)]), Caps(), CpuKernels())
+    plan = make_planner(d.graph([new, d.add(d.packed[0], new)]), Caps(), CpuKernels()).plan
     (state,) = [b for b in plan.buffers if b.kind == "state"]
     assert state.fill is not None and state.fill.constant.array((3,)).tolist() == [1, 2, 3]
 

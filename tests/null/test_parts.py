@@ -84,7 +84,7 @@ def test_a_large_tensor_is_bound_in_parts():
     plan = b.plan([x], [z], Caps({"max-storage-buffer-binding-size": 2100}))
     assert {kernel.parts for kernel in plan.kernels} == {(2, 2)}
     assert {kernel.part_bytes for kernel in plan.kernels} == {2048}
-    assert sorted({(b.offset, b.nbytes) for b in plan.lowering.touched}) == [(0, 2048), (2048, 1952)]
+    assert sorted({(b.offset, b.nbytes) for b in plan.bindings}) == [(0, 2048), (2048, 1952)]
     assert plan.limits["max-storage-buffer-binding-size"] == 2048
     assert plan.limits["max-storage-buffers-per-shader-stage"] == 4
 
@@ -102,7 +102,7 @@ def test_a_small_tensor_in_the_buffer_of_a_large_one_is_bound_alone():
     plan = b.plan([x, y], [last], Caps({"max-storage-buffer-binding-size": 2048}))
     shared = [buffer for buffer in plan.buffers if {8 * 4, 8 * 400} <= {plan.stored_bytes(t) for t in buffer.tensors}]
     assert shared, "no small tensor shares a buffer with a large one"
-    assert all(plan.bound_bytes(binding) <= 2048 for binding in plan.lowering.touched)
+    assert all(plan.bound_bytes(binding) <= 2048 for binding in plan.bindings)
 
 
 def test_too_many_parts_are_refused_by_name():

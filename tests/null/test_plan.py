@@ -33,18 +33,12 @@ def test_a_chain_needs_two_buffers_however_long_it_is():
 
 def test_reads_and_writes_of_a_dispatch_never_share_a_buffer():
     b, x, y = chain(7)
-    plan = b.plan([x], [y])
-    (segment,) = plan.layout.segments
-    schedule = plan.lowering.build(segment, _live(plan))
+    planner = b.planner([x], [y])
+    plan = planner.plan
+    (schedule,) = planner.lower({})
     for dispatch in schedule.dispatches:
         numbers = [plan.buffer_of[b.tensor] for b in dispatch.bindings]
         assert len(set(numbers)) == len(numbers)
-
-
-def _live(plan):
-    from webpte.plan import Live
-
-    return Live({i: plan.graph.tensor(i).dims for i in plan.graph.inputs}, {}, {})
 
 
 def test_views_are_aliases_and_cost_nothing():
@@ -241,12 +235,14 @@ def test_alias_chains_resolve_to_their_root():
 @pytest.mark.parametrize("count", [SYM_SLOTS, SYM_SLOTS + 1])
 def test_more_live_integers_than_kernels_can_read_are_refused(count):
     b = GraphBuilder()
-    x, at, outputs = b.tensor(4, 2), b.symint(), []
-    for _ in range(count):
-        outputs.append(b.tensor(2))
-        b.call("aten.select_copy.int", (x, b.number(0), at), outputs[-1])
+    x, at, outputs = b.tensor(4, 2), [b.symint() for _ in range(count)], []
+    for index in at:
+        outputs += [b.tensor(2), b.tensor(2)]  # those that read the same integer share a slot
+        b.call("aten.select_copy.int", (x, b.number(0), index), outputs[-2])
+        b.call("aten.select_copy.int", (x, b.number(0), index), outputs[-1])
     if count == SYM_SLOTS:
-        assert len(b.plan([x, at], outputs).lowering.context.slots) == SYM_SLOTS
+        (schedule,) = b.planner([x, *at], outputs).lower({})
+        assert len(schedule.slots) == SYM_SLOTS
         return
     with pytest.raises(webpte.DeviceError, match=r"(?s)forward exceeds.*live integers: 257 .* holds 256.*Split the"):
-        b.plan([x, at], outputs)
+        b.plan([x, *at], outputs)

@@ -7,7 +7,6 @@ import pytest
 from tests.support.graphs import GraphBuilder, live
 from webpte.device import Counters
 from webpte.graph import Bool, DType
-from webpte.plan import Schedule
 from webpte.tools.profile.profile import attribution
 from webpte.tools.profile.runs import Run
 from webpte.tools.profile.spans import Span, own_times, watched
@@ -78,10 +77,12 @@ class TestAttribution:
 
 def worked(builder, inputs, outputs, dims):
     """The plan of a graph lowered at these dims, and its one schedule."""
-    plan = builder.plan(inputs, outputs)
+    planner = builder.planner(inputs, outputs)
+    plan = planner.plan
     (segment,) = plan.layout.segments
-    schedule: Schedule = plan.lowering.prepare(segment, live(dims))
-    return Work(plan), schedule
+    now = live(dims)
+    schedule, _ = planner.prepare(segment, now)
+    return Work(plan, [schedule], now), schedule, plan.graph.call
 
 
 class TestWork:
@@ -89,11 +90,11 @@ class TestWork:
         b = GraphBuilder()
         x, w, y = b.tensor(7, 32, dynamic=True), b.tensor(16, 32), b.tensor(7, 16)
         b.call("aten.linear.default", (x, w, b.null()), y)
-        work, schedule = worked(b, [x, w], [y], {x: (3, 32), w: (16, 32)})
+        work, schedule, call = worked(b, [x, w], [y], {x: (3, 32), w: (16, 32)})
         (lowered,) = schedule.calls
-        assert work.flops(lowered.bound.call) == 2 * 3 * 16 * 32
+        assert work.flops(call(lowered.step)) == 2 * 3 * 16 * 32
         assert sum(work.bytes(lowered, d) for d in lowered.dispatches) == 4 * (3 * 32 + 16 * 32 + 3 * 16)
-        assert work.shapes(lowered.bound.call) == "[3, 32] × [16, 32] → [3, 16]"
+        assert work.shapes(call(lowered.step)) == "[3, 32] × [16, 32] → [3, 16]"
 
     def test_a_convolution(self):
         b = GraphBuilder()
@@ -101,28 +102,30 @@ class TestWork:
         ones, zeros = b.list(b.number(1), b.number(1)), b.list(b.number(0), b.number(0))
         false = b.add(Bool(False))
         b.call("aten.convolution.default", (x, w, b.null(), ones, zeros, ones, false, zeros, b.number(1)), y)
-        work, schedule = worked(b, [x, w], [y], {x: (1, 3, 10, 10), w: (5, 3, 3, 3)})
-        assert work.flops(schedule.calls[0].bound.call) == 2 * (5 * 8 * 8) * (3 * 3 * 3)
+        work, schedule, call = worked(b, [x, w], [y], {x: (1, 3, 10, 10), w: (5, 3, 3, 3)})
+        assert work.flops(call(schedule.calls[0].step)) == 2 * (5 * 8 * 8) * (3 * 3 * 3)
 
     def test_only_the_rows_of_a_table_that_are_taken_count(self):
         b = GraphBuilder()
         table, ids, y = b.tensor(1000, 8), b.tensor(1, 3, dtype=DType.INT32), b.tensor(1, 3, 8)
         false = b.add(Bool(False))
         b.call("aten.embedding.default", (table, ids, b.number(-1), false, false), y)
-        work, schedule = worked(b, [table, ids], [y], {table: (1000, 8), ids: (1, 3)})
+        work, schedule, call = worked(b, [table, ids], [y], {table: (1000, 8), ids: (1, 3)})
         (lowered,) = schedule.calls
-        assert work.flops(lowered.bound.call) is None
+        assert work.flops(call(lowered.step)) is None
         assert sum(work.bytes(lowered, d) for d in lowered.dispatches) == 4 * (3 * 8 + 3 + 3 * 8)
 
     def test_only_the_filled_part_of_a_cache_counts(self):
         b = GraphBuilder()
         x, cache, done, start = b.tensor(1, 2, 4, 8), b.tensor(1, 64, 4, 8, mutable=True), b.tensor(1), b.symint()
         b.call("update_cache.default", (x, cache, start), done)
-        plan = b.plan([x, start], [done])
+        planner = b.planner([x, start], [done])
+        plan = planner.plan
         (segment,) = plan.layout.segments
         now = live({x: (1, 2, 4, 8)})
         now.scalars[start] = 10
-        schedule = plan.lowering.prepare(segment, now)
+        schedule, _ = planner.prepare(segment, now)
         (lowered,) = schedule.calls
-        found = sum(Work(plan).bytes(lowered, d) for d in lowered.dispatches)
+        work = Work(plan, [schedule], now)
+        found = sum(work.bytes(lowered, d) for d in lowered.dispatches)
         assert found == 4 * (2 * 32 + 2 * 32 + 1)  # read the tokens, write as many rows of the cache, and `done`

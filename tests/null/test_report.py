@@ -19,8 +19,8 @@ from webpte.tools.report.repeats import find_repeats
 from webpte.tools.text import type_text
 
 
-def planned(plan):
-    return method_data(plan.graph, plan, None)
+def planned(planner):
+    return method_data(planner.plan.graph, planner, None)
 
 
 def whole(data, method="forward"):
@@ -38,7 +38,7 @@ def test_calls_stand_in_order_with_their_arguments_and_makers():
     first = b.tensor(3, 5)
     b.call("aten.add.Tensor", (x, y, b.number(2)), first)
     last = b.unary(first, 3, 5)
-    data = planned(b.plan([x, y], [last]))
+    data = planned(b.planner([x, y], [last]))
     add, relu = data["calls"]
     assert (add["row"], add["name"], add["origin"], add["place"]) == (
         0,
@@ -64,7 +64,7 @@ def test_views_and_scalars_are_told_from_work():
     b.call("sym_size.int", (x, b.number(0)), rows)
     b.call("aten.view_copy.default", (x, b.list(b.number(-1))), flat)
     y = b.unary(flat, 24)
-    data = planned(b.plan([x], [y]))
+    data = planned(b.planner([x], [y]))
     assert [call["runs"] for call in data["calls"]] == ["scalar", "view", "gpu"]
     assert data["values"][flat]["view_of"] == x and data["values"][flat]["buffer"] == data["values"][x]["buffer"]
     assert data["values"][rows]["kind"] == "scalar" and data["values"][rows]["dims"] is None
@@ -82,7 +82,7 @@ def test_dims_that_follow_the_input_are_marked():
         (y, *pair, b.add(Bool(False)), b.add(Bool(True)), b.null()),
         pooled,
     )
-    data = planned(b.plan([x, weight], [pooled]))
+    data = planned(b.planner([x, weight], [pooled]))
     texts = {
         name: type_text(data["values"][v]) for name, v in (("x", x), ("weight", weight), ("y", y), ("pooled", pooled))
     }
@@ -98,7 +98,7 @@ def test_what_is_written_in_place_has_a_maker():
     b = GraphBuilder()
     state, x = b.tensor(4, mutable=True), b.tensor(4)
     b.call("aten::copy_", (state, x, b.null()), state, kernel=True)
-    data = planned(b.plan([x], [state]))
+    data = planned(b.planner([x], [state]))
     assert data["values"][state]["kind"] == "state" and 0 in data["values"][state]["made"]
 
 
@@ -119,7 +119,7 @@ def test_jumps_and_their_conditions_are_kept():
     b.call("webpte.copy", (x,), out)
     b.steps.append(Jump(condition, 4, Origin(2)))
     b.call("aten.relu.default", (x,), out)
-    data = planned(b.plan([x, condition], [out]))
+    data = planned(b.planner([x, condition], [out]))
     assert [stage["part"] for stage in data["stages"]] == [1, 2]
     assert data["jumps"][0] == {"part": 0, "condition": condition, "target": 2}
     assert "go to part 2" in render_page(whole(data))
@@ -144,12 +144,12 @@ def programs(draw):
             b.call("aten.view_copy.default", (source, b.list(b.number(4), b.number(8))), out)
         made.append(out)
     outputs = draw(st.lists(st.sampled_from(made[2:]), min_size=1, unique=True))
-    return b.plan(made[:2], outputs)
+    return b.planner(made[:2], outputs)
 
 
 @given(programs())
-def test_tenants_of_a_buffer_never_meet(plan):
-    data = planned(plan)
+def test_tenants_of_a_buffer_never_meet(planner):
+    data = planned(planner)
     values, memory = data["values"], data["memory"]
     for buffer in memory["buffers"]:
         lives = [values[tensor]["live"] for tensor in buffer["tensors"]]
@@ -181,7 +181,7 @@ def test_a_split_on_the_cpu_makes_stages_with_the_bytes_between_them():
     made, summed = b.unary(x, 8), b.tensor(8)
     b.call("test::on_the_cpu.out", (made,), summed, kernel=True)
     y = b.unary(summed, 8)
-    data = planned(b.plan([x], [y], cpu=["test::on_the_cpu.out"]))
+    data = planned(b.planner([x], [y], cpu=["test::on_the_cpu.out"]))
     assert [(s["kind"], s["first"], s["calls"]) for s in data["stages"]] == [
         ("submit", 0, 1),
         ("cpu", 1, 1),

@@ -67,7 +67,7 @@ def test_names_from_the_file_stay_text():
 def test_the_page_is_alone():
     b = GraphBuilder()
     x = b.tensor(3)
-    page = render_page(whole(planned(b.plan([x], [b.unary(x, 3)]))))
+    page = render_page(whole(planned(b.planner([x], [b.unary(x, 3)]))))
     assert "default-src 'none'" in html.unescape(page)
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!#)""", page) and "@import" not in page and "url(" not in page
 
@@ -75,7 +75,7 @@ def test_the_page_is_alone():
 def test_search_text_names_ops_values_types_and_rows():
     b = GraphBuilder()
     x = b.tensor(3, 5, dynamic=True)
-    data = planned(b.plan([x], [b.unary(x, 3, 5)]))
+    data = planned(b.planner([x], [b.unary(x, 3, 5)]))
     text = search_text(data["calls"][0], data["values"])
     for word in ("#0", "aten.relu.default", "%0 f32[3, 5]", "delegate 0, node 0", "gpu"):
         assert word in text

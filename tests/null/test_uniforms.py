@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webpte.errors import GraphError, ShapeError
-from webpte.wgsl import Kernel, Live, LiveInt, Uniforms, dims8, f32, grid_for, i32, render, u32
+from webpte.wgsl import Kernel, Live, LiveInt, Uniforms, dims8, f32, grid_for, home_of, i32, render, u32
 
 
 class Everything(Uniforms):
@@ -71,10 +71,12 @@ def test_grids_cover_every_thread_within_the_limit(threads, workgroup, limit):
 def test_a_flag_a_template_needs_but_did_not_get_is_an_error(tmp_path):
     (tmp_path / "k.wgsl").write_text('{$ include "kernel.wgsl" $}\nvar<private> a: {{ type }};\n')
     with pytest.raises(GraphError, match=r"k\.wgsl failed: 'type' is undefined"):
-        render(Kernel(str(tmp_path), "k.wgsl", (), Uniforms, 64, 0, 1))
+        render(Kernel(home_of(str(tmp_path)), "k.wgsl", (), Uniforms.wgsl, 64, 0, 1))
 
 
 def test_f16_is_enabled_only_where_it_is_used(tmp_path):
     (tmp_path / "k.wgsl").write_text('{$ include "kernel.wgsl" $}\nvar<private> a: {{ type }};\n')
-    assert render(Kernel(str(tmp_path), "k.wgsl", (("type", "f16"),), Uniforms, 64, 0, 1)).startswith("enable f16;")
-    assert "enable" not in render(Kernel(str(tmp_path), "k.wgsl", (("type", "f32"),), Uniforms, 64, 0, 1))
+    assert render(Kernel(home_of(str(tmp_path)), "k.wgsl", (("type", "f16"),), Uniforms.wgsl, 64, 0, 1)).startswith(
+        "enable f16;"
+    )
+    assert "enable" not in render(Kernel(home_of(str(tmp_path)), "k.wgsl", (("type", "f32"),), Uniforms.wgsl, 64, 0, 1))

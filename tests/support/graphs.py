@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from webpte.graph import Call, DType, Graph, Int, Jump, Null, Origin, SymInt, TensorSpec, Value, ValueList
-from webpte.plan import Live, Plan, make_plan
+from webpte.plan import Live, Plan, Planner, make_planner
 from webpte.wgsl import Caps
 
 
@@ -52,7 +52,12 @@ class GraphBuilder:
     def plan(
         self, inputs: Sequence[int], outputs: Sequence[int], caps: Caps | None = None, cpu: Sequence[str] = ()
     ) -> Plan:
-        return make_plan(self.graph(inputs, outputs), caps or Caps(), cpu)
+        return self.planner(inputs, outputs, caps, cpu).plan
+
+    def planner(
+        self, inputs: Sequence[int], outputs: Sequence[int], caps: Caps | None = None, cpu: Sequence[str] = ()
+    ) -> Planner:
+        return make_planner(self.graph(inputs, outputs), caps or Caps(), cpu)
 
 
 def live(dims: dict[int, tuple[int, ...]], arrays: dict[int, Any] | None = None) -> Live:

@@ -19,7 +19,7 @@ import webpte
 from tests.support.graphs import GraphBuilder
 from webpte.device import Gpu, Weights, acquire
 from webpte.graph import PASSES, DType, Graph, IntList, TensorSpec, numel
-from webpte.plan import make_plan, memory
+from webpte.plan import make_planner, memory
 from webpte.plan.memory import Root
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.method import Method
@@ -249,9 +249,9 @@ def try_seed(seed: int, gpu: Gpu) -> bool:
     """One trial; whether its steps shared a submit. Raises AssertionError if the results differ."""
     trial = make_trial(seed)
     with random_packing(seed):
-        plan = make_plan(trial.graph, gpu.caps, CpuKernels(), passes=trial.passes)
+        planner = make_planner(trial.graph, gpu.caps, CpuKernels(), passes=trial.passes)
     weights = Weights(gpu)
-    method = Method(plan, gpu, weights, CpuKernels())
+    method = Method(planner, gpu, weights, CpuKernels())
     try:
         want = [*single_runs(method, trial), method.run(trial.steps[0])]  # the last one shows what state was left
         method.reset()
@@ -262,7 +262,7 @@ def try_seed(seed: int, gpu: Gpu) -> bool:
     finally:
         method.close()
         weights.close()
-    assert not wrong, f"feed {trial.feed}:\n" + "\n".join([*wrong, str(plan)])
+    assert not wrong, f"feed {trial.feed}:\n" + "\n".join([*wrong, str(planner.plan)])
     return submits == 1 and len(trial.steps) > 1
 
 

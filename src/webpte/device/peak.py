@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from ..wgsl import Kernel, Uniforms, grid_for, u32
+from ..wgsl import Kernel, Uniforms, grid_for, home_of, u32
 from .gpu import Gpu
 from .parameters import Parameters
 from .recording import Row
@@ -29,8 +29,8 @@ class Fma(Uniforms):
     steps: u32
 
 
-COPY = Kernel(FOLDER, "peak_copy.wgsl", (), NoParams, WORKGROUP, 1, 1)
-FMA = Kernel(FOLDER, "peak_fma.wgsl", (), Fma, WORKGROUP, 1, 1)
+COPY = Kernel(home_of(FOLDER), "peak_copy.wgsl", (), NoParams.wgsl, WORKGROUP, 1, 1)
+FMA = Kernel(home_of(FOLDER), "peak_fma.wgsl", (), Fma.wgsl, WORKGROUP, 1, 1)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,6 @@ REALISED = 64  # schedules whose bind groups are kept
 
 @dataclass(slots=True)
 class _Realised:
-    version: int
     rows: Sequence[Row]
     blocks: list[bytes]
     seconds: float = math.inf  # what an execution took the last time
@@ -220,7 +219,7 @@ class Session:
 
     def _realise(self, schedule: Schedule) -> _Realised:
         realised = self._realised.get(schedule)
-        if realised is not None and realised.version == schedule.version:
+        if realised is not None:
             self._realised.move_to_end(schedule)
             return realised
         blocks = [dispatch.params for dispatch in schedule.dispatches]
@@ -232,7 +231,7 @@ class Session:
             storage = self._storage_group(kernel.reads, kernel.writes, dispatch.bindings)
             objects.append(Row(self.gpu.pipeline(kernel), group, storage, *dispatch.grid))
         rows = self.gpu.recorder.prepare(objects)
-        made = self._realised[schedule] = _Realised(schedule.version, rows, blocks)
+        made = self._realised[schedule] = _Realised(rows, blocks)
         while len(self._realised) > REALISED:
             self._realised.popitem(last=False)
         return made

@@ -87,6 +87,12 @@ class Graph:
             raise GraphError(f"value {value_id} is a {kind}, not a Tensor")
         return value
 
+    def call(self, step: int) -> Call:
+        """The call at a place among the steps, which must not be a jump."""
+        call = self.steps[step]
+        assert isinstance(call, Call)
+        return call
+
     def symint(self, value_id: int) -> SymInt:
         kind = self._kind(value_id)
         value = self.values[value_id]

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import ShapeError
+from ..graph.expressions import EXPRESSIONS, Number, Term, apply, is_whole
 from ..wgsl import Live, Uniforms
 from .context import Context, Tensor
 from .fill import numpy_dtype
-from .numbers import bits_of, is_float
+from .numbers import INT32_HIGH, INT32_LOW, bits_of, fitting, is_float
 from .registry import Option, op
 
 
@@ -20,19 +21,28 @@ class Arange(Uniforms):
     step: Live
 
 
-def _length(start: float, end: float, step: float) -> int:
-    if step == 0 or (end - start) * step < 0:
+def _length(cx: Context, start: Term, end: Term, step: float) -> int:
+    span: Number = cx.decide(apply("sub", end, start))
+    if step == 0 or span * step < 0:
         raise ShapeError(f"no numbers lead from {start} to {end} in steps of {step}")
-    if all(isinstance(number, int) for number in (start, end, step)):
-        return int(-((start - end) // step))
-    return math.ceil((end - start) / step)
+    if all(is_whole(number) for number in (start, end, step)):
+        return int(-(-span // step))
+    return math.ceil(span / step)
+
+
+def _refuse_unfit(cx: Context, last: Term) -> None:
+    """The last number has to fit the device's integers too; the kernel adds it up."""
+    if isinstance(last, EXPRESSIONS):
+        cx.guard(last, INT32_LOW, INT32_HIGH + 1, "a number of {0} does not fit the device's 32-bit integers")
+    else:
+        fitting(int(last))
 
 
 @op("aten.arange.start_step", kernels=("aten::arange.start_out",))
 def arange(
     cx: Context,
-    start: int | float,
-    end: int | float,
+    start: Term,
+    end: Term,
     step: int | float,
     dtype: Option,
     layout: Option,
@@ -41,11 +51,11 @@ def arange(
     *,
     out: Tensor,
 ) -> None:
-    out.dims = (_length(start, end, step),)
+    out.dims = (_length(cx, start, end, step),)
     floating = is_float(out)
     if not floating and out.numel:
-        bits_of(int(start + (out.numel - 1) * step), floating)  # the last one has to fit too
-    params = Arange(start=cx.live("start", bits_of(start, floating)), step=cx.live("step", bits_of(step, floating)))
+        _refuse_unfit(cx, apply("add", start, (out.numel - 1) * step))
+    params = Arange(start=cx.live(bits_of(start, floating)), step=cx.live(bits_of(step, floating)))
     cx.dispatch("arange.wgsl", writes=(out,), params=params, threads=out.numel, type=out.dtype.short)
 
 

@@ -108,10 +108,8 @@ def fill_caches(
 def guard_position(cx: Context, start: LiveScalar, tokens: Tensor, cache: Tensor) -> None:
     """Kernels read the position live: whether the tokens fit the cache is checked on the host before every run."""
     seq, capacity = tokens.dims[1], cache.dims[1]
-    cx.guard(
-        lambda: 0 <= start.peek() <= capacity - seq,
-        lambda: f"{seq} tokens at position {start.peek()} do not fit a cache of {capacity}. Reset it or re-export.",
-    )
+    message = f"{seq} tokens at position {{0}} do not fit a cache of {capacity}. Reset it or re-export."
+    cx.guard(start.term, 0, capacity - seq + 1, message)
 
 
 def _seen(query: Tensor, cache: Tensor, start: LiveScalar, mask: Tensor | None, dropout: float, causal: bool) -> Seen:

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import GraphError
+from ..graph.expressions import Term
 from .context import Tensor
 from .elementwise import elementwise
 from .numbers import computed, floated, is_float, promoted, rounded
 from .program import Formula, Number
 
 
-def _scaled(name: str, a: Tensor | float, b: Tensor | float, alpha: float, out: Tensor) -> Formula:
+def _scaled(name: str, a: Tensor | Term, b: Tensor | Term, alpha: float, out: Tensor) -> Formula:
     """a <name> alpha * b."""
     if alpha == 1:
         return Formula(name, (a, b))
@@ -26,7 +27,7 @@ def _scaled(name: str, a: Tensor | float, b: Tensor | float, alpha: float, out: 
 
 
 @elementwise("aten.add.Tensor", "aten.add.Scalar", kernels=("aten::add.out",))
-def add(self: Tensor, other: Tensor | int | float, alpha: int | float, *, out: Tensor) -> Formula:
+def add(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
     return _scaled("add", self, other, alpha, out)
 
 
@@ -38,7 +39,7 @@ def _(self: Any, other: Any, alpha: float) -> Any:
 
 
 @elementwise("aten.sub.Tensor", "aten.sub.Scalar", kernels=("aten::sub.out",))
-def sub(self: Tensor, other: Tensor | int | float, alpha: int | float, *, out: Tensor) -> Formula:
+def sub(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
     return _scaled("sub", self, other, alpha, out)
 
 
@@ -48,7 +49,7 @@ def _(self: Any, other: Any, alpha: float) -> Any:
 
 
 @elementwise("aten.rsub.Scalar", "aten.rsub.Tensor")
-def rsub(self: Tensor, other: Tensor | int | float, alpha: int | float, *, out: Tensor) -> Formula:
+def rsub(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
     return _scaled("sub", other, self, alpha, out)
 
 
@@ -58,7 +59,7 @@ def _(self: Any, other: Any, alpha: float) -> Any:
 
 
 @elementwise("aten.div.Tensor", "aten.div.Scalar", kernels=("aten::div.out",))
-def div(self: Tensor, other: Tensor | int | float, *, out: Tensor) -> Formula:
+def div(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
     return Formula("div", (self, other))
 
 
@@ -82,7 +83,7 @@ _ROUNDED: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 
 
 @elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", kernels=("aten::div.out_mode",))
-def div_mode(self: Tensor, other: Tensor | int | float, rounding_mode: str | None, *, out: Tensor) -> Formula:
+def div_mode(self: Tensor, other: Tensor | Term, rounding_mode: str | None, *, out: Tensor) -> Formula:
     if rounding_mode is not None and rounding_mode not in _ROUNDED:
         raise GraphError(f"rounding_mode {rounding_mode!r} is none of {', '.join(_ROUNDED)}")
     return Formula("div" if rounding_mode is None else _ROUNDED[rounding_mode][0], (self, other))
@@ -105,7 +106,7 @@ def _register(
     """An op of two operands and nothing else; `narrow` if a number beside halves is rounded to one, as PyTorch does."""
 
     @elementwise(*names, kernels=kernels)
-    def describe(self: Tensor, other: Tensor | int | float, *, out: Tensor) -> Formula:
+    def describe(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
         if narrow and not isinstance(other, Tensor):
             other = rounded(other, out.dtype)
         return Formula(name, (self, other))
@@ -138,8 +139,8 @@ def _power(a: Any, b: Any) -> Any:
 
 
 @elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")
-def power(self: Tensor, exponent: Tensor | int | float, *, out: Tensor) -> Formula:
-    if not isinstance(exponent, Tensor) and is_float(out) and abs(exponent) == 0.5:
+def power(self: Tensor, exponent: Tensor | Term, *, out: Tensor) -> Formula:
+    if isinstance(exponent, (int, float)) and is_float(out) and abs(exponent) == 0.5:
         return Formula("sqrt" if exponent > 0 else "rsqrt", (self,))  # PyTorch does so: it matters for -0 and -inf
     return Formula("pow", (self, exponent))
 
@@ -152,7 +153,7 @@ def _(self: Any, exponent: Any) -> Any:
 
 
 @elementwise("aten.pow.Scalar")
-def power_of_number(self: int | float, exponent: Tensor, *, out: Tensor) -> Formula:
+def power_of_number(self: Term, exponent: Tensor, *, out: Tensor) -> Formula:
     return Formula("pow", (self, exponent))
 
 
@@ -162,7 +163,7 @@ def _(self: float, exponent: Any) -> Any:
 
 
 @elementwise("aten.remainder.Scalar_Tensor")
-def remainder_of_number(self: int | float, other: Tensor, *, out: Tensor) -> Formula:
+def remainder_of_number(self: Term, other: Tensor, *, out: Tensor) -> Formula:
     return Formula("remainder", (rounded(self, out.dtype), other))
 
 

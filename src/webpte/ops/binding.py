@@ -28,6 +28,7 @@ from ..graph import (
     TensorSpec,
     ValueList,
 )
+from ..graph.expressions import Element
 from .context import Context, LiveScalar, Tensor
 from .registry import Op, Option, Unused
 
@@ -138,7 +139,7 @@ def _live_scalar(frame: Frame, value_id: int, where: str) -> LiveScalar:
         return handle
     value = frame.graph.values[value_id]
     if isinstance(value, (Int, Double, Bool)):
-        return LiveScalar(frame.context, value_id, value.value, literal=True)
+        return LiveScalar(frame.context, value_id, value.value)
     raise GraphError(f"{where}: value {value_id} is a {type(value).__name__}, not a SymInt or a number")
 
 
@@ -149,6 +150,8 @@ def _scalar(frame: Frame, value_id: int, members: Sequence[Any], where: str) -> 
     if isinstance(value, (Int, Double, Bool)):
         return _coerce(value.value, members, value_id, where)
     handle = frame.scalars.get(value_id)
+    if handle is not None and Element in members:  # the op takes terms, and decides itself on what it must
+        return _Live(lambda: handle.term)
     if handle is not None:
         return _Live(lambda: _coerce(handle.value, members, value_id, where))
     names = " or ".join(getattr(m, "__name__", str(m)) for m in members)

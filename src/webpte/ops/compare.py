@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import DType
+from ..graph.expressions import Term, is_whole
 from .context import Tensor
 from .elementwise import elementwise
 from .numbers import HALVES, INT32_HIGH, INT32_LOW, is_float, promoted, rounded, widened
@@ -17,7 +18,7 @@ from .program import Formula, Number
 LESS, EQUAL, GREATER, UNORDERED = 1, 2, 4, 8  # the bits of relation.wgsl
 
 
-def _as_compared(self: Tensor, other: float) -> float:
+def _as_compared(self: Tensor, other: Term) -> Term:
     """A number as PyTorch compares it with the tensor."""
     if self.dtype in HALVES:
         return rounded(other, self.dtype)
@@ -28,12 +29,12 @@ def _as_compared(self: Tensor, other: float) -> float:
 
 def _register(name: str, accepted: int, function: Callable[[Any, Any], Any]) -> None:
     @elementwise(f"aten.{name}.Tensor", f"aten.{name}.Scalar")
-    def describe(self: Tensor, other: Tensor | int | float, *, out: Tensor) -> Formula:
+    def describe(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
         if isinstance(other, Tensor):
             floating = is_float(self) or is_float(other)
         else:
             other = _as_compared(self, other)
-            floating = is_float(self) or isinstance(other, float)
+            floating = is_float(self) or not is_whole(other)
         common = DType.FLOAT32 if floating else DType.INT32
         return Formula("compare", (self, other), (common, common), (Number(accepted),))
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from ..errors import GraphError, ShapeError
 from ..graph import Call, Constant, DType, TensorSpec, numel
+from ..graph.expressions import EXPRESSIONS, Assumed, Element, Expression, Number, Numbers, Term, apply
 from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, grid_for
-from ..wgsl.kernel import SYM_SLOTS
 
 if TYPE_CHECKING:
     from .registry import Op
@@ -46,6 +45,7 @@ _WGSL_TYPES = {
     DType.INT8: "u32",
     DType.UINT8: "u32",
 }
+FLOATING = (DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64)
 _STORED_BYTES = {DType.BOOL: 4, DType.WIDE_FLOAT16: 4}
 
 
@@ -122,53 +122,39 @@ class Part(Tensor):
 
 
 class LiveScalar:
-    """A scalar argument or result. Reading `value` of one that comes from input data makes the lowering volatile."""
+    """A scalar argument or result: a number, or an expression that every call evaluates."""
 
-    __slots__ = ("_context", "_value", "derived", "id", "literal")
+    __slots__ = ("_context", "_term", "id", "literal")
 
-    def __init__(self, context: Context, value_id: int, value: float | None = None, literal: bool = False) -> None:
+    def __init__(self, context: Context, value_id: int, number: Number | None = None) -> None:
         self._context = context
         self.id = value_id
-        self._value = value
-        self.literal = literal
-        self.derived = False  # depends on the data of an input, not only on shapes
+        self._term: Term | None = number
+        self.literal = number is not None  # stands in the file: the same for all shapes and calls
+
+    @property
+    def term(self) -> Term:
+        if self._term is None:
+            raise GraphError(f"scalar {self.id} is read before anything wrote it")
+        return self._term
+
+    def set(self, term: Term) -> None:
+        self._term = term
 
     @property
     def value(self) -> Any:
-        if self.derived:
-            self._context.volatile = True
-        return self.peek()
-
-    def peek(self) -> Any:
-        """The current value without declaring a dependence on it: for guards and messages."""
-        if self._value is None:
-            raise GraphError(f"scalar {self.id} is read before anything wrote it")
-        return self._value
-
-    def set(self, value: float) -> None:
-        self._value = value
-        self.derived = self._context.volatile
-
-    def restore(self, value: float, derived: bool) -> None:
-        self._value, self.derived = value, derived
+        """The number now. If calls may differ in it, each number gets a schedule of its own: see Context.decide."""
+        return self._context.decide(self.term)
 
     @property
     def live(self) -> LiveInt:
-        """The scalar as a uniform that the kernel reads while it runs; the lowering does not depend on its value."""
-        if self.literal:
-            return LiveInt(int(self.peek()), -1)
-        return LiveInt(0, self._context.slot(("sym", self.id), lambda: int(self.peek())))
+        """The scalar as a uniform that the kernel reads while it runs; the schedule does not depend on its value."""
+        return self._context.live(self.term)
 
     @property
     def live_bits(self) -> LiveInt:
         """A float as a uniform: the kernel casts the bits of the integer it reads."""
-        if self.literal:
-            return LiveInt(_float_bits(self.peek()), -1)
-        return LiveInt(0, self._context.slot(("bits", self.id), lambda: _float_bits(self.peek())))
-
-
-def _float_bits(value: float) -> int:
-    return int(np.float32(value).view(np.int32))
+        return self._context.live(apply("float_bits", self.term))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +167,27 @@ class Dispatch:
     grid: Grid
 
 
+_FIELD = re.compile(r"\{(\d)\}")
+
+
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition on live scalars, checked on the host before every run."""
+    """`low <= term < high`, checked on the host before every run; None is no bound."""
 
-    holds: Callable[[], bool]
-    message: Callable[[], str]
+    term: Term
+    low: Number | None
+    high: Number | None
+    where: str  # the call
+    message: str  # in which {0} is the number that is outside, the others those of `further`
+    further: tuple[Term, ...] = ()
+
+    def refusal(self, numbers: Numbers) -> str | None:
+        """What is wrong in this call, if anything."""
+        number = numbers(self.term)
+        if (self.low is None or self.low <= number) and (self.high is None or number < self.high):
+            return None
+        named = [number, *map(numbers, self.further)]
+        return f"{self.where}: {_FIELD.sub(lambda field: str(named[int(field[1])]), self.message)}"
 
 
 class Job(NamedTuple):
@@ -213,20 +214,18 @@ class Context:
         self.caps = caps
         self.tuning = tuning or {}  # job -> variant, as measured on this device
         self.jobs: list[Job] = []  # of the current call
-        self.volatile = False
-        self.building = False  # shapes are real, input data is not: what is read from it is zero
         self.dispatches: list[Dispatch] = []
         self.guards: list[Guard] = []
         self.touched: set[Binding] = set()  # what the current call's dispatches would bind, even over zero threads
         self.aliases: dict[int, int] = {}  # out -> source, for the whole method
         self.materialised: dict[int, Constant] = {}
-        self.slots: dict[tuple[object, ...], int] = {}  # who needs a live int -> its slot
-        self.slot_values: dict[int, Callable[[], int]] = {}
-        self.used_slots: set[int] = set()  # by the segment whose calls are being lowered
+        self.numbers: Numbers = Assumed({}, {})  # of the call that is being lowered for
+        self.decisions: dict[Expression, Number] = {}  # what the schedule in the making depends on
+        self.slots: dict[Expression, int] = {}  # its live integers
+        self.sealed = False  # the plan is made: there is no more scratch than was asked for
         self.scratch_tensors: dict[tuple[int, int], Tensor] = {}
         self.large: dict[int, tuple[Binding, ...]] = {}  # tensors that no binding holds -> those that do together
         self.pinned: frozenset[int] = frozenset()  # values that may not share storage with another
-        self.host_data: dict[int, np.ndarray[Any, Any]] = {}
         self._kernels: dict[tuple[object, ...], Kernel] = {}
         self._scratch_count = 0
         self._position = -1
@@ -237,7 +236,6 @@ class Context:
     def begin(self, position: int, op: Op, call: Call) -> None:
         self._position, self._op, self._call = position, op, call
         self.dispatches, self.guards, self.jobs, self.touched = [], [], [], set()
-        self.volatile = False
         self._scratch_count = 0
 
     # -- what lowerings call ---------------------------------------------------------------------------------------
@@ -299,7 +297,7 @@ class Context:
             self._next_id += 1
             self.scratch_tensors[key] = tensor
         elif stored_bytes(dtype, dims) > stored_bytes(tensor.dtype, tensor.bound):
-            if not self.building:
+            if self.sealed:
                 raise GraphError(f"scratch of {list(dims)} was not asked for at build, which had {list(tensor.bound)}")
             tensor.spec = TensorSpec(dtype, dims, dtype)
             tensor.dtype, tensor.bound = dtype, dims
@@ -321,24 +319,28 @@ class Context:
             count = min(step, rows - first)
             yield first, count, Part(tensor, first * row_bytes, -(-count * row_bytes // 4) * 4)
 
-    def guard(self, holds: Callable[[], bool], message: Callable[[], str]) -> None:
-        """Check a condition on live scalars (read with `peek`) before every run."""
-        self.guards.append(Guard(holds, message))
+    def decide(self, term: Term) -> Any:
+        """The number that a term is now. Calls in which an expression is another number get another schedule."""
+        if not isinstance(term, EXPRESSIONS):
+            return term
+        number = self.decisions[term] = self.numbers(term)
+        return number
 
-    def live(self, name: str, value: int) -> LiveInt:
-        """A host-computed integer that a kernel reads from its own slot, so that parameter blocks stay the same."""
-        if not self.volatile:
-            return LiveInt(value, -1)
-        slot = self.slot(("call", self._position, name), lambda: value)
-        self.slot_values[slot] = lambda: value
-        return LiveInt(0, slot)
+    def live(self, term: Term) -> LiveInt:
+        """An integer that kernels read from a uniform: nothing compiled or bound depends on its value."""
+        if not isinstance(term, EXPRESSIONS):
+            return LiveInt(int(term), -1)
+        return LiveInt(0, self.slots.setdefault(term, len(self.slots)))
 
-    def host(self, tensor: Tensor) -> np.ndarray[Any, Any]:
-        """The data of a tensor that is on the host, such as a method input. Makes the lowering volatile."""
-        self.volatile = True
-        return self.host_data[tensor.id]
+    def guard(self, term: Term, low: Number | None, high: Number | None, message: str, *further: Term) -> None:
+        """Refuse calls in which not `low <= term < high`. In the message {0} is the term, {1} ... are the further."""
+        self.guards.append(Guard(term, low, high, f"{self._call.name} ({self._call.origin})", message, further))
 
-    # -- for the engine and LiveScalar -----------------------------------------------------------------------------
+    def element(self, tensor: Tensor, index: Dims) -> Element:
+        """An element of a tensor that the op has declared to be needed on the host."""
+        return Element(tensor.id, index, tensor.spec.host_dtype not in FLOATING)
+
+    # -- for the engine --------------------------------------------------------------------------------------------
 
     def measure(self, tensor: Tensor) -> None:
         """See whether the device can bind a tensor at its bound, and into which parts to cut one that it cannot."""
@@ -364,29 +366,18 @@ class Context:
     def reserve_ids(self, first: int) -> None:
         self._next_id = first
 
-    def slot(self, owner: tuple[object, ...], value: Callable[[], int]) -> int:
-        slot = self.slots.get(owner)
-        if slot is None:
-            if len(self.slots) >= SYM_SLOTS and not self.building:  # the plan counts those asked for at build
-                raise ShapeError(f"at these shapes more than {SYM_SLOTS} live integers would be read by kernels")
-            slot = len(self.slots)
-            self.slot_values[slot] = value  # first: a slot without a value would never be written
-            self.slots[owner] = slot
-        self.used_slots.add(slot)
-        return slot
-
     def _kernel(
         self, template: str, flags: dict[str, object], params: type[Uniforms], size: int, *arrays: Any
     ) -> Kernel:
         """`arrays` are how many are read and written, and of how many parts each is, if some are of several."""
-        folder = self._op.folder
-        key = (folder, template, tuple(flags.items()), params, size, *arrays)
+        home = self._op.home
+        key = (home, template, tuple(flags.items()), params, size, *arrays)
         kernel = self._kernels.get(key)
         if kernel is None:
             reads, _, parts = arrays
             if parts:
                 arrays = (sum(parts[:reads]), sum(parts[reads:]), parts, self._part_bytes)
-            kernel = Kernel(folder, template, tuple(sorted(flags.items())), params, size, *arrays)
+            kernel = Kernel(home, template, tuple(sorted(flags.items())), params.wgsl, size, *arrays)
             self._kernels[key] = kernel
         return kernel
 

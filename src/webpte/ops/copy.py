@@ -61,7 +61,7 @@ def _cast(cx: Context, x: Tensor, out: Tensor, params: Cast, flat: bool) -> None
 @op(COPY, dtypes=MOVABLE)
 def move(cx: Context, self: Tensor | LiveScalar, *, out: Tensor | LiveScalar) -> None:
     if isinstance(self, LiveScalar) and isinstance(out, LiveScalar):
-        out.set(self.value)
+        out.set(self.term)
     elif isinstance(self, Tensor) and isinstance(out, Tensor):
         out.dims = self.dims
         copy_into(cx, self, out)

@@ -40,9 +40,9 @@ def elementwise(*names: str, kernels: tuple[str, ...] = ()) -> Callable[[Describ
 
 def apply(cx: Context, formula: Formula, out: Tensor) -> None:
     """A program of one step."""
-    program, inputs, bits = single_step(formula, out, cx.volatile)
+    program, inputs, bits = single_step(formula, out)
     out.dims = broadcast(*(tensor.dims for tensor in inputs))
-    _run(cx, program, inputs, [cx.live(f"number{i}", b) for i, b in enumerate(bits)], [out])
+    _run(cx, program, inputs, [cx.live(b) for b in bits], [out])
 
 
 class Access(NamedTuple):
@@ -154,7 +154,7 @@ def compile_program(
         result = symbol(_DTYPES[step.dtype])
         writer.add(FORMULAS[step.name](*map(functools.partial(_term, terms), step.args), out=result), result)
         terms[f"v{position}"] = result
-    return writer.program([terms[name] for name in outputs]), tuple(writer.bits)
+    return writer.program([terms[name] for name in outputs]), writer.bits
 
 
 def _term(terms: dict[str, Any], name: str) -> Any:

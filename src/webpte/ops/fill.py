@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..graph import DType
+from ..graph.expressions import Term, apply
 from ..wgsl import Live, Uniforms
 from .context import Context, Tensor
 from .numbers import bits_of, is_float, rounded
@@ -19,10 +20,10 @@ class Fill(Uniforms):
     value: Live
 
 
-def fill(cx: Context, value: float, out: Tensor) -> None:
+def fill(cx: Context, value: Term, out: Tensor) -> None:
     """Every element of `out` becomes `value`. The caller sets `out.dims`."""
-    number = bool(value) if out.dtype is DType.BOOL else rounded(value, out.dtype)
-    params = Fill(value=cx.live("value", bits_of(number, is_float(out))))
+    number = apply("ne", value, 0) if out.dtype is DType.BOOL else rounded(value, out.dtype)
+    params = Fill(value=cx.live(bits_of(number, is_float(out))))
     cx.dispatch("fill.wgsl", writes=(out,), params=params, threads=out.numel, word=word(out))
 
 
@@ -37,7 +38,7 @@ def _filled(size: Sequence[int], value: float, dtype: int | None) -> Any:
 
 @op("aten.scalar_tensor.default")
 def scalar_tensor(
-    cx: Context, s: int | float, dtype: Option, layout: Option, device: Option, pin_memory: Option, *, out: Tensor
+    cx: Context, s: Term, dtype: Option, layout: Option, device: Option, pin_memory: Option, *, out: Tensor
 ) -> None:
     out.dims = ()
     fill(cx, s, out)
@@ -52,7 +53,7 @@ def _(s: float, dtype: int | None, *options: object) -> Any:
 def full(
     cx: Context,
     size: list[int],
-    fill_value: int | float,
+    fill_value: Term,
     dtype: Option,
     layout: Option,
     device: Option,
@@ -73,7 +74,7 @@ def _(size: list[int], fill_value: float, dtype: int | None, *options: object) -
 def full_like(
     cx: Context,
     self: Tensor,
-    fill_value: int | float,
+    fill_value: Term,
     dtype: Option,
     layout: Option,
     device: Option,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from ..errors import RangeError
 from ..graph import DType
+from ..graph.expressions import EXPRESSIONS, Term, apply, float_bits, saturated
 from .context import Tensor
 
 Array = np.ndarray[Any, Any]
@@ -22,32 +22,28 @@ def is_float(tensor: Tensor) -> bool:
     return tensor.dtype in (DType.FLOAT32, *HALVES)
 
 
-def rounded(value: float, dtype: DType) -> float:
+def rounded(value: Term, dtype: DType) -> Term:
     """A number as a tensor of a float dtype holds it: beyond 65504 a half is infinite."""
-    with np.errstate(over="ignore"):
-        return float(np.float16(value)) if dtype in HALVES else value
+    return apply("half", value) if dtype in HALVES else value
 
 
-def saturated(value: float) -> int:
-    """A whole number a 32-bit device can hold: what lies outside, such as INT64_MAX, becomes the nearest end."""
-    if math.isnan(value):
-        return 0
-    return int(min(max(value, INT32_LOW), INT32_HIGH))
+def bits_of(value: Term, floating: bool) -> Term:
+    """The bits of a number as the kernel computes with it: f32 or i32. An integer that does not fit is refused.
 
-
-def float_bits(value: float) -> int:
-    """The bits of a number as f32, signed. Uniforms carry bits because WGSL code need not have infinities."""
-    with np.errstate(over="ignore"):
-        return int(np.float32(value).view(np.int32))
-
-
-def bits_of(value: float, floating: bool) -> int:
-    """The bits of a number as the kernel computes with it: f32 or i32. An integer that does not fit is refused."""
+    One that is known only in a call is refused then: see plan.schedules.
+    """
     if floating:
-        return float_bits(value)
-    if isinstance(value, int) and not INT32_LOW <= value <= INT32_HIGH:
+        return apply("float_bits", value)
+    if isinstance(value, EXPRESSIONS):
+        return apply("int", value)
+    return fitting(value) if isinstance(value, int) else saturated(value)
+
+
+def fitting(value: int) -> int:
+    """An integer that the device can hold; others are refused."""
+    if not INT32_LOW <= value <= INT32_HIGH:
         raise RangeError(f"{value} does not fit the 32-bit integers that the device computes with")
-    return saturated(value)
+    return value
 
 
 def order_key(value: float) -> int:

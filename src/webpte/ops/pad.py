@@ -8,10 +8,10 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..graph import DType
+from ..graph.expressions import float_bits, half
 from ..wgsl import Uniforms, dims8, u32
 from .context import Context, Tensor
-from .numbers import bits_of as whole_bits
-from .numbers import float_bits, rounded
+from .numbers import fitting
 from .registry import op
 from .shapes import strides
 from .strided import check_rank, word, wrapped
@@ -31,9 +31,9 @@ def bits_of(value: float, dtype: DType) -> int:
     if dtype is DType.BOOL:
         return int(value != 0)
     if dtype is DType.INT32:
-        return whole_bits(int(value), floating=False) & 0xFFFFFFFF
+        return fitting(int(value)) & 0xFFFFFFFF
     if dtype is DType.WIDE_FLOAT16:
-        return float_bits(rounded(value, dtype)) & 0xFFFFFFFF
+        return float_bits(half(value)) & 0xFFFFFFFF
     with np.errstate(over="ignore"):
         return int.from_bytes(np.asarray(value, dtype.numpy).tobytes(), "little")
 

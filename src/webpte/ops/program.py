@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ..graph import WEIGHTS, DType, TensorSpec
+from ..graph.expressions import EXPRESSIONS, Term
 from .context import Tensor
 from .numbers import HALVES, bits_of
 
@@ -24,11 +25,11 @@ def number_type(dtype: DType) -> str:
 class Number(NamedTuple):
     """An argument of a function that is no operand, such as a slope."""
 
-    bits: int
+    bits: Term
     type: str = "i32"
 
     @staticmethod
-    def of(value: float, dtype: DType = DType.FLOAT32) -> Number:
+    def of(value: Term, dtype: DType = DType.FLOAT32) -> Number:
         """A number as the values of a dtype are computed."""
         return Number(bits_of(value, number_type(dtype) == "f32"), number_type(dtype))
 
@@ -37,7 +38,7 @@ class Formula(NamedTuple):
     """A function of formulas.wgsl and what it is applied to: what an elementwise op says of itself."""
 
     function: str
-    operands: tuple[Tensor | float, ...]
+    operands: tuple[Tensor | Term, ...]
     types: tuple[DType, ...] = ()  # what the operands are converted to; by default all to the output's dtype
     numbers: tuple[Number, ...] = ()  # further arguments
 
@@ -114,7 +115,7 @@ class Writer:
 
     def __init__(self, inputs: Sequence[Tensor] = ()) -> None:
         self.inputs: list[Tensor] = []
-        self.bits: list[int] = []
+        self.numbers: list[Term] = []  # their bits
         self._steps: list[Step] = []
         self._names: dict[Tensor, tuple[str, int]] = {}
         for tensor in inputs:
@@ -131,9 +132,14 @@ class Writer:
     def program(self, outputs: Sequence[Tensor], live: bool = False) -> Program:
         written = tuple(self._names[out][1] for out in outputs)
         types = tuple(tensor.dtype.short for tensor in self.inputs)
-        return Program(types, tuple(self._steps), written, len(self.bits), live)
+        return Program(types, tuple(self._steps), written, len(self.numbers), live)
 
-    def _operand(self, operand: Tensor | float, dtype: DType) -> Operand:
+    @property
+    def bits(self) -> tuple[int, ...]:
+        """Those of the numbers, none of which may be an expression."""
+        return tuple(number for number in self.numbers if isinstance(number, int))
+
+    def _operand(self, operand: Tensor | Term, dtype: DType) -> Operand:
         if not isinstance(operand, Tensor):
             return self._number(Number.of(operand, dtype))
         if operand not in self._names:
@@ -142,8 +148,8 @@ class Writer:
         return Operand(f"{kind}{position}", position, operand.dtype.short, dtype.short)
 
     def _number(self, number: Number) -> Operand:
-        self.bits.append(number.bits)
-        position = len(self.bits) - 1
+        self.numbers.append(number.bits)
+        position = len(self.numbers) - 1
         return Operand(f"n{position}", position, None, number.type)
 
     def _input(self, tensor: Tensor) -> None:
@@ -156,10 +162,10 @@ def symbol(dtype: DType) -> Tensor:
     return Tensor(-1, TensorSpec(dtype, (), dtype))
 
 
-def single_step(formula: Formula, out: Tensor, live: bool) -> tuple[Program, list[Tensor], list[int]]:
+def single_step(formula: Formula, out: Tensor) -> tuple[Program, list[Tensor], list[Term]]:
     """A formula as a program, what it reads, and the bits of its numbers. A known one costs a look-up."""
     inputs: list[Tensor] = []
-    bits: list[int] = []
+    bits: list[Term] = []
     sources: list[tuple[int, DType] | None] = []
     types = formula.types or (out.dtype,) * len(formula.operands)
     for operand, dtype in zip(formula.operands, types, strict=True):
@@ -172,6 +178,7 @@ def single_step(formula: Formula, out: Tensor, live: bool) -> tuple[Program, lis
         sources.append((inputs.index(operand), operand.dtype))
     bits += [number.bits for number in formula.numbers]
     kinds = tuple(number.type for number in formula.numbers)
+    live = any(isinstance(number, EXPRESSIONS) for number in bits)
     return _single(formula.function, tuple(sources), types, kinds, out.dtype, live), inputs, bits
 
 

@@ -21,6 +21,7 @@ from typing import Any, get_type_hints
 
 from ..errors import GraphError
 from ..graph import Call, DType, Graph, TensorSpec
+from ..wgsl import home_of
 from .context import folder_of
 
 Function = Callable[..., Any]
@@ -50,7 +51,7 @@ class Op:
         self.kernels = kernels
         self.dtypes = dtypes
         self.lower = fn
-        self.folder = folder_of(fn)
+        self.home = home_of(folder_of(fn))
         self.compute: Function | None = None  # the NumPy reference
         hints = get_type_hints(fn)
         parameters = [p for p in inspect.signature(fn).parameters if p not in ("cx", "out")]

@@ -119,7 +119,7 @@ def apply_rotary_emb_hf(
 
     Tables of rank 3 have the tokens behind the heads, where Hugging Face's models turn them: (B, H, S, D) by (B, S, R).
     """
-    if freqs_cos.rank == 3 and not (start_pos.literal and start_pos.peek() == 0):
+    if freqs_cos.rank == 3 and not (start_pos.literal and start_pos.value == 0):
         raise ShapeError(f"tables of {list(freqs_cos.dims)} have a row for each token: they begin at position 0")
     guard_table(cx, start_pos, xq.dims[freqs_cos.rank - 1], freqs_cos.dims[-2])
     for x, y in zip((xq, xk), out, strict=True):
@@ -152,10 +152,8 @@ def turn_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: Liv
 
 def guard_table(cx: Context, start: LiveScalar, seq: int, rows: int) -> None:
     """Kernels read the position live: whether the table reaches that far is checked on the host before every run."""
-    cx.guard(
-        lambda: 0 <= start.peek() <= rows - seq,
-        lambda: f"{seq} tokens at position {start.peek()} reach past a rotary table of {rows} positions.",
-    )
+    message = f"{seq} tokens at position {{0}} reach past a rotary table of {rows} positions."
+    cx.guard(start.term, 0, rows - seq + 1, message)
 
 
 def turned_halves(x: Any, cos: Any, sin: Any) -> Any:

@@ -9,6 +9,7 @@ minus infinity, and its log probability NaN.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -98,13 +99,12 @@ def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
 
 
 def _guard_settings(cx: Context, temperature: LiveScalar, top_k: LiveScalar, top_p: LiveScalar) -> None:
-    cx.guard(
-        lambda: temperature.peek() >= 0 and top_k.peek() >= 0 and 0 < top_p.peek() <= 1,
-        lambda: (
-            f"temperature {temperature.peek()}, top_k {top_k.peek()}, top_p {top_p.peek()}: the first two must not be "
-            "negative, the last must be above 0 and at most 1"
-        ),
-    )
+    limits = "the first two must not be negative, the last must be above 0 and at most 1"
+    message = f"temperature {{1}}, top_k {{2}}, top_p {{3}}: {limits}"
+    settings = (temperature.term, top_k.term, top_p.term)
+    cx.guard(temperature.term, 0, None, message, *settings)
+    cx.guard(top_k.term, 0, None, message, *settings)
+    cx.guard(top_p.term, math.nextafter(0, 1), math.nextafter(1, 2), message, *settings)
 
 
 @sample.reference

@@ -8,11 +8,12 @@ import numpy as np
 
 from ..errors import GraphError, ShapeError
 from ..graph import normalize_dim
+from ..graph.expressions import EXPRESSIONS, Term, apply
 from ..wgsl import Live, LiveInt, Uniforms, dims8, u32
 from .context import Context, LiveScalar, Tensor
 from .registry import op
 from .shapes import Dims, coalesce, strides
-from .slicing import clamped
+from .slicing import selected, taken_range
 from .strided import check_rank, gather, word
 
 
@@ -51,15 +52,33 @@ def slice_scatter(
     axis = normalize_dim(dim, self.rank)
     if step < 1:
         raise ShapeError(f"step {step} is not positive")
-    size = self.dims[axis]
-    first = clamped(0 if start is None else int(start.value), size)
-    last = max(first, clamped(size if end is None else int(end.value), size))
-    wanted = (*self.dims[:axis], -(-(last - first) // step), *self.dims[axis + 1 :])
-    if src.dims != wanted and not (cx.building and cx.volatile):  # at build, data is zero and slices are empty
-        raise ShapeError(f"{list(src.dims)} cannot replace a slice of {list(wanted)}")
+    first = _first(cx, self, src, axis, start, end, step)
     own = strides(self.dims)
     steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
-    _replace(cx, self, src, out, steps, cx.live("start", first), own[axis])
+    _replace(cx, self, src, out, steps, cx.live(first), own[axis])
+
+
+def _first(
+    cx: Context, self: Tensor, src: Tensor, axis: int, start: LiveScalar | None, end: LiveScalar | None, step: int
+) -> Term:
+    """Where a slice begins that `src` replaces: they have as many elements along `axis`, or the call is refused."""
+    size, count = self.dims[axis], src.dims[axis]
+    first: Term = 0 if start is None else start.term
+    last: Term = size if end is None else end.term
+    span = apply("sub", last, first) if isinstance(first, EXPRESSIONS) else 0
+    unknown = isinstance(span, EXPRESSIONS) and count > 0
+    if unknown and cx.decide(apply("ge", first, 0)) and cx.decide(apply("le", last, size)):
+        # How far apart the ends are is known in a call only.
+        refusal = f"{count} elements along dim {axis} cannot replace a slice that reaches over {{0}}"
+        cx.guard(span, (count - 1) * step + 1, count * step + 1, refusal)
+        length = count
+    else:
+        first, reach = taken_range(cx, first, last, size)
+        length = -(-reach // step)
+    wanted = (*self.dims[:axis], length, *self.dims[axis + 1 :])
+    if src.dims != wanted:
+        raise ShapeError(f"{list(src.dims)} cannot replace a slice of {list(wanted)}")
+    return first
 
 
 @slice_scatter.reference
@@ -76,14 +95,12 @@ def _(self: Any, src: Any, dim: int, start: int | None, end: int | None, step: i
 @op("aten.select_scatter.default")
 def select_scatter(cx: Context, self: Tensor, src: Tensor, dim: int, index: LiveScalar, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
-    size, at = self.dims[axis], int(index.value)
-    if not -size <= at < size:
-        raise ShapeError(f"index {at} is outside dim {dim} of {list(self.dims)}")
+    at = selected(cx, self, axis, index)
     own = strides(self.dims)
     steps, wanted = own[:axis] + own[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :]
     if src.dims != wanted:
         raise ShapeError(f"{list(src.dims)} cannot replace a part of {list(wanted)}")
-    _replace(cx, self, src, out, steps, cx.live("index", at % size), own[axis])
+    _replace(cx, self, src, out, steps, cx.live(at), own[axis])
 
 
 @select_scatter.reference

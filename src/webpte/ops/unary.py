@@ -14,9 +14,10 @@ import numpy as np
 
 from ..errors import RangeError
 from ..graph import DType
+from ..graph.expressions import saturated
 from .context import Tensor
 from .elementwise import elementwise
-from .numbers import INT32_HIGH, INT32_LOW, computed, floated, is_float, order_key, promoted, saturated
+from .numbers import INT32_HIGH, INT32_LOW, computed, floated, is_float, order_key, promoted
 from .program import Formula, Number
 
 

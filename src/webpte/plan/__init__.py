@@ -3,9 +3,12 @@
 from ..ops import WHOLE, Binding
 from .integers import overflowed
 from .limits import REMEDIES, buffer_name
-from .lowering import Example, Live, LoweredCall, Lowering, Schedule
+from .lowering import Example
 from .memory import Buffer, Fill, padded
-from .plan import Plan, draft_plan, make_plan
+from .plan import Plan, Scratch
+from .planner import Planner, draft, make_planner
+from .saved import load_plan, save_plan
+from .schedules import Live, LoweredCall, Schedule, Scheduler
 from .segments import Block, HostCalls, Layout, Segment
 from .support import advice, unsupported
 from .validate import wrong
@@ -22,16 +25,20 @@ __all__ = [
     "Layout",
     "Live",
     "LoweredCall",
-    "Lowering",
     "Plan",
+    "Planner",
     "Schedule",
+    "Scheduler",
+    "Scratch",
     "Segment",
     "advice",
     "buffer_name",
-    "draft_plan",
-    "make_plan",
+    "draft",
+    "load_plan",
+    "make_planner",
     "overflowed",
     "padded",
+    "save_plan",
     "unsupported",
     "wrong",
 ]

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import DeviceError, Problem, remedies
 from ..graph import Call
+from ..ops import Binding
 from ..wgsl import Caps, Kernel
 from ..wgsl.kernel import SYM_SLOTS
-from .lowering import Schedule
 from .memory import Buffer
 
 if TYPE_CHECKING:
     from .plan import Plan
+    from .schedules import Schedule
 
 REMEDIES = {
     "constant": 'Quantise the weight (webpte export --quantize 4w, or lower(..., quantize="4w")), or split its layer.',
@@ -24,11 +25,11 @@ REMEDIES = {
 VALUES_NAMED = 3
 
 
-def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule]) -> list[Problem]:
+def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule], touched: Iterable[Binding]) -> list[Problem]:
     """Buffers and bindings that are too large, kernels that bind too many, and integers they have no room for."""
     problems = []
     bound: dict[int, int] = {}  # buffer -> the most of it that some dispatch binds at once
-    for binding in plan.lowering.touched:
+    for binding in touched:
         number = plan.buffer_of[binding.tensor]
         bound[number] = max(bound.get(number, 0), plan.bound_bytes(binding))
     most, limit = caps.limit("max-buffer-size"), caps.limit("max-storage-buffer-binding-size")
@@ -42,11 +43,11 @@ def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule]) -> list[P
     if problems:  # the many parts of a buffer that is too large are no problem of their own
         crowded = [k for k in crowded if not k.parts]
     problems += [_too_many_bound(plan, k, count, schedules) for k in crowded]
-    return problems + _too_many_integers(plan)
+    return problems + _too_many_integers(schedules)
 
 
 def _too_many_bound(plan: Plan, kernel: Kernel, count: int, schedules: Sequence[Schedule]) -> Problem:
-    lowered = [(c, d) for s in schedules for c in s.calls for d in c.dispatches if d.kernel == kernel]
+    lowered = [(c.step, d) for s in schedules for c in s.calls for d in c.dispatches if d.kernel == kernel]
     detail = f"binds {kernel.reads + kernel.writes} buffers, the device allows {count}"
     remedy = ""
     if kernel.parts:
@@ -55,11 +56,11 @@ def _too_many_bound(plan: Plan, kernel: Kernel, count: int, schedules: Sequence[
         buffer = plan.buffers[plan.buffer_of[largest]]
         detail += f"; {buffer_name(plan, buffer)} of {buffer.nbytes} bytes are {parts} of them"
         remedy = REMEDIES[buffer.kind]
-    return Problem("limit", kernel.label, detail, _named(c.bound.call for c, _ in lowered), remedy)
+    return Problem("limit", kernel.label, detail, _named(plan.graph.call(step) for step, _ in lowered), remedy)
 
 
-def _too_many_integers(plan: Plan) -> list[Problem]:
-    count = len(plan.lowering.context.slots)
+def _too_many_integers(schedules: Sequence[Schedule]) -> list[Problem]:
+    count = max((len(schedule.slots) for schedule in schedules), default=0)
     if count <= SYM_SLOTS:
         return []
     detail = f"{count} are read by kernels, whose block of them holds {SYM_SLOTS} on every device"
@@ -90,7 +91,7 @@ def _too_large(plan: Plan, buffer: Buffer, detail: str) -> Problem:
     graph, blamed = plan.graph, _blamed(plan, buffer)
     users = [c for c in graph.calls if {*graph.flatten(c.args), *c.outs} & set(blamed)]
     if not blamed:
-        owners = [step for (step, _), t in plan.lowering.context.scratch_tensors.items() if t.id in buffer.tensors]
+        owners = [scratch.step for value_id, scratch in plan.scratch.items() if value_id in buffer.tensors]
         users = [step for index in owners if isinstance(step := graph.steps[index], Call)]
     return Problem("limit", f"{buffer_name(plan, buffer)}:", detail, _named(users), REMEDIES[buffer.kind])
 

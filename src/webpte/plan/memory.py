@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..errors import GraphError
 from ..graph import Call, Constant, DType, Graph, TensorSpec
 from ..ops import stored_bytes
-from .lowering import Lowering
 from .segments import Layout, Segment
+
+if TYPE_CHECKING:
+    from .lowering import Lowering
 
 PADDING = 16  # vec4 tails stay inside the buffer
 

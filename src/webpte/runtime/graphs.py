@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ..device import Weights, acquire, adapter_caps
 from ..graph import Graph
-from ..plan import make_plan
+from ..plan import make_planner
 from .kernels import CpuKernels
 from .method import Method
 
@@ -16,11 +16,11 @@ from .method import Method
 def open_graph(graph: Graph) -> Iterator[Method]:
     """A method that runs `graph` on this machine's adapter, as it is: no pass is applied."""
     kernels = CpuKernels()
-    plan = make_plan(graph, adapter_caps(), kernels)
-    gpu = acquire(plan.limits)
+    planner = make_planner(graph, adapter_caps(), kernels)
+    gpu = acquire(planner.plan.limits)
     weights = Weights(gpu)
     try:
-        method = Method(plan, gpu, weights, kernels)
+        method = Method(planner, gpu, weights, kernels)
         try:
             yield method
         finally:

@@ -25,6 +25,7 @@ from ..graph import (
     TensorSpec,
     ValueList,
 )
+from ..graph.expressions import Numbers
 from ..ops import BoundCall, Context, Frame, Option, find
 from ..wgsl import Caps
 from .numpy_kernels import KERNELS, Kernel
@@ -99,7 +100,7 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
         return
     operands = (*graph.flatten(call.args), *call.outs)
     context = Context(Caps())
-    context.host_data = dict(tensors)
+    context.numbers = Numbers(tensors, scalars)
     frame = Frame(graph, context, only=operands)
     stand_in = DType.FLOAT32 if DType.FLOAT32 in op.dtypes else min(op.dtypes, key=lambda dtype: dtype.short)
     for value_id, handle in frame.tensors.items():
@@ -109,7 +110,7 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
             handle.dims = tensors[value_id].shape
     for value_id, scalar in frame.scalars.items():
         if value_id in scalars:
-            scalar.restore(scalars[value_id], derived=False)
+            scalar.set(scalars[value_id])
     bound = BoundCall(op, call, frame)
     context.begin(0, op, call)
     with contextlib.suppress(RangeError):  # a number too large for the device; the shapes are known by then

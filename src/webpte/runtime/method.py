@@ -15,8 +15,9 @@ from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, DeviceError, Error, GraphError, InputError, RangeError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..ops import mutated_positions, stored_bytes
-from ..plan import HostCalls, Live, Plan, Schedule, Segment, overflowed
+from ..plan import HostCalls, Live, Planner, Schedule, Scheduler, Segment, overflowed
 from ..progress import OnProgress, ignore
+from ..wgsl import Caps
 from .arguments import ArgumentInfo, describe, number_of, zeros_for
 from .borders import Array, at_position, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
@@ -35,7 +36,7 @@ class Method:
 
     def __init__(
         self,
-        plan: Plan,
+        scheduler: Scheduler,
         gpu: Gpu | None,
         weights: Weights | None,
         kernels: CpuKernels,
@@ -44,7 +45,8 @@ class Method:
         parent: Method | None = None,
         shared: SharedState | None = None,
     ) -> None:
-        self.plan = plan
+        self.scheduler = scheduler
+        self.plan = plan = scheduler.plan
         self.recoveries = 0
         self._graph: Graph = plan.graph
         self._kernels = kernels
@@ -55,7 +57,7 @@ class Method:
         self._is_fork = parent is not None
         # Forks of forks too, whoever lives longer; one that nobody holds is gone, with its memory.
         self._forks: weakref.WeakSet[Method] = weakref.WeakSet() if parent is None else parent._forks
-        # The plan's lowering serves one call at a time.
+        # The scheduler serves one call at a time.
         self._lock: threading.RLock = parent._lock if parent else shared.lock if shared else threading.RLock()
         self._shared = shared  # none for a fork, which owns all its state
         self._copies = shared_buffers(plan) if shared else ()
@@ -93,9 +95,21 @@ class Method:
         return self._gpu.counters if self._gpu is not None else Counters()
 
     @property
+    def adapter(self) -> str:
+        """The name of what this method runs on."""
+        return self._gpu.caps.adapter if self._gpu is not None else Caps().adapter
+
+    @property
+    def planner(self) -> Planner:
+        """What makes schedules for new shapes."""
+        if not isinstance(self.scheduler, Planner):
+            raise InputError(f"{self.name} runs from the schedules it was saved with: there is no graph to plan from")
+        return self.scheduler
+
+    @property
     def lowerings(self) -> int:
         """How many lowerings have run so far, at build and in calls."""
-        return self.plan.lowering.runs
+        return self.scheduler.runs if isinstance(self.scheduler, Planner) else 0
 
     def __call__(self, *args: Any) -> Any:
         """Run the method. One output is returned as it is, several as a tuple."""
@@ -150,7 +164,7 @@ class Method:
         """The same method with a state of its own, equal to this one's now. Weights and plan are shared."""
         with self.exclusive():
             self._make_ready()
-            other = Method(self.plan, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
+            other = Method(self.scheduler, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
             other._state.copy(self._state)
             self._forks.add(other)
             return other
@@ -237,7 +251,7 @@ class Method:
         for bound in self.plan.extents():
             args = [zeros_for(self._graph.values[i], bound.get(i)) for i in self._graph.inputs]
             try:
-                self._session.warm_up(self._prepare(stage, self._enter(args)))
+                self._session.warm_up(self._prepare(stage, self._enter(args))[0])
             except DeviceError:
                 raise
             except Error:  # zeros need not be a valid input
@@ -268,26 +282,22 @@ class Method:
     def _run_on_device(self, segment: Segment, live: Live, outputs: Container[int]) -> None:
         session = self._session
         assert session is not None
-        schedule = self._prepare(segment, live)
+        schedule, slots = self._prepare(segment, live)
         reads = self._reads(segment, live, outputs)
-        scalars = [self.plan.lowering.slot_values()]
         uploads = self._uploads(segment, live)
         if live.unsaved:  # the submit may read it, or write over it
             uploads += self._state.for_device({v: live.arrays[v] for v in sorted(live.unsaved)})
-        (data,) = session.run(schedule, scalars, uploads, reads)
+        (data,) = session.run(schedule, [slots], uploads, reads)
         live.unsaved.intersection_update(self.plan.host_state)
         for value_id in segment.updates:  # what the host knew of them is of before
             live.arrays.pop(value_id, None)
         self._leave(live, reads, data)
 
-    def _prepare(self, segment: Segment, live: Live) -> Schedule:
-        """The schedule of a segment. From here on the dims and scalars that the segment makes are known."""
+    def _prepare(self, segment: Segment, live: Live) -> tuple[Schedule, dict[int, int]]:
+        """The schedule of a segment and its live integers. From here on what the segment makes is known."""
         for value_id in segment.looks:
             live.arrays[value_id] = self._host_array(value_id, live)
-        schedule = self.plan.lowering.prepare(segment, live)
-        live.dims.update(schedule.dims)
-        live.scalars.update({v: value for v, (value, _) in schedule.scalars.items()})
-        return schedule
+        return self.scheduler.prepare(segment, live)
 
     def _only_stage(self) -> Segment | None:
         """The segment that is the whole method, if there is one."""

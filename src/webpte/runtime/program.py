@@ -16,7 +16,7 @@ from ..device import Gpu, Needs, Weights, acquire, adapter_caps, needs
 from ..errors import ClosedError, InputError
 from ..graph import PASSES, Graph, build_graph
 from ..ops import mutated_positions
-from ..plan import Plan, make_plan
+from ..plan import Plan, Planner, make_planner
 from ..progress import OnProgress, Progress, ignore
 from ..wgsl import Caps
 from .choices import read_choices, write_choices
@@ -151,6 +151,10 @@ class Program:
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """How a method would run, for the machine's adapter or for given capabilities. Needs no GPU with `caps`."""
+        return self.planner(name, caps, rewrite).plan
+
+    def planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
+        """What makes a method's plan, and its schedules for given shapes."""
         self._process.check()
         graph = self.graph(name)
         if rewrite is not None:
@@ -158,7 +162,7 @@ class Program:
         if caps is None:  # a method without calls, such as get_vocab_size, needs no adapter
             caps = self._caps() if graph.steps else Caps()
         tuning = {} if self._options.tune == "off" else read_choices(caps)
-        return make_plan(graph, caps, self._kernels, self._options.fallback, self._options.passes, tuning)
+        return make_planner(graph, caps, self._kernels, self._options.fallback, self._options.passes, tuning)
 
     def memory(self, name: str = "forward", rewrite: Rewrite | None = None) -> Needs:
         """The device memory a method takes, in bytes by kind, weights included. Takes none."""
@@ -178,15 +182,15 @@ class Program:
         """
         with self._locked():
             self._check_open()
-            plan = self.plan(name, rewrite=rewrite)
+            planner = self.planner(name, rewrite=rewrite)
             caps = self._caps()
             known = {} if again else read_choices(caps)
-            for job in [job for job in plan.lowering.examples if job.key in known]:
-                del plan.lowering.examples[job]
-            if not plan.lowering.examples:
+            for job in [job for job in planner.examples if job.key in known]:
+                del planner.examples[job]
+            if not planner.examples:
                 return []
-            gpu, weights = self._device(plan)
-            choices = tune_plan(plan, caps, gpu, weights, budget, progress)
+            gpu, weights = self._device(planner.plan)
+            choices = tune_plan(planner, gpu, weights, budget, progress)
             write_choices(caps, chosen(choices))
             return choices
 
@@ -202,11 +206,12 @@ class Program:
     def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress) -> Method:
         if self._options.tune == "auto":
             self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
-        plan = self.plan(name, rewrite=rewrite)
+        planner = self.planner(name, rewrite=rewrite)
+        plan = planner.plan
         _warn_of_fallback(plan)
         shared = self._shared if shared_buffers(plan) else None
         gpu, weights = self._device(plan) if plan.layout.segments else (None, None)
-        return Method(plan, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress, shared=shared)
+        return Method(planner, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress, shared=shared)
 
     def discard(self, method: Method) -> None:
         """Close a method and forget it: asked for again, it is made anew."""

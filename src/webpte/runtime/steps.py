@@ -138,17 +138,17 @@ def _prepare(
     method: Method, stage: Segment, wiring: Wiring, lives: Sequence[Live]
 ) -> tuple[Schedule, list[dict[int, int]]] | None:
     """The schedule that serves all steps, and the live integers of each, by slot. None if no one does."""
-    first: tuple[Schedule, int] | None = None
+    first: Schedule | None = None
     scalars = []
     for number, live in enumerate(lives):
-        schedule = method._prepare(stage, live)
-        first = first or (schedule, schedule.version)
-        if (schedule, schedule.version) != first:
+        schedule, slots = method._prepare(stage, live)
+        first = first or schedule
+        if schedule is not first:
             return None
         for fed in wiring.feeds if number else ():
             _check_size(method, fed, lives[number - 1].dims[fed.source], live.dims[fed.target])
-        scalars.append(method.plan.lowering.slot_values())
-    return None if first is None else (first[0], scalars)
+        scalars.append(slots)
+    return None if first is None else (first, scalars)
 
 
 def _stays_on_device(plan: Plan, stage: Segment, fed: _Fed, wanted: Sequence[int]) -> bool:

@@ -18,9 +18,8 @@ from ..device import Gpu, Session, Weights
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..ops import Job
-from ..plan import Example, Live, Plan, Schedule, make_plan
+from ..plan import Example, Live, Planner, Schedule, make_planner
 from ..progress import OnProgress, Progress, ignore
-from ..wgsl import Caps
 
 logger = logging.getLogger("webpte")
 ROUNDS = 7
@@ -42,10 +41,10 @@ class Choice:
 
 
 def tune_plan(
-    plan: Plan, caps: Caps, gpu: Gpu, weights: Weights, budget: float | None = None, progress: OnProgress = ignore
+    planner: Planner, gpu: Gpu, weights: Weights, budget: float | None = None, progress: OnProgress = ignore
 ) -> list[Choice]:
     """Measure the jobs of a plan, those with most uses first, until the budget of seconds is spent."""
-    examples = plan.lowering.examples
+    examples = planner.examples
     jobs = sorted((job for job in examples if len(job.names) > 1), key=lambda job: -examples[job].uses)
     started = time.perf_counter()
     choices = []
@@ -53,19 +52,19 @@ def tune_plan(
         progress(Progress("tune", number, len(jobs), "jobs"))
         if budget is not None and time.perf_counter() - started > budget:
             break
-        seconds = _measure(job, examples[job], plan.graph, caps, gpu, weights)
+        seconds = _measure(job, examples[job], planner, gpu, weights)
         if seconds:
             choices.append(Choice(job, examples[job].uses, dict(sorted(seconds.items(), key=lambda item: item[1]))))
     progress(Progress("tune", len(jobs), len(jobs), "jobs"))
     return choices
 
 
-def _measure(job: Job, example: Example, graph: Graph, caps: Caps, gpu: Gpu, weights: Weights) -> dict[str, float]:
+def _measure(job: Job, example: Example, planner: Planner, gpu: Gpu, weights: Weights) -> dict[str, float]:
     """Seconds of each variant that this device can run, medians of interleaved rounds."""
     trials: dict[str, _Trial] = {}
     try:
         for name in job.names:
-            trial = _trial(job, name, example, graph, caps, gpu, weights)
+            trial = _trial(job, name, example, planner, gpu, weights)
             if trial is not None:
                 trials[name] = trial
         times: dict[str, list[float]] = {name: [] for name in trials}
@@ -78,15 +77,14 @@ def _measure(job: Job, example: Example, graph: Graph, caps: Caps, gpu: Gpu, wei
             trial.close()
 
 
-def _trial(
-    job: Job, name: str, example: Example, graph: Graph, caps: Caps, gpu: Gpu, weights: Weights
-) -> _Trial | None:
+def _trial(job: Job, name: str, example: Example, planner: Planner, gpu: Gpu, weights: Weights) -> _Trial | None:
     """A variant ready to be timed; None if this device cannot run it, or, with a warning, if nothing could be tried."""
     refused: Error | None = None
     for position in POSITIONS:
         try:
-            plan = make_plan(_alone(graph, example, position), caps, (), tuning={job.key: name})
-            return _Trial(plan, gpu, weights) if gpu.satisfies(plan.limits) else None
+            alone = _alone(planner.plan.graph, example, position)
+            trial = make_planner(alone, planner.caps, (), tuning={job.key: name})
+            return _Trial(trial, gpu, weights) if gpu.satisfies(trial.plan.limits) else None
         except DeviceLost:
             raise
         except DeviceError:
@@ -119,12 +117,11 @@ def _alone(graph: Graph, example: Example, position: int) -> Graph:
 class _Trial:
     """One variant, ready to be timed."""
 
-    def __init__(self, plan: Plan, gpu: Gpu, weights: Weights) -> None:
+    def __init__(self, planner: Planner, gpu: Gpu, weights: Weights) -> None:
         self._gpu = gpu
-        self._session = Session(plan, gpu, weights)
+        self._session = Session(planner.plan, gpu, weights)
         try:
-            self._schedule = _schedule(plan)
-            self._scalars = plan.lowering.slot_values()
+            self._schedule, self._scalars = _prepared(planner)
             self._repeats = 1
             self._run()  # the first run touches fresh memory
             self._repeats = max(1, min(64, int(SHORTEST / max(self._run(), 1e-6))))
@@ -145,13 +142,14 @@ class _Trial:
         return time.perf_counter() - started
 
 
-def _schedule(plan: Plan) -> Schedule:
+def _prepared(planner: Planner) -> tuple[Schedule, dict[int, int]]:
+    plan = planner.plan
     (segment,) = plan.layout.segments
     dims = {i: plan.graph.tensor(i).dims for i in plan.graph.inputs}
     arrays = {i: np.zeros(dims[i], plan.graph.tensor(i).host_dtype.held) for i in dims}
-    return plan.lowering.prepare(segment, Live(dims, {}, arrays))
+    return planner.prepare(segment, Live(dims, {}, arrays))
 
 
 def chosen(choices: Sequence[Choice]) -> dict[str, str]:
-    """Job to variant, as `make_plan` takes it."""
+    """Job to variant, as `make_planner` takes it."""
     return {choice.job.key: choice.best for choice in choices}

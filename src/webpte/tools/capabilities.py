@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ..graph import DType, Graph, Int
-from ..plan import make_plan
+from ..plan import make_planner
 from ..runtime.choices import read_choices
 from ..wgsl import BROWSER_LIMITS, Caps
 from .probes import Probe
@@ -52,7 +52,7 @@ def variants(caps: Caps) -> list[dict[str, Any]]:
     measured = read_choices(caps)
     found: dict[str, dict[str, Any]] = {}
     for rows in (1, 128):
-        for job in make_plan(_typical(rows), caps, (), tuning=measured).lowering.examples:
+        for job in make_planner(_typical(rows), caps, (), tuning=measured).examples:
             best = measured.get(job.key)
             chosen = best if best in job.names else job.names[0]
             found[job.key] = {

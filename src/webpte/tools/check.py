@@ -13,7 +13,7 @@ from ..device import MEMORY_KINDS, adapter_caps, constant_key, held, needs, offe
 from ..errors import DeviceError, Error, InputError, Problem
 from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, keep_out, widen_halves
 from ..ops import mutated_positions
-from ..plan import Plan, advice, draft_plan, unsupported, wrong
+from ..plan import Plan, advice, draft, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
 from ..wgsl import BROWSER_LIMITS, Caps
@@ -108,17 +108,17 @@ class _Method:
         """The plan, with calls that cannot run left to a CPU that can run anything."""
         if not self.problems:
             try:
-                plan, exceeding = draft_plan(graph, caps, CpuKernels(), passes=tuple(PASSES))
+                planner, exceeding = draft(graph, caps, CpuKernels(), passes=tuple(PASSES))
                 self.problems += exceeding
-                return plan
+                return planner.plan
             except Error as error:
                 if error.step is None:
                     raise
         for _ in range(MOST_REFUSED):
             try:
-                plan, exceeding = draft_plan(graph, caps, _Everything(), fallback=True)
+                planner, exceeding = draft(graph, caps, _Everything(), fallback=True)
                 self.problems += exceeding
-                return plan
+                return planner.plan
             except Error as error:
                 if error.step is None:
                     raise

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import Error
 from ..graph import Graph, TensorSpec
-from ..plan import Plan
+from ..plan import Plan, Planner
 from ..runtime import Program, describe, load
 from ..wgsl import Caps
 
@@ -28,17 +28,18 @@ def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> dict[str, Any
         }
 
 
-def plan_or_problem(program: Program, name: str) -> tuple[Plan | None, str | None]:
+def planner_or_problem(program: Program, name: str) -> tuple[Planner | None, str | None]:
     """How a method would run on a device with WebGPU's default limits, or why it would not."""
     try:
-        return program.plan(name, Caps(adapter="a device with WebGPU's default limits")), None
+        return program.planner(name, Caps(adapter="a device with WebGPU's default limits")), None
     except Error as error:
         return None, str(error)
 
 
 def inspect_method(program: Program, name: str) -> dict[str, Any]:
     graph = program.graph(name)
-    plan, problem = plan_or_problem(program, name)
+    planner, problem = planner_or_problem(program, name)
+    plan = planner.plan if planner is not None else None
     report: dict[str, Any] = {
         "name": name,
         "inputs": [_argument(graph, plan, i) for i in graph.inputs],

@@ -2,7 +2,7 @@
 
 from .caps import BROWSER_LIMITS, Caps
 from .grid import Grid, grid_for
-from .kernel import Kernel, render
+from .kernel import Kernel, home_of, render, uses_subgroups
 from .uniforms import Live, LiveInt, Uniforms, dims4, dims8, f32, i32, u32, words
 
 __all__ = [
@@ -17,8 +17,10 @@ __all__ = [
     "dims8",
     "f32",
     "grid_for",
+    "home_of",
     "i32",
     "render",
     "u32",
+    "uses_subgroups",
     "words",
 ]

@@ -18,7 +18,6 @@ from ..errors import GraphError
 from ..version import __version__
 from .parts import in_parts
 from .texts import keep, recall
-from .uniforms import Uniforms
 
 if TYPE_CHECKING:
     import jinja2
@@ -33,15 +32,16 @@ SYM_SLOTS = 256  # 16 bytes each
 class Kernel:
     """The identity of a compute pipeline."""
 
-    folder: str  # where the template lives: the folder of the op that uses it
+    home: str  # whose template it is: a name that `home_of` gave to a folder
     template: str
     flags: tuple[tuple[str, object], ...]
-    params: type[Uniforms]
+    params: str  # the struct that the uniform block holds, as Uniforms.wgsl
     workgroup: int
     reads: int  # storage bindings 0..reads-1 are read-only
     writes: int  # the following ones are read-write
     parts: tuple[int, ...] = ()  # bindings for each array of the template, where one is not enough for all,
     part_bytes: int = 0  # and what all but the last of them hold
+    text: str | None = None  # of a plan that was saved: nothing is rendered
 
     @functools.cached_property
     def label(self) -> str:
@@ -51,11 +51,25 @@ class Kernel:
 
     @functools.cached_property
     def _hash(self) -> int:
-        key = (self.folder, self.template, self.flags, self.params, self.workgroup, self.reads, self.writes, self.parts)
-        return hash(key)
+        rendered = (self.home, self.template, self.flags, self.params, self.parts, self.text)
+        return hash((*rendered, self.workgroup, self.reads, self.writes))
 
     def __hash__(self) -> int:
         return self._hash
+
+
+_FOLDERS: dict[str, str] = {}  # home -> folder
+
+
+@functools.cache
+def home_of(folder: str) -> str:
+    """A name for a folder of templates, which says nothing of where it lies. The same folder has the same name."""
+    if folder.startswith(PACKAGE + os.sep):
+        name = os.path.relpath(folder, PACKAGE).replace(os.sep, "/")
+    else:  # of somebody's own ops
+        name = f"{os.path.basename(folder)}#{sum('#' in home for home in _FOLDERS) + 1}"
+    _FOLDERS[name] = folder
+    return name
 
 
 @functools.cache
@@ -110,25 +124,36 @@ def render(kernel: Kernel, naga: bool = True) -> str:
 
     naga, which wgpu uses, offers subgroups without being asked and refuses to be asked; other compilers insist on it.
     """
-    key = (_stamp(kernel.folder), _stamp(LIB), kernel.folder, kernel.template, kernel.flags, kernel.params.wgsl)
+    text = kernel.text if kernel.text is not None else _recalled(kernel)
+    return text if naga or not uses_subgroups(text) else f"enable subgroups;\n{text}"
+
+
+def uses_subgroups(text: str) -> bool:
+    """Whether a kernel shares values within subgroups."""
+    return "subgroup_invocation_id" in text
+
+
+def _recalled(kernel: Kernel) -> str:
+    folder = _FOLDERS[kernel.home]
+    key = (_stamp(folder), _stamp(LIB), folder, kernel.template, kernel.flags, kernel.params)
     split = (kernel.parts, kernel.part_bytes)
     name = hashlib.sha256(repr((*key, kernel.workgroup, SYM_SLOTS, split)).encode()).hexdigest()
     text = recall(name)
     if text is None:
-        text = _rendered(kernel)
+        text = _rendered(kernel, folder)
         keep(name, text)
-    return text if naga or "subgroup_invocation_id" not in text else f"enable subgroups;\n{text}"
+    return text
 
 
-def _rendered(kernel: Kernel) -> str:
+def _rendered(kernel: Kernel, folder: str) -> str:
     import jinja2
 
     flags = dict(kernel.flags)
     try:
-        template = _environment(kernel.folder).get_template(kernel.template)
+        template = _environment(folder).get_template(kernel.template)
         text = template.render(
             **flags,
-            params=kernel.params.wgsl,
+            params=kernel.params,
             workgroup=kernel.workgroup,
             uses_f16="f16" in flags.values(),
             sym_slots=SYM_SLOTS,

@@ -48,7 +48,7 @@ def compare_file(
                 result = compare_with(program, other, method, steps, tolerance, progress)
         report = {
             "file": str(path),
-            "adapter": ordinary.plan.lowering.context.caps.adapter,
+            "adapter": ordinary.adapter,
             "inputs": [[argument.source for argument in arguments] for arguments in given],
             **result.data(),
             "repro": None,

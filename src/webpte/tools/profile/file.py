@@ -37,7 +37,7 @@ def profile_file(
         called = program.method(method, progress=progress)
         given = make_inputs(called.inputs, inputs, seed)
         found = profile(called, [item.value for item in given], repeat, peak, progress)
-        adapter = called.plan.lowering.context.caps.adapter
+        adapter = called.adapter
     if trace is not None:
         try:
             write_trace(trace, found, adapter)

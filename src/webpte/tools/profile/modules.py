@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from ...plan import Plan
+from ...plan import Planner
 from ..report import method_data
 from ..report.order import order_of
 
 
-def modules_of(plan: Plan) -> dict[int, str]:
+def modules_of(planner: Planner) -> dict[int, str]:
     """Step of the graph -> "block 3 of 30", or where it stands among the blocks."""
-    steps = order_of(plan.graph, plan).steps
-    groups = method_data(plan.graph, plan, None)["repeats"]
+    steps = order_of(planner.plan.graph, planner.plan).steps
+    groups = method_data(planner.plan.graph, planner, None)["repeats"]
     labels: dict[int, str] = {}  # row -> label
     for number, blocks in enumerate(groups):
         kind = f" of kind {number + 1}" if len(groups) > 1 else ""

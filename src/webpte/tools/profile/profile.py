@@ -113,7 +113,7 @@ def profile(
     """
     if repeat < 1:
         raise InputError(f"repeat is {repeat}; at least one call has to be timed")
-    modules = modules_of(method.plan)  # before the calls: it lowers at the bound
+    modules = modules_of(method.planner)  # before the calls: it lowers at the bound
     observed = Observed(method)
     total = 2 * (repeat + 1)
 
@@ -140,12 +140,14 @@ def profile(
 
 def _dispatches(method: Method, run: Run, modules: dict[int, str]) -> list[DispatchTime]:
     """The intervals of a timed call, each with what was dispatched."""
-    graph, work = method.plan.graph, Work(method.plan)
+    if run.live is None:
+        return []
+    graph, work = method.plan.graph, Work(method.plan, run.schedules, run.live)
     found: list[DispatchTime] = []
     intervals = iter(run.intervals)
     for schedule in run.schedules:
         for step, lowered in zip(schedule.segment.steps, schedule.calls, strict=True):
-            call = lowered.bound.call
+            call = graph.call(step)
             for number, dispatch in enumerate(lowered.dispatches):
                 begin, end = next(intervals)
                 found.append(

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...device import Counters, Gpu, Session
 from ...device.timing import Interval, TimedRecorder, timed
-from ...plan import Schedule
+from ...plan import Live, Schedule, Scheduler, Segment
 from ...runtime import Method
 from .spans import Span, Target, watched
 
@@ -24,6 +24,7 @@ class Run:
     schedules: list[Schedule]  # of each submit, in order
     counters: Counters  # what was done on the device
     intervals: list[Interval] = field(default_factory=list)  # of each dispatch, if they were timed
+    live: Live | None = None  # what the call had in the end, if anything ran on the device
 
     @property
     def device(self) -> Span | None:
@@ -60,17 +61,17 @@ class Observed:
 
     def _run(self, args: Sequence[Any], recorder: TimedRecorder | None) -> Run:
         spans: list[Span] = []
-        schedules: list[Schedule] = []
+        prepared: list[tuple[Schedule, Live]] = []
         with ExitStack() as stack:
             stack.enter_context(watched(self._targets(recorder), spans))
-            if self._session is not None:
-                stack.enter_context(_noting_schedules(self._session, schedules))
+            stack.enter_context(_noting_schedules(self._method.scheduler, prepared))
             before = self._method.counters.snapshot()
             begin = time.perf_counter_ns()
             self._method.run(args)
             wall = Span(self._method.name, begin, time.perf_counter_ns())
             done = self._method.counters.since(before)
-        return Run(wall, spans, schedules, done, recorder.take() if recorder is not None else [])
+        intervals = recorder.take() if recorder is not None else []
+        return Run(wall, spans, [s for s, _ in prepared], done, intervals, prepared[-1][1] if prepared else None)
 
     def _targets(self, recorder: TimedRecorder | None) -> list[Target]:
         method = self._method
@@ -79,7 +80,7 @@ class Observed:
             (method, "_run_on_host", "CPU kernels"),
             (method, "_uploads", "convert inputs"),
             (method, "_leave", "convert outputs"),
-            (method.plan.lowering, "prepare", "lower"),
+            (method.scheduler, "prepare", "lower"),
         ]
         if self.gpu is not None and self._session is not None:
             inner = recorder.inner if recorder is not None else self.gpu.recorder
@@ -95,15 +96,16 @@ class Observed:
 
 
 @contextmanager
-def _noting_schedules(session: Session, schedules: list[Schedule]) -> Iterator[None]:
-    run = session.run
+def _noting_schedules(scheduler: Scheduler, prepared: list[tuple[Schedule, Live]]) -> Iterator[None]:
+    prepare = scheduler.prepare
 
-    def noted(schedule: Schedule, *args: Any) -> Any:
-        schedules.append(schedule)
-        return run(schedule, *args)
+    def noted(segment: Segment, live: Live) -> tuple[Schedule, dict[int, int]]:
+        schedule, slots = prepare(segment, live)
+        prepared.append((schedule, live))
+        return schedule, slots
 
-    session.run = noted  # type: ignore[method-assign,assignment]
+    scheduler.prepare = noted  # type: ignore[method-assign]
     try:
         yield
     finally:
-        del session.run
+        scheduler.prepare = prepare  # type: ignore[method-assign]

@@ -7,31 +7,32 @@ the rate it gives is what was achieved, caches aside.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...graph import Call, Graph, IntList, TensorSpec, numel
-from ...ops import WHOLE, Dispatch, find
-from ...plan import LoweredCall, Plan
+from ...graph import LIVE_SCALARS, Call, Graph, IntList, TensorSpec, numel
+from ...graph.expressions import Given, Numbers, Term
+from ...ops import WHOLE, Dispatch, find, stored_bytes
+from ...plan import Live, LoweredCall, Plan, Schedule
 
 Dims = tuple[int, ...]
 
 
 class Work:
-    """Looks at a plan right after a call: what it holds then is what the call had."""
+    """What a call of a method had to do, from the schedules it used and from what was live when it had run."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, schedules: Sequence[Schedule], live: Live) -> None:
         self._graph: Graph = plan.graph
-        self._frame = plan.lowering.frame
-        self._tensors = dict(self._frame.tensors)
-        self._tensors |= {t.id: t for t in plan.lowering.context.scratch_tensors.values()}
+        self._dims = {v: dims for s in schedules for v, dims in s.dims.items()}
+        self._dtypes = {value_id: scratch.spec.dtype for value_id, scratch in plan.scratch.items()}
+        self._terms: dict[int, Term] = {v: term for s in schedules for v, term in s.scalars.items()}
+        self._numbers = Numbers(live.arrays, live.scalars)
 
     def bytes(self, lowered: LoweredCall, dispatch: Dispatch) -> int:
         """What a dispatch reads and writes."""
         total = 0
         for position, binding in enumerate(dispatch.bindings):
-            tensor = self._tensors[binding.tensor]
-            whole = tensor.nbytes if binding.nbytes == WHOLE else binding.nbytes
+            whole = self._nbytes(binding.tensor) if binding.nbytes == WHOLE else binding.nbytes
             total += int(whole * self._share(lowered, binding.tensor, position >= dispatch.kernel.reads))
         return total
 
@@ -49,12 +50,19 @@ class Work:
         return f"{' × '.join(read)} → {', '.join(made)}"
 
     def dims(self, value_id: int) -> Dims:
-        return self._tensors[value_id].dims
+        dims = self._dims.get(value_id)
+        return self._graph.tensor(value_id).dims if dims is None else dims  # what the file holds is always whole
+
+    def _nbytes(self, value_id: int) -> int:
+        dtype = self._dtypes.get(value_id)
+        return stored_bytes(self._graph.tensor(value_id).dtype if dtype is None else dtype, self.dims(value_id))
 
     def number(self, value_id: int) -> Any:
-        """A scalar argument's value now."""
-        handle = self._frame.scalars.get(value_id)
-        return handle.peek() if handle is not None else getattr(self._graph.values[value_id], "value", None)
+        """A scalar argument's value in that call."""
+        value = self._graph.values[value_id]
+        if not isinstance(value, LIVE_SCALARS):
+            return getattr(value, "value", None)
+        return self._numbers(self._terms.get(value_id, Given(value_id, True)))
 
     def argument(self, call: Call, name: str) -> int | None:
         """The value passed for a parameter, by the name the op's lowering gives it."""
@@ -73,7 +81,7 @@ class Work:
 
     def _share(self, lowered: LoweredCall, tensor: int, written: bool) -> float:
         """How much of a bound tensor a call touches."""
-        call = lowered.bound.call
+        call = self._graph.call(lowered.step)
         if tensor in call.outs or tensor not in call.args:
             return 1.0
         dims = self.dims(tensor)

@@ -22,9 +22,9 @@ from ...graph import (
     Value,
     ValueList,
 )
-from ...ops import stored_bytes
+from ...ops import find, stored_bytes
 from ...plan import LoweredCall, Plan
-from .lifetimes import Rows, roots_of, scratch_of
+from .lifetimes import Rows, roots_of
 from .order import Order
 
 Part = str | int  # literal text, or the id of a tensor or live scalar
@@ -38,7 +38,8 @@ def call_data(graph: Graph, plan: Plan | None, order: Order, lowered: dict[int, 
             call = graph.steps[step]
             assert isinstance(call, Call)
             done = lowered.get(step)
-            names = [name for name, _ in done.bound.op.bound_parameters(call)] if done else [None] * len(call.args)
+            op = find(call) if done else None
+            names = [name for name, _ in op.bound_parameters(call)] if op else [None] * len(call.args)
             calls.append(
                 {
                     "row": row,
@@ -48,13 +49,12 @@ def call_data(graph: Graph, plan: Plan | None, order: Order, lowered: dict[int, 
                         for name, value_id in zip(names, call.args, strict=True)
                     ],
                     "outs": list(call.outs),
-                    "in_place": [call.args[p] for p in done.bound.op.mutated(call)] if done else [],
+                    "in_place": [call.args[p] for p in op.mutated(call)] if op else [],
                     "delegate": call.origin.delegate,
                     "origin": _origin(call),
                     "place": _place(call),
-                    "runs": stage.kind if done is None or plan is None else _runs(done, graph, plan),
+                    "runs": stage.kind if done is None or plan is None else _runs(call, done, graph, plan),
                     "kernels": [dispatch.kernel.label for dispatch in done.dispatches] if done else [],
-                    "every_call": done.volatile if done else False,
                 }
             )
     return calls
@@ -75,14 +75,14 @@ def _place(call: Call) -> str:
     return f"d{origin.delegate}" if origin.node is None else f"d{origin.delegate} n{origin.node}"
 
 
-def _runs(done: LoweredCall, graph: Graph, plan: Plan) -> str:
+def _runs(call: Call, done: LoweredCall, graph: Graph, plan: Plan) -> str:
     """What a call costs: "gpu" dispatches; "constant" is filled once, a "view" and a "scalar" cost no dispatch."""
-    outs = done.bound.call.outs
+    outs = call.outs
     if done.dispatches:
         return "gpu"
     if all(isinstance(graph.values[out], LIVE_SCALARS) for out in outs):
         return "scalar"
-    return "constant" if any(out in plan.lowering.context.materialised for out in outs) else "view"
+    return "constant" if any(out in plan.materialised for out in outs) else "view"
 
 
 def _parts(graph: Graph, value_id: int) -> list[Part]:
@@ -149,7 +149,7 @@ def _value(graph: Graph, plan: Plan | None, value_id: int, dynamic: tuple[bool, 
         live = isinstance(value, LIVE_SCALARS)
         text = type(value).__name__ if live else "".join(map(str, _parts(graph, value_id)))
         return _BLANK | ends | {"id": value_id, "kind": "scalar" if live else "literal", "dtype": text}
-    materialised = plan.lowering.context.materialised if plan is not None else {}
+    materialised = plan.materialised if plan is not None else {}
     constant = value.constant or materialised.get(value_id)
     state = value.mutable or (plan is not None and constant is not None and value_id in plan.layout.mutated)
     kind = "state" if state else "constant" if constant is not None else "activation"
@@ -192,7 +192,7 @@ def _tensor(value_id: int, spec: TensorSpec, kind: str) -> dict[str, Any]:
 def _add_storage(values: dict[int, dict[str, Any]], plan: Plan, lives: dict[int, Rows]) -> None:
     """Buffer and lifetime of each tensor, and entries for scratch."""
     roots = roots_of(plan)
-    for value_id, (_, spec) in scratch_of(plan).items():
+    for value_id, spec in ((v, scratch.spec) for v, scratch in plan.scratch.items()):
         values[value_id] = _tensor(value_id, spec, "scratch")
         values[value_id]["made"] = [lives[value_id][0]] if value_id in lives else []
     for value_id, entry in values.items():

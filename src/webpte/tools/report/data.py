@@ -9,9 +9,9 @@ from typing import Any
 
 from ...errors import InputError
 from ...graph import Graph
-from ...plan import Plan
+from ...plan import Planner
 from ...runtime import Program, load
-from ..inspect import PathLike, constants, execution, inspect_method, plan_or_problem
+from ..inspect import PathLike, constants, execution, inspect_method, planner_or_problem
 from .borders import delegate_data, stage_data
 from .calls import call_data, value_data
 from .lifetimes import lifetimes, memory_data
@@ -32,7 +32,7 @@ def report_data(path: PathLike, data: Iterable[PathLike] = (), method: str | Non
             "bytes": os.path.getsize(path),
             "methods": [_method_line(program, n) for n in program.method_names],
             "method": name,
-            **method_data(program.graph(name), *plan_or_problem(program, name)),
+            **method_data(program.graph(name), *planner_or_problem(program, name)),
         }
 
 
@@ -51,14 +51,15 @@ def _method_line(program: Program, name: str) -> dict[str, Any]:
     return {"name": name, "calls": len(graph.calls), "returns": returns}
 
 
-def method_data(exported: Graph, plan: Plan | None, problem: str | None) -> dict[str, Any]:
+def method_data(exported: Graph, planner: Planner | None, problem: str | None) -> dict[str, Any]:
     """The data of one method: as planned, or as the file has it where there is no plan because of `problem`."""
+    plan = planner.plan if planner is not None else None
     graph = exported if plan is None else plan.graph
     order = order_of(graph, plan)
-    lowered = lowered_calls(plan) if plan is not None else {}
+    lowered = lowered_calls(planner) if planner is not None else {}
     lives = lifetimes(plan, order) if plan is not None else {}
     calls = call_data(graph, plan, order, lowered)
-    dynamic = dynamic_dims(plan) if plan is not None else {}
+    dynamic = dynamic_dims(planner) if planner is not None else {}
     values = value_data(graph, plan, order, calls, dynamic, lives)
     return {
         "problem": problem,

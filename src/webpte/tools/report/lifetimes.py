@@ -17,21 +17,15 @@ Rows = tuple[int, int]  # first and last row, both inclusive
 
 def roots_of(plan: Plan) -> dict[int, int]:
     """View -> the tensor whose storage it uses."""
-    return resolve(plan.lowering.context.aliases)
-
-
-def scratch_of(plan: Plan) -> dict[int, tuple[int, Any]]:
-    """Scratch tensor -> the step that asked for it, and its spec. The graph does not know these."""
-    found = plan.lowering.context.scratch_tensors
-    return {tensor.id: (step, tensor.spec) for (step, _), tensor in found.items()}
+    return resolve(plan.aliases)
 
 
 def lifetimes(plan: Plan, order: Order) -> dict[int, Rows]:
     """Root tensor -> the rows at which it or a view of it is in use. What outlives the method is there throughout."""
     roots = roots_of(plan)
     scratch: dict[int, list[int]] = {}
-    for value_id, (step, _) in scratch_of(plan).items():
-        scratch.setdefault(step, []).append(value_id)
+    for value_id, asked in plan.scratch.items():
+        scratch.setdefault(asked.step, []).append(value_id)
     end = max(len(order.steps) - 1, 0)
     found: dict[int, Rows] = {roots.get(v, v): (0, 0) for v in plan.graph.inputs if v in plan.buffer_of}
 
@@ -58,11 +52,11 @@ def lifetimes(plan: Plan, order: Order) -> dict[int, Rows]:
 
 def memory_data(plan: Plan, order: Order, lives: Mapping[int, Rows]) -> dict[str, Any]:
     """Buffers with their tenants, and how many bytes of activations are in use at each row."""
-    scratch = scratch_of(plan)
+    scratch = plan.scratch
 
     def nbytes(tensor: int) -> int:
         if tensor in scratch:
-            spec = scratch[tensor][1]
+            spec = scratch[tensor].spec
             return padded(stored_bytes(spec.dtype, spec.dims))
         return padded(plan.stored_bytes(tensor))
 

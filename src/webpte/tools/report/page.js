@@ -81,7 +81,6 @@ function showCall(row) {
   byId("details").replaceChildren(
     element("h3", {}, `#${row} ${call.name}`),
     element("p", { className: "quiet" }, `${call.origin}; ${RUNS[call.runs]}`),
-    ...(call.every_call ? [element("p", { className: "quiet" }, "lowered again in every call: it reads input data")] : []),
     ...list("makes", (call.outs || []).map(chip)),
     ...list("writes in place", (call.in_place || []).map(chip)),
     ...list("takes", given),

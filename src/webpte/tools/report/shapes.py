@@ -5,29 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...errors import ShapeError
-from ...plan import LoweredCall, Plan
+from ...plan import LoweredCall, Plan, Planner
 
 Dims = tuple[int, ...]
 
 
-def lowered_calls(plan: Plan) -> dict[int, LoweredCall]:
+def lowered_calls(planner: Planner) -> dict[int, LoweredCall]:
     """Step -> what it does on the device when every input is at its bound."""
-    schedules = plan.lower({})
+    schedules = planner.lower({})
     return {step: call for s in schedules for step, call in zip(s.segment.steps, s.calls, strict=True)}
 
 
-def dynamic_dims(plan: Plan) -> dict[int, tuple[bool, ...]]:
+def dynamic_dims(planner: Planner) -> dict[int, tuple[bool, ...]]:
     """Tensor -> which of its dims may be smaller than the bound. Found by lowering for smaller inputs.
 
     What a CPU kernel makes is taken at its bound: only running it would tell.
     """
+    plan = planner.plan
     found = {v: list(flags) for v, flags in plan.dynamic_dims.items()}
     for inputs in _smaller_inputs(plan):
         try:
-            schedules = plan.lower(inputs)
+            schedules = planner.lower(inputs)
         except ShapeError:  # below the smallest shape that the program was exported for
             continue
         for value_id, dims in ((v, d) for s in schedules for v, d in s.dims.items()):
+            if value_id >= len(plan.graph.values):  # scratch
+                continue
             bound = plan.graph.tensor(value_id).dims
             before = found.get(value_id, [False] * len(bound))
             found[value_id] = [b or live != most for b, live, most in zip(before, dims, bound, strict=True)]

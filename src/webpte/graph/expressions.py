@@ -1,0 +1,305 @@
+"""Numbers that are known only when a method is called, as values: what a call evaluates, and what a plan can say.
+
+A term is a plain number or an expression over elements of tensors that are on the host, and over scalars given to the
+method. Sums of integers have one normal form, so that `(position + tokens) - position` *is* `tokens`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import ShapeError
+
+Number = int | float  # or bool, which is an int
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One element of a tensor that is on the host when the method runs, such as an input."""
+
+    tensor: int
+    index: tuple[int, ...]
+    whole: bool  # an integer
+
+    def __str__(self) -> str:
+        return f"%{self.tensor}{list(self.index)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A scalar that the caller, a CPU kernel or an earlier stage has made."""
+
+    value: int
+    whole: bool
+
+    def __str__(self) -> str:
+        return f"%{self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Multiples of different integers, and a constant."""
+
+    terms: tuple[tuple[Expression, int], ...]  # sorted, no factor is zero
+    constant: int
+    whole = True
+
+    def __str__(self) -> str:
+        products = [str(term) if factor == 1 else f"{factor} * {term}" for term, factor in self.terms]
+        return "(" + " + ".join(products + ([str(self.constant)] if self.constant else [])) + ")"
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A function of FUNCTIONS."""
+
+    function: str
+    args: tuple[Term, ...]
+
+    @property
+    def whole(self) -> bool:
+        return self.function in _MAKE_WHOLE or (
+            self.function in _KEEP_WHOLE and all(is_whole(argument) for argument in self.args)
+        )
+
+    def __str__(self) -> str:
+        return f"{self.function}({', '.join(map(str, self.args))})"
+
+
+Expression = Element | Given | Sum | Apply
+Term = Expression | Number
+
+
+def float_bits(value: Number) -> int:
+    """The bits of a number as f32, signed. Uniforms carry bits because WGSL code need not have infinities."""
+    with np.errstate(over="ignore"):
+        return int(np.float32(value).view(np.int32))
+
+
+def half(value: Number) -> float:
+    """A number as 16 bits hold it: beyond 65504 it is infinite."""
+    with np.errstate(over="ignore"):
+        return float(np.float16(value))
+
+
+def saturated(value: Number) -> int:
+    """A whole number a 32-bit device can hold: what lies outside, such as INT64_MAX, becomes the nearest end."""
+    return 0 if math.isnan(value) else int(min(max(value, -(2**31)), 2**31 - 1))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "floordiv": operator.floordiv,
+    "truediv": operator.truediv,
+    "mod": operator.mod,
+    "min": min,
+    "max": max,
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "ge": operator.ge,
+    "gt": operator.gt,
+    "le": operator.le,
+    "lt": operator.lt,
+    "neg": operator.neg,
+    "not": operator.not_,
+    "ceil": math.ceil,
+    "round": round,
+    "trunc": math.trunc,
+    "int": int,
+    "float": float,
+    "choose": lambda condition, a, b: a if condition else b,
+    "float_bits": float_bits,  # those of an f32, as a signed integer: what a kernel gets of a float
+    "half": half,
+    "saturated": saturated,
+}
+_DIVISIONS = ("floordiv", "truediv", "mod")
+_MAKE_WHOLE = {"eq", "ne", "ge", "gt", "le", "lt", "not", "ceil", "round", "trunc", "int", "float_bits", "saturated"}
+_KEEP_WHOLE = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "neg", "choose"}
+EXPRESSIONS = (Element, Given, Sum, Apply)
+
+
+def is_whole(term: Term) -> bool:
+    """Whether a term is an integer, whatever the call."""
+    return isinstance(term, int) if not isinstance(term, EXPRESSIONS) else term.whole
+
+
+def apply(function: str, *args: Term) -> Term:
+    """A function of terms, in the simplest form that is found without knowing them."""
+    if not any(isinstance(argument, EXPRESSIONS) for argument in args):
+        return _computed(function, *args)
+    if all(map(is_whole, args)):
+        simpler = _simplified(function, *args)
+        if simpler is not None:
+            return simpler
+    if function == "choose" and not isinstance(args[0], EXPRESSIONS):
+        return args[1] if args[0] else args[2]
+    return Apply(function, args)
+
+
+def _computed(function: str, *args: Any) -> Number:
+    if function in _DIVISIONS and args[1] == 0:
+        raise ShapeError(f"{function} of {args[0]} by zero")
+    try:
+        return _in_64_bits(FUNCTIONS[function](*args))
+    except (ValueError, OverflowError) as error:  # an integer of a number that is not finite
+        raise ShapeError(f"{function} of {', '.join(map(str, args))}: {error}") from None
+
+
+def _in_64_bits(number: Number) -> Number:
+    """Integers of programs have 64 bits. A chain of products must not grow beyond anything."""
+    if isinstance(number, int) and not -(2**63) <= number < 2**63:
+        raise ShapeError(f"an integer of {number.bit_length()} bits comes out, programs have 64")
+    return number
+
+
+def _simplified(function: str, *args: Term) -> Term | None:
+    """Integers only. None if there is nothing simpler than the function applied."""
+    match function, args:
+        case "neg", (a,):
+            return _scaled(a, -1)
+        case (("int" | "trunc" | "ceil" | "round"), (a,)):
+            return a
+        case "add", (a, b):
+            return _added(a, b)
+        case "sub", (a, b):
+            return _added(a, _scaled(b, -1))
+        case "mul", (a, b) if isinstance(b, int):
+            return _scaled(a, b)
+        case "mul", (a, b) if isinstance(a, int):
+            return _scaled(b, a)
+        case (("floordiv" | "mod"), (a, int(b))) if b != 0:
+            return _divided(function, a, b)
+        case (("eq" | "ne" | "ge" | "gt" | "le" | "lt" | "min" | "max"), (a, b)):
+            return _compared(function, a, b)
+    return None
+
+
+def _parts(term: Term) -> tuple[dict[Expression, int], int]:
+    if isinstance(term, Sum):
+        return dict(term.terms), term.constant
+    if isinstance(term, EXPRESSIONS):
+        return {term: 1}, 0
+    return {}, int(term)
+
+
+def _sum(factors: Mapping[Expression, int], constant: int) -> Term:
+    terms = tuple(sorted(((t, f) for t, f in factors.items() if f), key=lambda pair: str(pair[0])))
+    if not terms:
+        return constant
+    return terms[0][0] if len(terms) == 1 and terms[0][1] == 1 and not constant else Sum(terms, constant)
+
+
+def _added(a: Term, b: Term) -> Term:
+    factors, constant = _parts(a)
+    others, further = _parts(b)
+    for term, factor in others.items():
+        factors[term] = factors.get(term, 0) + factor
+    return _sum(factors, constant + further)
+
+
+def _scaled(a: Term, by: int) -> Term:
+    factors, constant = _parts(a)
+    return _sum({term: factor * by for term, factor in factors.items()}, constant * by)
+
+
+def _divided(function: str, a: Term, by: int) -> Term | None:
+    """Where every part is a multiple but for the constant, the remainder is known."""
+    factors, constant = _parts(a)
+    if any(factor % by for factor in factors.values()):
+        return None
+    if function == "mod":
+        return constant % by
+    return _sum({term: factor // by for term, factor in factors.items()}, constant // by)
+
+
+def _compared(function: str, a: Term, b: Term) -> Term | None:
+    """Of two terms that differ by a constant the order is known."""
+    difference = _added(a, _scaled(b, -1))
+    if isinstance(difference, EXPRESSIONS):
+        return None
+    if function in ("min", "max"):
+        return a if (difference <= 0) == (function == "min") else b
+    return _computed(function, difference, 0)
+
+
+def leaves(term: Term) -> Iterator[Element | Given]:
+    """What a term is made of, as often as it occurs."""
+    if isinstance(term, (Element, Given)):
+        yield term
+    elif isinstance(term, Sum):
+        for part, _ in term.terms:
+            yield from leaves(part)
+    elif isinstance(term, Apply):
+        for argument in term.args:
+            yield from leaves(argument)
+
+
+def stands_on(term: Term, inputs: Iterable[int]) -> bool:
+    """Whether a term depends on nothing but these values."""
+    known = set(inputs)
+    return all((leaf.tensor if isinstance(leaf, Element) else leaf.value) in known for leaf in leaves(term))
+
+
+class Numbers:
+    """What terms are in one call."""
+
+    def __init__(self, arrays: Mapping[int, np.ndarray[Any, Any]], scalars: Mapping[int, Number]) -> None:
+        self._arrays = arrays
+        self._scalars = scalars
+        self._known: dict[Expression, Number] = {}
+
+    def __call__(self, term: Term) -> Number:
+        if not isinstance(term, EXPRESSIONS):
+            return term
+        number = self._known.get(term)
+        if number is None:
+            number = self._known[term] = self._evaluate(term)
+        return number
+
+    def _evaluate(self, term: Expression) -> Number:
+        if isinstance(term, Element):
+            return self._element(term)
+        if isinstance(term, Given):
+            return self._given(term)
+        if isinstance(term, Sum):
+            return _in_64_bits(term.constant + sum(int(self(part)) * factor for part, factor in term.terms))
+        return self._apply(term.function, *(self(argument) for argument in term.args))
+
+    def _element(self, term: Element) -> Number:
+        try:
+            number: Number = self._arrays[term.tensor][term.index].item()
+        except KeyError:
+            raise ShapeError(f"value {term.tensor} has no data on the host") from None
+        return number
+
+    def _given(self, term: Given) -> Number:
+        try:
+            return self._scalars[term.value]
+        except KeyError:
+            raise ShapeError(f"scalar {term.value} is read before anything wrote it") from None
+
+    def _apply(self, function: str, *args: Number) -> Number:
+        return _computed(function, *args)
+
+
+class Assumed(Numbers):
+    """Stands in while a plan is made and there is no data: elements are zero, and nothing divides by it."""
+
+    def _element(self, term: Element) -> Number:
+        return 0
+
+    def _given(self, term: Given) -> Number:
+        return self._scalars.get(term.value, 0)
+
+    def _apply(self, function: str, *args: Number) -> Number:
+        if function in _DIVISIONS and args[1] == 0:
+            args = (args[0], 1)
+        return _computed(function, *args)

@@ -1,0 +1,61 @@
+"""Terms as JSON: a number, or a list whose first item says what it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..errors import FormatError
+from .expressions import EXPRESSIONS, FUNCTIONS, Apply, Element, Expression, Given, Sum, Term
+
+DEPTH = 64  # of what is believed; exporters write a handful of functions over each other
+
+
+def term_to_json(term: Term) -> Any:
+    match term:
+        case Element(tensor, index, whole):
+            return ["element", tensor, list(index), whole]
+        case Given(value, whole):
+            return ["given", value, whole]
+        case Sum(terms, constant):
+            return ["sum", constant, *([factor, term_to_json(part)] for part, factor in terms)]
+        case Apply(function, args):
+            return [function, *map(term_to_json, args)]
+    return term
+
+
+def term_from_json(data: Any, depth: int = DEPTH) -> Term:
+    """The term, checked: it need not have been written by us."""
+    if isinstance(data, (int, float)):
+        return data
+    if depth == 0:
+        raise FormatError(f"a term of more than {DEPTH} levels")
+    match data:
+        case ["element", int(tensor), [*index], bool(whole)] if all(isinstance(i, int) for i in index):
+            return Element(tensor, tuple(index), whole)
+        case ["given", int(value), bool(whole)]:
+            return Given(value, whole)
+        case ["sum", int(constant), *products]:
+            return Sum(tuple(_product(product, depth - 1) for product in products), constant)
+        case [str(function), *args] if function in FUNCTIONS and len(args) == _ARITY.get(function, 2):
+            return Apply(function, tuple(term_from_json(argument, depth - 1) for argument in args))
+    raise FormatError(f"{str(data)[:80]!r} is not a term")
+
+
+_ONE = ("neg", "not", "ceil", "round", "trunc", "int", "float", "float_bits", "half", "saturated")
+_ARITY = {"choose": 3} | dict.fromkeys(_ONE, 1)
+
+
+def expression_from_json(data: Any) -> Expression:
+    term = term_from_json(data)
+    if not isinstance(term, EXPRESSIONS):
+        raise FormatError(f"{term!r} stands where an expression must")
+    return term
+
+
+def _product(data: Any, depth: int) -> tuple[Expression, int]:
+    match data:
+        case [int(factor), inner]:
+            part = term_from_json(inner, depth)
+            if isinstance(part, EXPRESSIONS):
+                return part, factor
+    raise FormatError(f"{str(data)[:80]!r} is no part of a sum")

@@ -1,0 +1,145 @@
+"""Terms: their normal form, what they are in a call, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import webpte
+from webpte.graph.expressions import (
+    EXPRESSIONS,
+    FUNCTIONS,
+    Apply,
+    Assumed,
+    Element,
+    Given,
+    Numbers,
+    Sum,
+    apply,
+    is_whole,
+    leaves,
+    stands_on,
+)
+
+POSITION, LENGTH, SCALE = Element(3, (0,), True), Given(5, True), Element(4, (1, 2), False)
+WHOLE = ("add", "sub", "mul", "floordiv", "mod", "min", "max", "eq", "ne", "ge", "gt", "le", "lt")
+
+
+def numbers(position=7, length=3, scale=0.5):
+    return Numbers({3: np.array([position]), 4: np.full((2, 3), scale, np.float32)}, {5: length})
+
+
+@pytest.mark.parametrize(
+    ("term", "simple"),
+    [
+        (apply("sub", apply("add", POSITION, LENGTH), POSITION), LENGTH),
+        (apply("sub", apply("add", POSITION, 5), POSITION), 5),
+        (apply("add", POSITION, LENGTH), apply("add", LENGTH, POSITION)),
+        (apply("add", apply("add", POSITION, 2), -2), POSITION),
+        (apply("mul", POSITION, 0), 0),
+        (apply("mul", 3, POSITION), Sum(((POSITION, 3),), 0)),
+        (apply("neg", apply("neg", POSITION)), POSITION),
+        (apply("floordiv", apply("mul", POSITION, 6), 3), Sum(((POSITION, 2),), 0)),
+        (apply("floordiv", apply("add", apply("mul", POSITION, 4), 7), 4), Sum(((POSITION, 1),), 1)),
+        (apply("mod", apply("add", apply("mul", POSITION, 4), 7), 4), 3),
+        (apply("min", POSITION, apply("add", POSITION, 1)), POSITION),
+        (apply("max", POSITION, apply("add", POSITION, 1)), apply("add", POSITION, 1)),
+        (apply("lt", POSITION, apply("add", POSITION, 1)), True),
+        (apply("eq", POSITION, POSITION), True),
+        (apply("int", POSITION), POSITION),
+        (apply("choose", True, POSITION, LENGTH), POSITION),
+    ],
+)
+def test_has_one_normal_form(term, simple):
+    assert term == simple and hash(term) == hash(simple)
+
+
+@pytest.mark.parametrize("function", ["add", "sub", "mul", "min", "lt"])
+def test_sums_of_floats_are_left_as_they_were_written(function):
+    """Their order matters: (a + b) - a need not be b, and NaN is not equal to itself."""
+    assert apply(function, SCALE, SCALE) == Apply(function, (SCALE, SCALE))
+    assert not is_whole(apply("add", SCALE, 1)) and is_whole(apply("int", SCALE))
+
+
+def trees():
+    """(a term, the same computed by Python) from plain integers and two that are known in a call only."""
+    leaf = st.one_of(
+        st.integers(-9, 9).map(lambda n: (n, lambda position, length: n)),
+        st.just((POSITION, lambda position, length: position)),
+        st.just((LENGTH, lambda position, length: length)),
+    )
+
+    def join(children):
+        return st.tuples(st.sampled_from(WHOLE), children, children).filter(_divides).map(_joined)
+
+    return st.recursive(leaf, join, max_leaves=12)
+
+
+def _divides(node):
+    function, _, (right, _) = node
+    return function not in ("floordiv", "mod") or isinstance(right, EXPRESSIONS) or right != 0
+
+
+def _joined(node):
+    function, (left, a), (right, b) = node
+    compute = FUNCTIONS[function]
+    return apply(function, left, right), lambda p, n: compute(a(p, n), b(p, n))
+
+
+@given(trees(), st.integers(-20, 20), st.integers(-20, 20))
+def test_is_what_python_computes(tree, position, length):
+    term, compute = tree
+    try:
+        wanted = compute(position, length)
+    except ZeroDivisionError:
+        # What was divided may have left the term: nothing depended on it.
+        return
+    assert numbers(position, length)(term) == wanted
+
+
+def test_what_it_stands_on():
+    term = apply("choose", apply("lt", POSITION, LENGTH), apply("add", POSITION, 1), SCALE)
+    assert {*leaves(term)} == {POSITION, LENGTH, SCALE}
+    assert stands_on(term, (3, 4, 5)) and not stands_on(term, (3, 4)) and stands_on(7, ())
+
+
+@pytest.mark.parametrize("function", ["floordiv", "mod", "truediv"])
+def test_division_by_zero_is_refused_in_a_call_and_tolerated_while_planning(function):
+    term = apply(function, LENGTH, POSITION)
+    with pytest.raises(webpte.ShapeError, match=f"{function} of 3 by zero"):
+        numbers(position=0)(term)
+    assert Assumed({}, {5: 3})(term) == FUNCTIONS[function](3, 1)
+
+
+def test_integers_have_64_bits():
+    square = apply("mul", POSITION, POSITION)
+    assert numbers(position=3_037_000_499)(square) == 3_037_000_499**2
+    for term in (apply("mul", square, square), apply("add", square, 2**62), apply("int", apply("mul", SCALE, 1e30))):
+        with pytest.raises(webpte.ShapeError, match="bits comes out, programs have 64"):
+            numbers(position=3_037_000_499)(term)
+    with pytest.raises(webpte.ShapeError, match="64"):
+        apply("mul", 2**62, 2)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_no_integer_is_made_of_what_is_not_finite(value):
+    with pytest.raises(webpte.ShapeError, match="int of"):
+        numbers(scale=value)(apply("int", SCALE))
+
+
+def test_data_that_is_not_there_is_an_error():
+    with pytest.raises(webpte.ShapeError, match="value 3 has no data on the host"):
+        Numbers({}, {})(POSITION)
+    with pytest.raises(webpte.ShapeError, match="scalar 5 is read before anything wrote it"):
+        Numbers({}, {})(LENGTH)
+    assert Assumed({}, {})(apply("add", POSITION, LENGTH)) == 0
+
+
+def test_bits_of_floats():
+    assert numbers(scale=1.0)(apply("float_bits", SCALE)) == 0x3F800000
+    assert numbers(scale=-0.0)(apply("float_bits", SCALE)) == -(2**31)
+    assert numbers(position=1)(apply("half", apply("float", POSITION))) == 1.0
+    assert apply("half", 1e6) == float("inf") and apply("saturated", 1e30) == 2**31 - 1
+    assert apply("saturated", float("nan")) == 0

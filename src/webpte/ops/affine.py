@@ -17,8 +17,7 @@ from .fill import numpy_dtype
 from .reduce import Reduction
 from .reduce import walk as reduction_walk
 from .registry import BYTES, FLOATS, Option, op
-from .shapes import Dims, coalesce, strides
-from .strided import check_rank
+from .shapes import Dims, check_rank, coalesce, strides
 
 AFFINE = FLOATS | BYTES | {DType.INT32}
 # 2**31 - 128 is the greatest i32 that f32 holds.

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .context import Tensor
-from .shapes import Dims, broadcast_strides, coalesce, strides
-from .strided import check_rank
+from .shapes import Dims, broadcast_strides, check_rank, coalesce, strides
 
 
 @dataclass(frozen=True, slots=True)

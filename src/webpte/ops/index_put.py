@@ -15,8 +15,8 @@ from ..graph import Bool, Call, DType, Graph, Int, Null, TensorSpec
 from ..wgsl import Uniforms, dims8, u32
 from .context import Context, Tensor
 from .registry import op
-from .shapes import broadcast, broadcast_strides, coalesce, strides
-from .strided import check_rank, gather, word
+from .shapes import broadcast, broadcast_strides, check_rank, coalesce, strides
+from .strided import gather, word
 
 
 class Put(Uniforms):

@@ -11,8 +11,8 @@ from ..graph import DType, normalize_dim, numel
 from ..wgsl import Uniforms, dims8, u32
 from .context import Context, Tensor
 from .registry import Unused, op
-from .shapes import Dims, broadcast, broadcast_strides, coalesce, strides
-from .strided import check_rank, word
+from .shapes import Dims, broadcast, broadcast_strides, check_rank, coalesce, strides
+from .strided import word
 
 
 class Indexed(Uniforms):

@@ -13,8 +13,7 @@ from ..wgsl import Uniforms, dims8, i32, u32
 from .context import Context, Tensor
 from .numbers import INT32_HIGH, INT32_LOW
 from .registry import Unused, op
-from .shapes import broadcast, broadcast_strides, coalesce
-from .strided import check_rank
+from .shapes import broadcast, broadcast_strides, check_rank, coalesce
 
 FLAGS = 1024  # invocations, each with a result of its own: no two write the same word
 

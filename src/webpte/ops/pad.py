@@ -13,8 +13,8 @@ from ..wgsl import Uniforms, dims8, u32
 from .context import Context, Tensor
 from .numbers import fitting
 from .registry import op
-from .shapes import strides
-from .strided import check_rank, word, wrapped
+from .shapes import check_rank, strides
+from .strided import word, wrapped
 
 
 class Pad(Uniforms):

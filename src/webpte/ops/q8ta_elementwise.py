@@ -14,8 +14,7 @@ from .context import Context, Dims, Tensor
 from .q8ta import numpy_codes
 from .quantize import numpy_dequantize
 from .registry import op
-from .shapes import broadcast, coalesce, strides
-from .strided import check_rank
+from .shapes import broadcast, check_rank, coalesce, strides
 
 CODES = frozenset({DType.INT8})
 

@@ -12,8 +12,7 @@ from ..wgsl import Uniforms, dims8, f32, u32
 from .context import Context, Tensor
 from .registry import FLOATS, Unused, op
 from .rows import lanes_per_row, workgroup_for
-from .shapes import Dims, axes_of, coalesce, reduced, strides
-from .strided import MAX_RANK
+from .shapes import MAX_RANK, Dims, axes_of, coalesce, reduced, strides
 
 
 class Reduction(Uniforms):

@@ -11,8 +11,8 @@ from ..wgsl import Uniforms, dims8, u32
 from .context import Context, Tensor
 from .copy import copy_into
 from .registry import Unused, op
-from .shapes import Dims, broadcast, broadcast_strides, strides
-from .strided import check_rank, gather, word
+from .shapes import Dims, broadcast, broadcast_strides, check_rank, strides
+from .strided import gather, word
 
 
 class Wrap(Uniforms):

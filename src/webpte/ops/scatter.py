@@ -12,9 +12,9 @@ from ..graph.expressions import EXPRESSIONS, Term, apply
 from ..wgsl import Live, LiveInt, Uniforms, dims8, u32
 from .context import Context, LiveScalar, Tensor
 from .registry import op
-from .shapes import Dims, coalesce, strides
+from .shapes import Dims, check_rank, coalesce, strides
 from .slicing import selected, taken_range
-from .strided import check_rank, gather, word
+from .strided import gather, word
 
 
 class Scatter(Uniforms):

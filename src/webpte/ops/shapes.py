@@ -6,6 +6,7 @@ from ..errors import ShapeError
 from ..graph import normalize_dim
 
 Dims = tuple[int, ...]
+MAX_RANK = 8  # that a kernel walks, after merging
 
 
 def strides(dims: Dims) -> Dims:
@@ -67,3 +68,9 @@ def axes_of(dim: list[int] | None, rank: int) -> set[int]:
     if not dim:
         return set(range(rank))
     return {normalize_dim(d, rank) for d in dim}
+
+
+def check_rank(dims: Dims) -> None:
+    """Refuse a walk over more dims than a parameter block has room for."""
+    if len(dims) > MAX_RANK:
+        raise ShapeError(f"shape {list(dims)} needs {len(dims)} strided dims; at most {MAX_RANK} are supported")

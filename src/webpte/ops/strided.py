@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from ..errors import ShapeError
 from ..wgsl import Live, LiveInt, Uniforms, dims8, u32
 from .context import Context, Tensor
 from .registry import BYTES
-from .shapes import Dims, coalesce
+from .shapes import Dims, check_rank, coalesce
 
-MAX_RANK = 8
 START = LiveInt(0, -1)
 
 
@@ -63,12 +61,6 @@ def _width(dims: Dims, strides: Dims, start: LiveInt, step: int) -> int:
 def wrapped(values: Dims) -> Dims:
     """Signed integers for u32 uniforms. Kernels only add and multiply them, which is exact modulo 2**32."""
     return tuple(value & 0xFFFFFFFF for value in values)
-
-
-def check_rank(dims: Dims) -> None:
-    """Refuse a walk over more dims than a parameter block has room for."""
-    if len(dims) > MAX_RANK:
-        raise ShapeError(f"shape {list(dims)} needs {len(dims)} strided dims; at most {MAX_RANK} are supported")
 
 
 def word(tensor: Tensor) -> str:

@@ -6,7 +6,7 @@ Importing this file registers the op; its kernel is snake.wgsl beside it.
 import numpy as np
 
 from webpte.errors import ShapeError
-from webpte.ops import FLOATS, Context, Tensor, op
+from webpte.lowering import FLOATS, Context, Tensor, op
 from webpte.wgsl import Uniforms, u32
 
 

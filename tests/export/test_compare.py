@@ -13,7 +13,7 @@ import webpte
 from tests.support.exporting import export
 from webpte.cli import main
 from webpte.errors import UnsupportedError
-from webpte.ops import registered
+from webpte.lowering import registered
 from webpte.tools.compare import Tolerance, capture, compare, compare_file, compare_with
 
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it looks at

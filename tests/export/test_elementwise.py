@@ -7,7 +7,9 @@ import pytest
 import torch
 
 import webpte
-from tests.cases import binary, compare, copy, fill, logic, unary
+from tests.cases.create import fill
+from tests.cases.elementwise import binary, compare, logic, unary
+from tests.cases.layout import copy
 from tests.support import models_elementwise as models
 from tests.support.cases import OneOp, assert_close, reference
 from tests.support.exporting import export

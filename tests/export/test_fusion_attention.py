@@ -12,8 +12,8 @@ from tests.support.cases import assert_close, choosing
 from tests.support.exporting import export
 from webpte.graph import ROTARY_ATTENTION
 from webpte.llm.caches import with_half_caches
-from webpte.ops.attention_rows import LAYOUTS as MANY
-from webpte.ops.attention_token import LAYOUTS as ONE
+from webpte.ops.attention.attention_rows import LAYOUTS as MANY
+from webpte.ops.attention.attention_token import LAYOUTS as ONE
 
 PASS = "rotary-attention"
 CHUNKS = (17, 1, 1, 30, 2, 3, 1)  # of the 64 positions of the tiny Llama, which takes at most 31 at once

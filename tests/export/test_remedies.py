@@ -11,7 +11,7 @@ import webpte
 from tests.support.cases import assert_close
 from webpte.export import lower
 from webpte.graph.remedies import EXIR_OPS
-from webpte.ops import registry
+from webpte.lowering import registry
 
 
 class Shares(torch.nn.Module):

@@ -23,7 +23,7 @@ from webpte import container as c
 from webpte.errors import Error
 from webpte.graph import PASSES, build_graph
 from webpte.llm.chat import render_chat
-from webpte.ops import mutated_positions
+from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.state import read_state, write_state

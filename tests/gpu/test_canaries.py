@@ -16,7 +16,7 @@ from tests.support.cases import OneOp, T, case, run_case
 from tests.support.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
-from webpte.ops import unregister
+from webpte.lowering import unregister
 
 WILD = np.array([-(2**31), -(2**31) + 1, -(10**6), -12, 11, 12, 4096, 10**6, 2**31 - 1], np.int32)  # 11 rows are there
 ROWS = 11
@@ -162,7 +162,7 @@ def test_a_position_outside_is_refused_before_anything_runs(op, tmp_path, device
 # ---------------------------------------------------------------- the canaries themselves
 
 STRAY = """
-from webpte.ops import FLOATS, Context, Tensor, op
+from webpte.lowering import FLOATS, Context, Tensor, op
 
 
 @op("toy.stray.default", dtypes=FLOATS)

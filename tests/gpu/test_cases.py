@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.cases import all_cases, run_case
-from webpte.ops import registered
+from webpte.lowering import registered
 
 CASES = list(all_cases())
 

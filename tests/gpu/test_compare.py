@@ -12,7 +12,7 @@ from tests.support.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 from webpte.errors import InputError
-from webpte.ops import registered
+from webpte.lowering import registered
 from webpte.tools.compare import Live, Operand, Out, Tolerance, check_call, compare, write_repro
 
 RANDOM = np.random.default_rng(3)

@@ -10,7 +10,7 @@ import pytest
 
 from webpte.cli import main
 from webpte.device import adapter_caps, adapters
-from webpte.ops import Context
+from webpte.lowering import Context
 from webpte.tools import selftest
 from webpte.tools.capabilities import FEATURES
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import webpte
-from tests.cases.unary import among
+from tests.cases.elementwise.unary import among
 from tests.support.cases import OneOp, T, case, reference, run_case
 from tests.support.writer import simple_pte
 from webpte import container as c

@@ -10,7 +10,7 @@ import pytest
 import webpte
 from tests.support.writer import simple_pte
 from webpte.container import DType, VkInt, VkTensor
-from webpte.ops import op, registered, unregister
+from webpte.lowering import op, registered, unregister
 
 F32 = DType.FLOAT32
 

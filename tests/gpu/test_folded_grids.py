@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import Case, all_cases, run_case
-from webpte.ops.elementwise import FORMULAS
+from webpte.ops.elementwise.elementwise import FORMULAS
 
 ENOUGH, LARGE = 300, 30_000  # elements of the largest operand: several workgroups, but soon done
 
@@ -34,5 +34,5 @@ def folded(threads: int, workgroup: int, per_dimension: int) -> tuple[int, int, 
 
 @pytest.mark.parametrize("case", _one_per_op(), ids=str)
 def test_a_folded_grid_computes_the_same(case, tmp_path, device):
-    with mock.patch("webpte.ops.context.grid_for", folded):
+    with mock.patch("webpte.lowering.context.grid_for", folded):
         assert run_case(case, tmp_path) >= 2

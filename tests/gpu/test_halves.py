@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.cases.epilogue import LINEARS, PRODUCTS
+from tests.cases.matmul.epilogue import LINEARS, PRODUCTS
 from tests.support.cases import OneOp, T, case, run_case
 from tests.support.configurations import CONFIGURATIONS
 from tests.support.writer import simple_pte

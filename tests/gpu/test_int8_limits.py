@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.cases.q8ta import float_linear, linear
+from tests.cases.q8.q8ta import float_linear, linear
 from tests.support.cases import OneOp
 from tests.support.writer import simple_pte
 from webpte import container as c

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.cases.convolution import conv
+from tests.cases.convolution.convolution import conv
 from tests.support.cases import OneOp, T, case, choosing
 from tests.support.writer import simple_pte
 from webpte import container as c

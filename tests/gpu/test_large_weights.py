@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.cases.embedding_byte import BIT2, BYTE, signed, unsigned
-from tests.cases.embedding_q4 import BIT4, tokens
-from tests.cases.embedding_q4 import Q4 as EMBEDDING
-from tests.cases.linear_q4 import DQ8, INT8, Q4, QCS, bias, codes, gated, int8, joined, rounded, scales, sums
-from tests.cases.training import BACKWARD
+from tests.cases.embedding.embedding_byte import BIT2, BYTE, signed, unsigned
+from tests.cases.embedding.embedding_q4 import BIT4, tokens
+from tests.cases.embedding.embedding_q4 import Q4 as EMBEDDING
+from tests.cases.q4.linear_q4 import DQ8, INT8, Q4, QCS, bias, codes, gated, int8, joined, rounded, scales, sums
+from tests.cases.training.training import BACKWARD
 from tests.support.cases import OneOp, T, assert_close, case, choosing
 from tests.support.writer import Stream, simple_pte
 from webpte import container as c

@@ -16,7 +16,7 @@ from tests.support.cases import OneOp, T, assert_close, case, run_case
 from tests.support.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
-from webpte.ops import registered
+from webpte.lowering import registered
 
 DTYPES = {DType.FLOAT32: np.float32, DType.FLOAT16: np.float16, DType.INT32: np.int32, DType.BOOL: np.bool_}
 quick = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])

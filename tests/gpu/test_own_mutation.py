@@ -11,11 +11,11 @@ import webpte
 from tests.support.writer import simple_pte
 from webpte.container import DType, VkInt, VkIntList, VkTensor, VkValue
 from webpte.graph import PASSES
-from webpte.ops import unregister
+from webpte.lowering import unregister
 
 PYTHON = '''
 """x += 100 in place; out is what x was"""
-from webpte.ops import FLOATS, Context, Tensor, op
+from webpte.lowering import FLOATS, Context, Tensor, op
 
 
 @op("toy.raise_.default", dtypes=FLOATS, mutates=("x",))

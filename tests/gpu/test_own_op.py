@@ -9,12 +9,12 @@ import pytest
 
 import webpte
 from tests.support.cases import T, case, run_case
-from webpte.ops import registered, unregister
+from webpte.lowering import registered, unregister
 
 PYTHON = '''
 """y = x * x + bias"""
 import numpy as np
-from webpte.ops import FLOATS, Context, Tensor, op
+from webpte.lowering import FLOATS, Context, Tensor, op
 from webpte.wgsl import Uniforms, f32
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import webpte
 from tests.support.cases import OneOp, T, case, choosing, reference
-from webpte.ops.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _kept
+from webpte.ops.sampling.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _kept
 
 DRAWS, VOCABULARY = 20_000, 61
 INFINITY = np.inf

@@ -12,11 +12,11 @@ import webpte
 from tests.support.writer import simple_pte
 from webpte.cli import main
 from webpte.container import DType, VkTensor
-from webpte.ops import unregister
+from webpte.lowering import unregister
 from webpte.runtime import choices_path
 
 PYTHON = """
-from webpte.ops import FLOATS, Context, Tensor, op
+from webpte.lowering import FLOATS, Context, Tensor, op
 from webpte.wgsl import Uniforms, u32
 
 

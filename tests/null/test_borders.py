@@ -11,7 +11,7 @@ from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
 from webpte.graph import COPY, build_graph
 from webpte.graph.keeping import PREPACK
-from webpte.ops import mutated_positions
+from webpte.lowering import mutated_positions
 
 F32, I32, I64 = DType.FLOAT32, DType.INT32, DType.INT64
 RELU, NEG, ADD = "aten.relu.default", "aten.neg.default", "aten.add.Tensor"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from webpte.ops import registered
+from webpte.lowering import registered
 from webpte.runtime.choices import choices_path, read_choices, write_choices
 from webpte.wgsl import Caps, Kernel, Uniforms, home_of, render, texts
 from webpte.wgsl.kernel import LIB
@@ -53,7 +53,7 @@ class _Params(Uniforms):
 @pytest.fixture
 def kernel():
     op = registered()["aten.relu.default"]
-    return Kernel(op.home, "fill.wgsl", (("type", "f32"), ("cast", "f32")), _Params.wgsl, 64, 0, 1)
+    return Kernel(op.home, "create/fill.wgsl", (("type", "f32"), ("cast", "f32")), _Params.wgsl, 64, 0, 1)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from webpte.graph import Call, Origin
-from webpte.ops import find
+from webpte.lowering import find
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.numpy_kernels import KERNELS
 

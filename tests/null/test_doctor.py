@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.support.children import NO_ADAPTER, run_webpte
-from webpte.ops import Context
+from webpte.lowering import Context
 from webpte.tools import capabilities, doctor
 from webpte.wgsl import Caps
 

@@ -11,7 +11,7 @@ from webpte.container import DType, KernelCall, MappedFile, MoveCall, parse_prog
 from webpte.errors import Error
 from webpte.graph import Jump, build_graph
 from webpte.graph.method import VIEW
-from webpte.ops import mutated_positions
+from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels
 from webpte.wgsl import Caps

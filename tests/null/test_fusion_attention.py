@@ -176,8 +176,11 @@ def lowered(planner, tokens: int, position: int = 3):
 
 def test_a_token_takes_one_dispatch_and_more_take_two(layer):
     plan = planned(layer)
-    assert [d.kernel.template for d in lowered(plan, 1).dispatches] == ["attention_token.wgsl"]
-    assert [d.kernel.template for d in lowered(plan, 5).dispatches] == ["cache_fill.wgsl", "attention_rows.wgsl"]
+    assert [d.kernel.template for d in lowered(plan, 1).dispatches] == ["attention/attention_token.wgsl"]
+    assert [d.kernel.template for d in lowered(plan, 5).dispatches] == [
+        "attention/cache_fill.wgsl",
+        "attention/attention_rows.wgsl",
+    ]
 
 
 def test_no_kernel_binds_more_than_every_device_can(layer):

@@ -12,8 +12,8 @@ from webpte.errors import GraphError
 from webpte.graph import ELEMENTWISE, PASSES, Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
 from webpte.graph.fusion.elementwise import WEIGHT, join_elementwise
 from webpte.graph.fusion.programs import COPIES, JOINABLE, WEIGHTS, ProgramStep, format_program, parse_program
-from webpte.ops import registered
-from webpte.ops.elementwise import FORMULAS, compile_program, evaluate
+from webpte.lowering import registered
+from webpte.ops.elementwise.elementwise import FORMULAS, compile_program, evaluate
 from webpte.plan import make_planner
 from webpte.wgsl import Caps, render
 
@@ -243,7 +243,7 @@ def test_programs_that_differ_in_numbers_share_a_pipeline(b):
         b.call("aten._softmax.default", (y, b.number(1), b.add(Bool(False))), total)
         y = Id(total)
     plan = make_planner(b.graph([x], [y]), Caps(), (), passes=tuple(PASSES)).plan
-    assert sum(kernel.template == "elementwise.wgsl" for kernel in plan.kernels) == 1
+    assert sum(kernel.template == "elementwise/elementwise.wgsl" for kernel in plan.kernels) == 1
 
 
 def test_equal_numbers_of_other_kinds_are_not_mixed_up():

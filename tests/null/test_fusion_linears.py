@@ -27,7 +27,7 @@ from webpte.graph import (
     apply_passes,
 )
 from webpte.graph.fusion.dims import LiveDims
-from webpte.ops import find, mutated_positions
+from webpte.lowering import find, mutated_positions
 
 Q4, DQ8, FUSED = "et_vk.linear_q4gsw.default", "et_vk.linear_dq8ca_q4gsw.default", "webpte.linear_q4"
 LINEARS = ("roundings", "gated-linears", "joined-linears", "residual-linears")

@@ -10,7 +10,7 @@ from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, span_of
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkSymInt, VkTensor, VkValueList, parse_program
 from webpte.graph import Call, Jump, SymInt, TensorSpec, build_graph
-from webpte.ops import mutated_positions
+from webpte.lowering import mutated_positions
 
 F32, I64 = DType.FLOAT32, DType.INT64
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.graphs import GraphBuilder
 from webpte.graph import Bool, DType
-from webpte.ops import gpu_op
+from webpte.lowering import gpu_op
 from webpte.runtime.kernels import CpuKernels
 
 SUMS: dict[

@@ -10,7 +10,7 @@ from tests.support.graphs import GraphBuilder, live
 from tests.support.writer import simple_pte
 from webpte.container import DType, VkInt, VkTensor
 from webpte.graph import TensorSpec
-from webpte.ops import FLOATS, Context, LiveScalar, Tensor, op, registered, unregister
+from webpte.lowering import FLOATS, Context, LiveScalar, Tensor, op, registered, unregister
 from webpte.runtime.borders import to_device
 from webpte.wgsl import Caps, Live, LiveInt, Uniforms
 

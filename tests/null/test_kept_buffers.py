@@ -13,7 +13,7 @@ from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
 from webpte.graph import COPY, build_graph
 from webpte.graph.keeping import PREPACK
-from webpte.ops import mutated_positions
+from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels
 from webpte.wgsl import Caps

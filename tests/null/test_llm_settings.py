@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import webpte
 from webpte.llm.sampled import ALL_HIDDEN
 from webpte.llm.settings import Settings, settings_from, tokens_from
-from webpte.ops import sampling
+from webpte.ops.sampling import sampling
 
 REFUSED: dict[str, tuple[Any, ...]] = {
     "seed": (-1, 2**31, 2**40, 1.5, math.inf, math.nan, "x", None, True),

@@ -15,7 +15,7 @@ from tests.support.graphs import live
 from tests.support.writer import simple_pte
 from webpte.container import DType, VkInt, VkSymInt, VkTensor
 from webpte.graph.expressions import Apply, Element, Given, Sum
-from webpte.ops import Binding, Dispatch, Guard
+from webpte.lowering import Binding, Dispatch, Guard
 from webpte.plan import Block, Buffer, Fill, HostCalls, Layout, Plan, Schedule, Scratch, Segment, load_plan, save_plan
 from webpte.plan.schedules import LoweredCall
 from webpte.wgsl import Caps, Kernel

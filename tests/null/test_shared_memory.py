@@ -7,7 +7,10 @@ import re
 import pytest
 
 import webpte
-from tests.cases import attention, norm, reduce, sampling, softmax
+from tests.cases.attention import attention
+from tests.cases.norm import norm
+from tests.cases.reduce import reduce, softmax
+from tests.cases.sampling import sampling
 from tests.support.cases import OneOp, choosing
 from webpte.wgsl import BROWSER_LIMITS, Caps, Kernel, render
 

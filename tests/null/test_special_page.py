@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.special.documented import DOCUMENTED
 from tests.special.page import PAGE, written
 from tests.special.values import SOME_PLANTINGS, VALUES
-from webpte.ops import registered
+from webpte.lowering import registered
 
 
 def test_the_page_has_the_list():

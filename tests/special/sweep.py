@@ -17,7 +17,7 @@ from tests.special import eager
 from tests.special.values import FLOATS, Array, differences, doubled, flushed, narrowed, planted
 from tests.support.cases import Case, OneOp, Sizes, T, all_cases, choosing, reference
 from webpte.device import acquire
-from webpte.ops import registered
+from webpte.lowering import registered
 
 LARGE = 30_000  # elements: a case of more is about precision or layout
 

@@ -17,7 +17,7 @@ import numpy as np
 
 import webpte
 from webpte.graph import Call, Graph, TensorSpec
-from webpte.ops import stored_bytes
+from webpte.lowering import stored_bytes
 from webpte.plan import HostCalls, Plan
 from webpte.runtime.kernels import CpuKernels
 

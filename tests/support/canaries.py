@@ -17,7 +17,7 @@ import numpy as np
 import wgpu
 
 from webpte.graph import TensorSpec
-from webpte.ops import stored_bytes
+from webpte.lowering import stored_bytes
 from webpte.plan import padded
 from webpte.plan.memory import assign
 from webpte.runtime import Method

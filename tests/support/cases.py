@@ -35,7 +35,7 @@ from tests.support.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 from webpte.device import adapter_caps
-from webpte.ops import registered
+from webpte.lowering import registered
 from webpte.wgsl import Caps, Kernel
 
 Array = np.ndarray
@@ -125,7 +125,7 @@ def case(op: str, *args: Any, **sizes: Any) -> Case:
 
 def all_cases() -> Iterator[Case]:
     """Every case of every module in tests/cases."""
-    for module in pkgutil.iter_modules(tests.cases.__path__, "tests.cases."):
+    for module in pkgutil.walk_packages(tests.cases.__path__, "tests.cases."):
         yield from getattr(importlib.import_module(module.name), "CASES", ())
 
 

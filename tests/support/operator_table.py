@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.support.cases import Case, planned_cases
 from tests.support.vulkan_registry import IN_GRAPHS, NAMES, NEVER_IN_GRAPHS, UPSTREAM_WEBGPU
 from webpte.container import DType
-from webpte.ops import Op, registered
+from webpte.lowering import Op, registered
 
 PATH = Path(__file__).parents[2] / "docs" / "operators.md"
 ORDER = ("f32", "f16", "i32", "bool", "i8", "u8")

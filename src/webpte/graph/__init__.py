@@ -12,7 +12,7 @@ from .fusion.programs import (
     WEIGHTS,
     parse_program,
 )
-from .graph import OVERFLOW, Call, DelegateInfo, Graph, Jump, Origin, Step
+from .graph import OVERFLOW, OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Origin, Step
 from .method import build_graph
 from .passes import widen_halves
 from .remedies import keep_out
@@ -47,6 +47,7 @@ __all__ = [
     "LIVE_SCALARS",
     "MATMUL",
     "OVERFLOW",
+    "OVERFLOW_FLAGS",
     "PASSES",
     "ROTARY_ATTENTION",
     "WEIGHTS",

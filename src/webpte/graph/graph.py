@@ -24,6 +24,7 @@ class Origin:
 
 
 OVERFLOW = "webpte.overflow"  # looks whether 32-bit integers were enough; any result but zeros ends the call
+OVERFLOW_FLAGS = 1024  # its results, one for each invocation: no two write the same word
 
 
 @dataclass(frozen=True, slots=True)

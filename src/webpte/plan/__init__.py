@@ -1,6 +1,6 @@
 """From a graph and a device's capabilities to a frozen plan, and from live shapes to schedules."""
 
-from ..ops import WHOLE, Binding
+from ..lowering import WHOLE, Binding
 from .integers import overflowed
 from .limits import REMEDIES, buffer_name
 from .lowering import Example

@@ -13,9 +13,22 @@ from dataclasses import replace
 import numpy as np
 
 from ..errors import Problem, RangeError, UnsupportedError, remedies
-from ..graph import OVERFLOW, Call, DType, Graph, Int, Jump, Step, String, SymInt, TensorSpec, Value, keep_out
-from ..ops import gpu_op
-from ..ops.overflow import FLAGS
+from ..graph import (
+    OVERFLOW,
+    OVERFLOW_FLAGS,
+    Call,
+    DType,
+    Graph,
+    Int,
+    Jump,
+    Step,
+    String,
+    SymInt,
+    TensorSpec,
+    Value,
+    keep_out,
+)
+from ..lowering import gpu_op
 from .ranges import BITS32, BITS64, INTEGERS, Range, Ranges, base_name, constant_range, range_of
 
 _KINDS = {"add": "add", "sub": "add", "mul": "mul", "pow": "pow", "div": "div", "floor_divide": "div"}
@@ -196,7 +209,7 @@ class _Exact:
 
     def _overflow(self, call: Call, kind: str, first: int, second: int, alpha: int) -> Call:
         args = (self._add(String(kind)), first, second, self._add(Int(alpha)), self._add(String(call.name)))
-        out = self._add(TensorSpec(DType.INT32, (FLAGS,), DType.INT32))
+        out = self._add(TensorSpec(DType.INT32, (OVERFLOW_FLAGS,), DType.INT32))
         return Call(OVERFLOW, args, (out,), call.origin)
 
     def _add(self, value: Value) -> int:

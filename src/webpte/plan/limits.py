@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DeviceError, Problem, remedies
 from ..graph import Call
-from ..ops import Binding
+from ..lowering import Binding
 from ..wgsl import Caps, Kernel
 from ..wgsl.kernel import SYM_SLOTS
 from .memory import Buffer

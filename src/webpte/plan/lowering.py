@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import Error, GraphError, ShapeError
 from ..graph import Call, Graph, TensorSpec
 from ..graph.expressions import EXPRESSIONS, Assumed, Number, Numbers
-from ..ops import Binding, BoundCall, Context, Frame, Guard, Job, gpu_op
+from ..lowering import Binding, BoundCall, Context, Frame, Guard, Job, gpu_op
 from ..wgsl import Caps
 from ..wgsl.kernel import SYM_SLOTS
 from .schedules import Dims, Live, LoweredCall, Schedule, leave

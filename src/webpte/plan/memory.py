@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import GraphError
 from ..graph import Call, Constant, DType, Graph, TensorSpec
-from ..ops import stored_bytes
+from ..lowering import stored_bytes
 from .segments import Layout, Segment
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..graph import Call, Constant, Graph, TensorSpec
-from ..ops import WHOLE, Binding, stored_bytes
+from ..lowering import WHOLE, Binding, stored_bytes
 from ..wgsl import Kernel
 from .memory import Buffer, padded
 from .segments import HostCalls, Layout, Segment

@@ -8,7 +8,7 @@ from ..budgets import limit, over, spend
 from ..errors import GraphError, Problem, ShapeError
 from ..graph import LIVE_SCALARS, OVERFLOW, Graph, TensorSpec, apply_passes, widen_halves
 from ..graph.expressions import Numbers
-from ..ops import Job, mutated_positions
+from ..lowering import Job, mutated_positions
 from ..wgsl import Caps
 from .integers import exact_integers
 from .limits import over_limits, refuse_over_limits

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import FormatError
 from ..graph.term_json import expression_from_json, term_from_json, term_to_json
-from ..ops import Binding, Dispatch, Guard
+from ..lowering import Binding, Dispatch, Guard
 from ..wgsl import Kernel
 from .schedules import Dims, Key, LoweredCall, Schedule
 from .segments import Segment

@@ -15,8 +15,8 @@ import numpy as np
 from ..errors import GraphError, GuardError, ShapeError
 from ..graph import Graph, SymBool, SymInt
 from ..graph.expressions import Expression, Given, Number, Numbers, Term, stands_on
-from ..ops import Dispatch, Guard
-from ..ops.numbers import INT32_HIGH, INT32_LOW
+from ..lowering import Dispatch, Guard
+from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from .plan import Plan
 from .segments import Segment
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..errors import GraphError
 from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, Jump, TensorSpec
-from ..ops import gpu_op, mutated_positions
+from ..lowering import gpu_op, mutated_positions
 from .support import refuse_unsupported
 
 

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from ..errors import Problem, UnsupportedError, remedies
 from ..graph import Call, DType, Graph, keep_out
-from ..ops import Op, find, gpu_op, refused_dtypes
+from ..lowering import Op, find, gpu_op, refused_dtypes
 
 INSTALL_TORCH = "Installing torch lets webpte use torch's own kernels for ops outside delegates."
 NO_KERNEL = "Neither webpte nor a kernel of torch's that a file may call serves it: export a module that does without."

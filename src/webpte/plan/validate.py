@@ -30,7 +30,7 @@ from ..graph import (
     ValueList,
     numel,
 )
-from ..ops import BoundCall, Context, Frame, find
+from ..lowering import BoundCall, Context, Frame, find
 from ..wgsl import Caps
 
 SHOWN = 20  # problems that an error spells out

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..graph import Bool, Double, Graph, Int, String, SymBool, SymFloat, SymInt, TensorSpec
-from ..ops.numbers import INT32_HIGH, INT32_LOW
+from ..lowering.numbers import INT32_HIGH, INT32_LOW
 
 
 @dataclass(frozen=True)

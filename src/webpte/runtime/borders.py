@@ -12,7 +12,7 @@ from ..container import DType
 from ..device import storage_dtype
 from ..errors import Error, InputError, RangeError
 from ..graph import TensorSpec
-from ..ops.numbers import INT32_HIGH, INT32_LOW
+from ..lowering.numbers import INT32_HIGH, INT32_LOW
 
 Array = np.ndarray[Any, Any]
 FLOAT32_HIGH = float(np.finfo(np.float32).max)

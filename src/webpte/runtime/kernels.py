@@ -26,7 +26,7 @@ from ..graph import (
     ValueList,
 )
 from ..graph.expressions import Numbers
-from ..ops import BoundCall, Context, Frame, Option, find
+from ..lowering import BoundCall, Context, Frame, Option, find
 from ..wgsl import Caps
 from .numpy_kernels import KERNELS, Kernel
 from .torch_kernels import run_torch, torch_kernel

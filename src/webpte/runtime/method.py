@@ -14,7 +14,7 @@ from ..budgets import spend
 from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, DeviceError, Error, GraphError, InputError, RangeError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
-from ..ops import mutated_positions, stored_bytes
+from ..lowering import mutated_positions, stored_bytes
 from ..plan import HostCalls, Live, Planner, Schedule, Scheduler, Segment, overflowed
 from ..progress import OnProgress, ignore
 from ..wgsl import Caps

@@ -15,7 +15,7 @@ from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile, p
 from ..device import Gpu, Needs, Weights, acquire, adapter_caps, needs
 from ..errors import ClosedError, InputError
 from ..graph import PASSES, Graph, build_graph
-from ..ops import mutated_positions
+from ..lowering import mutated_positions
 from ..plan import Plan, Planner, make_planner
 from ..progress import OnProgress, Progress, ignore
 from ..wgsl import Caps

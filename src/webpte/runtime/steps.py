@@ -15,7 +15,7 @@ import numpy as np
 from ..device import Feed
 from ..errors import InputError
 from ..graph import DType, TensorSpec, numel
-from ..ops import stored_bytes
+from ..lowering import stored_bytes
 from ..plan import Live, Plan, Schedule, Segment, padded
 from .borders import Array, at_position
 

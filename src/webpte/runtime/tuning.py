@@ -17,7 +17,7 @@ import numpy as np
 from ..device import Gpu, Session, Weights
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
-from ..ops import Job
+from ..lowering import Job
 from ..plan import Example, Live, Planner, Schedule, make_planner
 from ..progress import OnProgress, Progress, ignore
 

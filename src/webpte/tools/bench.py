@@ -11,7 +11,7 @@ from ..device import adapter_caps
 from ..errors import DeviceError, InputError, UnsupportedError
 from ..graph import DType, Graph, TensorSpec
 from ..llm.sampled import with_sampler
-from ..ops import mutated_positions
+from ..lowering import mutated_positions
 from ..progress import OnProgress, ignore
 from ..runtime import Method, Program, load
 from .machine import machine

@@ -12,7 +12,7 @@ from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_p
 from ..device import MEMORY_KINDS, adapter_caps, constant_key, held, needs, offered
 from ..errors import DeviceError, Error, InputError, Problem
 from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, keep_out, widen_halves
-from ..ops import mutated_positions
+from ..lowering import mutated_positions
 from ..plan import Plan, advice, draft, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data

@@ -33,7 +33,7 @@ class Kernel:
     """The identity of a compute pipeline."""
 
     home: str  # whose template it is: a name that `home_of` gave to a folder
-    template: str
+    template: str  # relative to that folder
     flags: tuple[tuple[str, object], ...]
     params: str  # the struct that the uniform block holds, as Uniforms.wgsl
     workgroup: int
@@ -46,8 +46,9 @@ class Kernel:
     @functools.cached_property
     def label(self) -> str:
         """A short name for error messages, profiles and GPU labels."""
+        name = self.template.removesuffix(".wgsl").rpartition("/")[2]
         flags = ",".join(f"{k}={v}" for k, v in self.flags)
-        return f"{self.template.removesuffix('.wgsl')}[{flags}]" if flags else self.template.removesuffix(".wgsl")
+        return f"{name}[{flags}]" if flags else name
 
     @functools.cached_property
     def _hash(self) -> int:
@@ -63,9 +64,13 @@ _FOLDERS: dict[str, str] = {}  # home -> folder
 
 @functools.cache
 def home_of(folder: str) -> str:
-    """A name for a folder of templates, which says nothing of where it lies. The same folder has the same name."""
+    """A name for a folder of templates, which says nothing of where it lies. The same folder has the same name.
+
+    All families of ours share one, so that any of them can run another's kernels.
+    """
     if folder.startswith(PACKAGE + os.sep):
-        name = os.path.relpath(folder, PACKAGE).replace(os.sep, "/")
+        name = os.path.relpath(folder, PACKAGE).split(os.sep)[0]
+        folder = os.path.join(PACKAGE, name)
     else:  # of somebody's own ops
         name = f"{os.path.basename(folder)}#{sum('#' in home for home in _FOLDERS) + 1}"
     _FOLDERS[name] = folder
@@ -102,8 +107,8 @@ def _our_stamp(folder: str) -> str:
 
 
 def _stamp_now(folder: str) -> str:
-    with os.scandir(folder) as entries:
-        files = sorted((e.name, e.stat().st_size, e.stat().st_mtime_ns) for e in entries if e.name.endswith(".wgsl"))
+    paths = (os.path.join(at, name) for at, _, names in os.walk(folder) for name in names if name.endswith(".wgsl"))
+    files = sorted((path, os.stat(path).st_size, os.stat(path).st_mtime_ns) for path in paths)
     return f"{__version__} {os.stat(__file__).st_mtime_ns} {files}"
 
 

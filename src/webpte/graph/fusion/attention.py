@@ -58,7 +58,7 @@ def _by_rows(rewriter: Rewriter, rotary: Call) -> bool:
 
 
 def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
-    """The call is described in ops/rotary_attention.py."""
+    """The call is described in ops/attention/rotary_attention.py."""
     tables = Tables(*rotary.args[2:5]) if rotary.name == HALVES else _whole_tables(rewriter, *rotary.args[2:4])
     _, _, value, key_cache, value_cache, start, _, _, dropout, causal, scale = attention.args
     place = (rewriter.add(Null()) if v is None else v for v in (tables.start, tables.rows))

@@ -1,4 +1,4 @@
-"""Elementwise calls on the result of a product or a convolution, in the call that makes it: see ops/epilogue.py."""
+"""Elementwise calls on the result of a product or a convolution, in the call that makes it: ops/matmul/epilogue.py."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def _fused(
     bias: int | None = None,
     residual: int | None = None,
 ) -> Call:
-    """The call that does what `linear` does, and more. Its op is described in ops/linear_q4.py."""
+    """The call that does what `linear` does, and more. Its op is described in ops/q4/linear_q4.py."""
     null = rewriter.add(Null())
     rounding = linear.rounding or (null, null)
     weights = (rewriter.add(ValueList(tuple(codes))), rewriter.add(ValueList(tuple(scales))))

@@ -19,10 +19,10 @@ from ...errors import GraphError
 from ..delegate import COPY
 
 ELEMENTWISE = "webpte.elementwise"
-# Ops whose results go through a program, as its x0. Their further arguments are described in ops/epilogue.py.
+# Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/epilogue.py.
 FINISHED_LINEAR = "webpte.linear"  # aten.linear
 MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose program may be None
-PLAIN = "bhmk,bhkn->bhmn"  # the layout of its operands where nothing else is known: see ops/matmul.py
+PLAIN = "bhmk,bhkn->bhmn"  # the layout of its operands where nothing else is known: see ops/matmul/matmul.py
 FINISHED_CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp
 WITH_PROGRAM = {ELEMENTWISE, FINISHED_LINEAR, MATMUL, FINISHED_CONVOLUTION}
 

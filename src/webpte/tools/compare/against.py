@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from ...graph import Call, Graph, TensorSpec
-from ...ops import find
+from ...lowering import find
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Program
 from .capture import BUDGET, Capture, Exposed, Watched

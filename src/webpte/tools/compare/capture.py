@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import UnsupportedError
 from ...graph import COPY, LIVE_SCALARS, Call, Graph, Jump, Origin, Step, TensorSpec, Value
-from ...ops import mutated_positions, stored_bytes
+from ...lowering import mutated_positions, stored_bytes
 from ...runtime import Method, Program
 from .measure import Array, Tolerance
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import Error, UnsupportedError
 from ...graph import PASSES, Graph, Jump, TensorSpec, apply_passes
-from ...ops import mutated_positions
+from ...lowering import mutated_positions
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Program
 from .capture import Capture, Exposed, PathLike, Watched, straighten

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import Error
 from ...graph import LIVE_SCALARS, Call, TensorSpec
-from ...ops import find, gpu_op, mutated_positions
+from ...lowering import find, gpu_op, mutated_positions
 from ...runtime.kernels import CpuKernels
 from .capture import PREPACK, Exposed, Watched
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...graph import LIVE_SCALARS, Call, Graph, IntList, TensorSpec, numel
 from ...graph.expressions import Given, Numbers, Term
-from ...ops import WHOLE, Dispatch, find, stored_bytes
+from ...lowering import WHOLE, Dispatch, find, stored_bytes
 from ...plan import Live, LoweredCall, Plan, Schedule
 
 Dims = tuple[int, ...]

@@ -22,7 +22,7 @@ from ...graph import (
     Value,
     ValueList,
 )
-from ...ops import find, stored_bytes
+from ...lowering import find, stored_bytes
 from ...plan import LoweredCall, Plan
 from .lifetimes import Rows, roots_of
 from .order import Order

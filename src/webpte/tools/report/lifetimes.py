@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from ...graph import Call
-from ...ops import stored_bytes
+from ...lowering import stored_bytes
 from ...plan import Plan, padded
 from ...plan.memory import resolve
 from .order import Order

@@ -1,0 +1,46 @@
+"""What a lowering sees and says: tensors, live scalars, dispatches; and how ops are registered and found."""
+
+from .binding import BoundCall, Frame
+from .context import WHOLE, Binding, Context, Dispatch, Guard, Job, LiveScalar, Tensor, stored_bytes
+from .registry import (
+    FLOATS,
+    NUMBERS,
+    WORDS,
+    Op,
+    Option,
+    Unused,
+    find,
+    gpu_op,
+    mutated_positions,
+    op,
+    refused_dtypes,
+    registered,
+    unregister,
+)
+
+__all__ = [
+    "FLOATS",
+    "NUMBERS",
+    "WHOLE",
+    "WORDS",
+    "Binding",
+    "BoundCall",
+    "Context",
+    "Dispatch",
+    "Frame",
+    "Guard",
+    "Job",
+    "LiveScalar",
+    "Op",
+    "Option",
+    "Tensor",
+    "Unused",
+    "find",
+    "gpu_op",
+    "mutated_positions",
+    "op",
+    "refused_dtypes",
+    "registered",
+    "stored_bytes",
+    "unregister",
+]

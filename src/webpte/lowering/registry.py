@@ -1,0 +1,184 @@
+"""The operator registry: one decorated function per op, found by importing the modules of the room `ops`.
+
+    @op("aten.relu.default")
+    def relu(cx: Context, self: Tensor, *, out: Tensor) -> None: ...
+
+    @relu.reference
+    def _(self): return np.maximum(self, 0)
+
+Parameters are the op's schema arguments in order, decoded by their annotations; `out` is a Tensor, a LiveScalar or a
+tuple or list of Tensors. Nothing else has to be edited when an op is added.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+from ..errors import GraphError
+from ..graph import Call, DType, Graph, TensorSpec
+from ..wgsl import home_of
+from .context import folder_of
+
+Function = Callable[..., Any]
+Unless = Callable[[Call, Graph], bool]
+FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16})
+NUMBERS = FLOATS | {DType.INT32}
+WORDS = NUMBERS | {DType.BOOL}  # whatever a kernel can move about without knowing what it means
+BYTES = frozenset({DType.INT8, DType.UINT8})  # stored four to a word
+MOVABLE = WORDS | BYTES  # for ops that do nothing but alias and gather
+
+
+class Option:
+    """Annotation of dtype, layout, device, pin_memory: null inside delegates, dropped by out-variants."""
+
+
+class Unused:
+    """Annotation of an argument that has no bearing on the result here."""
+
+
+class Op:
+    """A registered operator."""
+
+    def __init__(
+        self, fn: Function, names: tuple[str, ...], kernels: tuple[str, ...], dtypes: frozenset[DType]
+    ) -> None:
+        self.names = names
+        self.kernels = kernels
+        self.dtypes = dtypes
+        self.lower = fn
+        self.home = home_of(folder_of(fn))
+        self.compute: Function | None = None  # the NumPy reference
+        hints = get_type_hints(fn)
+        parameters = [p for p in inspect.signature(fn).parameters if p not in ("cx", "out")]
+        self.parameters: tuple[tuple[str, Any], ...] = tuple((p, hints[p]) for p in parameters)
+        self.out_type: Any = hints["out"]
+        self._mutates: tuple[str, ...] = ()
+        self._host: tuple[str, ...] = ()
+        self.unless: Unless | None = None
+
+    def reference(self, fn: Function) -> Function:
+        """Register the NumPy reference: same arguments without `cx` and `out`, returns the output or a tuple."""
+        self.compute = fn
+        return fn
+
+    def bound_parameters(self, call: Call) -> tuple[tuple[str, Any], ...]:
+        """The parameters that `call` passes, in order: out-variants leave the tensor options away."""
+        parameters = self.parameters
+        if call.kernel:
+            parameters = tuple(p for p in parameters if p[1] is not Option)
+        if len(parameters) != len(call.args):
+            names = ", ".join(name for name, _ in parameters)
+            raise GraphError(
+                f"{call.name} ({call.origin}) has {len(call.args)} arguments; expected {len(parameters)}: {names}"
+            )
+        return parameters
+
+    def _positions(self, names: tuple[str, ...], call: Call) -> tuple[int, ...]:
+        if not names:
+            return ()
+        return tuple(i for i, (name, _) in enumerate(self.bound_parameters(call)) if name in names)
+
+    def mutated(self, call: Call) -> tuple[int, ...]:
+        """Positions of arguments that the op writes in place."""
+        return self._positions(self._mutates, call)
+
+    def host_read(self, call: Call) -> tuple[int, ...]:
+        """Positions of tensor arguments whose data the lowering reads on the host."""
+        return self._positions(self._host, call)
+
+
+_OPS: dict[str, Op] = {}
+_KERNELS: dict[str, Op] = {}
+
+
+def op(
+    *names: str,
+    kernels: tuple[str, ...] = (),
+    dtypes: frozenset[DType] = WORDS,
+    mutates: tuple[str, ...] = (),
+    host: tuple[str, ...] = (),
+    unless: Unless | None = None,
+) -> Callable[[Function], Op]:
+    """Register a lowering under its edge names.
+
+    `kernels` adds names it has outside delegates that the naming rule does not give; `dtypes` are those of tensors it
+    reads and writes; `mutates` names arguments written in place, `host` those whose data is read on the host; `unless`
+    tells calls that no kernel of it serves: they are left to the CPU.
+    """
+
+    def register(fn: Function) -> Op:
+        derived = tuple(filter(None, map(_out_variant, names)))
+        registered = Op(fn, names, kernels + derived, dtypes)
+        registered._mutates, registered._host, registered.unless = mutates, host, unless
+        for name in names:
+            _OPS[name] = registered
+        for name in registered.kernels:
+            _KERNELS[name] = registered
+        return registered
+
+    return register
+
+
+def unregister(registered: Op) -> None:
+    """Forget an op: for kernels tried out in a notebook or a test."""
+    for table in (_OPS, _KERNELS):
+        for name in [name for name, found in table.items() if found is registered]:
+            del table[name]
+
+
+def _out_variant(name: str) -> str | None:
+    """`aten.cat.default` is called outside delegates as `aten::cat.out`, `aten.x.Y` as `aten::x.Y_out`."""
+    namespace, _, rest = name.partition(".")
+    base, _, overload = rest.rpartition(".")
+    if namespace not in ("aten", "dim_order_ops") or not base:
+        return None
+    return f"{namespace}::{base}.{'out' if overload == 'default' else overload + '_out'}"
+
+
+@functools.cache
+def _discover() -> None:
+    """Import every module of every family: they register themselves, and no list of them exists."""
+    name = f"{__package__.rpartition('.')[0]}.ops"
+    for module in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
+        importlib.import_module(module.name)
+
+
+def find(call: Call) -> Op | None:
+    """The op that serves a call, or None."""
+    _discover()
+    return (_KERNELS if call.kernel else _OPS).get(call.name)
+
+
+def refused_dtypes(op: Op, call: Call, graph: Graph) -> list[str]:
+    """The operands of a call whose dtype the op's kernels do not handle."""
+    host = {call.args[p] for p in op.host_read(call)}
+    operands = [v for v in (*graph.flatten(call.args), *call.outs) if v not in host]
+    tensors = {v: spec for v in operands if isinstance(spec := graph.values[v], TensorSpec)}
+    return [f"value {v} {spec}" for v, spec in tensors.items() if spec.dtype not in op.dtypes]
+
+
+def gpu_op(call: Call, graph: Graph) -> Op | None:
+    """The op that runs a call on the device; None if there is none or it cannot take the operands."""
+    if call.on_host:
+        return None
+    found = find(call)
+    if found is not None and (refused_dtypes(found, call, graph) or (found.unless and found.unless(call, graph))):
+        return None
+    return found
+
+
+def registered() -> dict[str, Op]:
+    """Every op by its edge name."""
+    _discover()
+    return dict(_OPS)
+
+
+def mutated_positions(call: Call) -> tuple[int, ...]:
+    """Positions of arguments that a call writes in place; none for an unknown op."""
+    found = find(call)
+    return found.mutated(call) if found else ()

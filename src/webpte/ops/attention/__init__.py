@@ -1,0 +1,1 @@
+"""Scaled dot products with caches, and rotary positions."""

@@ -1,0 +1,272 @@
+"""Attention over a KV cache on the device, and filling the cache."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...errors import GraphError, ShapeError
+from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.loads import kind
+from ...lowering.registry import FLOATS, Unused, op
+from ...wgsl import Live, Uniforms, u32
+from .attention_operands import FIRST, Operands, Seen
+from .attention_rows import attend, attend_rows
+from .attention_token import Fresh, attend_token, scratch_for_token
+
+
+class CacheWrite(Uniforms):
+    start: Live
+    seq: u32
+    capacity: u32
+    row: u32  # elements per position: heads * head size
+
+
+class CacheFill(Uniforms):
+    start: Live
+    table_row: Live  # of the first token in the rotary tables
+    seq: u32
+    capacity: u32
+    heads: u32  # of queries that turn; 0 if none do
+    key_heads: u32
+    key_steps: u32  # loads per row
+    turned: u32  # of which turn, where halves pair up
+
+
+def attention_reference(query: Any, key: Any, value: Any, mask: Any, scale: float | None) -> Any:
+    """All four with heads first; computed in float64, returned in the query's dtype."""
+    group = query.shape[-3] // key.shape[-3]
+    q = query.astype(np.float64)
+    k, v = (np.repeat(t.astype(np.float64), group, axis=-3) for t in (key, value))
+    scores = q @ k.swapaxes(-1, -2) * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask.astype(np.float64)
+    highest = scores.max(axis=-1, keepdims=True)
+    weights = np.exp(scores - np.where(np.isinf(highest), 0, highest))
+    weights /= np.maximum(weights.sum(axis=-1, keepdims=True), 1)  # a row without keys stays zero
+    return (weights @ v).astype(query.dtype)
+
+
+def write_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScalar, *done: Tensor) -> None:
+    """cache[:, start : start + S] = value, in place, and done[0] = 0 if there is such a tensor."""
+    _, seq, heads, width = value.dims  # (B, S, H, D)
+    _check_cache(value, cache)
+    cx.dispatch(
+        "attention/cache_write.wgsl",
+        reads=(value,),
+        writes=(cache, *done),
+        params=CacheWrite(start=start.live, seq=seq, capacity=cache.dims[1], row=heads * width),
+        threads=value.numel,
+        type=value.wgsl,
+        cache=cache.wgsl,
+        done=len(done),
+    )
+
+
+def _check_cache(value: Tensor, cache: Tensor) -> None:
+    if cache.dims[2:] != value.dims[2:] or cache.dims[0] != value.dims[0]:
+        raise ShapeError(f"{list(value.dims)} does not fit the cache {list(cache.dims)}")
+
+
+def fill_caches(
+    cx: Context,
+    fresh: Fresh,
+    caches: tuple[Tensor, Tensor],
+    start: LiveScalar,
+    query: Tensor | None = None,
+    turned: Tensor | None = None,
+) -> None:
+    """Write keys and values of (B, S, H, D), D a multiple of 4, behind those cached; with a turn also `turned`."""
+    key, turn = fresh.key, fresh.turn
+    _, seq, key_heads, width = key.dims
+    heads = query.dims[2] if query is not None else 0
+    params = CacheFill(
+        start=start.live,
+        table_row=turn.row if turn is not None else FIRST,
+        seq=seq,
+        capacity=caches[0].dims[1],
+        heads=heads,
+        key_heads=key_heads,
+        key_steps=width // 4,
+        turned=turn.turned if turn is not None else 0,
+    )
+    cx.dispatch(
+        "attention/cache_fill.wgsl",
+        reads=fresh.tensors if query is None else (query, *fresh.tensors),
+        writes=caches if turned is None else (*caches, turned),
+        params=params,
+        threads=key.dims[0] * seq * (2 * key_heads + heads) * (width // 4),
+        type=kind(key, 4),
+        cache=kind(caches[0], 4),
+        turn=turn.pairs if turn is not None else "",
+        table=turn.kind if turn is not None else "",
+    )
+
+
+def guard_position(cx: Context, start: LiveScalar, tokens: Tensor, cache: Tensor) -> None:
+    """Kernels read the position live: whether the tokens fit the cache is checked on the host before every run."""
+    seq, capacity = tokens.dims[1], cache.dims[1]
+    message = f"{seq} tokens at position {{0}} do not fit a cache of {capacity}. Reset it or re-export."
+    cx.guard(start.term, 0, capacity - seq + 1, message)
+
+
+def _seen(query: Tensor, cache: Tensor, start: LiveScalar, mask: Tensor | None, dropout: float, causal: bool) -> Seen:
+    """A mask decides alone, over the whole cache; without one, keys up to the last token of the query are seen."""
+    if dropout != 0 or (mask is not None and causal):
+        raise GraphError("attention over a KV cache takes no dropout, and a mask or is_causal but not both")
+    if mask is not None:
+        return Seen(cache.dims[1])
+    return Seen(1 if causal else query.dims[1], start.live, causal)
+
+
+def attend_and_cache(
+    cx: Context,
+    query: Tensor,
+    fresh: Fresh,
+    caches: tuple[Tensor, Tensor],
+    start: LiveScalar,
+    *,
+    mask: Tensor | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    out: Tensor,
+) -> None:
+    """Cache keys and values of (B, S, H, D) and attend to all that are cached then; turn before, where there is one.
+
+    With a turn, the fresh must go with the query.
+    """
+    seen = _seen(query, caches[0], start, mask, dropout, causal)
+    for tokens, cache in zip((fresh.key, fresh.value), caches, strict=True):
+        _check_cache(tokens, cache)
+    guard_position(cx, start, fresh.key, caches[0])
+    operands = Operands(query, *caches)
+    together = fresh.goes_with(query)
+    if together and mask is None:
+        partial = scratch_for_token(cx, operands)
+        if operands.seq == 1:
+            attend_token(cx, operands, Seen(0, start.live), fresh, scale, partial, out)
+            return
+    if not together:
+        write_cache(cx, fresh.key, caches[0], start)
+        write_cache(cx, fresh.value, caches[1], start)
+    elif fresh.turn is None:
+        fill_caches(cx, fresh, caches, start)
+    else:
+        operands = Operands(cx.scratch(query.dtype, query.dims), *caches)
+        fill_caches(cx, fresh, caches, start, query, operands.query)
+    attend_rows(cx, operands, seen, mask, scale, out)
+
+
+def cached_reference(
+    query: Any, caches: tuple[Any, Any], start: int, mask: Any, causal: bool, scale: float | None
+) -> Any:
+    """Attention over caches that hold all keys and values up to the last token of the query."""
+    end = start + query.shape[1] if mask is None else caches[0].shape[1]
+    if causal:
+        mask = np.arange(end)[None, :] <= np.arange(start, end)[:, None]  # (S, C)
+    q, k, v = (t.swapaxes(1, 2) for t in (query, caches[0][:, :end], caches[1][:, :end]))  # (B, H, S or C, D)
+    return attention_reference(q, k, v, mask, scale).swapaxes(1, 2)
+
+
+@op("sdpa_with_kv_cache.default", dtypes=FLOATS, mutates=("key_cache", "value_cache"))
+def sdpa_with_kv_cache(
+    cx: Context,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    start_pos: LiveScalar,
+    seq_len: Unused,
+    attn_mask: Tensor | None,
+    drpout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    *,
+    out: Tensor,
+) -> None:
+    attend_and_cache(
+        cx,
+        query,
+        Fresh(key, value),
+        (key_cache, value_cache),
+        start_pos,
+        mask=attn_mask,
+        dropout=drpout_p,
+        causal=is_causal,
+        scale=scale,
+        out=out,
+    )
+
+
+@sdpa_with_kv_cache.reference
+def _(
+    query: Any,
+    key: Any,
+    value: Any,
+    key_cache: Any,
+    value_cache: Any,
+    start_pos: int,
+    seq_len: object,
+    attn_mask: Any,
+    drpout_p: object,
+    is_causal: bool,
+    scale: float | None,
+) -> Any:
+    """Writes into the caches it is given, as the op does."""
+    end = start_pos + query.shape[1]
+    key_cache[:, start_pos:end] = key
+    value_cache[:, start_pos:end] = value
+    return cached_reference(query, (key_cache, value_cache), start_pos, attn_mask, is_causal, scale)
+
+
+@op("custom_sdpa.default", kernels=("llama::custom_sdpa.out",), dtypes=FLOATS)
+def custom_sdpa(
+    cx: Context,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    start_pos: LiveScalar,
+    attn_mask: Tensor | None,
+    drpout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    *,
+    out: Tensor,
+) -> None:
+    """Attention over caches that `update_cache` has written."""
+    if attn_mask is None:  # with a mask the position plays no part
+        guard_position(cx, start_pos, query, key)
+    seen = _seen(query, key, start_pos, attn_mask, drpout_p, is_causal)
+    attend(cx, Operands(query, key, value), seen, attn_mask, scale, out)
+
+
+@custom_sdpa.reference
+def _(
+    query: Any,
+    key: Any,
+    value: Any,
+    start_pos: int,
+    attn_mask: Any,
+    drpout_p: object,
+    is_causal: bool,
+    scale: float | None,
+) -> Any:
+    return cached_reference(query, (key, value), start_pos, attn_mask, is_causal, scale)
+
+
+@op("update_cache.default", kernels=("llama::update_cache.out",), dtypes=FLOATS, mutates=("cache",))
+def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScalar, *, out: Tensor) -> None:
+    """The result is the cache; `out` is a single element without meaning, which PyTorch leaves uninitialised."""
+    out.dims = (1,)
+    guard_position(cx, start_pos, value, cache)
+    write_cache(cx, value, cache, start_pos, out)
+
+
+@update_cache.reference
+def _(value: Any, cache: Any, start_pos: int) -> Any:
+    cache[:, start_pos : start_pos + value.shape[1]] = value
+    return np.zeros(1, value.dtype)

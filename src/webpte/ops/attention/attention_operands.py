@@ -1,0 +1,125 @@
+"""What every attention kernel has to know of its queries, keys and values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ...errors import GraphError, ShapeError
+from ...lowering.context import Tensor
+from ...lowering.loads import kind
+from ...wgsl import Live, LiveInt, Uniforms, f32, u32
+
+FIRST = LiveInt(0, -1)
+MAX_WIDTH = 256  # of a head's values: the invocations of a row hold them all
+
+
+class Attention(Uniforms):
+    """The parameters that all of them share."""
+
+    start: Live
+    keys: u32  # the first token of the query sees start + keys keys
+    heads: u32
+    key_heads: u32
+    group: u32  # query heads that share a key head
+    batch_rows: u32  # how far apart, in rows of one head's elements, the next batch is in keys and values,
+    head_rows: u32  # the next head,
+    key_rows: u32  # and the next key
+    key_steps: u32  # loads per row
+    value_steps: u32
+    scale: f32
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Token t of the query sees the first `start + keys` keys, with `causal` t more."""
+
+    keys: int
+    start: LiveInt = FIRST
+    causal: bool = False
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Queries, keys and values of (B, S, H, D), with `heads_first` (B, H, S, D). They may differ in H, values in D."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    heads_first: bool = False
+
+    def __post_init__(self) -> None:
+        q, k, v = self.query, self.key, self.value
+        if k.dims[:3] != v.dims[:3] or k.dims[3] != q.dims[3] or k.dims[0] not in (1, q.dims[0]):
+            raise ShapeError(f"queries {list(q.dims)}, keys {list(k.dims)} and values {list(v.dims)} do not fit")
+        if self.key_heads == 0 or self.heads % self.key_heads:
+            raise ShapeError(f"{self.heads} query heads cannot share {self.key_heads} key heads")
+        if not 0 < v.dims[3] <= MAX_WIDTH:
+            raise ShapeError(f"heads of {v.dims[3]} values; attention runs with 1 to {MAX_WIDTH}")
+        if k.dtype is not v.dtype:
+            raise GraphError(f"keys are {k.dtype.short}, values {v.dtype.short}; they must have one dtype")
+
+    @property
+    def batch(self) -> int:
+        return self.query.dims[0]
+
+    @property
+    def seq(self) -> int:
+        return self.query.dims[2 if self.heads_first else 1]
+
+    @property
+    def capacity(self) -> int:
+        """Keys that there are, seen or not."""
+        return self.key.dims[2 if self.heads_first else 1]
+
+    @property
+    def most_keys(self) -> int:
+        """The largest capacity there can be."""
+        return self.key.bound[2 if self.heads_first else 1]
+
+    @property
+    def heads(self) -> int:
+        return self.query.dims[1 if self.heads_first else 2]
+
+    @property
+    def key_heads(self) -> int:
+        return self.key.dims[1 if self.heads_first else 2]
+
+    @property
+    def group(self) -> int:
+        return self.heads // self.key_heads
+
+    @property
+    def lanes(self) -> int:
+        """Elements per load."""
+        return 4 if self.query.dims[3] % 4 == 0 and self.value.dims[3] % 4 == 0 else 1
+
+    @property
+    def key_steps(self) -> int:
+        return self.query.dims[3] // self.lanes
+
+    @property
+    def value_steps(self) -> int:
+        return self.value.dims[3] // self.lanes
+
+    @property
+    def kinds(self) -> tuple[str, str]:
+        """How queries, and how keys and values are loaded; see loads.wgsl."""
+        return kind(self.query, self.lanes), kind(self.key, self.lanes)
+
+    def params(self, seen: Seen, scale: float | None) -> dict[str, Any]:
+        """The fields of `Attention`."""
+        return {
+            "start": seen.start,
+            "keys": seen.keys,
+            "heads": self.heads,
+            "key_heads": self.key_heads,
+            "group": self.group,
+            "batch_rows": 0 if self.key.dims[0] == 1 else self.key_heads * self.capacity,
+            "head_rows": self.capacity if self.heads_first else 1,
+            "key_rows": 1 if self.heads_first else self.key_heads,
+            "key_steps": self.key_steps,
+            "value_steps": self.value_steps,
+            "scale": 1 / math.sqrt(self.query.dims[3]) if scale is None else scale,
+        }

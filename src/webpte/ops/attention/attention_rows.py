@@ -1,0 +1,145 @@
+"""Attention of many tokens at once: four rows of queries share what is loaded of keys and values."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...errors import ShapeError
+from ...graph import DType
+from ...lowering.context import Context, Tensor
+from ...lowering.shapes import broadcast, broadcast_strides
+from ...wgsl import dims8, u32
+from .attention_operands import Attention, Operands, Seen
+from .attention_token import attend_token, scratch_for_token
+
+# Flags, not dtypes: a mask is read as words, so that a half mask alone does not ask the device for f16.
+_MASKS = {DType.BOOL: "bool", DType.FLOAT16: "half", DType.FLOAT32: "float", DType.WIDE_FLOAT16: "float"}
+ROWS = 4
+SHARED_BYTES = 8 << 10  # for keys, of the 16 KB that every device has
+MOST_COLUMNS = 8  # loads of a row of values that an invocation adds up
+SUBGROUP, SUBGROUP_TILE = 8, 2  # invocations that hand each other what they load, and keys that each scores at a time
+
+
+class Tiled(Attention):
+    causal: u32  # token t of the query sees as many times t keys more
+    seq: u32
+    row_blocks: u32  # workgroups for the rows of a key head
+    across: u32
+    mask_strides: dims8  # over (batch, head, token, key)
+
+
+class Layout(NamedTuple):
+    """How a workgroup goes over the keys."""
+
+    across: int  # invocations that share four rows
+    down: int  # fours of rows
+    tile: int  # keys that an invocation scores at a time
+    staged: bool  # keys pass through shared memory
+
+    def fit(self, operands: Operands, masked: bool) -> Layout:
+        """The same, as far as registers and shared memory allow."""
+        across, down, tile, staged = self
+        while operands.value_steps > MOST_COLUMNS * across:
+            across, down = 2 * across, 1
+        if masked:
+            tile = 2  # each row and key has an entry of its own to load
+        key_bytes = across * operands.key_steps * operands.lanes * 4  # of as many keys as there are invocations across
+        while staged and tile > 1 and tile * key_bytes > SHARED_BYTES:
+            tile //= 2
+        return Layout(across, down, tile, staged and tile * key_bytes <= SHARED_BYTES)
+
+
+# A CPU gains nothing from shared memory, and pays for waiting at barriers.
+LAYOUTS = {"rows": Layout(8, 1, 4, False), "staged": Layout(8, 8, 4, True)}
+
+
+def attend(cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, out: Tensor) -> None:
+    """Attention over keys and values that are all there: by the kernel for one token where it is one."""
+    if operands.lanes == 4 and mask is None:
+        partial = scratch_for_token(cx, operands)
+        if operands.seq == 1:
+            attend_token(cx, operands, seen, None, scale, partial, out)
+            return
+    attend_rows(cx, operands, seen, mask, scale, out)
+
+
+def attend_rows(
+    cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, out: Tensor
+) -> None:
+    """out = softmax(query keyᵀ * scale + mask) value over the keys that are seen.
+
+    A key that the mask hides (minus infinity, or False) has no weight, whatever it holds; a row whose keys are all
+    hidden is zero, as in F.scaled_dot_product_attention.
+    """
+    query, value = operands.query, operands.value
+    out.dims = (*query.dims[:3], value.dims[3])
+    shape = (operands.group, operands.key_steps, operands.value_steps, *operands.kinds)
+    handing = ("broadcast",) if cx.caps.subgroup >= 4 and operands.lanes == 4 and mask is None else ()
+    variant = cx.variant("attention", shape, cpu=(*handing, "rows"), gpu=("staged",))
+    if variant == "broadcast":
+        _by_subgroups(cx, operands, seen, scale, out)
+    else:
+        _by_workgroups(cx, operands, seen, mask, scale, LAYOUTS[variant].fit(operands, mask is not None), out)
+
+
+def _by_workgroups(
+    cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, layout: Layout, out: Tensor
+) -> None:
+    tensors = (operands.query, operands.key, operands.value)
+    blocks = -(-operands.seq * operands.group // (ROWS * layout.down))
+    workgroup = layout.across * layout.down
+    cx.dispatch(
+        "attention/attention_rows.wgsl",
+        reads=tensors if mask is None else (*tensors, mask),
+        writes=(out,),
+        params=_params(operands, seen, mask, scale, blocks, layout.across),
+        threads=operands.batch * operands.key_heads * blocks * workgroup,
+        workgroup=workgroup,
+        type=operands.kinds[0],
+        cache=operands.kinds[1],
+        mask="" if mask is None else _MASKS[mask.dtype],
+        heads_first=operands.heads_first,
+        wide=-(-operands.value_steps // layout.across),
+        key_steps=operands.key_steps if layout.staged else 0,  # sizes shared memory, so it is compiled in
+        **layout._asdict(),
+    )
+
+
+def _by_subgroups(cx: Context, operands: Operands, seen: Seen, scale: float | None, out: Tensor) -> None:
+    """As many rows as invocations, which hand each other what they load of queries and weights."""
+    lanes = min(cx.caps.subgroup, SUBGROUP)
+    blocks = -(-operands.seq * operands.group // lanes)
+    cx.dispatch(
+        "attention/attention_rows_subgroup.wgsl",
+        reads=(operands.query, operands.key, operands.value),
+        writes=(out,),
+        params=_params(operands, seen, None, scale, blocks, lanes),
+        threads=operands.batch * operands.key_heads * blocks * lanes,
+        workgroup=lanes,
+        type=operands.kinds[0],
+        cache=operands.kinds[1],
+        heads_first=operands.heads_first,
+        lanes=lanes,
+        rows=lanes,
+        tile=SUBGROUP_TILE,
+        wide=-(-operands.value_steps // lanes),
+    )
+
+
+def _params(
+    operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, blocks: int, across: int
+) -> Tiled:
+    strides: tuple[int, ...] = ()
+    if mask is not None:
+        scores = (operands.batch, operands.heads, operands.seq, seen.keys)
+        if broadcast(mask.dims, scores) != scores:
+            raise ShapeError(f"a mask of {list(mask.dims)} does not fit scores of {list(scores)}")
+        strides = broadcast_strides(mask.dims, scores)
+    return Tiled(
+        **operands.params(seen, scale),
+        causal=int(seen.causal),
+        seq=operands.seq,
+        row_blocks=blocks,
+        across=across,
+        mask_strides=strides,
+    )

@@ -1,0 +1,220 @@
+"""Attention of one token, as in decoding: a dispatch that may also turn its query and key and fill the caches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...graph import DType
+from ...lowering.context import Context, Tensor
+from ...lowering.loads import kind
+from ...wgsl import Live, LiveInt, Uniforms, u32
+from .attention_operands import FIRST, Attention, Operands, Seen
+
+MOST_HEADS = 4  # query heads that look at the same keys together: what a vector holds
+MOST_SPLITS = 32
+FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
+
+
+class Step(Attention):
+    table_row: Live  # of the token in the rotary tables
+    turned: u32  # loads of a row that turn, where halves pair up
+    head_parts: u32  # workgroups for the query heads of a key head
+    splits: u32  # and for its keys
+    slices: u32
+
+
+class Merge(Uniforms):
+    splits: u32
+    value_steps: u32
+
+
+@dataclass(frozen=True)
+class Turn:
+    """How queries and keys turn with their position: token t takes row `row + t` of the tables."""
+
+    pairs: str  # "neighbours" or "halves"
+    cosine: Tensor
+    sine: Tensor
+    row: LiveInt = FIRST
+
+    @property
+    def kind(self) -> str:
+        """How the entries of four elements are loaded: neighbours share one."""
+        return kind(self.cosine, 2 if self.pairs == "neighbours" else 4)
+
+    @property
+    def turned(self) -> int:
+        """Loads of a row that turn, where halves pair up."""
+        return self.cosine.dims[1] // 4
+
+    def fits(self, x: Tensor) -> bool:
+        """Whether the tables are right for rows of `x` and these can be turned four elements at a time."""
+        width, rotated = x.dims[3], self.cosine.dims[1]
+        if width % 4 or self.sine.dims != self.cosine.dims:
+            return False
+        return rotated == width // 2 if self.pairs == "neighbours" else rotated % 8 == 0 and rotated <= width
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """The key and the value of a token that the caches do not hold yet."""
+
+    key: Tensor
+    value: Tensor
+    turn: Turn | None = None
+
+    def goes_with(self, query: Tensor) -> bool:
+        """Whether one kernel can take all three: the same tokens, dtype and width, in loads of four."""
+        key, value = self.key, self.value
+        same = key.dims == value.dims and key.dims[:2] == query.dims[:2] and key.dims[3] == query.dims[3]
+        return same and key.dims[3] % 4 == 0 and query.dtype is key.dtype and key.dtype is value.dtype
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        turn = self.turn
+        return (self.key, self.value) if turn is None else (self.key, self.value, turn.cosine, turn.sine)
+
+
+class Layout(NamedTuple):
+    """How a workgroup goes over the keys: first over their scores, then over their values."""
+
+    lanes: int
+    tile: int  # keys that an invocation scores at a time
+    parts: int  # invocations that share them
+    wide: int  # loads of a row of values that an invocation adds up
+    split_keys: int = 0  # as many keys are worth a workgroup of their own
+    subgroup: bool = False  # the invocations are one, and hand each other what they load
+
+    def fit(self, cx: Context, value_steps: int) -> Layout:
+        """The same, for this device and rows of values as wide as these."""
+        lanes = min(self.lanes, cx.caps.subgroup) if self.subgroup else self.lanes
+        wide = self.wide
+        while lanes * wide < value_steps:
+            wide *= 2
+        return self._replace(lanes=lanes, wide=wide)
+
+    def columns(self, value_steps: int) -> int:
+        """Invocations beside each other over a row of values."""
+        if self.subgroup:
+            return self.lanes
+        columns = 1
+        while columns * self.wide < value_steps:
+            columns *= 2
+        return columns
+
+    def splits(self, capacity: int) -> int:
+        return min(-(-capacity // self.split_keys), MOST_SPLITS) if self.split_keys else 1
+
+
+# A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbours to load what lies side
+# by side, and many workgroups.
+LAYOUTS = {
+    "broadcast": Layout(8, 2, 1, 1, subgroup=True),
+    "broadcast split": Layout(8, 2, 1, 1, split_keys=512, subgroup=True),
+    "rows": Layout(8, 4, 1, 2),
+    "lanes": Layout(64, 4, 8, 1),
+    "lanes split": Layout(64, 4, 8, 1, split_keys=128),
+}
+
+
+def scratch_for_token(cx: Context, operands: Operands) -> Tensor:
+    """What `attend_token` may need, whatever is chosen. Asked for at any number of tokens, for when it is one."""
+    splits = max(layout.splits(operands.most_keys) for layout in LAYOUTS.values())
+    return cx.scratch(DType.FLOAT32, (operands.query.bound[0] * operands.heads, splits, operands.value_steps + 1, 4))
+
+
+def attend_token(
+    cx: Context,
+    operands: Operands,
+    seen: Seen,
+    fresh: Fresh | None,
+    scale: float | None,
+    partial: Tensor,
+    out: Tensor,
+) -> None:
+    """Attention of one token over the keys that are seen and, with `fresh`, its own, which is cached behind them."""
+    value_steps = operands.value_steps
+    out.dims = (*operands.query.dims[:3], operands.value.dims[3])
+    layout = _layout(cx, operands)
+    splits = layout.splits(operands.most_keys)
+    _dispatch(cx, operands, seen, fresh, scale, layout, splits, out if splits == 1 else partial)
+    if splits > 1:
+        cx.dispatch(
+            "attention/attention_merge.wgsl",
+            reads=(partial,),
+            writes=(out,),
+            params=Merge(splits=splits, value_steps=value_steps),
+            threads=operands.batch * operands.heads * value_steps,
+            type=operands.kinds[0],
+        )
+
+
+def _layout(cx: Context, operands: Operands) -> Layout:
+    steps = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys)
+    groups = operands.batch * operands.key_heads * _head_parts(operands)
+    shape = (*steps, *operands.kinds, groups)
+    handing = ("broadcast split", "broadcast") if groups < FEW_WORKGROUPS else ("broadcast", "broadcast split")
+    cpu = (*(handing if cx.caps.subgroup >= 4 else ()), "rows")
+    chosen = cx.variant("attention of a token", shape, cpu=cpu, gpu=("lanes split", "lanes"))
+    return LAYOUTS[chosen].fit(cx, operands.value_steps)
+
+
+def _head_parts(operands: Operands) -> int:
+    """Workgroups for the query heads of a key head."""
+    return -(-operands.group // MOST_HEADS)
+
+
+def _dispatch(
+    cx: Context,
+    operands: Operands,
+    seen: Seen,
+    fresh: Fresh | None,
+    scale: float | None,
+    layout: Layout,
+    splits: int,
+    target: Tensor,
+) -> None:
+    caches = (operands.key, operands.value)
+    turn = fresh.turn if fresh is not None else None
+    head_parts = _head_parts(operands)
+    slices = layout.lanes // layout.columns(operands.value_steps)
+    params = Step(
+        **operands.params(seen, scale),
+        table_row=turn.row if turn is not None else FIRST,
+        turned=turn.turned if turn is not None else 0,
+        head_parts=head_parts,
+        splits=splits,
+        slices=slices,
+    )
+    cx.dispatch(
+        "attention/attention_token.wgsl",
+        reads=(operands.query, *(caches if fresh is None else fresh.tensors)),
+        writes=(target,) if fresh is None else (*caches, target),
+        params=params,
+        threads=operands.batch * operands.key_heads * head_parts * splits * layout.lanes,
+        workgroup=layout.lanes,
+        fresh=fresh is not None,
+        split=splits > 1,
+        heads=-(-operands.group // head_parts),
+        slices=slices,
+        **_flags(operands, turn, layout),
+    )
+
+
+def _flags(operands: Operands, turn: Turn | None, layout: Layout) -> dict[str, object]:
+    """What is compiled in beside them."""
+    return {
+        "type": operands.kinds[0],
+        "cache": operands.kinds[1],
+        "turn": turn.pairs if turn is not None else "",
+        "table": turn.kind if turn is not None else "",
+        "key_steps": operands.key_steps,  # sizes shared memory
+        "value_steps": operands.value_steps,
+        "lanes": layout.lanes,
+        "tile": layout.tile,
+        "parts": layout.parts,
+        "wide": layout.wide,
+        "columns": layout.columns(operands.value_steps),
+        "subgroup": layout.subgroup,
+    }

@@ -1,0 +1,189 @@
+{$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ include "attention/turn.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded, storable $}
+{$ from "attention/turn.wgsl" import angles, turned $}
+{$ set score = {1: "f32", 2: "vec2<f32>", 3: "vec3<f32>", 4: "vec4<f32>"}[heads] $}
+{$ set each = [""] if heads == 1 else [".x", ".y", ".z", ".w"][:heads] $}
+{$ set tiles = lanes // parts $}
+{# What attention_subgroup.wgsl is told: #}
+{$ set rows = heads $}
+{$ set causal = false $}
+{$ set pieces = (key_steps + lanes - 1) // lanes $}
+{$ set cache_at = 5 if turn else 3 if fresh else 1 $}
+{$ set cache_access = "read_write" if fresh else "read" $}
+
+@group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
+$$ if fresh
+@group(1) @binding(1) var<storage, read> k: {{ array_of(type) }};
+@group(1) @binding(2) var<storage, read> v: {{ array_of(type) }};
+$$ endif
+$$ if turn
+@group(1) @binding(3) var<storage, read> cosine: {{ array_of(table) }};
+@group(1) @binding(4) var<storage, read> sine: {{ array_of(table) }};
+$$ endif
+@group(1) @binding({{ cache_at }}) var<storage, {{ cache_access }}> keys: {{ array_of(cache) }};
+@group(1) @binding({{ cache_at + 1 }}) var<storage, {{ cache_access }}> values: {{ array_of(cache) }};
+$$ if split
+@group(1) @binding({{ cache_at + 2 }}) var<storage, read_write> partial: array<vec4<f32>>;
+$$ else
+@group(1) @binding({{ cache_at + 2 }}) var<storage, read_write> y: {{ array_of(type) }};
+$$ endif
+
+const LOWEST = -3.4e38;
+// Also uniforms: divisions are cheap by constants, and loops to constants are unrolled.
+const KEY_STEPS = {{ key_steps }}u;
+const VALUE_STEPS = {{ value_steps }}u;
+const LANES = {{ lanes }}u;
+const TILE = {{ tile }}u;  // keys that an invocation scores at a time
+const TILES = {{ tiles }}u;  // of such at a time
+const HEADS = {{ heads }}u;  // query heads that look at the same keys
+const COLUMNS = {{ columns }}u;  // invocations beside each other over a row of values
+const SLICES = {{ slices }}u;  // and how often over different keys
+
+var<workgroup> queries: array<vec4<f32>, {{ heads * key_steps }}>;
+var<workgroup> slice_tops: array<{{ score }}, {{ slices }}>;
+var<workgroup> slice_weights: array<{{ score }}, {{ slices }}>;
+var<workgroup> slice_sums: array<vec4<f32>, {{ slices * heads * columns * wide }}>;
+$$ if not subgroup
+var<workgroup> weights: array<{{ score }}, {{ tiles * tile }}>;  // of the keys, relative to the top of their tile
+var<workgroup> tops: array<{{ score }}, {{ tiles }}>;
+$$ endif
+$$ if parts > 1
+var<workgroup> products: array<{{ score }}, {{ lanes * tile }}>;
+$$ endif
+$$ if fresh
+var<workgroup> own_products: array<f32, {{ heads * key_steps }}>;
+var<workgroup> own_scores: array<f32, {{ heads }}>;
+$$ endif
+
+// Attention of one token. A workgroup has some of the query heads of a key head, and all or part of its keys: it scores
+// as many keys as fit in shared memory, adds up their values, and goes on. Scores and sums are relative to the highest
+// score so far.
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+$$ if subgroup
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+$$ else
+    @builtin(local_invocation_id) local: vec3<u32>,  // its index would be computed at every use by some drivers
+) {
+    let lane = local.x;
+$$ endif
+    let job = id.x + id.y * groups.x;  // (B, key head, part of its query heads, split)
+    let busy = job * LANES < p.threads;
+    let part = job / p.splits;
+    let split = job - part * p.splits;
+    let row_of_keys = part / p.head_parts;  // (B, key head)
+    let head_part = part - row_of_keys * p.head_parts;
+    let batch = row_of_keys / p.key_heads;
+    let key_head = row_of_keys - batch * p.key_heads;
+    let first_head = row_of_keys * p.group + head_part * HEADS;
+    let last_head = row_of_keys * p.group + p.group - 1u;
+    let first = batch * p.batch_rows + key_head * p.head_rows;  // row of the first key
+    let cached = u32(live(p.start)) + p.keys;
+
+    for (var i = lane; i < HEADS * p.key_steps; i += LANES) {
+        let d = i % KEY_STEPS;
+        let row = min(first_head + i / KEY_STEPS, last_head);
+{{ angles(turn, table, "u32(live(p.table_row))") }}
+        let query = ({{ turned(turn, "q", "row", type) }}) * p.scale;
+        queries[i] = query;
+$$ if fresh
+        let own_key = {{ turned(turn, "k", "row_of_keys", type) }};
+        own_products[i] = dot(query, own_key);
+        if (busy && split + head_part == 0u && i < p.key_steps) {
+            keys[(first + cached * p.key_rows) * p.key_steps + d] = {{ storable("own_key", cache) }};
+        }
+$$ endif
+    }
+$$ if fresh
+    for (var d = lane; d < p.value_steps && busy && split + head_part == 0u; d += LANES) {
+        let own_value = {{ loaded("v[row_of_keys * p.value_steps + d]", type) }};
+        values[(first + cached * p.key_rows) * p.value_steps + d] = {{ storable("own_value", cache) }};
+    }
+$$ endif
+    workgroupBarrier();
+$$ if fresh
+    if (lane < HEADS) {
+        var own_score = 0.0;
+        for (var d = 0u; d < p.key_steps; d++) {
+            own_score += own_products[lane * p.key_steps + d];
+        }
+        own_scores[lane] = own_score;
+    }
+$$ endif
+
+    let slice = lane / COLUMNS;
+    let column = lane % COLUMNS;
+    let share = (cached + p.splits - 1u) / p.splits;
+    let begin = split * share;
+    let end = min(begin + share, cached);
+$$ if subgroup
+$$ for piece in range(pieces)
+    let own{{ piece }} = min({{ piece }}u * LANES + lane, KEY_STEPS - 1u);
+    let mine{{ piece }} = {{ piece }}u * LANES + lane < KEY_STEPS;
+$$ for h in range(heads)
+    let q{{ h }}_{{ piece }} = select(vec4<f32>(), queries[{{ h }}u * KEY_STEPS + own{{ piece }}], mine{{ piece }});
+$$ endfor
+$$ endfor
+{$ include "attention/attention_subgroup.wgsl" $}
+    let top = top0;
+    let weight = subgroupAdd(weight0);
+$$ else
+{$ include "attention/attention_shared.wgsl" $}
+$$ endif
+
+    // One row for each query head, of all slices and of the token's own key.
+    if (column == 0u) {
+        slice_tops[slice] = top;
+        slice_weights[slice] = weight;
+    }
+    for (var h = 0u; h < min(HEADS, last_head + 1u - first_head); h++) {
+$$ for w in range(wide)
+        var sum{{ w }} = sum0_{{ w }};
+$$ for h in range(1, heads)
+        sum{{ w }} = select(sum{{ w }}, sum{{ h }}_{{ w }}, h == {{ h }}u);
+$$ endfor
+        slice_sums[((slice * HEADS + h) * {{ wide }}u + {{ w }}u) * COLUMNS + column] = sum{{ w }};
+$$ endfor
+    }
+    workgroupBarrier();
+    for (var i = lane; i < HEADS * p.value_steps; i += LANES) {
+        let h = i / VALUE_STEPS;
+        let d = i % VALUE_STEPS;
+        var highest = LOWEST;
+        var whole = 0.0;
+        var sum = vec4<f32>();
+$$ if fresh
+        if (split == 0u) {
+            highest = own_scores[h];
+            whole = 1.0;
+            sum = {{ loaded("v[row_of_keys * p.value_steps + d]", type) }};
+        }
+$$ endif
+        for (var s = 0u; s < p.slices; s++) {
+            let found = slice_tops[s]{{ "[h]" if heads > 1 }};
+            let higher = max(highest, found);
+            let keep = exp(highest - higher);
+            let add = exp(found - higher);
+            highest = higher;
+            whole = whole * keep + slice_weights[s]{{ "[h]" if heads > 1 }} * add;
+            sum = sum * keep + slice_sums[(s * HEADS + h) * {{ wide }}u * COLUMNS + d] * add;
+        }
+        if (busy && first_head + h <= last_head) {
+$$ if split
+            let at = ((first_head + h) * p.splits + split) * (p.value_steps + 1u);
+            if (d == 0u) {
+                partial[at] = vec4<f32>(highest, whole, 0.0, 0.0);
+            }
+            partial[at + 1u + d] = sum;
+$$ else
+            let out = sum / max(whole, 1.0);
+            y[(first_head + h) * p.value_steps + d] = {{ storable("out", type) }};
+$$ endif
+        }
+    }
+}

@@ -1,0 +1,96 @@
+"""Attention over a KV cache whose queries and keys turn with their position, in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ShapeError
+from ...graph import ROTARY_ATTENTION
+from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.registry import FLOATS, op
+from .attention import attend_and_cache, cached_reference
+from .attention_operands import FIRST
+from .attention_token import Fresh, Turn
+from .rotary import guard_table, turn_halves, turn_neighbours, turned_halves, turned_neighbours
+
+
+@op(ROTARY_ATTENTION, dtypes=FLOATS, mutates=("key_cache", "value_cache"))
+def rotary_attention(
+    cx: Context,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    start_pos: LiveScalar,
+    dropout: float,
+    is_causal: bool,
+    scale: float | None,
+    cosine: Tensor,
+    sine: Tensor,
+    table_start: LiveScalar | None,
+    table_rows: int | None,
+    halves: bool,
+    *,
+    out: Tensor,
+) -> None:
+    """sdpa_with_kv_cache of a turned query and key. Without `table_start` the tables have a row for each token; else
+    row table_start is the first token's, and `table_rows` of them, if given, are meant.
+    """
+    turn = Turn("halves" if halves else "neighbours", cosine, sine, FIRST if table_start is None else table_start.live)
+    _check_table(cx, query, key, cosine, table_start, table_rows)
+    fresh = Fresh(key, value, turn)
+    if not (turn.fits(query) and fresh.goes_with(query)):
+        query, fresh = _turned_apart(cx, query, fresh, turn)
+    caches = (key_cache, value_cache)
+    attend_and_cache(
+        cx, query, fresh, caches, start_pos, mask=None, dropout=dropout, causal=is_causal, scale=scale, out=out
+    )
+
+
+def _check_table(
+    cx: Context, query: Tensor, key: Tensor, table: Tensor, start: LiveScalar | None, rows: int | None
+) -> None:
+    seq = query.dims[1]
+    if start is not None:
+        guard_table(cx, start, seq, table.dims[0])
+    given = table.dims[0] if start is None else rows
+    if key.dims[1] != seq or (given is not None and given != seq):
+        turning = f"{table.dims[0] if given is None else given} rows of {list(table.dims)}"
+        raise ShapeError(f"queries of {seq} and keys of {key.dims[1]} tokens cannot be turned by {turning}")
+
+
+def _turned_apart(cx: Context, query: Tensor, fresh: Fresh, turn: Turn) -> tuple[Tensor, Fresh]:
+    """Queries and keys turned before, for widths that cannot be loaded in fours."""
+    by = turn_halves if turn.pairs == "halves" else turn_neighbours
+    turned = []
+    for x in (query, fresh.key):
+        turned.append(cx.scratch(x.dtype, x.dims))
+        by(cx, x, turn.cosine, turn.sine, turn.row, turned[-1])
+    return turned[0], Fresh(turned[1], fresh.value)
+
+
+@rotary_attention.reference
+def _(
+    query: Any,
+    key: Any,
+    value: Any,
+    key_cache: Any,
+    value_cache: Any,
+    start_pos: int,
+    dropout: object,
+    is_causal: bool,
+    scale: float | None,
+    cosine: Any,
+    sine: Any,
+    table_start: int | None,
+    table_rows: object,
+    halves: bool,
+) -> Any:
+    """Writes into the caches it is given, as the op does."""
+    first, end = table_start or 0, start_pos + query.shape[1]
+    cos, sin = (table[first : first + query.shape[1], None, :] for table in (cosine, sine))  # (S, 1, R)
+    by = turned_halves if halves else turned_neighbours
+    key_cache[:, start_pos:end] = by(key, cos, sin)
+    value_cache[:, start_pos:end] = value
+    return cached_reference(by(query, cos, sin), (key_cache, value_cache), start_pos, None, is_causal, scale)

@@ -1,0 +1,33 @@
+"""Attention without a cache, heads first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ShapeError
+from ...graph import DType
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import FLOATS, op
+from .attention import attention_reference
+from .attention_operands import Operands, Seen
+from .attention_rows import attend
+
+
+@op("et_vk.sdpa.default", dtypes=FLOATS | {DType.BOOL})
+def sdpa(
+    cx: Context, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, scale: float | None, *, out: Tensor
+) -> None:
+    """softmax(q kᵀ * scale + mask) v with q (B, Hq, S, D), k (B, Hk, C, D), v (B, Hk, C, Dv); Hk divides Hq.
+
+    Exporters have no pattern for it: it is in a file only where a model calls torch.ops.et_vk.sdpa. A bool mask means
+    what it means to F.scaled_dot_product_attention: True is seen.
+    """
+    if {q.rank, k.rank, v.rank} != {4}:
+        raise ShapeError(f"queries {list(q.dims)}, keys {list(k.dims)} and values {list(v.dims)} need 4 dims each")
+    operands = Operands(q, k, v, heads_first=True)
+    attend(cx, operands, Seen(operands.capacity), attn_mask, scale, out)
+
+
+@sdpa.reference
+def _(q: Any, k: Any, v: Any, attn_mask: Any, scale: float | None) -> Any:
+    return attention_reference(q, k, v, attn_mask, scale)

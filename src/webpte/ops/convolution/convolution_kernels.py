@@ -1,0 +1,237 @@
+"""Which kernel runs a convolution, and how.
+
+One direct kernel walks three axes; missing ones have size 1. A 1 x 1 kernel that touches every pixel once is a matrix
+product and takes the kernels of that.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...errors import ShapeError
+from ...graph import numel
+from ...lowering.context import Context, Dims, Tensor
+from ...wgsl import Uniforms, dims4, i32, u32
+from ..matmul.epilogue import Epilogue
+from ..matmul.matmul import project
+from ..matmul.product import (
+    LANES,
+    SHARED_DEPTH,
+    UNLIMITED,
+    Addend,
+    Finish,
+    Limits,
+    Shape,
+    contiguous,
+    finish_values,
+    product,
+    with_finish,
+)
+
+AXES = 3
+
+
+class Convolution(Uniforms):
+    groups: u32
+    depth: u32  # input channels of a group
+    channels: u32  # output channels of a group
+    channel_tiles: u32
+    pixel_groups: u32  # workgroups side by side, or invocations along a line
+    tile: u32
+    tile_pixels: u32
+    w_channel: u32  # kernels from one output channel of a group to the next
+    w_depth: u32
+    lowest: i32
+    highest: i32
+    in_dims: dims4
+    out_dims: dims4
+    kernel: dims4
+    stride: dims4
+    padding: dims4
+    dilation: dims4
+
+
+class Geometry(NamedTuple):
+    """How taps, inputs and outputs lie to each other, per spatial axis."""
+
+    kernel: Dims
+    stride: Dims
+    padding: Dims
+    dilation: Dims
+    output_padding: Dims
+    transposed: bool
+    groups: int
+
+    def extent(self, sizes: Dims) -> Dims:
+        """The spatial sizes of the output."""
+        reach = [d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True)]
+        rows = zip(sizes, reach, self.stride, self.padding, self.output_padding, strict=True)
+        if self.transposed:
+            return tuple((n - 1) * s - 2 * p + r + extra for n, r, s, p, extra in rows)
+        return tuple((n + 2 * p - r) // s + 1 for n, r, s, p, _ in rows)
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether each output pixel reads the one input pixel at its own place, and every input channel of it."""
+        plain = {*self.kernel, *self.stride} == {1} and not any((*self.padding, *self.output_padding))
+        return plain and self.groups == 1 and not self.transposed
+
+
+def convolve(
+    cx: Context,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    geometry: Geometry,
+    limits: Limits,
+    out: Tensor,
+    epilogue: Epilogue | None = None,
+) -> None:
+    """(N, IC, ...) -> (N, OC, ...) with weight (OC, IC / groups, ...), or (IC, OC / groups, ...) if transposed."""
+    axes = weight.rank - 2
+    channels = _out_channels(x, weight, bias, geometry)
+    *batch, _ = x.dims[: x.rank - axes]  # empty for an unbatched input
+    sizes = geometry.extent(x.dims[x.rank - axes :])
+    if any(size < 1 for size in sizes):
+        raise ShapeError(f"input {list(x.dims)} is too small for weight {list(weight.dims)}: output {list(sizes)}")
+    dims = (*batch, channels, *sizes)
+    out.dims = epilogue.shape(dims) if epilogue else dims
+    count, pixels = numel(tuple(batch)), numel(sizes)
+    single = geometry.pointwise and pixels == 1  # then batches are rows and channels columns
+    split = (0, len(batch)) if single else (len(batch), len(batch) + 1)
+    finish = epilogue.finish(x.dtype, dims, split) if epilogue else None
+    if single:
+        project(cx, x, weight, bias, out, limits, finish)
+    elif geometry.pointwise:
+        shape = Shape(count, channels, weight.dims[1], pixels)  # (OC, IC) x (N, IC, pixels) -> (N, OC, pixels)
+        addend = Addend(bias, (0, 1, 0)) if bias is not None else None
+        layout = contiguous(shape, shared=True)
+        product(cx, weight, x, out, shape, layout, addend=addend, limits=limits, finish=finish)
+    else:
+        layer = Layer(x, weight, bias, out, count, x.dims[x.rank - axes :], sizes, limits, finish)
+        _direct(cx, layer, geometry, channels)
+
+
+def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> int:
+    """How many channels the output has, once all operands are known to fit."""
+    axes, groups = weight.rank - 2, geometry.groups
+    if not 1 <= axes <= AXES or x.rank not in (axes + 1, axes + 2):
+        raise ShapeError(f"input {list(x.dims)} and weight {list(weight.dims)} do not make a convolution")
+    lists = (geometry.stride, geometry.padding, geometry.dilation, geometry.output_padding)
+    if any(len(values) != axes for values in lists):
+        raise ShapeError(f"stride, padding, dilation and output_padding {lists} need {axes} numbers each")
+    given = x.dims[x.rank - axes - 1]
+    if geometry.transposed:
+        fits, channels = weight.dims[0] == given and given % groups == 0, weight.dims[1] * groups
+    else:
+        fits, channels = weight.dims[1] * groups == given and weight.dims[0] % groups == 0, weight.dims[0]
+    if not fits or (bias is not None and bias.dims != (channels,)):
+        bias_dims = list(bias.dims) if bias is not None else None
+        raise ShapeError(
+            f"input {list(x.dims)}, weight {list(weight.dims)}, bias {bias_dims} and {groups} groups do not fit"
+        )
+    return channels
+
+
+class Layer(NamedTuple):
+    """The operands of a convolution, and the sizes that its kernels need."""
+
+    x: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    out: Tensor
+    batch: int
+    sizes: Dims  # spatial, of x
+    out_sizes: Dims
+    limits: Limits
+    finish: Finish | None
+
+
+class Form(NamedTuple):
+    """A kernel and how it is laid over the result."""
+
+    template: str
+    tile: int  # channels of an invocation; its pixels are always 4
+    workgroup: int
+    flags: dict[str, object]
+
+
+def _direct(cx: Context, layer: Layer, geometry: Geometry, all_channels: int) -> None:
+    groups, finish, bias = geometry.groups, layer.finish, layer.bias
+    depth = layer.x.dims[-len(layer.sizes) - 1] // groups
+    channels = all_channels // groups
+    form = _form(cx, layer, geometry, depth, channels)
+    channel_tiles = -(-channels // form.tile)
+    if form.template == "convolution/convolution_depthwise.wgsl":
+        *outer, line = layer.out_sizes
+        pixel_groups = -(-line // 4)
+        threads = layer.batch * groups * numel(tuple(outer)) * pixel_groups
+    else:
+        pixel_groups = -(-numel(layer.out_sizes) // (4 * form.workgroup))
+        threads = layer.batch * groups * channel_tiles * pixel_groups * form.workgroup
+    extra = [tensor for tensor, _ in finish.operands] if finish else []
+    block = with_finish(Convolution, len(extra), len(finish.bits) if finish else 0)
+    params = block(
+        groups=groups,
+        depth=depth,
+        channels=channels,
+        channel_tiles=channel_tiles,
+        pixel_groups=pixel_groups,
+        tile=form.tile,
+        tile_pixels=4,
+        w_channel=1 if geometry.transposed else depth,
+        w_depth=channels if geometry.transposed else 1,
+        **_extents(layer, geometry),
+        **layer.limits._asdict(),
+        **finish_values(finish),
+    )
+    cx.dispatch(
+        form.template,
+        reads=(layer.x, layer.weight, *((bias,) if bias is not None else ()), *extra),
+        writes=(layer.out,),
+        params=params,
+        threads=threads,
+        workgroup=form.workgroup,
+        type=layer.x.wgsl,
+        out_type=layer.out.wgsl,
+        biased=bias is not None,
+        clamped=layer.limits != UNLIMITED,
+        program=finish.program if finish else None,
+        operands=len(extra),
+        extension=finish.program.extension if finish else None,
+        **form.flags,
+    )
+
+
+def _extents(layer: Layer, geometry: Geometry) -> dict[str, Dims]:
+    """What is known of each of three axes: those that are missing have size 1."""
+    ones, zeros = (1,) * (AXES - len(layer.sizes)), (0,) * (AXES - len(layer.sizes))
+    return {
+        "in_dims": (*ones, *layer.sizes),
+        "out_dims": (*ones, *layer.out_sizes),
+        "kernel": (*ones, *geometry.kernel),
+        "stride": (*ones, *geometry.stride),
+        "padding": (*zeros, *geometry.padding),
+        "dilation": (*ones, *geometry.dilation),
+    }
+
+
+def _form(cx: Context, layer: Layer, geometry: Geometry, depth: int, channels: int) -> Form:
+    workgroup = cx.caps.workgroup(LANES if cx.caps.kind == "cpu" else 64)
+    alone = (depth, channels, geometry.transposed) == (1, 1, False)  # each channel for itself
+    cpu = ("broadcast", "tile") if cx.caps.subgroup >= 4 else ("tile",)
+    own = ("depthwise",) if alone else ()
+    key = (channels, depth, geometry.groups, *geometry.kernel, *layer.out_sizes, layer.x.wgsl)
+    variant = cx.variant("convolution", key, cpu=(*own, *cpu), gpu=(*own, "shared", "tile"))
+    if variant == "depthwise":
+        sliding = (geometry.stride[-1], geometry.dilation[-1]) == (1, 1)
+        return Form("convolution/convolution_depthwise.wgsl", 1, workgroup, {"sliding": sliding})
+    most = {"broadcast": 16, "tile": 4, "shared": 8}[variant]
+    tile = next(t for t in (1, 4, 8, 16) if t >= min(channels, most))
+    flags: dict[str, object] = {
+        "channels": tile,
+        "lanes": min(cx.caps.subgroup, workgroup) if variant == "broadcast" else 0,
+        "shared": SHARED_DEPTH if variant == "shared" else 0,
+        "transposed": geometry.transposed,
+    }
+    return Form("convolution/convolution.wgsl", tile, workgroup, flags)

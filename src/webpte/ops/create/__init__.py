@@ -1,0 +1,1 @@
+"""Tensors and scalars out of nothing: ranges, fills, symbolic integers."""

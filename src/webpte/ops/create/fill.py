@@ -1,0 +1,159 @@
+"""Tensors filled with one value. The dtype is the output's; the value travels as bits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...graph import DType
+from ...graph.expressions import Term, apply
+from ...lowering.context import Context, Tensor
+from ...lowering.numbers import bits_of, is_float, rounded
+from ...lowering.registry import Option, Unused, op
+from ...wgsl import Live, Uniforms
+from ..layout.strided import word
+
+
+class Fill(Uniforms):
+    value: Live
+
+
+def fill(cx: Context, value: Term, out: Tensor) -> None:
+    """Every element of `out` becomes `value`. The caller sets `out.dims`."""
+    number = apply("ne", value, 0) if out.dtype is DType.BOOL else rounded(value, out.dtype)
+    params = Fill(value=cx.live(bits_of(number, is_float(out))))
+    cx.dispatch("create/fill.wgsl", writes=(out,), params=params, threads=out.numel, word=word(out))
+
+
+def numpy_dtype(code: int | None, default: Any) -> Any:
+    """What a schema's `dtype` argument means to NumPy; null inside delegates, where the output's spec has it."""
+    return default if code is None else DType.from_scalar_type(code).held
+
+
+def _filled(size: Sequence[int], value: float, dtype: int | None) -> Any:
+    return np.full(tuple(size), value, numpy_dtype(dtype, None))
+
+
+@op("aten.scalar_tensor.default")
+def scalar_tensor(
+    cx: Context, s: Term, dtype: Option, layout: Option, device: Option, pin_memory: Option, *, out: Tensor
+) -> None:
+    out.dims = ()
+    fill(cx, s, out)
+
+
+@scalar_tensor.reference
+def _(s: float, dtype: int | None, *options: object) -> Any:
+    return _filled((), s, dtype)
+
+
+@op("aten.full.default")
+def full(
+    cx: Context,
+    size: list[int],
+    fill_value: Term,
+    dtype: Option,
+    layout: Option,
+    device: Option,
+    pin_memory: Option,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = tuple(size)
+    fill(cx, fill_value, out)
+
+
+@full.reference
+def _(size: list[int], fill_value: float, dtype: int | None, *options: object) -> Any:
+    return _filled(size, fill_value, dtype)
+
+
+@op("aten.full_like.default")
+def full_like(
+    cx: Context,
+    self: Tensor,
+    fill_value: Term,
+    dtype: Option,
+    layout: Option,
+    device: Option,
+    pin_memory: Option,
+    memory_format: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = self.dims
+    fill(cx, fill_value, out)
+
+
+@full_like.reference
+def _(self: Any, fill_value: float, dtype: int | None, *options: object) -> Any:
+    return np.full_like(self, fill_value, numpy_dtype(dtype, self.dtype))
+
+
+def _register(name: str, value: int) -> None:
+    """zeros and ones, by size and by example."""
+
+    @op(f"aten.{name}.default")
+    def by_size(
+        cx: Context,
+        size: list[int],
+        dtype: Option,
+        layout: Option,
+        device: Option,
+        pin_memory: Option,
+        *,
+        out: Tensor,
+    ) -> None:
+        out.dims = tuple(size)
+        fill(cx, value, out)
+
+    @by_size.reference
+    def _(size: list[int], dtype: int | None, *options: object) -> Any:
+        return np.full(tuple(size), value, numpy_dtype(dtype, np.float32))
+
+    @op(f"aten.{name}_like.default")
+    def by_example(
+        cx: Context,
+        self: Tensor,
+        dtype: Option,
+        layout: Option,
+        device: Option,
+        pin_memory: Option,
+        memory_format: Unused,
+        *,
+        out: Tensor,
+    ) -> None:
+        out.dims = self.dims
+        fill(cx, value, out)
+
+    @by_example.reference
+    def _(self: Any, dtype: int | None, *options: object) -> Any:
+        return np.full_like(self, value, numpy_dtype(dtype, self.dtype))
+
+
+# What nobody has written yet is zero here: results do not depend on what was in memory.
+@op("aten.empty.memory_format", "dim_order_ops._empty_dim_order.default", kernels=("aten::empty.out",))
+def empty(
+    cx: Context,
+    size: list[int],
+    dtype: Option,
+    layout: Option,
+    device: Option,
+    pin_memory: Option,
+    order: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = tuple(size)
+    fill(cx, 0, out)
+
+
+@empty.reference
+def _(size: list[int], dtype: int | None, *options: object) -> Any:
+    return np.zeros(tuple(size), numpy_dtype(dtype, np.float32))
+
+
+_register("zeros", 0)
+_register("ones", 1)

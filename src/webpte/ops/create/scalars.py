@@ -1,0 +1,66 @@
+"""Integers and other scalars that change from call to call. All of it happens on the host."""
+
+from __future__ import annotations
+
+from ...errors import ShapeError
+from ...graph import ITEM, normalize_dim
+from ...graph.expressions import apply
+from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.registry import MOVABLE, op
+
+
+@op("sym_size.int", kernels=("aten::sym_size.int",), dtypes=MOVABLE)
+def sym_size(cx: Context, self: Tensor, dim: int, *, out: LiveScalar) -> None:
+    out.set(self.dims[normalize_dim(dim, self.rank)])
+
+
+@op("sym_numel", kernels=("aten::sym_numel",), dtypes=MOVABLE)
+def sym_numel(cx: Context, self: Tensor, *, out: LiveScalar) -> None:
+    out.set(self.numel)
+
+
+@op("et_vk.select_as_symint.default", host=("x",))
+def select_as_symint(cx: Context, x: Tensor, dim: int, index: int, *, out: LiveScalar) -> None:
+    axis = normalize_dim(dim, x.rank)
+    size = x.dims[axis]
+    if not -size <= index < size:
+        raise ShapeError(f"index {index} is outside dim {dim} of value {x.id}, which has {size} elements")
+    position = [0] * x.rank  # the other dims are pinned to their first element
+    position[axis] = index % size
+    out.set(cx.element(x, tuple(position)))
+
+
+@op("_local_scalar_dense", kernels=(ITEM,), host=("self",))
+def item(cx: Context, self: Tensor, *, out: LiveScalar) -> None:
+    if self.numel != 1:
+        raise ShapeError(f"value {self.id} has {self.numel} elements; only one can become a number")
+    out.set(cx.element(self, (0,) * self.rank))
+
+
+def _binary(function: str, *names: str, kernel: str) -> None:
+    @op(*names, kernels=(f"executorch_prim::{kernel}.Scalar",))
+    def lower(cx: Context, a: LiveScalar, b: LiveScalar, *, out: LiveScalar) -> None:
+        out.set(apply(function, a.term, b.term))
+
+
+for _name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "eq", "ge", "gt", "le", "lt"):
+    _binary(_name, _name, kernel=_name)
+_binary("max", kernel="sym_max")
+_binary("min", kernel="sym_min")
+
+
+def _unary(function: str, kernel: str) -> None:
+    @op(kernels=(f"executorch_prim::{kernel}.Scalar",))
+    def lower(cx: Context, a: LiveScalar, *, out: LiveScalar) -> None:
+        out.set(apply(function, a.term))
+
+
+for _name in ("neg", "ceil", "round", "trunc"):
+    _unary(_name, _name)
+for _name in ("float", "int", "not"):
+    _unary(_name, f"sym_{_name}")
+
+
+@op(kernels=("executorch_prim::sym_ite.Scalar",))
+def sym_ite(cx: Context, condition: LiveScalar, a: LiveScalar, b: LiveScalar, *, out: LiveScalar) -> None:
+    out.set(apply("choose", condition.term, a.term, b.term))

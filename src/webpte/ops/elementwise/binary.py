@@ -1,0 +1,174 @@
+"""Elementwise arithmetic and bit logic on two operands, with broadcasting.
+
+Each operand is converted to the output's dtype first, so integers are computed as integers, and mixed operands as
+PyTorch promotes them. A plain number in place of a tensor is a uniform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import GraphError
+from ...graph.expressions import Term
+from ...lowering.context import Tensor
+from ...lowering.numbers import computed, floated, is_float, promoted, rounded
+from .elementwise import elementwise
+from .program import Formula, Number
+
+
+def _scaled(name: str, a: Tensor | Term, b: Tensor | Term, alpha: float, out: Tensor) -> Formula:
+    """a <name> alpha * b."""
+    if alpha == 1:
+        return Formula(name, (a, b))
+    return Formula(f"{name}_scaled", (a, b), numbers=(Number.of(alpha, out.dtype),))
+
+
+@elementwise("aten.add.Tensor", "aten.add.Scalar", kernels=("aten::add.out",))
+def add(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
+    return _scaled("add", self, other, alpha, out)
+
+
+@add.reference
+def _(self: Any, other: Any, alpha: float) -> Any:
+    if promoted(self, other).kind == "b":
+        return np.logical_or(self, other)  # PyTorch's sum of truth values
+    return computed(lambda a, b: a + alpha * b, self, other)
+
+
+@elementwise("aten.sub.Tensor", "aten.sub.Scalar", kernels=("aten::sub.out",))
+def sub(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
+    return _scaled("sub", self, other, alpha, out)
+
+
+@sub.reference
+def _(self: Any, other: Any, alpha: float) -> Any:
+    return computed(lambda a, b: a - alpha * b, self, other)
+
+
+@elementwise("aten.rsub.Scalar", "aten.rsub.Tensor")
+def rsub(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
+    return _scaled("sub", other, self, alpha, out)
+
+
+@rsub.reference
+def _(self: Any, other: Any, alpha: float) -> Any:
+    return computed(lambda a, b: b - alpha * a, self, other)
+
+
+@elementwise("aten.div.Tensor", "aten.div.Scalar", kernels=("aten::div.out",))
+def div(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
+    return Formula("div", (self, other))
+
+
+def _true_quotient(a: Any, b: Any) -> Any:
+    return computed(np.true_divide, a, b, dtype=floated(promoted(a, b)))
+
+
+def _truncated_quotient(a: Any, b: Any) -> Any:
+    if a.dtype.kind == "f":
+        return np.trunc(a / b)
+    return np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))
+
+
+div.reference(_true_quotient)
+
+# rounding_mode -> the formula and its reference in wide arithmetic
+_ROUNDED: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "floor": ("div_floor", np.floor_divide),
+    "trunc": ("div_trunc", _truncated_quotient),
+}
+
+
+@elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", kernels=("aten::div.out_mode",))
+def div_mode(self: Tensor, other: Tensor | Term, rounding_mode: str | None, *, out: Tensor) -> Formula:
+    if rounding_mode is not None and rounding_mode not in _ROUNDED:
+        raise GraphError(f"rounding_mode {rounding_mode!r} is none of {', '.join(_ROUNDED)}")
+    return Formula("div" if rounding_mode is None else _ROUNDED[rounding_mode][0], (self, other))
+
+
+@div_mode.reference
+def _(self: Any, other: Any, rounding_mode: str | None) -> Any:
+    if rounding_mode is None:
+        return _true_quotient(self, other)
+    return computed(_ROUNDED[rounding_mode][1], self, other)
+
+
+def _register(
+    name: str,
+    function: Callable[[Any, Any], Any],
+    *names: str,
+    kernels: tuple[str, ...] = (),
+    narrow: bool = False,
+) -> None:
+    """An op of two operands and nothing else; `narrow` if a number beside halves is rounded to one, as PyTorch does."""
+
+    @elementwise(*names, kernels=kernels)
+    def describe(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
+        if narrow and not isinstance(other, Tensor):
+            other = rounded(other, out.dtype)
+        return Formula(name, (self, other))
+
+    @describe.reference
+    def _(self: Any, other: Any) -> Any:
+        dtype = promoted(self, other)
+        if narrow and dtype == np.float16 and not isinstance(other, np.ndarray):
+            other = float(np.float16(other))
+        return computed(function, self, other, dtype=dtype)
+
+
+_register("mul", np.multiply, "aten.mul.Tensor", "aten.mul.Scalar", kernels=("aten::mul.out",))
+_register("div_floor", np.floor_divide, "aten.floor_divide.default", "aten.floor_divide.Scalar")
+_register("minimum", np.minimum, "aten.minimum.default")
+_register("maximum", np.maximum, "aten.maximum.default")
+_register("remainder", np.remainder, "aten.remainder.Tensor", "aten.remainder.Scalar", narrow=True)
+_register("fmod", np.fmod, "aten.fmod.Tensor", "aten.fmod.Scalar", narrow=True)
+_register("and", np.bitwise_and, "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar")
+_register("or", np.bitwise_or, "aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar")
+_register("xor", np.bitwise_xor, "aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar")
+
+
+def _power(a: Any, b: Any) -> Any:
+    if a.dtype.kind == "f":
+        return np.power(a, b)
+    # What is left of an inverse: 1, -1 or nothing.
+    inverse = np.where(a == 1, 1, np.where(a == -1, np.where(b % 2 == 0, 1, -1), 0))
+    return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+
+
+@elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")
+def power(self: Tensor, exponent: Tensor | Term, *, out: Tensor) -> Formula:
+    if isinstance(exponent, (int, float)) and is_float(out) and abs(exponent) == 0.5:
+        return Formula("sqrt" if exponent > 0 else "rsqrt", (self,))  # PyTorch does so: it matters for -0 and -inf
+    return Formula("pow", (self, exponent))
+
+
+@power.reference
+def _(self: Any, exponent: Any) -> Any:
+    if isinstance(exponent, float) and abs(exponent) == 0.5:
+        return computed(lambda x, e: np.sqrt(x) if exponent > 0 else 1 / np.sqrt(x), self, exponent)
+    return computed(_power, self, exponent)
+
+
+@elementwise("aten.pow.Scalar")
+def power_of_number(self: Term, exponent: Tensor, *, out: Tensor) -> Formula:
+    return Formula("pow", (self, exponent))
+
+
+@power_of_number.reference
+def _(self: float, exponent: Any) -> Any:
+    return computed(_power, self, exponent)
+
+
+@elementwise("aten.remainder.Scalar_Tensor")
+def remainder_of_number(self: Term, other: Tensor, *, out: Tensor) -> Formula:
+    return Formula("remainder", (rounded(self, out.dtype), other))
+
+
+@remainder_of_number.reference
+def _(self: float, other: Any) -> Any:
+    dtype = promoted(self, other)
+    number = float(np.float16(self)) if dtype == np.float16 else self
+    return computed(np.remainder, number, other, dtype=dtype)

@@ -1,0 +1,186 @@
+"""Running elementwise programs: single ops, and chains of them that a graph pass has joined."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import COPY, ELEMENTWISE, DType, parse_program
+from ...lowering.broadcasting import walk
+from ...lowering.context import Context, Dims, Tensor
+from ...lowering.registry import Op, op, registered
+from ...lowering.shapes import broadcast
+from ...wgsl import Live, LiveInt, Uniforms, dims4, dims8, u32, words
+from .program import Formula, Program, Writer, single_step, symbol
+
+Describe = Callable[..., Formula]
+FORMULAS: dict[str, Describe] = {}  # by edge name: what an op computes, from its arguments and `out`
+UNROLLED = 8  # weight of a program; a heavier one computes one element an invocation: four copies compile too long
+ENOUGH = 16384  # invocations; beyond, each has more to do
+_DTYPES = {dtype.short: dtype for dtype in DType}
+
+
+def elementwise(*names: str, kernels: tuple[str, ...] = ()) -> Callable[[Describe], Op]:
+    """Register an op by its formula: a function of the op's arguments and `out` that looks at nothing but dtypes."""
+
+    def register(describe: Describe) -> Op:
+        @functools.wraps(describe)
+        def lower(cx: Context, *args: Any, out: Tensor) -> None:
+            apply(cx, describe(*args, out=out), out)
+
+        FORMULAS.update(dict.fromkeys(names, describe))
+        return op(*names, kernels=kernels)(lower)
+
+    return register
+
+
+def apply(cx: Context, formula: Formula, out: Tensor) -> None:
+    """A program of one step."""
+    program, inputs, bits = single_step(formula, out)
+    out.dims = broadcast(*(tensor.dims for tensor in inputs))
+    _run(cx, program, inputs, [cx.live(b) for b in bits], [out])
+
+
+class Access(NamedTuple):
+    """How the operands are read: `width` neighbours at once, or one element for all of them."""
+
+    dims: Dims
+    layouts: dict[int, Dims]  # of the operands that are walked, along `dims`; empty if all are read in order
+    width: int
+    repeated: tuple[int, ...]  # operands that have one element where others have `width`
+    single: tuple[int, ...]  # those of them that have no other element
+
+
+def _access(out: Tensor, inputs: Sequence[Tensor], width: int) -> Access:
+    dims = out.dims
+    if all(tensor.dims == dims for tensor in inputs):
+        return Access((), {}, width, (), ())
+    count = out.numel
+    single = tuple(i for i, tensor in enumerate(inputs) if tensor.numel == 1 != count)
+    others = [i for i in range(len(inputs)) if i not in single]
+    walked = walk(out, *(inputs[i] for i in others))
+    if walked.flat:
+        return Access((), {}, width, single, single)
+    *outer, inner = walked.dims
+    fits = inner % width == 0 and all(
+        layout[-1] == 0 or (layout[-1] == 1 and all(step % width == 0 for step in layout[:-1]))
+        for layout in walked.layouts
+    )
+    if not fits or width == 1:
+        return Access(walked.dims, dict(zip(others, walked.layouts, strict=True)), 1, single, single)
+    layouts = {i: _in_vectors(layout, width) for i, layout in zip(others, walked.layouts, strict=True)}
+    repeated = tuple(i for i, layout in layouts.items() if layout[-1] == 0)
+    return Access((*outer, inner // width), layouts, width, (*single, *repeated), single)
+
+
+def _in_vectors(layout: Dims, width: int) -> Dims:
+    """Strides in units of `width` elements, for operands that are read so."""
+    return layout if layout[-1] == 0 else (*(step // width for step in layout[:-1]), 1)
+
+
+@functools.cache
+def _block(walked: tuple[int, ...], wide: bool, numbers: int, live: bool) -> type[Uniforms]:
+    """The parameters of a program. The bits of its numbers stand together, unless they have slots of their own."""
+    dims = dims8 if wide else dims4
+    fields: dict[str, Any] = {"count": u32, "each": u32}
+    if walked:
+        fields |= {"rank": u32, "dims": dims, **{f"x{i}_strides": dims for i in walked}}
+    if live:
+        fields |= {f"number{i}": Live for i in range(numbers)}
+    elif numbers:
+        fields["numbers"] = words(-(-numbers // 4))
+    return type("Elementwise", (Uniforms,), {"__annotations__": fields})
+
+
+def _run(
+    cx: Context, program: Program, inputs: Sequence[Tensor], numbers: Sequence[LiveInt], outs: Sequence[Tensor]
+) -> None:
+    """Compute every element of `outs`, whose dims are set and equal."""
+    access = _access(outs[0], inputs, 4 if program.weight <= UNROLLED else 1)
+    count = -(-outs[0].numel // access.width)
+    each = min(max(count // ENOUGH, 1), 16)
+    values: dict[str, Any] = {"count": count, "each": each}
+    if access.layouts:
+        values |= {"rank": len(access.dims), "dims": access.dims}
+        values |= {f"x{i}_strides": layout for i, layout in access.layouts.items()}
+    if program.live:
+        values |= {f"number{i}": number for i, number in enumerate(numbers)}
+    elif numbers:
+        values["numbers"] = [number.value for number in numbers]
+    block = _block(tuple(access.layouts), len(access.dims) > 4, len(numbers), program.live)
+    cx.dispatch(
+        "elementwise/elementwise.wgsl",
+        reads=inputs,
+        writes=outs,
+        params=block(**values),
+        threads=-(-count // each),
+        program=program,
+        width=access.width,
+        flat=not access.layouts,
+        repeated=access.repeated,
+        single=access.single,
+        extension=program.extension,
+    )
+
+
+@op(ELEMENTWISE)
+def joined(cx: Context, program: str, tensors: list[Tensor], numbers: list[int | float], *, out: list[Tensor]) -> None:
+    kinds = tuple(type(number) for number in numbers)
+    compiled, bits = compile_program(program, tuple(t.dtype for t in tensors), tuple(numbers), kinds)
+    dims = broadcast(*(tensor.dims for tensor in tensors))
+    for tensor, reached in zip(out, compiled.reached, strict=True):
+        if broadcast(*(tensors[i].dims for i in reached)) != dims:
+            shapes = ", ".join(str(list(t.dims)) for t in tensors)
+            raise ShapeError(f"operands {shapes} give results of different shapes; load with passes=() to run each op")
+        tensor.dims = dims
+    _run(cx, compiled, tensors, [LiveInt(b, -1) for b in bits], out)
+
+
+@functools.lru_cache(maxsize=1024)
+def compile_program(
+    text: str, dtypes: tuple[DType, ...], numbers: tuple[float, ...], kinds: tuple[type, ...]
+) -> tuple[Program, tuple[int, ...]]:
+    """A program and the bits of its numbers. `kinds` tells apart numbers that are equal, such as 1 and 1.0."""
+    steps, outputs = parse_program(text)
+    inputs = [symbol(dtype) for dtype in dtypes]
+    terms: dict[str, Any] = {f"x{i}": tensor for i, tensor in enumerate(inputs)}
+    terms |= {f"n{i}": number for i, number in enumerate(numbers)}
+    writer = Writer(inputs)
+    for position, step in enumerate(steps):
+        result = symbol(_DTYPES[step.dtype])
+        writer.add(FORMULAS[step.name](*map(functools.partial(_term, terms), step.args), out=result), result)
+        terms[f"v{position}"] = result
+    return writer.program([terms[name] for name in outputs]), writer.bits
+
+
+def _term(terms: dict[str, Any], name: str) -> Any:
+    """What an argument in a program's text stands for: a name, a quoted word, a factor of 1, or nothing."""
+    if name.startswith("'"):
+        return name.strip("'")
+    return {"-": None, "1": 1}[name] if name in "-1" else terms[name]
+
+
+@joined.reference
+def evaluate(program: str, tensors: Sequence[Any], numbers: Sequence[float]) -> tuple[Any, ...]:
+    """What a program gives, by the references of its steps."""
+    steps, outputs = parse_program(program)
+    terms: dict[str, Any] = {f"x{i}": array for i, array in enumerate(tensors)}
+    terms |= {f"n{i}": number for i, number in enumerate(numbers)}
+    for position, step in enumerate(steps):
+        compute = registered()[step.name].compute
+        assert compute is not None
+        result = np.asarray(compute(*(_term(terms, name) for name in step.args)))
+        with np.errstate(over="ignore", invalid="ignore"):
+            terms[f"v{position}"] = result.astype(_DTYPES[step.dtype].numpy)
+    return tuple(terms[name] for name in outputs)
+
+
+def _copied(self: Tensor, *, out: Tensor) -> Formula:
+    return Formula("copy", (self,))
+
+
+FORMULAS[COPY] = _copied

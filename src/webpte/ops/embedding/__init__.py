@@ -1,0 +1,1 @@
+"""Rows of tables, in floats and in quantised codes."""

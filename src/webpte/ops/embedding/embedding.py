@@ -1,0 +1,31 @@
+"""Rows of a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import ShapeError
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import Unused, op
+from ..indexing.indexing import take_along
+
+
+@op("aten.embedding.default")
+def embedding(
+    cx: Context,
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: Unused,
+    scale_grad_by_freq: Unused,
+    sparse: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    if weight.rank != 2:
+        raise ShapeError(f"a table has rows and columns; this one is {list(weight.dims)}")
+    take_along(cx, weight, 0, indices, out)  # (V, E), (...,) -> (..., E)
+
+
+@embedding.reference
+def _(weight: Any, indices: Any, *unused: object) -> Any:
+    return weight[indices]

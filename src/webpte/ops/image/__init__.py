@@ -1,0 +1,1 @@
+"""Pooling, resampling and what else works on pictures."""

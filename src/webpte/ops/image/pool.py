@@ -1,0 +1,270 @@
+"""Pooling over windows of the last two dims of (N, C, H, W) or (C, H, W)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import numel
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import FLOATS, NUMBERS, op
+from ...lowering.shapes import Dims
+from ...wgsl import Uniforms, u32
+
+
+class Window(NamedTuple):
+    """How windows lie along one dim."""
+
+    size: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    windows: int  # how many, that is the output's size
+
+    def span(self, index: int) -> range:
+        """The input positions of one window, those in the padding left out."""
+        first = index * self.stride - self.padding
+        outside = max(0, -(first // self.dilation))
+        return range(
+            first + outside * self.dilation, min(first + self.kernel * self.dilation, self.size), self.dilation
+        )
+
+
+def _pair(values: list[int], default: list[int] | None = None) -> tuple[int, int]:
+    """An argument for both dims; one number serves both, and an empty list means the default."""
+    given = values or default or []
+    if len(given) not in (1, 2):
+        raise ShapeError(f"{values} is not one or two numbers")
+    return given[0], given[-1]
+
+
+def windows(
+    dims: Dims, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
+) -> tuple[Window, Window]:
+    """The windows along H and W by PyTorch's rule."""
+    if len(dims) not in (3, 4):
+        raise ShapeError(f"{list(dims)} is neither (N, C, H, W) nor (C, H, W)")
+    settings = zip(dims[-2:], _pair(kernel), _pair(stride, kernel), _pair(padding), _pair(dilation), strict=True)
+    found = []
+    for size, k, s, p, d in settings:
+        if min(k, s, d) < 1 or not 0 <= p <= k // 2:
+            raise ShapeError(f"a window of {k} with stride {s}, padding {p} and dilation {d} is not possible")
+        room = size + 2 * p - d * (k - 1) - 1
+        count = (room + (s - 1 if ceil else 0)) // s + 1
+        if ceil and (count - 1) * s >= size + p:
+            count -= 1  # a last window that starts in the padding is dropped
+        if count < 1:
+            raise ShapeError(f"a window of {k} with dilation {d} and padding {p} does not fit into {list(dims)}")
+        window = Window(size, k, s, p, d, count)
+        if d > size and not all(window.span(i) for i in range(count)):
+            raise ShapeError(f"a window of {k} with dilation {d} and padding {p} misses all of {list(dims)}")
+        found.append(window)
+    return found[0], found[1]
+
+
+class Pool(Uniforms):
+    height: u32
+    width: u32
+    out_height: u32
+    out_width: u32
+    kernel_y: u32
+    kernel_x: u32
+    stride_y: u32
+    stride_x: u32
+    padding_y: u32
+    padding_x: u32
+    dilation_y: u32
+    dilation_x: u32
+    divisor: u32  # of an average; 0 means the number of elements
+
+
+def _params(y: Window, x: Window, divisor: int = 0) -> Pool:
+    return Pool(
+        height=y.size,
+        width=x.size,
+        out_height=y.windows,
+        out_width=x.windows,
+        kernel_y=y.kernel,
+        kernel_x=x.kernel,
+        stride_y=y.stride,
+        stride_x=x.stride,
+        padding_y=y.padding,
+        padding_x=x.padding,
+        dilation_y=y.dilation,
+        dilation_x=x.dilation,
+        divisor=divisor,
+    )
+
+
+def _each_window(x: Any, rows: Window, columns: Window) -> Iterator[tuple[int, int, Any, range, range]]:
+    """For references: output position, the elements of its window (..., h, w), and where they are."""
+    for i in range(rows.windows):
+        for j in range(columns.windows):
+            at, across = rows.span(i), columns.span(j)
+            yield i, j, x[..., list(at), :][..., list(across)], at, across
+
+
+# -- averages ----------------------------------------------------------------------------------------------------------
+
+
+@op("aten.avg_pool2d.default", dtypes=FLOATS)
+def avg_pool2d(
+    cx: Context,
+    self: Tensor,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+    *,
+    out: Tensor,
+) -> None:
+    rows, columns = windows(self.dims, kernel_size, stride, padding, [1], ceil_mode)
+    if divisor_override is not None and divisor_override < 1:
+        raise ShapeError(f"a divisor of {divisor_override} is not possible")
+    out.dims = (*self.dims[:-2], rows.windows, columns.windows)
+    cx.dispatch(
+        "image/avg_pool.wgsl",
+        reads=(self,),
+        writes=(out,),
+        params=_params(rows, columns, divisor_override or 0),
+        threads=out.numel,
+        type=self.wgsl,
+        padded=count_include_pad,
+    )
+
+
+@avg_pool2d.reference
+def _(
+    self: Any,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Any:
+    rows, columns = windows(self.shape, kernel_size, stride, padding, [1], ceil_mode)
+    out = np.zeros((*self.shape[:-2], rows.windows, columns.windows))
+    for i, j, part, _, _ in _each_window(self.astype(np.float64), rows, columns):
+        # With the padding counted a window ends where the padding does, which ceil_mode may go beyond.
+        lengths = (
+            [min(w.kernel, w.size + 2 * w.padding - at * w.stride) for w, at in ((rows, i), (columns, j))]
+            if count_include_pad
+            else part.shape[-2:]
+        )
+        out[..., i, j] = part.sum(axis=(-2, -1)) / (divisor_override or numel(tuple(lengths)))
+    return out.astype(self.dtype)
+
+
+class AdaptivePool(Uniforms):
+    height: u32
+    width: u32
+    out_height: u32
+    out_width: u32
+
+
+@op("aten._adaptive_avg_pool2d.default", dtypes=FLOATS)
+def adaptive_avg_pool2d(cx: Context, self: Tensor, output_size: list[int], *, out: Tensor) -> None:
+    if self.rank not in (3, 4) or 0 in self.dims[-2:]:
+        raise ShapeError(f"{list(self.dims)} is neither (N, C, H, W) nor (C, H, W)")
+    height, width = _pair(output_size)
+    out.dims = (*self.dims[:-2], height, width)
+    params = AdaptivePool(height=self.dims[-2], width=self.dims[-1], out_height=height, out_width=width)
+    cx.dispatch(
+        "image/adaptive_avg_pool.wgsl", reads=(self,), writes=(out,), params=params, threads=out.numel, type=self.wgsl
+    )
+
+
+@adaptive_avg_pool2d.reference
+def _(self: Any, output_size: list[int]) -> Any:
+    height, width = _pair(output_size)
+    out = np.zeros((*self.shape[:-2], height, width))
+
+    def share(index: int, count: int, size: int) -> slice:
+        return slice(index * size // count, -(-(index + 1) * size // count))
+
+    for i in range(height):
+        for j in range(width):
+            part = self[..., share(i, height, self.shape[-2]), share(j, width, self.shape[-1])]
+            out[..., i, j] = part.mean(axis=(-2, -1), dtype=np.float64)
+    return out.astype(self.dtype)
+
+
+# -- maxima ------------------------------------------------------------------------------------------------------------
+
+
+def max_pool(cx: Context, x: Tensor, found: tuple[Window, Window], values: Tensor, indices: Tensor | None) -> None:
+    """The largest element of each window, and on request its position in H * W. Padding never wins."""
+    rows, columns = found
+    values.dims = (*x.dims[:-2], rows.windows, columns.windows)
+    if indices is not None:
+        indices.dims = values.dims
+    cx.dispatch(
+        "image/max_pool.wgsl",
+        reads=(x,),
+        writes=(values,) if indices is None else (values, indices),
+        params=_params(rows, columns),
+        threads=values.numel,
+        type=x.wgsl,
+        indexed=indices is not None,
+        largest=True,
+    )
+
+
+@op("aten.max_pool2d_with_indices.default", dtypes=NUMBERS)
+def max_pool2d_with_indices(
+    cx: Context,
+    self: Tensor,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil_mode: bool,
+    *,
+    out: tuple[Tensor, Tensor],
+) -> None:
+    found = windows(self.dims, kernel_size, stride, padding, dilation, ceil_mode)
+    max_pool(cx, self, found, out[0], out[1])
+
+
+@max_pool2d_with_indices.reference
+def _(
+    self: Any, kernel_size: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool
+) -> Any:
+    rows, columns = windows(self.shape, kernel_size, stride, padding, dilation, ceil_mode)
+    values = np.empty((*self.shape[:-2], rows.windows, columns.windows), self.dtype)
+    indices = np.empty(values.shape, np.int64)
+    for i, j, part, at, across in _each_window(self, rows, columns):
+        flat = part.reshape(*part.shape[:-2], -1)
+        values[..., i, j] = flat.max(axis=-1)
+        positions = np.add.outer(np.array(at) * self.shape[-1], np.array(across)).reshape(-1)
+        indices[..., i, j] = positions[flat.argmax(axis=-1)]
+    return values, indices
+
+
+@op("aten.max_pool2d.default", dtypes=NUMBERS)
+def max_pool2d(
+    cx: Context,
+    self: Tensor,
+    kernel_size: list[int],
+    stride: list[int],
+    padding: list[int],
+    dilation: list[int],
+    ceil_mode: bool,
+    *,
+    out: Tensor,
+) -> None:
+    max_pool(cx, self, windows(self.dims, kernel_size, stride, padding, dilation, ceil_mode), out, None)
+
+
+@max_pool2d.reference
+def _(self: Any, *settings: Any) -> Any:
+    compute = max_pool2d_with_indices.compute
+    assert compute is not None
+    return compute(self, *settings)[0]

@@ -1,0 +1,1 @@
+"""Elements chosen by tensors of indices."""

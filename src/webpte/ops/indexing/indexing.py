@@ -1,0 +1,169 @@
+"""Elements chosen by index tensors: index, index_select, gather. One kernel serves them all, and embeddings too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import GraphError, ShapeError, UnsupportedError
+from ...graph import DType, normalize_dim, numel
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import Unused, op
+from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, coalesce, strides
+from ...wgsl import Uniforms, dims8, u32
+from ..layout.strided import word
+
+
+class Indexed(Uniforms):
+    rank: u32
+    size: u32  # number of choices
+    scale: u32  # elements from one choice to the next
+    dims: dims8
+    strides: dims8
+    index_strides: dims8
+
+
+class Offsets(Uniforms):
+    rank: u32
+    size: u32
+    scale: u32
+    dims: dims8
+    strides: dims8
+
+
+def _refuse_masks(*indices: Tensor) -> None:
+    for index in indices:
+        if index.dtype is not DType.INT32:
+            raise UnsupportedError(
+                f"the index {index!r} holds no integers. How many elements a mask selects is known only from its data, "
+                "so the result has no shape; keep the shape with torch.where, or pass indices."
+            )
+
+
+def take(cx: Context, x: Tensor, index: Tensor, out: Tensor, size: int, scale: int, *layouts: Dims) -> None:
+    """out[i, ...] = x.flat[i * layouts[0][0] + ... + scale * index.flat[i * layouts[1][0] + ...]], moved as bits.
+
+    A negative index counts from `size`. One that is still outside stays inside the buffer; it cannot be reported.
+    """
+    _refuse_masks(index)
+    dims, (steps, index_steps) = coalesce(out.dims, *layouts)
+    check_rank(dims)
+    params = Indexed(rank=len(dims), size=size, scale=scale, dims=dims, strides=steps, index_strides=index_steps)
+    cx.dispatch(
+        "indexing/indexed.wgsl", reads=(x, index), writes=(out,), params=params, threads=out.numel, word=word(x)
+    )
+
+
+def take_along(cx: Context, x: Tensor, axis: int, index: Tensor, out: Tensor) -> None:
+    """The dim `axis` of `x` gives way to all dims of `index`."""
+    outer, inner = x.dims[:axis], x.dims[axis + 1 :]
+    out.dims = (*outer, *index.dims, *inner)
+    if x.dims[axis] == 0 and out.numel:
+        raise ShapeError(f"dim {axis} of {list(x.dims)} is empty: there is nothing to index")
+    own = strides(x.dims)
+    x_steps = (*own[:axis], *(0,) * index.rank, *own[axis + 1 :])
+    index_steps = (*(0,) * len(outer), *strides(index.dims), *(0,) * len(inner))
+    take(cx, x, index, out, x.dims[axis], own[axis], x_steps, index_steps)
+
+
+@op("aten.index_select.default")
+def index_select(cx: Context, self: Tensor, dim: int, index: Tensor, *, out: Tensor) -> None:
+    axis = normalize_dim(dim, self.rank)
+    if index.rank > 1:
+        raise ShapeError(f"index_select takes a list of indices, got shape {list(index.dims)}")
+    if self.rank == 0:
+        out.dims = ()
+        take(cx, self, index, out, 1, 1, (), ())
+    elif index.rank == 0:
+        out.dims = (*self.dims[:axis], 1, *self.dims[axis + 1 :])
+        own = strides(self.dims)
+        steps = tuple(0 if d == axis else s for d, s in enumerate(own))
+        take(cx, self, index, out, self.dims[axis], own[axis], steps, (0,) * self.rank)
+    else:
+        take_along(cx, self, axis, index, out)
+
+
+@index_select.reference
+def _(self: Any, dim: int, index: Any) -> Any:
+    if self.ndim == 0:
+        return self
+    return np.take(self, index.reshape(-1), axis=dim)
+
+
+@op("aten.gather.default")
+def gather(cx: Context, self: Tensor, dim: int, index: Tensor, sparse_grad: Unused, *, out: Tensor) -> None:
+    out.dims = index.dims
+    if self.rank == 0 or index.rank == 0:  # a scalar counts as one element
+        size = numel(self.dims)
+        if max(self.rank, index.rank) > 1:
+            raise ShapeError(f"indices {list(index.dims)} cannot gather from {list(self.dims)}")
+        take(cx, self, index, out, size, 1, (0,) * index.rank, (1,) * index.rank)
+        return
+    axis = normalize_dim(dim, self.rank)
+    fits = all(i <= s or d == axis for d, (i, s) in enumerate(zip(index.dims, self.dims, strict=False)))
+    if index.rank != self.rank or not fits or (out.numel and not self.dims[axis]):
+        raise ShapeError(f"indices {list(index.dims)} cannot gather from {list(self.dims)} along dim {dim}")
+    own = strides(self.dims)
+    steps = tuple(0 if d == axis else s for d, s in enumerate(own))
+    take(cx, self, index, out, self.dims[axis], own[axis], steps, strides(index.dims))
+
+
+@gather.reference
+def _(self: Any, dim: int, index: Any, sparse_grad: object) -> Any:
+    if self.ndim == 0 or index.ndim == 0:
+        return self.reshape(-1)[index]
+    corner = tuple(slice(None) if d == dim % self.ndim else slice(n) for d, n in enumerate(index.shape))
+    return np.take_along_axis(self[corner], index, dim)
+
+
+@op("aten.index.Tensor")
+def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tensor) -> None:
+    given = [(axis, t) for axis, t in enumerate(indices) if t is not None]
+    if len(indices) > self.rank or not given:
+        raise GraphError(f"{len(given)} indices in a list of {len(indices)} for {list(self.dims)}")
+    _refuse_masks(*(t for _, t in given))
+    if len(given) == 1:
+        ((axis, only),) = given
+        take_along(cx, self, axis, only, out)
+        return
+    shape = broadcast(*(t.dims for _, t in given))
+    axes = [axis for axis, _ in given]
+    own = strides(self.dims)
+    kept = [d for d in range(self.rank) if d not in axes]
+    # Neighbouring indices leave their shape in their place, scattered ones at the front.
+    neighbours = axes == list(range(axes[0], axes[-1] + 1))
+    before = [d for d in kept if d < axes[0]] if neighbours else []
+    behind = kept[len(before) :]
+    out.dims = (*(self.dims[d] for d in before), *shape, *(self.dims[d] for d in behind))
+    if out.numel and not all(self.dims[axis] for axis in axes):
+        raise ShapeError(f"an indexed dim of {list(self.dims)} is empty")
+    offsets = _offsets(cx, self, given, shape)
+    steps = (*(own[d] for d in before), *(0,) * len(shape), *(own[d] for d in behind))
+    index_steps = (*(0,) * len(before), *strides(shape), *(0,) * len(behind))
+    take(cx, self, offsets, out, self.numel, 1, steps, index_steps)
+
+
+def _offsets(cx: Context, x: Tensor, given: list[tuple[int, Tensor]], shape: Dims) -> Tensor:
+    """Where in `x` each combination of indices points to, in elements."""
+    offsets = cx.scratch(DType.INT32, shape)
+    own = strides(x.dims)
+    for number, (axis, index) in enumerate(given):
+        dims, (steps,) = coalesce(shape, broadcast_strides(index.dims, shape))
+        check_rank(dims)
+        params = Offsets(rank=len(dims), size=x.dims[axis], scale=own[axis], dims=dims, strides=steps)
+        threads = numel(shape)
+        cx.dispatch(
+            "indexing/offsets.wgsl",
+            reads=(index,),
+            writes=(offsets,),
+            params=params,
+            threads=threads,
+            first=number == 0,
+        )
+    return offsets
+
+
+@index.reference
+def _(self: Any, indices: list[Any]) -> Any:
+    return self[tuple(slice(None) if i is None else i for i in indices)]

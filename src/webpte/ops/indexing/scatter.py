@@ -1,0 +1,112 @@
+"""A tensor with a part of it replaced: slice_scatter and select_scatter, which assignments to slices become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import GraphError, ShapeError
+from ...graph import normalize_dim
+from ...graph.expressions import EXPRESSIONS, Term, apply
+from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.registry import op
+from ...lowering.shapes import Dims, check_rank, coalesce, strides
+from ...wgsl import Live, LiveInt, Uniforms, dims8, u32
+from ..layout.slicing import selected, taken_range
+from ..layout.strided import gather, word
+
+
+class Scatter(Uniforms):
+    rank: u32
+    step: u32  # elements per unit of `start`
+    start: Live
+    dims: dims8
+    strides: dims8
+
+
+def _replace(cx: Context, self: Tensor, src: Tensor, out: Tensor, steps: Dims, start: LiveInt, step: int) -> None:
+    """out = self, but out.flat[start * step + i * steps[0] + ...] = src[i, ...]."""
+    if src.dtype is not self.dtype:
+        raise GraphError(f"{src!r} cannot be put into {self!r}")
+    out.dims = self.dims
+    gather(cx, self, out, strides(self.dims))
+    dims, (walked,) = coalesce(src.dims, steps)
+    check_rank(dims)
+    params = Scatter(rank=len(dims), step=step, start=start, dims=dims, strides=walked)
+    cx.dispatch("indexing/scatter.wgsl", reads=(src,), writes=(out,), params=params, threads=src.numel, word=word(src))
+
+
+@op("aten.slice_scatter.default")
+def slice_scatter(
+    cx: Context,
+    self: Tensor,
+    src: Tensor,
+    dim: int,
+    start: LiveScalar | None,
+    end: LiveScalar | None,
+    step: int,
+    *,
+    out: Tensor,
+) -> None:
+    axis = normalize_dim(dim, self.rank)
+    if step < 1:
+        raise ShapeError(f"step {step} is not positive")
+    first = _first(cx, self, src, axis, start, end, step)
+    own = strides(self.dims)
+    steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
+    _replace(cx, self, src, out, steps, cx.live(first), own[axis])
+
+
+def _first(
+    cx: Context, self: Tensor, src: Tensor, axis: int, start: LiveScalar | None, end: LiveScalar | None, step: int
+) -> Term:
+    """Where a slice begins that `src` replaces: they have as many elements along `axis`, or the call is refused."""
+    size, count = self.dims[axis], src.dims[axis]
+    first: Term = 0 if start is None else start.term
+    last: Term = size if end is None else end.term
+    span = apply("sub", last, first) if isinstance(first, EXPRESSIONS) else 0
+    unknown = isinstance(span, EXPRESSIONS) and count > 0
+    if unknown and cx.decide(apply("ge", first, 0)) and cx.decide(apply("le", last, size)):
+        # How far apart the ends are is known in a call only.
+        refusal = f"{count} elements along dim {axis} cannot replace a slice that reaches over {{0}}"
+        cx.guard(span, (count - 1) * step + 1, count * step + 1, refusal)
+        length = count
+    else:
+        first, reach = taken_range(cx, first, last, size)
+        length = -(-reach // step)
+    wanted = (*self.dims[:axis], length, *self.dims[axis + 1 :])
+    if src.dims != wanted:
+        raise ShapeError(f"{list(src.dims)} cannot replace a slice of {list(wanted)}")
+    return first
+
+
+@slice_scatter.reference
+def _(self: Any, src: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
+    result = np.array(self)
+    where = [slice(None)] * self.ndim
+    where[dim] = slice(start, end, step)
+    if result[tuple(where)].shape != src.shape:
+        raise ShapeError(f"{list(src.shape)} cannot replace a slice of {list(result[tuple(where)].shape)}")
+    result[tuple(where)] = src
+    return result
+
+
+@op("aten.select_scatter.default")
+def select_scatter(cx: Context, self: Tensor, src: Tensor, dim: int, index: LiveScalar, *, out: Tensor) -> None:
+    axis = normalize_dim(dim, self.rank)
+    at = selected(cx, self, axis, index)
+    own = strides(self.dims)
+    steps, wanted = own[:axis] + own[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :]
+    if src.dims != wanted:
+        raise ShapeError(f"{list(src.dims)} cannot replace a part of {list(wanted)}")
+    _replace(cx, self, src, out, steps, cx.live(at), own[axis])
+
+
+@select_scatter.reference
+def _(self: Any, src: Any, dim: int, index: int) -> Any:
+    result = np.array(self)
+    where: list[Any] = [slice(None)] * self.ndim
+    where[dim] = index
+    result[tuple(where)] = src
+    return result

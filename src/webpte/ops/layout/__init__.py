@@ -1,0 +1,1 @@
+"""The same elements elsewhere: views, slices, permutations, copies and casts."""

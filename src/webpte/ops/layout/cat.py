@@ -1,0 +1,67 @@
+"""Concatenation: one dispatch per input, each writing its own stripe of the output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import normalize_dim, numel
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import op
+from ...wgsl import Uniforms, u32
+from .strided import word
+
+
+class Stripe(Uniforms):
+    width: u32  # contiguous elements of the input per outer index
+    out_width: u32
+    offset: u32
+
+
+def _write_stripes(cx: Context, parts: list[Tensor], widths: list[int], out: Tensor) -> None:
+    """Part k fills the next widths[k] elements of every row of `out`, which holds one stripe of each."""
+    row, offset = sum(widths), 0
+    for part, width in zip(parts, widths, strict=True):
+        params = Stripe(width=width, out_width=row, offset=offset)
+        cx.dispatch("layout/cat.wgsl", reads=(part,), writes=(out,), params=params, threads=part.numel, word=word(out))
+        offset += width
+
+
+def _listed(tensors: list[Tensor]) -> str:
+    return ", ".join(str(list(t.dims)) for t in tensors)
+
+
+@op("aten.cat.default")
+def cat(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
+    axis = normalize_dim(dim, out.rank)
+    # PyTorch skips empty 1-D tensors, whatever the rank of the others.
+    parts = [t for t in tensors if t.dims != (0,)] or tensors[:1]
+    rest = {(*t.dims[:axis], *t.dims[axis + 1 :]) for t in parts}
+    if len(rest) > 1 or any(t.rank != out.rank for t in parts):
+        raise ShapeError(f"{_listed(tensors)} cannot be joined along dim {dim}")
+    first = parts[0].dims
+    out.dims = (*first[:axis], sum(t.dims[axis] for t in parts), *first[axis + 1 :])
+    _write_stripes(cx, parts, [numel(t.dims[axis:]) for t in parts], out)
+
+
+@cat.reference
+def _(tensors: list[Any], dim: int) -> Any:
+    kept = [t for t in tensors if t.shape != (0,)] or tensors[:1]
+    return np.concatenate(kept, axis=dim)
+
+
+@op("aten.stack.default")
+def stack(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
+    axis = normalize_dim(dim, out.rank)
+    dims = tensors[0].dims
+    if any(t.dims != dims for t in tensors):
+        raise ShapeError(f"{_listed(tensors)} cannot be stacked")
+    out.dims = (*dims[:axis], len(tensors), *dims[axis:])
+    _write_stripes(cx, tensors, [numel(dims[axis:])] * len(tensors), out)
+
+
+@stack.reference
+def _(tensors: list[Any], dim: int) -> Any:
+    return np.stack(tensors, axis=dim)

@@ -1,0 +1,150 @@
+"""Copies and casts. A copy that changes nothing is an alias and costs nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import COPY
+from ...lowering.broadcasting import walk
+from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.registry import MOVABLE, Option, Unused, op
+from ...lowering.shapes import broadcast, broadcast_strides, strides
+from ...wgsl import Uniforms, dims8, u32
+from ..create.fill import numpy_dtype
+from .strided import gather
+
+
+class Cast(Uniforms):
+    rank: u32
+    dims: dims8
+    a_strides: dims8
+
+
+def copy_into(cx: Context, x: Tensor, out: Tensor) -> None:
+    """`out` becomes `x`, element by element in flat order, converted to its dtype. The caller sets `out.dims`."""
+    if x.dtype is not out.dtype:
+        _cast(cx, x, out, Cast(rank=0, dims=(), a_strides=()), flat=True)
+    elif not cx.alias(out, x):
+        gather(cx, x, out, strides(out.dims))
+
+
+def expand_into(cx: Context, x: Tensor, out: Tensor) -> None:
+    """`out` becomes `x`, repeated to its dims and converted to its dtype."""
+    same = x.bound == out.bound  # then no dim repeats, at any live shape
+    if (x.dims if same else broadcast(x.dims, out.dims)) != out.dims:
+        raise ShapeError(f"{list(x.dims)} cannot be copied into {list(out.dims)}")
+    if same:
+        copy_into(cx, x, out)
+    elif x.dtype is out.dtype:
+        gather(cx, x, out, broadcast_strides(x.dims, out.dims))
+    else:
+        walked = walk(out, x)
+        _cast(cx, x, out, Cast(rank=walked.rank, dims=walked.dims, a_strides=walked.layouts[0]), walked.flat)
+
+
+def _cast(cx: Context, x: Tensor, out: Tensor, params: Cast, flat: bool) -> None:
+    cx.dispatch(
+        "layout/cast.wgsl",
+        reads=(x,),
+        writes=(out,),
+        params=params,
+        threads=out.numel,
+        source=x.dtype.short,
+        target=out.dtype.short,
+        flat=flat,
+    )
+
+
+@op(COPY, dtypes=MOVABLE)
+def move(cx: Context, self: Tensor | LiveScalar, *, out: Tensor | LiveScalar) -> None:
+    if isinstance(self, LiveScalar) and isinstance(out, LiveScalar):
+        out.set(self.term)
+    elif isinstance(self, Tensor) and isinstance(out, Tensor):
+        out.dims = self.dims
+        copy_into(cx, self, out)
+    else:
+        raise TypeError("a scalar cannot become a tensor, nor a tensor a scalar")
+
+
+@move.reference
+def _(self: Any) -> Any:
+    return np.array(self)
+
+
+@op("aten.clone.default", dtypes=MOVABLE)
+def clone(cx: Context, self: Tensor, memory_format: Unused, *, out: Tensor) -> None:
+    out.dims = self.dims
+    copy_into(cx, self, out)
+
+
+@clone.reference
+def _(self: Any, memory_format: object) -> Any:
+    return np.array(self)
+
+
+@op("aten.alias_copy.default", "aten.detach_copy.default", "aten.lift_fresh_copy.default", dtypes=MOVABLE)
+def alias_copy(cx: Context, self: Tensor, *, out: Tensor) -> None:
+    out.dims = self.dims
+    copy_into(cx, self, out)
+
+
+@alias_copy.reference
+def _(self: Any) -> Any:
+    return np.array(self)
+
+
+@op("dim_order_ops._clone_dim_order.default", dtypes=MOVABLE)
+def clone_dim_order(cx: Context, self: Tensor, non_blocking: Unused, dim_order: Unused, *, out: Tensor) -> None:
+    out.dims = self.dims
+    copy_into(cx, self, out)
+
+
+@clone_dim_order.reference
+def _(self: Any, non_blocking: object, dim_order: object) -> Any:
+    return np.array(self)
+
+
+# The last argument is the memory format of the one and the dim order of the other: tensors are row-major here.
+@op("aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default")
+def to_copy(
+    cx: Context,
+    self: Tensor,
+    dtype: Option,
+    layout: Option,
+    device: Option,
+    pin_memory: Option,
+    non_blocking: Unused,
+    order: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = self.dims
+    copy_into(cx, self, out)
+
+
+@to_copy.reference
+def _(self: Any, dtype: int | None, *options: object) -> Any:
+    with np.errstate(over="ignore"):
+        return self.astype(numpy_dtype(dtype, self.dtype))
+
+
+@op("aten.copy.default")
+def copy(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: Tensor) -> None:
+    out.dims = self.dims
+    expand_into(cx, src, out)
+
+
+@op(kernels=("aten::copy_",), mutates=("self",))
+def copy_(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: Tensor) -> None:
+    out.dims = self.dims
+    if src.id != self.id:  # one dispatch may not bind a buffer to be read and to be written
+        expand_into(cx, src, out)
+
+
+@copy.reference
+@copy_.reference
+def _(self: Any, src: Any, non_blocking: object) -> Any:
+    return np.broadcast_to(src, self.shape).astype(self.dtype)

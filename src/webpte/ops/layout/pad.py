@@ -1,0 +1,68 @@
+"""Padding with a constant, or cropping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import DType
+from ...graph.expressions import float_bits, half
+from ...lowering.context import Context, Tensor
+from ...lowering.numbers import fitting
+from ...lowering.registry import op
+from ...lowering.shapes import check_rank, strides
+from ...wgsl import Uniforms, dims8, u32
+from .strided import word, wrapped
+
+
+class Pad(Uniforms):
+    rank: u32
+    value: u32  # bits of the padding
+    dims: dims8
+    sizes: dims8  # of the input
+    shifts: dims8  # position in the input minus position in the output
+    strides: dims8
+
+
+def bits_of(value: float, dtype: DType) -> int:
+    """The bits of a number as the device stores it."""
+    if dtype is DType.BOOL:
+        return int(value != 0)
+    if dtype is DType.INT32:
+        return fitting(int(value)) & 0xFFFFFFFF
+    if dtype is DType.WIDE_FLOAT16:
+        return float_bits(half(value)) & 0xFFFFFFFF
+    with np.errstate(over="ignore"):
+        return int.from_bytes(np.asarray(value, dtype.numpy).tobytes(), "little")
+
+
+@op("aten.constant_pad_nd.default")
+def constant_pad_nd(cx: Context, self: Tensor, pad: list[int], value: int | float, *, out: Tensor) -> None:
+    if len(pad) % 2 or len(pad) > 2 * self.rank:
+        raise ShapeError(f"{len(pad)} pads {pad} for the {self.rank} dims of {list(self.dims)}")
+    untouched = self.rank - len(pad) // 2
+    before = (0,) * untouched + tuple(pad[-2::-2])  # given from the last dim to the first
+    after = (0,) * untouched + tuple(pad[::-2])
+    dims = tuple(b + size + a for b, size, a in zip(before, self.dims, after, strict=True))
+    if min(dims, default=0) < 0:
+        raise ShapeError(f"pads {pad} take more than there is from {list(self.dims)}")
+    out.dims = dims
+    check_rank(dims)
+    params = Pad(
+        rank=len(dims),
+        value=bits_of(value, self.dtype),
+        dims=dims,
+        sizes=self.dims,
+        shifts=wrapped(tuple(-b for b in before)),
+        strides=strides(self.dims),
+    )
+    cx.dispatch("layout/pad.wgsl", reads=(self,), writes=(out,), params=params, threads=out.numel, word=word(self))
+
+
+@constant_pad_nd.reference
+def _(self: Any, pad: list[int], value: float) -> Any:
+    pairs = [(0, 0)] * (self.ndim - len(pad) // 2) + list(zip(pad[-2::-2], pad[::-2], strict=True))
+    padded = np.pad(self, [(max(b, 0), max(a, 0)) for b, a in pairs], constant_values=value)
+    return padded[tuple(slice(max(-b, 0), min(a, 0) or None) for b, a in pairs)]

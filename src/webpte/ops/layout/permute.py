@@ -1,0 +1,64 @@
+"""Dims in another order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import normalize_dim
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import MOVABLE, op
+from ...lowering.shapes import strides
+from .copy import copy_into
+from .strided import gather
+
+
+def reorder(cx: Context, x: Tensor, order: list[int], out: Tensor) -> None:
+    """Dim d of `out` is dim order[d] of `x`."""
+    if sorted(order) != list(range(x.rank)):
+        raise ShapeError(f"{order} is no order of the {x.rank} dims of {list(x.dims)}")
+    out.dims = tuple(x.dims[d] for d in order)
+    moving = [d for d in order if x.bound[d] != 1]
+    if moving == sorted(moving):
+        copy_into(cx, x, out)  # only dims that are 1 at every live shape change places
+        return
+    own = strides(x.dims)
+    gather(cx, x, out, tuple(own[d] for d in order))
+
+
+@op("aten.permute_copy.default", "aten.permute.default", dtypes=MOVABLE)
+def permute(cx: Context, self: Tensor, dims: list[int], *, out: Tensor) -> None:
+    reorder(cx, self, [normalize_dim(d, self.rank) for d in dims], out)
+
+
+@permute.reference
+def _(self: Any, dims: list[int]) -> Any:
+    return self.transpose(dims)
+
+
+@op("aten.transpose_copy.int", dtypes=MOVABLE)
+def transpose_copy(cx: Context, self: Tensor, dim0: int, dim1: int, *, out: Tensor) -> None:
+    order = list(range(self.rank))
+    if self.rank:
+        a, b = normalize_dim(dim0, self.rank), normalize_dim(dim1, self.rank)
+        order[a], order[b] = b, a
+    reorder(cx, self, order, out)
+
+
+@transpose_copy.reference
+def _(self: Any, dim0: int, dim1: int) -> Any:
+    return np.swapaxes(self, dim0, dim1) if self.ndim else self
+
+
+@op("aten.t_copy.default", dtypes=MOVABLE)
+def t_copy(cx: Context, self: Tensor, *, out: Tensor) -> None:
+    if self.rank > 2:
+        raise ShapeError(f"t_copy takes at most 2 dims, got {list(self.dims)}")
+    reorder(cx, self, list(range(self.rank))[::-1], out)
+
+
+@t_copy.reference
+def _(self: Any) -> Any:
+    return self.T

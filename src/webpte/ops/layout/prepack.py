@@ -1,0 +1,29 @@
+"""Prepack: a serialised constant becomes a GPU tensor.
+
+For row-major buffers it is an identity, so nothing runs on the device: `out` is filled from the file, in one transfer,
+after every op has been lowered and before the first call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import DataError
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import MOVABLE, op
+
+
+@op("et_vk.prepack.default", dtypes=MOVABLE)
+def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
+    source = x.spec.constant
+    if source is None:
+        raise DataError(f"value {x.id} {x.spec} has no constant data to fill value {out.id} {out.spec} with")
+    if x.bound != out.bound or x.dtype is not out.dtype:
+        raise DataError(f"value {x.id} {x.spec} cannot fill value {out.id} {out.spec}: shape or dtype differs")
+    out.dims = x.dims
+    cx.materialise(out, source)
+
+
+@prepack.reference
+def _(x: Any) -> Any:
+    return x

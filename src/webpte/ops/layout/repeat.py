@@ -1,0 +1,68 @@
+"""The same elements again: expand and repeat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import Unused, op
+from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, strides
+from ...wgsl import Uniforms, dims8, u32
+from .copy import copy_into
+from .strided import gather, word
+
+
+class Wrap(Uniforms):
+    rank: u32
+    dims: dims8
+    sizes: dims8  # of the input, below which positions wrap around
+    shifts: dims8
+    strides: dims8
+
+
+def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, dims: Dims | None = None) -> None:
+    """out[i, j, ...] = x[(i + shifts[0]) % sizes[0], ...], with `x` read as shape `sizes`, `out` walked as `dims`."""
+    walked = out.dims if dims is None else dims
+    check_rank(walked)
+    params = Wrap(rank=len(walked), dims=walked, sizes=sizes, shifts=shifts, strides=strides(sizes))
+    cx.dispatch("layout/wrap.wgsl", reads=(x,), writes=(out,), params=params, threads=out.numel, word=word(x))
+
+
+@op("aten.expand_copy.default")
+def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *, out: Tensor) -> None:
+    missing = len(size) - self.rank
+    if missing < 0:
+        raise ShapeError(f"{list(self.dims)} cannot be expanded to the shorter {size}")
+    wanted = tuple(self.dims[d - missing] if s == -1 and d >= missing else s for d, s in enumerate(size))
+    unchanged = self.bound == out.bound  # exporters emit many expands that expand nothing, at any live shape
+    if broadcast(self.dims, wanted) != wanted or (unchanged and self.dims != wanted):
+        raise ShapeError(f"{list(self.dims)} cannot be expanded to {list(wanted)}")
+    out.dims = wanted
+    if unchanged:
+        copy_into(cx, self, out)
+    else:
+        gather(cx, self, out, broadcast_strides(self.dims, wanted))
+
+
+@expand_copy.reference
+def _(self: Any, size: list[int], implicit: object) -> Any:
+    missing = len(size) - self.ndim
+    return np.broadcast_to(self, [self.shape[d - missing] if s == -1 else s for d, s in enumerate(size)])
+
+
+@op("aten.repeat.default")
+def repeat(cx: Context, self: Tensor, repeats: list[int], *, out: Tensor) -> None:
+    missing = len(repeats) - self.rank
+    if missing < 0 or any(r < 0 for r in repeats):
+        raise ShapeError(f"{list(self.dims)} cannot be repeated {repeats} times")
+    sizes = (1,) * missing + self.dims  # (d1, d2) -> (1, d1, d2)
+    out.dims = tuple(r * s for r, s in zip(repeats, sizes, strict=True))
+    wrap_around(cx, self, out, sizes, (0,) * len(sizes))
+
+
+@repeat.reference
+def _(self: Any, repeats: list[int]) -> Any:
+    return np.tile(self, repeats)

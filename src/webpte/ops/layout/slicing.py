@@ -1,0 +1,119 @@
+"""Parts of a tensor along one dim: slice, narrow, select."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import normalize_dim
+from ...graph.expressions import EXPRESSIONS, Term, apply
+from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.registry import MOVABLE, op
+from ...lowering.shapes import strides
+from .copy import copy_into
+from .strided import gather
+
+
+def clamped(position: int, size: int) -> int:
+    """A slice end as Python counts it: negative from the end, then inside the dim."""
+    return min(max(position + size if position < 0 else position, 0), size)
+
+
+def _takes_all(start: LiveScalar | None, end: LiveScalar | None, step: int, bound: int) -> bool:
+    """Whether a slice is the whole dim at every live size, not only at this one."""
+    from_first = start is None or (start.literal and (start.value == 0 or start.value <= -bound))
+    to_last = end is None or (end.literal and end.value >= bound)
+    return from_first and to_last and step == 1
+
+
+def take_range(cx: Context, x: Tensor, out: Tensor, axis: int, first: Term, length: int, step: int = 1) -> None:
+    """out = x[..., first : : step, ...] with `length` elements along `axis`."""
+    out.dims = (*x.dims[:axis], length, *x.dims[axis + 1 :])
+    own = strides(x.dims)
+    steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
+    gather(cx, x, out, steps, start=cx.live(first), step=own[axis])
+
+
+@op("aten.slice_copy.Tensor", dtypes=MOVABLE)
+def slice_copy(
+    cx: Context, self: Tensor, dim: int, start: LiveScalar | None, end: LiveScalar | None, step: int, *, out: Tensor
+) -> None:
+    axis = normalize_dim(dim, self.rank)
+    if step < 1:
+        raise ShapeError(f"step {step} is not positive")
+    if _takes_all(start, end, step, self.bound[axis]):
+        out.dims = self.dims
+        copy_into(cx, self, out)
+        return
+    size = self.dims[axis]
+    first, length = taken_range(cx, 0 if start is None else start.term, size if end is None else end.term, size)
+    take_range(cx, self, out, axis, first, -(-length // step), step)
+
+
+def taken_range(cx: Context, start: Term, end: Term, size: int) -> tuple[Term, int]:
+    """Where a slice begins, and how much it takes."""
+    if isinstance(start, EXPRESSIONS):
+        length = apply("sub", end, start)
+        moves = not isinstance(length, EXPRESSIONS) and length >= 0
+        # As much as ever, wherever it begins, if all of that lies inside.
+        if moves and cx.decide(apply("ge", start, 0)) and cx.decide(apply("le", end, size)):
+            return start, cx.decide(length)
+    first = clamped(int(cx.decide(start)), size)
+    return first, max(0, clamped(int(cx.decide(end)), size) - first)
+
+
+@slice_copy.reference
+def _(self: Any, dim: int, start: int | None, end: int | None, step: int) -> Any:
+    index = [slice(None)] * self.ndim
+    index[dim] = slice(start, end, step)
+    return self[tuple(index)]
+
+
+@op("aten.narrow_copy.default", dtypes=MOVABLE)
+def narrow_copy(cx: Context, self: Tensor, dim: int, start: LiveScalar, length: int, *, out: Tensor) -> None:
+    axis = normalize_dim(dim, self.rank)
+    size = self.dims[axis]
+    at = start.term
+    first = apply("choose", apply("lt", at, 0), apply("add", at, size), at)
+    outside = f"are not inside dim {dim} of {list(self.dims)}"
+    if isinstance(first, EXPRESSIONS):
+        cx.guard(first, 0, size - length + 1, f"{length} elements from {{1}} {outside}", at)
+    elif not 0 <= first <= first + length <= size:
+        raise ShapeError(f"{length} elements from {at} {outside}")
+    take_range(cx, self, out, axis, first, length)
+
+
+@narrow_copy.reference
+def _(self: Any, dim: int, start: int, length: int) -> Any:
+    first = start % self.shape[dim] if start else 0
+    return np.take(self, range(first, first + length), axis=dim)
+
+
+def selected(cx: Context, x: Tensor, axis: int, index: LiveScalar) -> Term:
+    """The place along a dim that an index names, counted from the front; one that is outside is refused."""
+    size, at = x.dims[axis], index.term
+    outside = f"is outside dim {axis} of {list(x.dims)}"
+    if isinstance(at, EXPRESSIONS):
+        cx.guard(at, -size, size, f"index {{0}} {outside}")
+    elif not -size <= at < size:
+        raise ShapeError(f"index {at} {outside}")
+    return apply("mod", at, max(size, 1))
+
+
+@op("aten.select_copy.int", dtypes=MOVABLE)
+def select_copy(cx: Context, self: Tensor, dim: int, index: LiveScalar, *, out: Tensor) -> None:
+    axis = normalize_dim(dim, self.rank)
+    at = selected(cx, self, axis, index)
+    out.dims = self.dims[:axis] + self.dims[axis + 1 :]
+    if self.bound[axis] == 1:
+        copy_into(cx, self, out)  # there is only one to select, at every live shape
+        return
+    own = strides(self.dims)
+    gather(cx, self, out, own[:axis] + own[axis + 1 :], start=cx.live(at), step=own[axis])
+
+
+@select_copy.reference
+def _(self: Any, dim: int, index: int) -> Any:
+    return np.take(self, index, axis=dim)

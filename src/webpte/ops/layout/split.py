@@ -1,0 +1,69 @@
+"""A tensor cut along one dim into several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import normalize_dim
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import op
+from ...lowering.shapes import strides
+from ...wgsl import LiveInt
+from .slicing import take_range
+from .strided import gather
+
+
+def _check_count(out: list[Tensor], wanted: int) -> None:
+    if len(out) != wanted:
+        raise ShapeError(f"{wanted} parts for {len(out)} outputs")
+
+
+@op("aten.split_with_sizes_copy.default")
+def split_with_sizes_copy(cx: Context, self: Tensor, split_sizes: list[int], dim: int, *, out: list[Tensor]) -> None:
+    axis = normalize_dim(dim, self.rank)
+    _check_count(out, len(split_sizes))
+    if sum(split_sizes) != self.dims[axis] or min(split_sizes, default=0) < 0:
+        raise ShapeError(f"dim {dim} of {list(self.dims)} cannot be cut into {split_sizes}")
+    first = 0
+    for part, size in zip(out, split_sizes, strict=True):
+        take_range(cx, self, part, axis, first, size)
+        first += size
+
+
+@split_with_sizes_copy.reference
+def _(self: Any, split_sizes: list[int], dim: int) -> Any:
+    return tuple(np.split(self, np.cumsum(split_sizes)[:-1], axis=dim))
+
+
+@op("aten.split_copy.Tensor")
+def split_copy(cx: Context, self: Tensor, split_size: int, dim: int, *, out: list[Tensor]) -> None:
+    axis = normalize_dim(dim, self.rank)
+    size = self.dims[axis]
+    if split_size <= 0:
+        raise ShapeError(f"parts of {split_size} along dim {dim} of {list(self.dims)}")
+    _check_count(out, max(1, -(-size // split_size)))
+    for part, first in zip(out, range(0, max(1, size), split_size), strict=True):
+        take_range(cx, self, part, axis, first, min(split_size, size - first))
+
+
+@split_copy.reference
+def _(self: Any, split_size: int, dim: int) -> Any:
+    return tuple(np.split(self, range(split_size, self.shape[dim], split_size), axis=dim))
+
+
+@op("aten.unbind_copy.int")
+def unbind_copy(cx: Context, self: Tensor, dim: int, *, out: list[Tensor]) -> None:
+    axis = normalize_dim(dim, self.rank)
+    _check_count(out, self.dims[axis])
+    own = strides(self.dims)
+    for index, part in enumerate(out):
+        part.dims = self.dims[:axis] + self.dims[axis + 1 :]
+        gather(cx, self, part, own[:axis] + own[axis + 1 :], start=LiveInt(index, -1), step=own[axis])
+
+
+@unbind_copy.reference
+def _(self: Any, dim: int) -> Any:
+    return tuple(np.moveaxis(self, dim, 0))

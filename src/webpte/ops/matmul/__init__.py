@@ -1,0 +1,1 @@
+"""Products of float matrices, and what is applied to their results before they are stored."""

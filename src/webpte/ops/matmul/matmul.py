@@ -1,0 +1,223 @@
+"""Matrix products: linear, mm, bmm, addmm, baddbmm."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import FINISHED_LINEAR, MATMUL, numel
+from ...lowering.context import Context, Dims, Tensor
+from ...lowering.registry import FLOATS, op
+from ...lowering.shapes import broadcast, broadcast_strides, strides
+from .epilogue import Epilogue, finished
+from .product import UNLIMITED, Addend, Finish, Layout, Limits, Shape, Strides, contiguous, product
+
+
+def project(
+    cx: Context,
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    out: Tensor,
+    limits: Limits = UNLIMITED,
+    finish: Finish | None = None,
+) -> None:
+    """(M, K) x (N, K) -> (M, N). Only `weight` is asked for dims: N is the first of them, K all others together."""
+    columns = weight.dims[0]
+    inner = numel(weight.dims[1:])
+    rows = out.numel // columns if columns else 0
+    shape = Shape(1, rows, inner, columns)
+    addend = Addend(bias, (0, 0, 1)) if bias is not None else None
+    layout = contiguous(shape, by_rows=True)
+    product(cx, x, weight, out, shape, layout, addend=addend, limits=limits, finish=finish)
+
+
+def _linear(
+    cx: Context, input: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, epilogue: Epilogue | None = None
+) -> None:
+    if weight.rank != 2 or input.dims[-1:] != weight.dims[1:]:
+        raise ShapeError(f"input {list(input.dims)} does not fit weight {list(weight.dims)}")
+    columns = weight.dims[0]
+    if bias is not None and bias.dims != (columns,):
+        raise ShapeError(f"bias {list(bias.dims)} does not fit weight {list(weight.dims)}")
+    dims = (*input.dims[:-1], columns)  # (..., K) x (N, K) -> (..., N)
+    out.dims = epilogue.shape(dims) if epilogue else dims
+    finish = epilogue.finish(input.dtype, dims, (0, len(dims) - 1)) if epilogue else None
+    project(cx, input, weight, bias, out, finish=finish)
+
+
+@op("aten.linear.default", dtypes=FLOATS)
+def linear(cx: Context, input: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
+    _linear(cx, input, weight, bias, out)
+
+
+@op(FINISHED_LINEAR)
+def finished_linear(
+    cx: Context,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    program: str,
+    tensors: list[Tensor],
+    numbers: list[int | float],
+    like: Tensor | None,
+    *,
+    out: Tensor,
+) -> None:
+    _linear(cx, input, weight, bias, out, Epilogue(program, tensors, numbers, like))
+
+
+@linear.reference
+def _linear_reference(input: Any, weight: Any, bias: Any) -> Any:
+    total = np.einsum("...k,nk->...n", *_wide(input, weight))
+    return (total if bias is None else total + bias).astype(input.dtype)
+
+
+@finished_linear.reference
+def _(input: Any, weight: Any, bias: Any, *epilogue: Any) -> Any:
+    return finished(_linear_reference(input, weight, bias), *epilogue)
+
+
+class Axes(NamedTuple):
+    """The letters of both factors and the product, as einsum has them: batch, head, m, n, k. Columns come last."""
+
+    a: str = "bhmk"
+    b: str = "bhkn"
+    y: str = "bhmn"
+
+    @staticmethod
+    def parse(text: str) -> Axes:
+        return Axes(*text.replace("->", ",").split(","))
+
+    def __str__(self) -> str:
+        return f"{self.a},{self.b}->{self.y}"
+
+
+PLAIN = Axes()
+
+
+class Laid(NamedTuple):
+    """A product of matrices that lie as axes say."""
+
+    shape: Shape
+    layout: Layout
+    dims: Dims  # of the result: (B, M, N), or (M, N) of matrices
+    y_dims: Dims  # in the order of its letters
+
+
+def _lay(axes: Axes, mat1: Dims, mat2: Dims) -> Laid:
+    split = [dims[letters.index("h")] for dims, letters in ((mat1, axes.a), (mat2, axes.b)) if len(dims) == 4]
+    heads = split[0] if split else 1
+    a_dims, b_dims = _four(mat1, axes.a, heads), _four(mat2, axes.b, heads)
+    size = dict(zip(axes.a, a_dims, strict=True)) | dict(zip(axes.b, b_dims, strict=True))
+    if any(size[c] != d for c, d in zip(axes.a, a_dims, strict=True)):
+        raise ShapeError(f"{list(mat1)} cannot be multiplied by {list(mat2)} as {axes}")
+    y_dims = tuple(size[c] for c in axes.y)
+    shape = Shape(size["b"] * heads, size["m"], size["k"], size["n"])
+    a, b, y = (_strided(c, d) for c, d in zip(axes, (a_dims, b_dims, y_dims), strict=True))
+    layout = Layout(a, b, y, by_rows=axes.b[-1] == "k", heads=heads)
+    return Laid(shape, layout, (shape.batch, shape.rows, shape.columns)[-min(len(mat1), 3) :], y_dims)
+
+
+def _four(dims: Dims, letters: str, heads: int) -> Dims:
+    """The dims for four letters: a matrix has no batch, and where there are three the first has all heads."""
+    batch = dims[0] if len(dims) == 3 else 1
+    if len(dims) == 4:
+        return dims
+    if len(dims) not in (2, 3) or letters[:2] != "bh" or batch % heads:
+        raise ShapeError(f"a tensor of shape {list(dims)} has no axes {letters} with {heads} heads")
+    return (batch // heads, heads, *dims[-2:])
+
+
+def _strided(letters: str, dims: Dims) -> Strides:
+    steps = dict(zip(letters, strides(dims), strict=True))
+    (row,) = set(letters[:-1]) - {"b", "h"}
+    return Strides(steps["b"], steps["h"], steps[row])
+
+
+def _multiply(
+    cx: Context,
+    added: Tensor | None,
+    mat1: Tensor,
+    mat2: Tensor,
+    beta: float,
+    alpha: float,
+    out: Tensor,
+    axes: Axes = PLAIN,
+    epilogue: Epilogue | None = None,
+) -> None:
+    """alpha * mat1 @ mat2 + beta * added."""
+    shape, layout, dims, y_dims = _lay(axes, mat1.dims, mat2.dims)
+    addend = None
+    if added is not None and beta != 0:  # with beta = 0 PyTorch does not look at it: its NaNs do not count
+        if broadcast(added.dims, dims) != dims:
+            raise ShapeError(f"{list(added.dims)} cannot be added to a product of shape {list(dims)}")
+        addend = Addend(added, (0, 0, 0, *broadcast_strides(added.dims, dims))[-3:], float(beta))
+    shown = y_dims if out.rank == 4 else dims
+    out.dims = epilogue.shape(shown) if epilogue else shown
+    finish = epilogue.finish(mat1.dtype, dims, (len(dims) - 2, len(dims) - 1)) if epilogue else None
+    product(cx, mat1, mat2, out, shape, layout, addend=addend, alpha=float(alpha), finish=finish)
+
+
+@op("aten.mm.default", "aten.bmm.default", dtypes=FLOATS)
+def matmul(cx: Context, self: Tensor, mat2: Tensor, *, out: Tensor) -> None:
+    _multiply(cx, None, self, mat2, 0.0, 1.0, out)
+
+
+@matmul.reference
+def _(self: Any, mat2: Any) -> Any:
+    return _addmm_reference(None, self, mat2, 0, 1)
+
+
+@op("aten.addmm.default", "aten.baddbmm.default", dtypes=FLOATS)
+def addmm(
+    cx: Context, self: Tensor, mat1: Tensor, mat2: Tensor, beta: int | float, alpha: int | float, *, out: Tensor
+) -> None:
+    _multiply(cx, self, mat1, mat2, beta, alpha, out)
+
+
+@addmm.reference
+def _addmm_reference(self: Any, mat1: Any, mat2: Any, beta: float, alpha: float) -> Any:
+    total = alpha * np.einsum("...mk,...kn->...mn", *_wide(mat1, mat2))
+    return (total if self is None or beta == 0 else total + beta * self.astype(np.float64)).astype(mat1.dtype)
+
+
+@op(MATMUL)
+def laid_out_matmul(
+    cx: Context,
+    axes: str,
+    self: Tensor | None,
+    mat1: Tensor,
+    mat2: Tensor,
+    beta: int | float,
+    alpha: int | float,
+    program: str | None,
+    tensors: list[Tensor],
+    numbers: list[int | float],
+    like: Tensor | None,
+    *,
+    out: Tensor,
+) -> None:
+    epilogue = Epilogue(program, tensors, numbers, like) if program is not None else None
+    _multiply(cx, self, mat1, mat2, beta, alpha, out, Axes.parse(axes), epilogue)
+
+
+@laid_out_matmul.reference
+def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, program: Any, *epilogue: Any) -> Any:
+    letters = Axes.parse(axes)
+    laid = _lay(letters, mat1.shape, mat2.shape)
+    a, b = (m.reshape(_four(m.shape, c, laid.layout.heads)) for m, c in ((mat1, letters.a), (mat2, letters.b)))
+    whole = alpha * np.einsum(f"{letters.a},{letters.b}->bhmn", *_wide(a, b))  # (B, H, M, N)
+    total = whole.reshape(laid.dims)
+    if self is not None and beta != 0:
+        total = total + beta * self.astype(np.float64)
+    total = total.astype(mat1.dtype)
+    if program is not None:
+        return finished(total, program, *epilogue)
+    return total if letters.y == PLAIN.y else np.einsum(f"bhmn->{letters.y}", total.reshape(whole.shape))
+
+
+def _wide(*arrays: Any) -> tuple[Any, ...]:
+    return tuple(a.astype(np.float64) for a in arrays)

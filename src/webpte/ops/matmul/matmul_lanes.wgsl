@@ -1,0 +1,68 @@
+{$ include "kernel.wgsl" $}
+{# For few rows: a workgroup owns `rows` by `columns`, its invocations lie along K and read neighbouring elements of b, which
+   is (N, K). #}
+{$ set a_type = type if a_width == 1 else "vec4<" ~ type ~ ">" $}
+{$ set b_type = a_type $}
+{$ set wide = "f32" if a_width == 1 else "vec4<f32>" $}
+{$ include "matmul/matmul_put.wgsl" $}
+
+var<workgroup> partial: array<f32, {{ rows * columns * workgroup }}>;
+
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let workgroup = id.x + id.y * groups.x;
+    if (workgroup * wg >= p.threads) {
+        return;
+    }
+    let tile = workgroup / p.column_groups;
+    let row = (tile % p.row_tiles) * {{ rows }}u;
+    let batch = tile / p.row_tiles;
+    let column = (workgroup % p.column_groups) * {{ columns }}u;
+    let steps = p.inner / {{ a_width }}u;
+    let a_start = start(batch, p.a_outer, p.a_head);
+    let b_start = start(batch, p.b_outer, p.b_head);
+    let y_start = start(batch, p.y_outer, p.y_head);
+$$ for r in range(rows)
+    let a_at{{ r }} = (a_start + min(row + {{ r }}u, p.rows - 1u) * p.a_row) / {{ a_width }}u;
+$$ for c in range(columns)
+    var sum{{ r }}_{{ c }} = {{ wide }}();
+$$ endfor
+$$ endfor
+$$ for c in range(columns)
+    let b_at{{ c }} = (b_start + min(column + {{ c }}u, p.columns - 1u) * p.b_row) / {{ a_width }}u;
+$$ endfor
+    for (var k = local; k < steps; k += wg) {
+$$ for r in range(rows)
+        let a{{ r }} = {{ wide }}(a[a_at{{ r }} + k]);
+$$ endfor
+$$ for c in range(columns)
+        let b{{ c }} = {{ wide }}(b[b_at{{ c }} + k]);
+$$ for r in range(rows)
+        sum{{ r }}_{{ c }} += a{{ r }} * b{{ c }};
+$$ endfor
+$$ endfor
+    }
+$$ for r in range(rows)
+$$ for c in range(columns)
+{$ set sum = "sum%d_%d" % (r, c) $}
+    partial[{{ (r * columns + c) * workgroup }}u + local] = {{ sum if a_width == 1 else "dot(" ~ sum ~ ", vec4<f32>(1.0))" }};
+$$ endfor
+$$ endfor
+    workgroupBarrier();
+    // An invocation adds up for one result.
+    if (local < p.tile_rows * p.tile_columns) {
+        var total = 0.0;
+        for (var i = 0u; i < wg; i++) {
+            total += partial[local * wg + i];
+        }
+        let r = row + local / {{ columns }}u;
+        let n = column + local % {{ columns }}u;
+        if (r < p.rows && n < p.columns) {
+            put(y_start, batch, r, n, total);
+        }
+    }
+}

@@ -1,0 +1,30 @@
+{# What every kernel of a product has in common: its operands, and what becomes of a sum. a_type and b_type are the
+   elements that a and b are read as. #}
+{$ set first = 3 if added else 2 $}
+@group(1) @binding(0) var<storage, read> a: array<{{ a_type }}>;  // (B or 1, M, K)
+@group(1) @binding(1) var<storage, read> b: array<{{ b_type }}>;  // (B, N, K) or (B, K, N)
+$$ if added
+@group(1) @binding(2) var<storage, read> c: array<{{ type }}>;
+$$ endif
+@group(1) @binding({{ first + operands }}) var<storage, read_write> y: array<{{ out_type }}>;  // (B, M, N)
+
+{$ include "matmul/finish.wgsl" $}
+$$ if clamped and program is none
+{$ include "floats.wgsl" $}
+$$ endif
+
+// Where a matrix begins: batches come in runs of p.heads.
+fn start(batch: u32, outer: u32, head: u32) -> u32 {
+    return batch / p.heads * outer + batch % p.heads * head;
+}
+
+fn put(y_start: u32, batch: u32, row: u32, column: u32, sum: f32) {
+    var value = p.alpha * sum;
+$$ if added
+    value += p.beta * f32(c[batch * p.c_batch + row * p.c_row + column * p.c_column]);
+$$ endif
+$$ if clamped
+    value = select(from_order_key(clamp(order_key(value), p.lowest, p.highest)), value, is_nan(value));
+$$ endif
+    y[y_start + row * p.y_row + column] = finished(value, batch, row, column);
+}

@@ -1,0 +1,267 @@
+"""Which kernel multiplies two matrices, and how.
+
+CPU-like devices run register tiles, and where invocations can hand values to each other they read the left operand only
+once between them. GPUs run kernels whose invocations read neighbouring elements, or share what they read.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+from ...lowering.context import Context, Dims, Tensor
+from ...lowering.numbers import INT32_HIGH, INT32_LOW, order_key
+from ...wgsl import Uniforms, dims4, f32, i32, u32, words
+from ..elementwise.program import Program
+
+FEW_ROWS = 16
+SHARED = 32  # rows and columns of a workgroup of matmul_shared.wgsl
+SHARED_DEPTH = 16  # steps of K that it holds
+LANES = 8  # invocations that share a load, at most: more would unroll the kernel further
+
+
+class Limits(NamedTuple):
+    """Results are clamped to these, given as order keys, so that infinities compare like other values."""
+
+    lowest: int = INT32_LOW
+    highest: int = INT32_HIGH
+
+    @staticmethod
+    def of(lowest: float | None, highest: float | None) -> Limits:
+        """None does not limit."""
+        least = INT32_LOW if lowest is None else order_key(lowest)
+        return Limits(least, INT32_HIGH if highest is None else order_key(highest))
+
+
+UNLIMITED = Limits()
+
+
+class Addend(NamedTuple):
+    """What is added to a product: beta * tensor, read with these strides over (batch, row, column)."""
+
+    tensor: Tensor
+    strides: Dims
+    beta: float = 1.0
+
+
+class Shape(NamedTuple):
+    """(B, M, K) x (B, K, N) -> (B, M, N)."""
+
+    batch: int
+    rows: int
+    inner: int
+    columns: int
+
+    @property
+    def kind(self) -> str:
+        """How many rows there are matters roughly: 1, a few, or many."""
+        return "row" if self.rows == 1 else "few" if self.rows <= FEW_ROWS else "many"
+
+
+class Strides(NamedTuple):
+    """Where the rows of an operand's matrices lie. Batches come in runs of `heads`: see Layout."""
+
+    outer: int
+    head: int
+    row: int
+
+    def fits(self, width: int) -> bool:
+        return all(step % width == 0 for step in self)
+
+
+class Layout(NamedTuple):
+    """Where the operands of a product lie, their columns always side by side."""
+
+    a: Strides
+    b: Strides
+    y: Strides
+    by_rows: bool = False  # `b` has rows of K, not of N
+    heads: int = 1  # batches that follow one another by `head`; then `outer` leads to the next run
+
+
+def contiguous(shape: Shape, by_rows: bool = False, shared: bool = False) -> Layout:
+    """One matrix after the other; `shared`: `a` has one for all batches."""
+    _, rows, inner, columns = shape
+    a = Strides(0 if shared else rows * inner, 0, inner)
+    return Layout(
+        a, Strides(inner * columns, 0, inner if by_rows else columns), Strides(rows * columns, 0, columns), by_rows
+    )
+
+
+class Finish(NamedTuple):
+    """An elementwise program that each result goes through before it is stored. Its first input is the result."""
+
+    program: Program
+    bits: tuple[int, ...]
+    operands: tuple[tuple[Tensor, Dims], ...] = ()  # its other inputs, with strides over (batch, row, column)
+
+
+class Product(Uniforms):
+    rows: u32
+    inner: u32
+    columns: u32
+    row_tiles: u32
+    column_groups: u32  # workgroups side by side
+    tile_rows: u32
+    tile_columns: u32
+    depth: u32  # steps of K that a workgroup holds
+    parts: u32  # steps of K that a subgroup holds
+    heads: u32
+    a_outer: u32
+    a_head: u32
+    a_row: u32
+    b_outer: u32
+    b_head: u32
+    b_row: u32
+    y_outer: u32
+    y_head: u32
+    y_row: u32
+    c_batch: u32
+    c_row: u32
+    c_column: u32
+    alpha: f32
+    beta: f32
+    lowest: i32
+    highest: i32
+
+
+@functools.cache
+def with_finish(block: type[Uniforms], operands: int, numbers: int) -> type[Uniforms]:
+    """A parameter block with room for what a program wants to know."""
+    fields: dict[str, Any] = {f"x{i + 1}_strides": dims4 for i in range(operands)}
+    if numbers:
+        fields["numbers"] = words(-(-numbers // 4))
+    return type(block.__name__, (block,), {"__annotations__": fields}) if fields else block
+
+
+def finish_values(finish: Finish | None) -> dict[str, Any]:
+    """The fields that `with_finish` adds."""
+    if finish is None:
+        return {}
+    strides = {f"x{i + 1}_strides": steps for i, (_, steps) in enumerate(finish.operands)}
+    return strides | ({"numbers": finish.bits} if finish.bits else {})
+
+
+class Form(NamedTuple):
+    """A kernel and how it is laid over the result."""
+
+    template: str
+    rows: int
+    columns: int  # of an invocation, or of a workgroup that shares its work
+    workgroup: int
+    across: int  # columns of a workgroup
+    flags: dict[str, object]
+    parts: int = 1
+
+
+def product(
+    cx: Context,
+    a: Tensor,
+    b: Tensor,
+    out: Tensor,
+    shape: Shape,
+    layout: Layout,
+    *,
+    addend: Addend | None = None,
+    alpha: float = 1.0,
+    limits: Limits = UNLIMITED,
+    finish: Finish | None = None,
+) -> None:
+    """out = finish(clamp(alpha * a @ b + beta * addend))."""
+    form = _form(cx, _choose(cx, shape, layout, a.wgsl), shape, layout)
+    row_tiles, column_groups = -(-shape.rows // form.rows), -(-shape.columns // form.across)
+    c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
+    extra = [tensor for tensor, _ in finish.operands] if finish else []
+    block = with_finish(Product, len(extra), len(finish.bits) if finish else 0)
+    params = block(
+        rows=shape.rows,
+        inner=shape.inner,
+        columns=shape.columns,
+        row_tiles=row_tiles,
+        column_groups=column_groups,
+        tile_rows=min(form.rows, 4) if form.template == "matmul/matmul_shared.wgsl" else form.rows,
+        tile_columns=form.columns,
+        depth=SHARED_DEPTH,
+        parts=form.parts,
+        heads=layout.heads,
+        **_steps(layout),
+        c_batch=c_batch,
+        c_row=c_row,
+        c_column=c_column,
+        alpha=alpha,
+        beta=addend.beta if addend else 0.0,
+        **limits._asdict(),
+        **finish_values(finish),
+    )
+    cx.dispatch(
+        form.template,
+        reads=(a, b, *((addend.tensor,) if addend else ()), *extra),
+        writes=(out,),
+        params=params,
+        threads=shape.batch * row_tiles * column_groups * form.workgroup,
+        workgroup=form.workgroup,
+        type=a.wgsl,
+        out_type=out.wgsl,
+        by_rows=layout.by_rows,
+        added=addend is not None,
+        clamped=limits != UNLIMITED,
+        program=finish.program if finish else None,
+        operands=len(extra),
+        extension=finish.program.extension if finish else None,
+        **form.flags,
+    )
+
+
+def _steps(layout: Layout) -> dict[str, int]:
+    named = {"a": layout.a, "b": layout.b, "y": layout.y}
+    return {f"{name}_{axis}": step for name, steps in named.items() for axis, step in steps._asdict().items()}
+
+
+def _choose(cx: Context, shape: Shape, layout: Layout, type: str) -> str:
+    by_rows = layout.by_rows
+    key = (shape.kind, shape.columns, shape.inner, "rows" if by_rows else "columns", type)
+    sharing = ("broadcast",) if cx.caps.subgroup >= 4 else ()
+    # Of one row there is little to share, and rows of `b` want to be read far along.
+    cpu = ("tile", *sharing) if shape.kind == "row" and not by_rows else (*sharing, "tile")
+    shared = ("shared",) if cx.caps.workgroup(64) == 64 else ()  # it is written for as many
+    if shape.kind == "many":
+        return cx.variant("product", key, cpu=cpu, gpu=(*shared, "tile"))
+    return cx.variant("product", key, cpu=cpu, gpu=("lanes", "tile") if by_rows else ("tile", *shared))
+
+
+def _form(cx: Context, variant: str, shape: Shape, layout: Layout) -> Form:
+    a_width = 4 if shape.inner % 4 == 0 and layout.a.fits(4) else 1
+    if layout.by_rows and not layout.b.fits(4):
+        a_width = 1
+    if variant == "shared":
+        return Form("matmul/matmul_shared.wgsl", SHARED, 4, 64, SHARED, {})
+    if variant == "lanes":
+        rows, workgroup = 1 if shape.rows == 1 else 4, cx.caps.workgroup(64)
+        flags: dict[str, object] = {"rows": rows, "columns": 4, "a_width": a_width}
+        return Form("matmul/matmul_lanes.wgsl", rows, 4, workgroup, 4, flags)
+    return _tiled(cx, variant, shape, layout, a_width)
+
+
+def _tiled(cx: Context, variant: str, shape: Shape, layout: Layout, a_width: int) -> Form:
+    """The variants in which an invocation owns a tile of the result."""
+    on_cpu = cx.caps.kind == "cpu"
+    workgroup = cx.caps.workgroup(LANES if on_cpu else 64)
+    columns, lanes, most = 4, 0, 8
+    if variant == "broadcast":
+        lanes, most = min(cx.caps.subgroup, LANES, workgroup), 16
+    elif not layout.by_rows and on_cpu:
+        columns, a_width = 16, 1  # a long way along each row of `b`, which are far from each other
+    b_width = a_width
+    if not layout.by_rows:
+        b_width = 4 if shape.columns % 4 == 0 and layout.b.fits(4) else 1
+    rows = next(r for r in (1, 4, 8, 16) if r >= min(shape.rows, most))
+    parts = max(1, lanes // rows)
+    flags: dict[str, object] = {
+        "rows": rows,
+        "columns": columns,
+        "lanes": lanes,
+        "a_width": a_width,
+        "b_width": b_width,
+        "tail": not lanes or shape.inner // a_width % parts != 0,
+    }
+    return Form("matmul/matmul_tile.wgsl", rows, columns, workgroup, columns * workgroup, flags, parts)

@@ -1,0 +1,199 @@
+"""Normalisation by statistics of the input itself (rms, layer, group), accumulated in f32."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import numel
+from ...lowering.context import Context, Tensor
+from ...lowering.loads import kind
+from ...lowering.registry import FLOATS, op
+from ...lowering.rows import lanes_per_row, workgroup_for
+from ...lowering.shapes import Dims
+from ...wgsl import Uniforms, f32, u32
+
+
+class RmsNorm(Uniforms):
+    steps: u32  # loads per row
+    columns: f32
+    lanes: u32
+    eps: f32
+
+
+@op("et_vk.rms_norm.default", dtypes=FLOATS)
+def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor) -> None:
+    if not x.dims or weight.dims != x.dims[-1:]:
+        raise ShapeError(f"weight {list(weight.dims)} does not fit the last dim of {list(x.dims)}")
+    out.dims = x.dims
+    rows, columns = numel(x.dims[:-1]), x.dims[-1]
+    lanes = lanes_per_row(cx, "rms norm", rows, columns)
+    wide = 4 if columns % 4 == 0 else 1
+    cx.dispatch(
+        "norm/rms_norm.wgsl",
+        reads=(x, weight),
+        writes=(out,),
+        params=RmsNorm(steps=columns // wide, columns=columns, lanes=lanes, eps=eps),
+        threads=rows * lanes,
+        workgroup=workgroup_for(lanes),
+        type=kind(x, wide),
+        weight_type=kind(weight, wide),
+        lanes=lanes,
+        wide=wide,
+    )
+
+
+@rms_norm.reference
+def _(x: Any, weight: Any, eps: float) -> Any:
+    wide = x.astype(np.float64)
+    return (wide / np.sqrt(np.mean(wide**2, axis=-1, keepdims=True) + eps) * weight).astype(x.dtype)
+
+
+class RowNorm(Uniforms):
+    steps: u32  # loads per row
+    columns: f32
+    lanes: u32
+    eps: f32
+    groups: u32  # rows that share one set of weights, each with its own part of it
+    weights: u32  # loads of weights of one row
+    inner: u32  # neighbouring loads of a row that share one of weights
+
+
+class Affine(NamedTuple):
+    """Which weight and bias the elements of a row have."""
+
+    weight: Tensor | None
+    bias: Tensor | None
+    groups: int  # rows that share one set of weights, each with its own part of it
+    weights: int  # of one row
+    inner: int  # neighbours in a row that share a weight
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        return tuple(t for t in (self.weight, self.bias) if t is not None)
+
+    def check(self) -> None:
+        expected = self.groups * self.weights
+        for tensor in self.tensors:
+            if tensor.numel != expected:
+                raise ShapeError(f"weight or bias {list(tensor.dims)} has {tensor.numel} elements; expected {expected}")
+
+
+def row_norm(
+    cx: Context, x: Tensor, columns: int, eps: float, affine: Affine, out: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    """Bring each row of `columns` elements to mean 0 and variance 1, then scale and shift it."""
+    affine.check()
+    y, mean, rstd = out
+    rows = mean.numel if columns else 0
+    lanes = lanes_per_row(cx, "row norm", rows, columns)
+    wide = 4 if columns % 4 == 0 and (affine.inner == 1 or affine.inner % 4 == 0) else 1
+    weights_wide = wide if affine.inner == 1 else 1
+    params = RowNorm(
+        steps=columns // wide,
+        columns=columns,
+        lanes=lanes,
+        eps=eps,
+        groups=affine.groups,
+        weights=affine.weights // weights_wide,
+        inner=max(affine.inner // wide, 1),
+    )
+    cx.dispatch(
+        "norm/row_norm.wgsl",
+        reads=(x, *affine.tensors),
+        writes=(y, mean, rstd),
+        params=params,
+        threads=rows * lanes,
+        workgroup=workgroup_for(lanes),
+        type=kind(x, wide),
+        weight_type=kind(affine.tensors[0], weights_wide) if affine.tensors else "",
+        statistics_type=mean.wgsl,
+        scaled=affine.weight is not None,
+        shifted=affine.bias is not None,
+        lanes=lanes,
+        wide=wide,
+    )
+
+
+def _standardised(rows: Any, eps: float) -> tuple[Any, Any, Any]:
+    """Rows (R, columns) in float64 with mean 0 and variance 1, and their means and reciprocal deviations."""
+    mean = rows.mean(axis=-1, keepdims=True)
+    rstd = 1 / np.sqrt(rows.var(axis=-1, keepdims=True) + eps)
+    return (rows - mean) * rstd, mean, rstd
+
+
+@op("aten.native_layer_norm.default", dtypes=FLOATS)
+def native_layer_norm(
+    cx: Context,
+    input: Tensor,
+    normalized_shape: list[int],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    *,
+    out: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    normalised = tuple(normalized_shape)
+    split = input.rank - len(normalised)
+    if split < 0 or not normalised or input.dims[split:] != normalised:
+        raise ShapeError(f"{list(input.dims)} does not end with the normalised shape {normalized_shape}")
+    y, mean, rstd = out
+    y.dims = input.dims
+    mean.dims = rstd.dims = _row_dims(input.dims, split)
+    columns = numel(normalised)
+    row_norm(cx, input, columns, eps, Affine(weight, bias, groups=1, weights=columns, inner=1), (y, mean, rstd))
+
+
+def _row_dims(dims: Dims, split: int) -> Dims:
+    """The shape of one statistic per row: (..., 1, 1)."""
+    return (*dims[:split], *(1 for _ in dims[split:]))
+
+
+@native_layer_norm.reference
+def _(input: Any, normalized_shape: list[int], weight: Any, bias: Any, eps: float) -> Any:
+    split = input.ndim - len(normalized_shape)
+    rows = input.astype(np.float64).reshape(*input.shape[:split], -1)
+    y, mean, rstd = _standardised(rows, eps)
+    y = y.reshape(input.shape)
+    y = y if weight is None else y * weight
+    y = y if bias is None else y + bias
+    stats = _row_dims(input.shape, split)
+    return tuple(a.astype(input.dtype) for a in (y, mean.reshape(stats), rstd.reshape(stats)))
+
+
+@op("aten.native_group_norm.default", dtypes=FLOATS)
+def native_group_norm(
+    cx: Context,
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    N: int,
+    C: int,
+    HxW: int,
+    group: int,
+    eps: float,
+    *,
+    out: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    if input.rank < 2 or input.dims[:2] != (N, C) or numel(input.dims[2:]) != HxW:
+        raise ShapeError(f"{list(input.dims)} is not a batch of {N} with {C} channels of {HxW} elements")
+    if group < 1 or C % group:
+        raise ShapeError(f"{C} channels cannot be split into {group} groups")
+    y, mean, rstd = out
+    y.dims = input.dims
+    mean.dims = rstd.dims = (N, group)
+    channels = C // group
+    affine = Affine(weight, bias, groups=group, weights=channels, inner=HxW)
+    row_norm(cx, input, channels * HxW, eps, affine, (y, mean, rstd))
+
+
+@native_group_norm.reference
+def _(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: int, group: int, eps: float) -> Any:
+    rows = input.astype(np.float64).reshape(N, group, -1)
+    y, mean, rstd = _standardised(rows, eps)
+    y = y.reshape(N, C, HxW)
+    y = y if weight is None else y * weight.reshape(C, 1)
+    y = y if bias is None else y + bias.reshape(C, 1)
+    return tuple(a.astype(input.dtype) for a in (y.reshape(input.shape), mean[..., 0], rstd[..., 0]))

@@ -1,0 +1,1 @@
+"""Linear layers whose weights are 4-bit codes with a scale per group."""

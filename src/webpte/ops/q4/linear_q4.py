@@ -1,0 +1,145 @@
+"""Linear layers with 4-bit weights, two codes to a byte, in groups or by channel; inputs may be rounded to int8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import DType
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import BYTES, FLOATS, Unused, op
+from ..quantize.affine import numpy_fake_quantise
+from .linear_q4_kernels import Layer, Packed, project_q4
+
+
+def _plain(cx: Context, x: Tensor, weight: Packed, out: Tensor, **around: Any) -> None:
+    if weight.codes.rank != 2:
+        raise ShapeError(f"codes {list(weight.codes.dims)} are not those of a matrix")
+    out.dims = (*x.dims[:-1], weight.columns)
+    project_q4(cx, Layer(x, (weight,), (out,), **around))
+
+
+@op("et_vk.linear_q4gsw.default", dtypes=FLOATS | BYTES)
+def linear_q4gsw(
+    cx: Context,
+    self: Tensor,
+    weights: Tensor,
+    weight_scales: Tensor,
+    group_size: int,
+    bias: Tensor | None,
+    *,
+    out: Tensor,
+) -> None:
+    _plain(cx, self, Packed(weights, weight_scales, group_size), out, bias=bias)
+
+
+@linear_q4gsw.reference
+def _(self: Any, weights: Any, weight_scales: Any, group_size: int, bias: Any) -> Any:
+    return numpy_linear_q4(self, numpy_q4(weights, weight_scales, group_size), bias).astype(self.dtype)
+
+
+@op("et_vk.linear_qcs4w.default", dtypes=FLOATS | BYTES)
+def linear_qcs4w(cx: Context, self: Tensor, weight: Tensor, scales: Tensor, *, out: Tensor) -> None:
+    _plain(cx, self, Packed(weight, scales, self.dims[-1] if self.dims else 0, high_first=True), out)
+
+
+@linear_qcs4w.reference
+def _(self: Any, weight: Any, scales: Any) -> Any:
+    return numpy_linear_q4(self, numpy_q4(weight, scales, 2 * weight.shape[1], high_first=True), None).astype(
+        self.dtype
+    )
+
+
+# The sums of the weights serve to multiply unsigned codes; here they are signed before.
+@op("et_vk.linear_dq8ca_q4gsw.default", dtypes=FLOATS | BYTES | {DType.INT32})
+def linear_dq8ca_q4gsw(
+    cx: Context,
+    input: Tensor,
+    input_scales: Tensor,
+    input_zp: Tensor,
+    weights: Tensor,
+    weight_sums: Unused,
+    weight_scales: Tensor,
+    group_size: int,
+    bias: Tensor | None,
+    *,
+    out: Tensor,
+) -> None:
+    weight = Packed(weights, weight_scales, group_size)
+    _plain(cx, input, weight, out, bias=bias, rounding=(input_scales, input_zp))
+
+
+@linear_dq8ca_q4gsw.reference
+def _(
+    input: Any, input_scales: Any, input_zp: Any, weights: Any, sums: object, scales: Any, group_size: int, bias: Any
+) -> Any:
+    rounded = numpy_fake_quantise(input, input_scales, input_zp)
+    return numpy_linear_q4(rounded, numpy_q4(weights, scales, group_size), bias).astype(input.dtype)
+
+
+# What graph.fusion.linears makes of several calls.
+@op("webpte.linear_q4", dtypes=FLOATS | BYTES | {DType.INT32})
+def linear_q4(
+    cx: Context,
+    x: Tensor,
+    x_scales: Tensor | None,
+    x_zeros: Tensor | None,
+    codes: list[Tensor],
+    scales: list[Tensor],
+    group: int,
+    columns: list[int],
+    bias: Tensor | None,
+    residual: Tensor | None,
+    *,
+    out: list[Tensor],
+) -> None:
+    """The columns of a weight among several outputs, or two weights that make a gate; see Layer."""
+    if len(out) != len(columns) or not 0 < len(out) <= 3 or sum(columns) != codes[0].dims[0]:
+        raise ShapeError(f"codes {list(codes[0].dims)} do not split into columns {columns} of {len(out)} outputs")
+    for result, count in zip(out, columns, strict=True):
+        result.dims = (*x.dims[:-1], count)
+    weights = tuple(Packed(c, s, group) for c, s in zip(codes, scales, strict=True))
+    rounding = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
+    project_q4(cx, Layer(x, weights, out, bias, residual, rounding))
+
+
+@linear_q4.reference
+def _(
+    x: Any,
+    x_scales: Any,
+    x_zeros: Any,
+    codes: list[Any],
+    scales: list[Any],
+    group: int,
+    columns: list[int],
+    bias: Any,
+    residual: Any,
+) -> Any:
+    rounded = x if x_scales is None else numpy_fake_quantise(x, x_scales, x_zeros)
+    gate, *values = [numpy_linear_q4(rounded, numpy_q4(c, s, group), bias) for c, s in zip(codes, scales, strict=True)]
+    result = gate * np.exp(-np.logaddexp(0, -gate)) * values[0] if values else gate  # silu(gate) * values
+    if residual is not None:
+        result = result + residual
+    return tuple(part.astype(x.dtype) for part in np.split(result, np.cumsum(columns)[:-1], axis=-1))
+
+
+# -- NumPy, for references ---------------------------------------------------------------------------------------------
+
+
+def numpy_q4(codes: Any, scales: Any, group: int, high_first: bool = False) -> Any:
+    """The weight (N, room) in float64; columns beyond the last group are zero."""
+    low, high = codes & 15, codes.view(np.uint8) >> 4
+    pairs = (high, low) if high_first else (low, high)
+    values = np.stack(pairs, axis=-1).astype(np.float64).reshape(len(codes), -1) - 8  # (N, 2 * bytes)
+    grouped = scales.reshape(-1, scales.shape[-1])[:, : len(codes)].astype(np.float64)  # (groups, N)
+    factors = np.repeat(grouped.T, group, axis=1)[:, : values.shape[1]]
+    padding = values.shape[1] - factors.shape[1]
+    return values * np.pad(factors, ((0, 0), (0, padding)))
+
+
+def numpy_linear_q4(x: Any, weight: Any, bias: Any) -> Any:
+    """x times the first K columns of the weight, in float64."""
+    total = np.einsum("...k,nk->...n", x.astype(np.float64), weight[:, : x.shape[-1]])
+    return total if bias is None else total + bias[: len(weight)]

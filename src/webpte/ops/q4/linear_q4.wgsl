@@ -1,0 +1,130 @@
+{$ include "kernel.wgsl" $}
+{# words: how many a load has, all of one group; single: a group is one load; tile and columns: what an invocation owns,
+   columns of each weight; aligned: scales are read several at once; lanes: how many invocations share what they read of
+   x, 0 if each reads all of it. #}
+{$ set wide = [columns, 4] | min $}
+{$ set x_type = "vec4<" ~ type ~ ">" $}
+{$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
+{$ set s_type = "vec" ~ wide ~ "<" ~ scale_type ~ ">" if aligned else scale_type $}
+{$ set quads = 2 * words $}
+{$ include "q4/linear_q4_bindings.wgsl" $}
+
+{$ include "q4/codes_q4.wgsl" $}
+
+// Each invocation owns {{ tile }} rows by {{ columns }} columns; those of a workgroup have the rows in common.
+// Tails clamp their reads and skip their writes.
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+$$ if lanes
+    @builtin(subgroup_invocation_id) lane: u32,
+$$ endif
+) {
+    let workgroup = id.x + id.y * workgroups.x;
+    if (workgroup * wg >= p.threads) {
+        return;
+    }
+    let column = ((workgroup % p.column_groups) * wg + local) * {{ columns }}u;
+    let row = (workgroup / p.column_groups) * {{ tile }}u;
+    let last = p.columns - 1u;
+    let groups = p.groups;
+    let group_loads = p.group_loads;
+    let scale_stride = p.scale_stride;
+    let first = p.first;
+$$ for c in range(columns)
+    let n{{ c }} = min(column + {{ c }}u, last);
+    let w{{ c }} = n{{ c }} * p.row_loads;
+$$ endfor
+$$ if lanes
+    let held = lane % {{ lanes }}u;
+$$ endif
+$$ for r in range(tile)
+    let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * p.row_loads * {{ quads }}u{{ " + held" if lanes }};
+$$ for v in range(weights)
+$$ for c in range(columns)
+    var sum{{ v }}_{{ r }}_{{ c }} = 0.0;
+$$ endfor
+$$ endfor
+$$ endfor
+$$ if not single
+    var load = 0u;  // along K; what else depends on it is not carried from step to step
+$$ endif
+    for (var g = 0u; g < groups; g++) {
+        let s = g * scale_stride + first;
+$$ for r in range(tile)
+        var x_total{{ r }} = vec4<f32>();
+$$ for v in range(weights)
+$$ for c in range(columns)
+        var part{{ v }}_{{ r }}_{{ c }} = 0.0;
+$$ endfor
+$$ endfor
+$$ endfor
+$$ if single
+        {
+            let load = g;
+$$ else
+        for (var k = 0u; k < group_loads; k++) {
+$$ endif
+$$ for r in range(tile)
+$$ if lanes
+$$ for h in range(0, quads, lanes)
+            let own{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
+            x_total{{ r }} += own{{ r }}_{{ h }};
+$$ endfor
+$$ for h in range(quads)
+            let a{{ r }}_{{ h }} = subgroupBroadcast(own{{ r }}_{{ h - h % lanes }} * UNITS, {{ h % lanes }}u);
+$$ endfor
+$$ else
+$$ for h in range(quads)
+            let own{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
+            x_total{{ r }} += own{{ r }}_{{ h }};
+            let a{{ r }}_{{ h }} = own{{ r }}_{{ h }} * UNITS;
+$$ endfor
+$$ endif
+$$ endfor
+$$ for c in range(columns)
+$$ for v in range(weights)
+            {
+                let q = weight{{ v }}[w{{ c }} + load];
+$$ for h in range(quads)
+                let b{{ h }} = codes(q{{ "" if words == 1 else "." ~ "xyzw"[h // 2] }}{{ " >> 16u" if h % 2 }});
+$$ for r in range(tile)
+                part{{ v }}_{{ r }}_{{ c }} += dot(a{{ r }}_{{ h }}, b{{ h }});
+$$ endfor
+$$ endfor
+            }
+$$ endfor
+$$ endfor
+$$ if not single
+            load++;
+$$ endif
+        }
+        // A weight is its code less 8: that is taken off once per group, and the scale applied.
+$$ for r in range(tile)
+        let own_total{{ r }} = dot(x_total{{ r }}, vec4<f32>(8.0));
+$$ if lanes
+        let excess{{ r }} = subgroupAdd(select(0.0, own_total{{ r }}, lane < {{ lanes }}u));
+$$ else
+        let excess{{ r }} = own_total{{ r }};
+$$ endif
+$$ endfor
+$$ for v in range(weights)
+$$ for c in range(columns)
+$$ if aligned and c % wide == 0
+        let scale{{ v }}_{{ c }} = vec{{ wide }}<f32>(scales{{ v }}[(s + n{{ c }}) / {{ wide }}u]);
+$$ endif
+$$ if aligned
+        let factor{{ v }}_{{ c }} = scale{{ v }}_{{ c - c % wide }}[{{ c % wide }}];
+$$ else
+        let factor{{ v }}_{{ c }} = f32(scales{{ v }}[s + n{{ c }}]);
+$$ endif
+$$ for r in range(tile)
+        sum{{ v }}_{{ r }}_{{ c }} += factor{{ v }}_{{ c }} * (part{{ v }}_{{ r }}_{{ c }} - excess{{ r }});
+$$ endfor
+$$ endfor
+$$ endfor
+    }
+{$ include "q4/linear_q4_results.wgsl" $}
+}

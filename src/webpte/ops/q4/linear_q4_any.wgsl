@@ -1,0 +1,36 @@
+{$ include "kernel.wgsl" $}
+{$ set x_type = type $}
+{$ set w_type = "u32" $}
+{$ set s_type = scale_type $}
+{$ include "q4/linear_q4_bindings.wgsl" $}
+
+$$ for v in range(weights)
+fn product{{ v }}(row: u32, n: u32) -> f32 {
+    var k = 0u;
+    var sum = 0.0;
+    for (var g = 0u; g < p.groups; g++) {
+        var part = 0.0;
+        let end = min(k + p.group, p.inner);
+        for (; k < end; k++) {
+            let at = n * p.row_codes + k;
+            let place = {{ "at ^ 1u" if high_first else "at" }};
+            let code = extractBits(weight{{ v }}[at >> 3u], (place & 7u) * 4u, 4u);
+            part += f32(x[row * p.inner + k]) * (f32(code) - 8.0);
+        }
+        sum += f32(scales{{ v }}[g * p.scale_stride + p.first + n]) * part;
+    }
+    return sum;
+}
+
+$$ endfor
+// One invocation per output, one code at a time: groups and rows may begin anywhere.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    let n = i % p.columns;
+    let row = i / p.columns;
+    put(row, p.first + n, {{ "gated(product0(row, n), product1(row, n))" if weights == 2 else "product0(row, n)" }});
+}

@@ -1,0 +1,271 @@
+"""Which kernel runs a linear layer with 4-bit weights, and how.
+
+CPU-like devices run register tiles, and where invocations can hand values to each other they read x only once between
+them. GPUs run kernels whose invocations read neighbouring words. Weights whose rows or groups do not begin at words
+have a kernel of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ...errors import ShapeError
+from ...graph import DType, numel
+from ...lowering.context import Context, Tensor
+from ...wgsl import Uniforms, u32
+from ..quantize.affine import fake_quantise
+
+CODES = 8  # in a word
+FEW_ROWS = 16
+SHARED = (32, 8)  # rows and columns of a workgroup, and quads of K in a step, of linear_q4_shared.wgsl
+
+
+class Packed(NamedTuple):
+    """A weight (N, K): codes from 0 to 15 stand for -8 to 7, times scales[k / group, n]."""
+
+    codes: Tensor  # (N, at least K / 2) bytes
+    scales: Tensor  # (K / group, at least N), or (N,) for a single group
+    group: int
+    high_first: bool = False  # the code of an even k is in the high half of its byte
+
+    def check(self, inner: int) -> None:
+        """Refuse what does not fit K = `inner`."""
+        columns, row_bytes = self.codes.dims if self.codes.rank == 2 else (0, 0)
+        *groups, stride = self.scales.dims if self.scales.rank in (1, 2) else (0, 0)
+        grouped = self.group > 0 and -(-inner // self.group) == numel(tuple(groups))
+        if not grouped or row_bytes * 2 < inner or stride < columns:
+            raise ShapeError(
+                f"codes {list(self.codes.dims)} and scales {list(self.scales.dims)} in groups of {self.group} "
+                f"do not fit {inner} columns of the input"
+            )
+
+    @property
+    def columns(self) -> int:
+        return self.codes.dims[0]
+
+    @property
+    def scale_stride(self) -> int:
+        return self.scales.dims[-1]
+
+    def words_per_load(self, inner: int) -> int:
+        """How many words of a row can be read at once, all of one group; 0 if groups or rows do not start at words."""
+        row_words, rest = divmod(self.codes.dims[1], 4)
+        if rest or self.group % CODES or inner % self.group or row_words * CODES != inner:
+            return 0
+        return next(words for words in (4, 2, 1) if self.group // CODES % words == 0)
+
+
+class Layer(NamedTuple):
+    """A linear layer with what is done around it: y = x W^T + bias + residual, its columns split among the outputs.
+
+    With two weights it is silu(x A^T) * (x B^T).
+    """
+
+    x: Tensor  # (..., K)
+    weights: tuple[Packed, ...]
+    outs: Sequence[Tensor]
+    bias: Tensor | None = None
+    residual: Tensor | None = None
+    rounding: tuple[Tensor, Tensor] | None = None  # scale and zero of each row of x, which is rounded to int8
+
+    @property
+    def inner(self) -> int:
+        return self.x.dims[-1] if self.x.dims else 0
+
+    @property
+    def rows(self) -> int:
+        return numel(self.x.dims[:-1])
+
+    @property
+    def columns(self) -> int:
+        return self.weights[0].columns
+
+    def check(self) -> None:
+        for weight in self.weights:
+            weight.check(self.inner)
+            if weight.columns != self.columns or weight.scale_stride != self.weights[0].scale_stride:
+                raise ShapeError(f"weights of {self.columns} and {weight.columns} columns do not make a gate")
+        if self.bias is not None and self.bias.numel < self.columns:
+            raise ShapeError(f"bias {list(self.bias.dims)} does not fit {self.columns} columns")
+        dims = (*self.x.dims[:-1], self.columns)
+        if self.residual is not None and self.residual.dims != dims:
+            raise ShapeError(f"a residual of {list(self.residual.dims)} does not fit a result of {list(dims)}")
+
+
+class Columns(Uniforms):
+    """What every kernel needs to know of the columns."""
+
+    rows: u32
+    columns: u32  # of the part of the weight that is bound
+    first: u32  # where that part begins
+    out_columns: u32
+    second: u32  # where the columns of the second and the third output begin
+    third: u32
+    scale_stride: u32
+
+
+class LinearQ4(Columns):
+    column_groups: u32  # workgroups side by side
+    groups: u32
+    group_loads: u32  # how many loads make a group, and a row of the weight
+    row_loads: u32
+    tile: u32
+    tile_columns: u32
+
+
+class LinearQ4Shared(Columns):
+    column_groups: u32
+    group_words: u32
+    row_words: u32
+    step: u32
+
+
+class LinearQ4Any(Columns):
+    inner: u32
+    groups: u32
+    group: u32
+    row_codes: u32  # what a row of the weight has room for
+
+
+class PackRows(Uniforms):
+    pairs: u32  # of words, in a row
+
+
+class Form(NamedTuple):
+    """A kernel and how it is laid over the result."""
+
+    template: str
+    flags: dict[str, object]
+    params: Uniforms
+    threads: int
+    workgroup: int
+
+
+def project_q4(cx: Context, layer: Layer) -> None:
+    """Run a layer: (..., K) x (N, K) -> (..., N). The caller has set the dims of the outputs."""
+    layer.check()
+    words = layer.weights[0].words_per_load(layer.inner)
+    variant = _choose(cx, layer) if words else "any"
+    if layer.rounding is not None:
+        layer = layer._replace(x=_rounded(cx, layer, packed=variant == "packed"))
+    codes = layer.weights[0].codes
+    cut = [cx.parts(weight.codes, codes.dims[1], codes.dims[0]) for weight in layer.weights]
+    for parts in zip(*cut, strict=True):
+        first, count, _ = parts[0]
+        form = _form(cx, variant, layer, first, count)
+        weights = [t for weight, part in zip(layer.weights, parts, strict=True) for t in (part[2], weight.scales)]
+        added = [t for t in (layer.bias, layer.residual) if t is not None]
+        cx.dispatch(
+            form.template,
+            reads=(layer.x, *weights, *added),
+            writes=layer.outs,
+            params=form.params,
+            threads=form.threads,
+            workgroup=form.workgroup,
+            type=layer.x.wgsl,
+            scale_type=layer.weights[0].scales.wgsl,
+            bias_type=layer.bias.wgsl if layer.bias is not None else "",
+            out_type=layer.outs[0].wgsl,
+            weights=len(layer.weights),
+            outs=len(layer.outs),
+            biased=layer.bias is not None,
+            residual=layer.residual is not None,
+            high_first=layer.weights[0].high_first,
+            **form.flags,
+        )
+
+
+def _choose(cx: Context, layer: Layer) -> str:
+    """The variant for the layer's shape. How many rows there are matters roughly: 1, a few, or many."""
+    few = layer.rows <= FEW_ROWS
+    kind = "row" if layer.rows == 1 else "few" if few else "many"
+    shape = (kind, layer.columns, layer.inner, layer.weights[0].group, len(layer.weights), layer.rounding is not None)
+    cpu = ("broadcast", "tile") if cx.caps.subgroup else ("tile",)
+    packed = ("packed",) if layer.rounding is not None else ()
+    return cx.variant("linear_q4", shape, cpu=cpu, gpu=(*packed, "lanes") if few else (*packed, "shared", "lanes"))
+
+
+def _rounded(cx: Context, layer: Layer, packed: bool) -> Tensor:
+    """x as if it had been rounded to int8 and back, or its codes as linear_q4_pack.wgsl lays them out."""
+    assert layer.rounding is not None
+    scale, zero = layer.rounding
+    if not packed:
+        return fake_quantise(cx, layer.x, scale, zero)
+    # As large as the numbers would be, which more or fewer rows might ask for: scratch cannot grow.
+    codes = cx.scratch(DType.FLOAT32, (layer.rows, max(layer.inner, 4 * CODES)))
+    pairs = layer.inner // CODES + 1
+    cx.dispatch(
+        "q4/linear_q4_pack.wgsl",
+        reads=(layer.x, scale, zero),
+        writes=(codes,),
+        params=PackRows(pairs=pairs),
+        threads=layer.rows * pairs,
+        type=layer.x.wgsl,
+        scale_type=scale.wgsl,
+        zero_type=zero.dtype.short,
+    )
+    return codes
+
+
+def _form(cx: Context, variant: str, layer: Layer, first: int, count: int) -> Form:
+    """How a variant computes `count` columns from `first`."""
+    weight, inner, rows = layer.weights[0], layer.inner, layer.rows
+    starts = [sum(out.dims[-1] for out in layer.outs[:n]) for n in (1, 2)]
+    shared = {"rows": rows, "columns": count, "first": first, "out_columns": weight.columns}
+    shared |= {"second": starts[0], "third": starts[1], "scale_stride": weight.scale_stride}
+    if variant == "any":
+        row_codes = weight.codes.dims[1] * 2
+        groups = -(-inner // weight.group)
+        params: Uniforms = LinearQ4Any(inner=inner, groups=groups, group=weight.group, row_codes=row_codes, **shared)
+        return Form("q4/linear_q4_any.wgsl", {}, params, rows * count, 32)
+    if variant == "shared":
+        size, step = SHARED
+        across = -(-count // size)
+        row_words, group_words = inner // CODES, weight.group // CODES
+        params = LinearQ4Shared(column_groups=across, group_words=group_words, row_words=row_words, step=step, **shared)
+        return Form("q4/linear_q4_shared.wgsl", {}, params, across * -(-rows // size) * 64, 64)
+    if variant in ("lanes", "packed"):
+        return _lanes(cx, layer, shared, variant == "packed")
+    return _tiles(cx, layer, shared, variant == "broadcast")
+
+
+def _lanes(cx: Context, layer: Layer, shared: dict[str, int], packed: bool) -> Form:
+    """A workgroup owns a few rows and columns; its invocations lie along K."""
+    tile, columns = 4 if layer.rows > 1 else 1, 4 // len(layer.weights)
+    workgroup = cx.caps.workgroup(64)
+    words = layer.weights[0].words_per_load(layer.inner)
+    while words > 1 and layer.inner // CODES // words < workgroup:
+        words //= 2  # all invocations should have something to read
+    across = -(-shared["columns"] // columns)
+    params = _tiled_params(layer, shared, across, words, tile, columns)
+    flags: dict[str, object] = {"packed": packed, "words": words, "tile": tile, "columns": columns}
+    return Form("q4/linear_q4_lanes.wgsl", flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
+
+
+def _tiles(cx: Context, layer: Layer, shared: dict[str, int], broadcast: bool) -> Form:
+    """An invocation owns a few rows and columns; if `broadcast`, the invocations of a subgroup hand x to each other."""
+    weight, several = layer.weights[0], layer.rows > 1
+    by_rows = broadcast and several
+    words = weight.words_per_load(layer.inner)
+    if by_rows or not broadcast:
+        words = 1  # more would take more registers, or a longer loop, than a core holds
+    tile, columns = ((8, 8) if broadcast else (2, 8)) if several else (1, 4 if broadcast else 16)
+    columns //= len(layer.weights)
+    together = min(columns, 4)  # scales that are read at once
+    aligned = weight.scale_stride % together == 0 and shared["first"] % together == 0
+    workgroup = cx.caps.workgroup(8)
+    lanes = min(cx.caps.subgroup, tile if by_rows else 2 * words, workgroup) if broadcast else 0
+    flags: dict[str, object] = {"columns": columns, "aligned": aligned, "lanes": lanes}
+    if not by_rows:
+        flags |= {"words": words, "tile": tile, "single": weight.group == words * CODES}
+    across = -(-shared["columns"] // (columns * workgroup))
+    params = _tiled_params(layer, shared, across, words, tile, columns)
+    template = "q4/linear_q4_rows.wgsl" if by_rows else "q4/linear_q4.wgsl"
+    return Form(template, flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
+
+
+def _tiled_params(layer: Layer, shared: dict[str, int], across: int, words: int, tile: int, columns: int) -> LinearQ4:
+    load, group = words * CODES, layer.weights[0].group
+    loads = {"groups": layer.inner // group, "group_loads": group // load, "row_loads": layer.inner // load}
+    return LinearQ4(column_groups=across, tile=tile, tile_columns=columns, **loads, **shared)

@@ -1,0 +1,100 @@
+{$ include "kernel.wgsl" $}
+{$ set x_type = "vec4<" ~ type ~ ">" $}
+{$ set w_type = "u32" $}
+{$ set s_type = scale_type $}
+{$ include "q4/linear_q4_bindings.wgsl" $}
+
+{$ include "q4/codes_q4.wgsl" $}
+
+const STRIDE = 9u;  // of a row in shared memory, in vec4: one more than is used, so that rows begin in different banks
+
+var<workgroup> x_tile: array<vec4<f32>, {{ 32 * 9 }}>;  // 32 rows by 32 of K
+$$ for v in range(weights)
+var<workgroup> w_tile{{ v }}: array<vec4<f32>, {{ 32 * 9 }}>;  // 32 columns by 32 of K
+$$ endfor
+
+// Eight codes of column n, as numbers; zeros beyond K.
+$$ for v in range(weights)
+fn fill{{ v }}(c: u32, n: u32, word: u32, at: u32) {
+    var low = vec4<f32>();
+    var high = vec4<f32>();
+    if (at < p.row_words) {
+        let q = weight{{ v }}[n * p.row_words + at];
+        let scale = f32(scales{{ v }}[(at / p.group_words) * p.scale_stride + p.first + n]);
+        low = (codes(q) * UNITS - 8.0) * scale;
+        high = (codes(q >> 16u) * UNITS - 8.0) * scale;
+    }
+    w_tile{{ v }}[c * STRIDE + word * 2u] = low;
+    w_tile{{ v }}[c * STRIDE + word * 2u + 1u] = high;
+}
+
+$$ endfor
+// A workgroup of 8 by 8 owns 32 rows by 32 columns, and goes along K in steps of 32 that all of it has read together.
+// An invocation owns every eighth row and column. Tails clamp their reads and skip their writes.
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+) {
+    let workgroup = id.x + id.y * workgroups.x;
+    if (workgroup * wg >= p.threads) {
+        return;
+    }
+    let column = (workgroup % p.column_groups) * 32u;
+    let row = (workgroup / p.column_groups) * 32u;
+    let right = local % 8u;
+    let down = local / 8u;
+$$ for r in range(4)
+$$ for v in range(weights)
+    var sum{{ v }}_{{ r }} = vec4<f32>();
+$$ endfor
+$$ endfor
+    for (var start = 0u; start < p.row_words; start += 4u) {
+        for (var j = local; j < 256u; j += wg) {
+            let quad = start * 2u + j % 8u;
+            var value = vec4<f32>();
+            if (quad < p.row_words * 2u) {
+                value = vec4<f32>(x[min(row + j / 8u, p.rows - 1u) * p.row_words * 2u + quad]);
+            }
+            x_tile[(j / 8u) * STRIDE + j % 8u] = value;
+        }
+        for (var j = local; j < 128u; j += wg) {
+            let n = min(column + j / 4u, p.columns - 1u);
+$$ for v in range(weights)
+            fill{{ v }}(j / 4u, n, j % 4u, start + j % 4u);
+$$ endfor
+        }
+        workgroupBarrier();
+        for (var k = 0u; k < p.step; k++) {
+$$ for r in range(4)
+            let a{{ r }} = x_tile[(down + {{ 8 * r }}u) * STRIDE + k];
+$$ endfor
+$$ for v in range(weights)
+$$ for c in range(4)
+            let b{{ v }}_{{ c }} = w_tile{{ v }}[(right + {{ 8 * c }}u) * STRIDE + k];
+$$ endfor
+$$ for r in range(4)
+$$ for c in range(4)
+            sum{{ v }}_{{ r }}[{{ c }}] += dot(a{{ r }}, b{{ v }}_{{ c }});
+$$ endfor
+$$ endfor
+$$ endfor
+        }
+        workgroupBarrier();
+    }
+$$ for r in range(4)
+    if (row + down + {{ 8 * r }}u < p.rows) {
+$$ for c in range(4)
+        if (column + right + {{ 8 * c }}u < p.columns) {
+$$ if weights == 2
+            let value = gated(sum0_{{ r }}[{{ c }}], sum1_{{ r }}[{{ c }}]);
+$$ else
+            let value = sum0_{{ r }}[{{ c }}];
+$$ endif
+            put(row + down + {{ 8 * r }}u, p.first + column + right + {{ 8 * c }}u, value);
+        }
+$$ endfor
+    }
+$$ endfor
+}

@@ -1,0 +1,1 @@
+"""Layers of 8-bit codes."""

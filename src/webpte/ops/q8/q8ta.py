@@ -1,0 +1,102 @@
+"""What the statically quantised int8 ops share: one scale and zero point per tensor, weights with one per channel.
+
+A product accumulates in i32, exactly, and is scaled once:
+
+    value = sum * input_scale * weight_scale[channel] + bias[channel]
+    code  = clamp(round(value / output_scale) + output_zero_point, -128, 127)
+
+Scales and biases may be longer than there are channels: the exporter pads them to a multiple of 4. It also stores the
+sum of each channel's weights, by which others correct for the input's zero point; here the zero point is subtracted
+as the input is read, which is as exact and does not depend on a second copy of the truth.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import GraphError, ShapeError
+from ...graph import DType
+from ...lowering.context import Tensor
+from ...lowering.registry import FLOATS
+from ...wgsl import Uniforms, f32, i32
+from ..quantize.quantize import numpy_quantize
+
+Q8TA = FLOATS | {DType.INT8, DType.INT32}  # codes; scales and biases; the sums
+ACTIVATIONS = ("none", "relu")
+
+
+class Scaling(Uniforms):
+    """From the sums of a product to codes. Parameter blocks of products start with these."""
+
+    x_scale: f32
+    x_zero: i32
+    inverse: f32  # of the output's scale
+    zero: f32  # the output's
+
+
+def require_codes(*tensors: Tensor) -> None:
+    """The other operands are floats or sums: only here is it known which must be int8."""
+    for tensor in tensors:
+        if tensor.dtype is not DType.INT8:
+            raise GraphError(f"value {tensor.id} {tensor.spec} should be i8")
+
+
+class Ends(NamedTuple):
+    """How the input and the output of a product are quantised. An output without a scale is not."""
+
+    x_scale: float
+    x_zero: int
+    scale: float | None = None
+    zero: int = 0
+
+    @property
+    def uniforms(self) -> dict[str, Any]:
+        inverse = 1.0 if self.scale is None else 1.0 / self.scale
+        return {"x_scale": self.x_scale, "x_zero": self.x_zero, "inverse": inverse, "zero": self.zero}
+
+
+class Channels(NamedTuple):
+    """What happens to a product, channel by channel."""
+
+    scales: Tensor
+    bias: Tensor | None
+    activation: str = "none"
+
+    def check(self, count: int) -> None:
+        if self.activation not in ACTIVATIONS:
+            raise GraphError(f"the activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}")
+        for given in (self.scales, self.bias):
+            if given is not None and given.numel < count:
+                raise ShapeError(f"{given!r} has {given.numel} elements for {count} channels")
+
+    @property
+    def operands(self) -> tuple[Tensor, ...]:
+        return (self.scales,) if self.bias is None else (self.scales, self.bias)
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        return {
+            "scale_type": self.scales.wgsl,
+            "bias_type": self.bias.wgsl if self.bias is not None else "",
+            "relu": self.activation == "relu",
+        }
+
+
+# -- NumPy, for references ---------------------------------------------------------------------------------------------
+
+
+def numpy_values(sums: Any, x_scale: float, scales: Any, bias: Any, activation: str, after: int = 0) -> Any:
+    """Integer sums with the channels in front of `after` more dims, as float32; operation by operation as on a GPU."""
+    count = sums.shape[sums.ndim - 1 - after]
+    shape = (-1, *(1,) * after)
+    values = sums.astype(np.float32) * np.float32(x_scale) * scales[:count].astype(np.float32).reshape(shape)
+    if bias is not None:
+        values = values + bias[:count].astype(np.float32).reshape(shape)
+    return np.maximum(values, np.float32(0)) if activation == "relu" else values
+
+
+def numpy_codes(values: Any, scale: float, zero: int) -> Any:
+    """Float32 values as int8 codes."""
+    return numpy_quantize(values, np.float32(1.0 / scale), zero, -128, 127)

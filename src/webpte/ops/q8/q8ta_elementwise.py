@@ -1,0 +1,195 @@
+"""Elementwise ops over int8 codes, and the shuffle that requantises what it moves."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import DType
+from ...lowering.broadcasting import walk
+from ...lowering.context import Context, Dims, Tensor
+from ...lowering.registry import op
+from ...lowering.shapes import broadcast, check_rank, coalesce, strides
+from ...wgsl import Uniforms, dims8, f32, u32
+from ..quantize.quantize import numpy_dequantize
+from .q8ta import numpy_codes
+
+CODES = frozenset({DType.INT8})
+
+
+class Add(Uniforms):
+    count: u32
+    rank: u32
+    a_scale: f32
+    a_zero: f32
+    b_scale: f32
+    b_zero: f32
+    alpha: f32
+    inverse: f32  # of the output's scale
+    zero: f32
+    dims: dims8
+    a_strides: dims8
+    b_strides: dims8
+
+
+@op("et_vk.q8ta_add.default", dtypes=CODES)
+def q8ta_add(
+    cx: Context,
+    input_a: Tensor,
+    input_b: Tensor,
+    input_a_scale: float,
+    input_a_zero_point: int,
+    input_b_scale: float,
+    input_b_zero_point: int,
+    output_scale: float,
+    output_zero_point: int,
+    alpha: float,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = broadcast(input_a.dims, input_b.dims)
+    walked = walk(out, input_a, input_b)
+    params = Add(
+        count=out.numel,
+        rank=walked.rank,
+        a_scale=input_a_scale,
+        a_zero=input_a_zero_point,
+        b_scale=input_b_scale,
+        b_zero=input_b_zero_point,
+        alpha=alpha,
+        inverse=1.0 / output_scale,
+        zero=output_zero_point,
+        dims=walked.dims,
+        a_strides=walked.layouts[0],
+        b_strides=walked.layouts[1],
+    )
+    cx.dispatch(
+        "q8/q8ta_add.wgsl",
+        reads=(input_a, input_b),
+        writes=(out,),
+        params=params,
+        threads=-(-out.numel // 4),
+        flat=walked.flat,
+    )
+
+
+@q8ta_add.reference
+def _(
+    input_a: Any,
+    input_b: Any,
+    input_a_scale: float,
+    input_a_zero_point: int,
+    input_b_scale: float,
+    input_b_zero_point: int,
+    output_scale: float,
+    output_zero_point: int,
+    alpha: float,
+) -> Any:
+    a = numpy_dequantize(input_a, input_a_scale, input_a_zero_point)
+    b = numpy_dequantize(input_b, input_b_scale, input_b_zero_point)
+    return numpy_codes(a + np.float32(alpha) * b, output_scale, output_zero_point)
+
+
+class Requantize(Uniforms):
+    count: u32
+    rank: u32
+    x_scale: f32
+    x_zero: f32
+    inverse: f32  # of the output's scale
+    zero: f32
+    dims: dims8
+    x_strides: dims8
+
+
+class Change(NamedTuple):
+    """Scale and zero point of codes, and what they shall be."""
+
+    x_scale: float
+    x_zero: int
+    inverse: float
+    zero: int
+
+
+def _requantize(
+    cx: Context, x: Tensor, out: Tensor, change: Change, walked: Dims, steps: Dims, relu: bool = False
+) -> None:
+    """New codes for `x`, which is read with the strides `steps` over the dims `walked` of `out`."""
+    dims, (layout,) = coalesce(walked, steps)
+    check_rank(dims)
+    params = Requantize(count=out.numel, rank=len(dims), dims=dims, x_strides=layout, **change._asdict())
+    cx.dispatch(
+        "q8/q8ta_requantize.wgsl",
+        reads=(x,),
+        writes=(out,),
+        params=params,
+        threads=-(-out.numel // 4),
+        flat=layout == strides(dims),
+        relu=relu,
+    )
+
+
+@op("et_vk.q8ta_relu.default", dtypes=CODES)
+def q8ta_relu(
+    cx: Context,
+    input: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    output_scale: float,
+    output_zero_point: int,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = input.dims
+    change = Change(input_scale, input_zero_point, 1.0 / output_scale, output_zero_point)
+    _requantize(cx, input, out, change, out.dims, strides(out.dims), relu=True)
+
+
+@q8ta_relu.reference
+def _(input: Any, input_scale: float, input_zero_point: int, output_scale: float, output_zero_point: int) -> Any:
+    values = np.maximum(numpy_dequantize(input, input_scale, input_zero_point), np.float32(0))
+    return numpy_codes(values, output_scale, output_zero_point)
+
+
+@op("et_vk.q8ta_pixel_shuffle.default", dtypes=CODES)
+def q8ta_pixel_shuffle(
+    cx: Context,
+    input: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    output_inv_scale: float,
+    output_zero_point: int,
+    upscale_factor: int,
+    *,
+    out: Tensor,
+) -> None:
+    r = upscale_factor
+    if input.rank < 3 or r < 1 or input.dims[-3] % (r * r):
+        raise ShapeError(f"{list(input.dims)} has no channels for an upscale factor of {r}")
+    *outer, channels, height, width = input.dims
+    out.dims = (*outer, channels // (r * r), height * r, width * r)
+    *rest, ry, rx, y, x = strides((*outer, channels // (r * r), r, r, height, width))
+    walked = (*outer, channels // (r * r), height, r, width, r)  # (..., C, H, ry, W, rx)
+    change = Change(input_scale, input_zero_point, output_inv_scale, output_zero_point)
+    _requantize(cx, input, out, change, walked, (*rest, y, ry, x, rx))
+
+
+@q8ta_pixel_shuffle.reference
+def _(
+    input: Any,
+    input_scale: float,
+    input_zero_point: int,
+    output_inv_scale: float,
+    output_zero_point: int,
+    upscale_factor: int,
+) -> Any:
+    r = upscale_factor
+    *outer, channels, height, width = input.shape
+    out = np.empty((*outer, channels // (r * r), height * r, width * r), np.int8)
+    values = numpy_dequantize(input, input_scale, input_zero_point)
+    codes = numpy_codes(values, 1.0 / output_inv_scale, output_zero_point)
+    for dy in range(r):
+        for dx in range(r):
+            out[..., dy::r, dx::r] = codes[..., dy * r + dx :: r * r, :, :]
+    return out

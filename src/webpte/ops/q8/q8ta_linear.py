@@ -1,0 +1,135 @@
+"""Linear layers over int8 codes: weights int8 with a scale per output, results int8 or float."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import GraphError, ShapeError
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import FLOATS, Unused, op
+from ...wgsl import u32
+from .q8ta import Q8TA, Channels, Ends, Scaling, numpy_codes, numpy_values, require_codes
+
+ROWS = 4  # output rows one invocation computes when there are several; columns are always 4
+
+
+class Linear(Scaling):
+    rows: u32
+    inner: u32
+    columns: u32
+    column_tiles: u32
+    first_column: u32  # of the weights that are bound
+
+
+def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Channels, out: Tensor) -> None:
+    """(..., K) x (N, K) -> (..., N)."""
+    require_codes(x, weights)
+    if weights.rank != 2 or x.dims[-1:] != weights.dims[1:]:
+        raise ShapeError(f"input {list(x.dims)} does not fit weights {list(weights.dims)}")
+    columns, inner = weights.dims
+    channels.check(columns)
+    out.dims = (*x.dims[:-1], columns)
+    rows = out.numel // columns if columns else 0
+    words = inner % 4 == 0  # no row ends inside a word
+    flags: dict[str, Any] = {"coded": ends.scale is not None, "result": out.wgsl, **channels.flags}
+    params = {**ends.uniforms, "rows": rows, "inner": inner, "columns": columns}
+    if not words or columns % 4:
+        cx.dispatch(
+            "q8/q8ta_linear_any.wgsl",
+            reads=(x, weights, *channels.operands),
+            writes=(out,),
+            params=Linear(**params, column_tiles=0, first_column=0),
+            threads=-(-out.numel // 4),
+            words=words,
+            **flags,
+        )
+        return
+    tile = 1 if rows == 1 else ROWS
+    for first, count, part in cx.parts(weights, 4 * inner, columns // 4):
+        cx.dispatch(
+            "q8/q8ta_linear.wgsl",
+            reads=(x, part, *channels.operands),
+            writes=(out,),
+            params=Linear(**params, column_tiles=count, first_column=4 * first),
+            threads=count * -(-rows // tile),
+            tile=tile,
+            **flags,
+        )
+
+
+@op("et_vk.q8ta_linear.default", "et_vk.q8ta_linear_gemv.default", dtypes=Q8TA)
+def q8ta_linear(
+    cx: Context,
+    x: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    weights: Tensor,
+    weight_sums: Unused,
+    weight_scales: Tensor,
+    output_scale: float,
+    output_zero_point: int,
+    bias: Tensor | None,
+    activation: str,
+    *,
+    out: Tensor,
+) -> None:
+    require_codes(out)
+    ends = Ends(input_scale, input_zero_point, output_scale, output_zero_point)
+    _linear(cx, x, weights, ends, Channels(weight_scales, bias, activation), out)
+
+
+@q8ta_linear.reference
+def _(
+    x: Any,
+    input_scale: float,
+    input_zero_point: int,
+    weights: Any,
+    weight_sums: object,
+    weight_scales: Any,
+    output_scale: float,
+    output_zero_point: int,
+    bias: Any,
+    activation: str,
+) -> Any:
+    values = numpy_values(_sums(x, input_zero_point, weights), input_scale, weight_scales, bias, activation)
+    return numpy_codes(values, output_scale, output_zero_point)
+
+
+@op("et_vk.linear_q8ta_q8csw.default", dtypes=Q8TA)
+def linear_q8ta_q8csw(
+    cx: Context,
+    x: Tensor,
+    input_scale: float,
+    input_zero_point: int,
+    weights: Tensor,
+    weight_sums: Unused,
+    weight_scales: Tensor,
+    bias: Tensor | None,
+    *,
+    out: Tensor,
+) -> None:
+    if out.dtype not in FLOATS:
+        raise GraphError(
+            f"value {out.id} {out.spec} should be a float: ExecuTorch 1.5 mistakes its type where the layer has no "
+            "bias. Give the layer one (zeros will do), or let its results be quantised too."
+        )
+    _linear(cx, x, weights, Ends(input_scale, input_zero_point), Channels(weight_scales, bias), out)
+
+
+@linear_q8ta_q8csw.reference
+def _(
+    x: Any,
+    input_scale: float,
+    input_zero_point: int,
+    weights: Any,
+    weight_sums: object,
+    weight_scales: Any,
+    bias: Any,
+) -> Any:
+    return numpy_values(_sums(x, input_zero_point, weights), input_scale, weight_scales, bias, "none")
+
+
+def _sums(x: Any, zero: int, weights: Any) -> Any:
+    return (x.astype(np.int64) - zero) @ weights.astype(np.int64).T

@@ -1,0 +1,1 @@
+"""Floats into codes and back, and the parameters for it."""

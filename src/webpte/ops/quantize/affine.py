@@ -1,0 +1,292 @@
+"""torchao's affine quantisation: codes = round(x / scale) + zero, with a scale and a zero for each block of elements.
+
+A block may be a row, a channel, a group or everything: `block_size` gives its extent along each dim.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import GraphError, ShapeError
+from ...graph import DType, numel
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import BYTES, FLOATS, Option, op
+from ...lowering.shapes import Dims, check_rank, coalesce, strides
+from ...wgsl import Uniforms, dims8, f32, u32
+from ..create.fill import numpy_dtype
+from ..reduce.reduce import Reduction
+from ..reduce.reduce import walk as reduction_walk
+
+AFFINE = FLOATS | BYTES | {DType.INT32}
+# 2**31 - 128 is the greatest i32 that f32 holds.
+_RANGES = {DType.INT8: (-128, 127), DType.UINT8: (0, 255), DType.INT32: (-(2**31), 2**31 - 128)}
+MAPPINGS = ("ASYMMETRIC", "SYMMETRIC", "SYMMETRIC_NO_CLIPPING_ERR")
+
+
+def grid_of(dims: Dims, block_size: list[int]) -> Dims:
+    """How many blocks there are along each dim."""
+    fits = len(block_size) == len(dims) and all(b > 0 and d % b == 0 for d, b in zip(dims, block_size, strict=True))
+    if not fits:
+        raise ShapeError(f"blocks of {block_size} do not divide a tensor of {list(dims)}")
+    return tuple(d // b for d, b in zip(dims, block_size, strict=True))
+
+
+def _split(grid: Dims, block_size: list[int]) -> Dims:
+    """The tensor's shape with each dim cut in two: which block, and where in it."""
+    return tuple(size for pair in zip(grid, block_size, strict=True) for size in pair)
+
+
+class Affine(Uniforms):
+    count: u32
+    rank: u32
+    lowest: f32
+    highest: f32
+    dims: dims8
+    s_strides: dims8
+
+
+def affine(
+    cx: Context,
+    mode: str,
+    x: Tensor,
+    block_size: list[int],
+    scale: Tensor,
+    zero_point: Tensor | None,
+    out: Tensor,
+    limits: tuple[float, float] = (0, 0),
+) -> None:
+    """Quantise, dequantise, or "fake": both at once. The caller sets `out.dims`."""
+    grid = grid_of(x.dims, block_size)
+    for given in (scale, zero_point):
+        if given is not None and given.numel != numel(grid):
+            raise ShapeError(f"{given!r} has {given.numel} elements for {numel(grid)} blocks of {block_size}")
+    # Each element's scale: a step along a dim of blocks is a step among the scales, one inside a block is none.
+    steps = tuple(step for own in strides(grid) for step in (own, 0))
+    dims, (s_strides,) = coalesce(_split(grid, block_size), steps)
+    check_rank(dims)
+    params = Affine(count=x.numel, rank=len(dims), lowest=limits[0], highest=limits[1], dims=dims, s_strides=s_strides)
+    cx.dispatch(
+        "quantize/affine.wgsl",
+        reads=(x, scale) if zero_point is None else (x, scale, zero_point),
+        writes=(out,),
+        params=params,
+        threads=-(-x.numel // 4),
+        mode=mode,
+        source=x.dtype.short,
+        target=out.dtype.short,
+        scale_type=scale.wgsl,
+        zero_type=zero_point.dtype.short if zero_point is not None else "",
+        flat=s_strides == strides(dims),
+    )
+
+
+def _limits(lowest: float | None, highest: float | None, dtype: DType) -> tuple[float, float]:
+    """What codes are clamped to: what is given, else what the dtype can hold."""
+    if dtype not in _RANGES:
+        raise GraphError(f"codes cannot be {dtype.short}")
+    low, high = _RANGES[dtype]
+    return (low if lowest is None else lowest, high if highest is None else highest)
+
+
+@op("torchao.quantize_affine.default", dtypes=AFFINE)
+def quantize_affine(
+    cx: Context,
+    input: Tensor,
+    block_size: list[int],
+    scale: Tensor,
+    zero_point: Tensor | None,
+    output_dtype: Option,
+    quant_min: int | float | None,
+    quant_max: int | float | None,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = input.dims
+    affine(cx, "quantise", input, block_size, scale, zero_point, out, _limits(quant_min, quant_max, out.dtype))
+
+
+@quantize_affine.reference
+def _(
+    input: Any,
+    block_size: list[int],
+    scale: Any,
+    zero_point: Any,
+    output_dtype: int,
+    quant_min: float | None,
+    quant_max: float | None,
+) -> Any:
+    dtype = DType.from_scalar_type(output_dtype)
+    codes = numpy_codes(input, block_size, scale, zero_point, _limits(quant_min, quant_max, dtype))
+    return codes.astype(dtype.numpy)
+
+
+@op("torchao.dequantize_affine.default", dtypes=AFFINE)
+def dequantize_affine(
+    cx: Context,
+    input: Tensor,
+    block_size: list[int],
+    scale: Tensor,
+    zero_point: Tensor | None,
+    input_dtype: Option,
+    quant_min: int | float | None,
+    quant_max: int | float | None,
+    output_dtype: Option,
+    *,
+    out: Tensor,
+) -> None:
+    out.dims = input.dims
+    affine(cx, "dequantise", input, block_size, scale, zero_point, out)
+
+
+@dequantize_affine.reference
+def _(
+    input: Any,
+    block_size: list[int],
+    scale: Any,
+    zero_point: Any,
+    input_dtype: object,
+    quant_min: object,
+    quant_max: object,
+    output_dtype: int | None,
+) -> Any:
+    zero = 0 if zero_point is None else spread(zero_point, input.shape, block_size).astype(np.float32)
+    values = (input.astype(np.float32) - zero) * spread(scale, input.shape, block_size).astype(np.float32)
+    return values.astype(numpy_dtype(output_dtype, np.float32))
+
+
+def fake_quantise(cx: Context, x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+    """Every row of `x` as if it had been rounded to int8 and back."""
+    rounded = cx.scratch(DType.FLOAT32, x.dims)
+    row = [1] * (x.rank - 1) + [x.dims[-1]]
+    affine(cx, "fake", x, row, scale, zero_point, rounded, _RANGES[DType.INT8])
+    return rounded
+
+
+class Choose(Reduction):
+    blocks: u32
+    lowest: f32
+    highest: f32
+    eps: f32
+
+
+@op("torchao.choose_qparams_affine.default", dtypes=AFFINE)
+def choose_qparams_affine(
+    cx: Context,
+    input: Tensor,
+    mapping_type: str,
+    block_size: list[int],
+    target_dtype: Option,
+    quant_min: int | float | None,
+    quant_max: int | float | None,
+    eps: float | None,
+    scale_dtype: Option,
+    zero_point_dtype: Option,
+    keepdim: bool,
+    *,
+    out: tuple[Tensor, Tensor],
+) -> None:
+    if mapping_type not in MAPPINGS:
+        raise GraphError(f"the mapping {mapping_type} is none of {', '.join(MAPPINGS)}")
+    scale, zero_point = out
+    grid = grid_of(input.dims, block_size)
+    scale.dims = zero_point.dims = _kept(grid, block_size, scale.rank)
+    # The delegate does not name the dtype of the codes; where their limits are not given either, it is int8.
+    lowest, highest = _limits(quant_min, quant_max, DType.INT8)
+    least = _smallest(input.spec.host_dtype) if eps is None else eps
+    split = _split(grid, block_size)
+    walked = vars(reduction_walk(split, set(range(1, len(split), 2)), 1.0))
+    blocks = numel(grid)
+    params = Choose(**walked, blocks=blocks, lowest=lowest, highest=highest, eps=least)
+    cx.dispatch(
+        "quantize/affine_choose.wgsl",
+        reads=(input,),
+        writes=(scale, zero_point),
+        params=params,
+        threads=-(-blocks // 4) if zero_point.dtype in BYTES else blocks,  # zeros may share words
+        workgroup=8,
+        mapping=mapping_type,
+        type=input.wgsl,
+        scale_type=scale.wgsl,
+        zero_type=zero_point.dtype.short,
+    )
+
+
+def _smallest(dtype: DType) -> float:
+    """The smallest normal number, torchao's default for `eps`."""
+    return float(np.finfo(np.float16 if dtype is DType.FLOAT16 else np.float32).smallest_normal)
+
+
+def _kept(grid: Dims, block_size: list[int], rank: int) -> Dims:
+    """The grid without the dims that one block spans, `rank` of them being left.
+
+    Which those are was decided at the bound; a dim of blocks of 1 may only happen to have a single one now.
+    """
+    single = sorted((d for d, blocks in enumerate(grid) if blocks == 1), key=lambda d: block_size[d] == 1)
+    gone = single[: len(grid) - rank]
+    return tuple(blocks for d, blocks in enumerate(grid) if d not in gone)
+
+
+@choose_qparams_affine.reference
+def _(
+    input: Any,
+    mapping_type: str,
+    block_size: list[int],
+    target_dtype: object,
+    quant_min: float | None,
+    quant_max: float | None,
+    eps: float | None,
+    scale_dtype: int | None,
+    zero_point_dtype: int | None,
+    keepdim: bool,
+) -> Any:
+    lowest, highest = (np.float32(v) for v in _limits(quant_min, quant_max, DType.INT8))
+    grid = grid_of(input.shape, block_size)
+    within = tuple(range(1, 2 * input.ndim, 2))
+    blocks = input.astype(np.float32).reshape(_split(grid, block_size))
+    least, greatest = np.minimum(blocks.min(within), 0), np.maximum(blocks.max(within), 0)
+    if mapping_type == "ASYMMETRIC":
+        scale = (greatest - least) / (highest - lowest)
+    elif mapping_type == "SYMMETRIC":
+        scale = np.maximum(-least, greatest) / ((highest - lowest) / 2)
+    else:
+        scale = np.maximum(least / lowest, greatest / highest)
+    scale = np.maximum(scale, np.float32(np.finfo(input.dtype).smallest_normal if eps is None else eps))
+    zero = np.full_like(scale, int((highest + lowest + 1) / 2))
+    if mapping_type == "ASYMMETRIC":
+        zero = np.clip(lowest - np.round(least / scale), lowest, highest)
+    spanned = sum(b == d and b > 1 for b, d in zip(block_size, input.shape, strict=True))
+    shape = grid if keepdim else _kept(grid, block_size, input.ndim - spanned)
+    default = np.int32 if mapping_type == "ASYMMETRIC" else np.float32
+    return (
+        scale.reshape(shape).astype(numpy_dtype(scale_dtype, input.dtype)),
+        zero.reshape(shape).astype(numpy_dtype(zero_point_dtype, default)),
+    )
+
+
+# -- NumPy, for references ---------------------------------------------------------------------------------------------
+
+
+def spread(values: Any, dims: Dims, block_size: list[int]) -> Any:
+    """One value per block, repeated for each element."""
+    result = values.reshape(grid_of(dims, block_size))
+    for axis, size in enumerate(block_size):
+        result = np.repeat(result, size, axis)
+    return result
+
+
+def numpy_codes(x: Any, block_size: list[int], scale: Any, zero_point: Any, limits: tuple[float, float]) -> Any:
+    """Codes as float64, rounded in f32 as torchao does."""
+    scales = spread(scale, x.shape, block_size).astype(np.float32)
+    zeros = 0 if zero_point is None else spread(zero_point, x.shape, block_size).astype(np.float64)
+    rounded = np.round(x.astype(np.float32) * (np.float32(1) / scales)).astype(np.float64)
+    return np.clip(rounded + zeros, *limits)
+
+
+def numpy_fake_quantise(x: Any, scale: Any, zero_point: Any) -> Any:
+    """The reference of `fake_quantise`, in float64."""
+    row = [1] * (x.ndim - 1) + [x.shape[-1]]
+    codes = numpy_codes(x, row, scale, zero_point, _RANGES[DType.INT8])
+    zeros, scales = (spread(v, x.shape, row).astype(np.float64) for v in (zero_point, scale))
+    return (codes - zeros) * scales

@@ -1,0 +1,376 @@
+"""Quantise and dequantise with a scale and a zero point for the whole tensor, for each channel or for each token.
+
+Integers are stored as they are in PyTorch: int8 and uint8 take a byte each, four to a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import GraphError, ShapeError
+from ...graph import DType, normalize_dim, numel
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import FLOATS, Op, Unused, op
+from ...wgsl import Uniforms, f32, u32
+from ..create.fill import numpy_dtype
+
+CODES = frozenset({DType.INT8, DType.UINT8, DType.INT32})
+QUANTISED = FLOATS | CODES
+I32_MAX = 2**31 - 128  # the greatest i32 that is also an f32
+
+
+class Quantize(Uniforms):
+    count: u32  # elements
+    inner: u32  # neighbours that share a scale
+    scales: u32  # how many scales there are, before they start over
+    inverse: f32  # of the scale, where there is but one, known on the host
+    zero: f32
+    lowest: f32
+    highest: f32
+
+
+class Dequantize(Uniforms):
+    count: u32
+    inner: u32
+    scales: u32
+    scale: f32
+    zero: f32
+
+
+class Fixed(NamedTuple):
+    """One scale for all elements, known on the host."""
+
+    scale: float
+    zero: int
+
+
+class Spread(NamedTuple):
+    """Scales on the device: `inner` neighbours share one, and after `number` of them they start over."""
+
+    scale: Tensor
+    zero: Tensor | None
+    inner: int
+    number: int
+
+
+def _channels(x: Tensor, scales: Tensor, zeros: Tensor | None, axis: int) -> Spread:
+    at = normalize_dim(axis, x.rank)
+    if x.rank == 0:
+        raise ShapeError("a scalar has no channels")
+    return _checked(x, Spread(scales, zeros, numel(x.dims[at + 1 :]), x.dims[at]))
+
+
+def _tokens(x: Tensor, scales: Tensor, zeros: Tensor) -> Spread:
+    if x.rank == 0:
+        raise ShapeError("a scalar has no tokens")
+    return _checked(x, Spread(scales, zeros, x.dims[-1], numel(x.dims[:-1])))
+
+
+def _checked(x: Tensor, spread: Spread) -> Spread:
+    for given in (spread.scale, spread.zero):
+        if given is not None and given.numel != spread.number:
+            raise ShapeError(f"{given!r} has {given.numel} elements; {list(x.dims)} needs {spread.number}")
+    return spread
+
+
+def _walk(x: Tensor, how: Fixed | Spread) -> tuple[dict[str, Any], dict[str, Any], tuple[Tensor, ...]]:
+    """The uniforms, the flags and the operands that say which scale an element has."""
+    if isinstance(how, Fixed):
+        uniforms = {"count": x.numel, "inner": 1, "scales": 1, "zero": how.zero}
+        return uniforms, {"scale_type": "", "zero_type": ""}, ()
+    uniforms = {"count": x.numel, "inner": how.inner, "scales": how.number, "zero": 0}
+    flags = {"scale_type": how.scale.wgsl, "zero_type": how.zero.dtype.short if how.zero is not None else ""}
+    return uniforms, flags, (how.scale,) if how.zero is None else (how.scale, how.zero)
+
+
+def _require(tensor: Tensor, dtypes: frozenset[DType]) -> None:
+    """Only here is it known which operands are codes and which are values."""
+    if tensor.dtype not in dtypes:
+        raise GraphError(
+            f"value {tensor.id} {tensor.spec} should be one of {', '.join(sorted(d.short for d in dtypes))}"
+        )
+
+
+def quantize(
+    cx: Context, x: Tensor, how: Fixed | Spread, limits: tuple[int, int], out: Tensor, early: bool = False
+) -> None:
+    """out = round(x / scale) + zero within `limits`; the zero point is added before rounding if `early`."""
+    _require(x, FLOATS)
+    _require(out, CODES)
+    out.dims = x.dims
+    uniforms, flags, operands = _walk(x, how)
+    inverse = 1.0 / how.scale if isinstance(how, Fixed) else 1.0
+    lowest, highest = limits
+    cx.dispatch(
+        "quantize/quantize.wgsl",
+        reads=(x, *operands),
+        writes=(out,),
+        params=Quantize(**uniforms, inverse=inverse, lowest=lowest, highest=min(highest, I32_MAX)),
+        threads=-(-x.numel // 4),
+        type=x.wgsl,
+        target=out.dtype.short,
+        early=early,
+        **flags,
+    )
+
+
+def dequantize(cx: Context, x: Tensor, how: Fixed | Spread, out: Tensor) -> None:
+    """out = (x - zero) * scale."""
+    _require(x, CODES)
+    _require(out, FLOATS)
+    out.dims = x.dims
+    uniforms, flags, operands = _walk(x, how)
+    scale = how.scale if isinstance(how, Fixed) else 1.0
+    cx.dispatch(
+        "quantize/dequantize.wgsl",
+        reads=(x, *operands),
+        writes=(out,),
+        params=Dequantize(**uniforms, scale=scale),
+        threads=-(-x.numel // 4),
+        source=x.dtype.short,
+        type=out.wgsl,
+        **flags,
+    )
+
+
+def _named(name: str, kernel: str) -> Callable[[Callable[..., Any]], Op]:
+    """Register under the edge name and the name that calls outside delegates have."""
+    return op(f"quantized_decomposed.{name}", kernels=(f"quantized_decomposed::{kernel}",), dtypes=QUANTISED)
+
+
+# -- one scale ---------------------------------------------------------------------------------------------------------
+# The dtype argument is null inside delegates: what the output is stored as says it.
+
+
+@_named("quantize_per_tensor.default", "quantize_per_tensor.out")
+def quantize_per_tensor(
+    cx: Context,
+    input: Tensor,
+    scale: float,
+    zero_point: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    quantize(cx, input, Fixed(scale, zero_point), (quant_min, quant_max), out)
+
+
+@_named("quantize_per_tensor.tensor", "quantize_per_tensor.Tensor_out")
+def quantize_per_tensor_tensor(
+    cx: Context,
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    how = _checked(input, Spread(scale, zero_point, 1, 1))
+    quantize(cx, input, how, (quant_min, quant_max), out)
+
+
+@quantize_per_tensor.reference
+@quantize_per_tensor_tensor.reference
+def _(input: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int, dtype: int | None) -> Any:
+    inverse = np.float32(1.0 / float(np.asarray(scale).item()))  # divided in float64, as Python does
+    return numpy_quantize(input, inverse, np.asarray(zero_point).item(), quant_min, quant_max, dtype)
+
+
+@_named("dequantize_per_tensor.default", "dequantize_per_tensor.out")
+def dequantize_per_tensor(
+    cx: Context,
+    input: Tensor,
+    scale: float,
+    zero_point: int,
+    quant_min: Unused,
+    quant_max: Unused,
+    dtype: Unused,
+    out_dtype: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    dequantize(cx, input, Fixed(scale, zero_point), out)
+
+
+@_named("dequantize_per_tensor.tensor", "dequantize_per_tensor.Tensor_out")
+def dequantize_per_tensor_tensor(
+    cx: Context,
+    input: Tensor,
+    scale: Tensor,
+    zero_point: Tensor,
+    quant_min: Unused,
+    quant_max: Unused,
+    dtype: Unused,
+    out_dtype: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    dequantize(cx, input, _checked(input, Spread(scale, zero_point, 1, 1)), out)
+
+
+@dequantize_per_tensor.reference
+@dequantize_per_tensor_tensor.reference
+def _(
+    input: Any,
+    scale: Any,
+    zero_point: Any,
+    quant_min: object,
+    quant_max: object,
+    dtype: object,
+    out_dtype: int | None,
+) -> Any:
+    return numpy_dequantize(input, np.asarray(scale).item(), np.asarray(zero_point).item(), out_dtype)
+
+
+# -- a scale for each channel ------------------------------------------------------------------------------------------
+
+
+@_named("quantize_per_channel.default", "quantize_per_channel.out")
+def quantize_per_channel(
+    cx: Context,
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    quantize(cx, input, _channels(input, scales, zero_points, axis), (quant_min, quant_max), out)
+
+
+@quantize_per_channel.reference
+def _(input: Any, scales: Any, zero_points: Any, axis: int, quant_min: int, quant_max: int, dtype: int | None) -> Any:
+    inverse = np.float32(1.0) / _along(scales, input, axis)
+    return numpy_quantize(input, inverse, _along(zero_points, input, axis), quant_min, quant_max, dtype)
+
+
+@_named("dequantize_per_channel.default", "dequantize_per_channel.out")
+def dequantize_per_channel(
+    cx: Context,
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor | None,
+    axis: int,
+    quant_min: Unused,
+    quant_max: Unused,
+    dtype: Unused,
+    out_dtype: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    dequantize(cx, input, _channels(input, scales, zero_points, axis), out)
+
+
+@dequantize_per_channel.reference
+def _(
+    input: Any,
+    scales: Any,
+    zero_points: Any,
+    axis: int,
+    quant_min: object,
+    quant_max: object,
+    dtype: object,
+    out_dtype: int | None,
+) -> Any:
+    zeros = 0 if zero_points is None else _along(zero_points, input, axis)
+    return numpy_dequantize(input, _along(scales, input, axis), zeros, out_dtype)
+
+
+# -- a scale for each token: everything but the last dim ---------------------------------------------------------------
+
+
+@_named("quantize_per_token.default", "quantize_per_token.out")
+def quantize_per_token(
+    cx: Context,
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: int,
+    quant_max: int,
+    dtype: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    # PyTorch rounds after it has added the zero point, here alone: a tie may go the other way.
+    quantize(cx, input, _tokens(input, scales, zero_points), (quant_min, quant_max), out, early=True)
+
+
+@quantize_per_token.reference
+def _(input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: int | None) -> Any:
+    rows = input.astype(np.float32).reshape(-1, input.shape[-1])
+    inverse = np.float32(1.0) / scales.astype(np.float32).reshape(-1, 1)
+    with np.errstate(over="ignore"):
+        moved = rows * inverse + zero_points.astype(np.float32).reshape(-1, 1)
+    codes = np.clip(np.round(moved), quant_min, quant_max)
+    return codes.reshape(input.shape).astype(numpy_dtype(dtype, _holding(quant_min, quant_max)))
+
+
+@_named("dequantize_per_token.default", "dequantize_per_token.out")
+def dequantize_per_token(
+    cx: Context,
+    input: Tensor,
+    scales: Tensor,
+    zero_points: Tensor,
+    quant_min: Unused,
+    quant_max: Unused,
+    dtype: Unused,
+    output_dtype: Unused,
+    *,
+    out: Tensor,
+) -> None:
+    dequantize(cx, input, _tokens(input, scales, zero_points), out)
+
+
+@dequantize_per_token.reference
+def _(
+    input: Any,
+    scales: Any,
+    zero_points: Any,
+    quant_min: object,
+    quant_max: object,
+    dtype: object,
+    output_dtype: int | None,
+) -> Any:
+    rows = input.reshape(-1, input.shape[-1])
+    values = numpy_dequantize(rows, scales.reshape(-1, 1), zero_points.reshape(-1, 1), output_dtype)
+    return values.reshape(input.shape)
+
+
+# -- NumPy, for references ---------------------------------------------------------------------------------------------
+
+
+def _along(values: Any, x: Any, axis: int) -> Any:
+    """One value per channel, shaped to broadcast over `x`."""
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    return values.reshape(shape).astype(np.float32)
+
+
+def _holding(lowest: int, highest: int) -> Any:
+    """The dtype of codes within these limits, where none is given."""
+    if lowest >= 0 and highest <= 255:
+        return np.uint8
+    return np.int8 if lowest >= -128 and highest <= 127 else np.int32
+
+
+def numpy_quantize(x: Any, inverse: Any, zero: Any, lowest: int, highest: int, dtype: int | None = None) -> Any:
+    """Codes of float32 values, operation by operation as PyTorch does it."""
+    with np.errstate(over="ignore"):  # infinity is clamped like any other number
+        rounded = np.round(x.astype(np.float32) * inverse) + np.asarray(zero, np.float32)
+    return np.clip(rounded, lowest, highest).astype(numpy_dtype(dtype, _holding(lowest, highest)))
+
+
+def numpy_dequantize(x: Any, scale: Any, zero: Any, dtype: int | None = None) -> Any:
+    """Float32 values of codes."""
+    values = (x.astype(np.float32) - np.asarray(zero, np.float32)) * np.asarray(scale, np.float32)
+    return values.astype(numpy_dtype(dtype, np.float32))

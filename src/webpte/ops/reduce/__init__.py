@@ -1,0 +1,1 @@
+"""Many elements into one, and along a dim: sums, extremes, softmax."""

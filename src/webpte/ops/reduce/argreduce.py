@@ -1,0 +1,98 @@
+"""Where the extremes are: argmax and argmin, and max and min along one dim. The first of equal elements wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import normalize_dim
+from ...lowering.context import Context, Tensor
+from ...lowering.registry import op
+from ...lowering.rows import lanes_per_row, workgroup_for
+from ...lowering.shapes import reduced, strides
+from ...wgsl import Uniforms, u32
+
+
+class ArgReduce(Uniforms):
+    size: u32
+    inner: u32  # elements between neighbours along the reduced dim
+    lanes: u32  # invocations that share an output
+
+
+def arg_reduce(
+    cx: Context, largest: bool, x: Tensor, dim: int | None, keepdim: bool, indices: Tensor, values: Tensor | None = None
+) -> None:
+    """The index of the extreme along `dim` (none: of the flattened tensor), and on request its value."""
+    axes = set(range(x.rank)) if dim is None else {normalize_dim(dim, x.rank)}
+    indices.dims = reduced(x.dims, axes, keepdim)
+    if dim is None or x.rank == 0:
+        size, inner = x.numel, 1
+    else:
+        (axis,) = axes
+        size, inner = x.dims[axis], strides(x.dims)[axis]
+    if size == 0:
+        where = "at all" if dim is None else f"along dim {dim}"
+        raise ShapeError(f"{list(x.dims)} has no elements {where}, so none is the {'largest' if largest else 'least'}")
+    writes: tuple[Tensor, ...] = (indices,)
+    if values is not None:
+        values.dims = indices.dims
+        writes = (values, indices)
+    lanes = lanes_per_row(cx, "extreme", indices.numel, size)
+    cx.dispatch(
+        "reduce/argreduce.wgsl",
+        reads=(x,),
+        writes=writes,
+        params=ArgReduce(size=size, inner=inner, lanes=lanes),
+        threads=indices.numel * lanes,
+        workgroup=workgroup_for(lanes),
+        type=x.wgsl,
+        lanes=lanes,
+        largest=largest,
+        with_values=values is not None,
+    )
+
+
+@op("aten.argmax.default")
+def argmax(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
+    arg_reduce(cx, True, self, dim, keepdim, out)
+
+
+@argmax.reference
+def _(self: Any, dim: int | None, keepdim: bool) -> Any:
+    return np.argmax(self, axis=dim if self.ndim else None, keepdims=keepdim)
+
+
+@op("aten.argmin.default")
+def argmin(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
+    arg_reduce(cx, False, self, dim, keepdim, out)
+
+
+@argmin.reference
+def _(self: Any, dim: int | None, keepdim: bool) -> Any:
+    return np.argmin(self, axis=dim if self.ndim else None, keepdims=keepdim)
+
+
+@op("aten.max.dim", kernels=("aten::max.dim_max",))
+def max_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: tuple[Tensor, Tensor]) -> None:
+    values, indices = out
+    arg_reduce(cx, True, self, dim, keepdim, indices, values)
+
+
+@max_dim.reference
+def _(self: Any, dim: int, keepdim: bool) -> Any:
+    axis = dim if self.ndim else None
+    return self.max(axis=axis, keepdims=keepdim), np.argmax(self, axis=axis, keepdims=keepdim)
+
+
+@op("aten.min.dim", kernels=("aten::min.dim_min",))
+def min_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: tuple[Tensor, Tensor]) -> None:
+    values, indices = out
+    arg_reduce(cx, False, self, dim, keepdim, indices, values)
+
+
+@min_dim.reference
+def _(self: Any, dim: int, keepdim: bool) -> Any:
+    axis = dim if self.ndim else None
+    return self.min(axis=axis, keepdims=keepdim), np.argmin(self, axis=axis, keepdims=keepdim)

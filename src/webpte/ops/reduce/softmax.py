@@ -1,0 +1,79 @@
+"""Softmax and its logarithm, over any dim."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...graph import normalize_dim
+from ...lowering.context import Context, Tensor
+from ...lowering.loads import kind
+from ...lowering.registry import FLOATS, Unused, op
+from ...lowering.rows import lanes_per_row, workgroup_for
+from ...lowering.shapes import strides
+from ...wgsl import Uniforms, u32
+
+
+class Softmax(Uniforms):
+    size: u32  # loads per row
+    inner: u32  # elements between neighbours along the dim
+    lanes: u32
+
+
+def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None:
+    out.dims = x.dims
+    axis = normalize_dim(dim, x.rank)
+    size, inner = (x.dims[axis], strides(x.dims)[axis]) if x.rank else (1, 1)
+    rows = x.numel // size if size else 0
+    # Neighbouring rows of an inner dim lie beside each other: then it is their invocations that load side by side.
+    lanes = lanes_per_row(cx, "softmax", rows, size) if inner == 1 else 1
+    wide = 4 if inner == 1 and size % 4 == 0 else 1
+    cx.dispatch(
+        "reduce/softmax.wgsl",
+        reads=(x,),
+        writes=(out,),
+        params=Softmax(size=size // wide, inner=inner, lanes=lanes),
+        threads=rows * lanes,
+        workgroup=workgroup_for(lanes),
+        source=kind(x, wide),
+        result=kind(out, wide),  # wider than the input where half_to_float is set
+        log=log,
+        lanes=lanes,
+        wide=wide,
+    )
+
+
+def _shifted(x: Any, dim: int) -> Any:
+    """As float64, with the largest element of each row at 0; NaN where there is none, as infinities have none."""
+    wide = x.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        return wide - (wide.max(axis=dim, keepdims=True) if x.ndim else wide)
+
+
+def _result_dtype(x: Any, half_to_float: bool) -> Any:
+    return np.float32 if half_to_float else x.dtype
+
+
+@op("aten._softmax.default", dtypes=FLOATS)
+def softmax(cx: Context, self: Tensor, dim: int, half_to_float: Unused, *, out: Tensor) -> None:
+    normalised(cx, self, dim, out, log=False)
+
+
+@softmax.reference
+def _(self: Any, dim: int, half_to_float: bool) -> Any:
+    powers = np.exp(_shifted(self, dim))
+    total = powers.sum(axis=dim if self.ndim else None, keepdims=True)
+    return (powers / total).astype(_result_dtype(self, half_to_float))
+
+
+@op("aten._log_softmax.default", dtypes=FLOATS)
+def log_softmax(cx: Context, self: Tensor, dim: int, half_to_float: Unused, *, out: Tensor) -> None:
+    normalised(cx, self, dim, out, log=True)
+
+
+@log_softmax.reference
+def _(self: Any, dim: int, half_to_float: bool) -> Any:
+    shifted = _shifted(self, dim)
+    total = np.exp(shifted).sum(axis=dim if self.ndim else None, keepdims=True)
+    return (shifted - np.log(total)).astype(_result_dtype(self, half_to_float))

@@ -1,0 +1,40 @@
+{$ include "kernel.wgsl" $}
+{$ set wide = 1 $}
+{$ include "rows.wgsl" $}
+
+@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;
+@group(1) @binding(1) var<storage, read_write> y: array<{{ type }}>;
+
+{$ include "reduce_walk.wgsl" $}
+
+{$ include "reduce/reduce_element.wgsl" $}
+
+// The sum of (v - shift), or of its square, over a lane's share of the elements behind an output.
+fn sum_around(first: u32, lane: u32, shift: f32, squared: bool) -> f32 {
+    let end = p.outer * p.inner;
+    var sum = 0.0;
+    for (var block = lane; block < end; block += BLOCK) {
+        var part = 0.0;
+        for (var e = block; e < min(block + BLOCK, end); e += LANES) {
+            let v = f32(x[element_of(first, e)]) - shift;
+            part += select(v, v * v, squared);
+        }
+        sum += part;
+    }
+    return sum;
+}
+
+// The mean first, then the squares around it, which loses no digits to cancellation.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let thread = thread_index(id, groups);
+    let busy = thread < p.threads;
+    let lane = thread % LANES;
+    let i = select(0u, thread / LANES, busy);
+    let first = first_of(i);
+    let mean = sum_over_lanes(lane, sum_around(first, lane, 0.0, false)) / f32(p.outer * p.inner);
+    let squares = sum_over_lanes(lane, sum_around(first, lane, mean, true));
+    if (busy && lane == 0u) {
+        y[i] = {{ type }}(squares / p.divisor);
+    }
+}

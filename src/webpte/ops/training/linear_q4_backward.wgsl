@@ -1,0 +1,54 @@
+{$ include "kernel.wgsl" $}
+{$ set high_first = false $}
+
+@group(1) @binding(0) var<storage, read> d_out: array<{{ type }}>;  // (M, N)
+@group(1) @binding(1) var<storage, read> w: array<u32>;  // (N, K / 2) bytes, a code in each half
+@group(1) @binding(2) var<storage, read> scales: array<{{ scale_type }}>;  // (K / group, at least N)
+@group(1) @binding(3) var<storage, read_write> d_x: array<{{ type }}>;  // (M, K)
+
+$$ if words
+{$ include "q4/codes_q4.wgsl" $}
+
+// Each invocation owns the columns of one word of the weight, in one row.
+$$ else
+// One invocation per output: groups and rows of the weight may begin anywhere.
+$$ endif
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    let k = (i % p.row_runs) * {{ 8 if words else 1 }}u;
+    let row = i / p.row_runs;
+    let d_row = row * p.inner + p.first;
+    let s = (k / p.group) * p.scale_stride + p.first;
+$$ if words
+    var low = vec4<f32>();
+    var high = vec4<f32>();
+    var total = 0.0;
+    for (var n = 0u; n < p.rows; n++) {
+        let d = f32(d_out[d_row + n]) * f32(scales[s + n]);
+        let word = w[n * p.row_runs + k / 8u];
+        low += d * codes(word);
+        high += d * codes(word >> 16u);
+        total += d;
+    }
+    // A weight is its code less 8.
+    low = low * UNITS - 8.0 * total;
+    high = high * UNITS - 8.0 * total;
+    let first = row * p.columns + k;
+$$ for c in range(8)
+    d_x[first + {{ c }}u] = {{ type }}({{ "f32(d_x[first + " ~ c ~ "u]) + " if more }}{{ "low" if c < 4 else "high" }}[{{ c % 4 }}]);
+$$ endfor
+$$ else
+    var total = 0.0;
+    for (var n = 0u; n < p.rows; n++) {
+        let at = n * p.columns + k;
+        let code = extractBits(w[at >> 3u], (at & 7u) * 4u, 4u);
+        total += f32(d_out[d_row + n]) * f32(scales[s + n]) * (f32(code) - 8.0);
+    }
+    let first = row * p.columns + k;
+    d_x[first] = {{ type }}({{ "f32(d_x[first]) + " if more }}total);
+$$ endif
+}

@@ -34,7 +34,7 @@ def larger_buffers() -> Iterator[None]:
         memory = assign(*args)
         return replace(memory, buffers=tuple(replace(b, nbytes=b.nbytes + GUARD) for b in memory.buffers))
 
-    with mock.patch("webpte.plan.plan.assign", assigned):
+    with mock.patch("webpte.plan.planner.assign", assigned):
         yield
 
 

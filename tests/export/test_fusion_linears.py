@@ -8,7 +8,7 @@ import pytest
 import webpte
 from tests.support.cases import assert_close
 from tests.support.exporting import export
-from webpte.graph import PASSES
+from webpte.fusion import PASSES
 
 # What each saves in two layers of a Llama, and how far results may be apart.
 CALLS = {"identities": 2 * 3 + 2, "gated-linears": 2 * 4, "joined-linears": 2 * 2, "residual-linears": 2 * 2}

@@ -21,7 +21,8 @@ from tests.fuzz.mutations import mutant
 from tests.support.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
 from webpte import container as c
 from webpte.errors import Error
-from webpte.graph import PASSES, build_graph
+from webpte.fusion import PASSES
+from webpte.graph import build_graph
 from webpte.llm.chat import render_chat
 from webpte.lowering import mutated_positions
 from webpte.plan import make_planner

@@ -10,7 +10,7 @@ import pytest
 import webpte
 from tests.support.writer import simple_pte
 from webpte.container import DType, VkInt, VkIntList, VkTensor, VkValue
-from webpte.graph import PASSES
+from webpte.fusion import PASSES
 from webpte.lowering import unregister
 
 PYTHON = '''

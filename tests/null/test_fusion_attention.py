@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.graphs import GraphBuilder
 from webpte.errors import GuardError, ShapeError
+from webpte.fusion.attention import ATTENTION, HALVES, NEIGHBOURS, turn_in_attention
 from webpte.graph import ROTARY_ATTENTION, Bool, Double, DType, Graph, Int, Null
-from webpte.graph.fusion.attention import ATTENTION, HALVES, NEIGHBOURS, turn_in_attention
 from webpte.plan import Live, make_planner
 from webpte.wgsl import Caps
 

@@ -9,9 +9,10 @@ import pytest
 
 from tests.support.graphs import GraphBuilder
 from webpte.errors import GraphError
-from webpte.graph import ELEMENTWISE, PASSES, Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
-from webpte.graph.fusion.elementwise import WEIGHT, join_elementwise
-from webpte.graph.fusion.programs import COPIES, JOINABLE, WEIGHTS, ProgramStep, format_program, parse_program
+from webpte.fusion import PASSES
+from webpte.fusion.elementwise import WEIGHT, join_elementwise
+from webpte.graph import ELEMENTWISE, Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
+from webpte.graph.programs import COPIES, JOINABLE, WEIGHTS, ProgramStep, format_program, parse_program
 from webpte.lowering import registered
 from webpte.ops.elementwise.elementwise import FORMULAS, compile_program, evaluate
 from webpte.plan import make_planner

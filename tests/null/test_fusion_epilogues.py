@@ -7,6 +7,8 @@ import pytest
 
 from tests.support.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
+from webpte.fusion.elementwise import join_elementwise
+from webpte.fusion.epilogues import finish_products
 from webpte.graph import (
     ELEMENTWISE,
     FINISHED_CONVOLUTION,
@@ -24,8 +26,6 @@ from webpte.graph import (
     Origin,
     SymInt,
 )
-from webpte.graph.fusion.elementwise import join_elementwise
-from webpte.graph.fusion.epilogues import finish_products
 
 S, K, N = 7, 12, 20
 NOWHERE = Span(MappedFile.from_bytes("nowhere", b"-"), 0, 0)

@@ -6,9 +6,9 @@ import pytest
 
 from tests.support.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
+from webpte.fusion.dims import LiveDims
+from webpte.fusion.layouts import fold_transposes
 from webpte.graph import MATMUL, Bool, Constant, DType, Graph, IntList, Jump, Origin, String, SymInt
-from webpte.graph.fusion.dims import LiveDims
-from webpte.graph.fusion.layouts import fold_transposes
 
 S, H, D = 7, 3, 8
 NOWHERE = Span(MappedFile.from_bytes("nowhere", b"-"), 0, 0)

@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
+from webpte.fusion import PASSES, apply_passes
+from webpte.fusion.dims import LiveDims
 from webpte.graph import (
-    PASSES,
     Bool,
     Constant,
     Double,
@@ -24,9 +25,7 @@ from webpte.graph import (
     String,
     TensorSpec,
     ValueList,
-    apply_passes,
 )
-from webpte.graph.fusion.dims import LiveDims
 from webpte.lowering import find, mutated_positions
 
 Q4, DQ8, FUSED = "et_vk.linear_q4gsw.default", "et_vk.linear_dq8ca_q4gsw.default", "webpte.linear_q4"
@@ -197,9 +196,9 @@ def test_a_weight_that_is_used_twice_is_not_copied(b):
 def test_nothing_is_joined_past_what_a_device_binds(b, monkeypatch):
     x = b.tensor(5, 32)
     graph = b.graph([x], [b.linear(x, 8), b.linear(x, 8)])
-    monkeypatch.setattr("webpte.graph.fusion.linears.LARGEST", 255)  # the codes have 256 bytes
+    monkeypatch.setattr("webpte.fusion.linears.LARGEST", 255)  # the codes have 256 bytes
     check(graph, ["linear_q4gsw"] * 2)
-    monkeypatch.setattr("webpte.graph.fusion.linears.LARGEST", 256)
+    monkeypatch.setattr("webpte.fusion.linears.LARGEST", 256)
     check(graph, ["webpte"])
 
 

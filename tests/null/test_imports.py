@@ -27,7 +27,9 @@ ARROWS: dict[str, set[str]] = {
     "wgsl": set(),
     "lowering": {"graph", "wgsl"},
     "ops": {"graph", "lowering", "wgsl"},
+    "fusion": {"graph", "lowering"},
     "plan": {
+        "fusion",
         "graph",
         "lowering",
         "wgsl",
@@ -37,12 +39,13 @@ ARROWS: dict[str, set[str]] = {
         "plan",
         "wgsl",  # a Plan holds kernel keys and uniform blocks, and the device turns them into pipelines and bytes
     },
-    "runtime": {"container", "graph", "wgsl", "lowering", "plan", "device"},
+    "runtime": {"container", "graph", "wgsl", "lowering", "fusion", "plan", "device"},
     "tools": {
         "container",
         "graph",
         "wgsl",
         "lowering",
+        "fusion",
         "plan",
         "device",
         "runtime",

@@ -18,7 +18,8 @@ import numpy as np
 import webpte
 from tests.support.graphs import GraphBuilder
 from webpte.device import Gpu, Weights, acquire
-from webpte.graph import PASSES, DType, Graph, IntList, TensorSpec, numel
+from webpte.fusion import PASSES
+from webpte.graph import DType, Graph, IntList, TensorSpec, numel
 from webpte.plan import make_planner, memory
 from webpte.plan.memory import Root
 from webpte.runtime.kernels import CpuKernels

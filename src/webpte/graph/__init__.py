@@ -2,19 +2,17 @@
 
 from ..container import DType
 from .delegate import COPY, ITEM
-from .fusion import PASSES, apply_passes
-from .fusion.attention import ROTARY_ATTENTION
-from .fusion.programs import (
+from .graph import OVERFLOW, OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
+from .method import build_graph
+from .programs import (
     ELEMENTWISE,
     FINISHED_CONVOLUTION,
     FINISHED_LINEAR,
     MATMUL,
+    ROTARY_ATTENTION,
     WEIGHTS,
     parse_program,
 )
-from .graph import OVERFLOW, OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Origin, Step
-from .method import build_graph
-from .passes import widen_halves
 from .remedies import keep_out
 from .values import (
     LIVE_SCALARS,
@@ -48,7 +46,6 @@ __all__ = [
     "MATMUL",
     "OVERFLOW",
     "OVERFLOW_FLAGS",
-    "PASSES",
     "ROTARY_ATTENTION",
     "WEIGHTS",
     "Bool",
@@ -63,6 +60,7 @@ __all__ = [
     "Int",
     "IntList",
     "Jump",
+    "Mutates",
     "Null",
     "Origin",
     "Step",
@@ -73,12 +71,10 @@ __all__ = [
     "TensorSpec",
     "Value",
     "ValueList",
-    "apply_passes",
     "build_graph",
     "device_dtype",
     "keep_out",
     "normalize_dim",
     "numel",
     "parse_program",
-    "widen_halves",
 ]

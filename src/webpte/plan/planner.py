@@ -6,7 +6,8 @@ from collections.abc import Container, Mapping, Sequence
 
 from ..budgets import limit, over, spend
 from ..errors import GraphError, Problem, ShapeError
-from ..graph import LIVE_SCALARS, OVERFLOW, Graph, TensorSpec, apply_passes, widen_halves
+from ..fusion import apply_passes, widen_halves
+from ..graph import LIVE_SCALARS, OVERFLOW, Graph, TensorSpec
 from ..graph.expressions import Numbers
 from ..lowering import Job, mutated_positions
 from ..wgsl import Caps
@@ -63,7 +64,7 @@ def make_planner(
 ) -> Planner:
     """Decide everything about a method. Raises one error that lists all problems of a kind.
 
-    `passes` names the rewrites to apply, of graph.PASSES; `tuning` the kernels to prefer, see Context.variant.
+    `passes` names the rewrites to apply, of fusion.PASSES; `tuning` the kernels to prefer, see Context.variant.
     """
     planner, problems = draft(graph, caps, cpu_kernels, fallback, passes, tuning)
     refuse_over_limits(graph.name, caps, problems)

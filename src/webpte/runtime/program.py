@@ -14,7 +14,8 @@ from typing import Literal, get_args
 from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile, parse_program, parse_tensors
 from ..device import Gpu, Needs, Weights, acquire, adapter_caps, needs
 from ..errors import ClosedError, InputError
-from ..graph import PASSES, Graph, build_graph
+from ..fusion import PASSES
+from ..graph import Graph, build_graph
 from ..lowering import mutated_positions
 from ..plan import Plan, Planner, make_planner
 from ..progress import OnProgress, Progress, ignore

@@ -11,7 +11,8 @@ from typing import Any
 from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
 from ..device import MEMORY_KINDS, adapter_caps, constant_key, held, needs, offered
 from ..errors import DeviceError, Error, InputError, Problem
-from ..graph import PASSES, Call, Graph, TensorSpec, build_graph, keep_out, widen_halves
+from ..fusion import PASSES, widen_halves
+from ..graph import Call, Graph, TensorSpec, build_graph, keep_out
 from ..lowering import mutated_positions
 from ..plan import Plan, advice, draft, unsupported, wrong
 from ..runtime.kernels import CpuKernels

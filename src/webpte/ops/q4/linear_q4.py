@@ -79,7 +79,7 @@ def _(
     return numpy_linear_q4(rounded, numpy_q4(weights, scales, group_size), bias).astype(input.dtype)
 
 
-# What graph.fusion.linears makes of several calls.
+# What fusion.linears makes of several calls.
 @op("webpte.linear_q4", dtypes=FLOATS | BYTES | {DType.INT32})
 def linear_q4(
     cx: Context,

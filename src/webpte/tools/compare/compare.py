@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...errors import Error, UnsupportedError
-from ...graph import PASSES, Graph, Jump, TensorSpec, apply_passes
+from ...fusion import PASSES, apply_passes
+from ...graph import Graph, Jump, TensorSpec
 from ...lowering import mutated_positions
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Program

@@ -9,11 +9,10 @@ import itertools
 import math
 from collections import Counter
 
-from ...errors import GraphError
-from ..graph import Call, Graph
-from ..values import Int, IntList, SymInt, TensorSpec, ValueList
+from ..errors import GraphError
+from ..graph import Call, Graph, Int, IntList, SymInt, TensorSpec, ValueList
+from ..graph.programs import ELEMENTWISE, JOINABLE
 from .dim_rules import RULES
-from .programs import ELEMENTWISE, JOINABLE
 
 Dim = int | tuple[str, int, int]  # a size, or the name of one that is known only when the method runs
 Dims = tuple[Dim, ...]

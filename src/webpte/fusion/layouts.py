@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..graph import Call, Graph
-from ..values import Double, Int, IntList, Null, String, TensorSpec, ValueList
+from ..graph import Call, Double, Graph, Int, IntList, Null, String, TensorSpec, ValueList
+from ..graph.programs import MATMUL, PLAIN
 from .dims import LiveDims
-from .programs import MATMUL, PLAIN
 from .rewriter import Rewriter
 
 _VIEWS = {"aten.view_copy.default", "aten::view_copy.out", "executorch_prim::et_view.default"}

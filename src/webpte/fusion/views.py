@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph import Call, Graph
-from ..values import TensorSpec
+from ..graph import Call, Graph, TensorSpec
 from .dims import LiveDims
 from .rewriter import Rewriter
 

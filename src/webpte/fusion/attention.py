@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..graph import Call, Graph
-from ..values import Bool, Int, Null, TensorSpec, Value
+from ..graph import Bool, Call, Graph, Int, Null, TensorSpec, Value
+from ..graph.programs import ROTARY_ATTENTION
 from .rewriter import Rewriter
 
-ROTARY_ATTENTION = "webpte.rotary_attention"
 ATTENTION = "sdpa_with_kv_cache.default"
 NEIGHBOURS, HALVES = "et_vk.apply_rotary_emb.default", "et_vk.apply_rotary_emb_hf.default"
 COPIES = {"aten.clone.default", "aten.alias_copy.default", "dim_order_ops._clone_dim_order.default"}

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..graph import Call, Graph
-from ..values import Constant, Double, Int, IntList, Null, TensorSpec, ValueList, numel
+from ..graph import Call, Constant, Double, Graph, Int, IntList, Null, TensorSpec, ValueList, numel
 from .dims import LiveDims
 from .rewriter import Rewriter
 

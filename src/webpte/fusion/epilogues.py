@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...container import DType
-from ..graph import Call, Graph
-from ..values import Double, Null, String, TensorSpec, ValueList
-from .dims import Dims, LiveDims
-from .elementwise import Group, Joined, joinable
-from .numbers import Numbers
-from .programs import (
+from ..graph import Call, Double, DType, Graph, Null, String, TensorSpec, ValueList
+from ..graph.programs import (
     ELEMENTWISE,
     FINISHED_CONVOLUTION,
     FINISHED_LINEAR,
@@ -20,6 +15,9 @@ from .programs import (
     parse_program,
     uniforms,
 )
+from .dims import Dims, LiveDims
+from .elementwise import Group, Joined, joinable
+from .numbers import Numbers
 from .rewriter import Rewriter
 
 OPERANDS = 3  # beside the result: what is left of the bindings

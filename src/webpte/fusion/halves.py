@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..container import DType
-from .fusion.programs import WITH_PROGRAM, format_program, parse_program
-from .graph import Graph
-from .values import String, TensorSpec, Value
+from ..graph import DType, Graph, String, TensorSpec, Value
+from ..graph.programs import WITH_PROGRAM, format_program, parse_program
 
 
 def widen_halves(graph: Graph) -> Graph:

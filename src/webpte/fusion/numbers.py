@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..graph import Call
-from ..values import Bool, Double, Int, IntList, TensorSpec, Value, ValueList, numel
+from ..graph import Bool, Call, Double, Int, IntList, TensorSpec, Value, ValueList, numel
 from .rewriter import Rewriter
 
 # Where an op takes a number as well as a tensor.

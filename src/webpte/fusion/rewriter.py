@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..graph import Call, Graph, Jump, Step
-from ..values import TensorSpec, Value, ValueList
+from ..graph import Call, Graph, Jump, Step, TensorSpec, Value, ValueList
 
 
 class Rewriter:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..graph import Call
-from ..values import Bool, Int, Null, TensorSpec, normalize_dim
-from .programs import COPIES
+from ..graph import Bool, Call, Int, Null, TensorSpec, normalize_dim
+from ..graph.programs import COPIES
 
 if TYPE_CHECKING:
     from .dims import Dim, Dims, LiveDims

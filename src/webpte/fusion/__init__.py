@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ...errors import InputError
+from ..errors import InputError
 from ..graph import Graph, Mutates
 from .attention import turn_in_attention
 from .elementwise import join_elementwise
 from .epilogues import finish_products
+from .halves import widen_halves
 from .layouts import fold_transposes
 from .linears import add_residuals, gate_linears, join_linears, share_roundings
 from .views import drop_identities
+
+__all__ = ["PASSES", "apply_passes", "widen_halves"]
 
 Pass = Callable[[Graph], Graph]
 PASSES: dict[str, Pass] = {  # in the order they are applied

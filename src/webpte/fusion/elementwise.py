@@ -5,13 +5,10 @@ from __future__ import annotations
 import heapq
 from typing import NamedTuple
 
-from ...container import DType
-from ..delegate import COPY
-from ..graph import Call, Graph
-from ..values import Bool, Double, Int, Null, String, TensorSpec, ValueList
+from ..graph import COPY, Bool, Call, Double, DType, Graph, Int, Null, String, TensorSpec, ValueList
+from ..graph.programs import COPIES, ELEMENTWISE, JOINABLE, WEIGHTS, ProgramStep, format_program, uniforms
 from .dims import LiveDims
 from .numbers import Numbers
-from .programs import COPIES, ELEMENTWISE, JOINABLE, WEIGHTS, ProgramStep, format_program, uniforms
 from .rewriter import Rewriter
 
 WEIGHT = 64  # of one program: what a driver compiles in a third of a second

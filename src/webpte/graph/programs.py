@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ...errors import GraphError
-from ..delegate import COPY
+from ..errors import GraphError
+from .delegate import COPY
 
 ELEMENTWISE = "webpte.elementwise"
+ROTARY_ATTENTION = "webpte.rotary_attention"
 # Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/epilogue.py.
 FINISHED_LINEAR = "webpte.linear"  # aten.linear
 MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose program may be None

@@ -6,14 +6,13 @@ import functools
 import hashlib
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile, parse_program, parse_tensors
-from ..device import Gpu, Needs, Weights, acquire, adapter_caps, needs
-from ..errors import ClosedError, InputError
+from ..device import Needs, adapter_caps, needs
+from ..errors import InputError
 from ..fusion import PASSES
 from ..graph import Graph, build_graph
 from ..lowering import mutated_positions
@@ -23,7 +22,7 @@ from ..wgsl import Caps
 from .choices import read_choices, write_choices
 from .kernels import CpuKernels
 from .method import Method
-from .process import Process
+from .owner import Owner
 from .shared_state import SharedState, shared_buffers
 from .tuning import Choice, chosen, tune_plan
 
@@ -110,7 +109,7 @@ def _warn_of_fallback(plan: Plan) -> None:
         )
 
 
-class Program:
+class Program(Owner):
     """A loaded file. Use it as a context manager, or call `close`, to release GPU memory.
 
     Threads may share it, and its methods, which run one call at a time. From asyncio, use `asyncio.to_thread`.
@@ -123,18 +122,13 @@ class Program:
         files: Sequence[MappedFile],
         options: Options,
     ) -> None:
+        super().__init__(file.path, files, options.memory)
         self.file = file
         self._tensors = tensors
-        self._files = files
         self._kernels = CpuKernels()
         self._options = options
         self._graphs: dict[str, Graph] = {m.name: self._build(m) for m in file.methods}
-        self._methods: dict[tuple[str, Rewrite | None], Method] = {}
         self._shared = SharedState()
-        self._devices: list[tuple[Gpu, Weights]] = []
-        self._closed = False
-        self._process = Process(file.path)
-        self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
 
     def _build(self, plan: MethodPlan) -> Graph:
         others = [other for other in self.file.methods if other is not plan]
@@ -199,10 +193,7 @@ class Program:
         """A method ready to be called; the same object every time. `rewrite` changes its graph first."""
         with self._locked():
             self._check_open()
-            key = (name, rewrite)
-            if key not in self._methods:
-                self._methods[key] = self._make_method(name, rewrite, progress)
-            return self._methods[key]
+            return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress))
 
     def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress) -> Method:
         if self._options.tune == "auto":
@@ -213,65 +204,6 @@ class Program:
         shared = self._shared if shared_buffers(plan) else None
         gpu, weights = self._device(plan) if plan.layout.segments else (None, None)
         return Method(planner, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress, shared=shared)
-
-    def discard(self, method: Method) -> None:
-        """Close a method and forget it: asked for again, it is made anew."""
-        with self._locked():
-            self._methods = {key: kept for key, kept in self._methods.items() if kept is not method}
-            method.close()
-
-    def recover(self, progress: OnProgress = ignore) -> bool:
-        """After DeviceLost: open another device and load everything again from the mapped file.
-
-        Methods and forks that callers hold work again. Their state begins as the file says; `Method.restore` brings
-        back a snapshot. False if no device was lost. A recovery that fails, or is interrupted, may be repeated.
-        """
-        with self._locked():
-            self._check_open()
-            dead = [pair for pair in self._devices if not pair[0].alive()]
-            self._devices = [pair for pair in self._devices if pair not in dead]
-            for gpu, weights in dead:
-                weights.close()
-                gpu.release()
-            stranded = [method for method in self._methods.values() if method.stranded()]
-            for method in stranded:
-                method.let_go()
-            for method in stranded:
-                method.recover(*self._device(method.plan), progress)
-            return bool(dead or stranded)
-
-    def close(self) -> None:
-        """Release every GPU object and the mapped files. Safe to call twice.
-
-        Waits for calls under way in other threads. In a process forked off nothing happens: all of it is the parent's.
-        """
-        if not self._process.here:
-            return
-        with self._lock:
-            self._closed = True
-            for method in self._methods.values():
-                method.close()
-            self._methods.clear()
-            while self._devices:
-                gpu, weights = self._devices.pop()
-                weights.close()
-                gpu.release()
-            for file in self._files:
-                file.close()
-
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def _locked(self) -> threading.RLock:
-        self._process.check()
-        return self._lock
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"{self.file.path} was closed")
 
     def _caps(self) -> Caps:
         return adapter_caps().within(self._options.limits)
@@ -290,13 +222,3 @@ class Program:
         for file in self._files:
             digest.update(hashlib.sha256(file.view(0, file.size)).digest())
         return digest.hexdigest()
-
-    def _device(self, plan: Plan) -> tuple[Gpu, Weights]:
-        """A device for the plan: the one this program already uses, if its limits suffice."""
-        for gpu, weights in self._devices:
-            gpu.check()
-            if gpu.satisfies(plan.limits):
-                return gpu, weights
-        gpu = acquire(plan.limits)
-        self._devices.append((gpu, Weights(gpu, self._options.memory)))
-        return self._devices[-1]

@@ -1,0 +1,107 @@
+"""Who owns devices and the methods that run on them: closing, and beginning again after a loss."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from typing import Self
+
+from ..container import MappedFile
+from ..device import Gpu, Weights, acquire
+from ..errors import ClosedError
+from ..plan import Plan
+from ..progress import OnProgress, ignore
+from .method import Method
+from .process import Process
+
+
+class Owner:
+    """Methods that share files, and the weights of each device they run on.
+
+    `memory` is the most bytes that all programs of this process may take on a device; see `load`.
+    """
+
+    def __init__(self, path: str, files: Sequence[MappedFile], memory: int | None) -> None:
+        self._path = path
+        self._files = files
+        self._memory = memory
+        self._methods: dict[Hashable, Method] = {}
+        self._devices: list[tuple[Gpu, Weights]] = []
+        self._closed = False
+        self._process = Process(path)
+        self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
+
+    def _kept(self, key: Hashable, make: Callable[[], Method]) -> Method:
+        """The method that goes by a key, made when it is first asked for."""
+        if key not in self._methods:
+            self._methods[key] = make()
+        return self._methods[key]
+
+    def discard(self, method: Method) -> None:
+        """Close a method and forget it: asked for again, it is made anew."""
+        with self._locked():
+            self._methods = {key: kept for key, kept in self._methods.items() if kept is not method}
+            method.close()
+
+    def recover(self, progress: OnProgress = ignore) -> bool:
+        """After DeviceLost: open another device and load everything again from the mapped file.
+
+        Methods and forks that callers hold work again. Their state begins as the file says; `Method.restore` brings
+        back a snapshot. False if no device was lost. A recovery that fails, or is interrupted, may be repeated.
+        """
+        with self._locked():
+            self._check_open()
+            dead = [pair for pair in self._devices if not pair[0].alive()]
+            self._devices = [pair for pair in self._devices if pair not in dead]
+            for gpu, weights in dead:
+                weights.close()
+                gpu.release()
+            stranded = [method for method in self._methods.values() if method.stranded()]
+            for method in stranded:
+                method.let_go()
+            for method in stranded:
+                method.recover(*self._device(method.plan), progress)
+            return bool(dead or stranded)
+
+    def close(self) -> None:
+        """Release every GPU object and the mapped files. Safe to call twice.
+
+        Waits for calls under way in other threads. In a process forked off nothing happens: all of it is the parent's.
+        """
+        if not self._process.here:
+            return
+        with self._lock:
+            self._closed = True
+            for method in self._methods.values():
+                method.close()
+            self._methods.clear()
+            while self._devices:
+                gpu, weights = self._devices.pop()
+                weights.close()
+                gpu.release()
+            for file in self._files:
+                file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _locked(self) -> threading.RLock:
+        self._process.check()
+        return self._lock
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"{self._path} was closed")
+
+    def _device(self, plan: Plan) -> tuple[Gpu, Weights]:
+        """A device for the plan: the one in use already, if its limits suffice."""
+        for gpu, weights in self._devices:
+            gpu.check()
+            if gpu.satisfies(plan.limits):
+                return gpu, weights
+        gpu = acquire(plan.limits)
+        self._devices.append((gpu, Weights(gpu, self._memory)))
+        return self._devices[-1]

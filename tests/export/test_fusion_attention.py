@@ -12,8 +12,8 @@ from tests.support.cases import assert_close, choosing
 from tests.support.exporting import export
 from webpte.graph import ROTARY_ATTENTION
 from webpte.llm.caches import with_half_caches
-from webpte.ops.attention.attention_rows import LAYOUTS as MANY
-from webpte.ops.attention.attention_token import LAYOUTS as ONE
+from webpte.ops.attention.attention_rows import VARIANTS as MANY
+from webpte.ops.attention.attention_token import VARIANTS as ONE
 
 PASS = "rotary-attention"
 CHUNKS = (17, 1, 1, 30, 2, 3, 1)  # of the 64 positions of the tiny Llama, which takes at most 31 at once
@@ -62,7 +62,9 @@ def test_a_decoding_step_takes_one_dispatch_for_each_attention(llama):
         assert [len(c.dispatches) for c in calls] == [dispatches] * LAYERS
 
 
-@pytest.mark.parametrize("variant", dict.fromkeys((*ONE, *MANY)))  # "broadcast" is a name of both
+@pytest.mark.parametrize(
+    "variant", dict.fromkeys(variant.name for variant in (*ONE, *MANY))
+)  # "broadcast" is a name of both
 @pytest.mark.parametrize("halves", [False, True])
 def test_every_kernel_equals_eager(halves, variant):
     exported = export("llama", hf_rope=halves)

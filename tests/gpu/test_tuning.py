@@ -16,8 +16,11 @@ from webpte.lowering import unregister
 from webpte.runtime import choices_path
 
 PYTHON = """
-from webpte.lowering import FLOATS, Context, Tensor, op
+from webpte.lowering import ANYWHERE, FLOATS, Context, Tensor, Variant, op
 from webpte.wgsl import Uniforms, u32
+
+
+VARIANTS = (Variant("slow", ANYWHERE, 20000), Variant("fast", ANYWHERE, 1))
 
 
 class Rounds(Uniforms):
@@ -27,9 +30,7 @@ class Rounds(Uniforms):
 @op("toy.double.default", dtypes=FLOATS)
 def double(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
-    names = ("slow", "fast")
-    variant = cx.variant("double", (x.numel,), cpu=names, gpu=names)
-    rounds = {"slow": 20000, "fast": 1}[variant]
+    rounds = cx.variant("double", (x.numel,), cpu=VARIANTS, gpu=VARIANTS).form
     cx.dispatch("double.wgsl", reads=(x,), writes=(out,), params=Rounds(rounds=rounds), threads=x.numel)
 """
 WGSL = """{$ include "kernel.wgsl" $}

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from tests.support.children import NO_ADAPTER, run_webpte
-from webpte.lowering import Context
+from webpte.lowering import ANYWHERE, Context, Variant
 from webpte.tools import capabilities, doctor
 from webpte.wgsl import Caps
 
@@ -39,7 +39,8 @@ def test_kernels_that_would_be_taken(monkeypatch, kind, chosen):
     lower = Context.dispatch
 
     def choosing(self, *args, **flags):
-        self.variant("linear", (512,), cpu=["rows"], gpu=["tiles"])
+        rows, tiles = Variant("rows", ANYWHERE, 1), Variant("tiles", ANYWHERE, 8)
+        self.variant("linear", (512,), cpu=[rows], gpu=[tiles])
         lower(self, *args, **flags)
 
     monkeypatch.setattr(Context, "dispatch", choosing)

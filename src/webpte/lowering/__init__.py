@@ -1,7 +1,7 @@
 """What a lowering sees and says: tensors, live scalars, dispatches; and how ops are registered and found."""
 
 from .binding import BoundCall, Frame
-from .context import WHOLE, Binding, Context, Dispatch, Guard, Job, LiveScalar, Tensor, stored_bytes
+from .context import WHOLE, Binding, Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
 from .registry import (
     FLOATS,
     NUMBERS,
@@ -17,8 +17,10 @@ from .registry import (
     registered,
     unregister,
 )
+from .variants import ANYWHERE, Job, Needs, Variant
 
 __all__ = [
+    "ANYWHERE",
     "FLOATS",
     "NUMBERS",
     "WHOLE",
@@ -31,10 +33,12 @@ __all__ = [
     "Guard",
     "Job",
     "LiveScalar",
+    "Needs",
     "Op",
     "Option",
     "Tensor",
     "Unused",
+    "Variant",
     "find",
     "gpu_op",
     "mutated_positions",

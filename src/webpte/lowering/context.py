@@ -17,6 +17,7 @@ from ..errors import GraphError, ShapeError
 from ..graph import Call, Constant, DType, TensorSpec, numel
 from ..graph.expressions import EXPRESSIONS, Assumed, Element, Expression, Number, Numbers, Term, apply
 from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, grid_for
+from .variants import Form, Job, Variant, choose, usable
 
 if TYPE_CHECKING:
     from .registry import Op
@@ -190,19 +191,6 @@ class Guard:
         return f"{self.where}: {_FIELD.sub(lambda field: str(named[int(field[1])]), self.message)}"
 
 
-class Job(NamedTuple):
-    """Work that several kernels can do."""
-
-    family: str
-    shape: tuple[object, ...]
-    names: tuple[str, ...]  # of the variants, the default first
-
-    @property
-    def key(self) -> str:
-        """How a choice is remembered between runs."""
-        return f"{self.family} {' '.join(map(str, self.shape))}"
-
-
 class _NoParams(Uniforms):
     """Just `threads`."""
 
@@ -265,16 +253,24 @@ class Context:
         grid = grid_for(threads, size, self.caps.workgroups_per_dimension)
         self.dispatches.append(Dispatch(kernel, bindings, params.pack(threads), grid))
 
-    def variant(self, family: str, shape: tuple[object, ...], *, cpu: Sequence[str], gpu: Sequence[str]) -> str:
+    def variant(
+        self,
+        family: str,
+        shape: tuple[object, ...],
+        *,
+        cpu: Sequence[Variant[Form]],
+        gpu: Sequence[Variant[Form]],
+        work: object = None,
+    ) -> Variant[Form]:
         """Which of several kernels to run: what was measured for this shape, else the first for the kind of device.
 
-        Every name must give correct results on every device. `shape` is what the choice may depend on.
+        `shape` is what the choice may depend on; `work` is what the variants' needs are asked about. Those of the
+        other kind of device may be chosen too.
         """
-        names = (*cpu, *gpu) if self.caps.kind == "cpu" else (*gpu, *cpu)
-        job = Job(family, shape, tuple(dict.fromkeys(names)))
+        preferred = (*cpu, *gpu) if self.caps.kind == "cpu" else (*gpu, *cpu)
+        job, chosen = choose(family, shape, usable(preferred, self.caps, work), self.tuning)
         self.jobs.append(job)
-        chosen = self.tuning.get(job.key, job.names[0])
-        return chosen if chosen in job.names else job.names[0]
+        return chosen
 
     def alias(self, out: Tensor, source: Tensor) -> bool:
         """Let `out` be a view of all of `source`, at no cost. False if either is written elsewhere: then copy."""

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from .context import Context
+from .variants import ANYWHERE, Variant
 
 FEW_ROWS = 4  # as in decoding: a CPU, which runs eight invocations at once, then shares a row among them
 LONG_ROW = 64  # elements that are worth sharing
-_LANES = {"alone": 1, "by 8": 8, "by 64": 64}
+ALONE, BY_8, BY_64 = (Variant(name, ANYWHERE, lanes) for name, lanes in (("alone", 1), ("by 8", 8), ("by 64", 64)))
 
 
 def lanes_per_row(cx: Context, family: str, rows: int, columns: int) -> int:
     """Invocations that share a row of `columns` elements where there are so many rows: 1, or a workgroup of them."""
     few, long = rows <= FEW_ROWS, columns >= LONG_ROW
-    cpu = ("by 8", "alone") if few and long else ("alone", "by 8")
-    gpu = ("by 64", "by 8", "alone") if long else ("alone", "by 8", "by 64")
-    return _LANES[cx.variant(family, (columns, "few rows" if few else "many rows"), cpu=cpu, gpu=gpu)]
+    cpu = (BY_8, ALONE) if few and long else (ALONE, BY_8)
+    gpu = (BY_64, BY_8, ALONE) if long else (ALONE, BY_8, BY_64)
+    return cx.variant(family, (columns, "few rows" if few else "many rows"), cpu=cpu, gpu=gpu).form
 
 
 def workgroup_for(lanes: int) -> int:

@@ -8,6 +8,7 @@ from ...errors import ShapeError
 from ...graph import DType
 from ...lowering.context import Context, Tensor
 from ...lowering.shapes import broadcast, broadcast_strides
+from ...lowering.variants import ANYWHERE, Needs, Variant
 from ...wgsl import dims8, u32
 from .attention_operands import Attention, Operands, Seen
 from .attention_token import attend_token, scratch_for_token
@@ -17,7 +18,6 @@ _MASKS = {DType.BOOL: "bool", DType.FLOAT16: "half", DType.FLOAT32: "float", DTy
 ROWS = 4
 SHARED_BYTES = 8 << 10  # for keys, of the 16 KB that every device has
 MOST_COLUMNS = 8  # loads of a row of values that an invocation adds up
-SUBGROUP, SUBGROUP_TILE = 8, 2  # invocations that hand each other what they load, and keys that each scores at a time
 
 
 class Tiled(Attention):
@@ -34,11 +34,12 @@ class Layout(NamedTuple):
     across: int  # invocations that share four rows
     down: int  # fours of rows
     tile: int  # keys that an invocation scores at a time
-    staged: bool  # keys pass through shared memory
+    staged: bool = False  # keys pass through shared memory
+    handing: bool = False  # the invocations are a subgroup, take a row each and hand each other what they load
 
     def fit(self, operands: Operands, masked: bool) -> Layout:
         """The same, as far as registers and shared memory allow."""
-        across, down, tile, staged = self
+        across, down, tile, staged, _ = self
         while operands.value_steps > MOST_COLUMNS * across:
             across, down = 2 * across, 1
         if masked:
@@ -49,8 +50,23 @@ class Layout(NamedTuple):
         return Layout(across, down, tile, staged and tile * key_bytes <= SHARED_BYTES)
 
 
+class Work(NamedTuple):
+    """What is attended with."""
+
+    operands: Operands
+    mask: Tensor | None
+
+    @property
+    def plain(self) -> bool:
+        """Rows in loads of four, and no mask."""
+        return self.operands.lanes == 4 and self.mask is None
+
+
 # A CPU gains nothing from shared memory, and pays for waiting at barriers.
-LAYOUTS = {"rows": Layout(8, 1, 4, False), "staged": Layout(8, 8, 4, True)}
+BROADCAST = Variant("broadcast", Needs(subgroup=4, work=lambda work: work.plain), Layout(8, 1, 2, handing=True))
+BY_ROWS = Variant("rows", ANYWHERE, Layout(8, 1, 4))
+STAGED = Variant("staged", ANYWHERE, Layout(8, 8, 4, staged=True))
+VARIANTS = (BROADCAST, BY_ROWS, STAGED)
 
 
 def attend(cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, out: Tensor) -> None:
@@ -74,12 +90,12 @@ def attend_rows(
     query, value = operands.query, operands.value
     out.dims = (*query.dims[:3], value.dims[3])
     shape = (operands.group, operands.key_steps, operands.value_steps, *operands.kinds)
-    handing = ("broadcast",) if cx.caps.subgroup >= 4 and operands.lanes == 4 and mask is None else ()
-    variant = cx.variant("attention", shape, cpu=(*handing, "rows"), gpu=("staged",))
-    if variant == "broadcast":
-        _by_subgroups(cx, operands, seen, scale, out)
+    work = Work(operands, mask)
+    layout = cx.variant("attention", shape, cpu=(BROADCAST, BY_ROWS), gpu=(STAGED,), work=work).form
+    if layout.handing:
+        _by_subgroups(cx, operands, seen, scale, layout, out)
     else:
-        _by_workgroups(cx, operands, seen, mask, scale, LAYOUTS[variant].fit(operands, mask is not None), out)
+        _by_workgroups(cx, operands, seen, mask, scale, layout.fit(operands, mask is not None), out)
 
 
 def _by_workgroups(
@@ -101,13 +117,18 @@ def _by_workgroups(
         heads_first=operands.heads_first,
         wide=-(-operands.value_steps // layout.across),
         key_steps=operands.key_steps if layout.staged else 0,  # sizes shared memory, so it is compiled in
-        **layout._asdict(),
+        across=layout.across,
+        down=layout.down,
+        tile=layout.tile,
+        staged=layout.staged,
     )
 
 
-def _by_subgroups(cx: Context, operands: Operands, seen: Seen, scale: float | None, out: Tensor) -> None:
+def _by_subgroups(
+    cx: Context, operands: Operands, seen: Seen, scale: float | None, layout: Layout, out: Tensor
+) -> None:
     """As many rows as invocations, which hand each other what they load of queries and weights."""
-    lanes = min(cx.caps.subgroup, SUBGROUP)
+    lanes = min(cx.caps.subgroup, layout.across)
     blocks = -(-operands.seq * operands.group // lanes)
     cx.dispatch(
         "attention/attention_rows_subgroup.wgsl",
@@ -121,7 +142,7 @@ def _by_subgroups(cx: Context, operands: Operands, seen: Seen, scale: float | No
         heads_first=operands.heads_first,
         lanes=lanes,
         rows=lanes,
-        tile=SUBGROUP_TILE,
+        tile=layout.tile,
         wide=-(-operands.value_steps // lanes),
     )
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ...graph import DType
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
+from ...lowering.variants import ANYWHERE, Needs, Variant
 from ...wgsl import Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, Attention, Operands, Seen
 
@@ -109,18 +110,18 @@ class Layout(NamedTuple):
 
 # A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbours to load what lies side
 # by side, and many workgroups.
-LAYOUTS = {
-    "broadcast": Layout(8, 2, 1, 1, subgroup=True),
-    "broadcast split": Layout(8, 2, 1, 1, split_keys=512, subgroup=True),
-    "rows": Layout(8, 4, 1, 2),
-    "lanes": Layout(64, 4, 8, 1),
-    "lanes split": Layout(64, 4, 8, 1, split_keys=128),
-}
+HANDING = Needs(subgroup=4)
+BROADCAST = Variant("broadcast", HANDING, Layout(8, 2, 1, 1, subgroup=True))
+BROADCAST_SPLIT = Variant("broadcast split", HANDING, Layout(8, 2, 1, 1, split_keys=512, subgroup=True))
+ROWS = Variant("rows", ANYWHERE, Layout(8, 4, 1, 2))
+LANES = Variant("lanes", ANYWHERE, Layout(64, 4, 8, 1))
+LANES_SPLIT = Variant("lanes split", ANYWHERE, Layout(64, 4, 8, 1, split_keys=128))
+VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 
 
 def scratch_for_token(cx: Context, operands: Operands) -> Tensor:
     """What `attend_token` may need, whatever is chosen. Asked for at any number of tokens, for when it is one."""
-    splits = max(layout.splits(operands.most_keys) for layout in LAYOUTS.values())
+    splits = max(variant.form.splits(operands.most_keys) for variant in VARIANTS)
     return cx.scratch(DType.FLOAT32, (operands.query.bound[0] * operands.heads, splits, operands.value_steps + 1, 4))
 
 
@@ -154,10 +155,9 @@ def _layout(cx: Context, operands: Operands) -> Layout:
     steps = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys)
     groups = operands.batch * operands.key_heads * _head_parts(operands)
     shape = (*steps, *operands.kinds, groups)
-    handing = ("broadcast split", "broadcast") if groups < FEW_WORKGROUPS else ("broadcast", "broadcast split")
-    cpu = (*(handing if cx.caps.subgroup >= 4 else ()), "rows")
-    chosen = cx.variant("attention of a token", shape, cpu=cpu, gpu=("lanes split", "lanes"))
-    return LAYOUTS[chosen].fit(cx, operands.value_steps)
+    handing = (BROADCAST_SPLIT, BROADCAST) if groups < FEW_WORKGROUPS else (BROADCAST, BROADCAST_SPLIT)
+    chosen = cx.variant("attention of a token", shape, cpu=(*handing, ROWS), gpu=(LANES_SPLIT, LANES))
+    return chosen.form.fit(cx, operands.value_steps)
 
 
 def _head_parts(operands: Operands) -> int:

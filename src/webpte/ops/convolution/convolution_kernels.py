@@ -11,6 +11,7 @@ from typing import NamedTuple
 from ...errors import ShapeError
 from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
+from ...lowering.variants import ANYWHERE, Needs, Variant
 from ...wgsl import Uniforms, dims4, i32, u32
 from ..matmul.epilogue import Epilogue
 from ..matmul.matmul import project
@@ -147,22 +148,51 @@ class Layer(NamedTuple):
     finish: Finish | None
 
 
+class Tiling(NamedTuple):
+    """A kernel and how it is laid over the result, before device and sizes are known."""
+
+    template: str = "convolution/convolution.wgsl"
+    most: int = 1  # channels of an invocation; its pixels are always 4
+    handing: bool = False  # the invocations of a subgroup hand each other what they load
+    shared: int = 0  # steps over the input channels that a workgroup holds
+
+
 class Form(NamedTuple):
-    """A kernel and how it is laid over the result."""
+    """A kernel and how it is laid over this result."""
 
     template: str
-    tile: int  # channels of an invocation; its pixels are always 4
+    tile: int  # channels of an invocation
     workgroup: int
     flags: dict[str, object]
+
+
+class Work(NamedTuple):
+    """A convolution as its kernels see it: `depth` input and `channels` output channels in a group."""
+
+    layer: Layer
+    geometry: Geometry
+    depth: int
+    channels: int
+
+    @property
+    def alone(self) -> bool:
+        """Each channel for itself."""
+        return (self.depth, self.channels, self.geometry.transposed) == (1, 1, False)
+
+
+DEPTHWISE = Variant("depthwise", Needs(work=lambda work: work.alone), Tiling("convolution/convolution_depthwise.wgsl"))
+BROADCAST = Variant("broadcast", Needs(subgroup=4), Tiling(most=16, handing=True))
+TILE = Variant("tile", ANYWHERE, Tiling(most=4))
+SHARED = Variant("shared", ANYWHERE, Tiling(most=8, shared=SHARED_DEPTH))
 
 
 def _direct(cx: Context, layer: Layer, geometry: Geometry, all_channels: int) -> None:
     groups, finish, bias = geometry.groups, layer.finish, layer.bias
     depth = layer.x.dims[-len(layer.sizes) - 1] // groups
     channels = all_channels // groups
-    form = _form(cx, layer, geometry, depth, channels)
+    form = _form(cx, Work(layer, geometry, depth, channels))
     channel_tiles = -(-channels // form.tile)
-    if form.template == "convolution/convolution_depthwise.wgsl":
+    if form.template == DEPTHWISE.form.template:
         *outer, line = layer.out_sizes
         pixel_groups = -(-line // 4)
         threads = layer.batch * groups * numel(tuple(outer)) * pixel_groups
@@ -216,22 +246,21 @@ def _extents(layer: Layer, geometry: Geometry) -> dict[str, Dims]:
     }
 
 
-def _form(cx: Context, layer: Layer, geometry: Geometry, depth: int, channels: int) -> Form:
-    workgroup = cx.caps.workgroup(LANES if cx.caps.kind == "cpu" else 64)
-    alone = (depth, channels, geometry.transposed) == (1, 1, False)  # each channel for itself
-    cpu = ("broadcast", "tile") if cx.caps.subgroup >= 4 else ("tile",)
-    own = ("depthwise",) if alone else ()
+def _form(cx: Context, work: Work) -> Form:
+    layer, geometry, depth, channels = work
     key = (channels, depth, geometry.groups, *geometry.kernel, *layer.out_sizes, layer.x.wgsl)
-    variant = cx.variant("convolution", key, cpu=(*own, *cpu), gpu=(*own, "shared", "tile"))
-    if variant == "depthwise":
+    cpu, gpu = (DEPTHWISE, BROADCAST, TILE), (DEPTHWISE, SHARED, TILE)
+    variant = cx.variant("convolution", key, cpu=cpu, gpu=gpu, work=work)
+    workgroup = cx.caps.workgroup(LANES if cx.caps.kind == "cpu" else 64)
+    tiling = variant.form
+    if variant is DEPTHWISE:
         sliding = (geometry.stride[-1], geometry.dilation[-1]) == (1, 1)
-        return Form("convolution/convolution_depthwise.wgsl", 1, workgroup, {"sliding": sliding})
-    most = {"broadcast": 16, "tile": 4, "shared": 8}[variant]
-    tile = next(t for t in (1, 4, 8, 16) if t >= min(channels, most))
+        return Form(tiling.template, tiling.most, workgroup, {"sliding": sliding})
+    tile = next(t for t in (1, 4, 8, 16) if t >= min(channels, tiling.most))
     flags: dict[str, object] = {
         "channels": tile,
-        "lanes": min(cx.caps.subgroup, workgroup) if variant == "broadcast" else 0,
-        "shared": SHARED_DEPTH if variant == "shared" else 0,
+        "lanes": min(cx.caps.subgroup, workgroup) if tiling.handing else 0,
+        "shared": tiling.shared,
         "transposed": geometry.transposed,
     }
-    return Form("convolution/convolution.wgsl", tile, workgroup, flags)
+    return Form(tiling.template, tile, workgroup, flags)

@@ -7,15 +7,18 @@ once between them. GPUs run kernels whose invocations read neighbouring elements
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, order_key
-from ...wgsl import Uniforms, dims4, f32, i32, u32, words
+from ...lowering.variants import ANYWHERE, Needs, Variant
+from ...wgsl import Caps, Uniforms, dims4, f32, i32, u32, words
 from ..elementwise.program import Program
 
 FEW_ROWS = 16
-SHARED = 32  # rows and columns of a workgroup of matmul_shared.wgsl
+SHARED_TEMPLATE = "matmul/matmul_shared.wgsl"
+SHARED = 32  # rows and columns of a workgroup of it
 SHARED_DEPTH = 16  # steps of K that it holds
 LANES = 8  # invocations that share a load, at most: more would unroll the kernel further
 
@@ -168,7 +171,7 @@ def product(
     finish: Finish | None = None,
 ) -> None:
     """out = finish(clamp(alpha * a @ b + beta * addend))."""
-    form = _form(cx, _choose(cx, shape, layout, a.wgsl), shape, layout)
+    form = _choose(cx, shape, layout, a.wgsl).form(cx.caps, shape, layout)
     row_tiles, column_groups = -(-shape.rows // form.rows), -(-shape.columns // form.across)
     c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
     extra = [tensor for tensor, _ in finish.operands] if finish else []
@@ -179,7 +182,7 @@ def product(
         columns=shape.columns,
         row_tiles=row_tiles,
         column_groups=column_groups,
-        tile_rows=min(form.rows, 4) if form.template == "matmul/matmul_shared.wgsl" else form.rows,
+        tile_rows=min(form.rows, 4) if form.template == SHARED_TEMPLATE else form.rows,
         tile_columns=form.columns,
         depth=SHARED_DEPTH,
         parts=form.parts,
@@ -217,39 +220,29 @@ def _steps(layout: Layout) -> dict[str, int]:
     return {f"{name}_{axis}": step for name, steps in named.items() for axis, step in steps._asdict().items()}
 
 
-def _choose(cx: Context, shape: Shape, layout: Layout, type: str) -> str:
-    by_rows = layout.by_rows
-    key = (shape.kind, shape.columns, shape.inner, "rows" if by_rows else "columns", type)
-    sharing = ("broadcast",) if cx.caps.subgroup >= 4 else ()
-    # Of one row there is little to share, and rows of `b` want to be read far along.
-    cpu = ("tile", *sharing) if shape.kind == "row" and not by_rows else (*sharing, "tile")
-    shared = ("shared",) if cx.caps.workgroup(64) == 64 else ()  # it is written for as many
-    if shape.kind == "many":
-        return cx.variant("product", key, cpu=cpu, gpu=(*shared, "tile"))
-    return cx.variant("product", key, cpu=cpu, gpu=("lanes", "tile") if by_rows else ("tile", *shared))
+def _shared(caps: Caps, shape: Shape, layout: Layout) -> Form:
+    return Form(SHARED_TEMPLATE, SHARED, 4, 64, SHARED, {})
 
 
-def _form(cx: Context, variant: str, shape: Shape, layout: Layout) -> Form:
-    a_width = 4 if shape.inner % 4 == 0 and layout.a.fits(4) else 1
-    if layout.by_rows and not layout.b.fits(4):
-        a_width = 1
-    if variant == "shared":
-        return Form("matmul/matmul_shared.wgsl", SHARED, 4, 64, SHARED, {})
-    if variant == "lanes":
-        rows, workgroup = 1 if shape.rows == 1 else 4, cx.caps.workgroup(64)
-        flags: dict[str, object] = {"rows": rows, "columns": 4, "a_width": a_width}
-        return Form("matmul/matmul_lanes.wgsl", rows, 4, workgroup, 4, flags)
-    return _tiled(cx, variant, shape, layout, a_width)
+def _lanes(caps: Caps, shape: Shape, layout: Layout) -> Form:
+    rows, workgroup = 1 if shape.rows == 1 else 4, caps.workgroup(64)
+    flags: dict[str, object] = {"rows": rows, "columns": 4, "a_width": _a_width(shape, layout)}
+    return Form("matmul/matmul_lanes.wgsl", rows, 4, workgroup, 4, flags)
 
 
-def _tiled(cx: Context, variant: str, shape: Shape, layout: Layout, a_width: int) -> Form:
-    """The variants in which an invocation owns a tile of the result."""
-    on_cpu = cx.caps.kind == "cpu"
-    workgroup = cx.caps.workgroup(LANES if on_cpu else 64)
-    columns, lanes, most = 4, 0, 8
-    if variant == "broadcast":
-        lanes, most = min(cx.caps.subgroup, LANES, workgroup), 16
-    elif not layout.by_rows and on_cpu:
+def _a_width(shape: Shape, layout: Layout) -> int:
+    """Elements of a row of `a` that can be read at once, and as many of `b` if that is by rows."""
+    fits = shape.inner % 4 == 0 and layout.a.fits(4) and (not layout.by_rows or layout.b.fits(4))
+    return 4 if fits else 1
+
+
+def _tile(caps: Caps, shape: Shape, layout: Layout, *, most: int, handing: bool) -> Form:
+    """An invocation owns `most` rows of the result; if `handing`, those of a subgroup share what they load."""
+    on_cpu = caps.kind == "cpu"
+    workgroup = caps.workgroup(LANES if on_cpu else 64)
+    columns, a_width = 4, _a_width(shape, layout)
+    lanes = min(caps.subgroup, LANES, workgroup) if handing else 0
+    if not handing and not layout.by_rows and on_cpu:
         columns, a_width = 16, 1  # a long way along each row of `b`, which are far from each other
     b_width = a_width
     if not layout.by_rows:
@@ -265,3 +258,22 @@ def _tiled(cx: Context, variant: str, shape: Shape, layout: Layout, a_width: int
         "tail": not lanes or shape.inner // a_width % parts != 0,
     }
     return Form("matmul/matmul_tile.wgsl", rows, columns, workgroup, columns * workgroup, flags, parts)
+
+
+Rule = Callable[[Caps, Shape, Layout], Form]
+TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tile, most=8, handing=False))
+BROADCAST: Variant[Rule] = Variant("broadcast", Needs(subgroup=4), functools.partial(_tile, most=16, handing=True))
+BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes)
+BY_WORKGROUPS: Variant[Rule] = Variant("shared", Needs(workgroup=64), _shared)
+
+
+def _choose(cx: Context, shape: Shape, layout: Layout, type: str) -> Variant[Rule]:
+    by_rows = layout.by_rows
+    key = (shape.kind, shape.columns, shape.inner, "rows" if by_rows else "columns", type)
+    # Of one row there is little to share, and rows of `b` want to be read far along.
+    cpu = (TILE, BROADCAST) if shape.kind == "row" and not by_rows else (BROADCAST, TILE)
+    if shape.kind == "many":
+        gpu = (BY_WORKGROUPS, TILE)
+    else:
+        gpu = (BY_LANES, TILE) if by_rows else (TILE, BY_WORKGROUPS)
+    return cx.variant("product", key, cpu=cpu, gpu=gpu)

@@ -7,18 +7,20 @@ have a kernel of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ...errors import ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
-from ...wgsl import Uniforms, u32
+from ...lowering.variants import ANYWHERE, Needs, Variant
+from ...wgsl import Caps, Uniforms, u32
 from ..quantize.affine import fake_quantise
 
 CODES = 8  # in a word
 FEW_ROWS = 16
-SHARED = (32, 8)  # rows and columns of a workgroup, and quads of K in a step, of linear_q4_shared.wgsl
+SHARED_TILE = (32, 8)  # rows and columns of a workgroup, and quads of K in a step, of linear_q4_shared.wgsl
 
 
 class Packed(NamedTuple):
@@ -142,18 +144,92 @@ class Form(NamedTuple):
     workgroup: int
 
 
+def _columns(layer: Layer, first: int, count: int) -> dict[str, int]:
+    """What every kernel is told of the `count` columns from `first` that it computes."""
+    weight = layer.weights[0]
+    starts = [sum(out.dims[-1] for out in layer.outs[:n]) for n in (1, 2)]
+    bound = {"rows": layer.rows, "columns": count, "first": first, "out_columns": weight.columns}
+    return bound | {"second": starts[0], "third": starts[1], "scale_stride": weight.scale_stride}
+
+
+def _any(caps: Caps, layer: Layer, bound: dict[str, int]) -> Form:
+    weight = layer.weights[0]
+    groups, row_codes = -(-layer.inner // weight.group), weight.codes.dims[1] * 2
+    params = LinearQ4Any(inner=layer.inner, groups=groups, group=weight.group, row_codes=row_codes, **bound)
+    return Form("q4/linear_q4_any.wgsl", {}, params, layer.rows * bound["columns"], 32)
+
+
+def _shared(caps: Caps, layer: Layer, bound: dict[str, int]) -> Form:
+    size, step = SHARED_TILE
+    across = -(-bound["columns"] // size)
+    words = {"group_words": layer.weights[0].group // CODES, "row_words": layer.inner // CODES}
+    params = LinearQ4Shared(column_groups=across, step=step, **words, **bound)
+    return Form("q4/linear_q4_shared.wgsl", {}, params, across * -(-layer.rows // size) * 64, 64)
+
+
+def _lanes(caps: Caps, layer: Layer, bound: dict[str, int], *, packed: bool) -> Form:
+    """A workgroup owns a few rows and columns; its invocations lie along K."""
+    tile, columns = 4 if layer.rows > 1 else 1, 4 // len(layer.weights)
+    workgroup = caps.workgroup(64)
+    words = layer.weights[0].words_per_load(layer.inner)
+    while words > 1 and layer.inner // CODES // words < workgroup:
+        words //= 2  # all invocations should have something to read
+    across = -(-bound["columns"] // columns)
+    params = _tiled_params(layer, bound, across, words, tile, columns)
+    flags: dict[str, object] = {"packed": packed, "words": words, "tile": tile, "columns": columns}
+    return Form("q4/linear_q4_lanes.wgsl", flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
+
+
+def _tiles(caps: Caps, layer: Layer, bound: dict[str, int], *, broadcast: bool) -> Form:
+    """An invocation owns a few rows and columns; if `broadcast`, the invocations of a subgroup hand x to each other."""
+    weight, several = layer.weights[0], layer.rows > 1
+    by_rows = broadcast and several
+    words = weight.words_per_load(layer.inner)
+    if by_rows or not broadcast:
+        words = 1  # more would take more registers, or a longer loop, than a core holds
+    tile, columns = ((8, 8) if broadcast else (2, 8)) if several else (1, 4 if broadcast else 16)
+    columns //= len(layer.weights)
+    together = min(columns, 4)  # scales that are read at once
+    aligned = weight.scale_stride % together == 0 and bound["first"] % together == 0
+    workgroup = caps.workgroup(8)
+    lanes = min(caps.subgroup, tile if by_rows else 2 * words, workgroup) if broadcast else 0
+    flags: dict[str, object] = {"columns": columns, "aligned": aligned, "lanes": lanes}
+    if not by_rows:
+        flags |= {"words": words, "tile": tile, "single": weight.group == words * CODES}
+    across = -(-bound["columns"] // (columns * workgroup))
+    params = _tiled_params(layer, bound, across, words, tile, columns)
+    template = "q4/linear_q4_rows.wgsl" if by_rows else "q4/linear_q4.wgsl"
+    return Form(template, flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
+
+
+def _tiled_params(layer: Layer, bound: dict[str, int], across: int, words: int, tile: int, columns: int) -> LinearQ4:
+    load, group = words * CODES, layer.weights[0].group
+    loads = {"groups": layer.inner // group, "group_loads": group // load, "row_loads": layer.inner // load}
+    return LinearQ4(column_groups=across, tile=tile, tile_columns=columns, **loads, **bound)
+
+
+Rule = Callable[[Caps, Layer, dict[str, int]], Form]
+ANY: Variant[Rule] = Variant("any", ANYWHERE, _any)  # where rows or groups do not begin at words; never one of several
+TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadcast=False))
+BROADCAST: Variant[Rule] = Variant("broadcast", Needs(subgroup=1), functools.partial(_tiles, broadcast=True))
+LANES: Variant[Rule] = Variant("lanes", ANYWHERE, functools.partial(_lanes, packed=False))
+PACKED: Variant[Rule] = Variant(
+    "packed", Needs(work=lambda layer: layer.rounding is not None), functools.partial(_lanes, packed=True)
+)
+SHARED: Variant[Rule] = Variant("shared", ANYWHERE, _shared)
+
+
 def project_q4(cx: Context, layer: Layer) -> None:
     """Run a layer: (..., K) x (N, K) -> (..., N). The caller has set the dims of the outputs."""
     layer.check()
-    words = layer.weights[0].words_per_load(layer.inner)
-    variant = _choose(cx, layer) if words else "any"
+    variant = _choose(cx, layer) if layer.weights[0].words_per_load(layer.inner) else ANY
     if layer.rounding is not None:
-        layer = layer._replace(x=_rounded(cx, layer, packed=variant == "packed"))
+        layer = layer._replace(x=_rounded(cx, layer, packed=variant is PACKED))
     codes = layer.weights[0].codes
     cut = [cx.parts(weight.codes, codes.dims[1], codes.dims[0]) for weight in layer.weights]
     for parts in zip(*cut, strict=True):
         first, count, _ = parts[0]
-        form = _form(cx, variant, layer, first, count)
+        form = variant.form(cx.caps, layer, _columns(layer, first, count))
         weights = [t for weight, part in zip(layer.weights, parts, strict=True) for t in (part[2], weight.scales)]
         added = [t for t in (layer.bias, layer.residual) if t is not None]
         cx.dispatch(
@@ -176,14 +252,13 @@ def project_q4(cx: Context, layer: Layer) -> None:
         )
 
 
-def _choose(cx: Context, layer: Layer) -> str:
+def _choose(cx: Context, layer: Layer) -> Variant[Rule]:
     """The variant for the layer's shape. How many rows there are matters roughly: 1, a few, or many."""
     few = layer.rows <= FEW_ROWS
     kind = "row" if layer.rows == 1 else "few" if few else "many"
     shape = (kind, layer.columns, layer.inner, layer.weights[0].group, len(layer.weights), layer.rounding is not None)
-    cpu = ("broadcast", "tile") if cx.caps.subgroup else ("tile",)
-    packed = ("packed",) if layer.rounding is not None else ()
-    return cx.variant("linear_q4", shape, cpu=cpu, gpu=(*packed, "lanes") if few else (*packed, "shared", "lanes"))
+    gpu = (PACKED, LANES) if few else (PACKED, SHARED, LANES)
+    return cx.variant("linear_q4", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
 
 
 def _rounded(cx: Context, layer: Layer, packed: bool) -> Tensor:
@@ -206,66 +281,3 @@ def _rounded(cx: Context, layer: Layer, packed: bool) -> Tensor:
         zero_type=zero.dtype.short,
     )
     return codes
-
-
-def _form(cx: Context, variant: str, layer: Layer, first: int, count: int) -> Form:
-    """How a variant computes `count` columns from `first`."""
-    weight, inner, rows = layer.weights[0], layer.inner, layer.rows
-    starts = [sum(out.dims[-1] for out in layer.outs[:n]) for n in (1, 2)]
-    shared = {"rows": rows, "columns": count, "first": first, "out_columns": weight.columns}
-    shared |= {"second": starts[0], "third": starts[1], "scale_stride": weight.scale_stride}
-    if variant == "any":
-        row_codes = weight.codes.dims[1] * 2
-        groups = -(-inner // weight.group)
-        params: Uniforms = LinearQ4Any(inner=inner, groups=groups, group=weight.group, row_codes=row_codes, **shared)
-        return Form("q4/linear_q4_any.wgsl", {}, params, rows * count, 32)
-    if variant == "shared":
-        size, step = SHARED
-        across = -(-count // size)
-        row_words, group_words = inner // CODES, weight.group // CODES
-        params = LinearQ4Shared(column_groups=across, group_words=group_words, row_words=row_words, step=step, **shared)
-        return Form("q4/linear_q4_shared.wgsl", {}, params, across * -(-rows // size) * 64, 64)
-    if variant in ("lanes", "packed"):
-        return _lanes(cx, layer, shared, variant == "packed")
-    return _tiles(cx, layer, shared, variant == "broadcast")
-
-
-def _lanes(cx: Context, layer: Layer, shared: dict[str, int], packed: bool) -> Form:
-    """A workgroup owns a few rows and columns; its invocations lie along K."""
-    tile, columns = 4 if layer.rows > 1 else 1, 4 // len(layer.weights)
-    workgroup = cx.caps.workgroup(64)
-    words = layer.weights[0].words_per_load(layer.inner)
-    while words > 1 and layer.inner // CODES // words < workgroup:
-        words //= 2  # all invocations should have something to read
-    across = -(-shared["columns"] // columns)
-    params = _tiled_params(layer, shared, across, words, tile, columns)
-    flags: dict[str, object] = {"packed": packed, "words": words, "tile": tile, "columns": columns}
-    return Form("q4/linear_q4_lanes.wgsl", flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
-
-
-def _tiles(cx: Context, layer: Layer, shared: dict[str, int], broadcast: bool) -> Form:
-    """An invocation owns a few rows and columns; if `broadcast`, the invocations of a subgroup hand x to each other."""
-    weight, several = layer.weights[0], layer.rows > 1
-    by_rows = broadcast and several
-    words = weight.words_per_load(layer.inner)
-    if by_rows or not broadcast:
-        words = 1  # more would take more registers, or a longer loop, than a core holds
-    tile, columns = ((8, 8) if broadcast else (2, 8)) if several else (1, 4 if broadcast else 16)
-    columns //= len(layer.weights)
-    together = min(columns, 4)  # scales that are read at once
-    aligned = weight.scale_stride % together == 0 and shared["first"] % together == 0
-    workgroup = cx.caps.workgroup(8)
-    lanes = min(cx.caps.subgroup, tile if by_rows else 2 * words, workgroup) if broadcast else 0
-    flags: dict[str, object] = {"columns": columns, "aligned": aligned, "lanes": lanes}
-    if not by_rows:
-        flags |= {"words": words, "tile": tile, "single": weight.group == words * CODES}
-    across = -(-shared["columns"] // (columns * workgroup))
-    params = _tiled_params(layer, shared, across, words, tile, columns)
-    template = "q4/linear_q4_rows.wgsl" if by_rows else "q4/linear_q4.wgsl"
-    return Form(template, flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
-
-
-def _tiled_params(layer: Layer, shared: dict[str, int], across: int, words: int, tile: int, columns: int) -> LinearQ4:
-    load, group = words * CODES, layer.weights[0].group
-    loads = {"groups": layer.inner // group, "group_loads": group // load, "row_loads": layer.inner // load}
-    return LinearQ4(column_groups=across, tile=tile, tile_columns=columns, **loads, **shared)

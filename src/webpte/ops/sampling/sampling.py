@@ -19,11 +19,14 @@ from ...graph import DType
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import WORDS, op
+from ...lowering.variants import ANYWHERE, Variant
 from ...wgsl import Live, Uniforms, f32, u32
 
 MOST_PARTS = 1024  # of a row, each looked at by one invocation
 PART_STEPS = 8  # loads that are worth a part
 ROUNDS = 6  # see sampling.wgsl
+# One workgroup chooses in the end: on a CPU one that is a single vector wide.
+NARROW, WIDE = Variant("narrow", ANYWHERE, 8), Variant("wide", ANYWHERE, 256)
 UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
 
 
@@ -87,15 +90,15 @@ def sample(
 
 
 def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
-    """How a row is divided. One workgroup chooses in the end: on a CPU one that is a single vector wide."""
+    """How a row is divided."""
     lanes = 4 if vocabulary % 4 == 0 else 1
     steps = vocabulary // lanes
-    wide = cx.variant("sampler", (vocabulary,), cpu=("narrow",), gpu=("wide",)) == "wide"
+    invocations = cx.variant("sampler", (vocabulary,), cpu=(NARROW,), gpu=(WIDE,)).form
     return {
         "steps": steps,
         "parts": min(MOST_PARTS, -(-steps // PART_STEPS)),
         "lanes": lanes,
-        "invocations": cx.caps.workgroup(256) if wide else 8,
+        "invocations": cx.caps.workgroup(invocations),
         "rounds": ROUNDS,
     }
 

@@ -1,0 +1,55 @@
+"""Choosing among kernels: the tuned one of those whose needs are met, else the first for the kind of device."""
+
+from __future__ import annotations
+
+import pytest
+
+from webpte.lowering import ANYWHERE, Context, Needs, Variant
+from webpte.wgsl import Caps
+
+TILE = Variant("tile", ANYWHERE, 1)
+BROADCAST = Variant("broadcast", Needs(subgroup=4), 2)
+SHARED = Variant("shared", Needs(workgroup=64), 3)
+ALIGNED = Variant("aligned", Needs(work=lambda columns: columns % 4 == 0), 4)
+SMALL = {"max-compute-invocations-per-workgroup": 32}
+
+
+def chosen(caps: Caps, tuned: str = "", columns: int = 8) -> tuple[str, tuple[str, ...]]:
+    """The variant that is taken, and what `webpte tune` could choose from."""
+    cx = Context(caps, {"work 8 f32": tuned})
+    variant = cx.variant("work", (8, "f32"), cpu=(BROADCAST, TILE), gpu=(ALIGNED, SHARED, TILE), work=columns)
+    (job,) = cx.jobs
+    assert job.key == "work 8 f32"
+    return variant.name, job.names
+
+
+@pytest.mark.parametrize(
+    ("caps", "names"),
+    [
+        (Caps(kind="cpu", subgroup=8), ("broadcast", "tile", "aligned", "shared")),
+        (Caps(kind="cpu", subgroup=2), ("tile", "aligned", "shared")),
+        (Caps(kind="gpu", subgroup=4), ("aligned", "shared", "tile", "broadcast")),
+        (Caps(kind="gpu", limits=SMALL), ("aligned", "tile")),
+    ],
+    ids=["cpu", "small subgroups", "gpu", "small workgroups"],
+)
+def test_those_of_the_kind_of_device_come_first_and_needs_are_met(caps, names):
+    assert chosen(caps) == (names[0], names)
+
+
+def test_needs_are_asked_about_the_work():
+    assert chosen(Caps(), columns=9) == ("shared", ("shared", "tile"))
+
+
+@pytest.mark.parametrize(
+    ("tuned", "expected"), [("tile", "tile"), ("shared", "shared"), ("broadcast", "aligned"), ("gone", "aligned")]
+)
+def test_what_was_measured_is_taken_if_it_can_run(tuned, expected):
+    """A file of choices may come from another version, or from the same device with other features."""
+    assert chosen(Caps(subgroup=0), tuned)[0] == expected
+
+
+def test_the_form_is_what_a_dispatch_is_built_from():
+    cx = Context(Caps(kind="cpu"), {"work": "shared"})
+    assert cx.variant("work", (), cpu=(TILE,), gpu=(SHARED,)).form == 1
+    assert Context(Caps(), {"work ": "tile"}).variant("work", (), cpu=(TILE,), gpu=(SHARED,)).form == 1

@@ -9,7 +9,7 @@ import pytest
 
 import webpte
 from tests.support.writer import simple_pte
-from webpte.container import DType, VkInt, VkIntList, VkTensor, VkValue
+from webpte.container import DType, VkInt, VkIntList, VkTensor, VkValue, VkValueList
 from webpte.fusion import PASSES
 from webpte.lowering import unregister
 
@@ -22,6 +22,13 @@ from webpte.lowering import FLOATS, Context, Tensor, op
 def raise_(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
     cx.dispatch("raise_.wgsl", writes=(x, out), threads=x.numel, type=x.wgsl)
+
+
+@op("toy.raise_all_.default", dtypes=FLOATS, mutates=("tensors",))
+def raise_all_(cx: Context, tensors: list[Tensor], *, out: Tensor) -> None:
+    out.dims = tensors[0].dims
+    for x in tensors:
+        cx.dispatch("raise_.wgsl", writes=(x, out), threads=x.numel, type=x.wgsl)
 '''
 
 WGSL = """{$ include "kernel.wgsl" $}
@@ -51,6 +58,7 @@ def toy(tmp_path):
     spec.loader.exec_module(module)
     yield
     unregister(module.raise_)
+    unregister(module.raise_all_)
 
 
 def program(path):
@@ -88,3 +96,41 @@ def test_what_was_read_before_a_mutation_stays(toy, tmp_path, passes):
     with webpte.load(tmp_path / "p.pte", passes=passes) as loaded:
         for result, expected in zip(loaded.method().run([x]), want, strict=True):
             np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-4)
+
+
+def program_of_views(path):
+    """h = x + x and views of views of it; the middle one is raised with x in a list, and the outer one alone."""
+    count = 13
+    values: list[VkValue] = [VkTensor(DType.FLOAT32, (4, 6)) for _ in range(count)]
+    values += [VkInt(1), VkIntList((4, 6)), VkValueList((1, 3)), VkValueList((2, 0))]
+    one, shape, both, others = range(count, count + 4)
+    x, h, first, second, third, before, a, b, c, d, old, e, f = range(count)
+    calls = [
+        ("aten.add.Tensor", (x, x, one, h)),
+        ("aten.view_copy.default", (h, shape, first)),
+        ("aten.view_copy.default", (first, shape, second)),
+        ("aten.view_copy.default", (second, shape, third)),
+        ("aten.relu.default", (second, a)),
+        ("toy.raise_all_.default", (both, before)),  # h and second
+        ("aten.relu.default", (first, b)),
+        ("aten.relu.default", (second, c)),
+        ("aten.relu.default", (third, d)),
+        ("toy.raise_all_.default", (others, old)),  # first and x
+        ("aten.mul.Tensor", (h, first, e)),
+        ("aten.mul.Tensor", (second, x, f)),
+    ]
+    simple_pte(path, values, calls, [x], [a, b, c, d, e, f, third])
+
+
+@pytest.mark.parametrize("passes", [(), *((name,) for name in PASSES), tuple(PASSES)], ids=" ".join)
+def test_lists_and_views_of_views(toy, tmp_path, passes):
+    program_of_views(tmp_path / "p.pte")
+    x = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+    h = x + x
+    relu, raised = np.maximum(h, 0), np.maximum(h + 100, 0)
+    want = [relu, relu, raised, relu, (h + 100) * (h + 100), (h + 100) * (x + 100), h]
+    given = x.copy()
+    with webpte.load(tmp_path / "p.pte", passes=passes) as loaded:
+        for result, expected in zip(loaded.method().run([x]), want, strict=True):
+            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-4)
+    np.testing.assert_array_equal(x, given)  # the delegate has raised a copy of its own

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from ..errors import InputError
-from ..graph import Graph, Mutates
+from ..graph import Graph
 from .attention import turn_in_attention
 from .elementwise import join_elementwise
 from .epilogues import finish_products
@@ -31,12 +30,11 @@ PASSES: dict[str, Pass] = {  # in the order they are applied
 }
 
 
-def apply_passes(graph: Graph, names: Sequence[str], mutates: Mutates) -> tuple[Graph, dict[str, int]]:
-    """The rewritten graph, and how many calls each pass saved. `mutates` tells what a call writes in place."""
+def apply_passes(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, int]]:
+    """The rewritten graph, and how many calls each pass saved."""
     unknown = [name for name in names if name not in PASSES]
     if unknown:
         raise InputError(f"there is no pass {', '.join(unknown)}; the passes are {', '.join(PASSES)}")
-    graph = replace(graph, written=frozenset(call.args[p] for call in graph.calls for p in mutates(call)))
     saved: dict[str, int] = {}
     for name, rewrite in PASSES.items():
         if name in names:

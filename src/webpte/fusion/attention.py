@@ -108,5 +108,6 @@ def _drop_unread(rewriter: Rewriter) -> None:
         call = rewriter.call(index)
         if call is None or call.name not in (*COPIES, "aten.slice_copy.Tensor", "add"):
             continue
-        if not rewriter.users.get(call.outs[0]) and call.outs[0] not in rewriter.outputs:
+        (out,) = call.outs
+        if not rewriter.users.get(out) and out not in rewriter.outputs and rewriter.maker(out) is not None:
             rewriter.forward(index, call.args[0])

@@ -122,6 +122,8 @@ class _Product:
         order = self._order(turn[1]) if turn is not None else None
         if turn is None or order is None or self._dims(split)[:2] != heads:
             return plain
+        if not self.rewriter.settled(turn[1].outs[0]):  # it would be written earlier
+            return plain
         turned = "".join(letters[axis] for axis in order)
         return Source(turn[1].outs[0], turned, (view[0], turn[0])) if turned[-1] == "n" else plain
 

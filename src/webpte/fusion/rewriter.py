@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..graph import Call, Graph, Jump, Step, TensorSpec, Value, ValueList
+from ..lowering import mutated_values
 
 
 class Rewriter:
@@ -26,6 +27,7 @@ class Rewriter:
                 self.users[value_id].append(index)
             for value_id in step.outs:
                 self.makers[value_id].append(index)
+        self.written = {v for call in graph.calls for v in mutated_values(call, graph)}  # in place, by some call
         self._inputs = frozenset(graph.inputs)
         self.outputs = frozenset(graph.outputs)
         self._outside = self._inputs | self.outputs
@@ -45,7 +47,7 @@ class Rewriter:
         makers = self.makers.get(value_id, [])
         spec = self.values[value_id]
         stored = isinstance(spec, TensorSpec) and spec.stored
-        if len(makers) != 1 or stored or value_id in self._inputs or value_id in self.graph.written:
+        if len(makers) != 1 or stored or value_id in self._inputs or value_id in self.written:
             return None
         call = self.call(makers[0])
         return (makers[0], call) if call is not None else None
@@ -61,7 +63,7 @@ class Rewriter:
     def settled(self, value_id: int) -> bool:
         """Whether a tensor never changes once it is there: readers of it may be moved."""
         value = self.values[value_id]
-        if not isinstance(value, TensorSpec) or value.mutable or value_id in self.graph.written:
+        if not isinstance(value, TensorSpec) or value.mutable or value_id in self.written:
             return False
         return len(self.makers.get(value_id, [])) == (0 if value.stored or value_id in self._inputs else 1)
 

@@ -35,7 +35,7 @@ from ..container import (
 from ..errors import DataError, GraphError, Problem
 from .border import Border, read_border
 from .graph import Call, Mutates, Origin
-from .keeping import ALIASED, PREPACK, Buffers, Kept
+from .keeping import ALIASED, PREPACK, Buffers, Kept, flat
 from .values import (
     Bool,
     BoolList,
@@ -135,7 +135,7 @@ def _calls(vk: VkGraph, origin: Origin) -> tuple[Call, ...]:
 def inline(values: list[Value], delegate: Inlined, named: Named, mutates: Mutates) -> tuple[list[Call], Problem | None]:
     """Append the delegate's private values to `values`; return its calls with the graph's ids, and what is wrong."""
     inliner = _Inliner(values, delegate, named)
-    inliner.written = {c.args[position] for c in delegate.calls for position in mutates(c)}
+    inliner.written = set(flat(delegate.vk, (c.args[position] for c in delegate.calls for position in mutates(c))))
     kept = delegate.buffers.kept(delegate.border.untaken, delegate.origin, inliner.constant)
     if isinstance(kept, Problem):
         return inliner.run(()), kept

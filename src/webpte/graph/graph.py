@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..errors import GraphError
 from .values import SymInt, TensorSpec, Value, ValueList
@@ -74,7 +74,6 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     delegates: tuple[DelegateInfo, ...] = ()
-    written: frozenset[int] = field(default=frozenset(), compare=False)  # in place by some call: known while passes run
 
     def _kind(self, value_id: int) -> str:
         if not 0 <= value_id < len(self.values):

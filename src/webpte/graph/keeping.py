@@ -57,7 +57,7 @@ class Buffers:
                 continue
             self._aliased.update(dict.fromkeys(self._owner[out] for out in outs if out in self._owner))
             if positions := mutates(call):
-                self._in_place.update(outs, (call.args[p] for p in positions))
+                self._in_place.update(outs, flat(vk, (call.args[p] for p in positions)))
         self._free = Counter(self._like(constant) for constant in self.homes if constant not in self._aliased)
 
     def may_become(self, value_id: int) -> bool:
@@ -145,7 +145,7 @@ class Buffers:
         bits = {home: 1 << number for number, c in enumerate(candidates) for home in self.homes[c]}
         for call in self._calls:
             read = 0
-            for arg in _flat(self._vk, call.args):
+            for arg in flat(self._vk, call.args):
                 read |= bits.get(arg, 0)
             if read:
                 for out in _outs(self._vk, call):
@@ -170,7 +170,8 @@ class _Uniform:
         return self._known[data.identity]
 
 
-def _flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:
+def flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:
+    """The ids with every list replaced by its members."""
     flat: list[int] = []
     for vk_id in ids:
         value = vk.values[vk_id]
@@ -179,4 +180,4 @@ def _flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:
 
 
 def _outs(vk: VkGraph, call: Call) -> list[int]:
-    return _flat(vk, call.outs)
+    return flat(vk, call.outs)

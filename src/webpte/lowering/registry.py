@@ -182,3 +182,8 @@ def mutated_positions(call: Call) -> tuple[int, ...]:
     """Positions of arguments that a call writes in place; none for an unknown op."""
     found = find(call)
     return found.mutated(call) if found else ()
+
+
+def mutated_values(call: Call, graph: Graph) -> tuple[int, ...]:
+    """What a call writes in place: of a list, all members."""
+    return graph.flatten([call.args[position] for position in mutated_positions(call)])

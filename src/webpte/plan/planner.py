@@ -9,7 +9,7 @@ from ..errors import GraphError, Problem, ShapeError
 from ..fusion import apply_passes, widen_halves
 from ..graph import LIVE_SCALARS, OVERFLOW, Graph, TensorSpec
 from ..graph.expressions import Numbers
-from ..lowering import Job, mutated_positions
+from ..lowering import Job
 from ..wgsl import Caps
 from .integers import exact_integers
 from .limits import over_limits, refuse_over_limits
@@ -84,7 +84,7 @@ def draft(
     graph = exact_integers(graph, cpu_kernels)
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
-    graph, applied = apply_passes(graph, passes, mutated_positions)
+    graph, applied = apply_passes(graph, passes)
     layout = lay_out(graph, cpu_kernels, fallback)
     lowering = Lowering(graph, layout, caps, tuning)
     bounds = {i: graph.tensor(i).dims for i in graph.inputs if isinstance(graph.values[i], TensorSpec)}

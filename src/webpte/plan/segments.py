@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ..errors import GraphError
 from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, Jump, TensorSpec
-from ..lowering import gpu_op, mutated_positions
+from ..lowering import gpu_op, mutated_values
 from .support import refuse_unsupported
 
 
@@ -67,7 +67,7 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
     refuse_unsupported(graph, cpu_kernels, fallback)
     spans = _block_spans(graph)
     kept = frozenset(v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.mutable)
-    mutated = kept | frozenset(step.args[p] for step in graph.calls for p in mutated_positions(step))
+    mutated = kept | frozenset(v for step in graph.calls for v in mutated_values(step, graph))
     shared = _shared(graph, spans)
     hosted = _wanted_on_host(graph)
     state = _state(graph, mutated)
@@ -185,7 +185,7 @@ class _Stages:
     def _place(self, index: int, call: Call) -> None:
         op = gpu_op(call, self.graph)
         args = self.graph.flatten(call.args)
-        outs = (*call.outs, *(call.args[p] for p in mutated_positions(call)))
+        outs = (*call.outs, *mutated_values(call, self.graph))
         seen = args if op is None else [call.args[p] for p in op.host_read(call)]
         moment = max(
             [
@@ -229,7 +229,7 @@ class _Stages:
                     scalars[arg] = None
             made.update(call.outs)
             if op := gpu_op(call, self.graph):
-                made.update(call.args[p] for p in op.mutated(call))
+                made.update(mutated_values(call, self.graph))
                 looks |= dict.fromkeys(call.args[p] for p in op.host_read(call) if self._stored(call.args[p]))
         reads = tuple(sorted(self.reads[level]))
         updates = tuple(sorted(made & self.state))

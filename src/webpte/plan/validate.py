@@ -30,7 +30,7 @@ from ..graph import (
     ValueList,
     numel,
 )
-from ..lowering import BoundCall, Context, Frame, find
+from ..lowering import BoundCall, Context, Frame, find, mutated_values
 from ..wgsl import Caps
 
 SHOWN = 20  # problems that an error spells out
@@ -145,7 +145,7 @@ def _calls(graph: Graph) -> Iterator[Problem]:
         except Error as error:  # names the call itself
             yield Problem("graph", step.name, str(error).removeprefix(f"{step.name} "), (str(step.origin),))
             continue
-        yield from _outs(graph, step, {step.args[p] for p in op.mutated(step)} if op is not None else set(step.args))
+        yield from _outs(graph, step, set(mutated_values(step, graph)) if op is not None else set(step.args))
 
 
 def _outs(graph: Graph, call: Call, in_place: set[int]) -> Iterator[Problem]:

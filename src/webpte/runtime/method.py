@@ -14,7 +14,7 @@ from ..budgets import spend
 from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, DeviceError, Error, GraphError, InputError, RangeError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
-from ..lowering import mutated_positions, stored_bytes
+from ..lowering import mutated_values, stored_bytes
 from ..plan import HostCalls, Live, Planner, Schedule, Scheduler, Segment, overflowed
 from ..progress import OnProgress, ignore
 from ..wgsl import Caps
@@ -343,7 +343,7 @@ class Method:
             assert isinstance(call, Call)
             needed = self._graph.flatten(call.args)
             tensors = {v: self._host_array(v, live) for v in needed if isinstance(self._graph.values[v], TensorSpec)}
-            in_place = [call.args[p] for p in mutated_positions(call)]
+            in_place = mutated_values(call, self._graph)
             tensors.update({v: tensors[v].copy() for v in in_place})  # arrays may be the caller's, or a fork's too
             results = self._kernels.run(call, self._graph, tensors, live.scalars)
             for value_id, array in ({v: tensors[v] for v in in_place} | results).items():

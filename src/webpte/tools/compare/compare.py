@@ -8,7 +8,6 @@ from typing import Any
 from ...errors import Error, UnsupportedError
 from ...fusion import PASSES, apply_passes
 from ...graph import Graph, Jump, TensorSpec
-from ...lowering import mutated_positions
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Program
 from .capture import Capture, Exposed, PathLike, Watched, straighten
@@ -40,7 +39,7 @@ def compare(
 
 def fused(graph: Graph) -> Graph:
     """The graph as an ordinary method runs it: with every pass."""
-    return apply_passes(graph, tuple(PASSES), mutated_positions)[0]
+    return apply_passes(graph, tuple(PASSES))[0]
 
 
 def straight_graph(program: Program, name: str, steps: Sequence[Step], joined: bool = True) -> Graph:

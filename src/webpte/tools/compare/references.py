@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import Error
 from ...graph import LIVE_SCALARS, Call, TensorSpec
-from ...lowering import find, gpu_op, mutated_positions
+from ...lowering import find, gpu_op, mutated_values
 from ...runtime.kernels import CpuKernels
 from .capture import PREPACK, Exposed, Watched
 
@@ -54,7 +54,7 @@ class References:
     def run(self, watched: Watched, tensors: Mapping[int, Array], seen: Mapping[int, Any]) -> dict[int, Array]:
         """What the call writes, by value: outputs, and arguments it changes in place."""
         call = watched.call
-        changed = {call.args[p] for p in mutated_positions(call)}
+        changed = set(mutated_values(call, self._graph))
         operands = {v: array.copy() if v in changed else array for v, array in tensors.items()}
         with np.errstate(all="ignore"):  # what overflows is watched, and compared
             outputs = self._kernels.run(call, self._graph, operands, self.scalars(watched, seen))

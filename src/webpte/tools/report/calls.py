@@ -22,7 +22,7 @@ from ...graph import (
     Value,
     ValueList,
 )
-from ...lowering import find, stored_bytes
+from ...lowering import find, mutated_values, stored_bytes
 from ...plan import LoweredCall, Plan
 from .lifetimes import Rows, roots_of
 from .order import Order
@@ -49,7 +49,7 @@ def call_data(graph: Graph, plan: Plan | None, order: Order, lowered: dict[int, 
                         for name, value_id in zip(names, call.args, strict=True)
                     ],
                     "outs": list(call.outs),
-                    "in_place": [call.args[p] for p in op.mutated(call)] if op else [],
+                    "in_place": list(mutated_values(call, graph)) if op else [],
                     "delegate": call.origin.delegate,
                     "origin": _origin(call),
                     "place": _place(call),

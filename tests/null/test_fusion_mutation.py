@@ -1,0 +1,287 @@
+"""A user's op that writes in place, put at every place of every pass's graph: what is computed stays the same.
+
+The op is known by what it was registered with and by nothing else. Graphs are run by the NumPy references of their ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.graphs import GraphBuilder
+from webpte.container import MappedFile, Span
+from webpte.fusion import PASSES, apply_passes
+from webpte.graph import (
+    Bool,
+    BoolList,
+    Call,
+    Constant,
+    Double,
+    DoubleList,
+    DType,
+    Graph,
+    Int,
+    IntList,
+    Null,
+    Origin,
+    String,
+    TensorSpec,
+    ValueList,
+)
+from webpte.lowering import FLOATS, Context, Tensor, find, mutated_values, op, unregister
+
+RAISE, RAISE_ALL = "toy.raise_.default", "toy.raise_all_.default"
+S, H, D = 3, 2, 4
+RANDOM = np.random.default_rng(11)
+
+
+@pytest.fixture(autouse=True)
+def toys() -> Iterator[None]:
+    @op(RAISE, dtypes=FLOATS, mutates=("x",))
+    def raise_(cx: Context, x: Tensor, *, out: Tensor) -> None:
+        raise NotImplementedError
+
+    @raise_.reference
+    def _(x: Any) -> Any:
+        x += x.dtype.type(7)
+        return x - x.dtype.type(7)
+
+    @op(RAISE_ALL, dtypes=FLOATS, mutates=("tensors",))
+    def raise_all_(cx: Context, tensors: list[Tensor], *, out: Tensor) -> None:
+        raise NotImplementedError
+
+    @raise_all_.reference
+    def _(tensors: Any) -> Any:
+        for tensor in tensors:
+            tensor += tensor.dtype.type(7)
+        return tensors[0] - tensors[0].dtype.type(7)
+
+    yield
+    unregister(raise_)
+    unregister(raise_all_)
+
+
+class Builder(GraphBuilder):
+    """Straight graphs of fixed shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs: list[int] = []
+
+    def input(self, *dims: int) -> int:
+        self.inputs.append(self.tensor(*dims))
+        return self.inputs[-1]
+
+    def constant(self, array: Any) -> int:
+        dtype = next(d for d in DType if d.numpy == array.dtype)
+        file = MappedFile.from_bytes("constants", array.tobytes())
+        held = Constant(Span(file, 0, file.size), dtype, f"constant {len(self.values)}")
+        return self.add(TensorSpec(dtype, array.shape, dtype, constant=held))
+
+    def weight(self, *dims: int) -> int:
+        return self.constant(RANDOM.normal(size=dims).astype(np.float32))
+
+    def make(self, name: str, args: Any, *dims: int) -> int:
+        out = self.tensor(*dims)
+        self.call(name, tuple(args), out)
+        return out
+
+    def view(self, source: int, *dims: int) -> int:
+        return self.make("aten.view_copy.default", (source, self.add(IntList(dims))), *dims)
+
+    def clone(self, source: int, *dims: int) -> int:
+        return self.make("aten.clone.default", (source, self.null()), *dims)
+
+    def permute(self, source: int, *order: int) -> int:
+        spec = self.values[source]
+        assert isinstance(spec, TensorSpec)
+        axes = self.add(IntList(order))
+        return self.make("aten.permute_copy.default", (source, axes), *(spec.dims[axis] for axis in order))
+
+    def plus(self, a: int, b: int, *dims: int) -> int:
+        return self.make("aten.add.Tensor", (a, b, self.number(1)), *dims)
+
+    def times(self, a: int, b: int, *dims: int) -> int:
+        return self.make("aten.mul.Tensor", (a, b), *dims)
+
+    def q4(self, x: int, rows: int) -> int:
+        codes = self.constant(RANDOM.integers(0, 256, (rows, 16)).astype(np.uint8))
+        scales = self.constant(RANDOM.uniform(0.1, 1, (2, rows)).astype(np.float32))
+        args = (x, codes, scales, self.number(16), self.null())
+        return self.make("et_vk.linear_q4gsw.default", args, S, rows)
+
+    def rounded(self, x: int, rows: int) -> int:
+        scale, zero = self.tensor(S), self.tensor(S, dtype=DType.INT8)
+        block, mapping = self.add(IntList((1, 32))), self.add(String("ASYMMETRIC"))
+        options = (self.null(), self.number(-128), self.number(127), self.null(), self.null(), self.null())
+        chosen = (x, mapping, block, *options, self.add(Bool(False)))
+        self.call("torchao.choose_qparams_affine.default", chosen, scale, zero)
+        codes = self.constant(RANDOM.integers(0, 256, (rows, 16)).astype(np.uint8))
+        scales = self.constant(RANDOM.uniform(0.1, 1, (2, rows)).astype(np.float32))
+        args = (x, scale, zero, codes, self.null(), scales, self.number(16), self.null())
+        return self.make("et_vk.linear_dq8ca_q4gsw.default", args, S, rows)
+
+    def done(self, *outputs: int) -> Graph:
+        return self.graph(self.inputs, outputs)
+
+
+def views(b: Builder) -> Graph:
+    """Views of views: of what is given, of what is made, and read before and after one another."""
+    x = b.input(S, D)
+    h = b.unary(x, S, D, name="aten.neg.default")
+    first = b.view(h, S, D)
+    second = b.view(first, S, D)
+    third = b.clone(second, S, D)
+    early = b.make("aten.cumsum.default", (first, b.number(0), b.null()), S, D)
+    late = b.make("aten.cumsum.default", (third, b.number(0), b.null()), S, D)
+    return b.done(early, late, b.plus(h, b.view(x, S, D), S, D))
+
+
+def roundings(b: Builder) -> Graph:
+    x = b.input(S, 32)
+    return b.done(b.rounded(x, 8), b.rounded(x, 4))
+
+
+def gated(b: Builder) -> Graph:
+    x = b.input(S, 32)
+    gate, values = b.q4(x, 8), b.q4(x, 8)
+    sigmoid = b.unary(gate, S, 8, name="aten.sigmoid.default")
+    return b.done(b.times(b.times(gate, sigmoid, S, 8), values, S, 8))
+
+
+def joined(b: Builder) -> Graph:
+    x = b.input(S, 32)
+    return b.done(b.q4(x, 8), b.q4(x, 4), b.q4(x, 4))
+
+
+def residual(b: Builder) -> Graph:
+    x, y = b.input(S, 32), b.input(S, 8)
+    return b.done(b.plus(b.unary(y, S, 8), b.q4(x, 8), S, 8))
+
+
+def attention(b: Builder) -> Graph:
+    q, k, v = b.input(1, S, 2 * H, D), b.input(1, S, H, D), b.input(1, S, H, D)
+    caches = [b.tensor(1, 5, H, D, mutable=True) for _ in "kv"]
+    tables = b.input(S, D // 2), b.input(S, D // 2)
+    turned = b.tensor(1, S, 2 * H, D), b.tensor(1, S, H, D)
+    b.call("et_vk.apply_rotary_emb.default", (q, k, *tables), *turned)
+    options = (b.number(1), b.number(1), b.null(), b.add(Double(0.0)), b.add(Bool(True)), b.null())
+    return b.done(b.make("sdpa_with_kv_cache.default", (*turned, v, *caches, *options), 1, S, 2 * H, D))
+
+
+def elementwise(b: Builder) -> Graph:
+    x, y = b.input(S, D), b.input(S, D)
+    inner = b.times(x, y, S, D)
+    shown = b.unary(inner, S, D, name="aten.tanh.default")
+    return b.done(b.plus(b.clone(shown, S, D), y, S, D), shown)
+
+
+def epilogue(b: Builder) -> Graph:
+    x, y = b.input(S, D), b.input(S, H, D)
+    made = b.make("aten.linear.default", (x, b.weight(H * D, D), b.null()), S, H * D)
+    return b.done(b.unary(b.plus(b.view(made, S, H, D), y, S, H, D), S, H, D))
+
+
+def layouts(b: Builder) -> Graph:
+    x, y = b.input(S, H * D), b.input(S, H * D)
+    q = b.view(b.permute(b.view(x, 1, S, H, D), 0, 2, 1, 3), H, S, D)
+    k = b.view(b.permute(b.view(y, 1, S, H, D), 0, 2, 3, 1), H, D, S)
+    scores = b.make("aten.bmm.default", (q, k), H, S, S)
+    mixed = b.view(b.make("aten.bmm.default", (scores, q), H, S, D), 1, H, S, D)
+    return b.done(b.permute(mixed, 0, 2, 1, 3))
+
+
+GRAPHS: dict[str, Callable[[Builder], Graph]] = {
+    "identities": views,
+    "roundings": roundings,
+    "gated-linears": gated,
+    "joined-linears": joined,
+    "residual-linears": residual,
+    "rotary-attention": attention,
+    "elementwise": elementwise,
+    "epilogues": epilogue,
+    "layouts": layouts,
+}
+
+
+def evaluate(graph: Graph, arrays: dict[int, Any]) -> list[Any]:
+    """The outputs, by the references of the ops, which write into what they are given where the ops do."""
+    live = {v: array.copy() for v, array in arrays.items()}
+    for value_id, spec in enumerate(graph.values):
+        if isinstance(spec, TensorSpec) and spec.constant is not None:
+            live[value_id] = spec.constant.array(spec.dims).copy()
+        elif isinstance(spec, TensorSpec) and spec.mutable:
+            live[value_id] = np.zeros(spec.dims, spec.dtype.numpy)
+
+    def value(value_id: int) -> Any:
+        match graph.values[value_id]:
+            case Int(given) | Double(given) | Bool(given) | String(given):
+                return given
+            case IntList(given) | DoubleList(given) | BoolList(given):
+                return list(given)
+            case ValueList(ids):
+                return [value(v) for v in ids]
+            case Null():
+                return None
+        return live[value_id]
+
+    for call in graph.calls:
+        found = find(call)
+        assert found is not None and found.compute is not None, call.name
+        results = found.compute(*map(value, call.args))
+        results = results if isinstance(results, tuple) else (results,)
+        live.update((out, np.array(result)) for out, result in zip(call.outs, results, strict=True))
+    return [live[v] for v in graph.outputs]
+
+
+def disturbed(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """The graph with one tensor raised in place before one step, alone or in a list; perhaps read afterwards."""
+    stored = [v for v, spec in enumerate(graph.values) if isinstance(spec, TensorSpec) and spec.stored]
+    known = [v for v in (*graph.inputs, *stored) if graph.tensor(v).dtype is DType.FLOAT32]
+    for at, step in enumerate((*graph.calls, None)):
+        for target, other in zip(known, known[1:] + known[:1], strict=True):
+            listed = replace(graph, values=(*graph.values, ValueList((other, target))))
+            for later in (False, True):
+                yield f"value {target} before step {at}", _raised(graph, at, RAISE, target, target, later)
+                yield (
+                    f"values {other} and {target} before step {at}",
+                    _raised(listed, at, RAISE_ALL, len(graph.values), other, later),
+                )
+        known += [v for v in (step.outs if step else ()) if graph.tensor(v).dtype is DType.FLOAT32]
+
+
+def _raised(graph: Graph, at: int, name: str, argument: int, first: int, later: bool) -> Graph:
+    old, read = len(graph.values), len(graph.values) + 1
+    spec = replace(graph.tensor(first), constant=None, mutable=False)
+    calls = [Call(name, (argument,), (old,), Origin(99)), Call("aten.abs.default", (first,), (read,), Origin(99))]
+    steps = (*graph.steps[:at], calls[0], *graph.steps[at:], *calls[1 : 1 + later])
+    outputs = (*graph.outputs, old, *([read] if later else []))
+    return replace(graph, values=(*graph.values, spec, spec), steps=steps, outputs=outputs)
+
+
+def test_every_pass_has_a_graph():
+    assert list(GRAPHS) == list(PASSES)
+
+
+@pytest.mark.parametrize("name", PASSES)
+def test_a_pass_is_safe_wherever_something_is_written_in_place(name):
+    graph = GRAPHS[name](Builder())
+    assert apply_passes(graph, [name])[1][name] > 0  # undisturbed, it does what it is for
+    arrays = {v: RANDOM.normal(size=graph.tensor(v).dims).astype(np.float32) for v in graph.inputs}
+    for where, raised in disturbed(graph):
+        wanted = evaluate(raised, arrays)
+        for passes in ([name], list(PASSES)):
+            for got, want in zip(evaluate(apply_passes(raised, passes)[0], arrays), wanted, strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=f"{where}, {passes}")
+
+
+def test_members_of_a_list_are_written():
+    b = Builder()
+    x, y = b.input(S, D), b.input(S, D)
+    b.call(RAISE_ALL, (b.list(x, y),), b.tensor(S, D))
+    graph = b.done(x)
+    assert mutated_values(graph.calls[0], graph) == (x, y)

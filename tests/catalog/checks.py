@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import webpte
-from tests.support.cases import assert_close
+from tests.support.harness.cases import assert_close
 from webpte.wgsl import Caps
 
 # How the catalog's files hold each dtype.

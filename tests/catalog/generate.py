@@ -8,7 +8,7 @@ import sys
 def main(folder: str, suites: list[str]) -> None:
     from executorch.backends.webgpu.test.op_tests.generate_op_tests import generate
 
-    from tests.support.export_lowering import cache_patterns, quiet
+    from tests.support.export.lowering import cache_patterns, quiet
 
     cache_patterns()
     with quiet():

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.support.exporting import cache_root, one_at_a_time, versions
+from tests.support.export.exporting import cache_root, one_at_a_time, versions
 
 PROJECT = Path(__file__).parents[2]
 MANIFEST = "manifest.json"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 
-from tests.support.configurations import CONFIGURATIONS
+from tests.support.harness.configurations import CONFIGURATIONS
 
 from .page import merged, read_results, write
 from .runs import SUITES, Result, describe, run, suites

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.configurations import CONFIGURATIONS
+from tests.support.harness.configurations import CONFIGURATIONS
 
 from .runs import OUTCOMES, PROJECT, suites
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tests.support.configurations import CONFIGURATIONS
+from tests.support.harness.configurations import CONFIGURATIONS
 
 PROJECT = Path(__file__).parents[2]
 OUTCOMES = ("passed", "failed", "skipped")

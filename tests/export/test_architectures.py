@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.architectures import DOCS, account, rows
-from tests.support.children import run_python
-from tests.support.exporting import export
-from tests.support.zoo import ARCHITECTURES, REAL_KINDS
+from tests.support.export.exporting import export
+from tests.support.harness.children import run_python
+from tests.support.models.architectures import DOCS, account, rows
+from tests.support.models.named import ARCHITECTURES, REAL_KINDS
 from webpte.runtime.kernels import CpuKernels
 
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it runs, some of them all models
@@ -70,7 +70,7 @@ def test_the_documented_table():
     found = [accounted(name) for name in ARCHITECTURES]
     found += [account(name, kind) for name, kind in REAL_KINDS.items()]
     assert rows(DOCS.read_text()) == {a.name: a.facts for a in found}, (
-        "docs/models.md is out of date: python -m tests.support.architectures --write"
+        "docs/models.md is out of date: python -m tests.support.models.architectures --write"
     )
 
 

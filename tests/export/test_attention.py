@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support import models_attention_ops as models
-from tests.support.cases import assert_close
-from tests.support.exporting import Exported, Step, export
+from tests.support.export.exporting import Exported, Step, export
+from tests.support.harness.cases import assert_close
+from tests.support.models import attention_ops as models
 from webpte.runtime import Method
 
 TOLERANCE = 1e-5

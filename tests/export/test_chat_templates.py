@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import webpte
-from tests.support.tiny_llm import exhaust, write_tiny_llm
+from tests.support.models.tiny_llm import exhaust, write_tiny_llm
 from webpte.export.checkpoint import Checkpoint
 from webpte.export.gguf_file import _special_tokens as gguf_special_tokens
 from webpte.export.hugging_face import _special_tokens as folder_special_tokens

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import webpte
-from tests.support import gguf_talker, talker
+from tests.support.models import gguf_talker, talker
 from webpte.export import export_llama, llama
 from webpte.export.checkpoint import read_checkpoint
 from webpte.export.lowering import quiet

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.exporting import export
+from tests.support.export.exporting import export
 from webpte.cli import main
 from webpte.errors import UnsupportedError
 from webpte.lowering import registered

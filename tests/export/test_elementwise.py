@@ -10,9 +10,9 @@ import webpte
 from tests.cases.create import fill
 from tests.cases.elementwise import binary, compare, logic, unary
 from tests.cases.layout import copy
-from tests.support import models_elementwise as models
-from tests.support.cases import OneOp, assert_close, reference
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import OneOp, assert_close, reference
+from tests.support.models import elementwise as models
 
 CASES = [c for module in (binary, compare, copy, fill, logic, unary) for c in module.CASES if c.op.startswith("aten")]
 

@@ -8,7 +8,7 @@ import torch
 from executorch.exir.dialects._ops import ops as exir_ops
 
 import webpte
-from tests.support.cases import assert_close
+from tests.support.harness.cases import assert_close
 from webpte.export import lower
 from webpte.graph.method import VIEW
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support import models_embeddings as models
-from tests.support.cases import assert_close
-from tests.support.exporting import Exported, export
+from tests.support.export.exporting import Exported, export
+from tests.support.harness.cases import assert_close
+from tests.support.models import embeddings as models
 
 
 def check(exported: Exported, called: dict[str, int]) -> None:

@@ -9,9 +9,9 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.support import example_models
-from tests.support.example_models import EXAMPLES, run_script
-from tests.support.smollm import smollm2
+from tests.support.models import example_models
+from tests.support.models.example_models import EXAMPLES, run_script
+from tests.support.models.smollm import smollm2
 
 pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports first
 

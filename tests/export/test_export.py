@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import assert_close
+from tests.support.harness.cases import assert_close
 from webpte.export import export_llama, lower
 from webpte.llm import LLM
 from webpte.progress import Progress

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import assert_close, choosing
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close, choosing
 from webpte.graph import ROTARY_ATTENTION
 from webpte.llm.caches import with_half_caches
 from webpte.ops.attention.attention_rows import VARIANTS as MANY

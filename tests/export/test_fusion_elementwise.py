@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.exporting import export
+from tests.support.export.exporting import export
 
 PASSES = ["identities", "elementwise", "epilogues", "layouts"]
 # name -> dispatches saved by joining elementwise calls, and by all of the passes, at least

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import assert_close
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
 from webpte.fusion import PASSES
 
 # What each saves in two layers of a Llama, and how far results may be apart.

@@ -6,7 +6,7 @@ import pytest
 
 import webpte
 from tests.export.test_programs import check
-from tests.support.exporting import export
+from tests.support.export.exporting import export
 from webpte.device import gpu
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support import models_int8 as models
-from tests.support.cases import assert_close
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.models import int8 as models
 
 MOSTLY = 0.995  # of all codes equal eager's; the others are neighbours
 

@@ -8,8 +8,8 @@ import torch
 from executorch.exir.dialects._ops import ops as exir_ops
 
 import webpte
-from tests.support.export_lowering import forward
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.export.lowering import forward
 from webpte.export import lower
 
 EDGE = exir_ops.edge.aten

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import webpte
-from tests.support.cases import assert_close
-from tests.support.exporting import export
-from tests.support.models_kept import PROGRAMS, kept
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.models.kept import PROGRAMS, kept
 
 # Without aliases the file of "remembered" is that of a module without state; those of the others do not say which of
 # several constants of one shape is the buffer.

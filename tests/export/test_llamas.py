@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import assert_close
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
 
 # Chunks that mix kernels for one row and for several, even and odd numbers of them, and shapes seen before.
 CHUNKS = ((31,), (17, 1, 13), (1, 2, 3, 4, 5, 1, 7, 8), (30, 1), (1, 30), (13, 1, 2, 1, 13, 1))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.exporting import export
-from tests.support.tiny_llm import CHUNK, CONTEXT, VOCAB, text_of, write_tiny_llm
+from tests.support.export.exporting import export
+from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, text_of, write_tiny_llm
 from webpte.device import Gpu, adapter_caps
 from webpte.llm import LLM, CancelToken, ContextFullError
 from webpte.llm.caches import with_half_caches

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import webpte
-from tests.support.tiny_llm import CONTEXT, VOCAB, exhaust, text_of, tokens_of, write_tiny_llm
+from tests.support.models.tiny_llm import CONTEXT, VOCAB, exhaust, text_of, tokens_of, write_tiny_llm
 from webpte.llm import LLM, LogitsError, StaleGenerationError, model
 
 FIRST, SECOND = list(range(1, 20)), list(range(40, 60))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.children import run_python
-from tests.support.tiny_llm import write_tiny_llm
+from tests.support.harness.children import run_python
+from tests.support.models.tiny_llm import write_tiny_llm
 
 COMMON = """
 import sys

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import webpte
-from tests.support.tiny_llm import CONTEXT, VOCAB, tokens_of, write_tiny_llm
+from tests.support.models.tiny_llm import CONTEXT, VOCAB, tokens_of, write_tiny_llm
 from webpte.llm import LLM
 from webpte.runtime.state import read_state, write_state
 

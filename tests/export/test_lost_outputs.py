@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import webpte
-from tests.support.cases import assert_close
+from tests.support.harness.cases import assert_close
 from webpte.export import lower
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)

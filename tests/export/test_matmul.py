@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import webpte
-from tests.support import models_matmul
-from tests.support.cases import assert_close
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.models import matmul as models_matmul
 
 BUILDERS = {
     models_matmul.products: 1e-5,

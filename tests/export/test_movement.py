@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support import models_movement as models
-from tests.support.cases import assert_close
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.models import movement as models
 from webpte.plan import Segment
 
 EXACT = (models.movement, models.movement_dynamic, models.indexing, models.indexing_dynamic)

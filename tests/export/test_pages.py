@@ -1,6 +1,6 @@
 """The README and the documentation, as written: what needs torch runs here, the rest where only our wheel is installed.
 
-tests/support/pages.py tells which blocks run.
+tests/support/harness/pages.py tells which blocks run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import example_models, pages, talker
+from tests.support.harness import pages
+from tests.support.models import example_models, talker
 
 ROOT = pages.ROOT
 NEEDS_TORCH = re.compile(r"\bimport torch\b|\bwebpte\.export\b|\bwebpte export\b")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import webpte
-from tests.support import models_rotary as models
-from tests.support.cases import assert_close
-from tests.support.exporting import Exported, export
-from tests.support.zoo import installed
+from tests.support.export.exporting import Exported, export
+from tests.support.harness.cases import assert_close
+from tests.support.models import rotary as models
+from tests.support.models.named import installed
 
 
 def check(exported: Exported, called: int) -> None:

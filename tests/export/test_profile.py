@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.exporting import export
-from tests.support.smollm import smollm2
-from tests.support.trace_processor import opened
+from tests.support.export.exporting import export
+from tests.support.harness.trace_processor import opened
+from tests.support.models.smollm import smollm2
 from webpte.cli import main
 from webpte.device import timing
 from webpte.errors import InputError

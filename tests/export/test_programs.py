@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import assert_close
-from tests.support.exporting import export
-from tests.support.models import PROGRAMS, ROTARY_SHAPES, rotary_name
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.models.programs import PROGRAMS, ROTARY_SHAPES, rotary_name
 
 TOLERANCE = {"half": 2e-3, "llama_4w_fp16": 2e-3}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import webpte
-from tests.support import models_quantised as models
-from tests.support.cases import assert_close
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.models import quantised as models
 
 PROGRAMS = [
     (models.weight_only, {}, 1e-5),

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from tests.support.architectures import account
-from tests.support.exporting import export
-from tests.support.packages import MINILM
-from tests.support.zoo import REAL, REAL_KINDS, SENTENCES
+from tests.support.export.exporting import export
+from tests.support.models.architectures import account
+from tests.support.models.named import REAL, REAL_KINDS, SENTENCES
+from tests.support.models.packages import MINILM
 
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it runs, some of them all models
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import webpte
-from tests.support import models_reductions
-from tests.support.cases import assert_close
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.models import reductions as models_reductions
 
 BUILDERS = [
     models_reductions.reductions,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support.vulkan_registry import NAMES
+from tests.support.harness.vulkan_registry import NAMES
 
 
 def test_names_are_those_of_the_wheel():

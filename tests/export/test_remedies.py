@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import webpte
-from tests.support.cases import assert_close
+from tests.support.harness.cases import assert_close
 from webpte.export import lower
 from webpte.graph.remedies import EXIR_OPS
 from webpte.lowering import registry

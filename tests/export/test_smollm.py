@@ -1,7 +1,7 @@
 """SmolLM2-135M, 4 bits, on WebGPU: the proof that the engine is real.
 
 Not part of the ordinary run: `pytest -m slow tests/export/test_smollm.py`. The exports take many minutes and are cached
-outside the repository; `python -m tests.support.smollm` fills the cache.
+outside the repository; `python -m tests.support.models.smollm` fills the cache.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import time
 import numpy as np
 import pytest
 
-from tests.support.children import run_python
-from tests.support.smollm import NEW_TOKENS, smollm2
-from tests.support.terminal import Terminal
+from tests.support.harness.children import run_python
+from tests.support.harness.terminal import Terminal
+from tests.support.models.smollm import NEW_TOKENS, smollm2
 from webpte.llm import LLM
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # the first run on a machine exports

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import assert_close
-from tests.support.children import run_python
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.harness.children import run_python
 
 
 @pytest.fixture

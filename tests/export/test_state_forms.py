@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import assert_close
-from tests.support.children import run_python
-from tests.support.state_forms import FORMS, LOST, REFUSED, export_form, refusal
+from tests.support.harness.cases import assert_close
+from tests.support.harness.children import run_python
+from tests.support.models.state_forms import FORMS, LOST, REFUSED, export_form, refusal
 from webpte.tools.check import check_file
 
 CLOSE = 1e-5

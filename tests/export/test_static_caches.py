@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.static_caches import MODELS, export_static_cache, tokens_of
+from tests.support.models.static_caches import MODELS, export_static_cache, tokens_of
 
 
 def generate(method, prompt, length):

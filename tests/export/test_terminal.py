@@ -10,9 +10,9 @@ import time
 
 import pytest
 
-from tests.support.exporting import export
-from tests.support.terminal import SRC, Terminal
-from tests.support.tiny_llm import write_tokenizer
+from tests.support.export.exporting import export
+from tests.support.harness.terminal import SRC, Terminal
+from tests.support.models.tiny_llm import write_tokenizer
 from webpte.cli import generate, main
 from webpte.tools.text import plain
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import webpte
-from tests.support.children import SRC
+from tests.support.harness.children import SRC
 from webpte.llm import Tokenizer
 
 

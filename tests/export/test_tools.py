@@ -10,10 +10,10 @@ from datetime import datetime
 import numpy as np
 import pytest
 
-from tests.support.cases import assert_close
-from tests.support.children import NO_ADAPTER, run_webpte
-from tests.support.exporting import export
-from tests.support.faults import largest_key, plant, renamed
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.harness.children import NO_ADAPTER, run_webpte
+from tests.support.harness.faults import largest_key, plant, renamed
 from webpte.cli import main
 from webpte.tools import points
 from webpte.tools.bench import bench_file

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import webpte
-from tests.support import models_training as models
-from tests.support.cases import assert_close
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.models import training as models
 
 STEPS = 50
 

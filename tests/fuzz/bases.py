@@ -7,7 +7,7 @@ import functools
 import numpy as np
 
 from tests.fuzz.mutations import Base
-from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, span_of, vk_blob
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, span_of, vk_blob
 from webpte import container as c
 from webpte.container import DType, VkTensor, VkValue
 from webpte.container import VkBool as B

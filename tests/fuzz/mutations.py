@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
 from webpte import container as c
 from webpte.container import DType
 

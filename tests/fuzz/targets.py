@@ -18,7 +18,7 @@ from random import Random
 
 from tests.fuzz.bases import bases
 from tests.fuzz.mutations import mutant
-from tests.support.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
+from tests.support.harness.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
 from webpte import container as c
 from webpte.errors import Error
 from webpte.fusion import PASSES

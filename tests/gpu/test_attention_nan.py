@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import OneOp, T, case, choosing
+from tests.support.harness.cases import OneOp, T, case, choosing
 
 MASKS = {"none": None, "f32": T(1, 1, 5, 11), "f16": T(1, 1, 5, 11, dtype="f16")}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import Method, pte_file, simple_pte
+from tests.support.harness.writer import Method, pte_file, simple_pte
 from webpte import container as c
 from webpte.container import DType, VkInt, VkTensor
 from webpte.device import recording
@@ -157,7 +157,7 @@ def test_a_folded_grid_covers_everything(tmp_path):
 
 
 def test_a_foreign_delegate_says_what_to_do(tmp_path):
-    from tests.support.writer import DelegateBlob
+    from tests.support.harness.writer import DelegateBlob
 
     values = [c.TensorValue(F32, (3,), (0,)), c.TensorValue(F32, (3,), (0,))]
     method = Method(

@@ -1,6 +1,6 @@
 """Indices and positions out of range on purpose: what lies outside a tensor is neither written nor read.
 
-That no op does so with good ones is part of every case: see tests/support/canaries.py.
+That no op does so with good ones is part of every case: see tests/support/harness/canaries.py.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.canaries import Canaries, larger_buffers
-from tests.support.cases import OneOp, T, case, run_case
-from tests.support.writer import simple_pte
+from tests.support.harness.canaries import Canaries, larger_buffers
+from tests.support.harness.cases import OneOp, T, case, run_case
+from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 from webpte.lowering import unregister

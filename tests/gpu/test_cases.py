@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.cases import all_cases, run_case
+from tests.support.harness.cases import all_cases, run_case
 from webpte.lowering import registered
 
 CASES = list(all_cases())

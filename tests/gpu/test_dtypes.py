@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import DelegateBlob, Method, pte_file, span_of, vk_blob
+from tests.support.harness.writer import DelegateBlob, Method, pte_file, span_of, vk_blob
 from webpte import container as c
 from webpte.container import DelegateCall, DType, KernelCall, VkTensor
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.cases.elementwise.unary import among
-from tests.support.cases import OneOp, T, case, reference, run_case
-from tests.support.writer import simple_pte
+from tests.support.harness.cases import OneOp, T, case, reference, run_case
+from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 

@@ -7,7 +7,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from tests.support.cases import Case, all_cases, run_case
+from tests.support.harness.cases import Case, all_cases, run_case
 from webpte.ops.elementwise.elementwise import FORMULAS
 
 ENOUGH, LARGE = 300, 30_000  # elements of the largest operand: several workgroups, but soon done

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import webpte
-from tests.support.writer import simple_pte
+from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 

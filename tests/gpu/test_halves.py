@@ -7,9 +7,9 @@ import pytest
 
 import webpte
 from tests.cases.matmul.epilogue import LINEARS, PRODUCTS
-from tests.support.cases import OneOp, T, case, run_case
-from tests.support.configurations import CONFIGURATIONS
-from tests.support.writer import simple_pte
+from tests.support.harness.cases import OneOp, T, case, run_case
+from tests.support.harness.configurations import CONFIGURATIONS
+from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 from webpte.device import adapter_caps

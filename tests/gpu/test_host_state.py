@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.interruption import Interrupter, bounded, first_moments
-from tests.support.writer import ALONE, Method, pte_file, span_of
+from tests.support.harness.interruption import Interrupter, bounded, first_moments
+from tests.support.harness.writer import ALONE, Method, pte_file, span_of
 from webpte import container as c
 from webpte.container import DType, JumpFalseCall, KernelCall
 from webpte.runtime.numpy_kernels import KERNELS

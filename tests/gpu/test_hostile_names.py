@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import ALONE, DelegateBlob, Method, pte_file, vk_blob
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, vk_blob
 from webpte import container as c
 from webpte.cli import COMMANDS, main
 from webpte.container import DType, VkInt, VkString, VkTensor

@@ -7,8 +7,8 @@ import pytest
 
 import webpte
 from tests.cases.q8.q8ta import float_linear, linear
-from tests.support.cases import OneOp
-from tests.support.writer import simple_pte
+from tests.support.harness.cases import OneOp
+from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.interruption import (
+from tests.support.harness.interruption import (
     COLUMNS,
     ROWS,
     WEIGHT,
@@ -17,7 +17,7 @@ from tests.support.interruption import (
     first_moments,
     write_subject,
 )
-from tests.support.writer import simple_pte
+from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkInt, VkSymInt, VkTensor
 from webpte.device import recording
 

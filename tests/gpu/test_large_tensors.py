@@ -7,8 +7,8 @@ import pytest
 
 import webpte
 from tests.cases.convolution.convolution import conv
-from tests.support.cases import OneOp, T, case, choosing
-from tests.support.writer import simple_pte
+from tests.support.harness.cases import OneOp, T, case, choosing
+from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 

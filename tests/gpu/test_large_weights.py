@@ -11,8 +11,8 @@ from tests.cases.embedding.embedding_q4 import BIT4, tokens
 from tests.cases.embedding.embedding_q4 import Q4 as EMBEDDING
 from tests.cases.q4.linear_q4 import DQ8, INT8, Q4, QCS, bias, codes, gated, int8, joined, rounded, scales, sums
 from tests.cases.training.training import BACKWARD
-from tests.support.cases import OneOp, T, assert_close, case, choosing
-from tests.support.writer import Stream, simple_pte
+from tests.support.harness.cases import OneOp, T, assert_close, case, choosing
+from tests.support.harness.writer import Stream, simple_pte
 from webpte import container as c
 from webpte.container import DType
 

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tests.cases.q4.linear_q4 import CASES, FUSED, by
-from tests.support.cases import planned_kernels, run_case
+from tests.support.harness.cases import planned_kernels, run_case
 from webpte.device import adapter_caps
 
 VARIANTS = ("broadcast", "tile", "lanes", "shared", "packed")

@@ -15,8 +15,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tests.support.children import run_python
-from tests.support.writer import Stream, simple_pte
+from tests.support.harness.children import run_python
+from tests.support.harness.writer import Stream, simple_pte
 from webpte.container import DType, VkNull, VkTensor
 
 ROWS, COLUMNS, LAYERS = 25000, 1000, 3  # 100 MB each

@@ -10,7 +10,7 @@ import pytest
 import wgpu
 
 import webpte
-from tests.support.writer import ALONE, Method, ptd_file, pte_file, simple_pte, span_of
+from tests.support.harness.writer import ALONE, Method, ptd_file, pte_file, simple_pte, span_of
 from webpte import container as c
 from webpte.container import DType, VkInt, VkTensor, VkValueList
 

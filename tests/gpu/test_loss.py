@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.children import run_python
-from tests.support.counting import counting_pte
+from tests.support.harness.children import run_python
+from tests.support.harness.counting import counting_pte
 
 # What `lose_at(owner, name, number)` does: the device goes when a function is called for that time, before it does
 # anything. `number` counts from 0.

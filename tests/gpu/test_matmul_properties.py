@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import webpte
-from tests.support.cases import OneOp, T, case, run_case
+from tests.support.harness.cases import OneOp, T, case, run_case
 
 BOUND = {"b": 3, "m": 19, "n": 23, "k": 37}
 A, B = T("m", "k"), T("k", "n")

@@ -12,8 +12,8 @@ import pytest
 import wgpu
 
 import webpte
-from tests.support.children import run_python
-from tests.support.writer import simple_pte
+from tests.support.harness.children import run_python
+from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkBool, VkInt, VkIntList, VkNull, VkSymInt, VkTensor
 from webpte.device import held
 

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import webpte
-from tests.support.cases import OneOp, T, assert_close, case, run_case
-from tests.support.writer import simple_pte
+from tests.support.harness.cases import OneOp, T, assert_close, case, run_case
+from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 from webpte.lowering import registered

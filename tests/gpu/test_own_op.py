@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import T, case, run_case
+from tests.support.harness.cases import T, case, run_case
 from webpte.lowering import registered, unregister
 
 PYTHON = '''

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import Method, pte_file, span_of
+from tests.support.harness.writer import Method, pte_file, span_of
 from webpte import container as c
 from webpte.container import DType, JumpFalseCall, KernelCall
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.support.children import run_python
+from tests.support.harness.children import run_python
 
 ASK = """
 import json

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import webpte
-from tests.support.cases import T, case, run_case
-from tests.support.writer import simple_pte
+from tests.support.harness.cases import T, case, run_case
+from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 

@@ -14,10 +14,10 @@ from playwright.sync_api import Browser, Page, expect
 from tests.conftest import CI
 from tests.null.test_report import whole
 from tests.null.test_report_page import HOSTILE, hostile_graph
-from tests.support.browser import TIMEOUT, chromium, chromium_path
-from tests.support.exporting import export
-from tests.support.faults import largest_key, plant, renamed
-from tests.support.smollm import smollm2
+from tests.support.export.exporting import export
+from tests.support.harness.browser import TIMEOUT, chromium, chromium_path
+from tests.support.harness.faults import largest_key, plant, renamed
+from tests.support.models.smollm import smollm2
 from webpte.cli import main
 from webpte.tools.report import method_data, render_page, report_data
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import OneOp, T, case, choosing, reference
+from tests.support.harness.cases import OneOp, T, case, choosing, reference
 from webpte.ops.sampling.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _kept
 
 DRAWS, VOCABULARY = 20_000, 61

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.terminal import SRC
-from tests.support.writer import simple_pte
+from tests.support.harness.terminal import SRC
+from tests.support.harness.writer import simple_pte
 from webpte import cli
 from webpte.cli import interrupts
 from webpte.container import DType, VkInt, VkTensor

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import ALONE, DelegateBlob, Method, ptd_file, pte_file, vk_blob
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, ptd_file, pte_file, vk_blob
 from webpte import container as c
 
 F32 = c.DType.FLOAT32

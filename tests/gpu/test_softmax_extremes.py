@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.cases import OneOp, T, case, choosing, reference
+from tests.support.harness.cases import OneOp, T, case, choosing, reference
 
 LOWEST = float(np.finfo(np.float32).min)  # what masks use that know no infinity
 NEGATIVE_NAN = np.array([0xFFC00001], np.uint32).view(np.float32)[0]

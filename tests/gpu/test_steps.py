@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.graphs import GraphBuilder
-from tests.support.random_steps import Trial, differences, single_runs, try_seed
+from tests.support.harness.graphs import GraphBuilder
+from tests.support.harness.random_steps import Trial, differences, single_runs, try_seed
 from webpte.device import Gpu, Weights
 from webpte.graph import DType, Graph, TensorSpec
 from webpte.plan import make_planner, memory
@@ -24,7 +24,7 @@ from webpte.runtime.method import Method
 from webpte.wgsl.kernel import SYM_SLOTS
 
 N = 8
-GRAPHS = 150  # `python -m tests.support.random_steps 2000` tries more
+GRAPHS = 150  # `python -m tests.support.harness.random_steps 2000` tries more
 
 
 @contextmanager

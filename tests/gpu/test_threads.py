@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.children import run_python
-from tests.support.counting import X, answer, counting_pte
+from tests.support.harness.children import run_python
+from tests.support.harness.counting import X, answer, counting_pte
 
 THREADS = 8
 

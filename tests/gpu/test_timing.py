@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import simple_pte
+from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
 from webpte.device import peak, timing

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 
-from tests.support.cases import planned_cases, planned_kernels
+from tests.support.harness.cases import planned_cases, planned_kernels
 from webpte.wgsl import Caps, Kernel, Uniforms, home_of, render
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import simple_pte
+from tests.support.harness.writer import simple_pte
 from webpte.cli import main
 from webpte.container import DType, VkTensor
 from webpte.lowering import unregister

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.gpu.test_loading import add_program
-from tests.support.children import run_python
+from tests.support.harness.children import run_python
 
 CHILD = """
 import sys

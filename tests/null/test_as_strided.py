@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import webpte
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import webpte
-from tests.support.children import SRC
+from tests.support.harness.children import SRC
 from webpte.llm.chat import render_chat
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes\nno"}]
@@ -103,7 +103,7 @@ def test_all_bombs_together_stay_small():
     child = """
 import json, resource, sys
 import webpte
-from tests.support.children import SRC
+from tests.support.harness.children import SRC
 from webpte.llm.chat import render_chat
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for template in json.loads(sys.stdin.read()):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.children import NO_ADAPTER, run_webpte
-from tests.support.writer import ALONE, DelegateBlob, Method, pte_file, simple_pte, vk_blob
+from tests.support.harness.children import NO_ADAPTER, run_webpte
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, simple_pte, vk_blob
 from webpte import container as c
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkTensor
@@ -107,7 +107,7 @@ def test_a_program_without_problems(tmp_path, capsys):
 
 
 def test_data_files_are_looked_into(tmp_path):
-    from tests.support.writer import ptd_file
+    from tests.support.harness.writer import ptd_file
 
     keyed = add(tmp_path / "p.pte", where="external")
     assert [p["kind"] for p in check_file(tmp_path / "p.pte")["problems"]] == ["constant"]

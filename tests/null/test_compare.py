@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import COPY, Call, DType, SymInt, TensorSpec
 from webpte.tools.compare import capture
 from webpte.tools.compare.measure import EDGES, Tolerance, difference

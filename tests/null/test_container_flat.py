@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.flat_builder import Builder, Field
+from tests.support.harness.flat_builder import Builder, Field
 from webpte.container import MappedFile, Span
 from webpte.container.flat import WORK_PER_BYTE, Flat, Table, shown
 from webpte.errors import FormatError

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
-from tests.support.flat_builder import Builder
-from tests.support.writer import DelegateBlob, Method, pte_bytes
+from tests.support.harness.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
+from tests.support.harness.flat_builder import Builder
+from tests.support.harness.writer import DelegateBlob, Method, pte_bytes
 from webpte import container as c
 from webpte.errors import FormatError
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.container_samples import facts, read_all, sample_blob, sample_methods, sample_pte
-from tests.support.flat_builder import Builder, Field, Offset, splice
-from tests.support.writer import DelegateBlob, Method, pte_bytes, pte_file, span_of
+from tests.support.harness.container_samples import facts, read_all, sample_blob, sample_methods, sample_pte
+from tests.support.harness.flat_builder import Builder, Field, Offset, splice
+from tests.support.harness.writer import DelegateBlob, Method, pte_bytes, pte_file, span_of
 from webpte import container as c
 from webpte.container import DType, MappedFile, parse_program
 from webpte.errors import FormatError

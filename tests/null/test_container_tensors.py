@@ -7,8 +7,8 @@ import struct
 import numpy as np
 import pytest
 
-from tests.support.container_samples import facts, sample_ptd, sample_pte
-from tests.support.writer import Named, ptd_bytes
+from tests.support.harness.container_samples import facts, sample_ptd, sample_pte
+from tests.support.harness.writer import Named, ptd_bytes
 from webpte import container as c
 from webpte.container import DType, MappedFile, parse_tensors
 from webpte.errors import FormatError

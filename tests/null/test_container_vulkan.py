@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
-from tests.support.container_samples import VK_CALLS, VK_VALUES, sample_blob
-from tests.support.flat_builder import Builder, Field
-from tests.support.writer import vk_blob
+from tests.support.harness.container_samples import VK_CALLS, VK_VALUES, sample_blob
+from tests.support.harness.flat_builder import Builder, Field
+from tests.support.harness.writer import vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, Span, parse_vulkan
 from webpte.errors import FormatError

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.writer import Stream, pte_file, simple_pte
+from tests.support.harness.writer import Stream, pte_file, simple_pte
 from webpte import container as c
 from webpte.container import DType, MappedFile, parse_program
 

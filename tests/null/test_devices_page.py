@@ -7,8 +7,8 @@ import pytest
 from tests.devices.__main__ import main
 from tests.devices.page import PAGE, merged, missing, page, read_results
 from tests.devices.runs import OUTCOMES, SUITES, suites
-from tests.support.cases import all_cases
-from tests.support.configurations import CONFIGURATIONS
+from tests.support.harness.cases import all_cases
+from tests.support.harness.configurations import CONFIGURATIONS
 
 WRITE = "run python -m tests.devices --write"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import webpte
-from tests.support import pages
+from tests.support.harness import pages
 from webpte.cli import COMMANDS, load_command
 
 ROOT = pages.ROOT

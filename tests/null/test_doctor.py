@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.support.children import NO_ADAPTER, run_webpte
+from tests.support.harness.children import NO_ADAPTER, run_webpte
 from webpte.lowering import ANYWHERE, Context, Variant
 from webpte.tools import capabilities, doctor
 from webpte.wgsl import Caps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.writer import Method, pte_bytes, span_of
+from tests.support.harness.writer import Method, pte_bytes, span_of
 from webpte import container as c
 from webpte.container import DType, KernelCall, MappedFile, MoveCall, parse_program
 from webpte.errors import Error

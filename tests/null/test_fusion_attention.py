@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GuardError, ShapeError
 from webpte.fusion.attention import ATTENTION, HALVES, NEIGHBOURS, turn_in_attention
 from webpte.graph import ROTARY_ATTENTION, Bool, Double, DType, Graph, Int, Null

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GraphError
 from webpte.fusion import PASSES
 from webpte.fusion.elementwise import WEIGHT, join_elementwise

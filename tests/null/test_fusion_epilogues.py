@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
 from webpte.fusion.elementwise import join_elementwise
 from webpte.fusion.epilogues import finish_products

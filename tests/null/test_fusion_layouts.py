@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
 from webpte.fusion.dims import LiveDims
 from webpte.fusion.layouts import fold_transposes

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
 from webpte.fusion import PASSES, apply_passes
 from webpte.graph import (

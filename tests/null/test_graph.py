@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, span_of, vk_blob
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, span_of, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkSymInt, VkTensor, VkValueList, parse_program
 from webpte.graph import Call, Jump, SymInt, TensorSpec, build_graph

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import Bool, DType
 from webpte.lowering import gpu_op
 from webpte.runtime.kernels import CpuKernels

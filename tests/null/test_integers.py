@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.support.graphs import GraphBuilder
-from tests.support.writer import span_of
+from tests.support.harness.graphs import GraphBuilder
+from tests.support.harness.writer import span_of
 from webpte.errors import RangeError, UnsupportedError
 from webpte.graph import OVERFLOW, Call, Constant, DType, Int, Jump, Origin, String, TensorSpec
 from webpte.plan import make_planner

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.graphs import GraphBuilder, live
-from tests.support.writer import simple_pte
+from tests.support.harness.graphs import GraphBuilder, live
+from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkInt, VkTensor
 from webpte.graph import TensorSpec
 from webpte.lowering import FLOATS, Context, LiveScalar, Tensor, op, registered, unregister

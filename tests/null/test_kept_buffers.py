@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
 from webpte.graph import COPY, build_graph

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tests.support.interruption import Interrupter
+from tests.support.harness.interruption import Interrupter
 from webpte.device.interrupts import uninterrupted
 
 

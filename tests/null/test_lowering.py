@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.graphs import GraphBuilder, live
-from tests.support.interruption import Interrupter
+from tests.support.harness.graphs import GraphBuilder, live
+from tests.support.harness.interruption import Interrupter
 from webpte.graph import DType, SymFloat
 from webpte.plan import Planner
 

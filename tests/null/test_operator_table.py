@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.operator_table import PATH, table
+from tests.support.harness.operator_table import PATH, table
 
 
 def test_the_table_is_up_to_date():
-    assert PATH.read_text() == table(), "run python -m tests.support.operator_table --write"
+    assert PATH.read_text() == table(), "run python -m tests.support.harness.operator_table --write"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import webpte
-from tests.support.cases import planned_cases
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.cases import planned_cases
+from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import Bool
 from webpte.wgsl import Caps, render
 from webpte.wgsl.parts import in_parts

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import DType, Jump, Origin, SymBool
 from webpte.plan import HostCalls, Segment
 from webpte.plan.memory import Root, resolve, share

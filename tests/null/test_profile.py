@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.graphs import GraphBuilder, live
+from tests.support.harness.graphs import GraphBuilder, live
 from webpte.device import Counters
 from webpte.graph import Bool, DType
 from webpte.tools.profile.profile import attribution

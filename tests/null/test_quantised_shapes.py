@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.writer import simple_pte
+from tests.support.harness.writer import simple_pte
 from webpte import Error, load
 from webpte import container as c
 from webpte.container import DType

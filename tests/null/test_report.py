@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.graphs import GraphBuilder
+from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import Bool, DelegateInfo, Jump, Origin, SymBool
 from webpte.tools.report import method_data, render_page
 from webpte.tools.report.lifetimes import lifetimes

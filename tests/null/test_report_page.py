@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from tests.null.test_report import planned, whole
-from tests.support.graphs import GraphBuilder
-from tests.support.writer import simple_pte, span_of
+from tests.support.harness.graphs import GraphBuilder
+from tests.support.harness.writer import simple_pte, span_of
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkTensor
 from webpte.graph import Constant, Graph, Origin, String

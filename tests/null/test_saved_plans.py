@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.graphs import live
-from tests.support.writer import simple_pte
+from tests.support.harness.graphs import live
+from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkInt, VkSymInt, VkTensor
 from webpte.graph.expressions import Apply, Element, Given, Sum
 from webpte.lowering import Binding, Dispatch, Guard

@@ -11,7 +11,7 @@ from tests.cases.attention import attention
 from tests.cases.norm import norm
 from tests.cases.reduce import reduce, softmax
 from tests.cases.sampling import sampling
-from tests.support.cases import OneOp, choosing
+from tests.support.harness.cases import OneOp, choosing
 from webpte.wgsl import BROWSER_LIMITS, Caps, Kernel, render
 
 SHARED = re.compile(r"var<workgroup> \w+: array<((?:atomic<u32>)|f32|i32|u32|vec([234])<f32>), (\d+)>;")

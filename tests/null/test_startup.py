@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.support.children import SRC, run_python
+from tests.support.harness.children import SRC, run_python
 
 ROUNDS = 9
 COMMANDS = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.support.children import run_python
-from tests.support.writer import ALONE, DelegateBlob, Method, pte_file, simple_pte, vk_blob
+from tests.support.harness.children import run_python
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, simple_pte, vk_blob
 from webpte import container as c
 from webpte.budgets import limit
 from webpte.container import DType, VkInt, VkIntList, VkNull, VkString, VkTensor, VkValueList

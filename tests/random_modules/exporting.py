@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.support.exporting import versions
+from tests.support.export.exporting import versions
 
 from .program import Program
 

@@ -19,7 +19,7 @@ from statistics import median
 
 import wgpu
 
-from tests.support.tiny_llm import tokens_of, write_tiny_llm
+from tests.support.models.tiny_llm import tokens_of, write_tiny_llm
 from webpte.llm import LLM
 
 BLOCK = 1000  # steps between two looks at memory

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import webpte
-from tests.support.interruption import arguments, expected, write_subject
+from tests.support.harness.interruption import arguments, expected, write_subject
 from webpte.runtime import Method
 
 Array = np.ndarray[Any, Any]

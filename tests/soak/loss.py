@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import webpte
-from tests.support.tiny_llm import tokens_of, write_tiny_llm
+from tests.support.models.tiny_llm import tokens_of, write_tiny_llm
 from webpte.device import gpu
 from webpte.llm import LLM
 

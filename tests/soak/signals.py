@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from tests.support.terminal import SRC
+from tests.support.harness.terminal import SRC
 
 PHASES = ("load", "prefill", "decode", "chat prefill", "chat decode")
 WITHIN = 0.5  # seconds

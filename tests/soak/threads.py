@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 import webpte
-from tests.support.counting import X, counting_pte
-from tests.support.exporting import export
+from tests.support.export.exporting import export
+from tests.support.harness.counting import X, counting_pte
 
 Arguments = tuple[Any, ...]
 STEPS = 40  # of a sequence, which begins with a reset

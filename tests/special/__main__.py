@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tests.special.documented import documented, undocumented_and_unused
 from tests.special.page import PAGE, written
 from tests.special.values import PLANTINGS
-from tests.support.configurations import CONFIGURATIONS
+from tests.support.harness.configurations import CONFIGURATIONS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import webpte
 from tests.special import eager
 from tests.special.values import FLOATS, Array, differences, doubled, flushed, narrowed, planted
-from tests.support.cases import Case, OneOp, Sizes, T, all_cases, choosing, reference
+from tests.support.harness.cases import Case, OneOp, Sizes, T, all_cases, choosing, reference
 from webpte.device import acquire
 from webpte.lowering import registered
 

@@ -1,6 +1,6 @@
 """From a Case to program.pte and goldens.npz, the way ExecuTorch's own documentation lowers a module.
 
-`tests/support/export_lowering.py` skips dim orders and plans no inputs, as language models are exported.  Here nothing
+`tests/support/export/lowering.py` skips dim orders and plans no inputs, as language models are exported.  Here nothing
 is skipped: dim-order ops, views removed by the memory plan and inputs that share storage are in these files.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tests.support.export_lowering import cache_patterns, quiet, to_numpy
+from tests.support.export.lowering import cache_patterns, quiet, to_numpy
 
 from .building import Case
 
@@ -32,7 +32,7 @@ def write(build: Callable[[], Case | Mapping[str, Case]], folder: Path) -> None:
 
 
 def goldens(cases: Mapping[str, Case]) -> dict[str, np.ndarray]:
-    """In the names of tests/support/exporting.py: a sequence for each method."""
+    """In the names of tests/support/export/exporting.py: a sequence for each method."""
     flatten = torch.utils._pytree.tree_leaves
     arrays: dict[str, np.ndarray] = {}
     for sequence, (method, case) in enumerate(cases.items()):

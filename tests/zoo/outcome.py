@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import webpte
-from tests.support import exporting
+from tests.support.export import exporting
 
 from .index import Program
 

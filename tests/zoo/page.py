@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tests.support.architectures import DOCS as DOCS
-from tests.support.architectures import ZOO as HEADING
+from tests.support.models.architectures import DOCS as DOCS
+from tests.support.models.architectures import ZOO as HEADING
 
 from .index import Program, programs
 from .outcome import Kind, Outcome

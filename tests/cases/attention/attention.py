@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.cases import Case, Sym, T, case
+from tests.support.harness.cases import Case, Sym, T, case
 
 HALF: dict[str, Any] = {"atol": 4e-3, "rtol": 2e-3}  # inputs and results are stored in 11 bits
 CAUSAL = (None, 0.0, True)  # no mask, no dropout

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.support.cases import Case, Sym, T, case
+from tests.support.harness.cases import Case, Sym, T, case
 
 HALVES = "et_vk.apply_rotary_emb_hf.default"
 HALF: dict[str, Any] = {"atol": 4e-3, "rtol": 1e-3}  # results are stored in 11 bits

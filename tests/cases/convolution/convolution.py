@@ -1,6 +1,6 @@
 """Sizes are prime so that no axis can stand in for another; every spatial size is checked below its bound."""
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 CONV, CLAMPED = "aten.convolution.default", "et_vk.conv_with_clamp.default"
 HALF = {"atol": 5e-3, "rtol": 5e-3}

@@ -1,6 +1,6 @@
 from tests.cases.elementwise.unary import INFINITE
 from tests.cases.layout.copy import BOOL, F16, F32, I32
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 NO_OPTIONS = (None, None, None)
 X = T("n", 5)

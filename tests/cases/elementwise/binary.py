@@ -1,7 +1,7 @@
 import numpy as np
 
 from tests.cases.elementwise.unary import INFINITE, among
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 SMALL = {"dtype": "i32", "low": -9, "high": 9}
 LARGE = T(7, dtype="i32", low=2**30, high=2**31 - 1)

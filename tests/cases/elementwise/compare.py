@@ -1,7 +1,7 @@
 import numpy as np
 
 from tests.cases.elementwise.unary import INFINITE, among
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 OPS = ("eq", "ne", "lt", "le", "gt", "ge")
 FEW = {"dtype": "i32", "low": -2, "high": 2}

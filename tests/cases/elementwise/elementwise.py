@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.cases.elementwise.unary import INFINITE, among
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 HALF = {"dtype": "f16"}
 BOOL = {"dtype": "bool"}

@@ -1,6 +1,6 @@
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 EXACT = {"atol": 0, "rtol": 0}
 SMALL = {"dtype": "i32", "low": -40000, "high": 40000}

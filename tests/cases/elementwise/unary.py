@@ -1,6 +1,6 @@
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 INFINITE = float("inf")
 _FLOATS = {"exp": (-9, 9), "log": (0.01, 50), "log10": (0.01, 50), "sqrt": (0, 50), "rsqrt": (0.01, 50)}

@@ -1,4 +1,4 @@
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 OPERANDS: list[tuple[tuple[T, T], dict[str, tuple[int, ...]]]] = [
     ((T(13, 7, constant=True), T(2, "n", dtype="i32", low=0, high=12)), {"n": (11, 3)}),

@@ -1,7 +1,7 @@
 import numpy as np
 
 from tests.cases.embedding.embedding_q4 import HALF, scales, tokens
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 BYTE, BYTE_DTYPE = (f"quantized_decomposed.embedding_byte.{overload}" for overload in ("default", "dtype"))
 BIT2, BIT2_DTYPE = (f"quantized_decomposed.embedding_2bit.{overload}" for overload in ("default", "dtype"))

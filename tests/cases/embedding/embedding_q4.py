@@ -1,6 +1,6 @@
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 Q4, BIT4 = "et_vk.embedding_q4gsw.default", "quantized_decomposed.embedding_4bit.dtype"
 BIT4_DEFAULT = "quantized_decomposed.embedding_4bit.default"

@@ -2,7 +2,7 @@ import itertools
 
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 
 def _edges(dims):

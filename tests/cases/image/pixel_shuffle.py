@@ -1,4 +1,4 @@
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 CASES = [
     case("aten.pixel_shuffle.default", T(1, 12, "n", 5), 2, n=(7, 3, 1)),

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.cases import Sym, T, case
+from tests.support.harness.cases import Sym, T, case
 
 
 def _few_values(dims):

@@ -1,4 +1,4 @@
-from tests.support.cases import Sym, T, case
+from tests.support.harness.cases import Sym, T, case
 
 SIZES: list[tuple[T, list[int | Sym] | None, list[float] | None, dict[str, tuple[int, ...]]]] = [
     (T(1, 2, "n", 5), [11, 13], None, {"n": (7, 3, 1)}),

@@ -1,4 +1,4 @@
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 
 def _i(*dims, size):

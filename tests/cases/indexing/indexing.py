@@ -1,6 +1,6 @@
 from typing import Any
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 
 def _i(*dims, size):

@@ -1,4 +1,4 @@
-from tests.support.cases import Sym, T, case
+from tests.support.harness.cases import Sym, T, case
 
 CASES = [
     case("aten.as_strided_copy.default", T("n", 5), [Sym("n"), 5], [5, 1], None, n=(7, 2, 1)),

@@ -1,4 +1,4 @@
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 MANY = [T("n", size) for size in (1, 2, 3, 1, 2, 1, 5, 1, 2, 3, 1)]  # more than a dispatch can bind
 

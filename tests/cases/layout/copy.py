@@ -1,5 +1,5 @@
 from tests.cases.elementwise.unary import INFINITE, among
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 from webpte.container import DType
 
 F32, F16, I32, BOOL = (DType[name].scalar_type for name in ("FLOAT32", "FLOAT16", "INT32", "BOOL"))

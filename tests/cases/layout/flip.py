@@ -1,4 +1,4 @@
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 CASES = [
     case("aten.flip.default", T("n", 5), [0], n=(7, 2, 1)),

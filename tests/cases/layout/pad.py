@@ -1,4 +1,4 @@
-from tests.support.cases import Sym, T, case
+from tests.support.harness.cases import Sym, T, case
 
 EIGHT = [1, 0, 0, 1, -1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0]
 INF = float("inf")

@@ -1,4 +1,4 @@
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 CASES = [
     case("aten.permute_copy.default", T("n", 3, 5), [2, 0, 1], n=(7, 2, 1)),

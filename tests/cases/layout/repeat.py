@@ -1,4 +1,4 @@
-from tests.support.cases import Sym, T, case
+from tests.support.harness.cases import Sym, T, case
 
 CASES = [
     case("aten.expand_copy.default", T("n", 1, 5), [Sym("n"), 3, 5], False, n=(7, 2)),

@@ -1,4 +1,4 @@
-from tests.support.cases import Sym, T, case
+from tests.support.harness.cases import Sym, T, case
 
 END = 2**63 - 1  # how exporters write "to the end"
 

@@ -1,4 +1,4 @@
-from tests.support.cases import Sym, T, case
+from tests.support.harness.cases import Sym, T, case
 
 CASES = [
     case("aten.split_with_sizes_copy.default", T("n", 7), [2, 4, 1], 1, n=(5, 2)),

@@ -1,4 +1,4 @@
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 CASES = [
     case("aten.unfold_copy.default", T("n", 5), 0, 3, 2, n=(11, 7, 3)),

@@ -1,4 +1,4 @@
-from tests.support.cases import Sym, T, case
+from tests.support.harness.cases import Sym, T, case
 
 CASES = [
     case("aten.view_copy.default", T("n", 6), [Sym("n"), 2, 3], n=(11, 7, 1)),

@@ -1,6 +1,6 @@
 """Products and convolutions that end in an elementwise program, as the pass writes them; x0 is their result."""
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 ADDED = "f32 aten.add.Tensor x0 x1 1\n= v0"
 GELU = "f32 aten.gelu.default x0 'none'\n= v0"

@@ -1,6 +1,6 @@
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 # Half precision accumulates in f32; only the stored result is rounded.
 HALF = {"atol": 2e-3, "rtol": 2e-3}

@@ -1,6 +1,6 @@
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 HALF = {"atol": 2e-3, "rtol": 2e-3}
 LOOSE = {"atol": 1e-4}  # sums of hundreds of products

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 ET = "et_vk."
 

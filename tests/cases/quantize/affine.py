@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tests.support.cases import Sym, T, case
+from tests.support.harness.cases import Sym, T, case
 
 QUANTISE, DEQUANTISE = "torchao.quantize_affine.default", "torchao.dequantize_affine.default"
 CHOOSE = "torchao.choose_qparams_affine.default"

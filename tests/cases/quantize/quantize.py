@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 OPS = "quantized_decomposed."
 U8, I8, I32 = 0, 1, 3  # PyTorch's numbers for the dtypes

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 
 def _few_values(dims):

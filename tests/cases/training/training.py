@@ -1,6 +1,6 @@
 import numpy as np
 
-from tests.support.cases import T, case
+from tests.support.harness.cases import T, case
 
 ADAMW, LOSS, GRADIENT = "et_vk.adamw_step.default", "et_vk.fused_ce.default", "et_vk.linear_dW.default"
 BACKWARD, REQUANT = "et_vk.linear_q4gsw_backward.default", "et_vk.q4gsw_requant.default"

@@ -6,7 +6,7 @@ import torch
 import transformers as hf
 from transformers.integrations.executorch import convert_and_export_with_cache
 
-from tests.support.models_transformers import lively
+from tests.support.models.transformers import lively
 
 from ..building import Case, case, module, program
 

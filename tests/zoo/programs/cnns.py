@@ -5,7 +5,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import nn, randn
 from torch.export import Dim
 
-from tests.support.models_transformers import lively
+from tests.support.models.transformers import lively
 
 from ..building import Case, case, module, program
 

@@ -1,6 +1,6 @@
 """Language models of `transformers` without a cache, tiny, with random weights: logits of every token.
 
-Those of tests/support/models_transformers_text.py are run by tests/export/test_architectures.py.
+Those of tests/support/models/transformers_text.py are run by tests/export/test_architectures.py.
 """
 
 from typing import Any
@@ -9,7 +9,7 @@ import torch
 import transformers as hf
 from torch.export import Dim
 
-from tests.support.models_transformers import Outputs, lively
+from tests.support.models.transformers import Outputs, lively
 
 from ..building import Case, case, program
 

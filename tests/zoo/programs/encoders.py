@@ -7,7 +7,7 @@ import transformers as hf
 from torch import randn
 from torch.export import Dim
 
-from tests.support.models_transformers import Outputs, lively
+from tests.support.models.transformers import Outputs, lively
 
 from ..building import Case, case, module, program
 

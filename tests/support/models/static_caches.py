@@ -1,0 +1,32 @@
+"""Tiny random language models of `transformers` with its own static cache, exported as it traces them. No torch here.
+
+Where a token goes, the cache counts itself, in a buffer for each layer, and the exporter refuses to delegate the update
+of such a buffer. So nothing is delegated here: kernel calls that have an op of ours run on the GPU all the same.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+
+from ..export.exporting import SUPPORT, Exported, cache_root, kept, key_of, source_hash
+
+MADE_BY = ("export/static_cache.py", "models/transformers.py", "export/lowering.py")
+MODELS = ("llama", "qwen3")
+
+
+def export_static_cache(name: str) -> Exported:
+    """One token at a time, and what transformers generates."""
+    sources = [source_hash(SUPPORT / file) for file in MADE_BY]
+
+    def write(folder: Path) -> None:
+        import_module("tests.support.export.static_cache").write(name, folder)
+
+    return kept(cache_root() / key_of(sources, name, {}), f"static_{name}", {}, write)
+
+
+def tokens_of(exported: Exported) -> tuple[list[int], list[int]]:
+    """The prompt, and the prompt with all that transformers' own greedy search made of it."""
+    found = json.loads((exported.folder / "tokens.json").read_text())
+    return found["prompt"], found["generated"]

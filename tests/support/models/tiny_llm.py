@@ -1,0 +1,47 @@
+"""The tiny Llama as a language model: 128 tokens, each a character, and random weights."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.support.export.exporting import export
+
+CONTEXT, CHUNK, VOCAB = 64, 31, 128
+CHAT_TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
+
+
+def write_tiny_llm(folder: Path) -> Path:
+    """tiny.pte with tokenizer and chat template."""
+    shutil.copy(export("llama").path, folder / "tiny.pte")
+    write_tokenizer(folder / "tokenizer.json")
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    return folder
+
+
+def write_tokenizer(path: Path) -> None:
+    """A character per token: code 0..127."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({chr(code): code for code in range(VOCAB)}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.save(str(path))
+
+
+def text_of(generation: Any) -> str:
+    """All of an answer."""
+    exhaust(generation)
+    return str(generation.text)
+
+
+def tokens_of(generation: Any) -> list[int]:
+    exhaust(generation)
+    return list(generation.tokens)
+
+
+def exhaust(stream: Iterable[Any]) -> None:
+    for _ in stream:
+        pass

@@ -249,6 +249,6 @@ def moved():
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**62])
 def test_a_live_integer_of_more_than_32_bits_is_refused_and_the_next_is_right(moved, value):
     assert moved(2**31 - 1) == [2**31 - 1]
-    with pytest.raises(webpte.GuardError, match=rf"live integers {value}; .*32 bits"):
+    with pytest.raises(webpte.RangeError, match=rf"live integers {value}; .*32 bits"):
         moved(value)
     assert moved(-7) == [-7]

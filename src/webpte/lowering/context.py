@@ -181,6 +181,7 @@ class Guard:
     where: str  # the call
     message: str  # in which {0} is the number that is outside, the others those of `further`
     further: tuple[Term, ...] = ()
+    overflow: bool = False  # the number would not fit the device's integers
 
     def refusal(self, numbers: Numbers) -> str | None:
         """What is wrong in this call, if anything."""
@@ -328,9 +329,12 @@ class Context:
             return LiveInt(int(term), -1)
         return LiveInt(0, self.slots.setdefault(term, len(self.slots)))
 
-    def guard(self, term: Term, low: Number | None, high: Number | None, message: str, *further: Term) -> None:
+    def guard(
+        self, term: Term, low: Number | None, high: Number | None, message: str, *further: Term, overflow: bool = False
+    ) -> None:
         """Refuse calls in which not `low <= term < high`. In the message {0} is the term, {1} ... are the further."""
-        self.guards.append(Guard(term, low, high, f"{self._call.name} ({self._call.origin})", message, further))
+        where = f"{self._call.name} ({self._call.origin})"
+        self.guards.append(Guard(term, low, high, where, message, further, overflow))
 
     def element(self, tensor: Tensor, index: Dims) -> Element:
         """An element of a tensor that the op has declared to be needed on the host."""

@@ -105,13 +105,15 @@ def _guard_to_json(guard: Guard) -> dict[str, Any]:
         "where": guard.where,
         "message": guard.message,
         "further": [term_to_json(term) for term in guard.further],
+        "overflow": guard.overflow,
     }
 
 
 def _guard_from_json(data: Mapping[str, Any]) -> Guard:
     low, high = (None if data[name] is None else _number(data[name]) for name in ("low", "high"))
     further = tuple(term_from_json(term) for term in data["further"])
-    return Guard(term_from_json(data["term"]), low, high, str(data["where"]), str(data["message"]), further)
+    where, message, overflow = str(data["where"]), str(data["message"]), bool(data["overflow"])
+    return Guard(term_from_json(data["term"]), low, high, where, message, further, overflow)
 
 
 def _number(data: Any) -> int | float:

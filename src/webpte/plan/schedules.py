@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import GraphError, GuardError, ShapeError
+from ..errors import GraphError, GuardError, RangeError, ShapeError
 from ..graph import Graph, SymBool, SymInt
 from ..graph.expressions import Expression, Given, Number, Numbers, Term, stands_on
 from ..lowering import Dispatch, Guard
@@ -105,7 +105,7 @@ class Scheduler:
             self.add(key, schedule)
         for guard in schedule.guards:
             if (refusal := guard.refusal(numbers)) is not None:
-                raise GuardError(refusal)
+                raise (RangeError if guard.overflow else GuardError)(refusal)
         slots = _slot_values(schedule, numbers)
         leave(schedule, live, numbers, graph)
         return schedule, slots
@@ -180,5 +180,5 @@ def _slot_values(schedule: Schedule, numbers: Numbers) -> dict[int, int]:
     values = {slot: int(numbers(term)) for slot, term in schedule.slots}
     if values and (min(values.values()) < INT32_LOW or max(values.values()) > INT32_HIGH):
         wrong = ", ".join(str(value) for value in values.values() if not INT32_LOW <= value <= INT32_HIGH)
-        raise GuardError(f"the kernels would read the live integers {wrong}; the device's have 32 bits")
+        raise RangeError(f"the kernels would read the live integers {wrong}; the device's have 32 bits")
     return values

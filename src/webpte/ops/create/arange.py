@@ -33,7 +33,8 @@ def _length(cx: Context, start: Term, end: Term, step: float) -> int:
 def _refuse_unfit(cx: Context, last: Term) -> None:
     """The last number has to fit the device's integers too; the kernel adds it up."""
     if isinstance(last, EXPRESSIONS):
-        cx.guard(last, INT32_LOW, INT32_HIGH + 1, "a number of {0} does not fit the device's 32-bit integers")
+        message = "a number of {0} does not fit the device's 32-bit integers"
+        cx.guard(last, INT32_LOW, INT32_HIGH + 1, message, overflow=True)
     else:
         fitting(int(last))
 

@@ -1,7 +1,8 @@
 """Decoding a call's arguments by the annotations of its op.
 
 Scalars are coerced both ways: the exporter deduplicates by Python equality, so an int slot may hold a Double and the
-other way round. What is constant is decoded once; what contains live scalars is decoded at every lowering.
+other way round. What is constant is decoded once; what contains live scalars is decoded at every lowering. Arguments
+of a group (lowering.groups) are decoded each by its own annotation, and become one value.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ class BoundCall:
             arguments = dict(arguments)
             for name, thunk in self._live:
                 arguments[name] = thunk()
-        self.op.lower(context, *arguments.values(), out=self.out)
+        self.op.lower(context, *self.op.gathered(tuple(arguments.values())), out=self.out)
 
 
 class _Live:

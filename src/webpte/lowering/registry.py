@@ -6,23 +6,23 @@
     @relu.reference
     def _(self): return np.maximum(self, 0)
 
-Parameters are the op's schema arguments in order, decoded by their annotations; `out` is a Tensor, a LiveScalar or a
-tuple or list of Tensors. Nothing else has to be edited when an op is added.
+Parameters are the op's schema arguments in order, decoded by their annotations, some as groups (lowering.groups); `out`
+is a Tensor, a LiveScalar or a tuple or list of Tensors. Nothing else has to be edited when an op is added.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, get_type_hints
 
 from ..errors import GraphError
 from ..graph import Call, DType, Graph, TensorSpec
 from ..wgsl import home_of
 from .context import folder_of
+from .groups import flatten, gather
 
 Function = Callable[..., Any]
 Unless = Callable[[Call, Graph], bool]
@@ -52,19 +52,21 @@ class Op:
         self.dtypes = dtypes
         self.lower = fn
         self.home = home_of(folder_of(fn))
-        self.compute: Function | None = None  # the NumPy reference
-        hints = get_type_hints(fn)
-        parameters = [p for p in inspect.signature(fn).parameters if p not in ("cx", "out")]
-        self.parameters: tuple[tuple[str, Any], ...] = tuple((p, hints[p]) for p in parameters)
-        self.out_type: Any = hints["out"]
+        self.compute: Function | None = None  # the NumPy reference, of the schema's arguments
+        self.parameters, self._slots = flatten(fn, apart=("cx", "out"))  # by name and annotation, as in the schema
+        self.out_type: Any = get_type_hints(fn)["out"]
         self._mutates: tuple[str, ...] = ()
         self._host: tuple[str, ...] = ()
         self.unless: Unless | None = None
 
     def reference(self, fn: Function) -> Function:
         """Register the NumPy reference: same arguments without `cx` and `out`, returns the output or a tuple."""
-        self.compute = fn
+        self.compute = lambda *arguments: fn(*self.gathered(arguments))
         return fn
+
+    def gathered(self, arguments: Sequence[Any]) -> Sequence[Any]:
+        """The schema's arguments as the lowering and the reference take them: those of a group are one value."""
+        return gather(self._slots, arguments)
 
     def bound_parameters(self, call: Call) -> tuple[tuple[str, Any], ...]:
         """The parameters that `call` passes, in order: out-variants leave the tensor options away."""

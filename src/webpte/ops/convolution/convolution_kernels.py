@@ -6,6 +6,7 @@ product and takes the kernels of that.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import ShapeError
@@ -52,7 +53,26 @@ class Convolution(Uniforms):
     dilation: dims4
 
 
-class Geometry(NamedTuple):
+@dataclass(frozen=True)
+class Geometry:
+    """The arguments of a convolution's schema beside its tensors. One number may stand for all axes."""
+
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    transposed: bool
+    output_padding: list[int]
+    groups: int
+
+    def window(self, weight: Dims) -> Window:
+        """The same for a weight of these dims."""
+        kernel = weight[2:]
+        lists = (self.stride, self.padding, self.dilation, self.output_padding)
+        stride, padding, dilation, further = (tuple(v * len(kernel) if len(v) == 1 else v) for v in lists)
+        return Window(kernel, stride, padding, dilation, further, self.transposed, self.groups)
+
+
+class Window(NamedTuple):
     """How taps, inputs and outputs lie to each other, per spatial axis."""
 
     kernel: Dims
@@ -83,46 +103,46 @@ def convolve(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    geometry: Geometry,
+    window: Window,
     limits: Limits,
     out: Tensor,
     epilogue: Epilogue | None = None,
 ) -> None:
     """(N, IC, ...) -> (N, OC, ...) with weight (OC, IC / groups, ...), or (IC, OC / groups, ...) if transposed."""
     axes = weight.rank - 2
-    channels = _out_channels(x, weight, bias, geometry)
+    channels = _out_channels(x, weight, bias, window)
     *batch, _ = x.dims[: x.rank - axes]  # empty for an unbatched input
-    sizes = geometry.extent(x.dims[x.rank - axes :])
+    sizes = window.extent(x.dims[x.rank - axes :])
     if any(size < 1 for size in sizes):
         raise ShapeError(f"input {list(x.dims)} is too small for weight {list(weight.dims)}: output {list(sizes)}")
     dims = (*batch, channels, *sizes)
     out.dims = epilogue.shape(dims) if epilogue else dims
     count, pixels = numel(tuple(batch)), numel(sizes)
-    single = geometry.pointwise and pixels == 1  # then batches are rows and channels columns
+    single = window.pointwise and pixels == 1  # then batches are rows and channels columns
     split = (0, len(batch)) if single else (len(batch), len(batch) + 1)
     finish = epilogue.finish(x.dtype, dims, split) if epilogue else None
     if single:
         project(cx, x, weight, bias, out, limits, finish)
-    elif geometry.pointwise:
+    elif window.pointwise:
         shape = Shape(count, channels, weight.dims[1], pixels)  # (OC, IC) x (N, IC, pixels) -> (N, OC, pixels)
         addend = Addend(bias, (0, 1, 0)) if bias is not None else None
         layout = contiguous(shape, shared=True)
         product(cx, weight, x, out, shape, layout, addend=addend, limits=limits, finish=finish)
     else:
         layer = Layer(x, weight, bias, out, count, x.dims[x.rank - axes :], sizes, limits, finish)
-        _direct(cx, layer, geometry, channels)
+        _direct(cx, layer, window, channels)
 
 
-def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, geometry: Geometry) -> int:
+def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, window: Window) -> int:
     """How many channels the output has, once all operands are known to fit."""
-    axes, groups = weight.rank - 2, geometry.groups
+    axes, groups = weight.rank - 2, window.groups
     if not 1 <= axes <= AXES or x.rank not in (axes + 1, axes + 2):
         raise ShapeError(f"input {list(x.dims)} and weight {list(weight.dims)} do not make a convolution")
-    lists = (geometry.stride, geometry.padding, geometry.dilation, geometry.output_padding)
+    lists = (window.stride, window.padding, window.dilation, window.output_padding)
     if any(len(values) != axes for values in lists):
         raise ShapeError(f"stride, padding, dilation and output_padding {lists} need {axes} numbers each")
     given = x.dims[x.rank - axes - 1]
-    if geometry.transposed:
+    if window.transposed:
         fits, channels = weight.dims[0] == given and given % groups == 0, weight.dims[1] * groups
     else:
         fits, channels = weight.dims[1] * groups == given and weight.dims[0] % groups == 0, weight.dims[0]
@@ -170,14 +190,14 @@ class Work(NamedTuple):
     """A convolution as its kernels see it: `depth` input and `channels` output channels in a group."""
 
     layer: Layer
-    geometry: Geometry
+    window: Window
     depth: int
     channels: int
 
     @property
     def alone(self) -> bool:
         """Each channel for itself."""
-        return (self.depth, self.channels, self.geometry.transposed) == (1, 1, False)
+        return (self.depth, self.channels, self.window.transposed) == (1, 1, False)
 
 
 DEPTHWISE = Variant("depthwise", Needs(work=lambda work: work.alone), Tiling("convolution/convolution_depthwise.wgsl"))
@@ -186,11 +206,11 @@ TILE = Variant("tile", ANYWHERE, Tiling(most=4))
 SHARED = Variant("shared", ANYWHERE, Tiling(most=8, shared=SHARED_DEPTH))
 
 
-def _direct(cx: Context, layer: Layer, geometry: Geometry, all_channels: int) -> None:
-    groups, finish, bias = geometry.groups, layer.finish, layer.bias
+def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> None:
+    groups, finish, bias = window.groups, layer.finish, layer.bias
     depth = layer.x.dims[-len(layer.sizes) - 1] // groups
     channels = all_channels // groups
-    form = _form(cx, Work(layer, geometry, depth, channels))
+    form = _form(cx, Work(layer, window, depth, channels))
     channel_tiles = -(-channels // form.tile)
     if form.template == DEPTHWISE.form.template:
         *outer, line = layer.out_sizes
@@ -209,9 +229,9 @@ def _direct(cx: Context, layer: Layer, geometry: Geometry, all_channels: int) ->
         pixel_groups=pixel_groups,
         tile=form.tile,
         tile_pixels=4,
-        w_channel=1 if geometry.transposed else depth,
-        w_depth=channels if geometry.transposed else 1,
-        **_extents(layer, geometry),
+        w_channel=1 if window.transposed else depth,
+        w_depth=channels if window.transposed else 1,
+        **_extents(layer, window),
         **layer.limits._asdict(),
         **finish_values(finish),
     )
@@ -233,34 +253,34 @@ def _direct(cx: Context, layer: Layer, geometry: Geometry, all_channels: int) ->
     )
 
 
-def _extents(layer: Layer, geometry: Geometry) -> dict[str, Dims]:
+def _extents(layer: Layer, window: Window) -> dict[str, Dims]:
     """What is known of each of three axes: those that are missing have size 1."""
     ones, zeros = (1,) * (AXES - len(layer.sizes)), (0,) * (AXES - len(layer.sizes))
     return {
         "in_dims": (*ones, *layer.sizes),
         "out_dims": (*ones, *layer.out_sizes),
-        "kernel": (*ones, *geometry.kernel),
-        "stride": (*ones, *geometry.stride),
-        "padding": (*zeros, *geometry.padding),
-        "dilation": (*ones, *geometry.dilation),
+        "kernel": (*ones, *window.kernel),
+        "stride": (*ones, *window.stride),
+        "padding": (*zeros, *window.padding),
+        "dilation": (*ones, *window.dilation),
     }
 
 
 def _form(cx: Context, work: Work) -> Form:
-    layer, geometry, depth, channels = work
-    key = (channels, depth, geometry.groups, *geometry.kernel, *layer.out_sizes, layer.x.wgsl)
+    layer, window, depth, channels = work
+    key = (channels, depth, window.groups, *window.kernel, *layer.out_sizes, layer.x.wgsl)
     cpu, gpu = (DEPTHWISE, BROADCAST, TILE), (DEPTHWISE, SHARED, TILE)
     variant = cx.variant("convolution", key, cpu=cpu, gpu=gpu, work=work)
     workgroup = cx.caps.workgroup(LANES if cx.caps.kind == "cpu" else 64)
     tiling = variant.form
     if variant is DEPTHWISE:
-        sliding = (geometry.stride[-1], geometry.dilation[-1]) == (1, 1)
+        sliding = (window.stride[-1], window.dilation[-1]) == (1, 1)
         return Form(tiling.template, tiling.most, workgroup, {"sliding": sliding})
     tile = next(t for t in (1, 4, 8, 16) if t >= min(channels, tiling.most))
     flags: dict[str, object] = {
         "channels": tile,
         "lanes": min(cx.caps.subgroup, workgroup) if tiling.handing else 0,
         "shared": tiling.shared,
-        "transposed": geometry.transposed,
+        "transposed": window.transposed,
     }
     return Form(tiling.template, tile, workgroup, flags)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from ...errors import ShapeError
 from ...graph import DType, numel
@@ -13,7 +13,8 @@ from ..elementwise.elementwise import compile_program, evaluate
 from .product import Finish
 
 
-class Epilogue(NamedTuple):
+@dataclass(frozen=True)
+class Epilogue:
     """The arguments that a call with a program has beside those of its op. x0 of the program is the op's result."""
 
     program: str
@@ -53,8 +54,9 @@ def _strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:
     return tuple(steps[0] if steps else 0 for steps in merged)
 
 
-def finished(result: Any, program: str, tensors: Sequence[Any], numbers: Sequence[float], like: Any) -> Any:
+def finished(result: Any, epilogue: Epilogue) -> Any:
     """The reference: what a program makes of an op's result."""
+    like: Any = epilogue.like
     dims = result.shape if like is None else like.shape
-    (made,) = evaluate(program, [result.reshape(dims), *tensors], numbers)
+    (made,) = evaluate(epilogue.program, [result.reshape(dims), *epilogue.tensors], epilogue.numbers)
     return made.reshape(dims)

@@ -59,14 +59,11 @@ def finished_linear(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    program: str,
-    tensors: list[Tensor],
-    numbers: list[int | float],
-    like: Tensor | None,
+    epilogue: Epilogue,
     *,
     out: Tensor,
 ) -> None:
-    _linear(cx, input, weight, bias, out, Epilogue(program, tensors, numbers, like))
+    _linear(cx, input, weight, bias, out, epilogue)
 
 
 @linear.reference
@@ -76,8 +73,8 @@ def _linear_reference(input: Any, weight: Any, bias: Any) -> Any:
 
 
 @finished_linear.reference
-def _(input: Any, weight: Any, bias: Any, *epilogue: Any) -> Any:
-    return finished(_linear_reference(input, weight, bias), *epilogue)
+def _(input: Any, weight: Any, bias: Any, epilogue: Epilogue) -> Any:
+    return finished(_linear_reference(input, weight, bias), epilogue)
 
 
 class Axes(NamedTuple):
@@ -205,7 +202,7 @@ def laid_out_matmul(
 
 
 @laid_out_matmul.reference
-def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, program: Any, *epilogue: Any) -> Any:
+def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, program: Any, *rest: Any) -> Any:
     letters = Axes.parse(axes)
     laid = _lay(letters, mat1.shape, mat2.shape)
     a, b = (m.reshape(_four(m.shape, c, laid.layout.heads)) for m, c in ((mat1, letters.a), (mat2, letters.b)))
@@ -215,7 +212,7 @@ def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, pro
         total = total + beta * self.astype(np.float64)
     total = total.astype(mat1.dtype)
     if program is not None:
-        return finished(total, program, *epilogue)
+        return finished(total, Epilogue(program, *rest))
     return total if letters.y == PLAIN.y else np.einsum(f"bhmn->{letters.y}", total.reshape(whole.shape))
 
 

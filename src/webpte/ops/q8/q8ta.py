@@ -12,14 +12,15 @@ as the input is read, which is as exact and does not depend on a second copy of 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from ...errors import GraphError, ShapeError
 from ...graph import DType
 from ...lowering.context import Tensor
-from ...lowering.registry import FLOATS
+from ...lowering.registry import FLOATS, Unused
 from ...wgsl import Uniforms, f32, i32
 from ..quantize.quantize import numpy_quantize
 
@@ -43,18 +44,40 @@ def require_codes(*tensors: Tensor) -> None:
             raise GraphError(f"value {tensor.id} {tensor.spec} should be i8")
 
 
-class Ends(NamedTuple):
-    """How the input and the output of a product are quantised. An output without a scale is not."""
+@dataclass(frozen=True)
+class Coding:
+    """How codes stand for numbers: (code - zero_point) * scale."""
 
-    x_scale: float
-    x_zero: int
-    scale: float | None = None
-    zero: int = 0
+    scale: float
+    zero_point: int
+
+
+InputCoding = Annotated[Coding, "input_"]
+OutputCoding = Annotated[Coding, "output_"]
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The arguments that describe a layer's weights."""
+
+    weights: Tensor
+    weight_sums: Unused
+    weight_scales: Tensor
+
+    def channels(self, bias: Tensor | None, activation: str = "none") -> Channels:
+        return Channels(self.weight_scales, bias, activation)
+
+
+class Ends(NamedTuple):
+    """How the input and the output of a product are quantised, if the output is."""
+
+    input: Coding
+    output: Coding | None = None
 
     @property
     def uniforms(self) -> dict[str, Any]:
-        inverse = 1.0 if self.scale is None else 1.0 / self.scale
-        return {"x_scale": self.x_scale, "x_zero": self.x_zero, "inverse": inverse, "zero": self.zero}
+        inverse, zero = (1.0, 0) if self.output is None else (1.0 / self.output.scale, self.output.zero_point)
+        return {"x_scale": self.input.scale, "x_zero": self.input.zero_point, "inverse": inverse, "zero": zero}
 
 
 class Channels(NamedTuple):
@@ -97,6 +120,6 @@ def numpy_values(sums: Any, x_scale: float, scales: Any, bias: Any, activation: 
     return np.maximum(values, np.float32(0)) if activation == "relu" else values
 
 
-def numpy_codes(values: Any, scale: float, zero: int) -> Any:
+def numpy_codes(values: Any, coding: Coding) -> Any:
     """Float32 values as int8 codes."""
-    return numpy_quantize(values, np.float32(1.0 / scale), zero, -128, 127)
+    return numpy_quantize(values, np.float32(1.0 / coding.scale), coding.zero_point, -128, 127)

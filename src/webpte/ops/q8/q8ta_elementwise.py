@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from ...lowering.registry import op
 from ...lowering.shapes import broadcast, check_rank, coalesce, strides
 from ...wgsl import Uniforms, dims8, f32, u32
 from ..quantize.quantize import numpy_dequantize
-from .q8ta import numpy_codes
+from .q8ta import Coding, InputCoding, OutputCoding, numpy_codes
 
 CODES = frozenset({DType.INT8})
 
@@ -39,12 +39,9 @@ def q8ta_add(
     cx: Context,
     input_a: Tensor,
     input_b: Tensor,
-    input_a_scale: float,
-    input_a_zero_point: int,
-    input_b_scale: float,
-    input_b_zero_point: int,
-    output_scale: float,
-    output_zero_point: int,
+    a: Annotated[Coding, "input_a_"],
+    b: Annotated[Coding, "input_b_"],
+    output: OutputCoding,
     alpha: float,
     *,
     out: Tensor,
@@ -54,13 +51,13 @@ def q8ta_add(
     params = Add(
         count=out.numel,
         rank=walked.rank,
-        a_scale=input_a_scale,
-        a_zero=input_a_zero_point,
-        b_scale=input_b_scale,
-        b_zero=input_b_zero_point,
+        a_scale=a.scale,
+        a_zero=a.zero_point,
+        b_scale=b.scale,
+        b_zero=b.zero_point,
         alpha=alpha,
-        inverse=1.0 / output_scale,
-        zero=output_zero_point,
+        inverse=1.0 / output.scale,
+        zero=output.zero_point,
         dims=walked.dims,
         a_strides=walked.layouts[0],
         b_strides=walked.layouts[1],
@@ -76,20 +73,13 @@ def q8ta_add(
 
 
 @q8ta_add.reference
-def _(
-    input_a: Any,
-    input_b: Any,
-    input_a_scale: float,
-    input_a_zero_point: int,
-    input_b_scale: float,
-    input_b_zero_point: int,
-    output_scale: float,
-    output_zero_point: int,
-    alpha: float,
-) -> Any:
-    a = numpy_dequantize(input_a, input_a_scale, input_a_zero_point)
-    b = numpy_dequantize(input_b, input_b_scale, input_b_zero_point)
-    return numpy_codes(a + np.float32(alpha) * b, output_scale, output_zero_point)
+def _(input_a: Any, input_b: Any, a: Coding, b: Coding, output: Coding, alpha: float) -> Any:
+    left, right = _numbers(input_a, a), _numbers(input_b, b)
+    return numpy_codes(left + np.float32(alpha) * right, output)
+
+
+def _numbers(codes: Any, coding: Coding) -> Any:
+    return numpy_dequantize(codes, coding.scale, coding.zero_point)
 
 
 class Requantize(Uniforms):
@@ -131,33 +121,22 @@ def _requantize(
 
 
 @op("et_vk.q8ta_relu.default", dtypes=CODES)
-def q8ta_relu(
-    cx: Context,
-    input: Tensor,
-    input_scale: float,
-    input_zero_point: int,
-    output_scale: float,
-    output_zero_point: int,
-    *,
-    out: Tensor,
-) -> None:
+def q8ta_relu(cx: Context, input: Tensor, given: InputCoding, output: OutputCoding, *, out: Tensor) -> None:
     out.dims = input.dims
-    change = Change(input_scale, input_zero_point, 1.0 / output_scale, output_zero_point)
+    change = Change(given.scale, given.zero_point, 1.0 / output.scale, output.zero_point)
     _requantize(cx, input, out, change, out.dims, strides(out.dims), relu=True)
 
 
 @q8ta_relu.reference
-def _(input: Any, input_scale: float, input_zero_point: int, output_scale: float, output_zero_point: int) -> Any:
-    values = np.maximum(numpy_dequantize(input, input_scale, input_zero_point), np.float32(0))
-    return numpy_codes(values, output_scale, output_zero_point)
+def _(input: Any, given: Coding, output: Coding) -> Any:
+    return numpy_codes(np.maximum(_numbers(input, given), np.float32(0)), output)
 
 
 @op("et_vk.q8ta_pixel_shuffle.default", dtypes=CODES)
 def q8ta_pixel_shuffle(
     cx: Context,
     input: Tensor,
-    input_scale: float,
-    input_zero_point: int,
+    given: InputCoding,
     output_inv_scale: float,
     output_zero_point: int,
     upscale_factor: int,
@@ -171,24 +150,16 @@ def q8ta_pixel_shuffle(
     out.dims = (*outer, channels // (r * r), height * r, width * r)
     *rest, ry, rx, y, x = strides((*outer, channels // (r * r), r, r, height, width))
     walked = (*outer, channels // (r * r), height, r, width, r)  # (..., C, H, ry, W, rx)
-    change = Change(input_scale, input_zero_point, output_inv_scale, output_zero_point)
+    change = Change(given.scale, given.zero_point, output_inv_scale, output_zero_point)
     _requantize(cx, input, out, change, walked, (*rest, y, ry, x, rx))
 
 
 @q8ta_pixel_shuffle.reference
-def _(
-    input: Any,
-    input_scale: float,
-    input_zero_point: int,
-    output_inv_scale: float,
-    output_zero_point: int,
-    upscale_factor: int,
-) -> Any:
+def _(input: Any, given: Coding, output_inv_scale: float, output_zero_point: int, upscale_factor: int) -> Any:
     r = upscale_factor
     *outer, channels, height, width = input.shape
     out = np.empty((*outer, channels // (r * r), height * r, width * r), np.int8)
-    values = numpy_dequantize(input, input_scale, input_zero_point)
-    codes = numpy_codes(values, 1.0 / output_inv_scale, output_zero_point)
+    codes = numpy_codes(_numbers(input, given), Coding(1.0 / output_inv_scale, output_zero_point))
     for dy in range(r):
         for dx in range(r):
             out[..., dy::r, dx::r] = codes[..., dy * r + dx :: r * r, :, :]

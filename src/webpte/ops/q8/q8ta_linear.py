@@ -8,9 +8,21 @@ import numpy as np
 
 from ...errors import GraphError, ShapeError
 from ...lowering.context import Context, Tensor
-from ...lowering.registry import FLOATS, Unused, op
+from ...lowering.registry import FLOATS, op
 from ...wgsl import u32
-from .q8ta import Q8TA, Channels, Ends, Scaling, numpy_codes, numpy_values, require_codes
+from .q8ta import (
+    Q8TA,
+    Channels,
+    Coding,
+    Ends,
+    InputCoding,
+    OutputCoding,
+    Scaling,
+    Weights,
+    numpy_codes,
+    numpy_values,
+    require_codes,
+)
 
 ROWS = 4  # output rows one invocation computes when there are several; columns are always 4
 
@@ -33,7 +45,7 @@ def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Chann
     out.dims = (*x.dims[:-1], columns)
     rows = out.numel // columns if columns else 0
     words = inner % 4 == 0  # no row ends inside a word
-    flags: dict[str, Any] = {"coded": ends.scale is not None, "result": out.wgsl, **channels.flags}
+    flags: dict[str, Any] = {"coded": ends.output is not None, "result": out.wgsl, **channels.flags}
     params = {**ends.uniforms, "rows": rows, "inner": inner, "columns": columns}
     if not words or columns % 4:
         cx.dispatch(
@@ -63,49 +75,29 @@ def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Chann
 def q8ta_linear(
     cx: Context,
     x: Tensor,
-    input_scale: float,
-    input_zero_point: int,
-    weights: Tensor,
-    weight_sums: Unused,
-    weight_scales: Tensor,
-    output_scale: float,
-    output_zero_point: int,
+    input: InputCoding,
+    layer: Weights,
+    output: OutputCoding,
     bias: Tensor | None,
     activation: str,
     *,
     out: Tensor,
 ) -> None:
     require_codes(out)
-    ends = Ends(input_scale, input_zero_point, output_scale, output_zero_point)
-    _linear(cx, x, weights, ends, Channels(weight_scales, bias, activation), out)
+    _linear(cx, x, layer.weights, Ends(input, output), layer.channels(bias, activation), out)
 
 
 @q8ta_linear.reference
-def _(
-    x: Any,
-    input_scale: float,
-    input_zero_point: int,
-    weights: Any,
-    weight_sums: object,
-    weight_scales: Any,
-    output_scale: float,
-    output_zero_point: int,
-    bias: Any,
-    activation: str,
-) -> Any:
-    values = numpy_values(_sums(x, input_zero_point, weights), input_scale, weight_scales, bias, activation)
-    return numpy_codes(values, output_scale, output_zero_point)
+def _(x: Any, input: Coding, layer: Weights, output: Coding, bias: Any, activation: str) -> Any:
+    return numpy_codes(_values(x, input, layer, bias, activation), output)
 
 
 @op("et_vk.linear_q8ta_q8csw.default", dtypes=Q8TA)
 def linear_q8ta_q8csw(
     cx: Context,
     x: Tensor,
-    input_scale: float,
-    input_zero_point: int,
-    weights: Tensor,
-    weight_sums: Unused,
-    weight_scales: Tensor,
+    input: InputCoding,
+    layer: Weights,
     bias: Tensor | None,
     *,
     out: Tensor,
@@ -115,21 +107,15 @@ def linear_q8ta_q8csw(
             f"value {out.id} {out.spec} should be a float: ExecuTorch 1.5 mistakes its type where the layer has no "
             "bias. Give the layer one (zeros will do), or let its results be quantised too."
         )
-    _linear(cx, x, weights, Ends(input_scale, input_zero_point), Channels(weight_scales, bias), out)
+    _linear(cx, x, layer.weights, Ends(input), layer.channels(bias), out)
 
 
 @linear_q8ta_q8csw.reference
-def _(
-    x: Any,
-    input_scale: float,
-    input_zero_point: int,
-    weights: Any,
-    weight_sums: object,
-    weight_scales: Any,
-    bias: Any,
-) -> Any:
-    return numpy_values(_sums(x, input_zero_point, weights), input_scale, weight_scales, bias, "none")
+def _(x: Any, input: Coding, layer: Weights, bias: Any) -> Any:
+    return _values(x, input, layer, bias, "none")
 
 
-def _sums(x: Any, zero: int, weights: Any) -> Any:
-    return (x.astype(np.int64) - zero) @ weights.astype(np.int64).T
+def _values(x: Any, input: Coding, layer: Weights, bias: Any, activation: str) -> Any:
+    weights: Any = layer.weights
+    sums = (x.astype(np.int64) - input.zero_point) @ weights.astype(np.int64).T
+    return numpy_values(sums, input.scale, layer.weight_scales, bias, activation)

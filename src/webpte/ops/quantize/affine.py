@@ -5,6 +5,7 @@ A block may be a row, a channel, a group or everything: `block_size` gives its e
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,15 @@ def _split(grid: Dims, block_size: list[int]) -> Dims:
     return tuple(size for pair in zip(grid, block_size, strict=True) for size in pair)
 
 
+@dataclass(frozen=True)
+class Blocks:
+    """A scale, and a zero point unless that is 0, for each block of elements."""
+
+    block_size: list[int]
+    scale: Tensor
+    zero_point: Tensor | None
+
+
 class Affine(Uniforms):
     count: u32
     rank: u32
@@ -51,13 +61,12 @@ def affine(
     cx: Context,
     mode: str,
     x: Tensor,
-    block_size: list[int],
-    scale: Tensor,
-    zero_point: Tensor | None,
+    blocks: Blocks,
     out: Tensor,
     limits: tuple[float, float] = (0, 0),
 ) -> None:
     """Quantise, dequantise, or "fake": both at once. The caller sets `out.dims`."""
+    block_size, scale, zero_point = blocks.block_size, blocks.scale, blocks.zero_point
     grid = grid_of(x.dims, block_size)
     for given in (scale, zero_point):
         if given is not None and given.numel != numel(grid):
@@ -94,9 +103,7 @@ def _limits(lowest: float | None, highest: float | None, dtype: DType) -> tuple[
 def quantize_affine(
     cx: Context,
     input: Tensor,
-    block_size: list[int],
-    scale: Tensor,
-    zero_point: Tensor | None,
+    blocks: Blocks,
     output_dtype: Option,
     quant_min: int | float | None,
     quant_max: int | float | None,
@@ -104,21 +111,19 @@ def quantize_affine(
     out: Tensor,
 ) -> None:
     out.dims = input.dims
-    affine(cx, "quantise", input, block_size, scale, zero_point, out, _limits(quant_min, quant_max, out.dtype))
+    affine(cx, "quantise", input, blocks, out, _limits(quant_min, quant_max, out.dtype))
 
 
 @quantize_affine.reference
 def _(
     input: Any,
-    block_size: list[int],
-    scale: Any,
-    zero_point: Any,
+    blocks: Blocks,
     output_dtype: int,
     quant_min: float | None,
     quant_max: float | None,
 ) -> Any:
     dtype = DType.from_scalar_type(output_dtype)
-    codes = numpy_codes(input, block_size, scale, zero_point, _limits(quant_min, quant_max, dtype))
+    codes = numpy_codes(input, blocks, _limits(quant_min, quant_max, dtype))
     return codes.astype(dtype.numpy)
 
 
@@ -126,9 +131,7 @@ def _(
 def dequantize_affine(
     cx: Context,
     input: Tensor,
-    block_size: list[int],
-    scale: Tensor,
-    zero_point: Tensor | None,
+    blocks: Blocks,
     input_dtype: Option,
     quant_min: int | float | None,
     quant_max: int | float | None,
@@ -137,22 +140,20 @@ def dequantize_affine(
     out: Tensor,
 ) -> None:
     out.dims = input.dims
-    affine(cx, "dequantise", input, block_size, scale, zero_point, out)
+    affine(cx, "dequantise", input, blocks, out)
 
 
 @dequantize_affine.reference
 def _(
     input: Any,
-    block_size: list[int],
-    scale: Any,
-    zero_point: Any,
+    blocks: Blocks,
     input_dtype: object,
     quant_min: object,
     quant_max: object,
     output_dtype: int | None,
 ) -> Any:
-    zero = 0 if zero_point is None else spread(zero_point, input.shape, block_size).astype(np.float32)
-    values = (input.astype(np.float32) - zero) * spread(scale, input.shape, block_size).astype(np.float32)
+    zero, scale = (given.astype(np.float32) for given in _spread_both(blocks, input.shape))
+    values = (input.astype(np.float32) - zero) * scale
     return values.astype(numpy_dtype(output_dtype, np.float32))
 
 
@@ -160,7 +161,7 @@ def fake_quantise(cx: Context, x: Tensor, scale: Tensor, zero_point: Tensor) -> 
     """Every row of `x` as if it had been rounded to int8 and back."""
     rounded = cx.scratch(DType.FLOAT32, x.dims)
     row = [1] * (x.rank - 1) + [x.dims[-1]]
-    affine(cx, "fake", x, row, scale, zero_point, rounded, _RANGES[DType.INT8])
+    affine(cx, "fake", x, Blocks(row, scale, zero_point), rounded, _RANGES[DType.INT8])
     return rounded
 
 
@@ -276,17 +277,22 @@ def spread(values: Any, dims: Dims, block_size: list[int]) -> Any:
     return result
 
 
-def numpy_codes(x: Any, block_size: list[int], scale: Any, zero_point: Any, limits: tuple[float, float]) -> Any:
+def _spread_both(blocks: Blocks, dims: Dims) -> tuple[Any, Any]:
+    """Zero point and scale of each element."""
+    zero = np.zeros(()) if blocks.zero_point is None else spread(blocks.zero_point, dims, blocks.block_size)
+    return zero, spread(blocks.scale, dims, blocks.block_size)
+
+
+def numpy_codes(x: Any, blocks: Blocks, limits: tuple[float, float]) -> Any:
     """Codes as float64, rounded in f32 as torchao does."""
-    scales = spread(scale, x.shape, block_size).astype(np.float32)
-    zeros = 0 if zero_point is None else spread(zero_point, x.shape, block_size).astype(np.float64)
-    rounded = np.round(x.astype(np.float32) * (np.float32(1) / scales)).astype(np.float64)
-    return np.clip(rounded + zeros, *limits)
+    zeros, scales = _spread_both(blocks, x.shape)
+    rounded = np.round(x.astype(np.float32) * (np.float32(1) / scales.astype(np.float32))).astype(np.float64)
+    return np.clip(rounded + zeros.astype(np.float64), *limits)
 
 
 def numpy_fake_quantise(x: Any, scale: Any, zero_point: Any) -> Any:
     """The reference of `fake_quantise`, in float64."""
-    row = [1] * (x.ndim - 1) + [x.shape[-1]]
-    codes = numpy_codes(x, row, scale, zero_point, _RANGES[DType.INT8])
-    zeros, scales = (spread(v, x.shape, row).astype(np.float64) for v in (zero_point, scale))
+    blocks = Blocks([1] * (x.ndim - 1) + [x.shape[-1]], scale, zero_point)
+    codes = numpy_codes(x, blocks, _RANGES[DType.INT8])
+    zeros, scales = (given.astype(np.float64) for given in _spread_both(blocks, x.shape))
     return (codes - zeros) * scales

@@ -6,6 +6,7 @@ Integers are stored as they are in PyTorch: int8 and uint8 take a byte each, fou
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,28 @@ class Dequantize(Uniforms):
     scales: u32
     scale: f32
     zero: f32
+
+
+@dataclass(frozen=True)
+class Codes:
+    """What codes may be: the arguments that end every quantisation."""
+
+    quant_min: int
+    quant_max: int
+    dtype: Unused  # null inside delegates: what the output is stored as says it
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        return self.quant_min, self.quant_max
+
+
+@dataclass(frozen=True)
+class AnyCodes:
+    """The same where codes are given, and are what they are."""
+
+    quant_min: Unused
+    quant_max: Unused
+    dtype: Unused
 
 
 class Fixed(NamedTuple):
@@ -142,7 +165,6 @@ def _named(name: str, kernel: str) -> Callable[[Callable[..., Any]], Op]:
 
 
 # -- one scale ---------------------------------------------------------------------------------------------------------
-# The dtype argument is null inside delegates: what the output is stored as says it.
 
 
 @_named("quantize_per_tensor.default", "quantize_per_tensor.out")
@@ -151,13 +173,11 @@ def quantize_per_tensor(
     input: Tensor,
     scale: float,
     zero_point: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: Unused,
+    codes: Codes,
     *,
     out: Tensor,
 ) -> None:
-    quantize(cx, input, Fixed(scale, zero_point), (quant_min, quant_max), out)
+    quantize(cx, input, Fixed(scale, zero_point), codes.limits, out)
 
 
 @_named("quantize_per_tensor.tensor", "quantize_per_tensor.Tensor_out")
@@ -166,21 +186,19 @@ def quantize_per_tensor_tensor(
     input: Tensor,
     scale: Tensor,
     zero_point: Tensor,
-    quant_min: int,
-    quant_max: int,
-    dtype: Unused,
+    codes: Codes,
     *,
     out: Tensor,
 ) -> None:
     how = _checked(input, Spread(scale, zero_point, 1, 1))
-    quantize(cx, input, how, (quant_min, quant_max), out)
+    quantize(cx, input, how, codes.limits, out)
 
 
 @quantize_per_tensor.reference
 @quantize_per_tensor_tensor.reference
-def _(input: Any, scale: Any, zero_point: Any, quant_min: int, quant_max: int, dtype: int | None) -> Any:
+def _(input: Any, scale: Any, zero_point: Any, codes: Any) -> Any:
     inverse = np.float32(1.0 / float(np.asarray(scale).item()))  # divided in float64, as Python does
-    return numpy_quantize(input, inverse, np.asarray(zero_point).item(), quant_min, quant_max, dtype)
+    return numpy_quantize(input, inverse, np.asarray(zero_point).item(), codes.quant_min, codes.quant_max, codes.dtype)
 
 
 @_named("dequantize_per_tensor.default", "dequantize_per_tensor.out")
@@ -189,9 +207,7 @@ def dequantize_per_tensor(
     input: Tensor,
     scale: float,
     zero_point: int,
-    quant_min: Unused,
-    quant_max: Unused,
-    dtype: Unused,
+    codes: AnyCodes,
     out_dtype: Unused,
     *,
     out: Tensor,
@@ -205,9 +221,7 @@ def dequantize_per_tensor_tensor(
     input: Tensor,
     scale: Tensor,
     zero_point: Tensor,
-    quant_min: Unused,
-    quant_max: Unused,
-    dtype: Unused,
+    codes: AnyCodes,
     out_dtype: Unused,
     *,
     out: Tensor,
@@ -221,9 +235,7 @@ def _(
     input: Any,
     scale: Any,
     zero_point: Any,
-    quant_min: object,
-    quant_max: object,
-    dtype: object,
+    codes: AnyCodes,
     out_dtype: int | None,
 ) -> Any:
     return numpy_dequantize(input, np.asarray(scale).item(), np.asarray(zero_point).item(), out_dtype)
@@ -239,19 +251,19 @@ def quantize_per_channel(
     scales: Tensor,
     zero_points: Tensor,
     axis: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: Unused,
+    codes: Codes,
     *,
     out: Tensor,
 ) -> None:
-    quantize(cx, input, _channels(input, scales, zero_points, axis), (quant_min, quant_max), out)
+    quantize(cx, input, _channels(input, scales, zero_points, axis), codes.limits, out)
 
 
 @quantize_per_channel.reference
-def _(input: Any, scales: Any, zero_points: Any, axis: int, quant_min: int, quant_max: int, dtype: int | None) -> Any:
+def _(input: Any, scales: Any, zero_points: Any, axis: int, codes: Any) -> Any:
     inverse = np.float32(1.0) / _along(scales, input, axis)
-    return numpy_quantize(input, inverse, _along(zero_points, input, axis), quant_min, quant_max, dtype)
+    return numpy_quantize(
+        input, inverse, _along(zero_points, input, axis), codes.quant_min, codes.quant_max, codes.dtype
+    )
 
 
 @_named("dequantize_per_channel.default", "dequantize_per_channel.out")
@@ -261,9 +273,7 @@ def dequantize_per_channel(
     scales: Tensor,
     zero_points: Tensor | None,
     axis: int,
-    quant_min: Unused,
-    quant_max: Unused,
-    dtype: Unused,
+    codes: AnyCodes,
     out_dtype: Unused,
     *,
     out: Tensor,
@@ -277,9 +287,7 @@ def _(
     scales: Any,
     zero_points: Any,
     axis: int,
-    quant_min: object,
-    quant_max: object,
-    dtype: object,
+    codes: AnyCodes,
     out_dtype: int | None,
 ) -> Any:
     zeros = 0 if zero_points is None else _along(zero_points, input, axis)
@@ -295,24 +303,22 @@ def quantize_per_token(
     input: Tensor,
     scales: Tensor,
     zero_points: Tensor,
-    quant_min: int,
-    quant_max: int,
-    dtype: Unused,
+    codes: Codes,
     *,
     out: Tensor,
 ) -> None:
     # PyTorch rounds after it has added the zero point, here alone: a tie may go the other way.
-    quantize(cx, input, _tokens(input, scales, zero_points), (quant_min, quant_max), out, early=True)
+    quantize(cx, input, _tokens(input, scales, zero_points), codes.limits, out, early=True)
 
 
 @quantize_per_token.reference
-def _(input: Any, scales: Any, zero_points: Any, quant_min: int, quant_max: int, dtype: int | None) -> Any:
+def _(input: Any, scales: Any, zero_points: Any, codes: Any) -> Any:
     rows = input.astype(np.float32).reshape(-1, input.shape[-1])
     inverse = np.float32(1.0) / scales.astype(np.float32).reshape(-1, 1)
     with np.errstate(over="ignore"):
         moved = rows * inverse + zero_points.astype(np.float32).reshape(-1, 1)
-    codes = np.clip(np.round(moved), quant_min, quant_max)
-    return codes.reshape(input.shape).astype(numpy_dtype(dtype, _holding(quant_min, quant_max)))
+    found = np.clip(np.round(moved), *codes.limits)
+    return found.reshape(input.shape).astype(numpy_dtype(codes.dtype, _holding(*codes.limits)))
 
 
 @_named("dequantize_per_token.default", "dequantize_per_token.out")
@@ -321,9 +327,7 @@ def dequantize_per_token(
     input: Tensor,
     scales: Tensor,
     zero_points: Tensor,
-    quant_min: Unused,
-    quant_max: Unused,
-    dtype: Unused,
+    codes: AnyCodes,
     output_dtype: Unused,
     *,
     out: Tensor,
@@ -336,9 +340,7 @@ def _(
     input: Any,
     scales: Any,
     zero_points: Any,
-    quant_min: object,
-    quant_max: object,
-    dtype: object,
+    codes: AnyCodes,
     output_dtype: int | None,
 ) -> Any:
     rows = input.reshape(-1, input.shape[-1])

@@ -29,7 +29,7 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .runtime import Method, Program, Runtime, load
+    from .runtime import Method, Program, Runtime, SavedPlan, load, open_plan
 
 __all__ = [
     "ClosedError",
@@ -47,16 +47,18 @@ __all__ = [
     "Program",
     "RangeError",
     "Runtime",
+    "SavedPlan",
     "ShapeError",
     "UnsupportedError",
     "__version__",
     "load",
+    "open_plan",
 ]
 
 
 def __getattr__(name: str) -> Any:
     # The runtime imports NumPy and wgpu; `import webpte` and `webpte --help` should not wait for them.
-    if name in ("Method", "Program", "Runtime", "load"):
+    if name in ("Method", "Program", "Runtime", "SavedPlan", "load", "open_plan"):
         from . import runtime
 
         return getattr(runtime, name)

@@ -18,6 +18,7 @@ BUDGETS: dict[str, tuple[int, str]] = {
     "trial lowerings": (20_000, "lowerings tried to learn which dims may vary; 16 for each call are always granted"),
     "kernels": (4_096, "kernels to compile for a method"),
     "kernel text": (1 << 20, "characters of one kernel's WGSL"),
+    "plan bytes": (1 << 28, "bytes of a saved plan, without its kernels"),
     "blocks run": (10_000, "straight pieces of work that one call of a method runs, jumps followed"),
 }
 

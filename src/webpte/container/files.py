@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import mmap
 import os
 import stat
@@ -20,10 +21,11 @@ class MappedFile:
     every view asks first whether the file is still what it was.
     """
 
-    __slots__ = ("_made", "_map", "_view", "path", "size")
+    __slots__ = ("_digest", "_made", "_map", "_view", "path", "size")
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
+        self._digest: str | None = None
         self._map: mmap.mmap | None
         self._map, self._made = _map_file(self.path)
         self._view: memoryview | None = memoryview(self._map)
@@ -37,6 +39,7 @@ class MappedFile:
             raise FormatError(f"{name}: is empty")
         self = cls.__new__(cls)
         self.path, self.size, self._map, self._view, self._made = name, view.nbytes, None, view, (0, 0, 0)
+        self._digest = None
         return self
 
     def view(self, offset: int, size: int) -> memoryview:
@@ -46,6 +49,12 @@ class MappedFile:
         _check_range(self.path, offset, size, self.size)
         self._check_unchanged()
         return self._view[offset : offset + size]
+
+    def sha256(self) -> str:
+        """A hash of every byte. It takes a second for a gigabyte or two, once."""
+        if self._digest is None:
+            self._digest = hashlib.sha256(self.view(0, self.size)).hexdigest()
+        return self._digest
 
     def _check_unchanged(self) -> None:
         if self._map is None:

@@ -278,6 +278,8 @@ class Numbers:
             number: Number = self._arrays[term.tensor][term.index].item()
         except KeyError:
             raise ShapeError(f"value {term.tensor} has no data on the host") from None
+        except IndexError:
+            raise ShapeError(f"value {term.tensor} has no element {list(term.index)}") from None
         return number
 
     def _given(self, term: Given) -> Number:

@@ -1,13 +1,13 @@
 """From a graph and a device's capabilities to a frozen plan, and from live shapes to schedules."""
 
 from ..lowering import WHOLE, Binding
-from .integers import overflowed
 from .limits import REMEDIES, buffer_name
 from .lowering import Example
 from .memory import Buffer, Fill, padded
+from .opened import Opened, load_plan
 from .plan import Plan, Scratch
 from .planner import Planner, draft, make_planner
-from .saved import load_plan, save_plan
+from .saved import save_plan
 from .schedules import Live, LoweredCall, Schedule, Scheduler
 from .segments import Block, HostCalls, Layout, Segment
 from .support import advice, unsupported
@@ -25,6 +25,7 @@ __all__ = [
     "Layout",
     "Live",
     "LoweredCall",
+    "Opened",
     "Plan",
     "Planner",
     "Schedule",
@@ -36,7 +37,6 @@ __all__ = [
     "draft",
     "load_plan",
     "make_planner",
-    "overflowed",
     "padded",
     "save_plan",
     "unsupported",

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..errors import Problem, RangeError, UnsupportedError, remedies
+from ..errors import Problem, UnsupportedError, remedies
 from ..graph import (
     OVERFLOW,
     OVERFLOW_FLAGS,
@@ -50,14 +50,14 @@ def exact_integers(graph: Graph, cpu_kernels: Container[str]) -> Graph:
     return _Exact(graph, cpu_kernels, constants, wide).run()
 
 
-def overflowed(graph: Graph, check: Call) -> RangeError:
+def overflow_message(graph: Graph, check: Call) -> str:
     """What to say when a check has found something."""
     name = graph.values[check.args[-1]]
     assert isinstance(name, String)
     found = f"{name.value} ({check.origin}) has a result beyond the device's 32-bit integers, or divided by zero"
     if check.origin.delegate is None:
-        return RangeError(found)
-    return RangeError(f"{found}. Outside delegates such integers are computed in 64 bits. {keep_out([name.value])}")
+        return found
+    return f"{found}. Outside delegates such integers are computed in 64 bits. {keep_out([name.value])}"
 
 
 def _constants(graph: Graph) -> Iterator[tuple[int, Range]]:

@@ -40,9 +40,10 @@ class Plan:
     aliases: dict[int, int]  # view -> what it is a view of
     materialised: dict[int, Constant]  # results of calls that are filled once, from the file
     scratch: dict[int, Scratch]
-    checks: dict[int, Call]  # tensors that must be zero when a submit is done: results of calls that look for overflows
+    checks: dict[int, str]  # tensors that must be zero when a submit is done: calls looked for overflows; what to say
     bindings: frozenset[Binding]  # what some dispatch may bind, at the shapes that were lowered here
     binding_limit: int  # the most that the device binds: a larger buffer is bound in parts
+    subgroup: int  # invocations that every subgroup of the device has at least; kernels that use them count on it
 
     @functools.cached_property
     def host_state(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ from ..graph import LIVE_SCALARS, OVERFLOW, Graph, TensorSpec
 from ..graph.expressions import Numbers
 from ..lowering import Job
 from ..wgsl import Caps
-from .integers import exact_integers
+from .integers import exact_integers, overflow_message
 from .limits import over_limits, refuse_over_limits
 from .lowering import Example, Lowering
 from .memory import assign
@@ -125,10 +125,16 @@ def _plan(
         dict(context.aliases),
         dict(context.materialised),
         {tensor.id: Scratch(step, tensor.spec) for (step, _), tensor in context.scratch_tensors.items()},
-        {o: c for c in graph.calls if c.name == OVERFLOW for o in c.outs if o not in graph.outputs},
+        _checks(graph),
         frozenset(lowering.touched),
         context.caps.limit("max-storage-buffer-binding-size"),
+        context.caps.subgroup,
     )
+
+
+def _checks(graph: Graph) -> dict[int, str]:
+    looks = [call for call in graph.calls if call.name == OVERFLOW]
+    return {o: overflow_message(graph, call) for call in looks for o in call.outs if o not in graph.outputs}
 
 
 def _lower_method(graph: Graph, layout: Layout, lowering: Lowering, inputs: dict[int, Dims]) -> list[Schedule]:

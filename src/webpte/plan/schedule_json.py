@@ -1,19 +1,32 @@
-"""Schedules as JSON: dispatches by number of their kernel and parameter block, terms as graph.term_json has them."""
+"""Schedules as JSON: dispatches by number of their kernel, buffers and parameters; terms as graph.term_json has."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+import binascii
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ..errors import FormatError
-from ..graph.term_json import expression_from_json, term_from_json, term_to_json
+from ..graph import LIVE_SCALARS, Graph, SymBool, SymInt, TensorSpec
+from ..graph.expressions import Element, Given, Term, is_whole, leaves
+from ..graph.term_json import expression_from_json, number_from_json, number_to_json, term_from_json, term_to_json
 from ..lowering import Binding, Dispatch, Guard
-from ..wgsl import Kernel
+from ..lowering.context import FLOATING, OFFSET_ALIGNMENT
+from ..wgsl import BROWSER_LIMITS, Kernel
+from ..wgsl.kernel import SYM_SLOTS
+from ..wgsl.uniforms import SLOT_BYTES
+from .json_fields import field, items, numbered, text, truth, whole, wholes
+from .memory import Buffer
+from .plan import Plan
 from .schedules import Dims, Key, LoweredCall, Schedule
 from .segments import Segment
 
 T = TypeVar("T")
+GRID = BROWSER_LIMITS["max-compute-workgroups-per-dimension"]
 
 
 class Numbered(Generic[T]):
@@ -26,82 +39,42 @@ class Numbered(Generic[T]):
         return self.items.setdefault(item, len(self.items))
 
 
-def schedule_to_json(
-    key: Key,
-    schedule: Schedule,
-    segment: int,
-    kernels: Numbered[Kernel],
-    blocks: Numbered[bytes],
-    bound: Callable[[Binding], Binding],
-) -> dict[str, Any]:
-    return {
-        "segment": segment,
-        "key": [list(part) if isinstance(part, tuple) else {"term": term_to_json(part)} for part in key],  # type: ignore[arg-type]
-        "decisions": [[term_to_json(term), number] for term, number in schedule.decisions],
-        "slots": [[slot, term_to_json(term)] for slot, term in schedule.slots],
-        "guards": [_guard_to_json(guard) for guard in schedule.guards],
-        "left": _dims_to_json(schedule.left),
-        "scalars": {str(v): term_to_json(term) for v, term in schedule.left_scalars.items()},
-        "calls": [
-            [call.step, [_dispatch_to_json(dispatch, kernels, blocks, bound) for dispatch in call.dispatches]]
-            for call in schedule.calls
-            if call.dispatches
-        ],
-    }
+# -- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _dispatch_to_json(
-    dispatch: Dispatch, kernels: Numbered[Kernel], blocks: Numbered[bytes], bound: Callable[[Binding], Binding]
-) -> list[Any]:
-    bindings = [list(bound(binding)) for binding in dispatch.bindings]
-    return [kernels(dispatch.kernel), bindings, blocks(dispatch.params), list(dispatch.grid)]
+@dataclass(frozen=True)
+class Writing:
+    """What schedules name by number."""
 
+    plan: Plan
+    kernels: Numbered[Kernel]
+    blocks: Numbered[bytes]
 
-def schedule_from_json(
-    data: Mapping[str, Any], segments: Sequence[Segment], kernels: Sequence[Kernel], blocks: Sequence[bytes]
-) -> tuple[Key, Schedule]:
-    key = tuple(tuple(part) if isinstance(part, list) else term_from_json(part["term"]) for part in data["key"])
-    left = _dims_from_json(data["left"])
-    scalars = {int(v): term_from_json(term) for v, term in data["scalars"].items()}
-    calls = tuple(
-        LoweredCall(step, tuple(_dispatch(item, kernels, blocks) for item in dispatches))
-        for step, dispatches in data["calls"]
-    )
-    schedule = Schedule(
-        segments[data["segment"]],
-        calls,
-        left,
-        left,
-        scalars,
-        scalars,
-        tuple((expression_from_json(term), _number(number)) for term, number in data["decisions"]),
-        tuple((int(slot), expression_from_json(term)) for slot, term in data["slots"]),
-        tuple(_guard_from_json(guard) for guard in data["guards"]),
-    )
-    return key, schedule
+    def schedule(self, key: Key, schedule: Schedule) -> dict[str, Any]:
+        segment = schedule.segment
+        dims, scalars = key[: len(segment.tensors)], key[len(segment.tensors) :]
+        return {
+            "segment": self.plan.layout.segments.index(segment),
+            "dims": [list(sizes) for sizes in dims],  # type: ignore[call-overload]
+            "scalars": [term_to_json(term) for term in scalars],  # type: ignore[arg-type]
+            "decisions": [[term_to_json(term), number_to_json(number)] for term, number in schedule.decisions],
+            "guards": [_guard_to_json(guard) for guard in schedule.guards],
+            "slots": [[slot, term_to_json(term)] for slot, term in schedule.slots],
+            "dispatches": [self._dispatch(dispatch) for dispatch in schedule.dispatches],
+            "made": {str(v): list(sizes) for v, sizes in schedule.left.items()},
+            "told": {str(v): term_to_json(term) for v, term in schedule.left_scalars.items()},
+        }
 
-
-def block_to_json(block: bytes) -> str:
-    return base64.b64encode(block).decode()
-
-
-def block_from_json(data: str) -> bytes:
-    return base64.b64decode(data, validate=True)
-
-
-def _dispatch(item: Sequence[Any], kernels: Sequence[Kernel], blocks: Sequence[bytes]) -> Dispatch:
-    kernel, bindings, block, (x, y, z) = item
-    ranges = tuple(Binding(int(tensor), int(offset), int(nbytes)) for tensor, offset, nbytes in bindings)
-    if len(ranges) != kernels[kernel].reads + kernels[kernel].writes:
-        raise FormatError(f"a dispatch binds {len(ranges)} buffers to {kernels[kernel].label}")
-    return Dispatch(kernels[kernel], ranges, blocks[block], (int(x), int(y), int(z)))
+    def _dispatch(self, dispatch: Dispatch) -> list[Any]:
+        ranges = [[self.plan.buffer_of[b.tensor], b.offset, self.plan.bound_bytes(b)] for b in dispatch.bindings]
+        return [self.kernels(dispatch.kernel), ranges, self.blocks(dispatch.params), list(dispatch.grid)]
 
 
 def _guard_to_json(guard: Guard) -> dict[str, Any]:
     return {
         "term": term_to_json(guard.term),
-        "low": guard.low,
-        "high": guard.high,
+        "low": None if guard.low is None else number_to_json(guard.low),
+        "high": None if guard.high is None else number_to_json(guard.high),
         "where": guard.where,
         "message": guard.message,
         "further": [term_to_json(term) for term in guard.further],
@@ -109,22 +82,140 @@ def _guard_to_json(guard: Guard) -> dict[str, Any]:
     }
 
 
-def _guard_from_json(data: Mapping[str, Any]) -> Guard:
-    low, high = (None if data[name] is None else _number(data[name]) for name in ("low", "high"))
-    further = tuple(term_from_json(term) for term in data["further"])
-    where, message, overflow = str(data["where"]), str(data["message"]), bool(data["overflow"])
-    return Guard(term_from_json(data["term"]), low, high, where, message, further, overflow)
+def block_to_json(block: bytes) -> str:
+    return base64.b64encode(block).decode()
 
 
-def _number(data: Any) -> int | float:
-    if not isinstance(data, (int, float)):
-        raise FormatError(f"{data!r} is not a number")
-    return data
+# -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def _dims_to_json(dims: Mapping[int, Dims]) -> dict[str, list[int]]:
-    return {str(v): list(sizes) for v, sizes in dims.items()}
+def block_from_json(data: Any) -> bytes:
+    try:
+        block = base64.b64decode(data, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        raise FormatError(f"{ascii(data)[:60]} is no parameter block") from None
+    if not 0 < len(block) <= SLOT_BYTES or len(block) % 4:
+        raise FormatError(f"a parameter block has {len(block)} bytes, not a multiple of 4 up to {SLOT_BYTES}")
+    return block
 
 
-def _dims_from_json(data: Mapping[str, Any]) -> dict[int, Dims]:
-    return {int(v): tuple(map(int, sizes)) for v, sizes in data.items()}
+@dataclass(frozen=True)
+class Reading:
+    """What schedules name by number, and are checked against."""
+
+    graph: Graph
+    segments: Sequence[Segment]
+    buffers: Sequence[Buffer]
+    stand_ins: int  # buffer n is what is bound as tensor `stand_ins` + n
+    kernels: Sequence[Kernel]
+    blocks: Sequence[bytes]
+
+    def schedule(self, data: Any) -> tuple[Key, Schedule]:
+        segment = self.segments[whole(field(data, "segment"), "segment", high=len(self.segments) - 1)]
+        sizes = items(field(data, "dims"), "dims that enter a segment", len(segment.tensors))
+        scalars = items(field(data, "scalars"), "scalars that enter a segment", len(segment.scalars))
+        dims = [self._dims(v, found) for v, found in zip(segment.tensors, sizes, strict=True)]
+        made = {v: self._dims(v, found) for v, found in self._named(data, "made")}
+        told = {v: self._term(found) for v, found in self._named(data, "told")}
+        if unknown := [v for v in segment.reads if v not in made and v not in segment.tensors]:
+            raise FormatError(f"values {unknown} are read back, but a schedule does not tell their shapes")
+        if wrong := [v for v in told if not isinstance(self.graph.values[v], LIVE_SCALARS)]:
+            raise FormatError(f"values {wrong} are no scalars that a segment could tell")
+        dispatches = tuple(self._dispatch(item) for item in items(field(data, "dispatches"), "dispatches"))
+        schedule = Schedule(
+            segment,
+            (LoweredCall(segment.steps[0], dispatches),),
+            made,
+            made,
+            told,
+            told,
+            tuple(self._decision(item) for item in items(field(data, "decisions"), "decisions")),
+            tuple(self._slot(item) for item in items(field(data, "slots"), "slots")),
+            tuple(self._guard(item) for item in items(field(data, "guards"), "guards")),
+        )
+        return (*dims, *(self._term(term) for term in scalars)), schedule
+
+    def _named(self, data: Any, name: str) -> Iterator[tuple[int, Any]]:
+        yield from numbered(field(data, name), name, len(self.graph.values) - 1).items()
+
+    def _dims(self, value_id: int, data: Any) -> Dims:
+        bound = self.graph.tensor(value_id).dims
+        dims = wholes(items(data, f"the shape of value {value_id}", len(bound)), "a dim")
+        if any(size > most for size, most in zip(dims, bound, strict=True)):
+            raise FormatError(f"value {value_id} would have shape {list(dims)}, outside its bound {list(bound)}")
+        return dims
+
+    def _term(self, data: Any) -> Term:
+        term: Term = self._believed(term_from_json(data))
+        return term
+
+    def _believed(self, term: Any) -> Any:
+        """The term, if it stands on elements and scalars that there are."""
+        for leaf in leaves(term):
+            known = leaf.tensor if isinstance(leaf, Element) else leaf.value
+            if not 0 <= known < len(self.graph.values) or not self._leaf(leaf, self.graph.values[known]):
+                raise FormatError(f"a term stands on {leaf}, which does not exist")
+        return term
+
+    @staticmethod
+    def _leaf(leaf: Element | Given, value: object) -> bool:
+        if isinstance(leaf, Given):
+            return isinstance(value, LIVE_SCALARS) and leaf.whole == isinstance(value, (SymInt, SymBool))
+        if not isinstance(value, TensorSpec) or leaf.whole != (value.host_dtype not in FLOATING):
+            return False
+        sizes = zip(leaf.index, value.dims, strict=False)
+        return len(leaf.index) == len(value.dims) and all(-size <= at < size for at, size in sizes)
+
+    def _decision(self, data: Any) -> Any:
+        term, number = items(data, "a decision", 2)
+        return self._believed(expression_from_json(term)), number_from_json(number)
+
+    def _slot(self, data: Any) -> Any:
+        slot, term = items(data, "a slot", 2)
+        expression = self._believed(expression_from_json(term))
+        if not is_whole(expression):
+            raise FormatError(f"{expression} is no integer that a kernel could read")
+        return whole(slot, "a slot", high=SYM_SLOTS - 1), expression
+
+    def _guard(self, data: Any) -> Guard:
+        low, high = (None if field(data, at) is None else number_from_json(data[at]) for at in ("low", "high"))
+        further = tuple(self._term(term) for term in items(field(data, "further"), "further terms of a guard"))
+        message = text(field(data, "message"), "the message of a guard")
+        if any(int(named) > len(further) for named in re.findall(r"\{(\d)\}", message)):
+            raise FormatError(f"a guard's message names more than {len(further)} further terms")
+        where, overflow = text(field(data, "where"), "where"), truth(field(data, "overflow"), "overflow")
+        return Guard(self._term(field(data, "term")), low, high, where, message, further, overflow)
+
+    def _dispatch(self, data: Any) -> Dispatch:
+        kernel_number, ranges, block, grid = items(data, "a dispatch", 4)
+        kernel = self.kernels[whole(kernel_number, "the kernel of a dispatch", high=len(self.kernels) - 1)]
+        found = [self._range(item) for item in items(ranges, "bindings", kernel.reads + kernel.writes)]
+        self._refuse_overlaps(found[: kernel.reads], found[kernel.reads :], kernel)
+        x, y, z = wholes(items(grid, "a grid", 3), "a size of a grid", 1, GRID)
+        return Dispatch(
+            kernel,
+            tuple(Binding(self.stand_ins + number, offset, nbytes) for number, offset, nbytes in found),
+            self.blocks[whole(block, "the parameters of a dispatch", high=len(self.blocks) - 1)],
+            (x, y, z),
+        )
+
+    def _range(self, data: Any) -> tuple[int, int, int]:
+        number, offset, nbytes = wholes(items(data, "a binding", 3), "a number of a binding")
+        whole(number, "the buffer of a binding", high=len(self.buffers) - 1)
+        size = self.buffers[number].nbytes
+        if offset % OFFSET_ALIGNMENT or nbytes % 4 or nbytes == 0 or offset + nbytes > size:
+            raise FormatError(f"bytes {offset} to {offset + nbytes} of buffer {number}, of {size}, cannot be bound")
+        return number, offset, nbytes
+
+    def _refuse_overlaps(
+        self, reads: list[tuple[int, int, int]], writes: list[tuple[int, int, int]], kernel: Kernel
+    ) -> None:
+        written = {number for number, _, _ in writes}
+        if both := written.intersection(number for number, _, _ in reads):
+            raise FormatError(f"{kernel.label} would read and write buffers {sorted(both)}")
+        if wrong := sorted(number for number in written if self.buffers[number].kind == "constant"):
+            raise FormatError(f"{kernel.label} would write the constants in buffers {wrong}")
+        ordered = sorted(writes)
+        for (number, offset, nbytes), (other, start, _) in itertools.pairwise(ordered):
+            if number == other and start < offset + nbytes:
+                raise FormatError(f"{kernel.label} would write byte {start} of buffer {number} by two bindings")

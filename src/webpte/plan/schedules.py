@@ -7,6 +7,7 @@ that is missing. Then the live integers are evaluated and the guards checked. No
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -112,9 +113,39 @@ class Scheduler:
 
     def missing(self, segment: Segment, live: Live, numbers: Numbers) -> Schedule:
         """A schedule that nobody has asked for before. Here there are none but those that were added."""
-        given = ", ".join(f"value {t} {list(live.dims[t])}" for t in segment.tensors)
-        known = len(self._schedules[segment])
-        raise ShapeError(f"{self.plan.graph.name} was saved with {known} schedules, none of them for {given}")
+        given = self._words(segment, [live.dims[t] for t in segment.tensors])
+        known: dict[str, list[str]] = {}  # shapes -> what was decided at them
+        for key, schedule in self._schedules[segment].items():
+            decided = ", ".join(f"{term} = {number}" for term, number in schedule.decisions)
+            known.setdefault(self._words(segment, key[: len(segment.tensors)]), []).append(decided)
+        if given in known:
+            now = ", ".join(f"{term} = {numbers(term)}" for term in self._decided(segment, given))
+            found = f"{given} only with {_listed(known[given])}; now {now}"
+        else:
+            found = f"{_listed(list(known)) or 'no shapes'}; given was {given}"
+        raise ShapeError(
+            f"{self.plan.graph.name} runs from schedules that were saved for {found}. "
+            "Call it with the program at such inputs, and save it again."
+        )
+
+    def _decided(self, segment: Segment, shapes: str) -> dict[Expression, None]:
+        pairs = self._schedules[segment].items()
+        return {
+            term: None
+            for key, schedule in pairs
+            if self._words(segment, key[: len(segment.tensors)]) == shapes
+            for term, _ in schedule.decisions
+        }
+
+    def _words(self, segment: Segment, dims: Sequence[object]) -> str:
+        """Shapes that enter a segment, as callers know them."""
+        inputs = self.plan.graph.inputs
+        names = [f"input {inputs.index(t)}" if t in inputs else f"value {t}" for t in segment.tensors]
+        return ", ".join(f"{name} {list(d)}" for name, d in zip(names, dims, strict=True)) or "no tensors"  # type: ignore[call-overload]
+
+
+def _listed(words: Sequence[str], most: int = 8) -> str:
+    return "; ".join(words[:most]) + (f"; and {len(words) - most} more" if len(words) > most else "")
 
 
 def leave(schedule: Schedule, live: Live, numbers: Numbers, graph: Graph) -> None:

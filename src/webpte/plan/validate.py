@@ -40,9 +40,9 @@ CONDITIONS = (*GIVEN, Int, Double, Bool)
 LISTS = (ValueList, IntList, DoubleList, BoolList)
 
 
-def refuse_wrong(graph: Graph) -> None:
+def refuse_wrong(graph: Graph, in_order: bool = True) -> None:
     """Raise one error that names everything that is wrong."""
-    problems = [str(problem) for problem in wrong(graph)]
+    problems = [str(problem) for problem in wrong(graph, in_order)]
     if not problems:
         return
     if len(problems) == 1:
@@ -52,13 +52,16 @@ def refuse_wrong(graph: Graph) -> None:
     raise GraphError(f"{graph.name} has {len(problems)} mistakes:\n  {lines}")
 
 
-def wrong(graph: Graph) -> list[Problem]:
-    """Everything that is wrong with a graph, first what makes the rest meaningless."""
+def wrong(graph: Graph, in_order: bool = True) -> list[Problem]:
+    """Everything that is wrong with a graph, first what makes the rest meaningless.
+
+    Not `in_order` are the calls of a saved plan: only those for the CPU are left.
+    """
     for look in (_sizes, _ids, _borders):
         found = list(look(graph))
         if found:
             return found
-    return [*_calls(graph), *_order(graph)]
+    return [*_calls(graph), *(_order(graph) if in_order else ())]
 
 
 def _problem(subject: str, detail: str, where: str = "") -> Problem:

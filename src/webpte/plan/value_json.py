@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from ..budgets import limit
 from ..container import DType, MappedFile, Span
 from ..errors import FormatError
 from ..graph import (
@@ -25,22 +26,22 @@ from ..graph import (
     TensorSpec,
     Value,
     ValueList,
+    numel,
 )
+from ..graph.term_json import number_from_json, number_to_json
+from .json_fields import field, items, text, truth, whole, wholes
 
 _DTYPES = {dtype.short: dtype for dtype in DType}
+_VALUES, _CALLS = limit("values") - 1, limit("calls") - 1  # the largest numbers that name one
 _LIVE: dict[str, type[SymInt] | type[SymFloat] | type[SymBool] | type[Null]] = {
     "symint": SymInt,
     "symfloat": SymFloat,
     "symbool": SymBool,
     "null": Null,
 }
-_SINGLE: dict[str, tuple[Any, type]] = {
-    "int": (Int, int),
-    "double": (Double, float),
-    "bool": (Bool, bool),
-    "string": (String, str),
-}
-_LISTS: dict[str, Any] = {"ints": IntList, "doubles": DoubleList, "bools": BoolList}
+_SINGLE: dict[str, Any] = {"int": Int, "double": Double, "bool": Bool, "string": String}
+_LISTS: dict[str, tuple[str, Any]] = {"ints": ("int", IntList), "doubles": ("double", DoubleList)}
+_LISTS["bools"] = ("bool", BoolList)
 
 
 class Files:
@@ -58,22 +59,33 @@ class Files:
 
 
 def dtype_from_json(name: Any) -> DType:
-    if name not in _DTYPES:
-        raise FormatError(f"{name!r} is not a dtype")
+    if not isinstance(name, str) or name not in _DTYPES:
+        raise FormatError(f"{ascii(name)[:60]} is not a dtype")
     return _DTYPES[name]
 
 
 def constant_to_json(constant: Constant, files: Files) -> dict[str, Any]:
     return {
         "name": constant.name,
-        "dtype": constant.dtype.short,
+        "stored": constant.dtype.short,
         "spans": [[files.number(span.file), span.offset, span.size] for span in constant.spans],
     }
 
 
-def constant_from_json(data: Mapping[str, Any], files: Files) -> Constant:
-    first, *rest = (Span(files.files[file], offset, size) for file, offset, size in data["spans"])
-    return Constant(first, dtype_from_json(data["dtype"]), str(data["name"]), tuple(rest))
+def constant_from_json(data: Any, files: Files) -> Constant:
+    spans = [_span(item, files) for item in items(field(data, "spans"), "spans of a constant")]
+    if not spans:
+        raise FormatError("a constant has no bytes")
+    dtype = dtype_from_json(field(data, "stored"))
+    constant = Constant(spans[0], dtype, text(field(data, "name"), "the name of a constant"), tuple(spans[1:]))
+    if constant.nbytes % dtype.itemsize:
+        raise FormatError(f"constant {constant.name} has {constant.nbytes} bytes, no multiple of {dtype.itemsize}")
+    return constant
+
+
+def _span(data: Any, files: Files) -> Span:
+    file, offset, size = wholes(items(data, "a span", 3), "a number of a span")
+    return Span(files.files[whole(file, "the file of a span", high=len(files.files) - 1)], offset, size)
 
 
 def value_to_json(value: Value, files: Files) -> dict[str, Any]:
@@ -89,39 +101,61 @@ def value_to_json(value: Value, files: Files) -> dict[str, Any]:
         }
     if isinstance(value, ValueList):
         return {"kind": "list", "ids": list(value.ids)}
-    for kind, (single, _) in _SINGLE.items():
+    for kind, single in _SINGLE.items():
         if isinstance(value, single):
-            return {"kind": kind, "value": value.value}
-    for kind, several in _LISTS.items():
+            return {"kind": kind, "value": _item_to_json(value.value)}
+    for kind, (_, several) in _LISTS.items():
         if isinstance(value, several):
-            return {"kind": kind, "values": list(value.values)}
+            return {"kind": kind, "values": [_item_to_json(item) for item in value.values]}
     return {"kind": next(kind for kind, live in _LIVE.items() if isinstance(value, live))}
 
 
-def value_from_json(data: Mapping[str, Any], files: Files) -> Value:
-    kind = data["kind"]
+def value_from_json(data: Any, files: Files) -> Value:
+    kind = field(data, "kind")
     if kind == "tensor":
-        constant = None if data["constant"] is None else constant_from_json(data["constant"], files)
-        return TensorSpec(
-            dtype_from_json(data["dtype"]),
-            tuple(map(int, data["dims"])),
-            dtype_from_json(data["host"]),
-            bool(data["dynamic"]),
-            constant,
-            bool(data["mutable"]),
-        )
+        return _tensor_from_json(data, files)
     if kind == "list":
-        return ValueList(tuple(map(int, data["ids"])))
+        return ValueList(wholes(field(data, "ids"), "a member of a list", high=_VALUES))
     if kind in _SINGLE:
-        single, convert = _SINGLE[kind]
-        made: Value = single(convert(data["value"]))
-        return made
+        single: Value = _SINGLE[kind](_item_from_json(field(data, "value"), kind))
+        return single
     if kind in _LISTS:
-        listed: Value = _LISTS[kind](tuple(data["values"]))
+        item, several = _LISTS[kind]
+        listed: Value = several(tuple(_item_from_json(i, item) for i in items(field(data, "values"), "a list")))
         return listed
     if kind not in _LIVE:
-        raise FormatError(f"{kind!r} is not a kind of value")
+        raise FormatError(f"{ascii(kind)[:60]} is not a kind of value")
     return _LIVE[kind]()
+
+
+def _tensor_from_json(data: Any, files: Files) -> TensorSpec:
+    constant = field(data, "constant")
+    spec = TensorSpec(
+        dtype_from_json(field(data, "dtype")),
+        wholes(items(field(data, "dims"), "dims")[: limit("dims") + 1], "a dim"),
+        dtype_from_json(field(data, "host")),
+        truth(field(data, "dynamic"), "dynamic"),
+        None if constant is None else constant_from_json(constant, files),
+        truth(field(data, "mutable"), "mutable"),
+    )
+    if spec.constant is not None and spec.constant.nbytes != numel(spec.dims) * spec.constant.dtype.itemsize:
+        raise FormatError(f"constant {spec.constant.name} has {spec.constant.nbytes} bytes; it is for {spec}")
+    return spec
+
+
+def _item_to_json(item: Any) -> Any:
+    return number_to_json(item) if isinstance(item, float) else item
+
+
+def _item_from_json(data: Any, kind: str) -> Any:
+    if kind == "bool":
+        return truth(data, "a literal")
+    if kind == "string":
+        return text(data, "a literal")
+    number = number_from_json(data)
+    if kind == "int" and (not isinstance(number, int) or isinstance(data, bool)):
+        raise FormatError(f"{number} stands where an integer must")
+    return number if kind == "int" else float(number)
 
 
 def call_to_json(call: Call) -> dict[str, Any]:
@@ -135,6 +169,16 @@ def call_to_json(call: Call) -> dict[str, Any]:
     }
 
 
-def call_from_json(data: Mapping[str, Any]) -> Call:
-    args, outs = (tuple(map(int, data[name])) for name in ("args", "outs"))
-    return Call(str(data["name"]), args, outs, Origin(*data["origin"]), bool(data["kernel"]))
+def call_from_json(data: Any) -> Call:
+    args, outs = (wholes(field(data, name), f"{name} of a call", high=_VALUES) for name in ("args", "outs"))
+    origin = items(field(data, "origin"), "the origin of a call", 3)
+    first, *inside = (None if at is None else whole(at, "the origin of a call") for at in origin)
+    if first is None:
+        raise FormatError("a call stands nowhere")
+    return Call(
+        text(field(data, "name"), "the name of a call"),
+        args,
+        outs,
+        Origin(first, *inside),
+        truth(data["kernel"], "kernel"),
+    )

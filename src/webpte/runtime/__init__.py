@@ -5,6 +5,18 @@ from .choices import choices_path
 from .executorch import Runtime
 from .method import Method
 from .program import Program, load
+from .saved_plan import SavedPlan, open_plan
 from .tuning import Choice
 
-__all__ = ["ArgumentInfo", "Choice", "Method", "Program", "Runtime", "choices_path", "describe", "load"]
+__all__ = [
+    "ArgumentInfo",
+    "Choice",
+    "Method",
+    "Program",
+    "Runtime",
+    "SavedPlan",
+    "choices_path",
+    "describe",
+    "load",
+    "open_plan",
+]

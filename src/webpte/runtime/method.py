@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,14 @@ from ..device import Counters, Gpu, Session, Weights
 from ..errors import ClosedError, DeviceError, Error, GraphError, InputError, RangeError
 from ..graph import Bool, Call, Double, Graph, Int, Null, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..lowering import mutated_values, stored_bytes
-from ..plan import HostCalls, Live, Planner, Schedule, Scheduler, Segment, overflowed
+from ..plan import HostCalls, Live, Planner, Schedule, Scheduler, Segment, save_plan
 from ..progress import OnProgress, ignore
 from ..wgsl import Caps
 from .arguments import ArgumentInfo, describe, number_of, zeros_for
 from .borders import Array, at_position, check_dims, from_device, to_array, to_device
 from .kernels import CpuKernels
 from .method_state import MethodState
+from .preparing import prepare_for
 from .process import Process
 from .shared_state import SharedState, shared_buffers
 from .state import PathLike, read_state, write_state
@@ -188,6 +189,18 @@ class Method:
             self._state.write(state)
             return note
 
+    def save(self, folder: PathLike, shapes: Iterable[Sequence[Sequence[int]]] = ()) -> None:
+        """Write the plan into a folder, with the schedules for all shapes called so far: `webpte.open_plan` runs it.
+
+        `shapes` names further ones, each by the dims of every input (`()` for a number); a method of several submits
+        must have been called. Shaders are those chosen for this device; constants stay in the program's files.
+        """
+        with self.exclusive():
+            self._check_open()
+            for dims in shapes:
+                prepare_for(self, dims)
+            save_plan(self.scheduler, folder, self._fingerprint())
+
     def exclusive(self) -> threading.RLock:
         """A lock to hold over several calls that belong together. While it is held no fork can be called either."""
         self._process.check()
@@ -334,7 +347,7 @@ class Method:
             spec = self._graph.tensor(value_id)
             array = from_device(data.get(value_id, memoryview(b"")), live.dims[value_id], spec)
             if value_id in self.plan.checks and array.any():
-                raise overflowed(self._graph, self.plan.checks[value_id])
+                raise RangeError(self.plan.checks[value_id])
             live.arrays[value_id] = array
 
     def _run_on_host(self, stage: HostCalls, live: Live) -> None:

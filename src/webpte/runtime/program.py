@@ -71,8 +71,6 @@ def load(
         raise InputError(f'fallback is "cpu" or None, not {fallback!r}')
     if tune not in get_args(Tune):
         raise InputError(f"tune is one of {', '.join(get_args(Tune))}, not {tune!r}")
-    if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool) or memory < 1):
-        raise InputError(f"memory is a number of bytes, at least 1, or None, not {memory!r}")
     chosen_passes = tuple(PASSES) if passes is None else tuple(passes)
     options = Options(fallback == "cpu", limits or {}, chosen_passes, tune, memory)
     files = [MappedFile(path), *(MappedFile(p) for p in data)]
@@ -217,8 +215,5 @@ class Program(Owner):
 
     @functools.cached_property
     def _contents(self) -> str:
-        """A hash of every byte of the files. It takes a second for a gigabyte or two: only snapshots need it."""
-        digest = hashlib.sha256()
-        for file in self._files:
-            digest.update(hashlib.sha256(file.view(0, file.size)).digest())
-        return digest.hexdigest()
+        """A hash of every byte of the files: only snapshots and saved plans need it."""
+        return hashlib.sha256(b"".join(bytes.fromhex(file.sha256()) for file in self._files)).hexdigest()

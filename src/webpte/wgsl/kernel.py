@@ -33,7 +33,7 @@ class Kernel:
     """The identity of a compute pipeline."""
 
     home: str  # whose template it is: a name that `home_of` gave to a folder
-    template: str  # relative to that folder
+    template: str  # relative to that folder; of a saved one, its label
     flags: tuple[tuple[str, object], ...]
     params: str  # the struct that the uniform block holds, as Uniforms.wgsl
     workgroup: int
@@ -46,6 +46,8 @@ class Kernel:
     @functools.cached_property
     def label(self) -> str:
         """A short name for error messages, profiles and GPU labels."""
+        if self.text is not None:
+            return self.template
         name = self.template.removesuffix(".wgsl").rpartition("/")[2]
         flags = ",".join(f"{k}={v}" for k, v in self.flags)
         return f"{name}[{flags}]" if flags else name

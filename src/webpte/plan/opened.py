@@ -1,0 +1,296 @@
+"""A plan and its schedules out of a folder that `saved` wrote, or somebody else: believed after it was checked.
+
+What is read is what calls will index, bind, copy and evaluate. So every number is compared with what it counts, every
+range with the buffer or file it lies in, and every name is one that may be shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ..budgets import limit, spend
+from ..container import MappedFile
+from ..errors import Error, FormatError, InputError, UnsupportedError
+from ..graph import Call, Graph, Null, Origin, TensorSpec, Value
+from ..lowering import stored_bytes
+from ..wgsl import Kernel
+from .json_fields import field, items, numbered, text, truth, whole, wholes
+from .memory import Buffer, Fill, padded
+from .plan import Plan, bytes_at_bound
+from .saved import DOCUMENT, FORMAT, VERSION, PathLike, features_of, kernel_file
+from .schedule_json import Reading, block_from_json
+from .schedules import Scheduler
+from .segments import Block, HostCalls, Layout, Segment
+from .validate import refuse_wrong
+from .value_json import Files, call_from_json, constant_from_json, dtype_from_json, value_from_json
+
+SUBMIT = "webpte.saved"  # what stands in a loaded graph for all calls of a segment
+_KINDS = ("constant", "state", "activation")
+_BINDINGS = 1000  # of a group, says WebGPU
+_LABEL = 1000
+_WORKGROUP = 1 << 16
+
+
+class Opened(NamedTuple):
+    """A plan with its schedules, the files its constants lie in, and whose state it has."""
+
+    scheduler: Scheduler
+    files: tuple[MappedFile, ...]
+    features: tuple[str, ...]
+    fingerprint: str
+
+
+def load_plan(folder: PathLike, data: Iterable[PathLike] = (), cpu_kernels: Container[str] = ()) -> Opened:
+    """A plan that `save_plan` wrote. Its files are those of `data`, or lie in its folder, or beside that."""
+    name = os.fspath(folder)
+    opened: list[MappedFile] = []
+    try:
+        return _Reading(name, _document(name), cpu_kernels).opened(data, opened)
+    except BaseException as error:
+        for file in opened:
+            file.close()
+        if isinstance(error, FormatError) and not str(error).startswith(name):
+            raise FormatError(f"{name}: the plan is damaged: {error}") from error
+        if isinstance(error, (Error, KeyboardInterrupt, MemoryError)):
+            raise
+        raise FormatError(f"{name}: the plan is damaged: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _contents(file: MappedFile, budget: str) -> str:
+    """All of a file as text. It is a regular one, or could not have been mapped."""
+    with file:
+        spend(budget, file.size, file.path)
+        return str(file.view(0, file.size), "ascii")
+
+
+def _document(folder: str) -> Any:
+    path = os.path.join(folder, DOCUMENT)
+    try:
+        file = MappedFile(path)
+    except FormatError as error:
+        raise InputError(f"{folder}: there is no plan: {error}") from error
+    data = json.loads(_contents(file, "plan bytes"))
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise FormatError(f"{folder}: {DOCUMENT} is not a {FORMAT}")
+    if data.get("version") != VERSION:
+        raise FormatError(f"{folder}: the plan has version {ascii(data.get('version'))[:20]}; known is {VERSION}")
+    return data
+
+
+class _Reading:
+    """One document."""
+
+    def __init__(self, folder: str, data: Any, cpu_kernels: Container[str]) -> None:
+        self.folder = folder
+        self.data = data
+        self.calls = [call_from_json(item) for item in items(field(data, "cpu"), "cpu")]
+        self.name = text(field(data, "name"), "name")
+        missing = sorted({call.name for call in self.calls if call.name not in cpu_kernels})
+        if missing:
+            raise UnsupportedError(f"{self.name} needs CPU kernels that are not here: {', '.join(missing)}", missing)
+
+    def opened(self, given: Iterable[PathLike], opened: list[MappedFile]) -> Opened:
+        data = self.data
+        self.files = Files(list(self._files(given, opened)))
+        texts = list(self._texts())
+        kernels = [self._kernel(item, text) for item, text in zip(data["kernels"], texts, strict=True)]
+        blocks = [block_from_json(item) for item in items(field(data, "parameters"), "parameters")]
+        self.values = self._values()
+        layout, graph = self._layout_and_graph()
+        refuse_wrong(graph, in_order=False)
+        buffers = tuple(self._buffer(item) for item in items(field(data, "buffers"), "buffers"))
+        places = self._places(graph, layout, buffers)
+        reading = Reading(graph, layout.segments, buffers, len(graph.values), kernels, blocks)
+        known = [reading.schedule(item) for item in items(field(data, "schedules"), "schedules")]
+        bindings = frozenset(b for _, schedule in known for d in schedule.dispatches for b in d.bindings)
+        places |= {len(graph.values) + number: number for number in range(len(buffers))}
+        plan = Plan(
+            graph,
+            layout,
+            buffers,
+            places,
+            {segment: self._uploads(number, graph) for number, segment in enumerate(layout.segments)},
+            frozenset(self._ids("kept")),
+            tuple(kernels),
+            len(blocks),
+            self._dynamic(graph),
+            {},
+            {},
+            {},
+            {},
+            {v: text(said, "a check") for v, said in self._by_value("checks")},
+            bindings,
+            max((b.nbytes for b in bindings), default=0),
+            whole(field(data, "subgroup"), "subgroup", high=_WORKGROUP),
+        )
+        self._compare("limits", plan.limits)
+        self._compare("features", features_of(texts))
+        scheduler = Scheduler(plan, most=len(known))
+        for key, schedule in known:
+            scheduler.add(key, schedule)
+        fingerprint = text(field(data, "fingerprint"), "fingerprint", 64)
+        return Opened(scheduler, tuple(opened), tuple(features_of(texts)), fingerprint)
+
+    def _compare(self, name: str, found: object) -> None:
+        """What the document says of the whole must be what its parts add up to."""
+        if field(self.data, name) != found:
+            raise FormatError(f"its {name} are {found}, and it says {ascii(self.data[name])[:200]}")
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def _files(self, given: Iterable[PathLike], opened: list[MappedFile]) -> Iterator[MappedFile]:
+        candidates = [os.fspath(path) for path in given]
+        for item in items(field(self.data, "files"), "files"):
+            name = text(field(item, "name"), "the name of a file", 255)
+            size = whole(field(item, "bytes"), "the size of a file", 1)
+            if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name or ":" in name:
+                raise FormatError(f"{name!a} is not the name of a file")
+            beside = [os.path.join(at, name) for at in (self.folder, os.path.dirname(os.path.abspath(self.folder)))]
+            yield self._file(name, size, field(item, "sha256"), [*candidates, *filter(os.path.exists, beside)], opened)
+
+    def _file(self, name: str, size: int, digest: Any, paths: Sequence[str], opened: list[MappedFile]) -> MappedFile:
+        found = []
+        for path in paths:
+            file = next((file for file in opened if file.path == path), None)
+            if file is None:
+                try:
+                    file = MappedFile(path)
+                except FormatError as error:
+                    raise InputError(f"{self.folder}: {error}") from error
+                opened.append(file)
+            if file.size == size and file.sha256() == digest:
+                return file
+            found.append(f"{path} of {file.size} bytes" + (" with other contents" if file.size == size else ""))
+        raise InputError(
+            f"{self.folder}: the plan's constants lie in {name} of {size} bytes; "
+            f"found was {', '.join(found) or 'no file'}. "
+            "Put that file into the plan's folder, or name it: open_plan(folder, data=[path])."
+        )
+
+    def _texts(self) -> Iterator[str]:
+        found = items(field(self.data, "kernels"), "kernels")
+        spend("kernels", len(found), self.name)
+        for number, item in enumerate(found):
+            text = _contents(MappedFile(os.path.join(self.folder, kernel_file(number))), "kernel text")
+            if hashlib.sha256(text.encode()).hexdigest() != field(item, "sha256"):
+                raise FormatError(f"{kernel_file(number)} is not the text that was saved")
+            yield text
+
+    def _kernel(self, item: Any, wgsl: str) -> Kernel:
+        reads, writes = (whole(field(item, name), name, high=_BINDINGS) for name in ("reads", "writes"))
+        label = text(field(item, "label"), "the label of a kernel", _LABEL)
+        return Kernel(
+            "", label, (), "", whole(field(item, "workgroup"), "workgroup", 1, _WORKGROUP), reads, writes, text=wgsl
+        )
+
+    # -- the method ----------------------------------------------------------------------------------------------------
+
+    def _by_value(self, name: str) -> Iterator[tuple[int, Any]]:
+        """An object by values that there are."""
+        yield from numbered(field(self.data, name), name, len(self.values) - 1).items()
+
+    def _ids(self, name: str, data: Any = None) -> tuple[int, ...]:
+        """Values that there are."""
+        return wholes(field(self.data if data is None else data, name), name, high=len(self.values) - 1)
+
+    def _values(self) -> tuple[Value, ...]:
+        found = numbered(field(self.data, "values"), "values", limit("values") - 1)
+        values: list[Value] = [Null()] * (1 + max(found, default=-1))
+        for value_id, item in found.items():
+            values[value_id] = value_from_json(item, self.files)
+        return tuple(values)
+
+    def _layout_and_graph(self) -> tuple[Layout, Graph]:
+        described = items(field(self.data, "segments"), "segments")
+        # A segment is all that its fields say, and its number: two branches may look alike.
+        segments = [self._segment(len(self.calls) + number, item) for number, item in enumerate(described)]
+        blocks = [self._block(item, segments) for item in items(field(self.data, "blocks"), "blocks")]
+        listed = [stage for block in blocks for stage in block.stages if isinstance(stage, Segment)]
+        if listed != segments:
+            raise FormatError(f"{len(segments)} segments do not stand in the blocks in their order")
+        state = frozenset(self._ids("state"))
+        layout = Layout(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("hosted")), state)
+        submits = [Call(SUBMIT, (), (), Origin(number)) for number in range(len(segments))]
+        inputs, outputs = self._ids("inputs"), self._ids("outputs")
+        graph = Graph(self.name, self.values, (*self.calls, *submits), inputs, outputs)
+        for value_id in (*state, *layout.hosted, *(v for s in segments for v in (*s.tensors, *s.reads, *s.looks))):
+            graph.tensor(value_id)
+        return layout, graph
+
+    def _segment(self, step: int, item: Any) -> Segment:
+        lists = [self._ids(name, item) for name in ("tensors", "scalars", "reads", "looks", "updates")]
+        return Segment((step,), *lists)
+
+    def _block(self, item: Any, segments: Sequence[Segment]) -> Block:
+        stages: list[Segment | HostCalls] = []
+        for stage in items(field(item, "stages"), "stages"):
+            if isinstance(stage, dict) and "cpu" in stage:
+                stages.append(HostCalls(wholes(stage["cpu"], "a CPU call", high=len(self.calls) - 1)))
+            else:
+                stages.append(segments[whole(field(stage, "submit"), "submit", high=len(segments) - 1)])
+        condition, target = field(item, "condition"), field(item, "target")
+        if condition is not None:
+            whole(condition, "the condition of a block", high=len(self.values) - 1)
+            whole(target, "the target of a block", high=len(self.data["blocks"]) - 1)
+        return Block(tuple(stages), condition, target if condition is not None else None)
+
+    def _uploads(self, number: int, graph: Graph) -> tuple[int, ...]:
+        made = {*graph.inputs, *(out for call in self.calls for out in call.outs)}
+        found = self._ids("uploads", self.data["segments"][number])
+        if unknown := sorted(set(found) - made):
+            raise FormatError(f"values {unknown} are uploaded, and neither inputs nor made by the CPU")
+        return found
+
+    def _dynamic(self, graph: Graph) -> dict[int, tuple[bool, ...]]:
+        found = {
+            v: tuple(truth(flag, "dynamic") for flag in items(flags, "dynamic", len(graph.tensor(v).dims)))
+            for v, flags in self._by_value("dynamic")
+        }
+        if set(found) != {v for v in graph.inputs if isinstance(graph.values[v], TensorSpec)}:
+            raise FormatError("dynamic is not told of the tensors among the inputs, or of others")
+        return found
+
+    # -- memory --------------------------------------------------------------------------------------------------------
+
+    def _buffer(self, item: Any) -> Buffer:
+        nbytes, kind = whole(field(item, "bytes"), "the size of a buffer", 4), field(item, "kind")
+        if kind not in _KINDS or nbytes % 4:
+            raise FormatError(f"{ascii(kind)[:20]} of {nbytes} bytes is not a buffer")
+        fill = field(item, "fill")
+        if fill is None and kind == "constant":
+            raise FormatError("a constant buffer is filled with nothing")
+        return Buffer(nbytes, kind, (), None if fill is None else self._fill(fill, nbytes))
+
+    def _fill(self, data: Any, nbytes: int) -> Fill:
+        fill = Fill(constant_from_json(data, self.files), dtype_from_json(field(data, "dtype")))
+        count = fill.constant.nbytes // fill.constant.dtype.itemsize
+        if fill.constant.dtype.numpy is None or fill.dtype.numpy is None:
+            raise FormatError(f"constant {fill.constant.name} is of a dtype that no device has")
+        if padded_words(stored_bytes(fill.dtype, (count,))) > nbytes:
+            raise FormatError(f"constant {fill.constant.name} of {count} elements overflows a buffer of {nbytes} bytes")
+        return fill
+
+    def _places(self, graph: Graph, layout: Layout, buffers: Sequence[Buffer]) -> dict[int, int]:
+        """The buffer of each value that is copied to or from one, and room enough in it."""
+        places = {v: whole(at, f"the place of value {v}", high=len(buffers) - 1) for v, at in self._by_value("places")}
+        for value_id, number in places.items():
+            if padded(bytes_at_bound(graph, value_id)) > buffers[number].nbytes:
+                raise FormatError(f"value {value_id} {graph.tensor(value_id)} overflows buffer {number}")
+        uploaded = {v for number in range(len(layout.segments)) for v in self._uploads(number, graph)}
+        copied = uploaded.union(*(segment.reads for segment in layout.segments))
+        if unplaced := sorted(copied - places.keys()):
+            raise FormatError(f"values {unplaced} are copied to or from the device, and have no place there")
+        changed = {v for v in uploaded | layout.state if v in places}
+        if wrong := sorted(v for v in changed if buffers[places[v]].kind == "constant"):
+            raise FormatError(f"values {wrong} would be written over constants")
+        if wrong := sorted(v for v in layout.state if v in places and buffers[places[v]].kind != "state"):
+            raise FormatError(f"values {wrong} are state and lie in buffers that are not kept")
+        return places
+
+
+def padded_words(nbytes: int) -> int:
+    return -(-nbytes // 4) * 4

@@ -1,0 +1,27 @@
+"""The schedules of shapes that nobody has called yet, for a plan that is about to be saved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from .arguments import zeros_for
+
+if TYPE_CHECKING:
+    from .method import Method
+
+
+def prepare_for(method: Method, dims: Sequence[Sequence[int]]) -> None:
+    """Lower what a call at these shapes would run, without running it."""
+    stage, graph = method._only_stage(), method.plan.graph
+    if stage is None:
+        raise InputError(f"{method.name} is not one submit: call it at the shapes that are to be saved")
+    if len(dims) != len(graph.inputs):
+        wanted = ", ".join(map(str, method.inputs))
+        raise InputError(f"{method.name} takes {len(graph.inputs)} inputs ({wanted}); {len(dims)} shapes were named")
+    try:
+        args = [zeros_for(graph.values[i], tuple(sizes)) for i, sizes in zip(graph.inputs, dims, strict=True)]
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{dims!r:.200} are no shapes: {error}") from error
+    method._prepare(stage, method._enter(args))

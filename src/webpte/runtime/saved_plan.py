@@ -1,0 +1,69 @@
+"""Plans that `Method.save` wrote, opened and run: no graph is read, and nothing is lowered."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from ..device import adapter_caps
+from ..errors import DeviceError
+from ..plan import Opened, Plan, load_plan
+from ..progress import OnProgress, ignore
+from ..wgsl import Caps
+from .kernels import CpuKernels
+from .method import Method
+from .owner import Owner
+
+PathLike = str | os.PathLike[str]
+
+
+def open_plan(folder: PathLike, data: Iterable[PathLike] = (), *, memory: int | None = None) -> SavedPlan:
+    """Open a folder that `Method.save` wrote; its method runs at the shapes that were saved, and at no others.
+
+    Its constants lie in the files of the program, which are known by their hash: those of `data`, or others of their
+    name in the folder or beside it. Nothing else of them is read. `memory` is as in `load`.
+    """
+    opened = load_plan(folder, data, CpuKernels())
+    try:
+        return SavedPlan(os.fspath(folder), opened, memory)
+    except BaseException:
+        for file in opened.files:
+            file.close()
+        raise
+
+
+class SavedPlan(Owner):
+    """A saved plan. Use it as a context manager, or call `close`, to release GPU memory."""
+
+    def __init__(self, folder: str, opened: Opened, memory: int | None) -> None:
+        super().__init__(folder, opened.files, memory)
+        self._opened = opened
+        self.name = opened.scheduler.plan.graph.name
+        """Of the method."""
+
+    def method(self, progress: OnProgress = ignore) -> Method:
+        """The method, ready to be called; the same object every time."""
+        with self._locked():
+            self._check_open()
+            return self._kept(self.name, lambda: self._make_method(progress))
+
+    def _make_method(self, progress: OnProgress) -> Method:
+        scheduler, fingerprint = self._opened.scheduler, self._opened.fingerprint
+        plan = scheduler.plan
+        if not plan.layout.segments:
+            return Method(scheduler, None, None, CpuKernels(), lambda: fingerprint, progress)
+        refuse_device(plan, self._opened.features, adapter_caps())
+        return Method(scheduler, *self._device(plan), CpuKernels(), lambda: fingerprint, progress)
+
+
+def refuse_device(plan: Plan, features: Iterable[str], caps: Caps) -> None:
+    """Raise one error that names everything a plan was made for and a device does not have."""
+    lacking = [name for name in features if name not in caps.features]
+    if "subgroup" not in lacking and caps.subgroup < plan.subgroup:
+        lacking.append(f"subgroups of {plan.subgroup} invocations, it has {caps.subgroup}")
+    lacking += [f"{n} of {v}, it has {caps.limit(n)}" for n, v in plan.limits.items() if v > caps.limit(n)]
+    if lacking:
+        raise DeviceError(
+            f"{plan.graph.name} was saved for a device that has more than {caps.adapter}: {'; '.join(lacking)}. "
+            "Save it on this one, or for it: load(..., limits=...), WEBPTE_DEVICE=browser."
+        )

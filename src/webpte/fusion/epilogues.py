@@ -15,7 +15,8 @@ from ..graph.programs import (
     parse_program,
     uniforms,
 )
-from .dims import Dims, LiveDims
+from ..lowering.dim_rules import Dims
+from .dims import LiveDims
 from .elementwise import Group, Joined, joinable
 from .numbers import Numbers
 from .rewriter import Rewriter

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from ..graph import Call, Graph, TensorSpec
+from ..graph import Graph, TensorSpec
+from ..lowering import find
 from .dims import LiveDims
 from .rewriter import Rewriter
-
-# The elements of the first argument in the same order: with the same shape, the same tensor.
-IDENTITIES = {
-    "aten.alias_copy.default",
-    "aten.clone.default",
-    "aten.expand_copy.default",
-    "aten.view_copy.default",
-    "aten::clone.out",
-    "aten::expand_copy.out",
-    "aten::view_copy.out",
-    "dim_order_ops._clone_dim_order.default",
-    "executorch_prim::et_view.default",
-}
 
 
 def drop_identities(graph: Graph) -> Graph:
@@ -28,13 +16,16 @@ def drop_identities(graph: Graph) -> Graph:
     dims = LiveDims(graph)
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
-        if call is not None and call.name in IDENTITIES and _is_identity(call, rewriter, dims):
-            rewriter.forward(index, call.args[0])
+        op = None if call is None else find(call)
+        if call is None or op is None or op.identity is None:
+            continue
+        source = op.arguments(call)[op.identity]
+        if _is_identity(source, call.outs[0], rewriter, dims):
+            rewriter.forward(index, source)
     return rewriter.done()
 
 
-def _is_identity(call: Call, rewriter: Rewriter, dims: LiveDims) -> bool:
-    source, out = call.args[0], call.outs[0]
+def _is_identity(source: int, out: int, rewriter: Rewriter, dims: LiveDims) -> bool:
     given, made = rewriter.values[source], rewriter.values[out]
     if not isinstance(given, TensorSpec) or not isinstance(made, TensorSpec) or given.dtype is not made.dtype:
         return False

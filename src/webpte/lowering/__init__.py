@@ -1,5 +1,6 @@
 """What a lowering sees and says: tensors, live scalars, dispatches; and how ops are registered and found."""
 
+from . import dim_rules
 from .binding import BoundCall, Frame
 from .context import WHOLE, Binding, Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
 from .registry import (
@@ -40,6 +41,7 @@ __all__ = [
     "Tensor",
     "Unused",
     "Variant",
+    "dim_rules",
     "find",
     "gpu_op",
     "mutated_positions",

@@ -22,6 +22,7 @@ from ..errors import GraphError
 from ..graph import Call, DType, Graph, TensorSpec
 from ..wgsl import home_of
 from .context import folder_of
+from .dim_rules import Rule
 from .groups import flatten, gather
 
 Function = Callable[..., Any]
@@ -58,6 +59,9 @@ class Op:
         self._mutates: tuple[str, ...] = ()
         self._host: tuple[str, ...] = ()
         self.unless: Unless | None = None
+        self.view: str | None = None
+        self.identity: str | None = None
+        self.dims: Rule | None = None
 
     def reference(self, fn: Function) -> Function:
         """Register the NumPy reference: same arguments without `cx` and `out`, returns the output or a tuple."""
@@ -79,6 +83,10 @@ class Op:
                 f"{call.name} ({call.origin}) has {len(call.args)} arguments; expected {len(parameters)}: {names}"
             )
         return parameters
+
+    def arguments(self, call: Call) -> dict[str, int]:
+        """The values that `call` passes, by the names of the parameters."""
+        return {name: value for (name, _), value in zip(self.bound_parameters(call), call.args, strict=True)}
 
     def _positions(self, names: tuple[str, ...], call: Call) -> tuple[int, ...]:
         if not names:
@@ -105,18 +113,30 @@ def op(
     mutates: tuple[str, ...] = (),
     host: tuple[str, ...] = (),
     unless: Unless | None = None,
+    view: str | None = None,
+    identity: str | None = None,
+    dims: Rule | None = None,
 ) -> Callable[[Function], Op]:
     """Register a lowering under its edge names.
 
     `kernels` adds names it has outside delegates that the naming rule does not give; `dtypes` are those of tensors it
-    reads and writes; `mutates` names arguments written in place, `host` those whose data is read on the host; `unless`
-    tells calls that no kernel of it serves: they are left to the CPU.
+    reads and writes; `host` names arguments whose data is read on the host; `unless` tells calls that no kernel of it
+    serves: they are left to the CPU.
+
+    The others are facts that passes ask for. `mutates` names arguments written in place. `view` is the argument whose
+    elements the result has, in their order and dtype, whatever its shape. `identity` is that which the result equals
+    where it has its shape; what is a view has it by itself. `dims` tells the shape of the results: see dim_rules.py.
     """
 
     def register(fn: Function) -> Op:
         derived = tuple(filter(None, map(_out_variant, names)))
         registered = Op(fn, names, kernels + derived, dtypes)
         registered._mutates, registered._host, registered.unless = mutates, host, unless
+        registered.view, registered.identity, registered.dims = view, identity or view, dims
+        for argument in (*mutates, *host, *filter(None, (view, identity))):
+            if argument not in dict(registered.parameters):
+                listed = ", ".join(name for name, _ in registered.parameters)
+                raise GraphError(f"{fn.__name__} has no argument {argument!r} for a fact; its arguments are {listed}")
         for name in names:
             _OPS[name] = registered
         for name in registered.kernels:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import GraphError, ShapeError
+from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, Unused, op
@@ -171,7 +172,7 @@ def cached_reference(
     return attention_reference(q, k, v, mask, scale).swapaxes(1, 2)
 
 
-@op("sdpa_with_kv_cache.default", dtypes=FLOATS, mutates=("key_cache", "value_cache"))
+@op("sdpa_with_kv_cache.default", dtypes=FLOATS, mutates=("key_cache", "value_cache"), dims=dim_rules.like("query"))
 def sdpa_with_kv_cache(
     cx: Context,
     query: Tensor,

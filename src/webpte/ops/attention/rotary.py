@@ -11,6 +11,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import numel
+from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import FLOATS, op
 from ...wgsl import Live, LiveInt, Uniforms, u32
@@ -36,7 +37,7 @@ class BatchHalfRotary(HalfRotary):
     table: u32  # entries of its own table
 
 
-@op("et_vk.apply_rotary_emb.default", dtypes=FLOATS)
+@op("et_vk.apply_rotary_emb.default", dtypes=FLOATS, dims=dim_rules.like("xq", "xk"))
 def apply_rotary_emb(
     cx: Context, xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, *, out: tuple[Tensor, Tensor]
 ) -> None:

@@ -8,14 +8,17 @@ from typing import Any
 import numpy as np
 
 from ...graph import FINISHED_CONVOLUTION, numel
+from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ..matmul.epilogue import Epilogue, finished
 from ..matmul.product import UNLIMITED, Limits
 from .convolution_kernels import Geometry, Window, convolve
 
+CONVOLVED = dim_rules.convolved("input", "weight", "stride", "padding", "dilation", transposed="transposed")
 
-@op("aten.convolution.default", dtypes=FLOATS)
+
+@op("aten.convolution.default", dtypes=FLOATS, dims=CONVOLVED)
 def convolution(
     cx: Context,
     input: Tensor,
@@ -28,7 +31,7 @@ def convolution(
     convolve(cx, input, weight, bias, geometry.window(weight.dims), UNLIMITED, out)
 
 
-@op("et_vk.conv_with_clamp.default", dtypes=FLOATS)
+@op("et_vk.conv_with_clamp.default", dtypes=FLOATS, dims=CONVOLVED)
 def conv_with_clamp(
     cx: Context,
     input: Tensor,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from ...errors import ShapeError
 from ...graph import ITEM, normalize_dim
 from ...graph.expressions import apply
+from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import MOVABLE, op
 
 
-@op("sym_size.int", kernels=("aten::sym_size.int",), dtypes=MOVABLE)
+@op("sym_size.int", kernels=("aten::sym_size.int",), dtypes=MOVABLE, dims=dim_rules.size_of("self", "dim"))
 def sym_size(cx: Context, self: Tensor, dim: int, *, out: LiveScalar) -> None:
     out.set(self.dims[normalize_dim(dim, self.rank)])
 

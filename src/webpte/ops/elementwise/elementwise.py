@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import COPY, ELEMENTWISE, DType, parse_program
+from ...lowering import dim_rules
 from ...lowering.broadcasting import walk
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import Op, op, registered
@@ -33,7 +35,8 @@ def elementwise(*names: str, kernels: tuple[str, ...] = ()) -> Callable[[Describ
             apply(cx, describe(*args, out=out), out)
 
         FORMULAS.update(dict.fromkeys(names, describe))
-        return op(*names, kernels=kernels)(lower)
+        operands = [name for name in inspect.signature(describe).parameters if name != "out"]
+        return op(*names, kernels=kernels, dims=dim_rules.broadcast(*operands))(lower)
 
     return register
 
@@ -127,7 +130,7 @@ def _run(
     )
 
 
-@op(ELEMENTWISE)
+@op(ELEMENTWISE, dims=dim_rules.broadcast_members("tensors"))
 def joined(cx: Context, program: str, tensors: list[Tensor], numbers: list[int | float], *, out: list[Tensor]) -> None:
     kinds = tuple(type(number) for number in numbers)
     compiled, bits = compile_program(program, tuple(t.dtype for t in tensors), tuple(numbers), kinds)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import ShapeError
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import Unused, op
 from ..indexing.indexing import take_along
 
 
-@op("aten.embedding.default")
+@op("aten.embedding.default", dims=dim_rules.looked_up("weight", "indices"))
 def embedding(
     cx: Context,
     weight: Tensor,

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import GraphError, ShapeError
 from ...graph import DType
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import BYTES, FLOATS, Unused, op
@@ -72,7 +73,7 @@ def _groups_of(codes: Tensor, scales: Tensor, zeros: Tensor | None, group: int) 
     return row_groups
 
 
-@op("et_vk.embedding_q4gsw.default", dtypes=TABLES)
+@op("et_vk.embedding_q4gsw.default", dtypes=TABLES, dims=dim_rules.looked_up("weight", "indices"))
 def embedding_q4gsw(
     cx: Context,
     weight: Tensor,

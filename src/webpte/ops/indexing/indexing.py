@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import GraphError, ShapeError, UnsupportedError
 from ...graph import DType, normalize_dim, numel
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, coalesce, strides
@@ -91,7 +92,7 @@ def _(self: Any, dim: int, index: Any) -> Any:
     return np.take(self, index.reshape(-1), axis=dim)
 
 
-@op("aten.gather.default")
+@op("aten.gather.default", dims=dim_rules.like("index"))
 def gather(cx: Context, self: Tensor, dim: int, index: Tensor, sparse_grad: Unused, *, out: Tensor) -> None:
     out.dims = index.dims
     if self.rank == 0 or index.rank == 0:  # a scalar counts as one element

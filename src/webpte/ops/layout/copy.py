@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import COPY
+from ...lowering import dim_rules
 from ...lowering.broadcasting import walk
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import MOVABLE, Option, Unused, op
@@ -58,7 +59,7 @@ def _cast(cx: Context, x: Tensor, out: Tensor, params: Cast, flat: bool) -> None
     )
 
 
-@op(COPY, dtypes=MOVABLE)
+@op(COPY, dtypes=MOVABLE, dims=dim_rules.like("self"))
 def move(cx: Context, self: Tensor | LiveScalar, *, out: Tensor | LiveScalar) -> None:
     if isinstance(self, LiveScalar) and isinstance(out, LiveScalar):
         out.set(self.term)
@@ -74,7 +75,7 @@ def _(self: Any) -> Any:
     return np.array(self)
 
 
-@op("aten.clone.default", dtypes=MOVABLE)
+@op("aten.clone.default", dtypes=MOVABLE, view="self", dims=dim_rules.like("self"))
 def clone(cx: Context, self: Tensor, memory_format: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     copy_into(cx, self, out)
@@ -85,7 +86,14 @@ def _(self: Any, memory_format: object) -> Any:
     return np.array(self)
 
 
-@op("aten.alias_copy.default", "aten.detach_copy.default", "aten.lift_fresh_copy.default", dtypes=MOVABLE)
+@op(
+    "aten.alias_copy.default",
+    "aten.detach_copy.default",
+    "aten.lift_fresh_copy.default",
+    dtypes=MOVABLE,
+    view="self",
+    dims=dim_rules.like("self"),
+)
 def alias_copy(cx: Context, self: Tensor, *, out: Tensor) -> None:
     out.dims = self.dims
     copy_into(cx, self, out)
@@ -96,7 +104,7 @@ def _(self: Any) -> Any:
     return np.array(self)
 
 
-@op("dim_order_ops._clone_dim_order.default", dtypes=MOVABLE)
+@op("dim_order_ops._clone_dim_order.default", dtypes=MOVABLE, view="self", dims=dim_rules.like("self"))
 def clone_dim_order(cx: Context, self: Tensor, non_blocking: Unused, dim_order: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     copy_into(cx, self, out)
@@ -108,7 +116,7 @@ def _(self: Any, non_blocking: object, dim_order: object) -> Any:
 
 
 # The last argument is the memory format of the one and the dim order of the other: tensors are row-major here.
-@op("aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default")
+@op("aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default", dims=dim_rules.like("self"))
 def to_copy(
     cx: Context,
     self: Tensor,

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import normalize_dim
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import MOVABLE, op
 from ...lowering.shapes import strides
@@ -28,7 +29,7 @@ def reorder(cx: Context, x: Tensor, order: list[int], out: Tensor) -> None:
     gather(cx, x, out, tuple(own[d] for d in order))
 
 
-@op("aten.permute_copy.default", "aten.permute.default", dtypes=MOVABLE)
+@op("aten.permute_copy.default", "aten.permute.default", dtypes=MOVABLE, dims=dim_rules.permuted("self", "dims"))
 def permute(cx: Context, self: Tensor, dims: list[int], *, out: Tensor) -> None:
     reorder(cx, self, [normalize_dim(d, self.rank) for d in dims], out)
 
@@ -38,7 +39,7 @@ def _(self: Any, dims: list[int]) -> Any:
     return self.transpose(dims)
 
 
-@op("aten.transpose_copy.int", dtypes=MOVABLE)
+@op("aten.transpose_copy.int", dtypes=MOVABLE, dims=dim_rules.transposed("self", "dim0", "dim1"))
 def transpose_copy(cx: Context, self: Tensor, dim0: int, dim1: int, *, out: Tensor) -> None:
     order = list(range(self.rank))
     if self.rank:

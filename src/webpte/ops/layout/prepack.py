@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import DataError
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import MOVABLE, op
 
 
-@op("et_vk.prepack.default", dtypes=MOVABLE)
+@op("et_vk.prepack.default", dtypes=MOVABLE, dims=dim_rules.like("x"))
 def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
     source = x.spec.constant
     if source is None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, strides
@@ -31,7 +32,7 @@ def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, 
     cx.dispatch("layout/wrap.wgsl", reads=(x,), writes=(out,), params=params, threads=out.numel, word=word(x))
 
 
-@op("aten.expand_copy.default")
+@op("aten.expand_copy.default", identity="self", dims=dim_rules.expanded("self", "size"))
 def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *, out: Tensor) -> None:
     missing = len(size) - self.rank
     if missing < 0:

@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import normalize_dim
 from ...graph.expressions import EXPRESSIONS, Term, apply
+from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import MOVABLE, op
 from ...lowering.shapes import strides
@@ -36,7 +37,7 @@ def take_range(cx: Context, x: Tensor, out: Tensor, axis: int, first: Term, leng
     gather(cx, x, out, steps, start=cx.live(first), step=own[axis])
 
 
-@op("aten.slice_copy.Tensor", dtypes=MOVABLE)
+@op("aten.slice_copy.Tensor", dtypes=MOVABLE, dims=dim_rules.sliced("self", "dim", "start", "end", "step"))
 def slice_copy(
     cx: Context, self: Tensor, dim: int, start: LiveScalar | None, end: LiveScalar | None, step: int, *, out: Tensor
 ) -> None:
@@ -102,7 +103,7 @@ def selected(cx: Context, x: Tensor, axis: int, index: LiveScalar) -> Term:
     return apply("mod", at, max(size, 1))
 
 
-@op("aten.select_copy.int", dtypes=MOVABLE)
+@op("aten.select_copy.int", dtypes=MOVABLE, dims=dim_rules.selected("self", "dim"))
 def select_copy(cx: Context, self: Tensor, dim: int, index: LiveScalar, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     at = selected(cx, self, axis, index)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import numel
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, Unused, op
 from ...wgsl import Uniforms, f32, u32
@@ -19,7 +20,7 @@ class BatchNorm(Uniforms):
     eps: f32
 
 
-@op("aten._native_batch_norm_legit_no_training.default", dtypes=FLOATS)
+@op("aten._native_batch_norm_legit_no_training.default", dtypes=FLOATS, dims=dim_rules.like("input"))
 def batch_norm(
     cx: Context,
     input: Tensor,

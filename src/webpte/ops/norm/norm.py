@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import numel
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, op
@@ -23,7 +24,7 @@ class RmsNorm(Uniforms):
     eps: f32
 
 
-@op("et_vk.rms_norm.default", dtypes=FLOATS)
+@op("et_vk.rms_norm.default", dtypes=FLOATS, dims=dim_rules.like("x"))
 def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor) -> None:
     if not x.dims or weight.dims != x.dims[-1:]:
         raise ShapeError(f"weight {list(weight.dims)} does not fit the last dim of {list(x.dims)}")
@@ -124,7 +125,7 @@ def _standardised(rows: Any, eps: float) -> tuple[Any, Any, Any]:
     return (rows - mean) * rstd, mean, rstd
 
 
-@op("aten.native_layer_norm.default", dtypes=FLOATS)
+@op("aten.native_layer_norm.default", dtypes=FLOATS, dims=dim_rules.like("input"))
 def native_layer_norm(
     cx: Context,
     input: Tensor,
@@ -163,7 +164,7 @@ def _(input: Any, normalized_shape: list[int], weight: Any, bias: Any, eps: floa
     return tuple(a.astype(input.dtype) for a in (y, mean.reshape(stats), rstd.reshape(stats)))
 
 
-@op("aten.native_group_norm.default", dtypes=FLOATS)
+@op("aten.native_group_norm.default", dtypes=FLOATS, dims=dim_rules.like("input"))
 def native_group_norm(
     cx: Context,
     input: Tensor,

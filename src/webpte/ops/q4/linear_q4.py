@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import ShapeError
 from ...graph import DType
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
 from ..quantize.affine import numpy_fake_quantise
@@ -21,7 +22,7 @@ def _plain(cx: Context, x: Tensor, weight: Packed, out: Tensor, **around: Any) -
     project_q4(cx, Layer(x, (weight,), (out,), **around))
 
 
-@op("et_vk.linear_q4gsw.default", dtypes=FLOATS | BYTES)
+@op("et_vk.linear_q4gsw.default", dtypes=FLOATS | BYTES, dims=dim_rules.linear("self", "weights"))
 def linear_q4gsw(
     cx: Context,
     self: Tensor,
@@ -40,7 +41,7 @@ def _(self: Any, weights: Any, weight_scales: Any, group_size: int, bias: Any) -
     return numpy_linear_q4(self, numpy_q4(weights, weight_scales, group_size), bias).astype(self.dtype)
 
 
-@op("et_vk.linear_qcs4w.default", dtypes=FLOATS | BYTES)
+@op("et_vk.linear_qcs4w.default", dtypes=FLOATS | BYTES, dims=dim_rules.linear("self", "weight"))
 def linear_qcs4w(cx: Context, self: Tensor, weight: Tensor, scales: Tensor, *, out: Tensor) -> None:
     _plain(cx, self, Packed(weight, scales, self.dims[-1] if self.dims else 0, high_first=True), out)
 
@@ -53,7 +54,9 @@ def _(self: Any, weight: Any, scales: Any) -> Any:
 
 
 # The sums of the weights serve to multiply unsigned codes; here they are signed before.
-@op("et_vk.linear_dq8ca_q4gsw.default", dtypes=FLOATS | BYTES | {DType.INT32})
+@op(
+    "et_vk.linear_dq8ca_q4gsw.default", dtypes=FLOATS | BYTES | {DType.INT32}, dims=dim_rules.linear("input", "weights")
+)
 def linear_dq8ca_q4gsw(
     cx: Context,
     input: Tensor,
@@ -80,7 +83,7 @@ def _(
 
 
 # What fusion.linears makes of several calls.
-@op("webpte.linear_q4", dtypes=FLOATS | BYTES | {DType.INT32})
+@op("webpte.linear_q4", dtypes=FLOATS | BYTES | {DType.INT32}, dims=dim_rules.columns("x", "columns"))
 def linear_q4(
     cx: Context,
     x: Tensor,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...graph import normalize_dim
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, Unused, op
@@ -55,7 +56,7 @@ def _result_dtype(x: Any, half_to_float: bool) -> Any:
     return np.float32 if half_to_float else x.dtype
 
 
-@op("aten._softmax.default", dtypes=FLOATS)
+@op("aten._softmax.default", dtypes=FLOATS, dims=dim_rules.like("self"))
 def softmax(cx: Context, self: Tensor, dim: int, half_to_float: Unused, *, out: Tensor) -> None:
     normalised(cx, self, dim, out, log=False)
 
@@ -67,7 +68,7 @@ def _(self: Any, dim: int, half_to_float: bool) -> Any:
     return (powers / total).astype(_result_dtype(self, half_to_float))
 
 
-@op("aten._log_softmax.default", dtypes=FLOATS)
+@op("aten._log_softmax.default", dtypes=FLOATS, dims=dim_rules.like("self"))
 def log_softmax(cx: Context, self: Tensor, dim: int, half_to_float: Unused, *, out: Tensor) -> None:
     normalised(cx, self, dim, out, log=True)
 

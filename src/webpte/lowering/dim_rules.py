@@ -1,0 +1,239 @@
+"""How an op makes the dims of its results, where that can be said before anything runs: `@op(..., dims=like("self"))`.
+
+A rule sees of each size either the number or a name. A name stands for a size that is known only when the method runs
+and is the same all through a call, so whoever sees equal names knows that the sizes are equal. Rules are there for
+passes that must prove it; what an op's lowering computes is not asked for here, and an op without a rule is just not
+known. A rule returns the dims of the outputs in their order, as many as it can tell; a number that an op makes has the
+dims of one size. Whatever it raises means that it cannot tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from ..graph import Bool, Int, Null, TensorSpec, Value, normalize_dim
+
+Dim = int | tuple[str, int, int]  # a size, or the name of one
+Dims = tuple[Dim, ...]
+UNLIMITED = 2**31 - 1  # the end of a slice that goes to the end
+
+
+class Known(Protocol):
+    """What a rule may ask about a call; arguments are named as the op's parameters are."""
+
+    def value(self, name: str) -> Value:
+        """An argument as it stands in the graph."""
+
+    def dims(self, name: str) -> Dims:
+        """The dims of a tensor; none of a number."""
+
+    def members(self, name: str) -> list[Dims]:
+        """The dims of each tensor of a list."""
+
+    def sizes(self, name: str) -> Dims:
+        """The integers of a list, or the one."""
+
+    def bound(self) -> tuple[int, ...]:
+        """The largest dims of the first output."""
+
+    def at_most(self, size: Dim, limit: Dim) -> bool:
+        """Whether a size is never larger than another."""
+
+    def derived(self, size: Dim, less: int, stride: int) -> Dim:
+        """The name of (size - less - 1) // stride + 1, the same for all who ask for it."""
+
+    def unknown(self) -> Dim:
+        """A name that nothing else has."""
+
+
+Rule = Callable[[Known], list[Dims]]
+
+
+def like(*names: str) -> Rule:
+    """Each output has the dims of an argument."""
+    return lambda known: [known.dims(name) for name in names]
+
+
+def broadcast(*names: str) -> Rule:
+    """The arguments against one another, as PyTorch does it; numbers among them have no dims."""
+    return lambda known: _broadcast([known.dims(name) for name in names])
+
+
+def broadcast_members(name: str) -> Rule:
+    """The tensors of a list against one another."""
+    return lambda known: _broadcast(known.members(name))
+
+
+def _broadcast(operands: list[Dims]) -> list[Dims]:
+    made: Dims = ()
+    for dims in operands:
+        rank = max(len(made), len(dims))
+        left, right = ((1,) * (rank - len(row)) + row for row in (made, dims))
+        pairs = list(zip(left, right, strict=True))
+        if not all(x == y or 1 in (x, y) for x, y in pairs):
+            return []
+        made = tuple(y if x == 1 else x for x, y in pairs)
+    return [made]
+
+
+def linear(x: str, weight: str) -> Rule:
+    """(..., K) and a weight (N, ...): (..., N)."""
+    return lambda known: [(*known.dims(x)[:-1], known.dims(weight)[0])]
+
+
+def matmul(a: str, b: str) -> Rule:
+    """(..., M, K) and (..., K, N): (..., M, N)."""
+    return lambda known: [(*known.dims(a)[:-1], known.dims(b)[-1])]
+
+
+def columns(x: str, widths: str) -> Rule:
+    """(..., K) becomes an output (..., N) for each N of a list."""
+    return lambda known: [(*known.dims(x)[:-1], width) for width in known.sizes(widths)]
+
+
+def looked_up(table: str, indices: str) -> Rule:
+    """A row of a stored table for each index."""
+
+    def rule(known: Known) -> list[Dims]:
+        spec = known.value(table)
+        stored = isinstance(spec, TensorSpec) and spec.stored
+        return [(*known.dims(indices), known.bound()[-1])] if stored else []
+
+    return rule
+
+
+def size_of(x: str, axis: str) -> Rule:
+    """A number: how large a tensor is along an axis."""
+    return lambda known: [(known.dims(x)[_axis(known, axis, len(known.dims(x)))],)]
+
+
+def viewed(x: str, size: str) -> Rule:
+    """The same elements under the dims `size`, where -1 stands for what is left."""
+
+    def rule(known: Known) -> list[Dims]:
+        dims, sizes = known.dims(x), known.sizes(size)
+        if len(dims) == len(sizes) and all(asked in (-1, own) for asked, own in zip(sizes, dims, strict=True)):
+            return [dims]
+        rest = _left_over(dims, sizes)
+        return [tuple((known.unknown() if rest is None else rest) if asked == -1 else asked for asked in sizes)]
+
+    return rule
+
+
+def _left_over(dims: Dims, sizes: Dims) -> Dim | None:
+    """What -1 among the sizes of a view stands for, if it is a size or a single name."""
+    known, asked = (math.prod(d for d in row if isinstance(d, int) and d != -1) for row in (dims, sizes))
+    names, taken = (Counter(d for d in row if not isinstance(d, int)) for row in (dims, sizes))
+    left = list((names - taken).elements())
+    if taken - names or len(left) > 1 or not asked or known % asked:
+        return None
+    rest = known // asked
+    return rest if not left else left[0] if rest == 1 else None
+
+
+def expanded(x: str, size: str) -> Rule:
+    """Repeated to `size`, where -1 keeps a dim."""
+
+    def rule(known: Known) -> list[Dims]:
+        sizes, dims = known.sizes(size), known.dims(x)
+        own = (1,) * (len(sizes) - len(dims)) + dims
+        return [tuple(kept if asked == -1 else asked for asked, kept in zip(sizes, own, strict=True))]
+
+    return rule
+
+
+def permuted(x: str, order: str) -> Rule:
+    """The dims in another order."""
+
+    def rule(known: Known) -> list[Dims]:
+        dims = known.dims(x)
+        return [tuple(dims[axis] for axis in known.sizes(order) if isinstance(axis, int))]
+
+    return rule
+
+
+def transposed(x: str, first: str, second: str) -> Rule:
+    """Two dims in each other's place."""
+
+    def rule(known: Known) -> list[Dims]:
+        dims = list(known.dims(x))
+        a, b = (_axis(known, name, len(dims)) for name in (first, second))
+        dims[a], dims[b] = dims[b], dims[a]
+        return [tuple(dims)]
+
+    return rule
+
+
+def unsqueezed(x: str, axis: str) -> Rule:
+    """A dim of 1 more."""
+
+    def rule(known: Known) -> list[Dims]:
+        dims = known.dims(x)
+        at = _axis(known, axis, len(dims) + 1)
+        return [(*dims[:at], 1, *dims[at:])]
+
+    return rule
+
+
+def selected(x: str, axis: str) -> Rule:
+    """A dim less."""
+
+    def rule(known: Known) -> list[Dims]:
+        dims = known.dims(x)
+        at = _axis(known, axis, len(dims))
+        return [(*dims[:at], *dims[at + 1 :])]
+
+    return rule
+
+
+def sliced(x: str, axis: str, start: str, end: str, step: str) -> Rule:
+    """From the start: as many as the end says, where it cannot be beyond the last."""
+
+    def rule(known: Known) -> list[Dims]:
+        dims = known.dims(x)
+        at = _axis(known, axis, len(dims))
+        if known.value(step) != Int(1) or known.value(start) not in (Int(0), Null()):
+            return []
+        (size,) = known.sizes(end) if not isinstance(known.value(end), Null) else (UNLIMITED,)
+        if isinstance(size, int) and size >= UNLIMITED:
+            return [dims]
+        if size != dims[at] and not known.at_most(size, dims[at]):
+            return []
+        return [(*dims[:at], size, *dims[at + 1 :])]
+
+    return rule
+
+
+def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
+    """`geometry` names stride, padding and dilation; a transposed convolution is not known."""
+
+    def rule(known: Known) -> list[Dims]:
+        kernel, dims = known.value(weight), known.dims(x)
+        if not isinstance(kernel, TensorSpec) or known.value(transposed) != Bool(False):
+            return []
+        axes = len(kernel.dims) - 2
+        given = [known.sizes(name) for name in geometry]
+        each = (sizes * axes if len(sizes) == 1 else sizes for sizes in given)
+        rows = zip(dims[len(dims) - axes :], kernel.dims[2:], *each, strict=True)
+        return [(*dims[: len(dims) - axes - 1], kernel.dims[0], *(_extent(known, *row) for row in rows))]
+
+    return rule
+
+
+def _extent(known: Known, size: Dim, kernel: int, stride: Dim, padding: Dim, dilation: Dim) -> Dim:
+    if not isinstance(stride, int) or not isinstance(padding, int) or not isinstance(dilation, int):
+        raise ValueError("a geometry that changes")
+    less = dilation * (kernel - 1) - 2 * padding  # what the kernel takes from the size
+    if isinstance(size, int):
+        return (size - less - 1) // stride + 1
+    return size if (less, stride) == (0, 1) else known.derived(size, less, stride)
+
+
+def _axis(known: Known, name: str, rank: int) -> int:
+    axis = known.value(name)
+    if not isinstance(axis, Int):
+        raise ValueError("an axis that changes")
+    return normalize_dim(axis.value, rank)

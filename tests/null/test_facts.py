@@ -1,0 +1,86 @@
+"""What ops say of themselves, and what passes make of it: no list of ops stands anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.support.harness.graphs import GraphBuilder
+from webpte.errors import GraphError
+from webpte.fusion import apply_passes
+from webpte.fusion.dims import LiveDims
+from webpte.lowering import Context, Op, Tensor, dim_rules, op, registered, unregister
+
+
+@contextmanager
+def toy(name: str, **facts: Any) -> Iterator[Op]:
+    @op(name, **facts)
+    def lower(cx: Context, scale: float, x: Tensor, *, out: Tensor) -> None:
+        raise NotImplementedError
+
+    yield lower
+    unregister(lower)
+
+
+def viewing(b: GraphBuilder) -> tuple[int, int, int]:
+    """x of a live length, the toy's result, and what is made of that."""
+    x = b.tensor(7, 4, dynamic=True)
+    y = b.tensor(7, 4)
+    b.call("toy.same.default", (b.number(3), x), y)
+    return x, y, b.unary(y, 7, 4, name="aten.cumsum.default")
+
+
+def names(b: GraphBuilder, x: int, out: int) -> list[str]:
+    return [call.name for call in apply_passes(b.graph([x], [out]), ["identities"])[0].calls]
+
+
+def test_a_view_of_ones_own_is_dropped_where_its_shape_is_proven():
+    b = GraphBuilder()
+    x, y, out = viewing(b)
+    with toy("toy.same.default", view="x", dims=dim_rules.like("x")):
+        assert LiveDims(b.graph([x], [out])).same(x, y)
+        assert names(b, x, out) == ["aten.cumsum.default"]
+
+
+@pytest.mark.parametrize("facts", [{}, {"view": "x"}, {"dims": dim_rules.like("x")}])
+def test_neither_fact_is_enough_alone(facts):
+    b = GraphBuilder()
+    x, y, out = viewing(b)
+    with toy("toy.same.default", **facts):
+        assert LiveDims(b.graph([x], [out])).same(x, y) == ("dims" in facts)
+        assert names(b, x, out) == ["toy.same.default", "aten.cumsum.default"]
+
+
+def test_a_rule_of_ones_own():
+    b = GraphBuilder()
+    x = b.tensor(7, 4, dynamic=True)
+    pair, back = b.tensor(7, 2, 4), b.tensor(7, 4)
+    b.call("toy.pair.default", (b.number(3), x), pair)
+    b.call("aten.select_copy.int", (pair, b.number(1), b.number(0)), back)
+    with toy("toy.pair.default", dims=lambda known: [(known.dims("x")[0], 2, *known.dims("x")[1:])]):
+        assert LiveDims(b.graph([x], [back])).same(x, back)
+
+
+@pytest.mark.parametrize("facts", [{"mutates": ("y",)}, {"view": "y"}, {"identity": "cx"}, {"host": ("y",)}])
+def test_a_fact_about_an_argument_that_is_not_there(facts):
+    with pytest.raises(GraphError, match=r"has no argument .* its arguments are scale, x"), toy("toy.wrong", **facts):
+        pass
+    assert "toy.wrong" not in registered()
+
+
+def test_arguments_by_name():
+    b = GraphBuilder()
+    x, _, out = viewing(b)
+    with toy("toy.same.default") as same:
+        call, _ = b.graph([x], [out]).calls
+        assert same.arguments(call) == {"scale": call.args[0], "x": x}
+
+
+def test_what_is_a_view_keeps_elements_and_order():
+    """Not what repeats, moves or converts them."""
+    views = {name for name, found in registered().items() if found.view}
+    assert {"aten.view_copy.default", "aten.clone.default", "aten.unsqueeze_copy.default"} <= views
+    assert not {"aten.expand_copy.default", "aten.permute_copy.default", "aten._to_copy.default"} & views

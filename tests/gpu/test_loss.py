@@ -16,7 +16,7 @@ COMMON = """
 import sys
 import numpy as np
 import webpte
-from webpte.device import gpu, recording, session, weights
+from webpte.device import gpu, recording, session, weights, workspace
 
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
 
@@ -48,7 +48,7 @@ def path(tmp_path):
 
 CALLS = {
     "idle": "program.method()._gpu.device.destroy()",
-    "before the uniforms are written": "lose_at(session.Session, '_realise')",
+    "before the uniforms are written": "lose_at(workspace.Workspace, 'realise')",
     "before it is recorded": "lose_at(recording.NativeRecorder, 'submit')",
     "in the middle of recording": "lose_at(recording.NativeRecorder, '_record')",
     "recorded, not yet submitted": "lose_at(recording.NativeRecorder, '_enqueue')",
@@ -85,8 +85,10 @@ LOADS = {
     "while a kernel is tried": "lose_at(recording, 'wait_until')",
     "while weights are uploaded": "lose_at(weights.Stream, 'write')",
     "while it waits for the upload": "lose_at(gpu.Gpu, 'wait')",
-    "when memory is taken": "lose_at(session.Session, '_allocate')",
-    "when bind groups are made": "lose_at(session.Session, '_realise')",
+    "when shared memory is taken": "lose_at(workspace.Workspace, '_allocate')",
+    "when memory for the state is taken": "lose_at(session.Session, '_allocate')",
+    "when bind groups are made": "lose_at(workspace.Workspace, 'realise')",
+    "when bind groups of state are made": "lose_at(session.Session, '_bind')",
 }
 
 
@@ -122,7 +124,7 @@ print(dead.users, gpu._OPEN)
     assert printed == ["True 2.0", "True 2.0 True", "True True 3.0 True", "0 []"]
 
 
-@pytest.mark.parametrize("when", ["lose_at(weights.Stream, 'write')", "lose_at(session.Session, '_realise', 2)"])
+@pytest.mark.parametrize("when", ["lose_at(weights.Stream, 'write')", "lose_at(session.Session, '_allocate', 1)"])
 def test_a_recovery_that_fails_can_be_repeated(path, when):
     """The second device is lost as well, when only some of the methods are back."""
     code = f"""

@@ -32,7 +32,7 @@ def test_both_give_the_same(method, monkeypatch):
     results = []
     for recorder in recorders(method):
         monkeypatch.setattr(method._gpu, "recorder", recorder)  # the device may be shared with other tests
-        method._session._realised.clear()  # rows are prepared by a recorder for itself
+        method._session.workspace._realised.clear()  # rows are prepared by a recorder for itself
         results.append([method(np.full((rows, 7), 0.5, np.float32)) for rows in (11, 3, 11)])
     for native, portable in zip(*results, strict=True):
         assert np.array_equal(native, portable)
@@ -50,12 +50,13 @@ def test_what_does_not_finish_is_not_submitted(method):
     """Submitting it would abort the process."""
     x = np.ones((2, 7), np.float32)
     method(x)
-    *_, realised = method._session._realised.values()
-    good = realised.rows
-    realised.rows = [good[0]._replace(x=70_000)]  # more workgroups than a dimension may have
+    rows = method._session._rows
+    realised = method._session.workspace.realised[-1]
+    good = rows[realised]
+    rows[realised] = [good[0]._replace(x=70_000)]  # more workgroups than a dimension may have
     with pytest.raises(webpte.DeviceError, match="refused to submit"):
         method(x)
-    realised.rows = good
+    rows[realised] = good
     assert np.array_equal(method(x), np.full((2, 7), 5, np.float32))
 
 

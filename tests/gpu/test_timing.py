@@ -34,7 +34,8 @@ def recorders(method, monkeypatch):
 
     def use(kind):
         monkeypatch.setattr(method._gpu, "recorder", kind(method._gpu.device))
-        return method.fork()
+        method._session.workspace._realised.clear()
+        return method
 
     return use
 

@@ -9,6 +9,7 @@ from .ledger import held
 from .machine_memory import offered
 from .session import Session
 from .weights import Weights, constant_key, storage_dtype
+from .workspace import Workspace
 
 __all__ = [
     "MEMORY_KINDS",
@@ -19,6 +20,7 @@ __all__ = [
     "Needs",
     "Session",
     "Weights",
+    "Workspace",
     "acquire",
     "adapter_caps",
     "adapters",

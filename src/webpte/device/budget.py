@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from ..errors import OutOfMemory
-from ..plan import REMEDIES, Plan, buffer_name, padded
+from ..plan import REMEDIES, Buffer, Plan, buffer_name, padded
 from .ledger import held
 from .machine_memory import Offer
 from .parameters import parameter_bytes
@@ -50,8 +50,19 @@ def needs(plan: Plan, present: Container[object] = ()) -> Needs:
     kinds["readback"] = staging_bytes(plan)
     kinds["parameters"] = parameter_bytes(plan.parameter_blocks)
     kinds["uploads"] = max(min(filled, CHUNK), *inputs, 0)
-    largest = sorted(taken, key=lambda b: -b.nbytes)[:LARGEST]
-    return Needs(plan.graph.name, kinds, tuple((buffer_name(plan, b), b.nbytes) for b in largest))
+    return Needs(plan.graph.name, kinds, _largest(plan, taken))
+
+
+def needs_of_state(plan: Plan, filled: bool) -> Needs:
+    """What a fork will take beside what it shares with its method; if it is `filled`, from the file."""
+    states = [b for b in plan.buffers if b.kind == "state"]
+    uploads = sum(b.nbytes for b in states if b.fill is not None) if filled else 0
+    kinds = dict.fromkeys(MEMORY_KINDS, 0) | {"state": sum(b.nbytes for b in states), "uploads": min(uploads, CHUNK)}
+    return Needs(f"a fork of {plan.graph.name}", kinds, _largest(plan, states))
+
+
+def _largest(plan: Plan, buffers: Sequence[Buffer]) -> tuple[tuple[str, int], ...]:
+    return tuple((buffer_name(plan, b), b.nbytes) for b in sorted(buffers, key=lambda b: -b.nbytes)[:LARGEST])
 
 
 def staging_bytes(plan: Plan) -> int:
@@ -62,12 +73,12 @@ def staging_bytes(plan: Plan) -> int:
 def refuse_beyond(need: Needs, offer: Offer) -> None:
     """Raise OutOfMemory if a method does not fit beside what the process holds already."""
     others = held()
-    if offer.nbytes is None or others + need.total <= offer.nbytes:
+    if offer.nbytes is None or not need.total or others + need.total <= offer.nbytes:
         return
     lines = [f"{need.name} needs {_size(need.total)} on the device; {_size(offer.nbytes)} may be used ({offer.source})"]
     if others >= need.total // 1000:
         lines[0] += f", of which this process holds {_size(others)} already"
-    lines += [f"  {MEMORY_KINDS[kind]:<12}{_size(nbytes):>14}" for kind, nbytes in need.kinds.items()]
+    lines += [f"  {MEMORY_KINDS[kind]:<12}{_size(nbytes):>14}" for kind, nbytes in need.kinds.items() if nbytes]
     lines += [f"  of these {name}: {_size(nbytes)}" for name, nbytes in need.largest]
     lines += _what_would_fit(need, offer.nbytes, others)
     raise OutOfMemory("\n".join(lines), needed=others + need.total, budget=offer.nbytes)

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
 from typing import Any
 
 from .forks import in_children
 
-_sizes: dict[int, int] = {}
-_numbers = itertools.count()
+_sizes: dict[weakref.ref[Any], int] = {}
+_let_go = _sizes.pop  # not a function of ours: what Ctrl-C raises in one that is called back would get lost
 
 
 def note_buffer(buffer: Any, nbytes: int) -> None:
     """Count a buffer for as long as the object lives. Whoever destroys one lets go of it, too."""
-    number = next(_numbers)
-    _sizes[number] = nbytes
-    weakref.finalize(buffer, _sizes.pop, number, None).atexit = False
+    _sizes[weakref.ref(buffer, _let_go)] = nbytes
 
 
 def held() -> int:
@@ -26,5 +23,7 @@ def held() -> int:
 
 @in_children
 def _forget() -> None:
-    """They are the parent's."""
-    _sizes.clear()
+    """They are the parent's, and should they go here they find themselves in the list they were in."""
+    global _sizes, _let_go
+    _sizes = {}
+    _let_go = _sizes.pop

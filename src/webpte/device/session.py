@@ -1,4 +1,4 @@
-"""One running instance of a plan: its state, its activations, and the hot loop.
+"""One running instance of a plan: its state, and the hot loop over what it shares with its forks.
 
 A call writes what changed, records one compute pass, submits once and reads back what was asked for. After the first
 call at a shape it creates no GPU object.
@@ -6,107 +6,68 @@ call at a shape it creates no GPU object.
 
 from __future__ import annotations
 
-import math
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import wgpu
 
-from ..errors import GraphError
-from ..plan import Binding, Plan, Schedule, padded
-from ..progress import OnProgress, Progress, ignore
-from .budget import needs, refuse_beyond, staging_bytes
+from ..plan import Schedule, padded
+from .budget import needs_of_state, refuse_beyond
 from .forks import keep_in_children
-from .gpu import Gpu
-from .handover import Feed, Handover
+from .handover import Feed
 from .interrupts import uninterrupted
-from .parameters import Parameters
 from .recording import Copy, Row, Stage
-from .weights import USAGE, Stream, Weights, fill_buffer
+from .weights import USAGE, Stream, fill_buffer
+from .workspace import Bound, Realised, Workspace
 
 Array = np.ndarray[Any, Any]
-STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
 BRIEF_SECONDS = 0.1  # work that took no longer before may be waited for in one piece
-REALISED = 64  # schedules whose bind groups are kept
-
-
-@dataclass(slots=True)
-class _Realised:
-    rows: Sequence[Row]
-    blocks: list[bytes]
-    seconds: float = math.inf  # what an execution took the last time
 
 
 class Session:
-    """GPU objects of one method. Weights belong to the program and are only borrowed."""
+    """The state of a method or a fork on the device, and the bind groups that name it; the rest is the workspace's.
 
-    def __init__(self, plan: Plan, gpu: Gpu, weights: Weights, progress: OnProgress = ignore) -> None:
-        refuse_beyond(needs(plan, weights.present), weights.offer())  # before anything is taken
+    State begins as the file says, or as zeros if it is not `filled` because a copy comes next. A workspace has counted
+    the state of its `first` session already. Sessions of one workspace run one at a time.
+    """
+
+    def __init__(self, workspace: Workspace, *, first: bool = False, filled: bool = True) -> None:
+        plan = workspace.plan
+        if not first:
+            refuse_beyond(needs_of_state(plan, filled), workspace.weights.offer())
         self.plan = plan
-        self.gpu = gpu
-        self._buffers: list[Any] = []
+        self.gpu = workspace.gpu
+        self.workspace = workspace
+        self._buffers = list(workspace.buffers)
         self._owned: list[Any] = []
+        self._groups: dict[Bound, Any] = {}
+        self._rows: dict[Realised, Sequence[Row]] = {}
         keep_in_children(self)
-        self._staging: Any = None
-        self._parameters = Parameters(gpu)
-        self._handover = Handover(gpu)
-        self._groups: dict[tuple[object, ...], Any] = {}
-        self._realised: OrderedDict[Schedule, _Realised] = OrderedDict()
         try:
-            for number, kernel in enumerate(plan.kernels):  # before the weights: one that does not compile fails fast
-                progress(Progress("compile", number, len(plan.kernels), "kernels"))
-                gpu.warm_up(kernel)
-            progress(Progress("compile", len(plan.kernels), len(plan.kernels), "kernels"))
-            weights.upload([spec for spec in plan.buffers if spec.kind == "constant"], progress)
-            self._allocate(weights)
+            self._allocate(filled)
         except BaseException:
             self.close()
             raise
 
-    def _allocate(self, weights: Weights) -> None:
+    def _allocate(self, filled: bool) -> None:
         stream = Stream(self.gpu)
         for number, spec in enumerate(self.plan.buffers):
-            if spec.kind == "constant":
-                self._buffers.append(weights.buffer(spec))
-                continue
-            buffer = self._own(f"{spec.kind} {number}", spec.nbytes, USAGE)
-            if spec.fill is not None:
-                fill_buffer(stream, buffer, spec.fill, skip_zeros=True)
-            self._buffers.append(buffer)
+            if spec.kind == "state":
+                buffer = self.gpu.create_buffer(f"state {number}", spec.nbytes, USAGE)
+                self._owned.append(buffer)
+                self._buffers[number] = buffer
+                if filled and spec.fill is not None:
+                    fill_buffer(stream, buffer, spec.fill, skip_zeros=True)
         stream.flush()
-        self._staging = self._take_staging(0)
-
-    def _take_staging(self, nbytes: int) -> Any:
-        """A buffer to read back through, for the caller to put back into `_staging` once it is unmapped.
-
-        One that an error or Ctrl-C kept from coming back may be mapped or about to be: a submit that used it would
-        abort the process.
-        """
-        staging, self._staging = self._staging, None
-        if staging is None or staging.size < nbytes:
-            size = max(nbytes, staging_bytes(self.plan))
-            staging = self.gpu.create_buffer("readback", size, STAGING)
-        return staging
-
-    def _own(self, label: str, nbytes: int, usage: int) -> Any:
-        self._owned.append(self.gpu.create_buffer(label, nbytes, usage))
-        return self._owned[-1]
 
     @uninterrupted
     def close(self) -> None:
         """Free what this session owns. Nothing may be recorded afterwards."""
-        self._realised.clear()
+        self._rows.clear()
         self._groups.clear()
-        self._parameters.close()
-        self._handover.close()
         for buffer in self._owned:
             buffer.destroy()
-        if self._staging is not None:
-            self._staging.destroy()
         self._owned.clear()
         self._buffers.clear()
 
@@ -156,17 +117,21 @@ class Session:
         `uploads` are (tensor, contiguous device-ready array), `reads` (tensor, bytes). Between two executions the
         results in `feeds` become inputs and `later_uploads`, of each execution but the first, are put in place.
         """
-        realised = self._realise(schedule)
-        later = self._parameters.write_scalars(scalars)
+        workspace = self.workspace
+        realised = workspace.realise(schedule)
+        rows = self._rows.get(realised)
+        if rows is None:
+            rows = self._bind(realised)
+        later = workspace.parameters.write_scalars(scalars)
         handed = self._hand_over(feeds, later_uploads, len(later)) if later else []
         for tensor, array in uploads:
             self.upload(tensor, array)
         total = sum(padded(nbytes) for _, nbytes in reads)
-        staging = self._take_staging(total * len(scalars))
+        staging = workspace.take_staging(total * len(scalars))
         stages: list[Stage] = []
         copies: list[Copy] = []
         for number in range(len(scalars)):
-            stages.append((copies, realised.rows))
+            stages.append((copies, rows))
             copies = self._copies_out(reads, staging, number * total)
             if number < len(later):
                 copies += [*handed[number], later[number]]
@@ -175,9 +140,9 @@ class Session:
         brief = realised.seconds * len(scalars) < BRIEF_SECONDS and self.gpu.idle
         started = time.perf_counter()
         self.gpu.submit(stages)
-        self._parameters.submitted()
+        workspace.parameters.submitted()
         results = self._read_back(reads, staging, total, len(scalars), brief)
-        self._staging = staging
+        workspace.staging = staging
         if total:
             realised.seconds = (time.perf_counter() - started) / len(scalars)
         return results
@@ -186,15 +151,15 @@ class Session:
         self, feeds: Sequence[Feed], later: Sequence[Sequence[tuple[int, Array]]], count: int
     ) -> list[list[Copy]]:
         """The copies between two executions, for each of `count` times."""
-        fed = self._handover.feeds([Feed(self._buffer(a), self._buffer(b), nbytes) for a, b, nbytes in feeds])
+        fed = self.workspace.handover.feeds([Feed(self._buffer(a), self._buffer(b), nbytes) for a, b, nbytes in feeds])
         steps = [[(self._buffer(tensor), array) for tensor, array in step] for step in later]
-        inputs = self._handover.inputs(steps) or [[] for _ in range(count)]
+        inputs = self.workspace.handover.inputs(steps) or [[] for _ in range(count)]
         # An input may lie where a result did: what is fed is taken first.
         return [fed + copies for copies in inputs]
 
     def warm_up(self, schedule: Schedule) -> None:
         """Make what running a schedule needs."""
-        self._realise(schedule)
+        self._bind(self.workspace.realise(schedule))
 
     def _buffer(self, tensor: int) -> Any:
         return self._buffers[self.plan.buffer_of[tensor]]
@@ -217,37 +182,19 @@ class Session:
         self.gpu.counters.input_bytes += array.nbytes
         self.gpu.write(self._buffers[self.plan.buffer_of[tensor]], 0, data)
 
-    def _realise(self, schedule: Schedule) -> _Realised:
-        realised = self._realised.get(schedule)
-        if realised is not None:
-            self._realised.move_to_end(schedule)
-            return realised
-        blocks = [dispatch.params for dispatch in schedule.dispatches]
-        kept = (block for others in self._realised.values() for block in others.blocks)
-        uniforms = self._parameters.groups(blocks, kept)
-        objects = []
-        for dispatch, group in zip(schedule.dispatches, uniforms, strict=True):
-            kernel = dispatch.kernel
-            storage = self._storage_group(kernel.reads, kernel.writes, dispatch.bindings)
-            objects.append(Row(self.gpu.pipeline(kernel), group, storage, *dispatch.grid))
-        rows = self.gpu.recorder.prepare(objects)
-        made = self._realised[schedule] = _Realised(rows, blocks)
-        while len(self._realised) > REALISED:
-            self._realised.popitem(last=False)
-        return made
-
-    def _storage_group(self, reads: int, writes: int, bindings: tuple[Binding, ...]) -> Any:
-        try:
-            ranges = tuple((self.plan.buffer_of[b.tensor], b.offset, self.plan.bound_bytes(b)) for b in bindings)
-        except KeyError as error:
-            raise GraphError(f"value {error.args[0]} is bound by a dispatch but was given no buffer at build") from None
-        key = (reads, ranges)
-        group = self._groups.get(key)
-        if group is None:
-            layout, _ = self.gpu.storage_layout(reads, writes)
-            entries = [(self._buffers[n], offset, nbytes) for n, offset, nbytes in ranges]
-            group = self._groups[key] = self.gpu.create_bind_group(layout, entries)
-        return group
+    def _bind(self, realised: Realised) -> Sequence[Row]:
+        """A schedule's dispatches with this session's state in place, ready to be recorded."""
+        dispatches = list(realised.dispatches)
+        for number, bound in realised.stateful.items():
+            group = self.workspace.group(bound, self._buffers, self._groups)
+            dispatches[number] = dispatches[number]._replace(storage=group)
+        prepared = self.gpu.recorder.prepare(dispatches)
+        # One copy of the rows that are the same for all sessions: there may be hundreds of both.
+        alike, own = realised.rows, realised.stateful
+        rows = [row if number in own else alike.setdefault(number, row) for number, row in enumerate(prepared)]
+        current = self.workspace.realised
+        self._rows = {known: old for known, old in self._rows.items() if known in current} | {realised: rows}
+        return rows
 
     def _read_back(
         self, reads: Sequence[tuple[int, int]], staging: Any, total: int, count: int, brief: bool

@@ -20,13 +20,14 @@ from ..progress import OnProgress, ignore
 from ..wgsl import Caps
 from .arguments import ArgumentInfo, describe, number_of, zeros_for
 from .borders import Array, at_position, check_dims, from_device, to_array, to_device
+from .executor import Executor
 from .kernels import CpuKernels
 from .method_state import MethodState
 from .preparing import prepare_for
 from .process import Process
 from .shared_state import SharedState, shared_buffers
 from .state import PathLike, read_state, write_state
-from .steps import Wiring, run_steps
+from .steps import run_steps
 
 
 class Method:
@@ -54,7 +55,7 @@ class Method:
         self._fingerprint = fingerprint
         self._process = Process(f"method {plan.graph.name}")
         self._closed = False
-        self._wirings: dict[object, Wiring] = {}
+        self._executor: Executor = Executor(plan) if parent is None else parent._executor
         self._is_fork = parent is not None
         # Forks of forks too, whoever lives longer; one that nobody holds is gone, with its memory.
         self._forks: weakref.WeakSet[Method] = weakref.WeakSet() if parent is None else parent._forks
@@ -67,16 +68,17 @@ class Method:
         self._session: Session | None = None
         self._state: MethodState
         if gpu is not None and weights is not None:
-            self._start(gpu, weights, progress)
+            self._start(gpu, weights, progress, filled=parent is None)  # a fork takes over its parent's state
         else:  # nothing runs on a device
             self._state = MethodState(plan, None)
 
-    def _start(self, gpu: Gpu, weights: Weights, progress: OnProgress) -> None:
-        """Take memory of a device; state begins as the file says."""
-        self._session = Session(self.plan, gpu, weights, progress)
+    def _start(self, gpu: Gpu, weights: Weights, progress: OnProgress, *, filled: bool = True) -> None:
+        """Take memory of a device; state begins as the file says if it is `filled`."""
+        self._session = self._executor.open(gpu, weights, progress, filled=filled)
         self._state = MethodState(self.plan, self._session)
         self._gpu, self._weights = gpu, weights
-        self._warm_up()
+        if not self._is_fork:  # whose bind groups are made when it first runs: many forks never do, or at one shape
+            self._warm_up()
 
     @property
     def name(self) -> str:
@@ -229,6 +231,8 @@ class Method:
             for method in (self,) if self._is_fork else (self, *self._forks):
                 method._closed = True
                 method._drop_session()
+            if not self._is_fork:
+                self._executor.close()
 
     def _drop_session(self) -> None:
         session, self._session = self._session, None
@@ -250,6 +254,7 @@ class Method:
             for method in self.stranded():
                 method.recoveries += 1
                 method._drop_session()
+            self._executor.let_go()
 
     def stranded(self) -> list[Method]:
         """Of this method and its forks, those whose device is gone."""

@@ -61,18 +61,19 @@ def run_steps(
 def _wiring(method: Method, feed: Mapping[int, int], outputs: Sequence[int]) -> Wiring:
     key = (tuple(feed.items()), tuple(outputs))
     try:
-        found = method._wirings.get(key)
+        found = method._executor.wirings.get(key)
     except TypeError:  # positions that cannot even be hashed are refused below
         found = None
     if found is None:
-        if len(method._wirings) >= MOST_WIRINGS:
-            method._wirings.clear()
+        if len(method._executor.wirings) >= MOST_WIRINGS:
+            method._executor.wirings.clear()
         feeds, wanted, stage = _checked(method, feed), method._wanted(outputs), method._only_stage()
         if stage is not None and not all(_stays_on_device(method.plan, stage, fed, wanted) for fed in feeds):
             stage = None
         if stage is not None and method.plan.layout.state.intersection(stage.looks):
             stage = None  # the host looks at what the step before has written
-        found = method._wirings[key] = Wiring(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
+        found = Wiring(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
+        method._executor.wirings[key] = found
     return found
 
 

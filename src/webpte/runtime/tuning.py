@@ -14,7 +14,7 @@ from statistics import median
 
 import numpy as np
 
-from ..device import Gpu, Session, Weights
+from ..device import Gpu, Session, Weights, Workspace
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..lowering import Job
@@ -119,14 +119,15 @@ class _Trial:
 
     def __init__(self, planner: Planner, gpu: Gpu, weights: Weights) -> None:
         self._gpu = gpu
-        self._session = Session(planner.plan, gpu, weights)
+        self._workspace = Workspace(planner.plan, gpu, weights)
+        self._session = Session(self._workspace, first=True)
         try:
             self._schedule, self._scalars = _prepared(planner)
             self._repeats = 1
             self._run()  # the first run touches fresh memory
             self._repeats = max(1, min(64, int(SHORTEST / max(self._run(), 1e-6))))
         except BaseException:
-            self._session.close()
+            self.close()
             raise
 
     def seconds(self) -> float:
@@ -134,6 +135,7 @@ class _Trial:
 
     def close(self) -> None:
         self._session.close()
+        self._workspace.close()
 
     def _run(self) -> float:
         started = time.perf_counter()

@@ -85,7 +85,7 @@ class Observed:
         if self.gpu is not None and self._session is not None:
             inner = recorder.inner if recorder is not None else self.gpu.recorder
             targets += [
-                (self._session, "_realise", "bind"),
+                (self._session.workspace, "realise", "bind"),
                 (self.gpu, "write", "write"),
                 (self.gpu, "submit", "record"),
                 (inner, "_enqueue", "submit"),

@@ -7,6 +7,7 @@ import pytest
 from tests.support.harness.graphs import GraphBuilder, live
 from webpte.device import Counters
 from webpte.graph import Bool, DType
+from webpte.lowering import FLOATS, Context, Tensor, op, unregister
 from webpte.tools.profile.profile import attribution
 from webpte.tools.profile.runs import Run
 from webpte.tools.profile.spans import Span, own_times, watched
@@ -129,3 +130,25 @@ class TestWork:
         work = Work(plan, [schedule], now)
         found = sum(work.bytes(lowered, d) for d in lowered.dispatches)
         assert found == 4 * (2 * 32 + 2 * 32 + 1)  # read the tokens, write as many rows of the cache, and `done`
+
+    def test_an_op_of_the_users_says_what_it_does(self):
+        def squared(sizes):
+            return sizes.number("rounds") * sizes.dims("x")[0] ** 2 + sum(len(dims) for dims in sizes.each("others"))
+
+        @op(
+            "toy.pick.default", dtypes=FLOATS, work=squared, touches={"table": lambda sizes, dims, written: 1 / dims[0]}
+        )
+        def pick(cx: Context, x: Tensor, table: Tensor, rounds: int, others: list[Tensor], *, out: Tensor) -> None:
+            out.dims = x.dims
+            cx.dispatch("pick.wgsl", reads=(x, table), writes=(out,), threads=x.numel)
+
+        try:
+            b = GraphBuilder()
+            x, table, y = b.tensor(7, dynamic=True), b.tensor(100, 8), b.tensor(7)
+            b.call("toy.pick.default", (x, table, b.number(3), b.list(x, table)), y)
+            work, schedule, call = worked(b, [x, table], [y], {x: (5,), table: (100, 8)})
+            (lowered,) = schedule.calls
+            assert work.flops(call(lowered.step)) == 3 * 5**2 + (1 + 2)
+            assert work.bytes(lowered, lowered.dispatches[0]) == 4 * (5 + 8 + 5)
+        finally:
+            unregister(pick)

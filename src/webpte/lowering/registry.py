@@ -15,7 +15,8 @@ from __future__ import annotations
 import functools
 import importlib
 import pkgutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from ..errors import GraphError
@@ -24,6 +25,7 @@ from ..wgsl import home_of
 from .context import folder_of
 from .dim_rules import Rule
 from .groups import flatten, gather
+from .work import Flops, Share
 
 Function = Callable[..., Any]
 Unless = Callable[[Call, Graph], bool]
@@ -31,6 +33,7 @@ FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16})
 NUMBERS = FLOATS | {DType.INT32}
 WORDS = NUMBERS | {DType.BOOL}  # whatever a kernel can move about without knowing what it means
 BYTES = frozenset({DType.INT8, DType.UINT8})  # stored four to a word
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOVABLE = WORDS | BYTES  # for ops that do nothing but alias and gather
 
 
@@ -62,6 +65,8 @@ class Op:
         self.view: str | None = None
         self.identity: str | None = None
         self.dims: Rule | None = None
+        self.work: Flops | None = None
+        self.touches: Mapping[str, Share] = {}
 
     def reference(self, fn: Function) -> Function:
         """Register the NumPy reference: same arguments without `cx` and `out`, returns the output or a tuple."""
@@ -116,6 +121,8 @@ def op(
     view: str | None = None,
     identity: str | None = None,
     dims: Rule | None = None,
+    work: Flops | None = None,
+    touches: Mapping[str, Share] = NOTHING,
 ) -> Callable[[Function], Op]:
     """Register a lowering under its edge names.
 
@@ -126,6 +133,8 @@ def op(
     The others are facts that passes ask for. `mutates` names arguments written in place. `view` is the argument whose
     elements the result has, in their order and dtype, whatever its shape. `identity` is that which the result equals
     where it has its shape; what is a view has it by itself. `dims` tells the shape of the results: see dim_rules.py.
+    Profiles ask for `work`, multiplications and additions, and for `touches`, of which arguments a call touches but a
+    part: see work.py.
     """
 
     def register(fn: Function) -> Op:
@@ -133,7 +142,8 @@ def op(
         registered = Op(fn, names, kernels + derived, dtypes)
         registered._mutates, registered._host, registered.unless = mutates, host, unless
         registered.view, registered.identity, registered.dims = view, identity or view, dims
-        for argument in (*mutates, *host, *filter(None, (view, identity))):
+        registered.work, registered.touches = work, touches
+        for argument in (*mutates, *host, *touches, *filter(None, (view, identity))):
             if argument not in dict(registered.parameters):
                 listed = ", ".join(name for name, _ in registered.parameters)
                 raise GraphError(f"{fn.__name__} has no argument {argument!r} for a fact; its arguments are {listed}")

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from ...errors import GraphError, ShapeError
+from ...graph import numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, Unused, op
+from ...lowering.work import Sizes, filled
 from ...wgsl import Live, Uniforms, u32
 from .attention_operands import FIRST, Operands, Seen
 from .attention_rows import attend, attend_rows
@@ -172,7 +174,23 @@ def cached_reference(
     return attention_reference(q, k, v, mask, scale).swapaxes(1, 2)
 
 
-@op("sdpa_with_kv_cache.default", dtypes=FLOATS, mutates=("key_cache", "value_cache"), dims=dim_rules.like("query"))
+def cached_flops(sizes: Sizes) -> int:
+    """Scores and their sums over the keys, as if nothing were masked. Queries are (B, S, H, D)."""
+    query = sizes.dims("query")
+    return 4 * numel(query) * (int(sizes.number("start_pos")) + query[1])
+
+
+IN_CACHE = filled("query", "start_pos")
+
+
+@op(
+    "sdpa_with_kv_cache.default",
+    dtypes=FLOATS,
+    mutates=("key_cache", "value_cache"),
+    work=cached_flops,
+    touches={"key_cache": IN_CACHE, "value_cache": IN_CACHE},
+    dims=dim_rules.like("query"),
+)
 def sdpa_with_kv_cache(
     cx: Context,
     query: Tensor,
@@ -224,7 +242,13 @@ def _(
     return cached_reference(query, (key_cache, value_cache), start_pos, attn_mask, is_causal, scale)
 
 
-@op("custom_sdpa.default", kernels=("llama::custom_sdpa.out",), dtypes=FLOATS)
+@op(
+    "custom_sdpa.default",
+    kernels=("llama::custom_sdpa.out",),
+    dtypes=FLOATS,
+    work=cached_flops,
+    touches={"key": IN_CACHE, "value": IN_CACHE},
+)
 def custom_sdpa(
     cx: Context,
     query: Tensor,
@@ -259,7 +283,13 @@ def _(
     return cached_reference(query, (key, value), start_pos, attn_mask, is_causal, scale)
 
 
-@op("update_cache.default", kernels=("llama::update_cache.out",), dtypes=FLOATS, mutates=("cache",))
+@op(
+    "update_cache.default",
+    kernels=("llama::update_cache.out",),
+    dtypes=FLOATS,
+    mutates=("cache",),
+    touches={"cache": filled("value", "start_pos")},
+)
 def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScalar, *, out: Tensor) -> None:
     """The result is the cache; `out` is a single element without meaning, which PyTorch leaves uninitialised."""
     out.dims = (1,)

@@ -8,13 +8,19 @@ from ...errors import ShapeError
 from ...graph import ROTARY_ATTENTION
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import FLOATS, op
-from .attention import attend_and_cache, cached_reference
+from .attention import IN_CACHE, attend_and_cache, cached_flops, cached_reference
 from .attention_operands import FIRST
 from .attention_token import Fresh, Turn
 from .rotary import guard_table, turn_halves, turn_neighbours, turned_halves, turned_neighbours
 
 
-@op(ROTARY_ATTENTION, dtypes=FLOATS, mutates=("key_cache", "value_cache"))
+@op(
+    ROTARY_ATTENTION,
+    dtypes=FLOATS,
+    mutates=("key_cache", "value_cache"),
+    work=cached_flops,
+    touches={"key_cache": IN_CACHE, "value_cache": IN_CACHE},
+)
 def rotary_attention(
     cx: Context,
     query: Tensor,

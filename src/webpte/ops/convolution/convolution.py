@@ -11,6 +11,7 @@ from ...graph import FINISHED_CONVOLUTION, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
+from ...lowering.work import Sizes
 from ..matmul.epilogue import Epilogue, finished
 from ..matmul.product import UNLIMITED, Limits
 from .convolution_kernels import Geometry, Window, convolve
@@ -18,7 +19,14 @@ from .convolution_kernels import Geometry, Window, convolve
 CONVOLVED = dim_rules.convolved("input", "weight", "stride", "padding", "dilation", transposed="transposed")
 
 
-@op("aten.convolution.default", dtypes=FLOATS, dims=CONVOLVED)
+def _flops(sizes: Sizes) -> int:
+    """Every pixel of the output, or of the input if transposed, meets the taps of one slice of the weight."""
+    weight = sizes.dims("weight")  # (outputs, inputs per group, kernel...), transposed (inputs, ...)
+    side = sizes.dims("input") if sizes.number("transposed") else sizes.out
+    return 2 * numel(side) * numel(weight) // weight[0]
+
+
+@op("aten.convolution.default", dtypes=FLOATS, work=_flops, dims=CONVOLVED)
 def convolution(
     cx: Context,
     input: Tensor,
@@ -31,7 +39,7 @@ def convolution(
     convolve(cx, input, weight, bias, geometry.window(weight.dims), UNLIMITED, out)
 
 
-@op("et_vk.conv_with_clamp.default", dtypes=FLOATS, dims=CONVOLVED)
+@op("et_vk.conv_with_clamp.default", dtypes=FLOATS, work=_flops, dims=CONVOLVED)
 def conv_with_clamp(
     cx: Context,
     input: Tensor,
@@ -46,7 +54,7 @@ def conv_with_clamp(
     convolve(cx, input, weight, bias, geometry.window(weight.dims), Limits.of(output_min, output_max), out)
 
 
-@op(FINISHED_CONVOLUTION)
+@op(FINISHED_CONVOLUTION, work=_flops)
 def finished_convolution(
     cx: Context,
     input: Tensor,

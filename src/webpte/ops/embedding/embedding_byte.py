@@ -12,6 +12,7 @@ from ...graph import DType
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import BYTES, FLOATS, Unused, op
+from ...lowering.work import rows_of
 from ...wgsl import Uniforms, u32
 from ..create.fill import numpy_dtype
 
@@ -77,6 +78,7 @@ def _register(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> None:
         f"quantized_decomposed.{name}.default",
         kernels=(f"quantized_decomposed::{name}.out",),
         dtypes=TABLES,
+        touches=rows_of("weight", "weight_scales", "weight_zero_points"),
     )
     def plain(
         cx: Context,
@@ -99,6 +101,7 @@ def _register(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> None:
         f"quantized_decomposed.{name}.dtype",
         kernels=(f"quantized_decomposed::{name}.dtype_out",),
         dtypes=TABLES,
+        touches=rows_of("weight", "weight_scales", "weight_zero_points"),
     )
     def of_dtype(
         cx: Context,

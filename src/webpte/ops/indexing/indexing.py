@@ -12,6 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, coalesce, strides
+from ...lowering.work import part_taken
 from ...wgsl import Uniforms, dims8, u32
 from ..layout.strided import word
 
@@ -68,7 +69,7 @@ def take_along(cx: Context, x: Tensor, axis: int, index: Tensor, out: Tensor) ->
     take(cx, x, index, out, x.dims[axis], own[axis], x_steps, index_steps)
 
 
-@op("aten.index_select.default")
+@op("aten.index_select.default", touches={"self": part_taken})
 def index_select(cx: Context, self: Tensor, dim: int, index: Tensor, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     if index.rank > 1:
@@ -92,7 +93,7 @@ def _(self: Any, dim: int, index: Any) -> Any:
     return np.take(self, index.reshape(-1), axis=dim)
 
 
-@op("aten.gather.default", dims=dim_rules.like("index"))
+@op("aten.gather.default", touches={"self": part_taken}, dims=dim_rules.like("index"))
 def gather(cx: Context, self: Tensor, dim: int, index: Tensor, sparse_grad: Unused, *, out: Tensor) -> None:
     out.dims = index.dims
     if self.rank == 0 or index.rank == 0:  # a scalar counts as one element

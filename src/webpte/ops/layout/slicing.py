@@ -13,6 +13,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import MOVABLE, op
 from ...lowering.shapes import strides
+from ...lowering.work import part_taken
 from .copy import copy_into
 from .strided import gather
 
@@ -37,7 +38,12 @@ def take_range(cx: Context, x: Tensor, out: Tensor, axis: int, first: Term, leng
     gather(cx, x, out, steps, start=cx.live(first), step=own[axis])
 
 
-@op("aten.slice_copy.Tensor", dtypes=MOVABLE, dims=dim_rules.sliced("self", "dim", "start", "end", "step"))
+@op(
+    "aten.slice_copy.Tensor",
+    dtypes=MOVABLE,
+    touches={"self": part_taken},
+    dims=dim_rules.sliced("self", "dim", "start", "end", "step"),
+)
 def slice_copy(
     cx: Context, self: Tensor, dim: int, start: LiveScalar | None, end: LiveScalar | None, step: int, *, out: Tensor
 ) -> None:
@@ -103,7 +109,7 @@ def selected(cx: Context, x: Tensor, axis: int, index: LiveScalar) -> Term:
     return apply("mod", at, max(size, 1))
 
 
-@op("aten.select_copy.int", dtypes=MOVABLE, dims=dim_rules.selected("self", "dim"))
+@op("aten.select_copy.int", dtypes=MOVABLE, touches={"self": part_taken}, dims=dim_rules.selected("self", "dim"))
 def select_copy(cx: Context, self: Tensor, dim: int, index: LiveScalar, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     at = selected(cx, self, axis, index)

@@ -12,6 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
+from ...lowering.work import sums_over
 from .epilogue import Epilogue, finished
 from .product import UNLIMITED, Addend, Finish, Layout, Limits, Shape, Strides, contiguous, product
 
@@ -49,12 +50,12 @@ def _linear(
     project(cx, input, weight, bias, out, finish=finish)
 
 
-@op("aten.linear.default", dtypes=FLOATS, dims=dim_rules.linear("input", "weight"))
+@op("aten.linear.default", dtypes=FLOATS, work=sums_over("input"), dims=dim_rules.linear("input", "weight"))
 def linear(cx: Context, input: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
     _linear(cx, input, weight, bias, out)
 
 
-@op(FINISHED_LINEAR)
+@op(FINISHED_LINEAR, work=sums_over("input"))
 def finished_linear(
     cx: Context,
     input: Tensor,
@@ -159,7 +160,7 @@ def _multiply(
     product(cx, mat1, mat2, out, shape, layout, addend=addend, alpha=float(alpha), finish=finish)
 
 
-@op("aten.mm.default", "aten.bmm.default", dtypes=FLOATS, dims=dim_rules.matmul("self", "mat2"))
+@op("aten.mm.default", "aten.bmm.default", dtypes=FLOATS, work=sums_over("self"), dims=dim_rules.matmul("self", "mat2"))
 def matmul(cx: Context, self: Tensor, mat2: Tensor, *, out: Tensor) -> None:
     _multiply(cx, None, self, mat2, 0.0, 1.0, out)
 
@@ -169,7 +170,13 @@ def _(self: Any, mat2: Any) -> Any:
     return _addmm_reference(None, self, mat2, 0, 1)
 
 
-@op("aten.addmm.default", "aten.baddbmm.default", dtypes=FLOATS, dims=dim_rules.matmul("mat1", "mat2"))
+@op(
+    "aten.addmm.default",
+    "aten.baddbmm.default",
+    dtypes=FLOATS,
+    work=sums_over("mat1"),
+    dims=dim_rules.matmul("mat1", "mat2"),
+)
 def addmm(
     cx: Context, self: Tensor, mat1: Tensor, mat2: Tensor, beta: int | float, alpha: int | float, *, out: Tensor
 ) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import DType
+from ...graph import DType, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
+from ...lowering.work import Sizes, sums_over
 from ..quantize.affine import numpy_fake_quantise
 from .linear_q4_kernels import Layer, Packed, project_q4
 
@@ -22,7 +23,12 @@ def _plain(cx: Context, x: Tensor, weight: Packed, out: Tensor, **around: Any) -
     project_q4(cx, Layer(x, (weight,), (out,), **around))
 
 
-@op("et_vk.linear_q4gsw.default", dtypes=FLOATS | BYTES, dims=dim_rules.linear("self", "weights"))
+@op(
+    "et_vk.linear_q4gsw.default",
+    dtypes=FLOATS | BYTES,
+    work=sums_over("self"),
+    dims=dim_rules.linear("self", "weights"),
+)
 def linear_q4gsw(
     cx: Context,
     self: Tensor,
@@ -41,7 +47,9 @@ def _(self: Any, weights: Any, weight_scales: Any, group_size: int, bias: Any) -
     return numpy_linear_q4(self, numpy_q4(weights, weight_scales, group_size), bias).astype(self.dtype)
 
 
-@op("et_vk.linear_qcs4w.default", dtypes=FLOATS | BYTES, dims=dim_rules.linear("self", "weight"))
+@op(
+    "et_vk.linear_qcs4w.default", dtypes=FLOATS | BYTES, work=sums_over("self"), dims=dim_rules.linear("self", "weight")
+)
 def linear_qcs4w(cx: Context, self: Tensor, weight: Tensor, scales: Tensor, *, out: Tensor) -> None:
     _plain(cx, self, Packed(weight, scales, self.dims[-1] if self.dims else 0, high_first=True), out)
 
@@ -55,7 +63,10 @@ def _(self: Any, weight: Any, scales: Any) -> Any:
 
 # The sums of the weights serve to multiply unsigned codes; here they are signed before.
 @op(
-    "et_vk.linear_dq8ca_q4gsw.default", dtypes=FLOATS | BYTES | {DType.INT32}, dims=dim_rules.linear("input", "weights")
+    "et_vk.linear_dq8ca_q4gsw.default",
+    dtypes=FLOATS | BYTES | {DType.INT32},
+    work=sums_over("input"),
+    dims=dim_rules.linear("input", "weights"),
 )
 def linear_dq8ca_q4gsw(
     cx: Context,
@@ -83,7 +94,18 @@ def _(
 
 
 # What fusion.linears makes of several calls.
-@op("webpte.linear_q4", dtypes=FLOATS | BYTES | {DType.INT32}, dims=dim_rules.columns("x", "columns"))
+def _joined_flops(sizes: Sizes) -> int:
+    """Every row of the input times every code of the weights that were joined; a byte holds two."""
+    codes = sum(2 * numel(weight) for weight in sizes.each("codes"))
+    return 2 * numel(sizes.dims("x")[:-1]) * codes
+
+
+@op(
+    "webpte.linear_q4",
+    dtypes=FLOATS | BYTES | {DType.INT32},
+    work=_joined_flops,
+    dims=dim_rules.columns("x", "columns"),
+)
 def linear_q4(
     cx: Context,
     x: Tensor,

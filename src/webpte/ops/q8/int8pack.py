@@ -10,6 +10,7 @@ from ...errors import ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
+from ...lowering.work import sums_over
 from ...wgsl import Uniforms, u32
 
 ROWS = 4  # output rows of one invocation when there are several; columns are always 4
@@ -24,7 +25,7 @@ class Int8Pack(Uniforms):
     inner: u32
 
 
-@op("aten._weight_int8pack_mm.default", dtypes=FLOATS | {DType.INT8})
+@op("aten._weight_int8pack_mm.default", dtypes=FLOATS | {DType.INT8}, work=sums_over("self"))
 def weight_int8pack_mm(cx: Context, self: Tensor, mat2: Tensor, scales: Tensor, *, out: Tensor) -> None:
     if mat2.rank != 2 or self.dims[-1:] != mat2.dims[1:] or scales.numel < mat2.dims[0]:
         raise ShapeError(f"input {list(self.dims)} and scales {list(scales.dims)} do not fit weight {list(mat2.dims)}")

@@ -17,6 +17,7 @@ from ...errors import ShapeError
 from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
+from ...lowering.work import Sizes
 from ...wgsl import u32
 from ..convolution.convolution_kernels import Window
 from .q8ta import (
@@ -194,7 +195,16 @@ def _by_rows(
     _convolve(cx, x, weights, ends, channels, window, Layout(columns, x.dims[-3] // window.groups, 1), out)
 
 
-@op("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default", dtypes=Q8TA)
+def _taps(sizes: Sizes, side: Dims, channels: int) -> int:
+    """Every pixel of one side meets every tap, and the other side's channels of a group. Packed weights do not tell."""
+    return 2 * numel(side) * numel(tuple(sizes.numbers("kernel_size"))) * channels // int(sizes.number("groups"))
+
+
+def _flops(sizes: Sizes) -> int:
+    return _taps(sizes, sizes.out, sizes.dims("x")[-3])
+
+
+@op("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default", dtypes=Q8TA, work=_flops)
 def q8ta_conv2d(
     cx: Context,
     x: Tensor,
@@ -210,7 +220,7 @@ def q8ta_conv2d(
     _by_rows(cx, x, layer.weights, Ends(input, output), layer.channels(bias, activation), geometry.window, out)
 
 
-@op("et_vk.q8ta_conv2d_dw.default", dtypes=Q8TA)
+@op("et_vk.q8ta_conv2d_dw.default", dtypes=Q8TA, work=_flops)
 def q8ta_conv2d_dw(
     cx: Context,
     x: Tensor,
@@ -233,7 +243,11 @@ def q8ta_conv2d_dw(
     _convolve(cx, x, weights, Ends(input, output), layer.channels(bias, activation), window, layout, out)
 
 
-@op("et_vk.q8ta_conv2d_transposed.default", dtypes=Q8TA)
+def _transposed_flops(sizes: Sizes) -> int:
+    return _taps(sizes, sizes.dims("x"), sizes.out[-3])
+
+
+@op("et_vk.q8ta_conv2d_transposed.default", dtypes=Q8TA, work=_transposed_flops)
 def q8ta_conv2d_transposed(
     cx: Context,
     x: Tensor,

@@ -10,6 +10,7 @@ from ...errors import GraphError, ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, op
+from ...lowering.work import Sizes, sums_over
 from ...wgsl import Uniforms, f32, u32
 from ..layout.strided import gather
 from ..matmul.product import Shape, contiguous, product
@@ -67,7 +68,7 @@ class LinearQ4Backward(Uniforms):
     scale_stride: u32
 
 
-@op("et_vk.linear_q4gsw_backward.default", dtypes=FLOATS | BYTES)
+@op("et_vk.linear_q4gsw_backward.default", dtypes=FLOATS | BYTES, work=sums_over("d_out"))
 def linear_q4gsw_backward(
     cx: Context, d_out: Tensor, weights: Tensor, weight_scales: Tensor, group_size: int, *, out: Tensor
 ) -> None:
@@ -107,7 +108,11 @@ def _(d_out: Any, weights: Any, weight_scales: Any, group_size: int) -> Any:
     return np.einsum("...n,nk->...k", d_out.astype(np.float64), weight).astype(d_out.dtype)
 
 
-@op("et_vk.linear_dW.default", dtypes=FLOATS)
+def _outer_flops(sizes: Sizes) -> int:
+    return 2 * numel(sizes.dims("d_out")) * sizes.dims("x")[-1]
+
+
+@op("et_vk.linear_dW.default", dtypes=FLOATS, work=_outer_flops)
 def linear_dw(cx: Context, d_out: Tensor, x: Tensor, *, out: Tensor) -> None:
     if not d_out.dims or d_out.dims[:-1] != x.dims[:-1] or d_out.dtype is not x.dtype:
         raise ShapeError(f"a gradient {d_out!r} does not fit an input {x!r}")

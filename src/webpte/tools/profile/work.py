@@ -1,18 +1,18 @@
 """What a call has to do, from its live shapes: bytes its dispatches touch, and the arithmetic of products.
 
-Bytes are those of all bindings at their live size, once per dispatch. Where a kernel is known to touch less of a tensor
-than is bound (a row of a table, the filled part of a cache) only that counts. It is the least a kernel could move, so
-the rate it gives is what was achieved, caches aside.
+Bytes are those of all bindings at their live size, once per dispatch. Where an op says that it touches less of a tensor
+than is bound (a row of a table, the filled part of a cache) only that counts: see lowering.work. It is the least a
+kernel could move, so the rate it gives is what was achieved, caches aside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from ...graph import LIVE_SCALARS, Call, Graph, IntList, TensorSpec, numel
+from ...graph import LIVE_SCALARS, Call, Graph, IntList, TensorSpec
 from ...graph.expressions import Given, Numbers, Term
-from ...lowering import WHOLE, Dispatch, find, stored_bytes
+from ...lowering import WHOLE, Dispatch, Op, find, stored_bytes
 from ...plan import Live, LoweredCall, Plan, Schedule
 
 Dims = tuple[int, ...]
@@ -38,8 +38,8 @@ class Work:
 
     def flops(self, call: Call) -> int | None:
         """Multiplications and additions of a product; None for other calls."""
-        rule = next((rule for part, rule in _FLOPS.items() if part in call.name), None)
-        return None if rule is None else rule(self, call)
+        op = find(call)
+        return op.work(_Sizes(self, call, self._arguments(op, call))) if op is not None and op.work else None
 
     def shapes(self, call: Call) -> str:
         """The live dims of a call's tensors, `[1, 7, 64] × [64, 64] → [1, 7, 64]`."""
@@ -64,11 +64,9 @@ class Work:
             return getattr(value, "value", None)
         return self._numbers(self._terms.get(value_id, Given(value_id, True)))
 
-    def argument(self, call: Call, name: str) -> int | None:
-        """The value passed for a parameter, by the name the op's lowering gives it."""
-        op = find(call)
-        names = [parameter for parameter, _ in op.bound_parameters(call)] if op is not None else []
-        return call.args[names.index(name)] if name in names else None
+    def _arguments(self, op: Op, call: Call) -> dict[str, int]:
+        """The values a call passes, by the names of the parameters."""
+        return dict(zip((name for name, _ in op.bound_parameters(call)), call.args, strict=True))
 
     def members(self, value_id: int) -> tuple[int, ...]:
         """The values of a list; a single value is a list of one."""
@@ -82,78 +80,34 @@ class Work:
     def _share(self, lowered: LoweredCall, tensor: int, written: bool) -> float:
         """How much of a bound tensor a call touches."""
         call = self._graph.call(lowered.step)
-        if tensor in call.outs or tensor not in call.args:
+        op = find(call)
+        if op is None or not op.touches or tensor in call.outs:
             return 1.0
-        dims = self.dims(tensor)
-        if "embedding" in call.name and len(dims) > 1:
-            return min(1.0, numel(self.dims(call.outs[0])[:-1]) / max(1, dims[0]))
-        start = self.argument(call, "start_pos")
-        seq = self.dims(call.args[0])[1] if start is not None else 0
-        if start is not None and len(dims) == 4 and dims[1] > seq:  # a cache (B, C, H, D)
-            return min(1.0, (seq if written else self.number(start) + seq) / dims[1])
-        if call.name.rpartition(".")[0].endswith(_TAKES):
-            return min(1.0, numel(self.dims(call.outs[0])) / max(1, numel(dims)))
-        return 1.0
+        arguments = self._arguments(op, call)
+        rule = next((op.touches[name] for name, v in arguments.items() if v == tensor and name in op.touches), None)
+        return 1.0 if rule is None else min(1.0, rule(_Sizes(self, call, arguments), self.dims(tensor), written))
 
 
-Rule = Callable[[Work, Call], int | None]
+class _Sizes:
+    """What was live in a call, as its op's facts ask for it (lowering.work.Sizes)."""
 
-# Ops whose output is a part of their input.
-_TAKES = ("slice_copy", "select_copy", "index_select", "aten.gather", "aten::slice_copy", "aten::select_copy")
+    def __init__(self, work: Work, call: Call, arguments: dict[str, int]) -> None:
+        self._work = work
+        self._call = call
+        self._arguments = arguments
 
+    @property
+    def out(self) -> Dims:
+        return self._work.dims(self._call.outs[0])
 
-def _product(position: int) -> Rule:
-    """Rows times columns: every element of the output is a sum over the last dim of an argument."""
-    return lambda work, call: 2 * numel(work.dims(call.outs[0])) * work.dims(call.args[position])[-1]
+    def dims(self, argument: str) -> Dims:
+        return self._work.dims(self._arguments[argument])
 
+    def each(self, argument: str) -> list[Dims]:
+        return [self._work.dims(v) for v in self._work.members(self._arguments[argument])]
 
-def _joined_product(work: Work, call: Call) -> int | None:
-    """Every row of the input times every 4-bit code of the weights that were joined; a byte holds two."""
-    x = work.dims(call.args[0])
-    codes = sum(2 * numel(work.dims(weight)) for weight in work.members(call.args[3]))
-    return 2 * numel(x[:-1]) * codes
+    def number(self, argument: str) -> Any:
+        return self._work.number(self._arguments[argument])
 
-
-def _convolution(work: Work, call: Call) -> int | None:
-    weight = work.dims(call.args[1])  # (outputs, inputs per group, kernel...), transposed (inputs, ...)
-    transposed = work.argument(call, "transposed")
-    side = call.args[0] if transposed is not None and work.number(transposed) else call.outs[0]
-    return 2 * numel(work.dims(side)) * numel(weight) // weight[0]
-
-
-def _quantised_convolution(work: Work, call: Call) -> int | None:
-    """Its weights are packed: their dims do not tell."""
-    kernel, groups = (work.argument(call, name) for name in ("kernel_size", "groups"))
-    if kernel is None or groups is None:
-        return None
-    inputs, outputs = work.dims(call.args[0]), work.dims(call.outs[0])  # (N, C, H, W)
-    across = outputs[-3] if "transposed" in call.name else inputs[-3]
-    side = inputs if "transposed" in call.name else outputs
-    return 2 * numel(side) * numel(tuple(work.numbers(kernel))) * across // int(work.number(groups))
-
-
-def _attention(work: Work, call: Call) -> int | None:
-    """Scores and their sums over the keys, as if nothing were masked."""
-    query = work.dims(call.args[0])
-    start = work.argument(call, "start_pos")
-    if start is None:
-        return 4 * numel(query) * work.dims(call.args[1])[2]  # (B, H, S, D), keys (B, H, C, D)
-    return 4 * numel(query) * (int(work.number(start)) + query[1])  # (B, S, H, D)
-
-
-# By a part of the name, the first that fits.
-_FLOPS: dict[str, Rule] = {
-    "sdpa": _attention,
-    "attention": _attention,
-    "q8ta_conv2d": _quantised_convolution,
-    "conv": _convolution,
-    "addmm": _product(1),
-    "baddbmm": _product(1),
-    "webpte.linear_q4": _joined_product,
-    "linear_dW": lambda work, call: 2 * numel(work.dims(call.args[0])) * work.dims(call.args[1])[-1],
-    "linear": _product(0),
-    "bmm": _product(0),
-    "aten.mm": _product(0),
-    "aten::mm": _product(0),
-    "int8pack_mm": _product(0),
-}
+    def numbers(self, argument: str) -> list[int]:
+        return self._work.numbers(self._arguments[argument])

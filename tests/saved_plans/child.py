@@ -1,0 +1,78 @@
+"""`python -m tests.saved_plans.child FOLDER...`: run what was saved, and say of each whether the bits are the same.
+
+No graph may be read here: the reader of flatbuffers, the builder of graphs and what lowers calls end the process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+from unittest.mock import patch
+
+import numpy as np
+
+import webpte
+from webpte.container.flat import Flat
+from webpte.device import acquire
+from webpte.plan.lowering import Lowering
+from webpte.plan.planner import Planner
+
+
+def refuse(*args: object, **more: object) -> NoReturn:
+    print("a program was read, or planned", file=sys.stderr)
+    sys.exit(3)
+
+
+def main(folders: list[str]) -> None:
+    traps = [patch.object(kind, "__init__", refuse) for kind in (Flat, Lowering, Planner)]
+    for trap in traps:
+        trap.start()
+    gpu = acquire({})  # kept open, so that plans share its pipelines
+    for folder in folders:
+        print(json.dumps(judged(Path(folder))), flush=True)
+    gpu.release()
+
+
+def judged(folder: Path) -> dict[str, Any]:
+    about = json.loads((folder / "job.json").read_text())
+    try:
+        wrong = list(differences(folder, about))
+        shapes = {tuple(a.shape for a in call) for call, _ in calls(folder, about)}
+    except Exception as error:
+        return {"name": about["name"], "kind": "wrong", "why": f"{type(error).__name__}: {error}"}
+    kind = "wrong" if wrong else "right"
+    return {
+        "name": about["name"],
+        "kind": kind,
+        "why": "; ".join(wrong),
+        "shapes": len(shapes),
+        "fixed": about["fixed"],
+    }
+
+
+def calls(folder: Path, about: dict[str, Any]) -> Iterator[tuple[list[np.ndarray], list[np.ndarray]]]:
+    with np.load(folder / "calls.npz") as arrays:
+        for s, sequence in enumerate(about["calls"]):
+            for c, (inputs, outputs) in enumerate(sequence):
+                given = [arrays[f"{s}.{c}.in{i}"] for i in range(inputs)]
+                yield given, [arrays[f"{s}.{c}.out{i}"] for i in range(outputs)]
+
+
+def differences(folder: Path, about: dict[str, Any]) -> Iterator[str]:
+    with webpte.open_plan(folder / "plan", about["data"]) as plan:
+        method = plan.method()
+        begins = {sum(map(len, about["calls"][:s])) for s in range(len(about["calls"]))}
+        for number, (given, want) in enumerate(calls(folder, about)):
+            if number in begins:
+                method.reset()
+            got = method.run(given)
+            for i, (ours, theirs) in enumerate(zip(map(np.asarray, got), want, strict=True)):
+                if (ours.shape, ours.dtype, ours.tobytes()) != (theirs.shape, theirs.dtype, theirs.tobytes()):
+                    yield f"call {number}, output {i}: {ours.dtype}{list(ours.shape)} has other bits"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -39,7 +39,7 @@ def in_threads(work, count=THREADS):
         return [future.result(120) for future in [pool.submit(begin, number) for number in range(count)]]
 
 
-# In a child process: two commands in the one cell that a device has for them abort it. Being slow there makes it sure.
+# In a child process: two threads that use one native object at once abort it. Being slow there makes it sure.
 SEVERAL_PROGRAMS = """
 import sys, threading, time
 import numpy as np
@@ -77,6 +77,11 @@ print("wrong", wrong)
 
 def test_several_programs_share_a_device(paths):
     assert run_python(SEVERAL_PROGRAMS, 50, *paths) == "wrong []\n"
+
+
+def test_two_threads_with_a_program_a_method_or_a_fork_each():
+    printed = run_python("import sys; from tests.soak.pair import main; sys.exit(main(['--calls', '2000']))")
+    assert printed.splitlines() == [f"a {what} each: 2000 of 2000 exact" for what in ("program", "method", "fork")]
 
 
 def test_one_method_for_all_who_ask(program, device):

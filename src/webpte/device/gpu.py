@@ -159,7 +159,8 @@ class Gpu:
         self.limits: dict[str, int] = dict(self.device.limits)
         self.counters = Counters()
         self.recorder = recorder(self.device, self.lock)
-        self.idle = True  # everything submitted was waited for
+        self._submitted = 0  # submits, of all users
+        self.idle = True  # all of them were waited for
         self.users = 0
         self.device.destroy = _in_turn(self.lock, self.device.destroy)
         self._pipelines: dict[Kernel, Any] = {}
@@ -286,15 +287,17 @@ class Gpu:
         self.device.queue.write_buffer(buffer, offset, data)
 
     @guarded
-    def submit(self, stages: Sequence[Stage]) -> None:
-        """Record copies and compute passes, in order, and submit them together."""
+    def submit(self, stages: Sequence[Stage]) -> int:
+        """Record copies and compute passes, in order, and submit them together. Gives the number of the submit."""
         counters = self.counters
         for _, rows in stages:
             counters.passes += bool(rows)
             counters.dispatches += len(rows)
         counters.submits += 1
+        self._submitted += 1
         self.idle = False
         self.recorder.submit(stages)
+        return self._submitted
 
     @uninterrupted
     @guarded
@@ -311,20 +314,22 @@ class Gpu:
         """The first bytes of a buffer that cannot be mapped itself."""
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         staging = self.create_buffer("read back", nbytes, usage)
-        self.submit([([Copy(buffer, 0, staging, 0, nbytes)], ())])
-        return self.read(staging, nbytes)
+        number = self.submit([([Copy(buffer, 0, staging, 0, nbytes)], ())])
+        return self.read(staging, nbytes, number)
 
     @typed
-    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
-        """The first bytes of a mappable buffer, once the work submitted before is done; see Recorder.read."""
+    def read(self, buffer: Any, nbytes: int, number: int = 0, brief: bool = False) -> bytearray:
+        """The first bytes of a mappable buffer, once the submit of that number is done; see Recorder.read."""
         started = time.perf_counter()
+        done = -1
         try:
             data = self.recorder.read(buffer, nbytes, brief)
-            self.idle = True
+            done = number
             return data
         finally:
             with self.lock:
                 self.counters.wait_seconds += time.perf_counter() - started
+                self.idle = self.idle or done == self._submitted
 
     @typed
     def wait(self) -> None:

@@ -99,7 +99,6 @@ class NativeRecorder:
         self._probe = device.create_buffer(label="probe", size=4, usage=wgpu.BufferUsage.COPY_DST)
         self._encoder_info = ffi.new("WGPUCommandEncoderDescriptor *")
         self._finish_info = ffi.new("WGPUCommandBufferDescriptor *")
-        self._commands = ffi.new("WGPUCommandBuffer[1]")
 
     def check(self) -> None:
         libf.wgpuQueueWriteBuffer(self._queue, self._probe._internal, 0, ffi.NULL, 0)  # of nothing: a microsecond
@@ -138,11 +137,11 @@ class NativeRecorder:
     def _enqueue(self, commands: Any) -> None:
         try:
             self.check()
-            self._commands[0] = commands
-            lib.wgpuQueueSubmit(self._queue, 1, self._commands)
+            lib.wgpuQueueSubmit(self._queue, 1, [commands])
         finally:
             lib.wgpuCommandBufferRelease(commands)
-        _raise_what_a_callback_could_not()
+        if _raised:
+            _raise_what_a_callback_could_not()
 
     @staticmethod
     def _record(encoder: Any, rows: Sequence[Row], info: Any) -> None:
@@ -170,7 +169,8 @@ class NativeRecorder:
     def _poll(self) -> bool:
         """Let the device tell what is done; True if nothing is under way."""
         empty = lib.wgpuDevicePoll(self._device, 0, ffi.NULL) & 0xFF  # the rest of the result means nothing
-        _raise_what_a_callback_could_not()
+        if _raised:
+            _raise_what_a_callback_could_not()
         return bool(empty)
 
     def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
@@ -247,10 +247,9 @@ def _keep_what_was_raised(kind: Any, error: BaseException, traceback: Any) -> No
 
 
 def _raise_what_a_callback_could_not() -> None:
-    if _raised:
-        error = _raised.pop(threading.get_ident(), None)
-        if error is not None:
-            raise error
+    error = _raised.pop(threading.get_ident(), None)
+    if error is not None:
+        raise error
 
 
 if ffi is not None:

@@ -139,9 +139,9 @@ class Session:
         # Inside the driver Ctrl-C waits too: nothing longer, such as work that nobody has waited for, may come before.
         brief = realised.seconds * len(scalars) < BRIEF_SECONDS and self.gpu.idle
         started = time.perf_counter()
-        self.gpu.submit(stages)
+        submit = self.gpu.submit(stages)
         workspace.parameters.submitted()
-        results = self._read_back(reads, staging, total, len(scalars), brief)
+        results = self._read_back(reads, staging, total, len(scalars), submit, brief)
         workspace.staging = staging
         if total:
             realised.seconds = (time.perf_counter() - started) / len(scalars)
@@ -197,12 +197,12 @@ class Session:
         return rows
 
     def _read_back(
-        self, reads: Sequence[tuple[int, int]], staging: Any, total: int, count: int, brief: bool
+        self, reads: Sequence[tuple[int, int]], staging: Any, total: int, count: int, submit: int, brief: bool
     ) -> list[dict[int, memoryview]]:
         if not total:
             return [{} for _ in range(count)]
         self.gpu.counters.output_bytes += sum(nbytes for _, nbytes in reads) * count
-        data = memoryview(self.gpu.read(staging, total * count, brief))
+        data = memoryview(self.gpu.read(staging, total * count, submit, brief))
         results: list[dict[int, memoryview]] = []
         offset = 0
         for _ in range(count):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.support.harness.writer import simple_pte
-from webpte.container import DType, VkInt, VkSymInt, VkTensor
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, vk_blob
+from webpte.container import DelegateCall, DType, TensorValue, VkInt, VkSymInt, VkTensor
 
 Array = np.ndarray[Any, Any]
 ROWS, CAPACITY, WIDTH = 7, 16, 4
@@ -16,11 +17,16 @@ INITIAL = np.arange(CAPACITY * WIDTH, dtype=np.float32).reshape(1, CAPACITY, 1, 
 STATE_BYTES = INITIAL.nbytes
 
 
-def caching_pte(path: Path) -> Path:
-    """forward(x, scale, n): x goes to the cache from row n[0] on; gives cache * scale + n[0], and x + scale.
+def caching_pte(path: Path, names: Sequence[str] = ("forward",)) -> Path:
+    """Each method f(x, scale, n): x goes to its cache from row n[0] on; gives cache * scale + n[0], and x + scale.
 
     x has 1 to 7 rows. No kernel writes over `scale`, so it is still in place when the method has run.
     """
+    pte_file(path, [_method(name) for name in names])
+    return path
+
+
+def _method(name: str) -> Method:
     f32, rows, whole = DType.FLOAT32, (1, ROWS, 1, WIDTH), (1, CAPACITY, 1, WIDTH)
     x, scale, data, number, zero, one, cache, unused, scaled, moved, added = range(11)
     values = [
@@ -35,8 +41,11 @@ def caching_pte(path: Path) -> Path:
         ("aten.add.Scalar", [scaled, number, one, moved]),
         ("aten.add.Tensor", [x, scale, one, added]),
     ]
-    simple_pte(path, values, calls, [x, scale, data], [moved, added], [INITIAL], dynamic=True)
-    return path
+    ends = [value for i in (x, scale, data, moved, added) if isinstance(value := values[i], VkTensor)]
+    borders = [TensorValue(v.dtype, v.dims, tuple(range(len(v.dims))), dynamic=True, place=ALONE) for v in ends]
+    blob = vk_blob(values, calls, [x, scale, data], [moved, added], [INITIAL])
+    call = DelegateCall(0, tuple(range(len(ends))))
+    return Method(name, borders, [0, 1, 2], [3, 4], [call], [DelegateBlob(blob)])
 
 
 class Cache:

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-SRC = Path(__file__).parents[3] / "src"
+ROOT = Path(__file__).parents[3]
+SRC = ROOT / "src"
 
 
 def run_python(code: str, *args: object, timeout: float = 240) -> str:
     """The standard output of a child; its traceback is the failure."""
-    environment = os.environ | {"PYTHONPATH": str(SRC)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (SRC, ROOT)))}
     command = [sys.executable, "-c", code, *map(str, args)]
     child = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     assert child.returncode == 0, child.stderr

@@ -8,6 +8,7 @@ import random
 import pytest
 
 import webpte
+from tests.fuzz.documents import changed, ways_by_field
 from tests.saved_plans.__main__ import compare
 from tests.saved_plans.child import calls
 from tests.saved_plans.jobs import of_programs, smaller
@@ -21,25 +22,6 @@ QUICK = (
     "llama_4w_emb4",
 )  # fmt: skip
 FUZZED = ("branch_on_data", "sdpa_cache_inputs_live")
-STRANGE: tuple[object, ...] = (
-    None,
-    -1,
-    0,
-    1,
-    3,
-    256,
-    2**31,
-    2**63,
-    0.5,
-    "",
-    "nan",
-    True,
-    [],
-    [[]],
-    {},
-    ["element", 0, [0], True],
-    ["sum", 0],
-)
 
 
 def test_bits_are_those_of_the_ordinary_path():
@@ -47,26 +29,6 @@ def test_bits_are_those_of_the_ordinary_path():
     assert {(outcome.kind, outcome.why) for outcome in outcomes} == {("right", "")}
     assert len(outcomes) == len(QUICK) + 1  # one program has two methods
     assert all(outcome.shapes > 1 for outcome in outcomes if not outcome.fixed)
-
-
-def leaves(data, path=()):
-    """The way to whatever is in a document."""
-    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for step, item in inner:
-        yield (*path, step)
-        yield from leaves(item, (*path, step))
-
-
-def changed(rng, text, path):
-    """The document with one thing replaced by a neighbour of it, or by something strange."""
-    document = json.loads(text)
-    inner = document
-    for step in path[:-1]:
-        inner = inner[step]
-    old = inner[path[-1]]
-    near = isinstance(old, int) and not isinstance(old, bool) and rng.random() < 0.6
-    inner[path[-1]] = old + rng.choice([-256, -1, 1, 4, 256, 1000]) if near else rng.choice(STRANGE)
-    return json.dumps(document)
 
 
 @pytest.mark.parametrize("name", FUZZED)
@@ -78,12 +40,10 @@ def test_whatever_a_changed_plan_does_it_ends_with_an_error_of_ours(name, tmp_pa
     document = tmp_path / "plan" / "plan.json"
     text = document.read_text()
     rng = random.Random(5)
-    paths: dict[tuple[object, ...], list[tuple[object, ...]]] = {}  # by field, so that short ones are seen as often
-    for path in leaves(json.loads(text)):
-        paths.setdefault(tuple(step for step in path if isinstance(step, str) and not step.isdigit()), []).append(path)
+    fields = ways_by_field(text)
     done = 0
-    for field in [*paths] * 8:
-        document.write_text(changed(rng, text, rng.choice(paths[field])))
+    for field in [*fields] * 8:
+        document.write_text(changed(text, rng.choice(fields[field]), rng))
         try:
             with webpte.open_plan(tmp_path / "plan", about["data"]) as plan:
                 for inputs in given:
@@ -91,7 +51,7 @@ def test_whatever_a_changed_plan_does_it_ends_with_an_error_of_ours(name, tmp_pa
             done += 1
         except webpte.Error:
             continue
-    assert 0 < done < 4 * len(paths)  # most of it matters
+    assert 0 < done < 4 * len(fields)  # most of it matters
 
 
 def test_a_second_shape_is_cut_from_the_first():

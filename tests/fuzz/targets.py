@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 
 from tests.fuzz.bases import bases
+from tests.fuzz.documents import honest, read_changed, read_document
 from tests.fuzz.mutations import mutant
 from tests.support.harness.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
 from webpte import container as c
@@ -134,6 +135,8 @@ TARGETS: dict[str, Target] = {
     ),
     "delegate": Target(read_delegate, lambda: [sample_blob()]),
     "plan": Target(plan_mutant, lambda: [b"0", b"1"], longest=16),
+    "saved": Target(read_document, lambda: [honest()[2].encode()]),
+    "saved_field": Target(read_changed, lambda: [b"0", b"1"], longest=16),
     "snapshot": Target(read_snapshot, lambda: [_state_bytes()], longest=512),
     "template": Target(render_template, lambda: [template.encode() for template in TEMPLATES], longest=512),
     "tensors": Target(read_tensors, lambda: [sample_ptd()]),

@@ -239,4 +239,32 @@ MUTANTS = (
         "if (false) {",
         "tests/export/test_special.py",
     ),
+    Mutant(
+        "a saved plan may bind what lies behind a buffer",
+        "plan/schedule_json.py",
+        " or offset + nbytes > size:",
+        ":",
+        "tests/null/test_saved_plans.py",
+    ),
+    Mutant(
+        "a term of a saved plan may stand on an element that is not there",
+        "plan/schedule_json.py",
+        " and all(-size <= at < size for at, size in sizes)",
+        "",
+        "tests/null/test_saved_plans.py",
+    ),
+    Mutant(
+        "a saved plan takes another file of the same size",
+        "plan/opened.py",
+        "file.size == size and file.sha256() == digest",
+        "file.size == size",
+        "tests/null/test_saved_plans.py",
+    ),
+    Mutant(
+        "a saved schedule forgets what was decided on",
+        "plan/schedule_json.py",
+        "for term, number in schedule.decisions]",
+        "for term, number in ()]",
+        "tests/null/test_saved_plans.py",
+    ),
 )

@@ -6,13 +6,12 @@ import json
 import math
 import re
 
-import numpy as np
 import pytest
 
 import webpte
-from tests.support.harness.graphs import live
+from tests.fuzz.documents import save_rows
 from tests.support.harness.pages import ROOT
-from tests.support.harness.writer import ALONE, Method, pte_file, simple_pte
+from tests.support.harness.writer import ALONE, Method, pte_file
 from webpte import container as c
 from webpte.graph.expressions import FUNCTIONS
 from webpte.plan import save_plan
@@ -20,7 +19,7 @@ from webpte.runtime.numpy_kernels import KERNELS
 from webpte.wgsl import Caps
 
 PAGE = (ROOT / "docs" / "plans.md").read_text(encoding="utf-8")
-F32, I32 = c.DType.FLOAT32, c.DType.INT32
+F32 = c.DType.FLOAT32
 
 
 def section(title: str) -> str:
@@ -38,15 +37,7 @@ def fields(title: str) -> set[str]:
 def documents(tmp_path_factory):
     """A table read at a position, and a kernel on the CPU with literals and lists."""
     folder = tmp_path_factory.mktemp("plans")
-    values = [
-        c.VkTensor(I32, (1,)),
-        c.VkTensor(F32, (5, 3), constant_id=0),
-        c.VkInt(0),
-        c.VkSymInt(0),
-        c.VkTensor(F32, (3,)),
-    ]
-    calls = [("et_vk.select_as_symint.default", (0, 2, 2, 3)), ("aten.select_copy.int", (1, 2, 3, 4))]
-    simple_pte(folder / "rows.pte", values, calls, [0], [4], [np.ones((5, 3), np.float32)])
+    rows, _ = save_rows(folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(KERNELS, "toy::some.out", lambda *args: args[0])
         tensor = c.TensorValue(F32, (4,), (0,), place=ALONE)
@@ -54,16 +45,9 @@ def documents(tmp_path_factory):
         call = c.KernelCall("toy::some.out", (0, 1, 2, 3, 4, 4))
         made = Method(values=[*given, tensor], inputs=[0], outputs=[4], instructions=[call])
         pte_file(folder / "toy.pte", [made])
-        return [saved(folder / name) for name in ("rows.pte", "toy.pte")]
-
-
-def saved(path):
-    with webpte.load(path) as program:
-        planner = program.planner("forward", Caps())
-        for segment in planner.plan.layout.segments:
-            planner.prepare(segment, live({planner.plan.graph.inputs[0]: (1,)}, {planner.plan.graph.inputs[0]: [2]}))
-        save_plan(planner, path.with_suffix(".plan"))
-    return json.loads((path.with_suffix(".plan") / "plan.json").read_text())
+        with webpte.load(folder / "toy.pte") as program:
+            save_plan(program.planner("forward", Caps()), folder / "toy")
+    return [json.loads((plan / "plan.json").read_text()) for plan in (rows, folder / "toy")]
 
 
 def objects(document, kind):

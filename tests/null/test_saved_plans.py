@@ -3,61 +3,93 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
+import types
 import typing
-from collections.abc import Callable
+from random import Random
 
 import numpy as np
 import pytest
 
 import webpte
+from tests.fuzz.documents import changed, replaced, save_rows, ways_by_field
 from tests.support.harness.graphs import live
 from tests.support.harness.writer import simple_pte
-from webpte.container import DType, VkInt, VkSymInt, VkTensor
-from webpte.graph.expressions import Apply, Element, Given, Sum
-from webpte.lowering import Binding, Dispatch, Guard
-from webpte.plan import Block, Buffer, Fill, HostCalls, Layout, Plan, Schedule, Scratch, Segment, load_plan, save_plan
-from webpte.plan.schedules import LoweredCall
+from webpte.container import DType, MappedFile, VkInt, VkSymInt, VkTensor
+from webpte.graph.expressions import Element
+from webpte.lowering import Dispatch, Guard
+from webpte.plan import Buffer, Plan, Schedule, load_plan, save_plan
 from webpte.runtime.saved_plan import refuse_device
 from webpte.wgsl import Caps, Kernel
 
 F32 = DType.FLOAT32
-VALUES = (
-    Plan, Layout, Block, Segment, HostCalls, Buffer, Fill, Scratch, Schedule, LoweredCall, Dispatch, Binding, Guard,
-    Kernel, Element, Given, Sum, Apply,
-)  # fmt: skip
+PLAIN = {int, float, bool, str, bytes, type(None), DType, Ellipsis}
+FILES = {MappedFile}  # by name, size and hash
+UNKNOWN = {object}  # flags of kernels: those of a real plan are looked at below
 
 
-@pytest.mark.parametrize("kind", VALUES, ids=lambda kind: kind.__name__)
-def test_no_field_holds_a_function(kind):
+def fields_of(kind):
     hints = typing.get_type_hints(kind)
-    fields = kind._fields if hasattr(kind, "_fields") else [field.name for field in dataclasses.fields(kind)]
-    for name in fields:
-        assert "Callable" not in str(hints[name]) and hints[name] is not Callable, name
+    return {name: hints[name] for name in getattr(kind, "_fields", None) or [f.name for f in dataclasses.fields(kind)]}
+
+
+def types_in(hint, seen):
+    """Every type that a field of this type may hold, fields of its own included."""
+    if hint in seen:
+        return
+    seen.add(hint)
+    for inner in typing.get_args(hint):
+        types_in(inner, seen)
+    origin = typing.get_origin(hint) or hint
+    if dataclasses.is_dataclass(origin) or hasattr(origin, "_fields"):
+        for inner in fields_of(origin).values():
+            types_in(inner, seen)
+
+
+@pytest.mark.parametrize("kind", [Plan, Schedule, Dispatch, Kernel, Guard], ids=lambda kind: kind.__name__)
+def test_no_field_holds_a_function(kind):
+    """Of the types that can be reached, all are values: plain ones, those of ours, and collections of them."""
+    seen: set[typing.Any] = set()
+    types_in(kind, seen)
+    assert len(seen) > 5
+    strange = {
+        hint
+        for hint in seen
+        if not (typing.get_args(hint) or dataclasses.is_dataclass(hint) or hasattr(hint, "_fields"))
+        and hint not in PLAIN | FILES | UNKNOWN
+    }
+    collections = {typing.get_origin(hint) for hint in seen if typing.get_args(hint)}
+    assert not strange and collections <= {tuple, dict, frozenset, types.UnionType, typing.Union}
+
+
+def test_a_plan_holds_nothing_but_values(saved):
+    """The same of what a real one holds, where types say no more than `object`."""
+    _, file = saved
+    with webpte.load(file) as program:
+        planner = program.planner("forward", Caps())
+        (segment,) = planner.plan.layout.segments
+        (value,) = planner.plan.graph.inputs
+        schedule, _ = planner.prepare(segment, live({value: (1,)}, {value: [2]}))
+        left = [planner.plan, schedule]
+        kinds = set()
+        while left:
+            item = left.pop()
+            kinds.add(type(item))
+            if dataclasses.is_dataclass(item):
+                left += [getattr(item, field.name) for field in dataclasses.fields(item)]
+            elif isinstance(item, dict):
+                left += [*item, *item.values()]
+            elif isinstance(item, (tuple, frozenset)):
+                left += item
+            else:
+                assert type(item) in PLAIN | FILES, item
+    assert {Plan, Schedule, Dispatch, Kernel, Guard, Element} <= kinds
 
 
 @pytest.fixture
 def saved(tmp_path):
-    """rows = table[pos], of a constant table, planned and lowered at one position; the folder and the file."""
-    file = tmp_path / "model" / "rows.pte"
-    file.parent.mkdir()
-    values = [
-        VkTensor(DType.INT32, (1,)),
-        VkTensor(F32, (5, 3), constant_id=0),
-        VkInt(0),
-        VkSymInt(0),
-        VkTensor(F32, (3,)),
-    ]
-    calls = [("et_vk.select_as_symint.default", (0, 2, 2, 3)), ("aten.select_copy.int", (1, 2, 3, 4))]
-    simple_pte(file, values, calls, [0], [4], [np.arange(15, dtype=np.float32).reshape(5, 3)])
-    with webpte.load(file) as program:
-        planner = program.planner("forward", Caps())
-        (segment,) = planner.plan.layout.segments
-        (position,) = planner.plan.graph.inputs
-        planner.prepare(segment, live({position: (1,)}, {position: [2]}))
-        save_plan(planner, tmp_path / "plan")
-    return tmp_path / "plan", file
+    """row = table[position], planned and lowered at one position; the folder and the file."""
+    return save_rows(tmp_path)
 
 
 def opened(folder, *files):
@@ -140,15 +172,10 @@ def test_files_are_known_by_their_contents(saved, tmp_path):
         opened(folder, tmp_path / "missing.pte")
 
 
-def changed(folder, where, value):
+def change(folder, where, value):
     """Write the plan with one field replaced."""
-    data = json.loads((folder / "plan.json").read_text())
-    *path, last = where
-    inner = data
-    for step in path:
-        inner = inner[step]
-    inner[last] = value
-    (folder / "plan.json").write_text(json.dumps(data))
+    document = folder / "plan.json"
+    document.write_text(replaced(document.read_text(), where, value))
 
 
 @pytest.mark.parametrize(
@@ -188,7 +215,7 @@ def changed(folder, where, value):
 )
 def test_a_damaged_plan_is_refused(saved, where, value, message):
     folder, file = saved
-    changed(folder, where, value)
+    change(folder, where, value)
     with pytest.raises(webpte.FormatError, match=message):
         opened(folder, file)
 
@@ -213,60 +240,26 @@ def test_pipes_and_missing_kernels_are_refused(saved):
         opened(folder, file)
 
 
-def leaf_paths(data, path=()):
-    """The way to every number, text and empty thing of a document."""
-    inner = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
-    for step, item in inner:
-        yield (*path, step)
-        yield from leaf_paths(item, (*path, step))
-
-
-STRANGE: tuple[object, ...] = (
-    None,
-    -1,
-    0,
-    1,
-    3,
-    255,
-    1 << 20,
-    2**31,
-    2**63,
-    10**30,
-    0.5,
-    "",
-    "x",
-    "nan",
-    True,
-    [],
-    [[]],
-    {},
-    {"0": 0},
-)
-
-
-def test_one_changed_field_is_refused_or_changes_nothing_it_should_not(saved):
-    """Every field by something strange: an error of ours, or a plan that can be asked for its schedule."""
+def test_one_changed_field_is_refused_or_does_no_harm(saved):
+    """Every field by something else: an error of ours, or a plan that can be asked for its schedule."""
     folder, file = saved
     original = (folder / "plan.json").read_text()
-    random = np.random.default_rng(5)
-    paths = list(leaf_paths(json.loads(original)))
-    assert len(paths) > 100
+    fields, random = ways_by_field(original), Random(5)
+    assert len(fields) > 60
     refused = 0
-    for path in paths:
-        changed(folder, path, STRANGE[random.integers(len(STRANGE))])
+    for field in [*fields] * 8:
+        (folder / "plan.json").write_text(changed(original, random.choice(fields[field]), random))
         try:
             prepare(opened(folder, file), [4])
         except webpte.Error:
             refused += 1
-        finally:
-            (folder / "plan.json").write_text(original)
-    assert refused > len(paths) // 2
+    assert refused > 4 * len(fields)
 
 
 def test_cpu_kernels_that_are_not_there_are_named(saved):
     folder, file = saved
     call = {"name": "aten::nonzero.out", "args": [], "outs": [], "kernel": True, "origin": [1, None, None]}
-    changed(folder, ("cpu",), [call])
+    change(folder, ("cpu",), [call])
     with pytest.raises(webpte.UnsupportedError, match=r"needs CPU kernels that are not here: aten::nonzero.out"):
         opened(folder, file)
 
@@ -288,3 +281,38 @@ def test_a_device_that_has_less_is_told_what_it_lacks(saved, caps, lacks):
     more = dataclasses.replace(plan, subgroup=8, buffers=(*plan.buffers, Buffer(1 << 29, "activation", ())))
     with pytest.raises(webpte.DeviceError, match=lacks):
         refuse_device(more, ["shader-f16", "subgroup"], caps)
+
+
+@pytest.fixture
+def decided(tmp_path):
+    """The first rows of an input, as many as another says: each number has a schedule of its own. Saved for 2 and 3."""
+    values = [
+        VkTensor(DType.INT32, (1,)),
+        VkTensor(F32, (5, 3)),
+        VkInt(0),
+        VkSymInt(0),
+        VkInt(1),
+        VkTensor(F32, (5, 3)),
+    ]
+    calls = [("et_vk.select_as_symint.default", (0, 2, 2, 3)), ("aten.slice_copy.Tensor", (1, 2, 2, 3, 4, 5))]
+    simple_pte(tmp_path / "some.pte", values, calls, [0, 1], [5], dynamic=True)
+    with webpte.load(tmp_path / "some.pte") as program:
+        planner = program.planner("forward", Caps())
+        for count in (2, 3):
+            rows_of(planner, count)
+        save_plan(planner, tmp_path / "plan")
+    return tmp_path / "plan"
+
+
+def rows_of(scheduler, count):
+    (segment,) = scheduler.plan.layout.segments
+    number, x = scheduler.plan.graph.inputs
+    schedule, _ = scheduler.prepare(segment, live({number: (1,), x: (5, 3)}, {number: [count]}))
+    return [*schedule.left.values()]
+
+
+def test_what_was_decided_selects_a_saved_schedule(decided):
+    scheduler = opened(decided)
+    assert [rows_of(scheduler, count) for count in (3, 2, 3)] == [[(3, 3)], [(2, 3)], [(3, 3)]]
+    with pytest.raises(webpte.ShapeError, match=r"only with %0\[0\] = 2; %0\[0\] = 3; now %0\[0\] = 4. Call it"):
+        rows_of(scheduler, 4)

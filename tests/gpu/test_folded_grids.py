@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.harness.cases import Case, all_cases, run_case
-from webpte.ops.elementwise.elementwise import FORMULAS
+from webpte.lowering import registered
 
 ENOUGH, LARGE = 300, 30_000  # elements of the largest operand: several workgroups, but soon done
 
@@ -20,8 +20,9 @@ def _size(case: Case) -> int:
 def _one_per_op() -> list[Case]:
     """The first case of several workgroups; of elementwise ops, which share a kernel, only a sum."""
     found: dict[tuple[str, str], Case] = {}
+    formulas = {name for name, registered_op in registered().items() if callable(registered_op.facts.elementwise)}
     for case in all_cases():
-        if (case.op not in FORMULAS or case.op == "aten.add.Tensor") and ENOUGH <= _size(case) <= LARGE:
+        if (case.op not in formulas or case.op == "aten.add.Tensor") and ENOUGH <= _size(case) <= LARGE:
             found.setdefault((case.op, case.variant), case)
     return list(found.values())
 

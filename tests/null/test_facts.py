@@ -81,6 +81,6 @@ def test_arguments_by_name():
 
 def test_what_is_a_view_keeps_elements_and_order():
     """Not what repeats, moves or converts them."""
-    views = {name for name, found in registered().items() if found.view}
+    views = {name for name, found in registered().items() if found.facts.view}
     assert {"aten.view_copy.default", "aten.clone.default", "aten.unsqueeze_copy.default"} <= views
     assert not {"aten.expand_copy.default", "aten.permute_copy.default", "aten._to_copy.default"} & views

@@ -11,10 +11,12 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GraphError
 from webpte.fusion import PASSES
 from webpte.fusion.elementwise import WEIGHT, join_elementwise
-from webpte.graph import ELEMENTWISE, Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
-from webpte.graph.programs import COPIES, JOINABLE, WEIGHTS, ProgramStep, format_program, parse_program
+from webpte.graph import COPY, ELEMENTWISE, Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
+from webpte.graph.programs import ProgramStep, format_program, parse_program
 from webpte.lowering import registered
-from webpte.ops.elementwise.elementwise import FORMULAS, compile_program, evaluate
+from webpte.lowering.formulas import WEIGHTS
+from webpte.lowering.programs import compile_program
+from webpte.ops.elementwise.elementwise import evaluate
 from webpte.plan import make_planner
 from webpte.wgsl import Caps, render
 
@@ -65,19 +67,25 @@ def joined(graph):
     return found
 
 
-def test_every_joinable_op_has_a_formula_and_a_reference():
-    ops = registered()
-    assert set(JOINABLE) <= set(FORMULAS) and JOINABLE.isdisjoint(COPIES)
-    assert not [name for name in (*JOINABLE, *COPIES) if ops[name].compute is None]
+def test_every_elementwise_op_has_a_reference():
+    """Without one it is joined with nothing: programs are compared step by step."""
+    ops = {name: found for name, found in registered().items() if found.facts.elementwise is not None}
+    assert {"aten.add.Tensor", "aten.clone.default", "aten.where.self", COPY} <= set(ops)
+    assert not [name for name, found in ops.items() if found.compute is None]
 
 
-def test_every_formula_is_joinable():
-    assert set(FORMULAS) - COPIES <= JOINABLE
+def test_copies_are_a_step_of_one_name(b):
+    x = b.input()
+    copies = {name for name, found in registered().items() if found.facts.elementwise == COPY}
+    assert {"aten.clone.default", "aten._to_copy.default", "aten.alias_copy.default"} <= copies
+    last = b.apply("neg", b.apply("alias_copy", b.apply("exp", x)))
+    after = join_elementwise(b.graph([x], [last]))
+    assert argument(after, after.calls[0], 0).value.split("\n")[1] == f"f32 {COPY} v0"
 
 
 def test_weights_are_of_functions_that_exist():
-    functions = {name.split(".")[1] for name in JOINABLE} | {"div_floor", "div_trunc", "gelu_tanh"}
-    assert set(WEIGHTS) <= functions
+    functions = {name.split(".")[1] for name, found in registered().items() if found.facts.elementwise is not None}
+    assert set(WEIGHTS) <= functions | {"div_floor", "div_trunc", "gelu_tanh"}
 
 
 def test_a_chain_is_one_call(b):

@@ -68,10 +68,10 @@ class LiveDims:
 
     def _follow(self, call: Call) -> None:
         op = find(call)
-        if op is None or op.dims is None:
+        if op is None or op.facts.dims is None:
             return
         try:
-            made = op.dims(_Known(self, call, op.arguments(call)))
+            made = op.facts.dims(_Known(self, call, op.arguments(call)))
             for out, dims in zip(call.outs, made, strict=False):
                 spec = self.graph.values[out]
                 if isinstance(spec, SymInt):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from ..errors import Error
 from ..graph import COPY, Bool, Call, Double, DType, Graph, Int, Null, String, TensorSpec, ValueList
-from ..graph.programs import COPIES, ELEMENTWISE, JOINABLE, WEIGHTS, ProgramStep, format_program, uniforms
+from ..graph.programs import ELEMENTWISE, ProgramStep, format_program
+from ..lowering import elementwise_op
+from ..lowering.formulas import Formula, symbol
+from ..lowering.programs import Program, compile_program
 from .dims import LiveDims
 from .numbers import Numbers
 from .rewriter import Rewriter
@@ -17,7 +21,7 @@ OUTPUTS = 2
 BLOCK = 256  # bytes of a parameter block: sizes, one row of strides an input, the numbers
 
 _DTYPES = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16, DType.INT32, DType.BOOL}
-_SCALED = {f"aten.{name}.{kind}" for name in ("add", "sub", "rsub") for kind in ("Tensor", "Scalar")}
+SCALE = "alpha"  # what ops call a factor that is mostly 1: such a one is part of the program
 
 
 def join_elementwise(graph: Graph) -> Graph:
@@ -25,45 +29,85 @@ def join_elementwise(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     if not rewriter.straight:
         return graph
-    dims, numbers = LiveDims(graph), Numbers(rewriter)
+    members, dims = Members(rewriter), LiveDims(graph)
     for index in reversed(range(len(graph.steps))):
-        if joinable(rewriter, index):
-            group = Group(rewriter, dims, numbers, index)
+        if members.at(index) is not None:
+            group = Group(members, dims, index)
             group.grow()
             if group.pays:
                 rewriter.replace(group.members, group.call(), index)
     return rewriter.done()
 
 
-def arguments(call: Call) -> tuple[int, ...]:
-    """Those that the result depends on."""
-    return call.args[:1] if call.name in COPIES else call.args
+class Member(NamedTuple):
+    """A call that can be a step of a program."""
+
+    call: Call
+    name: str  # of the step
+    arguments: dict[str, int]  # what the result depends on
+    formula: Formula
+
+    @property
+    def out(self) -> int:
+        return self.call.outs[0]
 
 
-def joinable(rewriter: Rewriter, index: int) -> bool:
-    call = rewriter.call(index)
-    if call is None or call.kernel or call.name not in JOINABLE | COPIES or len(call.outs) != 1:
+class Members:
+    """Which calls of a graph that is being rewritten can be steps of programs."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self.rewriter = rewriter
+        self._numbers = Numbers(rewriter)
+        self._known: dict[int, tuple[Call, Member | None]] = {}
+
+    def at(self, index: int) -> Member | None:
+        """The call at a step, if it can be one."""
+        call = self.rewriter.call(index)
+        if call is None or call.kernel or len(call.outs) != 1:
+            return None
+        known = self._known.get(index)
+        if known is None or known[0] is not call:
+            known = self._known[index] = call, self._member(call)
+        return known[1]
+
+    def _member(self, call: Call) -> Member | None:
+        found = elementwise_op(call)
+        if found is None or found[1].compute is None:  # who compares results needs the reference of every step
+            return None
+        name, op = found
+        given = self.rewriter.arguments(call)
+        arguments = {operand: given[operand] for operand in op.facts.operands}
+        spec = self.rewriter.values[call.outs[0]]
+        if not isinstance(spec, TensorSpec) or spec.stored:
+            return None
+        if not all(self._allowed(value_id) for value_id in (*arguments.values(), *call.outs)):
+            return None
+        arguments = self._numbers.arguments(arguments, op.facts.numbers)
+        assert callable(op.facts.elementwise)
+        try:
+            formula = op.facts.elementwise(*map(self._term, arguments.values()), out=symbol(spec.dtype))
+        except Error:  # arguments that the op does not take: its lowering will say so
+            return None
+        return Member(call, name, arguments, formula)
+
+    def _allowed(self, value_id: int) -> bool:
+        match self.rewriter.values[value_id]:
+            case TensorSpec(dtype=dtype):
+                return dtype in _DTYPES and self.rewriter.settled(value_id)
+            case String(value):
+                return value.isidentifier()
+            case Int() | Double() | Bool() | Null():
+                return True
         return False
-    spec = rewriter.values[call.outs[0]]
-    stored = isinstance(spec, TensorSpec) and spec.stored
-    return not stored and all(_allowed(rewriter, v) for v in (*arguments(call), *call.outs))
 
-
-def _allowed(rewriter: Rewriter, value_id: int) -> bool:
-    match rewriter.values[value_id]:
-        case TensorSpec(dtype=dtype):
-            return dtype in _DTYPES and rewriter.settled(value_id)
-        case String(value):
-            return value.isidentifier()
-        case Int() | Double() | Bool() | Null():
-            return True
-    return False
-
-
-def _weight(call: Call) -> int:
-    if call.name in ("aten.div.Tensor_mode", "aten.div.Scalar_mode"):
-        return WEIGHTS["div_floor"]
-    return WEIGHTS.get(call.name.split(".")[1], 1)
+    def _term(self, value_id: int) -> Any:
+        """An argument as formulas take it."""
+        match self.rewriter.values[value_id]:
+            case TensorSpec(dtype=dtype):
+                return symbol(dtype)
+            case Int(value) | Double(value) | Bool(value) | String(value):
+                return value
+        return None
 
 
 class Joined(NamedTuple):
@@ -74,6 +118,15 @@ class Joined(NamedTuple):
     numbers: list[int]
     outputs: list[str]
 
+    def compiled(self, rewriter: Rewriter) -> Program:
+        """What it will be on the device."""
+        specs = [rewriter.values[value_id] for value_id in self.tensors]
+        dtypes = tuple(spec.dtype for spec in specs if isinstance(spec, TensorSpec))
+        values = [rewriter.values[value_id] for value_id in self.numbers]
+        numbers = tuple(value.value for value in values if isinstance(value, (Int, Double, Bool)))
+        text = format_program(self.steps, self.outputs)
+        return compile_program(text, dtypes, numbers, tuple(map(type, numbers)))[0]
+
     def add_to(self, rewriter: Rewriter) -> tuple[int, int, int]:
         """The arguments of a call that runs it."""
         text = rewriter.add(String(format_program(self.steps, self.outputs)))
@@ -83,22 +136,18 @@ class Joined(NamedTuple):
 class Group:
     """Calls that end in one, the root, and run at its place."""
 
-    def __init__(self, rewriter: Rewriter, dims: LiveDims, numbers: Numbers, root: int) -> None:
-        self.rewriter = rewriter
+    def __init__(self, members: Members, dims: LiveDims, root: int) -> None:
+        self.known = members
+        self.rewriter = members.rewriter
         self.dims = dims
-        self.known = numbers
         self.root = root
         self.members = {root}
-        self.outputs = [self._call(root).outs[0]]  # the root's first
+        self.outputs = [self._member(root).out]  # the root's first
 
-    def _call(self, index: int) -> Call:
-        call = self.rewriter.call(index)
-        assert call is not None
-        return call
-
-    def _arguments(self, index: int) -> tuple[int, ...]:
-        call = self._call(index)
-        return self.known.arguments(call, arguments(call))
+    def _member(self, index: int) -> Member:
+        member = self.known.at(index)
+        assert member is not None
+        return member
 
     def _spec(self, value_id: int) -> TensorSpec | None:
         value = self.rewriter.values[value_id]
@@ -107,11 +156,11 @@ class Group:
     @property
     def pays(self) -> bool:
         """A copy that changes nothing is free as it is."""
-        return sum(not self._is_view(self._call(index)) for index in self.members) > 1
+        return sum(not self._is_view(self._member(index)) for index in self.members) > 1
 
-    def _is_view(self, call: Call) -> bool:
-        source, out = self._spec(call.args[0]), self._spec(call.outs[0])
-        return call.name in COPIES and source is not None and out is not None and source.dtype is out.dtype
+    def _is_view(self, member: Member) -> bool:
+        specs = [self._spec(value_id) for value_id in (*member.arguments.values(), member.out)]
+        return member.name == COPY and len({spec.dtype for spec in specs if spec is not None}) == 1
 
     def grow(self) -> None:
         """Take in whatever feeds the group alone. Later calls are tried first: all users of a value come before it."""
@@ -128,12 +177,13 @@ class Group:
 
     def _makers(self, index: int) -> list[int]:
         """Negated steps, as heapq pops the least."""
-        makers = (self.rewriter.maker(value_id) for value_id in self._arguments(index) if self._spec(value_id))
+        arguments = self._member(index).arguments.values()
+        makers = (self.rewriter.maker(value_id) for value_id in arguments if self._spec(value_id))
         found = sorted({-maker[0] for maker in makers if maker is not None})
-        return [maker for maker in found if joinable(self.rewriter, -maker)]
+        return [maker for maker in found if self.known.at(-maker) is not None]
 
     def _take(self, index: int) -> bool:
-        (made,) = self._call(index).outs
+        made = self._member(index).out
         spec, root = self._spec(made), self._spec(self.outputs[0])
         assert spec is not None and root is not None
         if spec.dims != root.dims:
@@ -154,25 +204,15 @@ class Group:
         root = self._spec(self.outputs[0])
         assert root is not None
         row = 16 if len(root.dims) <= 4 else 32
-        numbers = sum(map(self._numbers, members))
+        formulas = [self._member(index).formula for index in members]
+        numbers = sum(formula.uniforms for formula in formulas)
         block = 16 + row * (1 + inputs) + 16 * -(-numbers // 4)
-        weight = sum(map(_weight, map(self._call, members)))
         bound = len(outputs) <= OUTPUTS and inputs + len(outputs) <= BINDINGS
-        return bound and block <= BLOCK and weight <= WEIGHT
-
-    def _numbers(self, index: int) -> int:
-        call = self._call(index)
-        literals = [a for a in self._arguments(index) if isinstance(self.rewriter.values[a], (Int, Double, Bool))]
-        return uniforms(call.name, sum(not self._is_unit(call, value_id) for value_id in literals))
-
-    def _is_unit(self, call: Call, value_id: int) -> bool:
-        """Whether a number is a factor of 1: such a one is part of the program."""
-        factor = call.name in _SCALED and value_id == call.args[-1]
-        return factor and self.rewriter.values[value_id] in (Int(1), Double(1.0))
+        return bound and block <= BLOCK and sum(formula.weight for formula in formulas) <= WEIGHT
 
     def _inputs(self, members: set[int]) -> list[int]:
-        made = {out for index in members for out in self._call(index).outs}
-        read = (value_id for index in sorted(members) for value_id in self._arguments(index))
+        made = {self._member(index).out for index in members}
+        read = (value_id for index in sorted(members) for value_id in self._member(index).arguments.values())
         return list(dict.fromkeys(v for v in read if v not in made and self._spec(v) is not None))
 
     def program(self) -> Joined:
@@ -182,21 +222,20 @@ class Group:
         numbers: list[int] = []
         steps: list[ProgramStep] = []
         for index in sorted(self.members):
-            call = self._call(index)
-            args = tuple(self._argument(call, value_id, names, numbers) for value_id in self._arguments(index))
-            (made,) = call.outs
-            names[made] = f"v{len(steps)}"
-            spec = self._spec(made)
+            member = self._member(index)
+            args = tuple(self._argument(name, v, names, numbers) for name, v in member.arguments.items())
+            names[member.out] = f"v{len(steps)}"
+            spec = self._spec(member.out)
             assert spec is not None
-            steps.append(ProgramStep(spec.dtype.short, COPY if call.name in COPIES else call.name, args))
+            steps.append(ProgramStep(spec.dtype.short, member.name, args))
         return Joined(steps, inputs, numbers, [names[out] for out in self.outputs])
 
     def call(self) -> Call:
         """The call that takes the group's place."""
         args = self.program().add_to(self.rewriter)
-        return Call(ELEMENTWISE, args, tuple(self.outputs), self._call(self.root).origin)
+        return Call(ELEMENTWISE, args, tuple(self.outputs), self._member(self.root).call.origin)
 
-    def _argument(self, call: Call, value_id: int, names: dict[int, str], numbers: list[int]) -> str:
+    def _argument(self, name: str, value_id: int, names: dict[int, str], numbers: list[int]) -> str:
         match self.rewriter.values[value_id]:
             case TensorSpec():
                 return names[value_id]
@@ -204,7 +243,7 @@ class Group:
                 return f"'{value}'"
             case Null():
                 return "-"
-        if self._is_unit(call, value_id):
-            return "1"
+            case Int(value) | Double(value) if name == SCALE and value == 1:
+                return "1"
         numbers.append(value_id)
         return f"n{len(numbers) - 1}"

@@ -13,12 +13,10 @@ from ..graph.programs import (
     PLAIN,
     ProgramStep,
     parse_program,
-    uniforms,
 )
 from ..lowering.dim_rules import Dims
 from .dims import LiveDims
-from .elementwise import Group, Joined, joinable
-from .numbers import Numbers
+from .elementwise import Group, Joined, Members
 from .rewriter import Rewriter
 
 OPERANDS = 3  # beside the result: what is left of the bindings
@@ -51,23 +49,24 @@ def finish_products(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     if not rewriter.straight:
         return graph
-    dims, numbers = LiveDims(graph), Numbers(rewriter)
+    dims, members = LiveDims(graph), Members(rewriter)
     for index in range(len(graph.steps)):
-        ending = _ending(rewriter, dims, _program(rewriter, dims, numbers, index), index)
+        ending = _ending(rewriter, dims, _program(members, dims, index), index)
         if ending is not None:
             ending.join()
     return rewriter.done()
 
 
-def _program(rewriter: Rewriter, dims: LiveDims, known: Numbers, index: int) -> Joined | None:
+def _program(members: Members, dims: LiveDims, index: int) -> Joined | None:
     """The elementwise program at a step, if it has one output."""
+    rewriter = members.rewriter
     call = rewriter.call(index)
     if call is not None and call.name == ELEMENTWISE and len(call.outs) == 1:
         match [rewriter.values[a] for a in call.args]:
             case [String(text), ValueList(tensors), ValueList(numbers)]:
                 steps, outputs = parse_program(text)
                 return Joined(list(steps), list(tensors), list(numbers), list(outputs))
-    return Group(rewriter, dims, known, index).program() if joinable(rewriter, index) else None
+    return Group(members, dims, index).program() if members.at(index) is not None else None
 
 
 def _ending(rewriter: Rewriter, dims: LiveDims, program: Joined | None, index: int) -> _Ending | None:
@@ -92,10 +91,6 @@ def _ending(rewriter: Rewriter, dims: LiveDims, program: Joined | None, index: i
 def _sole(rewriter: Rewriter, value_id: int, user: int) -> bool:
     """Whether nobody else sees a value."""
     return rewriter.users[value_id] == [user] and value_id not in rewriter.outputs
-
-
-def _uniforms(step: ProgramStep) -> int:
-    return uniforms(step.name, sum(arg.startswith("n") for arg in step.args))
 
 
 @dataclass(frozen=True)
@@ -143,7 +138,7 @@ class _Ending:
         return (
             self._spec(self.made).dtype in _FLOATS
             and len(self.others) <= OPERANDS
-            and sum(map(_uniforms, self.program.steps)) <= NUMBERS
+            and self.program.compiled(self.rewriter).numbers <= NUMBERS
             and self._spec(self.out).dims == self._spec(self.seen).dims
             and all(map(settled, (*tensors, *self.others)))
             and all(map(self._readable, self.others))

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from ..graph import Bool, Call, Double, Int, IntList, TensorSpec, Value, ValueList, numel
-from .rewriter import Rewriter
+from collections.abc import Collection
 
-# Where an op takes a number as well as a tensor.
-_TAKES = {
-    **{f"aten.{name}.Tensor": (0, 1) for name in ("add", "sub", "rsub", "mul", "div")},
-    "aten.div.Tensor_mode": (0, 1),
-    "aten.maximum.default": (0, 1),
-    "aten.minimum.default": (0, 1),
-    "aten.pow.Tensor_Tensor": (0, 1),
-    "aten.where.self": (1, 2),
-}
-_FILLS = {  # where the value is among the arguments, and the size
-    "aten.full.default": (1, 0),
-    "aten::full.out": (1, 0),
-    "aten.scalar_tensor.default": (0, None),
-    "aten::scalar_tensor.out": (0, None),
-}
+from ..graph import LIVE_SCALARS, PREPACK, Bool, Double, Int, TensorSpec, Value, numel
+from ..lowering import find
+from .rewriter import Rewriter
 
 
 class Numbers:
@@ -29,16 +16,14 @@ class Numbers:
         self._rewriter = rewriter
         self._ids: dict[int, int | None] = {}  # tensor -> the number in its place
 
-    def arguments(self, call: Call, args: tuple[int, ...]) -> tuple[int, ...]:
-        """The arguments, numbers for tensors where the op and the shape of its result allow it."""
-        places = _TAKES.get(call.name, ())
-        known = {position: found for position in places if (found := self._number(args[position])) is not None}
-        ranks = [self._rank(value_id) for position, value_id in enumerate(args) if position not in known]
-        widest = max(ranks, default=-1)
-        return tuple(
-            known[position] if position in known and self._rank(value_id) <= widest else value_id
-            for position, value_id in enumerate(args)
-        )
+    def arguments(self, given: dict[str, int], places: Collection[str]) -> dict[str, int]:
+        """The arguments, numbers for tensors at those places where the shape of the result allows it."""
+        known = {name: found for name in places if (found := self._number(given[name])) is not None}
+        widest = max((self._rank(value_id) for name, value_id in given.items() if name not in known), default=-1)
+        return {
+            name: known[name] if name in known and self._rank(value_id) <= widest else value_id
+            for name, value_id in given.items()
+        }
 
     def _rank(self, value_id: int) -> int:
         spec = self._rewriter.values[value_id]
@@ -62,13 +47,11 @@ class Numbers:
         if maker is None:
             return None
         _, call = maker
-        if call.name == "et_vk.prepack.default":
+        if call.name == PREPACK:
             return self._read(call.args[0])
-        return self._filled(call) if call.name in _FILLS else None
-
-    def _filled(self, call: Call) -> Value | None:
-        value_at, size_at = _FILLS[call.name]
-        sizes = self._rewriter.values[call.args[size_at]] if size_at is not None else IntList(())
-        value = self._rewriter.values[call.args[value_at]]
-        fixed = isinstance(sizes, IntList) or sizes == ValueList(())
+        op = find(call)
+        if op is None or op.facts.fills is None:
+            return None
+        value = rewriter.values[op.arguments(call)[op.facts.fills]]
+        fixed = not any(isinstance(rewriter.values[v], LIVE_SCALARS) for v in rewriter.flatten(call.args))
         return value if fixed and isinstance(value, (Int, Double, Bool)) else None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..graph import Call, Graph, Jump, Step, TensorSpec, Value, ValueList
-from ..lowering import mutated_values
+from ..lowering import find, mutated_values
 
 
 class Rewriter:
@@ -59,6 +59,12 @@ class Rewriter:
             return None
         call = self.call(users[0])
         return (users[0], call) if call is not None else None
+
+    def arguments(self, call: Call) -> dict[str, int]:
+        """What a call of a registered op is given, by the names of the op's parameters."""
+        op = find(call)
+        assert op is not None, call.name
+        return op.arguments(call)
 
     def settled(self, value_id: int) -> bool:
         """Whether a tensor never changes once it is there: readers of it may be moved."""

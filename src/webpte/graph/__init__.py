@@ -3,6 +3,7 @@
 from ..container import DType
 from .delegate import COPY, ITEM
 from .graph import OVERFLOW, OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
+from .keeping import PREPACK
 from .method import build_graph
 from .programs import (
     ELEMENTWISE,
@@ -10,7 +11,6 @@ from .programs import (
     FINISHED_LINEAR,
     MATMUL,
     ROTARY_ATTENTION,
-    WEIGHTS,
     parse_program,
 )
 from .remedies import keep_out
@@ -46,8 +46,8 @@ __all__ = [
     "MATMUL",
     "OVERFLOW",
     "OVERFLOW_FLAGS",
+    "PREPACK",
     "ROTARY_ATTENTION",
-    "WEIGHTS",
     "Bool",
     "BoolList",
     "Call",

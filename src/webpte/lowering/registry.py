@@ -16,7 +16,6 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from ..errors import GraphError
@@ -24,6 +23,8 @@ from ..graph import Call, DType, Graph, TensorSpec
 from ..wgsl import home_of
 from .context import folder_of
 from .dim_rules import Rule
+from .facts import NOTHING, Facts
+from .formulas import Describe
 from .groups import flatten, gather
 from .work import Flops, Share
 
@@ -33,7 +34,6 @@ FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16})
 NUMBERS = FLOATS | {DType.INT32}
 WORDS = NUMBERS | {DType.BOOL}  # whatever a kernel can move about without knowing what it means
 BYTES = frozenset({DType.INT8, DType.UINT8})  # stored four to a word
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 MOVABLE = WORDS | BYTES  # for ops that do nothing but alias and gather
 
 
@@ -49,7 +49,12 @@ class Op:
     """A registered operator."""
 
     def __init__(
-        self, fn: Function, names: tuple[str, ...], kernels: tuple[str, ...], dtypes: frozenset[DType]
+        self,
+        fn: Function,
+        names: tuple[str, ...],
+        kernels: tuple[str, ...],
+        dtypes: frozenset[DType],
+        facts: Facts,
     ) -> None:
         self.names = names
         self.kernels = kernels
@@ -59,14 +64,9 @@ class Op:
         self.compute: Function | None = None  # the NumPy reference, of the schema's arguments
         self.parameters, self._slots = flatten(fn, apart=("cx", "out"))  # by name and annotation, as in the schema
         self.out_type: Any = get_type_hints(fn)["out"]
-        self._mutates: tuple[str, ...] = ()
+        self.facts = facts
         self._host: tuple[str, ...] = ()
         self.unless: Unless | None = None
-        self.view: str | None = None
-        self.identity: str | None = None
-        self.dims: Rule | None = None
-        self.work: Flops | None = None
-        self.touches: Mapping[str, Share] = {}
 
     def reference(self, fn: Function) -> Function:
         """Register the NumPy reference: same arguments without `cx` and `out`, returns the output or a tuple."""
@@ -100,7 +100,7 @@ class Op:
 
     def mutated(self, call: Call) -> tuple[int, ...]:
         """Positions of arguments that the op writes in place."""
-        return self._positions(self._mutates, call)
+        return self._positions(self.facts.mutates, call)
 
     def host_read(self, call: Call) -> tuple[int, ...]:
         """Positions of tensor arguments whose data the lowering reads on the host."""
@@ -123,6 +123,9 @@ def op(
     dims: Rule | None = None,
     work: Flops | None = None,
     touches: Mapping[str, Share] = NOTHING,
+    elementwise: Describe | str | None = None,
+    numbers: tuple[str, ...] = (),
+    fills: str | None = None,
 ) -> Callable[[Function], Op]:
     """Register a lowering under its edge names.
 
@@ -130,20 +133,15 @@ def op(
     reads and writes; `host` names arguments whose data is read on the host; `unless` tells calls that no kernel of it
     serves: they are left to the CPU.
 
-    The others are facts that passes ask for. `mutates` names arguments written in place. `view` is the argument whose
-    elements the result has, in their order and dtype, whatever its shape. `identity` is that which the result equals
-    where it has its shape; what is a view has it by itself. `dims` tells the shape of the results: see dim_rules.py.
-    Profiles ask for `work`, multiplications and additions, and for `touches`, of which arguments a call touches but a
-    part: see work.py.
+    The others are facts that passes and profiles ask for: see facts.py.
     """
+    facts = Facts(mutates, view, identity, dims, elementwise, numbers, fills, work, touches)
 
     def register(fn: Function) -> Op:
         derived = tuple(filter(None, map(_out_variant, names)))
-        registered = Op(fn, names, kernels + derived, dtypes)
-        registered._mutates, registered._host, registered.unless = mutates, host, unless
-        registered.view, registered.identity, registered.dims = view, identity or view, dims
-        registered.work, registered.touches = work, touches
-        for argument in (*mutates, *host, *touches, *filter(None, (view, identity))):
+        registered = Op(fn, names, kernels + derived, dtypes, facts)
+        registered._host, registered.unless = host, unless
+        for argument in (*host, *facts.named):
             if argument not in dict(registered.parameters):
                 listed = ", ".join(name for name, _ in registered.parameters)
                 raise GraphError(f"{fn.__name__} has no argument {argument!r} for a fact; its arguments are {listed}")
@@ -184,6 +182,23 @@ def find(call: Call) -> Op | None:
     """The op that serves a call, or None."""
     _discover()
     return (_KERNELS if call.kernel else _OPS).get(call.name)
+
+
+def formula_of(name: str) -> Describe:
+    """The formula of the elementwise op that has an edge name."""
+    _discover()
+    found = _OPS[name].facts.elementwise
+    assert callable(found)
+    return found
+
+
+def elementwise_op(call: Call) -> tuple[str, Op] | None:
+    """The op whose formula tells what a call computes, and its name; None if the call is not elementwise."""
+    found = find(call)
+    formula = None if found is None else found.facts.elementwise
+    if found is None or formula is None:
+        return None
+    return (formula, _OPS[formula]) if isinstance(formula, str) else (call.name, found)
 
 
 def refused_dtypes(op: Op, call: Call, graph: Graph) -> list[str]:

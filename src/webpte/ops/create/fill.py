@@ -36,7 +36,7 @@ def _filled(size: Sequence[int], value: float, dtype: int | None) -> Any:
     return np.full(tuple(size), value, numpy_dtype(dtype, None))
 
 
-@op("aten.scalar_tensor.default")
+@op("aten.scalar_tensor.default", fills="s")
 def scalar_tensor(
     cx: Context, s: Term, dtype: Option, layout: Option, device: Option, pin_memory: Option, *, out: Tensor
 ) -> None:
@@ -49,7 +49,7 @@ def _(s: float, dtype: int | None, *options: object) -> Any:
     return _filled((), s, dtype)
 
 
-@op("aten.full.default")
+@op("aten.full.default", fills="fill_value")
 def full(
     cx: Context,
     size: list[int],

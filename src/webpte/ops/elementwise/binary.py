@@ -14,9 +14,11 @@ import numpy as np
 from ...errors import GraphError
 from ...graph.expressions import Term
 from ...lowering.context import Tensor
+from ...lowering.formulas import Formula, Number
 from ...lowering.numbers import computed, floated, is_float, promoted, rounded
 from .elementwise import elementwise
-from .program import Formula, Number
+
+EITHER = ("self", "other")  # a number will do for either
 
 
 def _scaled(name: str, a: Tensor | Term, b: Tensor | Term, alpha: float, out: Tensor) -> Formula:
@@ -26,7 +28,7 @@ def _scaled(name: str, a: Tensor | Term, b: Tensor | Term, alpha: float, out: Te
     return Formula(f"{name}_scaled", (a, b), numbers=(Number.of(alpha, out.dtype),))
 
 
-@elementwise("aten.add.Tensor", "aten.add.Scalar", kernels=("aten::add.out",))
+@elementwise("aten.add.Tensor", "aten.add.Scalar", kernels=("aten::add.out",), numbers=EITHER)
 def add(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
     return _scaled("add", self, other, alpha, out)
 
@@ -38,7 +40,7 @@ def _(self: Any, other: Any, alpha: float) -> Any:
     return computed(lambda a, b: a + alpha * b, self, other)
 
 
-@elementwise("aten.sub.Tensor", "aten.sub.Scalar", kernels=("aten::sub.out",))
+@elementwise("aten.sub.Tensor", "aten.sub.Scalar", kernels=("aten::sub.out",), numbers=EITHER)
 def sub(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
     return _scaled("sub", self, other, alpha, out)
 
@@ -48,7 +50,7 @@ def _(self: Any, other: Any, alpha: float) -> Any:
     return computed(lambda a, b: a - alpha * b, self, other)
 
 
-@elementwise("aten.rsub.Scalar", "aten.rsub.Tensor")
+@elementwise("aten.rsub.Scalar", "aten.rsub.Tensor", numbers=EITHER)
 def rsub(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
     return _scaled("sub", other, self, alpha, out)
 
@@ -58,7 +60,7 @@ def _(self: Any, other: Any, alpha: float) -> Any:
     return computed(lambda a, b: b - alpha * a, self, other)
 
 
-@elementwise("aten.div.Tensor", "aten.div.Scalar", kernels=("aten::div.out",))
+@elementwise("aten.div.Tensor", "aten.div.Scalar", kernels=("aten::div.out",), numbers=EITHER)
 def div(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
     return Formula("div", (self, other))
 
@@ -82,7 +84,7 @@ _ROUNDED: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-@elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", kernels=("aten::div.out_mode",))
+@elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", kernels=("aten::div.out_mode",), numbers=EITHER)
 def div_mode(self: Tensor, other: Tensor | Term, rounding_mode: str | None, *, out: Tensor) -> Formula:
     if rounding_mode is not None and rounding_mode not in _ROUNDED:
         raise GraphError(f"rounding_mode {rounding_mode!r} is none of {', '.join(_ROUNDED)}")
@@ -102,10 +104,11 @@ def _register(
     *names: str,
     kernels: tuple[str, ...] = (),
     narrow: bool = False,
+    numbers: tuple[str, ...] = (),
 ) -> None:
     """An op of two operands and nothing else; `narrow` if a number beside halves is rounded to one, as PyTorch does."""
 
-    @elementwise(*names, kernels=kernels)
+    @elementwise(*names, kernels=kernels, numbers=numbers)
     def describe(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
         if narrow and not isinstance(other, Tensor):
             other = rounded(other, out.dtype)
@@ -119,10 +122,10 @@ def _register(
         return computed(function, self, other, dtype=dtype)
 
 
-_register("mul", np.multiply, "aten.mul.Tensor", "aten.mul.Scalar", kernels=("aten::mul.out",))
+_register("mul", np.multiply, "aten.mul.Tensor", "aten.mul.Scalar", kernels=("aten::mul.out",), numbers=EITHER)
 _register("div_floor", np.floor_divide, "aten.floor_divide.default", "aten.floor_divide.Scalar")
-_register("minimum", np.minimum, "aten.minimum.default")
-_register("maximum", np.maximum, "aten.maximum.default")
+_register("minimum", np.minimum, "aten.minimum.default", numbers=EITHER)
+_register("maximum", np.maximum, "aten.maximum.default", numbers=EITHER)
 _register("remainder", np.remainder, "aten.remainder.Tensor", "aten.remainder.Scalar", narrow=True)
 _register("fmod", np.fmod, "aten.fmod.Tensor", "aten.fmod.Scalar", narrow=True)
 _register("and", np.bitwise_and, "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar")
@@ -138,7 +141,7 @@ def _power(a: Any, b: Any) -> Any:
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
 
 
-@elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")
+@elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", numbers=("self", "exponent"))
 def power(self: Tensor, exponent: Tensor | Term, *, out: Tensor) -> Formula:
     if isinstance(exponent, (int, float)) and is_float(out) and abs(exponent) == 0.5:
         return Formula("sqrt" if exponent > 0 else "rsqrt", (self,))  # PyTorch does so: it matters for -0 and -inf

@@ -11,9 +11,9 @@ import numpy as np
 from ...graph import DType
 from ...graph.expressions import Term, is_whole
 from ...lowering.context import Tensor
+from ...lowering.formulas import Formula, Number
 from ...lowering.numbers import HALVES, INT32_HIGH, INT32_LOW, is_float, promoted, rounded, widened
 from .elementwise import elementwise
-from .program import Formula, Number
 
 LESS, EQUAL, GREATER, UNORDERED = 1, 2, 4, 8  # the bits of relation.wgsl
 

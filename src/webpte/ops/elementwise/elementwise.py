@@ -10,23 +10,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import COPY, ELEMENTWISE, DType, parse_program
+from ...graph import ELEMENTWISE, DType, parse_program
 from ...lowering import dim_rules
 from ...lowering.broadcasting import walk
 from ...lowering.context import Context, Dims, Tensor
-from ...lowering.registry import Op, op, registered
+from ...lowering.formulas import Describe, Formula
+from ...lowering.programs import Program, argument_of, compile_program, single_step
+from ...lowering.registry import WORDS, Op, op, registered
 from ...lowering.shapes import broadcast
 from ...wgsl import Live, LiveInt, Uniforms, dims4, dims8, u32, words
-from .program import Formula, Program, Writer, single_step, symbol
 
-Describe = Callable[..., Formula]
-FORMULAS: dict[str, Describe] = {}  # by edge name: what an op computes, from its arguments and `out`
 UNROLLED = 8  # weight of a program; a heavier one computes one element an invocation: four copies compile too long
 ENOUGH = 16384  # invocations; beyond, each has more to do
 _DTYPES = {dtype.short: dtype for dtype in DType}
 
 
-def elementwise(*names: str, kernels: tuple[str, ...] = ()) -> Callable[[Describe], Op]:
+def elementwise(
+    *names: str,
+    kernels: tuple[str, ...] = (),
+    dtypes: frozenset[DType] = WORDS,
+    numbers: tuple[str, ...] = (),
+) -> Callable[[Describe], Op]:
     """Register an op by its formula: a function of the op's arguments and `out` that looks at nothing but dtypes."""
 
     def register(describe: Describe) -> Op:
@@ -34,9 +38,9 @@ def elementwise(*names: str, kernels: tuple[str, ...] = ()) -> Callable[[Describ
         def lower(cx: Context, *args: Any, out: Tensor) -> None:
             apply(cx, describe(*args, out=out), out)
 
-        FORMULAS.update(dict.fromkeys(names, describe))
         operands = [name for name in inspect.signature(describe).parameters if name != "out"]
-        return op(*names, kernels=kernels, dims=dim_rules.broadcast(*operands))(lower)
+        shape = dim_rules.broadcast(*operands)
+        return op(*names, kernels=kernels, dtypes=dtypes, dims=shape, elementwise=describe, numbers=numbers)(lower)
 
     return register
 
@@ -143,30 +147,6 @@ def joined(cx: Context, program: str, tensors: list[Tensor], numbers: list[int |
     _run(cx, compiled, tensors, [LiveInt(b, -1) for b in bits], out)
 
 
-@functools.lru_cache(maxsize=1024)
-def compile_program(
-    text: str, dtypes: tuple[DType, ...], numbers: tuple[float, ...], kinds: tuple[type, ...]
-) -> tuple[Program, tuple[int, ...]]:
-    """A program and the bits of its numbers. `kinds` tells apart numbers that are equal, such as 1 and 1.0."""
-    steps, outputs = parse_program(text)
-    inputs = [symbol(dtype) for dtype in dtypes]
-    terms: dict[str, Any] = {f"x{i}": tensor for i, tensor in enumerate(inputs)}
-    terms |= {f"n{i}": number for i, number in enumerate(numbers)}
-    writer = Writer(inputs)
-    for position, step in enumerate(steps):
-        result = symbol(_DTYPES[step.dtype])
-        writer.add(FORMULAS[step.name](*map(functools.partial(_term, terms), step.args), out=result), result)
-        terms[f"v{position}"] = result
-    return writer.program([terms[name] for name in outputs]), writer.bits
-
-
-def _term(terms: dict[str, Any], name: str) -> Any:
-    """What an argument in a program's text stands for: a name, a quoted word, a factor of 1, or nothing."""
-    if name.startswith("'"):
-        return name.strip("'")
-    return {"-": None, "1": 1}[name] if name in "-1" else terms[name]
-
-
 @joined.reference
 def evaluate(program: str, tensors: Sequence[Any], numbers: Sequence[float]) -> tuple[Any, ...]:
     """What a program gives, by the references of its steps."""
@@ -176,14 +156,7 @@ def evaluate(program: str, tensors: Sequence[Any], numbers: Sequence[float]) -> 
     for position, step in enumerate(steps):
         compute = registered()[step.name].compute
         assert compute is not None
-        result = np.asarray(compute(*(_term(terms, name) for name in step.args)))
+        result = np.asarray(compute(*(argument_of(terms, name) for name in step.args)))
         with np.errstate(over="ignore", invalid="ignore"):
             terms[f"v{position}"] = result.astype(_DTYPES[step.dtype].numpy)
     return tuple(terms[name] for name in outputs)
-
-
-def _copied(self: Tensor, *, out: Tensor) -> Formula:
-    return Formula("copy", (self,))
-
-
-FORMULAS[COPY] = _copied

@@ -9,12 +9,12 @@ import numpy as np
 
 from ...graph import DType
 from ...lowering.context import Context, Tensor
+from ...lowering.formulas import Formula
 from ...lowering.numbers import promoted
 from ...lowering.registry import op
 from ...lowering.shapes import axes_of, reduced, strides
 from ...wgsl import Uniforms, u32
 from .elementwise import elementwise
-from .program import Formula
 
 
 def _register(name: str, formula: str, function: Callable[[Any, Any], Any]) -> None:
@@ -32,7 +32,7 @@ _register("logical_or", "or", np.logical_or)
 _register("logical_xor", "xor", np.logical_xor)
 
 
-@elementwise("aten.where.self")
+@elementwise("aten.where.self", numbers=("self", "other"))
 def where(condition: Tensor, self: Tensor, other: Tensor, *, out: Tensor) -> Formula:
     return Formula("where", (condition, self, other), (DType.BOOL, out.dtype, out.dtype))
 

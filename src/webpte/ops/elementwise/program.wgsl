@@ -1,5 +1,5 @@
 {# What an elementwise program computes for one element, as the function `evaluate` and the struct it returns.
-   `program` is an ops.program.Program; its numbers are in the uniforms. #}
+   `program` is a lowering.programs.Program; its numbers are in the uniforms. #}
 {$ from "types.wgsl" import converted, number_type $}
 {$ set functions = program.functions $}
 {$ include "elementwise/formulas.wgsl" $}
@@ -15,6 +15,16 @@
 {$ macro kept(value, type) -$}
 {{ "rounded_half(" ~ value ~ ")" if type in ("f16", "f16w") else "i32(" ~ value ~ " != 0)" if type == "bool" else value }}
 {$- endmacro $}
+$$ for step in program.own
+fn {{ program.called(step) }}(
+$$ for operand in step.operands
+    {{ "abcdefghijklmnop"[loop.index0] }}: {{ number_type(operand.target) }},
+$$ endfor
+) -> {{ step.number }} {
+    return {{ step.code }};
+}
+
+$$ endfor
 struct Results {
 $$ for step in program.outputs
     y{{ loop.index0 }}: {{ number_type(program.steps[step].result) }},
@@ -31,7 +41,7 @@ $$ set arguments = []
 $$ for operand in step.operands
 $$ set _ = arguments.append(argument(operand))
 $$ endfor
-    let v{{ loop.index0 }} = {{ kept(step.function ~ "_" ~ step.number ~ "(" ~ arguments | join(", ") ~ ")", step.result) }};
+    let v{{ loop.index0 }} = {{ kept(program.called(step) ~ "(" ~ arguments | join(", ") ~ ")", step.result) }};
 $$ endfor
     return Results({{ "v" ~ program.outputs | join(", v") }});
 }

@@ -16,9 +16,9 @@ from ...errors import RangeError
 from ...graph import DType
 from ...graph.expressions import saturated
 from ...lowering.context import Tensor
+from ...lowering.formulas import Formula, Number
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, computed, floated, is_float, order_key, promoted
 from .elementwise import elementwise
-from .program import Formula, Number
 
 
 def _sigmoid(x: Any) -> Any:

@@ -11,6 +11,7 @@ from ...graph import COPY
 from ...lowering import dim_rules
 from ...lowering.broadcasting import walk
 from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.formulas import copied
 from ...lowering.registry import MOVABLE, Option, Unused, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
 from ...wgsl import Uniforms, dims8, u32
@@ -59,7 +60,7 @@ def _cast(cx: Context, x: Tensor, out: Tensor, params: Cast, flat: bool) -> None
     )
 
 
-@op(COPY, dtypes=MOVABLE, dims=dim_rules.like("self"))
+@op(COPY, dtypes=MOVABLE, dims=dim_rules.like("self"), elementwise=copied)
 def move(cx: Context, self: Tensor | LiveScalar, *, out: Tensor | LiveScalar) -> None:
     if isinstance(self, LiveScalar) and isinstance(out, LiveScalar):
         out.set(self.term)
@@ -75,7 +76,7 @@ def _(self: Any) -> Any:
     return np.array(self)
 
 
-@op("aten.clone.default", dtypes=MOVABLE, view="self", dims=dim_rules.like("self"))
+@op("aten.clone.default", dtypes=MOVABLE, view="self", dims=dim_rules.like("self"), elementwise=COPY)
 def clone(cx: Context, self: Tensor, memory_format: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     copy_into(cx, self, out)
@@ -93,6 +94,7 @@ def _(self: Any, memory_format: object) -> Any:
     dtypes=MOVABLE,
     view="self",
     dims=dim_rules.like("self"),
+    elementwise=COPY,
 )
 def alias_copy(cx: Context, self: Tensor, *, out: Tensor) -> None:
     out.dims = self.dims
@@ -104,7 +106,13 @@ def _(self: Any) -> Any:
     return np.array(self)
 
 
-@op("dim_order_ops._clone_dim_order.default", dtypes=MOVABLE, view="self", dims=dim_rules.like("self"))
+@op(
+    "dim_order_ops._clone_dim_order.default",
+    dtypes=MOVABLE,
+    view="self",
+    dims=dim_rules.like("self"),
+    elementwise=COPY,
+)
 def clone_dim_order(cx: Context, self: Tensor, non_blocking: Unused, dim_order: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     copy_into(cx, self, out)
@@ -116,7 +124,12 @@ def _(self: Any, non_blocking: object, dim_order: object) -> Any:
 
 
 # The last argument is the memory format of the one and the dim order of the other: tensors are row-major here.
-@op("aten._to_copy.default", "dim_order_ops._to_dim_order_copy.default", dims=dim_rules.like("self"))
+@op(
+    "aten._to_copy.default",
+    "dim_order_ops._to_dim_order_copy.default",
+    dims=dim_rules.like("self"),
+    elementwise=COPY,
+)
 def to_copy(
     cx: Context,
     self: Tensor,

@@ -8,8 +8,9 @@ from typing import Any
 from ...errors import ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Dims, Tensor
+from ...lowering.programs import compile_program
 from ...lowering.shapes import broadcast, broadcast_strides, coalesce, strides
-from ..elementwise.elementwise import compile_program, evaluate
+from ..elementwise.elementwise import evaluate
 from .product import Finish
 
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, order_key
+from ...lowering.programs import Program
 from ...lowering.variants import ANYWHERE, Needs, Variant
 from ...wgsl import Caps, Uniforms, dims4, f32, i32, u32, words
-from ..elementwise.program import Program
 
 FEW_ROWS = 16
 SHARED_TEMPLATE = "matmul/matmul_shared.wgsl"

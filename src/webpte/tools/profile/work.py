@@ -12,7 +12,7 @@ from typing import Any
 
 from ...graph import LIVE_SCALARS, Call, Graph, IntList, TensorSpec
 from ...graph.expressions import Given, Numbers, Term
-from ...lowering import WHOLE, Dispatch, Op, find, stored_bytes
+from ...lowering import WHOLE, Dispatch, find, stored_bytes
 from ...plan import Live, LoweredCall, Plan, Schedule
 
 Dims = tuple[int, ...]
@@ -39,7 +39,9 @@ class Work:
     def flops(self, call: Call) -> int | None:
         """Multiplications and additions of a product; None for other calls."""
         op = find(call)
-        return op.work(_Sizes(self, call, self._arguments(op, call))) if op is not None and op.work else None
+        if op is None or op.facts.work is None:
+            return None
+        return op.facts.work(_Sizes(self, call, op.arguments(call)))
 
     def shapes(self, call: Call) -> str:
         """The live dims of a call's tensors, `[1, 7, 64] × [64, 64] → [1, 7, 64]`."""
@@ -64,10 +66,6 @@ class Work:
             return getattr(value, "value", None)
         return self._numbers(self._terms.get(value_id, Given(value_id, True)))
 
-    def _arguments(self, op: Op, call: Call) -> dict[str, int]:
-        """The values a call passes, by the names of the parameters."""
-        return dict(zip((name for name, _ in op.bound_parameters(call)), call.args, strict=True))
-
     def members(self, value_id: int) -> tuple[int, ...]:
         """The values of a list; a single value is a list of one."""
         return self._graph.flatten((value_id,))
@@ -81,10 +79,10 @@ class Work:
         """How much of a bound tensor a call touches."""
         call = self._graph.call(lowered.step)
         op = find(call)
-        if op is None or not op.touches or tensor in call.outs:
+        if op is None or tensor in call.outs:
             return 1.0
-        arguments = self._arguments(op, call)
-        rule = next((op.touches[name] for name, v in arguments.items() if v == tensor and name in op.touches), None)
+        arguments, touches = op.arguments(call), op.facts.touches
+        rule = next((touches[name] for name, v in arguments.items() if v == tensor and name in touches), None)
         return 1.0 if rule is None else min(1.0, rule(_Sizes(self, call, arguments), self.dims(tensor), written))
 
 

@@ -9,38 +9,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from ...graph import WEIGHTS, DType, TensorSpec
-from ...graph.expressions import EXPRESSIONS, Term
-from ...lowering.context import Tensor
-from ...lowering.numbers import HALVES, bits_of
+from ..graph import DType, parse_program
+from ..graph.expressions import EXPRESSIONS, Term
+from .context import Tensor
+from .formulas import Describe, Formula, Number, number_type, symbol, weight_of
+from .registry import formula_of
 
-
-def number_type(dtype: DType) -> str:
-    """The WGSL type that values of a dtype are computed in, as in types.wgsl."""
-    return "f32" if dtype in (DType.FLOAT32, *HALVES) else "i32"
-
-
-class Number(NamedTuple):
-    """An argument of a function that is no operand, such as a slope."""
-
-    bits: Term
-    type: str = "i32"
-
-    @staticmethod
-    def of(value: Term, dtype: DType = DType.FLOAT32) -> Number:
-        """A number as the values of a dtype are computed."""
-        return Number(bits_of(value, number_type(dtype) == "f32"), number_type(dtype))
-
-
-class Formula(NamedTuple):
-    """A function of formulas.wgsl and what it is applied to: what an elementwise op says of itself."""
-
-    function: str
-    operands: tuple[Tensor | Term, ...]
-    types: tuple[DType, ...] = ()  # what the operands are converted to; by default all to the output's dtype
-    numbers: tuple[Number, ...] = ()  # further arguments
+_DTYPES = {dtype.short: dtype for dtype in DType}
 
 
 class Operand(NamedTuple):
@@ -57,6 +34,12 @@ class Step(NamedTuple):
     number: str  # f32 or i32: what the function computes in
     operands: tuple[Operand, ...]
     result: str  # a dtype
+    code: str | None = None  # of a function that is not ours
+
+    @property
+    def signature(self) -> tuple[str | None, ...]:
+        """Equal for steps that can call one function of somebody's own."""
+        return (self.function, self.number, self.code, *(operand.target for operand in self.operands))
 
 
 @dataclass(frozen=True)
@@ -71,8 +54,19 @@ class Program:
 
     @functools.cached_property
     def functions(self) -> tuple[tuple[str, str], ...]:
-        """(name, number) of each function that is needed."""
-        return tuple(dict.fromkeys((step.function, step.number) for step in self.steps))
+        """(name, number) of each function of formulas.wgsl that is needed."""
+        return tuple(dict.fromkeys((step.function, step.number) for step in self.steps if step.code is None))
+
+    @functools.cached_property
+    def own(self) -> tuple[Step, ...]:
+        """The first step of each function that is not of formulas.wgsl."""
+        return tuple({step.signature: step for step in reversed(self.steps) if step.code is not None}.values())
+
+    def called(self, step: Step) -> str:
+        """What a step's function is called in the shader."""
+        if step.code is None:
+            return f"{step.function}_{step.number}"
+        return f"own_{step.function}_{[other.signature for other in self.own].index(step.signature)}"
 
     @functools.cached_property
     def output_types(self) -> tuple[str, ...]:
@@ -86,7 +80,7 @@ class Program:
     @functools.cached_property
     def weight(self) -> int:
         """What it costs to compile, in units of an addition."""
-        return sum(WEIGHTS.get(step.function, 1) for step in self.steps)
+        return sum(weight_of(step.function, step.code) for step in self.steps)
 
     @functools.cached_property
     def reached(self) -> tuple[frozenset[int], ...]:
@@ -127,7 +121,8 @@ class Writer:
         operands = [self._operand(o, t) for o, t in zip(formula.operands, types, strict=True)]
         operands += [self._number(number) for number in formula.numbers]
         self._names[out] = ("v", len(self._steps))
-        self._steps.append(Step(formula.function, number_type(types[-1]), tuple(operands), out.dtype.short))
+        computed = number_type(types[-1])
+        self._steps.append(Step(formula.function, computed, tuple(operands), out.dtype.short, formula.code))
 
     def program(self, outputs: Sequence[Tensor], live: bool = False) -> Program:
         written = tuple(self._names[out][1] for out in outputs)
@@ -157,11 +152,6 @@ class Writer:
         self.inputs.append(tensor)
 
 
-def symbol(dtype: DType) -> Tensor:
-    """A tensor of which nothing is known but its dtype."""
-    return Tensor(-1, TensorSpec(dtype, (), dtype))
-
-
 def single_step(formula: Formula, out: Tensor) -> tuple[Program, list[Tensor], list[Term]]:
     """A formula as a program, what it reads, and the bits of its numbers. A known one costs a look-up."""
     inputs: list[Tensor] = []
@@ -179,12 +169,13 @@ def single_step(formula: Formula, out: Tensor) -> tuple[Program, list[Tensor], l
     bits += [number.bits for number in formula.numbers]
     kinds = tuple(number.type for number in formula.numbers)
     live = any(isinstance(number, EXPRESSIONS) for number in bits)
-    return _single(formula.function, tuple(sources), types, kinds, out.dtype, live), inputs, bits
+    return _single(formula.function, formula.code, tuple(sources), types, kinds, out.dtype, live), inputs, bits
 
 
 @functools.cache
 def _single(
     function: str,
+    code: str | None,
     sources: tuple[tuple[int, DType] | None, ...],
     types: tuple[DType, ...],
     kinds: tuple[str, ...],
@@ -195,5 +186,40 @@ def _single(
     operands = tuple(0 if source is None else inputs[source[0]] for source in sources)
     out = symbol(result)
     writer = Writer()
-    writer.add(Formula(function, operands, types, tuple(Number(0, kind) for kind in kinds)), out)
+    writer.add(Formula(function, operands, types, tuple(Number(0, kind) for kind in kinds), code), out)
     return writer.program([out], live)
+
+
+def compile_program(
+    text: str, dtypes: tuple[DType, ...], numbers: tuple[float, ...], kinds: tuple[type, ...]
+) -> tuple[Program, tuple[int, ...]]:
+    """A program and the bits of its numbers. `kinds` tells apart numbers that are equal, such as 1 and 1.0."""
+    formulas = tuple(formula_of(step.name) for step in parse_program(text)[0])  # somebody may be writing one of them
+    return _compiled(text, formulas, dtypes, numbers, kinds)
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled(
+    text: str,
+    formulas: tuple[Describe, ...],
+    dtypes: tuple[DType, ...],
+    numbers: tuple[float, ...],
+    kinds: tuple[type, ...],
+) -> tuple[Program, tuple[int, ...]]:
+    steps, outputs = parse_program(text)
+    inputs = [symbol(dtype) for dtype in dtypes]
+    terms: dict[str, Any] = {f"x{i}": tensor for i, tensor in enumerate(inputs)}
+    terms |= {f"n{i}": number for i, number in enumerate(numbers)}
+    writer = Writer(inputs)
+    for position, (step, describe) in enumerate(zip(steps, formulas, strict=True)):
+        result = symbol(_DTYPES[step.dtype])
+        writer.add(describe(*(argument_of(terms, name) for name in step.args), out=result), result)
+        terms[f"v{position}"] = result
+    return writer.program([terms[name] for name in outputs]), writer.bits
+
+
+def argument_of(terms: dict[str, Any], name: str) -> Any:
+    """What an argument in a program's text stands for: a name, a quoted word, a factor of 1, or nothing."""
+    if name.startswith("'"):
+        return name.strip("'")
+    return {"-": None, "1": 1}[name] if name in "-1" else terms[name]

@@ -1,0 +1,85 @@
+"""What an elementwise op computes for one element, as it says of itself: a function, and what it is applied to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..graph import DType, TensorSpec
+from ..graph.expressions import Term
+from .context import Tensor
+from .numbers import HALVES, bits_of
+
+# What functions cost to compile, in units of an addition; those not listed are as cheap. Measured, roughly.
+WEIGHTS = {
+    "cos": 4,
+    "div_floor": 8,
+    "div_trunc": 2,
+    "erf": 4,
+    "fmod": 8,
+    "gelu": 4,
+    "gelu_tanh": 4,
+    "pow": 16,
+    "remainder": 8,
+    "sin": 4,
+    "tanh": 4,
+}
+OWN = 4  # what a function of somebody's own is taken to cost
+
+
+def number_type(dtype: DType) -> str:
+    """The WGSL type that values of a dtype are computed in, as in types.wgsl."""
+    return "f32" if dtype in (DType.FLOAT32, *HALVES) else "i32"
+
+
+class Number(NamedTuple):
+    """An argument of a function that is no operand, such as a slope."""
+
+    bits: Term
+    type: str = "i32"
+
+    @staticmethod
+    def of(value: Term, dtype: DType = DType.FLOAT32) -> Number:
+        """A number as the values of a dtype are computed."""
+        return Number(bits_of(value, number_type(dtype) == "f32"), number_type(dtype))
+
+
+class Formula(NamedTuple):
+    """A function and what it is applied to.
+
+    The function is one of formulas.wgsl, or has `code`: a WGSL expression of the operands and then the numbers, which
+    it calls a, b, c and so on. Values of floats are f32 in it, all others i32.
+    """
+
+    function: str
+    operands: tuple[Tensor | Term, ...]
+    types: tuple[DType, ...] = ()  # what the operands are converted to; by default all to the output's dtype
+    numbers: tuple[Number, ...] = ()  # further arguments
+    code: str | None = None
+
+    @property
+    def weight(self) -> int:
+        """What it costs to compile, in units of an addition."""
+        return weight_of(self.function, self.code)
+
+    @property
+    def uniforms(self) -> int:
+        """How many words of a parameter block it takes."""
+        return sum(not isinstance(operand, Tensor) for operand in self.operands) + len(self.numbers)
+
+
+Describe = Callable[..., Formula]  # from an op's arguments and `out`, of which it looks at nothing but dtypes
+
+
+def weight_of(function: str, code: str | None) -> int:
+    return WEIGHTS.get(function, 1) if code is None else OWN
+
+
+def copied(self: Tensor, *, out: Tensor) -> Formula:
+    """The elements of a tensor, converted where the result has another dtype."""
+    return Formula("copy", (self,))
+
+
+def symbol(dtype: DType) -> Tensor:
+    """A tensor of which nothing is known but its dtype."""
+    return Tensor(-1, TensorSpec(dtype, (), dtype))

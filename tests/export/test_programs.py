@@ -98,7 +98,7 @@ class TestLlama:
     @pytest.mark.parametrize(
         ("passes", "error", "message"),
         [
-            ((), webpte.ShapeError, r"apply_rotary_emb.* 3 tokens cannot be turned by tables of \[\d, 8\]"),
+            ((), webpte.ShapeError, r"apply_rotary_emb.* 3 tokens cannot be rotated by tables of \[\d, 8\]"),
             (None, webpte.GuardError, r"rotary_attention.* 3 tokens at position -?\d+ .*table of 64 positions"),
         ],
     )

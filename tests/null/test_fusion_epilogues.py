@@ -10,9 +10,9 @@ from webpte.container import MappedFile, Span
 from webpte.fusion.elementwise import join_elementwise
 from webpte.fusion.epilogues import finish_products
 from webpte.graph import (
+    CONVOLUTION,
     ELEMENTWISE,
-    FINISHED_CONVOLUTION,
-    FINISHED_LINEAR,
+    LINEAR,
     MATMUL,
     Bool,
     Constant,
@@ -84,7 +84,7 @@ def names(graph):
 
 def described(graph):
     """Program, further tensors, numbers of the one finished product, and whether it takes another's shape."""
-    (call,) = [c for c in graph.calls if c.name in (FINISHED_LINEAR, MATMUL)]
+    (call,) = [c for c in graph.calls if c.name in (LINEAR, MATMUL)]
     program, tensors, numbers, like = (graph.values[a] for a in call.args[-4:])
     return program.value, tensors.ids, [graph.values[n] for n in numbers.ids], not isinstance(like, Null)
 
@@ -92,7 +92,7 @@ def described(graph):
 def test_an_activation(b):
     out = b.relu(b.linear())
     after = b.finish(out)
-    assert names(after) == [FINISHED_LINEAR] and after.calls[-1].outs == (out,)
+    assert names(after) == [LINEAR] and after.calls[-1].outs == (out,)
     assert described(after) == ("f32 aten.relu.default x0\n= v0", (), [], False)
 
 
@@ -110,7 +110,7 @@ def test_a_residual_and_more(b):
 def test_of_two_products_the_later_takes_the_work(b):
     first, second = b.linear(), b.linear()
     after = b.finish(b.product("aten.mul.Tensor", (first, second), S, N))
-    assert names(after) == ["aten.linear.default", FINISHED_LINEAR]
+    assert names(after) == ["aten.linear.default", LINEAR]
     assert described(after)[:2] == ("f32 aten.mul.Tensor x1 x0\n= v0", (first,))
 
 
@@ -123,7 +123,7 @@ def test_views_come_after_the_work(b):
     turned = b.view(b.linear(), 1, S, N)
     out = b.relu(b.view(turned, S, N, 1), S, N, 1)
     after = b.finish(out)
-    assert names(after) == [FINISHED_LINEAR, "aten.view_copy.default", "aten.view_copy.default"]
+    assert names(after) == [LINEAR, "aten.view_copy.default", "aten.view_copy.default"]
     product, first, second = after.calls[-3:]
     assert (first.args[0], second.args[0], second.outs) == (product.outs[0], first.outs[0], (out,))
 
@@ -132,7 +132,7 @@ def test_views_are_dropped_where_another_operand_has_the_shape(b):
     other = b.view(b.relu(b.linear()), 1, S, N)
     out = b.plus(b.view(b.linear(), 1, S, N), other, 1, S, N)
     after = b.finish(out)
-    assert names(after) == [FINISHED_LINEAR, "aten.view_copy.default", FINISHED_LINEAR]
+    assert names(after) == [LINEAR, "aten.view_copy.default", LINEAR]
     *_, like = after.calls[-1].args
     assert like == other and after.calls[-1].outs == (out,)
 
@@ -154,7 +154,7 @@ def test_convolutions(b, clamped):
     name = "et_vk.conv_with_clamp.default" if clamped else "aten.convolution.default"
     made = b.product(name, (*args, b.number(0), b.null()) if clamped else args, 1, 5, S, 9)
     after = b.finish(b.plus(made, b.weight(5, 1, 1), 1, 5, S, 9))
-    (call,) = [c for c in after.calls if c.name == FINISHED_CONVOLUTION]
+    (call,) = [c for c in after.calls if c.name == CONVOLUTION]
     assert call.args[:9] == args and len(call.args) == 15
 
 
@@ -162,7 +162,7 @@ def test_images_that_repeat_along_a_line_are_not_read(b):
     image, ones = b.input(1, 6, S, 9), b.add(IntList((1, 1)))
     args = (image, b.weight(5, 6, 3, 3), b.null(), ones, ones, ones, b.add(Bool(False)), ones, b.number(1))
     made = b.product("aten.convolution.default", args, 1, 5, S, 9)
-    assert FINISHED_CONVOLUTION not in names(b.finish(b.plus(made, b.weight(9), 1, 5, S, 9)))
+    assert CONVOLUTION not in names(b.finish(b.plus(made, b.weight(9), 1, 5, S, 9)))
 
 
 def test_products_with_factors_keep_them(b):
@@ -174,30 +174,30 @@ def test_products_with_factors_keep_them(b):
 
 def test_what_others_see_stays(b):
     linear = b.linear()
-    assert FINISHED_LINEAR not in names(b.finish(linear, b.relu(linear)))
+    assert LINEAR not in names(b.finish(linear, b.relu(linear)))
 
 
 def test_what_others_read_stays(b):
     linear = b.linear()
     total = b.product("aten._softmax.default", (linear, b.number(1), b.add(Bool(False))), S, N)
-    assert FINISHED_LINEAR not in names(b.finish(b.relu(linear), total))
+    assert LINEAR not in names(b.finish(b.relu(linear), total))
 
 
 def test_equal_bounds_are_no_proof(b):
     other = b.input(S, N, dynamic=True)  # may have another length than x
-    assert FINISHED_LINEAR not in names(b.finish(b.plus(b.linear(), other)))
+    assert LINEAR not in names(b.finish(b.plus(b.linear(), other)))
 
 
 def test_rows_that_repeat_within_a_batch_are_not_read(b):
     x = b.input(2, S, K)
     linear = b.product("aten.linear.default", (x, b.weight(N, K), b.null()), 2, S, N)
-    assert FINISHED_LINEAR not in names(b.finish(b.plus(linear, b.weight(S, N), 2, S, N)))
+    assert LINEAR not in names(b.finish(b.plus(linear, b.weight(S, N), 2, S, N)))
 
 
 def test_a_shape_that_grows_is_left_alone(b):
     """The product has one row where the sum has many."""
     row = b.product("aten.linear.default", (b.weight(1, K), b.weight(N, K), b.null()), 1, N)
-    assert FINISHED_LINEAR not in names(b.finish(b.plus(row, b.weight(5, N), 5, N)))
+    assert LINEAR not in names(b.finish(b.plus(row, b.weight(5, N), 5, N)))
 
 
 def test_more_operands_than_bindings(b):
@@ -208,12 +208,12 @@ def test_more_operands_than_bindings(b):
     z = b.product("aten.linear.default", (x, b.weight(N, K), b.null()), S, N)
     for _ in range(4):
         z = b.plus(z, b.weight(S, N))
-    assert FINISHED_LINEAR not in names(b.finish(y, z))
+    assert LINEAR not in names(b.finish(y, z))
 
 
 def test_operands_that_change_keep_their_readers_where_they_are(b):
     cache = b.tensor(1, N, mutable=True)
-    assert FINISHED_LINEAR not in names(b.finish(b.plus(b.linear(), cache)))
+    assert LINEAR not in names(b.finish(b.plus(b.linear(), cache)))
 
 
 def test_factors_that_change_keep_the_product_where_it_is(b):

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 from ..graph import Call, Double, DType, Graph, Null, String, TensorSpec, ValueList
 from ..graph.programs import (
+    CONVOLUTION,
     ELEMENTWISE,
-    FINISHED_CONVOLUTION,
-    FINISHED_LINEAR,
+    LINEAR,
     MATMUL,
     PLAIN,
     ProgramStep,
@@ -207,13 +207,13 @@ def _stripped(dims: Dims) -> Dims:
 def _finished(rewriter: Rewriter, call: Call) -> tuple[str, tuple[int, ...]]:
     """The op that does what `call` does and more, and the arguments it takes from it."""
     if call.name == "aten.linear.default":
-        return FINISHED_LINEAR, call.args
+        return LINEAR, call.args
     if call.name in ("aten.addmm.default", "aten.baddbmm.default"):
         return MATMUL, (rewriter.add(String(PLAIN)), *call.args)
     if call.name == "et_vk.conv_with_clamp.default":
-        return FINISHED_CONVOLUTION, call.args
+        return CONVOLUTION, call.args
     null = rewriter.add(Null())
     if "convolution" in call.name:
-        return FINISHED_CONVOLUTION, (*call.args, null, null)
+        return CONVOLUTION, (*call.args, null, null)
     one = rewriter.add(Double(1.0))
     return MATMUL, (rewriter.add(String(PLAIN)), null, *call.args, one, one)

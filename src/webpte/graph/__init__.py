@@ -6,9 +6,9 @@ from .graph import OVERFLOW, OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Mu
 from .keeping import PREPACK
 from .method import build_graph
 from .programs import (
+    CONVOLUTION,
     ELEMENTWISE,
-    FINISHED_CONVOLUTION,
-    FINISHED_LINEAR,
+    LINEAR,
     MATMUL,
     ROTARY_ATTENTION,
     parse_program,
@@ -37,11 +37,11 @@ from .values import (
 )
 
 __all__ = [
+    "CONVOLUTION",
     "COPY",
     "ELEMENTWISE",
-    "FINISHED_CONVOLUTION",
-    "FINISHED_LINEAR",
     "ITEM",
+    "LINEAR",
     "LIVE_SCALARS",
     "MATMUL",
     "OVERFLOW",

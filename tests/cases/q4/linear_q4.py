@@ -167,9 +167,9 @@ AROUND = [
 ]
 
 
-def by(variant, rounding=False):
+def by(variant, row_qparams=False):
     """What a kernel has to do: tails, groups of one and of several loads, channels, biases, outputs and gates."""
-    row = {"row": rounded("n")} if rounding else {}
+    row = {"row": rounded("n")} if row_qparams else {}
     some = {"n": (67, 9, 1), "variant": variant}
     alone = [
         case(Q4, T("n", 64), codes(29, 32), scales(2, 32), 32, bias(32), **some),
@@ -185,11 +185,11 @@ def by(variant, rounding=False):
         joined(T("n", 2112), (5,), group=192, atol=1e-3, **row, **some),
         gated(T("n", 64), 37, **row, **some),
     ]
-    return either if rounding else alone + either
+    return either if row_qparams else alone + either
 
 
 VARIANTS = [c for variant in ("broadcast", "tile", "lanes", "shared") for c in by(variant)]
-VARIANTS += by("packed", rounding=True)
+VARIANTS += by("packed", row_qparams=True)
 
 INT8 = "aten._weight_int8pack_mm.default"
 

@@ -32,10 +32,10 @@ class CacheFill(Uniforms):
     table_row: Live  # of the first token in the rotary tables
     seq: u32
     capacity: u32
-    heads: u32  # of queries that turn; 0 if none do
+    heads: u32  # of queries that rotate; 0 if none do
     key_heads: u32
     key_steps: u32  # loads per row
-    turned: u32  # of which turn, where halves pair up
+    rotated: u32  # of which rotate, where halves pair up
 
 
 def attention_reference(query: Any, key: Any, value: Any, mask: Any, scale: float | None) -> Any:
@@ -79,32 +79,32 @@ def fill_caches(
     caches: tuple[Tensor, Tensor],
     start: LiveScalar,
     query: Tensor | None = None,
-    turned: Tensor | None = None,
+    rotated: Tensor | None = None,
 ) -> None:
-    """Write keys and values of (B, S, H, D), D a multiple of 4, behind those cached; with a turn also `turned`."""
-    key, turn = fresh.key, fresh.turn
+    """Write keys and values of (B, S, H, D), D a multiple of 4, behind those cached; rotated, also to `rotated`."""
+    key, rotary = fresh.key, fresh.rotary
     _, seq, key_heads, width = key.dims
     heads = query.dims[2] if query is not None else 0
     params = CacheFill(
         start=start.live,
-        table_row=turn.row if turn is not None else FIRST,
+        table_row=rotary.row if rotary is not None else FIRST,
         seq=seq,
         capacity=caches[0].dims[1],
         heads=heads,
         key_heads=key_heads,
         key_steps=width // 4,
-        turned=turn.turned if turn is not None else 0,
+        rotated=rotary.rotated if rotary is not None else 0,
     )
     cx.dispatch(
         "attention/cache_fill.wgsl",
         reads=fresh.tensors if query is None else (query, *fresh.tensors),
-        writes=caches if turned is None else (*caches, turned),
+        writes=caches if rotated is None else (*caches, rotated),
         params=params,
         threads=key.dims[0] * seq * (2 * key_heads + heads) * (width // 4),
         type=kind(key, 4),
         cache=kind(caches[0], 4),
-        turn=turn.pairs if turn is not None else "",
-        table=turn.kind if turn is not None else "",
+        rotary=rotary.pairs if rotary is not None else "",
+        table=rotary.kind if rotary is not None else "",
     )
 
 
@@ -137,9 +137,9 @@ def attend_and_cache(
     scale: float | None,
     out: Tensor,
 ) -> None:
-    """Cache keys and values of (B, S, H, D) and attend to all that are cached then; turn before, where there is one.
+    """Cache keys and values of (B, S, H, D) and attend to all that are cached then; rotate before, where they do.
 
-    With a turn, the fresh must go with the query.
+    With rotary tables, the fresh must go with the query.
     """
     seen = _seen(query, caches[0], start, mask, dropout, causal)
     for tokens, cache in zip((fresh.key, fresh.value), caches, strict=True):
@@ -155,7 +155,7 @@ def attend_and_cache(
     if not together:
         write_cache(cx, fresh.key, caches[0], start)
         write_cache(cx, fresh.value, caches[1], start)
-    elif fresh.turn is None:
+    elif fresh.rotary is None:
         fill_caches(cx, fresh, caches, start)
     else:
         operands = Operands(cx.scratch(query.dtype, query.dims), *caches)

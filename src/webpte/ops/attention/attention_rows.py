@@ -28,7 +28,7 @@ class Tiled(Attention):
     mask_strides: dims8  # over (batch, head, token, key)
 
 
-class Layout(NamedTuple):
+class Form(NamedTuple):
     """How a workgroup goes over the keys."""
 
     across: int  # invocations that share four rows
@@ -37,7 +37,7 @@ class Layout(NamedTuple):
     staged: bool = False  # keys pass through shared memory
     handing: bool = False  # the invocations are a subgroup, take a row each and hand each other what they load
 
-    def fit(self, operands: Operands, masked: bool) -> Layout:
+    def fit(self, operands: Operands, masked: bool) -> Form:
         """The same, as far as registers and shared memory allow."""
         across, down, tile, staged, _ = self
         while operands.value_steps > MOST_COLUMNS * across:
@@ -47,7 +47,7 @@ class Layout(NamedTuple):
         key_bytes = across * operands.key_steps * operands.lanes * 4  # of as many keys as there are invocations across
         while staged and tile > 1 and tile * key_bytes > SHARED_BYTES:
             tile //= 2
-        return Layout(across, down, tile, staged and tile * key_bytes <= SHARED_BYTES)
+        return Form(across, down, tile, staged and tile * key_bytes <= SHARED_BYTES)
 
 
 class Work(NamedTuple):
@@ -63,9 +63,9 @@ class Work(NamedTuple):
 
 
 # A CPU gains nothing from shared memory, and pays for waiting at barriers.
-BROADCAST = Variant("broadcast", Needs(subgroup=4, work=lambda work: work.plain), Layout(8, 1, 2, handing=True))
-BY_ROWS = Variant("rows", ANYWHERE, Layout(8, 1, 4))
-STAGED = Variant("staged", ANYWHERE, Layout(8, 8, 4, staged=True))
+BROADCAST = Variant("broadcast", Needs(subgroup=4, work=lambda work: work.plain), Form(8, 1, 2, handing=True))
+BY_ROWS = Variant("rows", ANYWHERE, Form(8, 1, 4))
+STAGED = Variant("staged", ANYWHERE, Form(8, 8, 4, staged=True))
 VARIANTS = (BROADCAST, BY_ROWS, STAGED)
 
 
@@ -91,44 +91,42 @@ def attend_rows(
     out.dims = (*query.dims[:3], value.dims[3])
     shape = (operands.group, operands.key_steps, operands.value_steps, *operands.kinds)
     work = Work(operands, mask)
-    layout = cx.variant("attention", shape, cpu=(BROADCAST, BY_ROWS), gpu=(STAGED,), work=work).form
-    if layout.handing:
-        _by_subgroups(cx, operands, seen, scale, layout, out)
+    form = cx.variant("attention", shape, cpu=(BROADCAST, BY_ROWS), gpu=(STAGED,), work=work).form
+    if form.handing:
+        _by_subgroups(cx, operands, seen, scale, form, out)
     else:
-        _by_workgroups(cx, operands, seen, mask, scale, layout.fit(operands, mask is not None), out)
+        _by_workgroups(cx, operands, seen, mask, scale, form.fit(operands, mask is not None), out)
 
 
 def _by_workgroups(
-    cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, layout: Layout, out: Tensor
+    cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, form: Form, out: Tensor
 ) -> None:
     tensors = (operands.query, operands.key, operands.value)
-    blocks = -(-operands.seq * operands.group // (ROWS * layout.down))
-    workgroup = layout.across * layout.down
+    blocks = -(-operands.seq * operands.group // (ROWS * form.down))
+    workgroup = form.across * form.down
     cx.dispatch(
         "attention/attention_rows.wgsl",
         reads=tensors if mask is None else (*tensors, mask),
         writes=(out,),
-        params=_params(operands, seen, mask, scale, blocks, layout.across),
+        params=_params(operands, seen, mask, scale, blocks, form.across),
         threads=operands.batch * operands.key_heads * blocks * workgroup,
         workgroup=workgroup,
         type=operands.kinds[0],
         cache=operands.kinds[1],
         mask="" if mask is None else _MASKS[mask.dtype],
         heads_first=operands.heads_first,
-        wide=-(-operands.value_steps // layout.across),
-        key_steps=operands.key_steps if layout.staged else 0,  # sizes shared memory, so it is compiled in
-        across=layout.across,
-        down=layout.down,
-        tile=layout.tile,
-        staged=layout.staged,
+        wide=-(-operands.value_steps // form.across),
+        key_steps=operands.key_steps if form.staged else 0,  # sizes shared memory, so it is compiled in
+        across=form.across,
+        down=form.down,
+        tile=form.tile,
+        staged=form.staged,
     )
 
 
-def _by_subgroups(
-    cx: Context, operands: Operands, seen: Seen, scale: float | None, layout: Layout, out: Tensor
-) -> None:
+def _by_subgroups(cx: Context, operands: Operands, seen: Seen, scale: float | None, form: Form, out: Tensor) -> None:
     """As many rows as invocations, which hand each other what they load of queries and weights."""
-    lanes = min(cx.caps.subgroup, layout.across)
+    lanes = min(cx.caps.subgroup, form.across)
     blocks = -(-operands.seq * operands.group // lanes)
     cx.dispatch(
         "attention/attention_rows_subgroup.wgsl",
@@ -142,7 +140,7 @@ def _by_subgroups(
         heads_first=operands.heads_first,
         lanes=lanes,
         rows=lanes,
-        tile=layout.tile,
+        tile=form.tile,
         wide=-(-operands.value_steps // lanes),
     )
 

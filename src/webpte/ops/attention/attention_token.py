@@ -1,4 +1,4 @@
-"""Attention of one token, as in decoding: a dispatch that may also turn its query and key and fill the caches."""
+"""Attention of one token, as in decoding: a dispatch that may also rotate its query and key and fill the caches."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MOST_SPLITS = 32
 FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
 
-class Step(Attention):
+class TokenAttention(Attention):
     table_row: Live  # of the token in the rotary tables
-    turned: u32  # loads of a row that turn, where halves pair up
+    rotated: u32  # loads of a row that rotate, where halves pair up
     head_parts: u32  # workgroups for the query heads of a key head
     splits: u32  # and for its keys
     slices: u32
@@ -31,8 +31,8 @@ class Merge(Uniforms):
 
 
 @dataclass(frozen=True)
-class Turn:
-    """How queries and keys turn with their position: token t takes row `row + t` of the tables."""
+class Rotary:
+    """How queries and keys rotate with their position: token t takes row `row + t` of the tables."""
 
     pairs: str  # "neighbours" or "halves"
     cosine: Tensor
@@ -45,12 +45,12 @@ class Turn:
         return kind(self.cosine, 2 if self.pairs == "neighbours" else 4)
 
     @property
-    def turned(self) -> int:
-        """Loads of a row that turn, where halves pair up."""
+    def rotated(self) -> int:
+        """Loads of a row that rotate, where halves pair up."""
         return self.cosine.dims[1] // 4
 
     def fits(self, x: Tensor) -> bool:
-        """Whether the tables are right for rows of `x` and these can be turned four elements at a time."""
+        """Whether the tables are right for rows of `x` and these can be rotated four elements at a time."""
         width, rotated = x.dims[3], self.cosine.dims[1]
         if width % 4 or self.sine.dims != self.cosine.dims:
             return False
@@ -63,7 +63,7 @@ class Fresh:
 
     key: Tensor
     value: Tensor
-    turn: Turn | None = None
+    rotary: Rotary | None = None
 
     def goes_with(self, query: Tensor) -> bool:
         """Whether one kernel can take all three: the same tokens, dtype and width, in loads of four."""
@@ -73,11 +73,11 @@ class Fresh:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        turn = self.turn
-        return (self.key, self.value) if turn is None else (self.key, self.value, turn.cosine, turn.sine)
+        rotary = self.rotary
+        return (self.key, self.value) if rotary is None else (self.key, self.value, rotary.cosine, rotary.sine)
 
 
-class Layout(NamedTuple):
+class Form(NamedTuple):
     """How a workgroup goes over the keys: first over their scores, then over their values."""
 
     lanes: int
@@ -87,7 +87,7 @@ class Layout(NamedTuple):
     split_keys: int = 0  # as many keys are worth a workgroup of their own
     subgroup: bool = False  # the invocations are one, and hand each other what they load
 
-    def fit(self, cx: Context, value_steps: int) -> Layout:
+    def fit(self, cx: Context, value_steps: int) -> Form:
         """The same, for this device and rows of values as wide as these."""
         lanes = min(self.lanes, cx.caps.subgroup) if self.subgroup else self.lanes
         wide = self.wide
@@ -111,11 +111,11 @@ class Layout(NamedTuple):
 # A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbours to load what lies side
 # by side, and many workgroups.
 HANDING = Needs(subgroup=4)
-BROADCAST = Variant("broadcast", HANDING, Layout(8, 2, 1, 1, subgroup=True))
-BROADCAST_SPLIT = Variant("broadcast split", HANDING, Layout(8, 2, 1, 1, split_keys=512, subgroup=True))
-ROWS = Variant("rows", ANYWHERE, Layout(8, 4, 1, 2))
-LANES = Variant("lanes", ANYWHERE, Layout(64, 4, 8, 1))
-LANES_SPLIT = Variant("lanes split", ANYWHERE, Layout(64, 4, 8, 1, split_keys=128))
+BROADCAST = Variant("broadcast", HANDING, Form(8, 2, 1, 1, subgroup=True))
+BROADCAST_SPLIT = Variant("broadcast split", HANDING, Form(8, 2, 1, 1, split_keys=512, subgroup=True))
+ROWS = Variant("rows", ANYWHERE, Form(8, 4, 1, 2))
+LANES = Variant("lanes", ANYWHERE, Form(64, 4, 8, 1))
+LANES_SPLIT = Variant("lanes split", ANYWHERE, Form(64, 4, 8, 1, split_keys=128))
 VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 
 
@@ -137,9 +137,9 @@ def attend_token(
     """Attention of one token over the keys that are seen and, with `fresh`, its own, which is cached behind them."""
     value_steps = operands.value_steps
     out.dims = (*operands.query.dims[:3], operands.value.dims[3])
-    layout = _layout(cx, operands)
-    splits = layout.splits(operands.most_keys)
-    _dispatch(cx, operands, seen, fresh, scale, layout, splits, out if splits == 1 else partial)
+    form = _form(cx, operands)
+    splits = form.splits(operands.most_keys)
+    _dispatch(cx, operands, seen, fresh, scale, form, splits, out if splits == 1 else partial)
     if splits > 1:
         cx.dispatch(
             "attention/attention_merge.wgsl",
@@ -151,7 +151,7 @@ def attend_token(
         )
 
 
-def _layout(cx: Context, operands: Operands) -> Layout:
+def _form(cx: Context, operands: Operands) -> Form:
     steps = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys)
     groups = operands.batch * operands.key_heads * _head_parts(operands)
     shape = (*steps, *operands.kinds, groups)
@@ -171,18 +171,18 @@ def _dispatch(
     seen: Seen,
     fresh: Fresh | None,
     scale: float | None,
-    layout: Layout,
+    form: Form,
     splits: int,
     target: Tensor,
 ) -> None:
     caches = (operands.key, operands.value)
-    turn = fresh.turn if fresh is not None else None
+    rotary = fresh.rotary if fresh is not None else None
     head_parts = _head_parts(operands)
-    slices = layout.lanes // layout.columns(operands.value_steps)
-    params = Step(
+    slices = form.lanes // form.columns(operands.value_steps)
+    params = TokenAttention(
         **operands.params(seen, scale),
-        table_row=turn.row if turn is not None else FIRST,
-        turned=turn.turned if turn is not None else 0,
+        table_row=rotary.row if rotary is not None else FIRST,
+        rotated=rotary.rotated if rotary is not None else 0,
         head_parts=head_parts,
         splits=splits,
         slices=slices,
@@ -192,29 +192,29 @@ def _dispatch(
         reads=(operands.query, *(caches if fresh is None else fresh.tensors)),
         writes=(target,) if fresh is None else (*caches, target),
         params=params,
-        threads=operands.batch * operands.key_heads * head_parts * splits * layout.lanes,
-        workgroup=layout.lanes,
+        threads=operands.batch * operands.key_heads * head_parts * splits * form.lanes,
+        workgroup=form.lanes,
         fresh=fresh is not None,
         split=splits > 1,
         heads=-(-operands.group // head_parts),
         slices=slices,
-        **_flags(operands, turn, layout),
+        **_flags(operands, rotary, form),
     )
 
 
-def _flags(operands: Operands, turn: Turn | None, layout: Layout) -> dict[str, object]:
+def _flags(operands: Operands, rotary: Rotary | None, form: Form) -> dict[str, object]:
     """What is compiled in beside them."""
     return {
         "type": operands.kinds[0],
         "cache": operands.kinds[1],
-        "turn": turn.pairs if turn is not None else "",
-        "table": turn.kind if turn is not None else "",
+        "rotary": rotary.pairs if rotary is not None else "",
+        "table": rotary.kind if rotary is not None else "",
         "key_steps": operands.key_steps,  # sizes shared memory
         "value_steps": operands.value_steps,
-        "lanes": layout.lanes,
-        "tile": layout.tile,
-        "parts": layout.parts,
-        "wide": layout.wide,
-        "columns": layout.columns(operands.value_steps),
-        "subgroup": layout.subgroup,
+        "lanes": form.lanes,
+        "tile": form.tile,
+        "parts": form.parts,
+        "wide": form.wide,
+        "columns": form.columns(operands.value_steps),
+        "subgroup": form.subgroup,
     }

@@ -1,8 +1,8 @@
 {$ include "kernel.wgsl" $}
 {$ include "loads.wgsl" $}
-{$ include "attention/turn.wgsl" $}
+{$ include "attention/rotate.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded, storable $}
-{$ from "attention/turn.wgsl" import angles, turned $}
+{$ from "attention/rotate.wgsl" import angles, rotated $}
 {$ set score = {1: "f32", 2: "vec2<f32>", 3: "vec3<f32>", 4: "vec4<f32>"}[heads] $}
 {$ set each = [""] if heads == 1 else [".x", ".y", ".z", ".w"][:heads] $}
 {$ set tiles = lanes // parts $}
@@ -10,7 +10,7 @@
 {$ set rows = heads $}
 {$ set causal = false $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
-{$ set cache_at = 5 if turn else 3 if fresh else 1 $}
+{$ set cache_at = 5 if rotary else 3 if fresh else 1 $}
 {$ set cache_access = "read_write" if fresh else "read" $}
 
 @group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
@@ -18,7 +18,7 @@ $$ if fresh
 @group(1) @binding(1) var<storage, read> k: {{ array_of(type) }};
 @group(1) @binding(2) var<storage, read> v: {{ array_of(type) }};
 $$ endif
-$$ if turn
+$$ if rotary
 @group(1) @binding(3) var<storage, read> cosine: {{ array_of(table) }};
 @group(1) @binding(4) var<storage, read> sine: {{ array_of(table) }};
 $$ endif
@@ -88,11 +88,11 @@ $$ endif
     for (var i = lane; i < HEADS * p.key_steps; i += LANES) {
         let d = i % KEY_STEPS;
         let row = min(first_head + i / KEY_STEPS, last_head);
-{{ angles(turn, table, "u32(live(p.table_row))") }}
-        let query = ({{ turned(turn, "q", "row", type) }}) * p.scale;
+{{ angles(rotary, table, "u32(live(p.table_row))") }}
+        let query = ({{ rotated(rotary, "q", "row", type) }}) * p.scale;
         queries[i] = query;
 $$ if fresh
-        let own_key = {{ turned(turn, "k", "row_of_keys", type) }};
+        let own_key = {{ rotated(rotary, "k", "row_of_keys", type) }};
         own_products[i] = dot(query, own_key);
         if (busy && split + head_part == 0u && i < p.key_steps) {
             keys[(first + cached * p.key_rows) * p.key_steps + d] = {{ storable("own_key", cache) }};

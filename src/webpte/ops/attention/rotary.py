@@ -1,4 +1,4 @@
-"""Rotary position embedding: pairs of elements of each head are turned by an angle that grows with the position.
+"""Rotary position embedding: pairs of elements of each head are rotated by an angle that grows with the position.
 
 Which elements pair up differs: neighbours (Llama), or the first half with the second (Hugging Face).
 """
@@ -29,7 +29,7 @@ class HalfRotary(Uniforms):
     seq: u32
     heads: u32
     width: u32  # of a head
-    rotated: u32  # elements of it that turn; the rest pass
+    rotated: u32  # elements of it that rotate; the rest pass
 
 
 class BatchHalfRotary(HalfRotary):
@@ -44,12 +44,12 @@ def apply_rotary_emb(
     """Token s takes row s of the tables, which have no more."""
     for x, y in zip((xq, xk), out, strict=True):
         if freqs_cos.dims[0] != x.dims[1]:
-            raise ShapeError(f"{x.dims[1]} tokens cannot be turned by tables of {list(freqs_cos.dims)}")
-        turn_neighbours(cx, x, freqs_cos, freqs_sin, LiveInt(0, -1), y)
+            raise ShapeError(f"{x.dims[1]} tokens cannot be rotated by tables of {list(freqs_cos.dims)}")
+        rotate_neighbours(cx, x, freqs_cos, freqs_sin, LiveInt(0, -1), y)
 
 
-def turn_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:
-    """Turn pairs of neighbours of each head, token s by row start + s of the tables."""
+def rotate_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:
+    """Rotate pairs of neighbours of each head, token s by row start + s of the tables."""
     _, seq, heads, width = x.dims  # (B, S, H, D)
     if width % 2 or cosine.dims[1:] != (width // 2,) or sine.dims != cosine.dims:
         raise ShapeError(
@@ -68,16 +68,16 @@ def turn_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start:
     )
 
 
-def turned_neighbours(x: Any, cos: Any, sin: Any) -> Any:
+def rotated_neighbours(x: Any, cos: Any, sin: Any) -> Any:
     even, odd = x[..., 0::2].astype(np.float64), x[..., 1::2].astype(np.float64)
-    turned = np.stack((even * cos - odd * sin, even * sin + odd * cos), axis=-1)
-    return turned.reshape(x.shape).astype(x.dtype)
+    result = np.stack((even * cos - odd * sin, even * sin + odd * cos), axis=-1)
+    return result.reshape(x.shape).astype(x.dtype)
 
 
 @apply_rotary_emb.reference
 def _(xq: Any, xk: Any, freqs_cos: Any, freqs_sin: Any) -> Any:
     cos, sin = freqs_cos[:, None, :], freqs_sin[:, None, :]  # (S, 1, D/2)
-    return turned_neighbours(xq, cos, sin), turned_neighbours(xk, cos, sin)
+    return rotated_neighbours(xq, cos, sin), rotated_neighbours(xk, cos, sin)
 
 
 @op("et_vk.apply_rotary_emb_interleaved.default", dtypes=FLOATS)
@@ -102,7 +102,7 @@ def apply_rotary_emb_interleaved(cx: Context, x: Tensor, freqs_cis: Tensor, *, o
 @apply_rotary_emb_interleaved.reference
 def _(x: Any, freqs_cis: Any) -> Any:
     table = freqs_cis.reshape(x.shape[1], x.shape[2] // 2, 2)  # (N, C/2, 2)
-    return turned_neighbours(x, table[..., 0], table[..., 1])
+    return rotated_neighbours(x, table[..., 0], table[..., 1])
 
 
 @op("et_vk.apply_rotary_emb_hf.default", dtypes=FLOATS)
@@ -116,24 +116,24 @@ def apply_rotary_emb_hf(
     *,
     out: tuple[Tensor, Tensor],
 ) -> None:
-    """Token s takes row start_pos + s of the tables. A table narrower than a head turns its first elements only.
+    """Token s takes row start_pos + s of the tables. A table narrower than a head rotates its first elements only.
 
-    Tables of rank 3 have the tokens behind the heads, where Hugging Face's models turn them: (B, H, S, D) by (B, S, R).
+    Tables of rank 3 have the tokens behind the heads, as Hugging Face's models rotate: (B, H, S, D) by (B, S, R).
     """
     if freqs_cos.rank == 3 and not (start_pos.literal and start_pos.value == 0):
         raise ShapeError(f"tables of {list(freqs_cos.dims)} have a row for each token: they begin at position 0")
     guard_table(cx, start_pos, xq.dims[freqs_cos.rank - 1], freqs_cos.dims[-2])
     for x, y in zip((xq, xk), out, strict=True):
-        turn_halves(cx, x, freqs_cos, freqs_sin, start_pos.live, y)
+        rotate_halves(cx, x, freqs_cos, freqs_sin, start_pos.live, y)
 
 
-def turn_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:
-    """Turn the first half of each head with the second, token s by row start + s of the tables."""
+def rotate_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:
+    """Rotate the first half of each head with the second, token s by row start + s of the tables."""
     width, rotated = x.dims[3], cosine.dims[-1]
     batched = numel(cosine.dims[:-2]) > 1
     fits = sine.dims == cosine.dims and (cosine.rank == 2 or cosine.dims[0] in (1, x.dims[0]))
     if rotated % 2 or rotated > width or not fits:
-        raise ShapeError(f"{list(x.dims)} cannot be turned by tables of {list(cosine.dims)} and {list(sine.dims)}")
+        raise ShapeError(f"{list(x.dims)} cannot be rotated by tables of {list(cosine.dims)} and {list(sine.dims)}")
     out.dims = x.dims
     seq, heads = x.dims[1:3] if cosine.rank == 2 else (x.dims[2], 1)  # heads between a token and the next
     params = HalfRotary(start=start, seq=seq, heads=heads, width=width, rotated=rotated)
@@ -157,16 +157,16 @@ def guard_table(cx: Context, start: LiveScalar, seq: int, rows: int) -> None:
     cx.guard(start.term, 0, rows - seq + 1, message)
 
 
-def turned_halves(x: Any, cos: Any, sin: Any) -> Any:
+def rotated_halves(x: Any, cos: Any, sin: Any) -> Any:
     rotated = cos.shape[-1]
     head, rest = x[..., :rotated], x[..., rotated:]
     low, high = np.split(head, 2, axis=-1)
-    turned = head * cos.astype(np.float64) + np.concatenate((-high, low), axis=-1) * sin.astype(np.float64)
-    return np.concatenate((turned.astype(x.dtype), rest), axis=-1)
+    result = head * cos.astype(np.float64) + np.concatenate((-high, low), axis=-1) * sin.astype(np.float64)
+    return np.concatenate((result.astype(x.dtype), rest), axis=-1)
 
 
 @apply_rotary_emb_hf.reference
 def _(xq: Any, xk: Any, freqs_cos: Any, freqs_sin: Any, start_pos: int) -> Any:
     rows = slice(start_pos, start_pos + xq.shape[freqs_cos.ndim - 1])
     cos, sin = (np.expand_dims(table[..., rows, :], 1) for table in (freqs_cos, freqs_sin))  # (S, 1, R), (B, 1, S, R)
-    return turned_halves(xq, cos, sin), turned_halves(xk, cos, sin)
+    return rotated_halves(xq, cos, sin), rotated_halves(xk, cos, sin)

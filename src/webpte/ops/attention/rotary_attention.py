@@ -1,4 +1,4 @@
-"""Attention over a KV cache whose queries and keys turn with their position, in one call."""
+"""Attention over a KV cache whose queries and keys rotate with their position, in one call."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import FLOATS, op
 from .attention import IN_CACHE, attend_and_cache, cached_flops, cached_reference
 from .attention_operands import FIRST
-from .attention_token import Fresh, Turn
-from .rotary import guard_table, turn_halves, turn_neighbours, turned_halves, turned_neighbours
+from .attention_token import Fresh, Rotary
+from .rotary import guard_table, rotate_halves, rotate_neighbours, rotated_halves, rotated_neighbours
 
 
 @op(
@@ -40,14 +40,16 @@ def rotary_attention(
     *,
     out: Tensor,
 ) -> None:
-    """sdpa_with_kv_cache of a turned query and key. Without `table_start` the tables have a row for each token; else
+    """sdpa_with_kv_cache of a rotated query and key. Without `table_start` the tables have a row for each token; else
     row table_start is the first token's, and `table_rows` of them, if given, are meant.
     """
-    turn = Turn("halves" if halves else "neighbours", cosine, sine, FIRST if table_start is None else table_start.live)
+    rotary = Rotary(
+        "halves" if halves else "neighbours", cosine, sine, FIRST if table_start is None else table_start.live
+    )
     _check_table(cx, query, key, cosine, table_start, table_rows)
-    fresh = Fresh(key, value, turn)
-    if not (turn.fits(query) and fresh.goes_with(query)):
-        query, fresh = _turned_apart(cx, query, fresh, turn)
+    fresh = Fresh(key, value, rotary)
+    if not (rotary.fits(query) and fresh.goes_with(query)):
+        query, fresh = _rotated_apart(cx, query, fresh, rotary)
     caches = (key_cache, value_cache)
     attend_and_cache(
         cx, query, fresh, caches, start_pos, mask=None, dropout=dropout, causal=is_causal, scale=scale, out=out
@@ -62,18 +64,18 @@ def _check_table(
         guard_table(cx, start, seq, table.dims[0])
     given = table.dims[0] if start is None else rows
     if key.dims[1] != seq or (given is not None and given != seq):
-        turning = f"{table.dims[0] if given is None else given} rows of {list(table.dims)}"
-        raise ShapeError(f"queries of {seq} and keys of {key.dims[1]} tokens cannot be turned by {turning}")
+        meant = f"{table.dims[0] if given is None else given} rows of {list(table.dims)}"
+        raise ShapeError(f"queries of {seq} and keys of {key.dims[1]} tokens cannot be rotated by {meant}")
 
 
-def _turned_apart(cx: Context, query: Tensor, fresh: Fresh, turn: Turn) -> tuple[Tensor, Fresh]:
-    """Queries and keys turned before, for widths that cannot be loaded in fours."""
-    by = turn_halves if turn.pairs == "halves" else turn_neighbours
-    turned = []
+def _rotated_apart(cx: Context, query: Tensor, fresh: Fresh, rotary: Rotary) -> tuple[Tensor, Fresh]:
+    """Queries and keys rotated before, for widths that cannot be loaded in fours."""
+    by = rotate_halves if rotary.pairs == "halves" else rotate_neighbours
+    rotated = []
     for x in (query, fresh.key):
-        turned.append(cx.scratch(x.dtype, x.dims))
-        by(cx, x, turn.cosine, turn.sine, turn.row, turned[-1])
-    return turned[0], Fresh(turned[1], fresh.value)
+        rotated.append(cx.scratch(x.dtype, x.dims))
+        by(cx, x, rotary.cosine, rotary.sine, rotary.row, rotated[-1])
+    return rotated[0], Fresh(rotated[1], fresh.value)
 
 
 @rotary_attention.reference
@@ -96,7 +98,7 @@ def _(
     """Writes into the caches it is given, as the op does."""
     first, end = table_start or 0, start_pos + query.shape[1]
     cos, sin = (table[first : first + query.shape[1], None, :] for table in (cosine, sine))  # (S, 1, R)
-    by = turned_halves if halves else turned_neighbours
+    by = rotated_halves if halves else rotated_neighbours
     key_cache[:, start_pos:end] = by(key, cos, sin)
     value_cache[:, start_pos:end] = value
     return cached_reference(by(query, cos, sin), (key_cache, value_cache), start_pos, None, is_causal, scale)

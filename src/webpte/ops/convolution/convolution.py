@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ...graph import FINISHED_CONVOLUTION, numel
+from ...graph import CONVOLUTION, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.work import Sizes
-from ..matmul.epilogue import Epilogue, finished
+from ..matmul.epilogue import Epilogue, applied
 from ..matmul.product import UNLIMITED, Limits
 from .convolution_kernels import Geometry, Window, convolve
 
@@ -54,8 +54,8 @@ def conv_with_clamp(
     convolve(cx, input, weight, bias, geometry.window(weight.dims), Limits.of(output_min, output_max), out)
 
 
-@op(FINISHED_CONVOLUTION, work=_flops)
-def finished_convolution(
+@op(CONVOLUTION, work=_flops)
+def convolution_with_epilogue(
     cx: Context,
     input: Tensor,
     weight: Tensor,
@@ -122,7 +122,7 @@ def _clamped_reference(
     return result if lowest is None and highest is None else np.clip(result, lowest, highest)
 
 
-@finished_convolution.reference
+@convolution_with_epilogue.reference
 def _(*arguments: Any) -> Any:
     *clamped, epilogue = arguments
-    return finished(_clamped_reference(*clamped), epilogue)
+    return applied(_clamped_reference(*clamped), epilogue)

@@ -21,13 +21,13 @@ from ..matmul.product import (
     SHARED_DEPTH,
     UNLIMITED,
     Addend,
-    Finish,
+    CompiledEpilogue,
     Limits,
     Shape,
     contiguous,
-    finish_values,
+    epilogue_values,
     product,
-    with_finish,
+    with_epilogue,
 )
 
 AXES = 3
@@ -120,16 +120,16 @@ def convolve(
     count, pixels = numel(tuple(batch)), numel(sizes)
     single = window.pointwise and pixels == 1  # then batches are rows and channels columns
     split = (0, len(batch)) if single else (len(batch), len(batch) + 1)
-    finish = epilogue.finish(x.dtype, dims, split) if epilogue else None
+    compiled = epilogue.compile(x.dtype, dims, split) if epilogue else None
     if single:
-        project(cx, x, weight, bias, out, limits, finish)
+        project(cx, x, weight, bias, out, limits, compiled)
     elif window.pointwise:
         shape = Shape(count, channels, weight.dims[1], pixels)  # (OC, IC) x (N, IC, pixels) -> (N, OC, pixels)
         addend = Addend(bias, (0, 1, 0)) if bias is not None else None
         layout = contiguous(shape, shared=True)
-        product(cx, weight, x, out, shape, layout, addend=addend, limits=limits, finish=finish)
+        product(cx, weight, x, out, shape, layout, addend=addend, limits=limits, epilogue=compiled)
     else:
-        layer = Layer(x, weight, bias, out, count, x.dims[x.rank - axes :], sizes, limits, finish)
+        layer = Layer(x, weight, bias, out, count, x.dims[x.rank - axes :], sizes, limits, compiled)
         _direct(cx, layer, window, channels)
 
 
@@ -165,7 +165,7 @@ class Layer(NamedTuple):
     sizes: Dims  # spatial, of x
     out_sizes: Dims
     limits: Limits
-    finish: Finish | None
+    epilogue: CompiledEpilogue | None
 
 
 class Tiling(NamedTuple):
@@ -207,7 +207,7 @@ SHARED = Variant("shared", ANYWHERE, Tiling(most=8, shared=SHARED_DEPTH))
 
 
 def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> None:
-    groups, finish, bias = window.groups, layer.finish, layer.bias
+    groups, epilogue, bias = window.groups, layer.epilogue, layer.bias
     depth = layer.x.dims[-len(layer.sizes) - 1] // groups
     channels = all_channels // groups
     form = _form(cx, Work(layer, window, depth, channels))
@@ -219,8 +219,8 @@ def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> Non
     else:
         pixel_groups = -(-numel(layer.out_sizes) // (4 * form.workgroup))
         threads = layer.batch * groups * channel_tiles * pixel_groups * form.workgroup
-    extra = [tensor for tensor, _ in finish.operands] if finish else []
-    block = with_finish(Convolution, len(extra), len(finish.bits) if finish else 0)
+    extra = [tensor for tensor, _ in epilogue.operands] if epilogue else []
+    block = with_epilogue(Convolution, len(extra), len(epilogue.bits) if epilogue else 0)
     params = block(
         groups=groups,
         depth=depth,
@@ -233,7 +233,7 @@ def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> Non
         w_depth=channels if window.transposed else 1,
         **_extents(layer, window),
         **layer.limits._asdict(),
-        **finish_values(finish),
+        **epilogue_values(epilogue),
     )
     cx.dispatch(
         form.template,
@@ -246,9 +246,9 @@ def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> Non
         out_type=layer.out.wgsl,
         biased=bias is not None,
         clamped=layer.limits != UNLIMITED,
-        program=finish.program if finish else None,
+        program=epilogue.program if epilogue else None,
         operands=len(extra),
-        extension=finish.program.extension if finish else None,
+        extension=epilogue.program.extension if epilogue else None,
         **form.flags,
     )
 

@@ -7,7 +7,7 @@ $$ if biased
 $$ endif
 @group(1) @binding({{ first + operands }}) var<storage, read_write> y: array<{{ out_type }}>;
 
-{$ include "matmul/finish.wgsl" $}
+{$ include "matmul/epilogue.wgsl" $}
 $$ if clamped and program is none
 {$ include "floats.wgsl" $}
 $$ endif
@@ -21,5 +21,5 @@ $$ endif
 $$ if clamped
     value = select(from_order_key(clamp(order_key(value), p.lowest, p.highest)), value, is_nan(value));
 $$ endif
-    y[(batch * p.groups * p.channels + channel) * pixels + pixel] = finished(value, batch, channel, pixel);
+    y[(batch * p.groups * p.channels + channel) * pixels + pixel] = epilogue(value, batch, channel, pixel);
 }

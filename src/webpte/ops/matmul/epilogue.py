@@ -11,7 +11,7 @@ from ...lowering.context import Dims, Tensor
 from ...lowering.programs import compile_program
 from ...lowering.shapes import broadcast, broadcast_strides, coalesce, strides
 from ..elementwise.elementwise import evaluate
-from .product import Finish
+from .product import CompiledEpilogue
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Epilogue:
             raise ShapeError(f"a result of {list(dims)} does not fit {list(self.like.dims)}")
         return self.like.dims
 
-    def finish(self, dtype: DType, dims: Dims, split: tuple[int, int]) -> Finish:
+    def compile(self, dtype: DType, dims: Dims, split: tuple[int, int]) -> CompiledEpilogue:
         """For a result of this dtype and these dims, of which split[0] are batch and those from split[1] on columns."""
         dtypes = (dtype, *(tensor.dtype for tensor in self.tensors))
         kinds = tuple(type(number) for number in self.numbers)
         program, bits = compile_program(self.program, dtypes, tuple(self.numbers), kinds)
         operands = tuple((tensor, _strides(tensor.dims, dims, split)) for tensor in self.tensors)
-        return Finish(program, bits, operands)
+        return CompiledEpilogue(program, bits, operands)
 
 
 def _strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:
@@ -55,7 +55,7 @@ def _strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:
     return tuple(steps[0] if steps else 0 for steps in merged)
 
 
-def finished(result: Any, epilogue: Epilogue) -> Any:
+def applied(result: Any, epilogue: Epilogue) -> Any:
     """The reference: what a program makes of an op's result."""
     like: Any = epilogue.like
     dims = result.shape if like is None else like.shape

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import FINISHED_LINEAR, MATMUL, numel
+from ...graph import LINEAR, MATMUL, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
 from ...lowering.work import sums_over
-from .epilogue import Epilogue, finished
-from .product import UNLIMITED, Addend, Finish, Layout, Limits, Shape, Strides, contiguous, product
+from .epilogue import Epilogue, applied
+from .product import UNLIMITED, Addend, CompiledEpilogue, Layout, Limits, Shape, Strides, contiguous, product
 
 
 def project(
@@ -24,7 +24,7 @@ def project(
     bias: Tensor | None,
     out: Tensor,
     limits: Limits = UNLIMITED,
-    finish: Finish | None = None,
+    epilogue: CompiledEpilogue | None = None,
 ) -> None:
     """(M, K) x (N, K) -> (M, N). Only `weight` is asked for dims: N is the first of them, K all others together."""
     columns = weight.dims[0]
@@ -33,7 +33,7 @@ def project(
     shape = Shape(1, rows, inner, columns)
     addend = Addend(bias, (0, 0, 1)) if bias is not None else None
     layout = contiguous(shape, by_rows=True)
-    product(cx, x, weight, out, shape, layout, addend=addend, limits=limits, finish=finish)
+    product(cx, x, weight, out, shape, layout, addend=addend, limits=limits, epilogue=epilogue)
 
 
 def _linear(
@@ -46,8 +46,8 @@ def _linear(
         raise ShapeError(f"bias {list(bias.dims)} does not fit weight {list(weight.dims)}")
     dims = (*input.dims[:-1], columns)  # (..., K) x (N, K) -> (..., N)
     out.dims = epilogue.shape(dims) if epilogue else dims
-    finish = epilogue.finish(input.dtype, dims, (0, len(dims) - 1)) if epilogue else None
-    project(cx, input, weight, bias, out, finish=finish)
+    compiled = epilogue.compile(input.dtype, dims, (0, len(dims) - 1)) if epilogue else None
+    project(cx, input, weight, bias, out, epilogue=compiled)
 
 
 @op("aten.linear.default", dtypes=FLOATS, work=sums_over("input"), dims=dim_rules.linear("input", "weight"))
@@ -55,8 +55,8 @@ def linear(cx: Context, input: Tensor, weight: Tensor, bias: Tensor | None, *, o
     _linear(cx, input, weight, bias, out)
 
 
-@op(FINISHED_LINEAR, work=sums_over("input"))
-def finished_linear(
+@op(LINEAR, work=sums_over("input"))
+def linear_with_epilogue(
     cx: Context,
     input: Tensor,
     weight: Tensor,
@@ -74,9 +74,9 @@ def _linear_reference(input: Any, weight: Any, bias: Any) -> Any:
     return (total if bias is None else total + bias).astype(input.dtype)
 
 
-@finished_linear.reference
+@linear_with_epilogue.reference
 def _(input: Any, weight: Any, bias: Any, epilogue: Epilogue) -> Any:
-    return finished(_linear_reference(input, weight, bias), epilogue)
+    return applied(_linear_reference(input, weight, bias), epilogue)
 
 
 class Axes(NamedTuple):
@@ -156,8 +156,8 @@ def _multiply(
         addend = Addend(added, (0, 0, 0, *broadcast_strides(added.dims, dims))[-3:], float(beta))
     shown = y_dims if out.rank == 4 else dims
     out.dims = epilogue.shape(shown) if epilogue else shown
-    finish = epilogue.finish(mat1.dtype, dims, (len(dims) - 2, len(dims) - 1)) if epilogue else None
-    product(cx, mat1, mat2, out, shape, layout, addend=addend, alpha=float(alpha), finish=finish)
+    compiled = epilogue.compile(mat1.dtype, dims, (len(dims) - 2, len(dims) - 1)) if epilogue else None
+    product(cx, mat1, mat2, out, shape, layout, addend=addend, alpha=float(alpha), epilogue=compiled)
 
 
 @op("aten.mm.default", "aten.bmm.default", dtypes=FLOATS, work=sums_over("self"), dims=dim_rules.matmul("self", "mat2"))
@@ -220,7 +220,7 @@ def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, pro
         total = total + beta * self.astype(np.float64)
     total = total.astype(mat1.dtype)
     if program is not None:
-        return finished(total, Epilogue(program, *rest))
+        return applied(total, Epilogue(program, *rest))
     return total if letters.y == PLAIN.y else np.einsum(f"bhmn->{letters.y}", total.reshape(whole.shape))
 
 

@@ -8,7 +8,7 @@ $$ if added
 $$ endif
 @group(1) @binding({{ first + operands }}) var<storage, read_write> y: array<{{ out_type }}>;  // (B, M, N)
 
-{$ include "matmul/finish.wgsl" $}
+{$ include "matmul/epilogue.wgsl" $}
 $$ if clamped and program is none
 {$ include "floats.wgsl" $}
 $$ endif
@@ -26,5 +26,5 @@ $$ endif
 $$ if clamped
     value = select(from_order_key(clamp(order_key(value), p.lowest, p.highest)), value, is_nan(value));
 $$ endif
-    y[y_start + row * p.y_row + column] = finished(value, batch, row, column);
+    y[y_start + row * p.y_row + column] = epilogue(value, batch, row, column);
 }

@@ -91,7 +91,7 @@ def contiguous(shape: Shape, by_rows: bool = False, shared: bool = False) -> Lay
     )
 
 
-class Finish(NamedTuple):
+class CompiledEpilogue(NamedTuple):
     """An elementwise program that each result goes through before it is stored. Its first input is the result."""
 
     program: Program
@@ -129,7 +129,7 @@ class Product(Uniforms):
 
 
 @functools.cache
-def with_finish(block: type[Uniforms], operands: int, numbers: int) -> type[Uniforms]:
+def with_epilogue(block: type[Uniforms], operands: int, numbers: int) -> type[Uniforms]:
     """A parameter block with room for what a program wants to know."""
     fields: dict[str, Any] = {f"x{i + 1}_strides": dims4 for i in range(operands)}
     if numbers:
@@ -137,12 +137,12 @@ def with_finish(block: type[Uniforms], operands: int, numbers: int) -> type[Unif
     return type(block.__name__, (block,), {"__annotations__": fields}) if fields else block
 
 
-def finish_values(finish: Finish | None) -> dict[str, Any]:
-    """The fields that `with_finish` adds."""
-    if finish is None:
+def epilogue_values(epilogue: CompiledEpilogue | None) -> dict[str, Any]:
+    """The fields that `with_epilogue` adds."""
+    if epilogue is None:
         return {}
-    strides = {f"x{i + 1}_strides": steps for i, (_, steps) in enumerate(finish.operands)}
-    return strides | ({"numbers": finish.bits} if finish.bits else {})
+    strides = {f"x{i + 1}_strides": steps for i, (_, steps) in enumerate(epilogue.operands)}
+    return strides | ({"numbers": epilogue.bits} if epilogue.bits else {})
 
 
 class Form(NamedTuple):
@@ -168,14 +168,14 @@ def product(
     addend: Addend | None = None,
     alpha: float = 1.0,
     limits: Limits = UNLIMITED,
-    finish: Finish | None = None,
+    epilogue: CompiledEpilogue | None = None,
 ) -> None:
-    """out = finish(clamp(alpha * a @ b + beta * addend))."""
+    """out = epilogue(clamp(alpha * a @ b + beta * addend))."""
     form = _choose(cx, shape, layout, a.wgsl).form(cx.caps, shape, layout)
     row_tiles, column_groups = -(-shape.rows // form.rows), -(-shape.columns // form.across)
     c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
-    extra = [tensor for tensor, _ in finish.operands] if finish else []
-    block = with_finish(Product, len(extra), len(finish.bits) if finish else 0)
+    extra = [tensor for tensor, _ in epilogue.operands] if epilogue else []
+    block = with_epilogue(Product, len(extra), len(epilogue.bits) if epilogue else 0)
     params = block(
         rows=shape.rows,
         inner=shape.inner,
@@ -194,7 +194,7 @@ def product(
         alpha=alpha,
         beta=addend.beta if addend else 0.0,
         **limits._asdict(),
-        **finish_values(finish),
+        **epilogue_values(epilogue),
     )
     cx.dispatch(
         form.template,
@@ -208,9 +208,9 @@ def product(
         by_rows=layout.by_rows,
         added=addend is not None,
         clamped=limits != UNLIMITED,
-        program=finish.program if finish else None,
+        program=epilogue.program if epilogue else None,
         operands=len(extra),
-        extension=finish.program.extension if finish else None,
+        extension=epilogue.program.extension if epilogue else None,
         **form.flags,
     )
 

@@ -82,7 +82,7 @@ def linear_dq8ca_q4gsw(
     out: Tensor,
 ) -> None:
     weight = Packed(weights, weight_scales, group_size)
-    _plain(cx, input, weight, out, bias=bias, rounding=(input_scales, input_zp))
+    _plain(cx, input, weight, out, bias=bias, row_qparams=(input_scales, input_zp))
 
 
 @linear_dq8ca_q4gsw.reference
@@ -126,8 +126,8 @@ def linear_q4(
     for result, count in zip(out, columns, strict=True):
         result.dims = (*x.dims[:-1], count)
     weights = tuple(Packed(c, s, group) for c, s in zip(codes, scales, strict=True))
-    rounding = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
-    project_q4(cx, Layer(x, weights, out, bias, residual, rounding))
+    row_qparams = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
+    project_q4(cx, Layer(x, weights, out, bias, residual, row_qparams))
 
 
 @linear_q4.reference

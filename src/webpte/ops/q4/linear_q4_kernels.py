@@ -69,7 +69,7 @@ class Layer(NamedTuple):
     outs: Sequence[Tensor]
     bias: Tensor | None = None
     residual: Tensor | None = None
-    rounding: tuple[Tensor, Tensor] | None = None  # scale and zero of each row of x, which is rounded to int8
+    row_qparams: tuple[Tensor, Tensor] | None = None  # scale and zero of each row of x, which is rounded to int8
 
     @property
     def inner(self) -> int:
@@ -214,7 +214,7 @@ TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadc
 BROADCAST: Variant[Rule] = Variant("broadcast", Needs(subgroup=1), functools.partial(_tiles, broadcast=True))
 LANES: Variant[Rule] = Variant("lanes", ANYWHERE, functools.partial(_lanes, packed=False))
 PACKED: Variant[Rule] = Variant(
-    "packed", Needs(work=lambda layer: layer.rounding is not None), functools.partial(_lanes, packed=True)
+    "packed", Needs(work=lambda layer: layer.row_qparams is not None), functools.partial(_lanes, packed=True)
 )
 SHARED: Variant[Rule] = Variant("shared", ANYWHERE, _shared)
 
@@ -223,7 +223,7 @@ def project_q4(cx: Context, layer: Layer) -> None:
     """Run a layer: (..., K) x (N, K) -> (..., N). The caller has set the dims of the outputs."""
     layer.check()
     variant = _choose(cx, layer) if layer.weights[0].words_per_load(layer.inner) else ANY
-    if layer.rounding is not None:
+    if layer.row_qparams is not None:
         layer = layer._replace(x=_rounded(cx, layer, packed=variant is PACKED))
     codes = layer.weights[0].codes
     cut = [cx.parts(weight.codes, codes.dims[1], codes.dims[0]) for weight in layer.weights]
@@ -256,15 +256,22 @@ def _choose(cx: Context, layer: Layer) -> Variant[Rule]:
     """The variant for the layer's shape. How many rows there are matters roughly: 1, a few, or many."""
     few = layer.rows <= FEW_ROWS
     kind = "row" if layer.rows == 1 else "few" if few else "many"
-    shape = (kind, layer.columns, layer.inner, layer.weights[0].group, len(layer.weights), layer.rounding is not None)
+    shape = (
+        kind,
+        layer.columns,
+        layer.inner,
+        layer.weights[0].group,
+        len(layer.weights),
+        layer.row_qparams is not None,
+    )
     gpu = (PACKED, LANES) if few else (PACKED, SHARED, LANES)
     return cx.variant("linear_q4", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
 
 
 def _rounded(cx: Context, layer: Layer, packed: bool) -> Tensor:
     """x as if it had been rounded to int8 and back, or its codes as linear_q4_pack.wgsl lays them out."""
-    assert layer.rounding is not None
-    scale, zero = layer.rounding
+    assert layer.row_qparams is not None
+    scale, zero = layer.row_qparams
     if not packed:
         return fake_quantise(cx, layer.x, scale, zero)
     # As large as the numbers would be, which more or fewer rows might ask for: scratch cannot grow.

@@ -1,4 +1,4 @@
-{# What is done to a result on its way to memory: `finished(value, batch, row, column)` has the type of the output.
+{# What is done to a result on its way to memory: `epilogue(value, batch, row, column)` has the type of the output.
    `program` takes the value as x0; its other operands are bound from `first` on, with strides along the three axes.
    Without a program the value is stored as it is. #}
 {$ from "types.wgsl" import number_type, saved, stored $}
@@ -9,7 +9,7 @@ $$ for operand in program.inputs[1:]
 @group(1) @binding({{ first + loop.index0 }}) var<storage, read> x{{ loop.index }}_data: array<{{ stored(operand) }}>;
 $$ endfor
 
-fn finished(value: f32, batch: u32, row: u32, column: u32) -> {{ out_type }} {
+fn epilogue(value: f32, batch: u32, row: u32, column: u32) -> {{ out_type }} {
     let result = evaluate(
         {{ "rounded_half(value)" if program.inputs[0] in ("f16", "f16w") else "value" }},
 $$ for operand in program.inputs[1:]
@@ -21,7 +21,7 @@ $$ endfor
     return {{ saved("result.y0", program.output_types[0]) }};
 }
 $$ else
-fn finished(value: f32, batch: u32, row: u32, column: u32) -> {{ out_type }} {
+fn epilogue(value: f32, batch: u32, row: u32, column: u32) -> {{ out_type }} {
     return {{ out_type }}(value);
 }
 $$ endif

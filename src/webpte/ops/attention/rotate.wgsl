@@ -1,0 +1,31 @@
+{# Rotary embedding of four elements at a time: element d of a row of p.key_steps loads. #}
+{$ from "loads.wgsl" import loaded $}
+{# Declares c and n, cosine and sine for load d by a row of the tables, and mate, the load that d rotates with. #}
+{$ macro angles(rotary, table, row) -$}
+$$ if rotary == "neighbours"
+        let entry = ({{ row }}) * p.key_steps + d;
+        let c = {{ loaded("cosine[entry]", table) }};
+        let n = {{ loaded("sine[entry]", table) }};
+$$ elif rotary == "halves"
+        let rotates = d < p.rotated;  // what is behind the table's width passes
+        let low = d < p.rotated / 2u;
+        let mate = select(d, select(d - p.rotated / 2u, d + p.rotated / 2u, low), rotates);
+        let entry = ({{ row }}) * p.rotated + select(0u, d, rotates);
+        let c = select(vec4<f32>(1.0), {{ loaded("cosine[entry]", table) }}, rotates);
+        let n = select(vec4<f32>(), select(1.0, -1.0, low) * {{ loaded("sine[entry]", table) }}, rotates);
+$$ endif
+{$- endmacro $}
+{# Load d of a row, rotated. #}
+{$ macro rotated(rotary, array, row, kind) -$}
+{$ if rotary == "neighbours" -$}
+rotate_neighbours({{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }}, c, n)
+{$- elif rotary == "halves" -$}
+{{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }} * c
+            + {{ loaded(array ~ "[" ~ row ~ " * p.key_steps + mate]", kind) }} * n
+{$- else -$}
+{{ loaded(array ~ "[" ~ row ~ " * p.key_steps + d]", kind) }}
+{$- endif $}
+{$- endmacro $}
+fn rotate_neighbours(x: vec4<f32>, c: vec2<f32>, n: vec2<f32>) -> vec4<f32> {
+    return x * c.xxyy + vec4<f32>(-x.y, x.x, -x.w, x.z) * n.xxyy;
+}

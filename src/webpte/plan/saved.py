@@ -84,7 +84,7 @@ def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]]) -> dict[
         "segments": [_segment_to_json(segment, plan) for segment in layout.segments],
         "cpu": [call_to_json(graph.call(step)) for step in calls],
         "buffers": [_buffer_to_json(buffer, files) for buffer in plan.buffers],
-        "places": {str(v): plan.buffer_of[v] for v in needed if v in plan.buffer_of},
+        "places": {str(v): plan.buffer_of[v] for v in sorted(_copied(plan)) if v in plan.buffer_of},
         "hosted": sorted(layout.hosted.intersection(needed)),
         "state": sorted(layout.state),
         "kept": sorted(plan.kept),
@@ -140,6 +140,12 @@ def _needed(plan: Plan, calls: Sequence[int]) -> set[int]:
         call = graph.call(step)
         found |= {*call.args, *graph.flatten(call.args), *call.outs}
     return found | _members(graph, found)
+
+
+def _copied(plan: Plan) -> frozenset[int]:
+    """Values that are copied to or from the device as a whole."""
+    lists = [(*segment.reads, *plan.uploads[segment]) for segment in plan.layout.segments]
+    return plan.layout.state.union(*lists)
 
 
 def _members(graph: Graph, found: set[int]) -> set[int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,83 @@ import numpy as np
 from ..container import DType
 from ..device import storage_dtype
 from ..errors import Error, InputError, RangeError
-from ..graph import TensorSpec
+from ..graph import SymBool, SymFloat, SymInt, TensorSpec
+from ..lowering import stored_bytes
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
+from ..plan import Live, Plan, Segment
+from .arguments import ArgumentInfo, describe, number_of
 
 Array = np.ndarray[Any, Any]
 FLOAT32_HIGH = float(np.finfo(np.float32).max)
+
+
+class Borders:
+    """The borders of a plan: what callers give, what goes to the device, and what comes back."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._graph = plan.graph
+
+    @property
+    def inputs(self) -> tuple[ArgumentInfo, ...]:
+        return tuple(describe(self._graph, i, self._plan.dynamic_dims) for i in self._graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[ArgumentInfo, ...]:
+        return tuple(describe(self._graph, i, self._plan.dynamic_dims) for i in self._graph.outputs)
+
+    def wanted(self, outputs: Sequence[int]) -> tuple[int, ...]:
+        """The values of outputs that a caller points at."""
+        return tuple(at_position(self._graph.outputs, p, f"outputs of {self._graph.name}") for p in outputs)
+
+    def enter(self, args: Any) -> Live:
+        """What a caller gives, checked."""
+        graph = self._graph
+        if len(args) != len(graph.inputs):
+            wanted = ", ".join(str(i) for i in self.inputs)
+            raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs ({wanted}); {len(args)} were given")
+        live = Live({}, {}, {})
+        for position, (value_id, arg) in enumerate(zip(graph.inputs, args, strict=True)):
+            where = f"input {position} of {graph.name}"
+            spec = graph.values[value_id]
+            if isinstance(spec, TensorSpec):
+                array = to_array(arg, spec, where)
+                check_dims(array.shape, spec, where)
+                live.arrays[value_id], live.dims[value_id] = array, array.shape
+            elif isinstance(spec, (SymInt, SymFloat, SymBool)):
+                live.scalars[value_id] = number_of(arg, spec, where)
+        return live
+
+    def uploads(self, segment: Segment, live: Live, fed: Container[int] = ()) -> list[tuple[int, Array]]:
+        """What a segment needs from the host, but for what is `fed`: (tensor, data as the device stores it)."""
+        return [
+            (v, to_device(live.arrays[v], self._graph.tensor(v), functools.partial(self._beyond, v)))
+            for v in self._plan.uploads[segment]
+            if v not in fed
+        ]
+
+    def _beyond(self, value_id: int, reason: str) -> Error:
+        """What does not fit the device is the caller's fault, or a kernel's on the CPU."""
+        graph = self._graph
+        if value_id in graph.inputs:
+            return InputError(f"input {graph.inputs.index(value_id)} of {graph.name} {reason}")
+        makers = [f", made by {call.name} ({call.origin})," for call in graph.calls if value_id in call.outs]
+        return RangeError(f"value {value_id}{''.join(makers[:1])} {reason}")
+
+    def reads(self, segment: Segment, live: Live, outputs: Container[int]) -> list[tuple[int, int]]:
+        """What the host wants of a segment: (tensor, bytes)."""
+        hosted = self._plan.layout.hosted
+        wanted = [v for v in segment.reads if v in hosted or v in outputs]
+        return [(v, stored_bytes(self._graph.tensor(v).dtype, live.dims[v])) for v in wanted]
+
+    def leave(self, live: Live, reads: Sequence[tuple[int, int]], data: Mapping[int, memoryview]) -> None:
+        """Take over what a segment has made."""
+        for value_id, _ in reads:
+            spec = self._graph.tensor(value_id)
+            array = from_device(data.get(value_id, memoryview(b"")), live.dims[value_id], spec)
+            if value_id in self._plan.checks and array.any():
+                raise RangeError(self._plan.checks[value_id])
+            live.arrays[value_id] = array
 
 
 def at_position(values: Sequence[int], position: object, what: str) -> int:

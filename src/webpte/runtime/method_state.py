@@ -23,7 +23,7 @@ class MethodState:
 
     def __init__(self, plan: Plan, session: Session | None) -> None:
         self._plan = plan
-        self._session = session
+        self.session = session
         self._arrays = self._initial()
 
     def _initial(self) -> dict[int, Array]:
@@ -40,9 +40,9 @@ class MethodState:
         """The state as the host sees it. Not to be written into."""
         if value_id in self._arrays:
             return self._arrays[value_id]
-        assert self._session is not None
+        assert self.session is not None
         spec = self._plan.graph.tensor(value_id)
-        return from_device(self._session.read_tensor(value_id), spec.dims, spec)
+        return from_device(self.session.read_tensor(value_id), spec.dims, spec)
 
     def for_device(self, written: Mapping[int, Array]) -> list[tuple[int, Array]]:
         """What of the state that the host has written belongs on the device, as that stores it."""
@@ -59,28 +59,28 @@ class MethodState:
         # Of its own: what a kernel has made may be a view of what the caller gave or will be given.
         kept = {value_id: np.array(array) for value_id, array in written.items() if value_id in self._arrays}
         for value_id, array in ready:
-            assert self._session is not None
-            self._session.upload(value_id, array)
+            assert self.session is not None
+            self.session.upload(value_id, array)
         self._arrays = self._arrays | kept
 
     def reset(self) -> None:
-        if self._session is not None:
-            self._session.reset()
+        if self.session is not None:
+            self.session.reset()
         self._arrays = self._initial()
 
     def copy(self, other: MethodState) -> None:
         """Take over the state of another method of the same plan."""
-        if self._session is not None and other._session is not None:
-            self._session.copy_state(other._session)
+        if self.session is not None and other.session is not None:
+            self.session.copy_state(other.session)
         self._arrays = other._arrays
 
     def sizes(self) -> list[int]:
         """Bytes of each piece of it, first the device's."""
-        sizes = self._session.state_sizes() if self._session is not None else []
+        sizes = self.session.state_sizes() if self.session is not None else []
         return sizes + [array.nbytes for array in self._arrays.values()]
 
     def read(self) -> list[memoryview]:
-        pieces = self._session.read_state() if self._session is not None else []
+        pieces = self.session.read_state() if self.session is not None else []
         return pieces + [memoryview(array.tobytes()) for array in self._arrays.values()]
 
     def write(self, pieces: Sequence[memoryview]) -> None:
@@ -90,8 +90,8 @@ class MethodState:
             value_id: _from_bytes(piece, old)
             for (value_id, old), piece in zip(self._arrays.items(), pieces[count:], strict=True)
         }
-        if self._session is not None:
-            self._session.write_state(pieces[:count])
+        if self.session is not None:
+            self.session.write_state(pieces[:count])
         self._arrays = arrays
 
 

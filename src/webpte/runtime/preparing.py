@@ -9,19 +9,20 @@ from ..errors import InputError
 from .arguments import zeros_for
 
 if TYPE_CHECKING:
-    from .method import Method
+    from .executor import Executor
+    from .method_state import MethodState
 
 
-def prepare_for(method: Method, dims: Sequence[Sequence[int]]) -> None:
+def prepare_for(executor: Executor, state: MethodState, dims: Sequence[Sequence[int]]) -> None:
     """Lower what a call at these shapes would run, without running it."""
-    stage, graph = method._only_stage(), method.plan.graph
+    stage, graph = executor.only_stage(), executor.plan.graph
     if stage is None:
-        raise InputError(f"{method.name} is not one submit: call it at the shapes that are to be saved")
+        raise InputError(f"{graph.name} is not one submit: call it at the shapes that are to be saved")
     if len(dims) != len(graph.inputs):
-        wanted = ", ".join(map(str, method.inputs))
-        raise InputError(f"{method.name} takes {len(graph.inputs)} inputs ({wanted}); {len(dims)} shapes were named")
+        wanted = ", ".join(map(str, executor.borders.inputs))
+        raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs ({wanted}); {len(dims)} shapes were named")
     try:
         args = [zeros_for(graph.values[i], tuple(sizes)) for i, sizes in zip(graph.inputs, dims, strict=True)]
     except (TypeError, ValueError) as error:
         raise InputError(f"{dims!r:.200} are no shapes: {error}") from error
-    method._prepare(stage, method._enter(args))
+    executor.prepare(stage, executor.borders.enter(args), state)

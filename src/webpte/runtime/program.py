@@ -23,7 +23,7 @@ from .choices import read_choices, write_choices
 from .kernels import CpuKernels
 from .method import Method
 from .owner import Owner
-from .shared_state import SharedState, shared_buffers
+from .shared_state import SharedState
 from .tuning import Choice, chosen, tune_plan
 
 logger = logging.getLogger("webpte")
@@ -199,7 +199,7 @@ class Program(Owner):
         planner = self.planner(name, rewrite=rewrite)
         plan = planner.plan
         _warn_of_fallback(plan)
-        shared = self._shared if shared_buffers(plan) else None
+        shared = self._shared.share_of(plan)
         gpu, weights = self._device(plan) if plan.layout.segments else (None, None)
         return Method(planner, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress, shared=shared)
 

@@ -34,6 +34,11 @@ class SharedState:
         self.lock = threading.RLock()
         self._latest: dict[Buffer, tuple[MethodState, int]] = {}
 
+    def share_of(self, plan: Plan) -> Share | None:
+        """What a method has part in, if anything."""
+        copies = _copies(plan)
+        return Share(self, copies) if copies else None
+
     def bring(self, state: MethodState, copies: Sequence[Copy]) -> None:
         """Let a method have the latest of what it shares, and be the one that has it: it may write it now."""
         stale = {}
@@ -50,7 +55,20 @@ class SharedState:
         self._latest = {buffer: held for buffer, held in self._latest.items() if held[0] is not state}
 
 
-def shared_buffers(plan: Plan) -> tuple[Copy, ...]:
+class Share(NamedTuple):
+    """One method's part in it."""
+
+    whole: SharedState
+    copies: tuple[Copy, ...]
+
+    def bring(self, state: MethodState) -> None:
+        self.whole.bring(state, self.copies)
+
+    def forget(self, state: MethodState) -> None:
+        self.whole.forget(state)
+
+
+def _copies(plan: Plan) -> tuple[Copy, ...]:
     """A method's copies of what others may have too."""
     copies = []
     for value_id in sorted(plan.layout.state):

@@ -20,7 +20,8 @@ from ..plan import Live, Plan, Schedule, Segment, padded
 from .borders import Array, at_position
 
 if TYPE_CHECKING:
-    from .method import Method
+    from .executor import Executor
+    from .method_state import MethodState
 
 MOST_BYTES = 16 << 20  # of inputs and results that steps may hold at once before they run one by one
 MOST_WIRINGS = 64  # remembered
@@ -47,76 +48,82 @@ class Wiring:
 
 
 def run_steps(
-    method: Method, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
+    executor: Executor,
+    state: MethodState,
+    steps: Sequence[Sequence[Any]],
+    feed: Mapping[int, int],
+    outputs: Sequence[int],
 ) -> list[tuple[Any, ...]]:
     """See Method.run_steps, which holds the lock."""
-    wiring = _wiring(method, feed, outputs)
+    wiring = _wiring(executor, feed, outputs)
     if len(steps) == 1:
-        return [method.run(steps[0], outputs)]
-    lives = [method._enter(args) for args in steps]  # all of them, so that nothing has run when one is refused
-    together = _run_together(method, wiring, lives) if wiring.stage is not None and lives else None
-    return _run_one_by_one(method, wiring, steps, lives, outputs) if together is None else together
+        return [executor.run(state, steps[0], wiring.wanted)]
+    lives = [executor.borders.enter(args) for args in steps]  # all, so that nothing has run when one is refused
+    together = _run_together(executor, state, wiring, lives) if wiring.stage is not None and lives else None
+    return _run_one_by_one(executor, state, wiring, steps, lives) if together is None else together
 
 
-def _wiring(method: Method, feed: Mapping[int, int], outputs: Sequence[int]) -> Wiring:
+def _wiring(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int]) -> Wiring:
     key = (tuple(feed.items()), tuple(outputs))
     try:
-        found = method._executor.wirings.get(key)
+        found = executor.wirings.get(key)
     except TypeError:  # positions that cannot even be hashed are refused below
         found = None
     if found is None:
-        if len(method._executor.wirings) >= MOST_WIRINGS:
-            method._executor.wirings.clear()
-        feeds, wanted, stage = _checked(method, feed), method._wanted(outputs), method._only_stage()
-        if stage is not None and not all(_stays_on_device(method.plan, stage, fed, wanted) for fed in feeds):
+        if len(executor.wirings) >= MOST_WIRINGS:
+            executor.wirings.clear()
+        feeds, wanted, stage = _checked(executor.plan, feed), executor.borders.wanted(outputs), executor.only_stage()
+        if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, wanted) for fed in feeds):
             stage = None
-        if stage is not None and method.plan.layout.state.intersection(stage.looks):
+        if stage is not None and executor.plan.layout.state.intersection(stage.looks):
             stage = None  # the host looks at what the step before has written
         found = Wiring(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
-        method._executor.wirings[key] = found
+        executor.wirings[key] = found
     return found
 
 
-def _run_together(method: Method, wiring: Wiring, lives: Sequence[Live]) -> list[tuple[Any, ...]] | None:
+def _run_together(
+    executor: Executor, state: MethodState, wiring: Wiring, lives: Sequence[Live]
+) -> list[tuple[Any, ...]] | None:
     """All steps in one submit; None if they differ in more than live integers and inputs, or hold too much."""
-    stage, first = wiring.stage, lives[0]
-    assert stage is not None and method._session is not None
-    prepared = _prepare(method, stage, wiring, lives)
+    stage, first, borders = wiring.stage, lives[0], executor.borders
+    assert stage is not None and state.session is not None
+    prepared = _prepare(executor, state, wiring, lives)
     if prepared is None:
         return None
     schedule, scalars = prepared
-    reads = method._reads(stage, first, wiring.wanted)
-    later = _later_uploads(method, stage, lives, wiring.fed)
+    reads = borders.reads(stage, first, wiring.wanted)
+    later = _later_uploads(executor, stage, lives, wiring.fed)
     if _bytes_held(reads, later, len(lives)) > MOST_BYTES:
         return None
-    uploads = method._uploads(stage, first)
+    uploads = borders.uploads(stage, first)
     present = {value_id for value_id, _ in uploads}  # an input that no kernel reads is not on the device
-    feeds = [_on_device(method.plan, fed, first) for fed in wiring.feeds if fed.target in present]
-    data = method._session.run(schedule, scalars, uploads, reads, feeds, later)
+    feeds = [_on_device(executor.plan, fed, first) for fed in wiring.feeds if fed.target in present]
+    data = state.session.run(schedule, scalars, uploads, reads, feeds, later)
     results = []
     for live, found in zip(lives, data, strict=True):
-        method._leave(live, reads, found)
-        results.append(tuple(method._output(value_id, live) for value_id in wiring.wanted))
+        borders.leave(live, reads, found)
+        results.append(tuple(executor.output(value_id, live, state) for value_id in wiring.wanted))
     return results
 
 
-def _checked(method: Method, feed: Mapping[int, int]) -> list[_Fed]:
+def _checked(plan: Plan, feed: Mapping[int, int]) -> list[_Fed]:
     """The feeds, if they point at tensors that fit."""
-    graph = method.plan.graph
+    graph = plan.graph
     feeds: list[_Fed] = []
     for output, position in feed.items():
-        source = at_position(graph.outputs, output, f"outputs of {method.name}")
-        target = at_position(graph.inputs, position, f"inputs of {method.name}")
+        source = at_position(graph.outputs, output, f"outputs of {graph.name}")
+        target = at_position(graph.inputs, position, f"inputs of {graph.name}")
         fed = _Fed(output, position, source, target)
         made, taken = graph.values[source], graph.values[target]
         if not isinstance(made, TensorSpec) or not isinstance(taken, TensorSpec):
-            raise InputError(f"{_words(method, fed)}: only tensors can be fed")
+            raise InputError(f"{_words(plan, fed)}: only tensors can be fed")
         if not _castable(made.host_dtype, taken.host_dtype):
             raise InputError(
-                f"{_words(method, fed)}: {made.host_dtype.short} does not become {taken.host_dtype.short} unharmed"
+                f"{_words(plan, fed)}: {made.host_dtype.short} does not become {taken.host_dtype.short} unharmed"
             )
         if any(target == other.target for other in feeds):
-            raise InputError(f"{_words(method, fed)}, which another output feeds too")
+            raise InputError(f"{_words(plan, fed)}, which another output feeds too")
         feeds.append(fed)
     return feeds
 
@@ -131,23 +138,24 @@ def _holds(wide: DType, narrow: DType) -> bool:
     return wide is narrow or (wide is not DType.BFLOAT16 and bool(np.can_cast(narrow.held, wide.held, "safe")))
 
 
-def _words(method: Method, fed: _Fed) -> str:
-    return f"output {fed.output} of {method.name} cannot feed input {fed.input}"
+def _words(plan: Plan, fed: _Fed) -> str:
+    return f"output {fed.output} of {plan.graph.name} cannot feed input {fed.input}"
 
 
 def _prepare(
-    method: Method, stage: Segment, wiring: Wiring, lives: Sequence[Live]
+    executor: Executor, state: MethodState, wiring: Wiring, lives: Sequence[Live]
 ) -> tuple[Schedule, list[dict[int, int]]] | None:
     """The schedule that serves all steps, and the live integers of each, by slot. None if no one does."""
+    assert wiring.stage is not None
     first: Schedule | None = None
     scalars = []
     for number, live in enumerate(lives):
-        schedule, slots = method._prepare(stage, live)
+        schedule, slots = executor.prepare(wiring.stage, live, state)
         first = first or schedule
         if schedule is not first:
             return None
         for fed in wiring.feeds if number else ():
-            _check_size(method, fed, lives[number - 1].dims[fed.source], live.dims[fed.target])
+            _check_size(executor.plan, fed, lives[number - 1].dims[fed.source], live.dims[fed.target])
         scalars.append(slots)
     return None if first is None else (first, scalars)
 
@@ -162,20 +170,20 @@ def _stays_on_device(plan: Plan, stage: Segment, fed: _Fed, wanted: Sequence[int
     return kept and exact and made.dtype is taken.dtype and fed.target not in plan.layout.hosted
 
 
-def _check_size(method: Method, fed: _Fed, made: tuple[int, ...], taken: tuple[int, ...]) -> None:
+def _check_size(plan: Plan, fed: _Fed, made: tuple[int, ...], taken: tuple[int, ...]) -> None:
     if numel(made) != numel(taken):
-        raise InputError(f"{_words(method, fed)}: its shape is {list(made)}, the next step's input has {list(taken)}")
+        raise InputError(f"{_words(plan, fed)}: its shape is {list(made)}, the next step's input has {list(taken)}")
 
 
 def _later_uploads(
-    method: Method, stage: Segment, lives: Sequence[Live], fed: Container[int]
+    executor: Executor, stage: Segment, lives: Sequence[Live], fed: Container[int]
 ) -> list[list[tuple[int, Array]]]:
     """For each step but the first, the inputs that are not fed and that it would not find in place."""
     later = []
     before: dict[int, bytes] = {}
     for live in lives:
-        given = method._uploads(stage, live, fed)
-        data = {value_id: array.tobytes() for value_id, array in given if value_id in method.plan.kept}
+        given = executor.borders.uploads(stage, live, fed)
+        data = {value_id: array.tobytes() for value_id, array in given if value_id in executor.plan.kept}
         later.append([(v, array) for v, array in given if v not in data or data[v] != before.get(v)])
         before = data
     return later[1:]  # the first step's are uploaded in any case
@@ -191,18 +199,19 @@ def _on_device(plan: Plan, fed: _Fed, live: Live) -> Feed:
 
 
 def _run_one_by_one(
-    method: Method, wiring: Wiring, steps: Sequence[Sequence[Any]], lives: Sequence[Live], outputs: Sequence[int]
+    executor: Executor, state: MethodState, wiring: Wiring, steps: Sequence[Sequence[Any]], lives: Sequence[Live]
 ) -> list[tuple[Any, ...]]:
     results: list[tuple[Any, ...]] = []
-    feeds = wiring.feeds
+    feeds, count = wiring.feeds, len(wiring.wanted)
+    wanted = (*wiring.wanted, *(fed.source for fed in feeds))
     made: tuple[Any, ...] = ()  # by the step before, for each of the feeds
     for args, live in zip(steps, lives, strict=True):
         given = list(args)
         for fed, value in zip(feeds, made, strict=False):
-            _check_size(method, fed, value.shape, live.dims[fed.target])
-            spec = method.plan.graph.tensor(fed.target)
+            _check_size(executor.plan, fed, value.shape, live.dims[fed.target])
+            spec = executor.plan.graph.tensor(fed.target)
             given[fed.input] = value.astype(spec.host_dtype.held).reshape(live.dims[fed.target])
-        found = method.run(given, outputs=(*outputs, *(fed.output for fed in feeds)))
-        results.append(found[: len(outputs)])
-        made = found[len(outputs) :]
+        found = executor.run(state, given, wanted)
+        results.append(found[:count])
+        made = found[count:]
     return results

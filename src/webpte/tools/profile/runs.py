@@ -76,10 +76,10 @@ class Observed:
     def _targets(self, recorder: TimedRecorder | None) -> list[Target]:
         method = self._method
         targets: list[Target] = [
-            (method, "_enter", "check inputs"),
-            (method, "_run_on_host", "CPU kernels"),
-            (method, "_uploads", "convert inputs"),
-            (method, "_leave", "convert outputs"),
+            (method._executor.borders, "enter", "check inputs"),
+            (method._executor, "_run_on_host", "CPU kernels"),
+            (method._executor.borders, "uploads", "convert inputs"),
+            (method._executor.borders, "leave", "convert outputs"),
             (method.scheduler, "prepare", "lower"),
         ]
         if self.gpu is not None and self._session is not None:

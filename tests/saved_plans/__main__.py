@@ -32,11 +32,14 @@ def main() -> int:
     parser.add_argument("--zoo", action="store_true", help="the programs of tests/zoo, too")
     parser.add_argument("--only", nargs="+", metavar="TEXT", help="only programs whose name contains one of these")
     options = parser.parse_args()
-    jobs: Iterable[Job] = map(of_file, options.files) if options.files else itertools.chain(of_catalog(), of_programs())
-    if options.zoo:
-        jobs = itertools.chain(jobs, of_zoo())
+
+    def wanted(name: str) -> bool:
+        return not options.only or any(text in name for text in options.only)
+
+    sources = [of_catalog, of_programs, *([of_zoo] if options.zoo else [])]
+    jobs = map(of_file, options.files) if options.files else itertools.chain(*(source(wanted) for source in sources))
     counts: Counter[str] = Counter()
-    for outcome in compare(job for job in jobs if not options.only or any(text in job.name for text in options.only)):
+    for outcome in compare(jobs):
         counts[outcome.kind] += 1
         counts["two"] += outcome.shapes > 1
         counts["fixed"] += outcome.fixed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,24 +32,26 @@ class Job:
     sequences: tuple[tuple[Call, ...], ...]
 
 
-def of_catalog() -> Iterator[Job]:
+def of_catalog(wanted: Callable[[str], bool]) -> Iterator[Job]:
     """Every program of ExecuTorch's op catalog, with the inputs it has a result for."""
     for path, group in itertools.groupby(read_manifest(catalog()), key=lambda check: check.program):
+        if not wanted(path.stem):
+            continue
         check = next(group)
-        yield Job(f"catalog/{path.stem}", path, (), "forward", ((tuple(map(check.array, check.inputs)),),))
+        yield Job(path.stem, path, (), "forward", ((tuple(map(check.array, check.inputs)),),))
 
 
-def of_programs(names: Iterable[str] = tuple(NAMED)) -> Iterator[Job]:
+def of_programs(wanted: Callable[[str], bool]) -> Iterator[Job]:
     """The programs of our export tier: small models, language models, MiniLM, transformers."""
-    for name in names:
+    for name in filter(wanted, NAMED):
         yield from of_export(export(name))
 
 
-def of_zoo() -> Iterator[Job]:
+def of_zoo(wanted: Callable[[str], bool]) -> Iterator[Job]:
     """The programs of the zoo, but for those that the exporter refuses."""
     for program in programs().values():
         known = recall(program)
-        if known is not None and known.kind is Kind.EXPORTER:
+        if (known is not None and known.kind is Kind.EXPORTER) or not wanted(program.name):
             continue
         try:
             exported = program.export()

@@ -6,7 +6,7 @@ import base64
 import binascii
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -14,13 +14,13 @@ from ..errors import FormatError
 from ..graph import LIVE_SCALARS, Graph, SymBool, SymInt, TensorSpec
 from ..graph.expressions import Element, Given, Term, is_whole, leaves
 from ..graph.term_json import expression_from_json, number_from_json, number_to_json, term_from_json, term_to_json
-from ..lowering import Binding, Dispatch, Guard
+from ..lowering import Binding, Dispatch, Guard, stored_bytes
 from ..lowering.context import FLOATING, OFFSET_ALIGNMENT
 from ..wgsl import BROWSER_LIMITS, Kernel
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
 from .json_fields import field, items, numbered, text, truth, whole, wholes
-from .memory import Buffer
+from .memory import Buffer, padded
 from .plan import Plan
 from .schedules import Dims, Key, LoweredCall, Schedule
 from .segments import Segment
@@ -106,6 +106,7 @@ class Reading:
     graph: Graph
     segments: Sequence[Segment]
     buffers: Sequence[Buffer]
+    places: Mapping[int, int]  # of values that are copied
     stand_ins: int  # buffer n is what is bound as tensor `stand_ins` + n
     kernels: Sequence[Kernel]
     blocks: Sequence[bytes]
@@ -117,8 +118,7 @@ class Reading:
         dims = [self._dims(v, found) for v, found in zip(segment.tensors, sizes, strict=True)]
         made = {v: self._dims(v, found) for v, found in self._named(data, "made")}
         told = {v: self._term(found) for v, found in self._named(data, "told")}
-        if unknown := [v for v in segment.reads if v not in made and v not in segment.tensors]:
-            raise FormatError(f"values {unknown} are read back, but a schedule does not tell their shapes")
+        self._refuse_reads(segment, dict(zip(segment.tensors, dims, strict=True)) | made)
         if wrong := [v for v in told if not isinstance(self.graph.values[v], LIVE_SCALARS)]:
             raise FormatError(f"values {wrong} are no scalars that a segment could tell")
         dispatches = tuple(self._dispatch(item) for item in items(field(data, "dispatches"), "dispatches"))
@@ -134,6 +134,15 @@ class Reading:
             tuple(self._guard(item) for item in items(field(data, "guards"), "guards")),
         )
         return (*dims, *(self._term(term) for term in scalars)), schedule
+
+    def _refuse_reads(self, segment: Segment, dims: Mapping[int, Dims]) -> None:
+        """Results are read back at their live shapes, padded."""
+        if unknown := [v for v in segment.reads if v not in dims]:
+            raise FormatError(f"values {unknown} are read back, but a schedule does not tell their shapes")
+        for value_id in segment.reads:
+            number = self.places[value_id]
+            if padded(stored_bytes(self.graph.tensor(value_id).dtype, dims[value_id])) > self.buffers[number].nbytes:
+                raise FormatError(f"value {value_id} of shape {list(dims[value_id])} overflows buffer {number}")
 
     def _named(self, data: Any, name: str) -> Iterator[tuple[int, Any]]:
         yield from numbered(field(data, name), name, len(self.graph.values) - 1).items()

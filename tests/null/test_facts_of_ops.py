@@ -12,7 +12,8 @@ import webpte
 from webpte.lowering import registered
 
 SRC = Path(webpte.__file__).parent
-ASKING = ["tools/profile/work.py"]
+PLAN = [path for path in sorted((SRC / "plan").glob("*.py")) if not path.name.endswith("_json.py")]  # which have keys
+ASKING = ["tools/profile/work.py", *(f"plan/{path.name}" for path in PLAN)]
 
 
 def literals(tree: ast.AST) -> Iterator[str]:

@@ -7,11 +7,12 @@ import pytest
 
 from tests.support.harness.graphs import GraphBuilder
 from tests.support.harness.writer import span_of
-from webpte.errors import RangeError, UnsupportedError
+from webpte.errors import GraphError, RangeError, UnsupportedError
 from webpte.graph import OVERFLOW, Call, Constant, DType, Int, Jump, Origin, String, TensorSpec
+from webpte.lowering import Context, Integers, Tensor, op, overload, registered, unregister
+from webpte.lowering.integers import BITS32, Check, Range, elements_of
 from webpte.plan import make_planner
 from webpte.plan.integers import exact_integers
-from webpte.plan.ranges import BITS32, Range, base_name
 from webpte.runtime.kernels import CpuKernels
 from webpte.wgsl import Caps
 
@@ -231,6 +232,43 @@ def test_a_size_that_a_tensor_does_not_have_is_left_to_the_op(dim):
 
 def test_ranges():
     assert Range(0, 5).cut(BITS32) == Range(0, 5) and Range(2**40, 2**41).cut(BITS32) == BITS32
-    names = ("aten.add.Tensor", "aten::add.out", "add", "webpte.copy", "sym_size.int", "executorch_prim::add.Scalar")
-    assert [base_name(name) for name in names] == ["add", "add", "add", "copy", "sym_size", "add"]
     assert Int(1) == Int(1)
+
+
+def test_an_op_of_the_users_says_what_it_makes():
+    """A sum of squares is checked as a product; a shuffle moves what it is given, so nothing has to be looked at."""
+
+    @op("toy.squares.default", integers=Integers(lambda operands: Range(0, 2**40), Check("mul", "x", "x")))
+    def squares(cx: Context, x: Tensor, *, out: Tensor) -> None: ...
+
+    @op("toy.shuffle.default", kernels=("toy::shuffle.out",), integers=elements_of("x"))
+    def shuffle(cx: Context, seed: int, x: Tensor, *, out: Tensor) -> None: ...
+
+    try:
+        b = Builder()
+        x, squared, small, shuffled, out = b.long(3), b.long(3), b.held([5, 7]), b.long(2), b.long(2)
+        b.delegated("toy.squares.default", (x,), squared)
+        b.delegated("toy.shuffle.default", (b.number(3), small), shuffled)
+        b.delegated("aten.mul.Tensor", (shuffled, shuffled), out)
+        assert checks(b.exact([x], [squared, out])) == [("mul", (x, x), 1)]
+    finally:
+        unregister(squares)
+        unregister(shuffle)
+
+
+def test_an_overload_that_only_the_cpu_has_follows_the_others():
+    b = Builder()
+    x, low, high, out = b.long(3), b.held([0, 0, 0]), b.held([9, 9, 9]), b.long(3)
+    call = Call("aten::clamp.Tensor_out", (x, low, high), (out,), Origin(0), kernel=True)
+    clamp = overload(call)
+    assert clamp is not None and clamp is registered()["aten.clamp.default"]
+    assert clamp.shared_arguments(call) == {"self": x, "min": low, "max": high}
+    assert overload(Call("toy::clamp.out", (x,), (out,), Origin(0), kernel=True)) is None
+    assert overload(Call("clamp", (x,), (out,), Origin(0, 0, 0))) is None
+
+
+def test_a_fact_names_arguments_that_are_there():
+    with pytest.raises(GraphError, match="no argument 'y' for a fact; its arguments are x"):
+
+        @op("toy.wrong.default", integers=elements_of("y"))
+        def wrong(cx: Context, x: Tensor, *, out: Tensor) -> None: ...

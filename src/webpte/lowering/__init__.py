@@ -3,6 +3,7 @@
 from . import dim_rules
 from .binding import BoundCall, Frame
 from .context import WHOLE, Binding, Context, Dispatch, Guard, LiveScalar, Tensor, stored_bytes
+from .integers import NO_INTEGERS, Integers
 from .registry import (
     FLOATS,
     NUMBERS,
@@ -16,6 +17,7 @@ from .registry import (
     mutated_positions,
     mutated_values,
     op,
+    overload,
     refused_dtypes,
     registered,
     unregister,
@@ -25,6 +27,7 @@ from .variants import ANYWHERE, Job, Needs, Variant
 __all__ = [
     "ANYWHERE",
     "FLOATS",
+    "NO_INTEGERS",
     "NUMBERS",
     "WHOLE",
     "WORDS",
@@ -34,6 +37,7 @@ __all__ = [
     "Dispatch",
     "Frame",
     "Guard",
+    "Integers",
     "Job",
     "LiveScalar",
     "Needs",
@@ -49,6 +53,7 @@ __all__ = [
     "mutated_positions",
     "mutated_values",
     "op",
+    "overload",
     "refused_dtypes",
     "registered",
     "stored_bytes",

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from .dim_rules import Rule
 from .formulas import Describe
+from .integers import NO_INTEGERS, Integers, elements_of, filled_with
 from .work import Flops, Share
 
 NOTHING: Mapping[str, Share] = MappingProxyType({})
@@ -33,11 +34,19 @@ class Facts:
     touches: Mapping[str, Share] = field(
         default_factory=lambda: NOTHING
     )  # arguments of which a call touches but a part
+    integers: Integers = NO_INTEGERS  # how large they can get: see integers.py
 
     @property
     def same(self) -> str | None:
         """What the result equals where shape and dtype are equal."""
         return self.identity or self.view
+
+    @functools.cached_property
+    def of_integers(self) -> Integers:
+        """What is done to integers, as it is said or follows from other facts."""
+        if self.integers is NO_INTEGERS and self.view is not None:
+            return elements_of(self.view)
+        return filled_with(self.fills) if self.integers is NO_INTEGERS and self.fills is not None else self.integers
 
     @functools.cached_property
     def operands(self) -> tuple[str, ...]:
@@ -50,4 +59,4 @@ class Facts:
     def named(self) -> tuple[str, ...]:
         """Every argument that a fact is about."""
         single = tuple(name for name in (self.view, self.identity, self.fills) if name is not None)
-        return (*self.mutates, *self.numbers, *self.operands, *self.touches, *single)
+        return (*self.mutates, *self.numbers, *self.operands, *self.touches, *self.integers.named, *single)

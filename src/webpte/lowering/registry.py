@@ -26,6 +26,7 @@ from .dim_rules import Rule
 from .facts import NOTHING, Facts
 from .formulas import Describe
 from .groups import flatten, gather
+from .integers import NO_INTEGERS, Integers
 from .work import Flops, Share
 
 Function = Callable[..., Any]
@@ -93,6 +94,11 @@ class Op:
         """The values that `call` passes, by the names of the parameters."""
         return {name: value for (name, _), value in zip(self.bound_parameters(call), call.args, strict=True)}
 
+    def shared_arguments(self, call: Call) -> dict[str, int]:
+        """The same for a call of another overload, too: they differ in their last arguments."""
+        names = [name for name, annotation in self.parameters if not call.kernel or annotation is not Option]
+        return dict(zip(names, call.args, strict=False))
+
     def _positions(self, names: tuple[str, ...], call: Call) -> tuple[int, ...]:
         if not names:
             return ()
@@ -126,6 +132,7 @@ def op(
     elementwise: Describe | str | None = None,
     numbers: tuple[str, ...] = (),
     fills: str | None = None,
+    integers: Integers = NO_INTEGERS,
 ) -> Callable[[Function], Op]:
     """Register a lowering under its edge names.
 
@@ -133,9 +140,9 @@ def op(
     reads and writes; `host` names arguments whose data is read on the host; `unless` tells calls that no kernel of it
     serves: they are left to the CPU.
 
-    The others are facts that passes and profiles ask for: see facts.py.
+    The others are facts that passes, the plan and profiles ask for: see facts.py.
     """
-    facts = Facts(mutates, view, identity, dims, elementwise, numbers, fills, work, touches)
+    facts = Facts(mutates, view, identity, dims, elementwise, numbers, fills, work, touches, integers)
 
     def register(fn: Function) -> Op:
         derived = tuple(filter(None, map(_out_variant, names)))
@@ -149,6 +156,7 @@ def op(
             _OPS[name] = registered
         for name in registered.kernels:
             _KERNELS[name] = registered
+        _families.cache_clear()
         return registered
 
     return register
@@ -159,6 +167,7 @@ def unregister(registered: Op) -> None:
     for table in (_OPS, _KERNELS):
         for name in [name for name, found in table.items() if found is registered]:
             del table[name]
+    _families.cache_clear()
 
 
 def _out_variant(name: str) -> str | None:
@@ -199,6 +208,26 @@ def elementwise_op(call: Call) -> tuple[str, Op] | None:
     if found is None or formula is None:
         return None
     return (formula, _OPS[formula]) if isinstance(formula, str) else (call.name, found)
+
+
+def overload(call: Call) -> Op | None:
+    """The op that serves a call, or else one that serves another overload of what it calls."""
+    found = find(call)
+    family = _family(call.name) if found is None else None
+    return found if family is None else _families().get(family)
+
+
+@functools.cache
+def _families() -> dict[tuple[str, str], Op]:
+    _discover()
+    named = {_family(name): found for table in (_KERNELS, _OPS) for name, found in table.items()}
+    return {family: found for family, found in named.items() if family is not None}
+
+
+def _family(name: str) -> tuple[str, str] | None:
+    """`aten` and `add`, of `aten.add.Tensor` and of `aten::add.out`; None of a name without overload."""
+    parts = name.replace("::", ".").split(".")
+    return (parts[0], parts[1]) if len(parts) > 2 else None
 
 
 def refused_dtypes(op: Op, call: Call, graph: Graph) -> list[str]:

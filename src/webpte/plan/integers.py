@@ -29,14 +29,9 @@ from ..graph import (
     keep_out,
 )
 from ..lowering import gpu_op
-from .ranges import BITS32, BITS64, INTEGERS, Range, Ranges, base_name, constant_range, range_of
+from ..lowering.integers import BITS32, BITS64, Range
+from .ranges import INTEGERS, Ranges, arguments_of, constant_range, facts_of, range_of
 
-_KINDS = {"add": "add", "sub": "add", "mul": "mul", "pow": "pow", "div": "div", "floor_divide": "div"}
-_SIGNS = frozenset({"neg", "abs"})  # of 32-bit integers, one does not fit: not worth a way through the host
-_CASTS = frozenset({"_to_copy", "_to_dim_order_copy"})
-_PLACES = frozenset({"slice_copy", "narrow_copy"})  # their integers say where, and the end may be anything
-_COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
-_MADE = _CASTS | {"arange", "full", "scalar_tensor", "argmax", "argmin"}  # of a dtype that is not their operands'
 LOOKED_AT = 1 << 16  # bytes of a constant
 
 
@@ -176,11 +171,11 @@ class _Exact:
         if DType.INT64 not in kinds:
             return False
         exact = self.ranges.exact(call, BITS32)
-        grows = exact is not None and not exact.within(BITS32) and base_name(call.name) not in _SIGNS
+        grows = exact is not None and not exact.within(BITS32) and not facts_of(call).one_beyond
         return grows or self._wide_literal(call)
 
     def _wide_literal(self, call: Call) -> bool:
-        if base_name(call.name) in _PLACES | _COMPARISONS:
+        if facts_of(call).positions:
             return False
         literals = [v for a in call.args if isinstance(v := self.graph.values[a], Int)]
         return any(not BITS32.low <= literal.value <= BITS32.high for literal in literals)
@@ -190,22 +185,14 @@ class _Exact:
     def _check(self, call: Call, outs: list[int]) -> Iterator[Call]:
         if len(outs) != 1 or not self._has_64_bits(outs[0]):
             return
-        base = base_name(call.name)
-        first = call.args[0]
-        if base in _CASTS:
-            if not self._integer(first):
-                yield self._overflow(call, "cast", first, self._add(Int(0)), 1)
-        elif base in _SIGNS:
-            yield self._overflow(call, "add", self._add(Int(0)), first, -1)
-        elif base in _KINDS:
-            yield self._overflow(call, _KINDS[base], first, call.args[1], self._alpha(call, base))
-
-    def _alpha(self, call: Call, base: str) -> int:
-        if base not in ("add", "sub"):
-            return 1
-        alpha = self.ranges.of(call.args[2]) if len(call.args) > 2 else None
-        factor = alpha.low if alpha is not None else 1
-        return -factor if base == "sub" else factor
+        check = facts_of(call).check
+        if check is None or (check.kind == "cast" and self._integer(call.args[0])):
+            return
+        arguments = arguments_of(call)
+        first, second = (self._add(Int(0)) if n is None else arguments[n] for n in (check.first, check.second))
+        factor = self.ranges.of(arguments[check.alpha]) if check.alpha is not None else None
+        alpha = check.sign * (factor.low if factor is not None else 1)
+        yield self._overflow(call, check.kind, first, second, alpha)
 
     def _overflow(self, call: Call, kind: str, first: int, second: int, alpha: int) -> Call:
         args = (self._add(String(kind)), first, second, self._add(Int(alpha)), self._add(String(call.name)))
@@ -225,7 +212,7 @@ class _Exact:
     def _of_32_bits(self, call: Call) -> bool:
         """Whether a call makes what it is given, and that has 32 bits in the model too. Scalars do not decide."""
         given = [a for a in self.graph.flatten(call.args) if self._integer(a) and self.graph.tensor(a).dims]
-        return bool(given) and base_name(call.name) not in _MADE and not any(map(self._has_64_bits, given))
+        return bool(given) and not facts_of(call).converts and not any(map(self._has_64_bits, given))
 
 
 def _declared(graph: Graph) -> frozenset[int]:

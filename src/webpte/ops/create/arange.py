@@ -10,6 +10,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph.expressions import EXPRESSIONS, Number, Term, apply, is_whole
 from ...lowering.context import Context, Tensor
+from ...lowering.integers import spaced
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, bits_of, fitting, is_float
 from ...lowering.registry import Option, op
 from ...wgsl import Live, Uniforms
@@ -39,7 +40,7 @@ def _refuse_unfit(cx: Context, last: Term) -> None:
         fitting(int(last))
 
 
-@op("aten.arange.start_step", kernels=("aten::arange.start_out",))
+@op("aten.arange.start_step", kernels=("aten::arange.start_out",), integers=spaced("start", "step"))
 def arange(
     cx: Context,
     start: Term,

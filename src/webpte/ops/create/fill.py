@@ -10,6 +10,7 @@ import numpy as np
 from ...graph import DType
 from ...graph.expressions import Term, apply
 from ...lowering.context import Context, Tensor
+from ...lowering.integers import filled_with
 from ...lowering.numbers import bits_of, is_float, rounded
 from ...lowering.registry import Option, Unused, op
 from ...wgsl import Live, Uniforms
@@ -70,7 +71,7 @@ def _(size: list[int], fill_value: float, dtype: int | None, *options: object) -
     return _filled(size, fill_value, dtype)
 
 
-@op("aten.full_like.default")
+@op("aten.full_like.default", integers=filled_with("fill_value"))
 def full_like(
     cx: Context,
     self: Tensor,
@@ -95,7 +96,7 @@ def _(self: Any, fill_value: float, dtype: int | None, *options: object) -> Any:
 def _register(name: str, value: int) -> None:
     """zeros and ones, by size and by example."""
 
-    @op(f"aten.{name}.default")
+    @op(f"aten.{name}.default", integers=filled_with(value))
     def by_size(
         cx: Context,
         size: list[int],
@@ -113,7 +114,7 @@ def _register(name: str, value: int) -> None:
     def _(size: list[int], dtype: int | None, *options: object) -> Any:
         return np.full(tuple(size), value, numpy_dtype(dtype, np.float32))
 
-    @op(f"aten.{name}_like.default")
+    @op(f"aten.{name}_like.default", integers=filled_with(value))
     def by_example(
         cx: Context,
         self: Tensor,

@@ -7,10 +7,17 @@ from ...graph import ITEM, normalize_dim
 from ...graph.expressions import apply
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.integers import NO_INTEGERS, added, multiplied, negated, size_of
 from ...lowering.registry import MOVABLE, op
 
 
-@op("sym_size.int", kernels=("aten::sym_size.int",), dtypes=MOVABLE, dims=dim_rules.size_of("self", "dim"))
+@op(
+    "sym_size.int",
+    kernels=("aten::sym_size.int",),
+    dtypes=MOVABLE,
+    dims=dim_rules.size_of("self", "dim"),
+    integers=size_of("self", "dim"),
+)
 def sym_size(cx: Context, self: Tensor, dim: int, *, out: LiveScalar) -> None:
     out.set(self.dims[normalize_dim(dim, self.rank)])
 
@@ -38,8 +45,17 @@ def item(cx: Context, self: Tensor, *, out: LiveScalar) -> None:
     out.set(cx.element(self, (0,) * self.rank))
 
 
+# What is known of the numbers these functions make.
+_INTEGERS = {
+    "add": added("a", "b"),
+    "sub": added("a", "b", sign=-1),
+    "mul": multiplied("a", "b"),
+    "neg": negated("a"),
+}
+
+
 def _binary(function: str, *names: str, kernel: str) -> None:
-    @op(*names, kernels=(f"executorch_prim::{kernel}.Scalar",))
+    @op(*names, kernels=(f"executorch_prim::{kernel}.Scalar",), integers=_INTEGERS.get(function, NO_INTEGERS))
     def lower(cx: Context, a: LiveScalar, b: LiveScalar, *, out: LiveScalar) -> None:
         out.set(apply(function, a.term, b.term))
 
@@ -51,7 +67,7 @@ _binary("min", kernel="sym_min")
 
 
 def _unary(function: str, kernel: str) -> None:
-    @op(kernels=(f"executorch_prim::{kernel}.Scalar",))
+    @op(kernels=(f"executorch_prim::{kernel}.Scalar",), integers=_INTEGERS.get(function, NO_INTEGERS))
     def lower(cx: Context, a: LiveScalar, *, out: LiveScalar) -> None:
         out.set(apply(function, a.term))
 

@@ -15,9 +15,21 @@ from ...errors import GraphError
 from ...graph.expressions import Term
 from ...lowering.context import Tensor
 from ...lowering.formulas import Formula, Number
+from ...lowering.integers import (
+    NO_INTEGERS,
+    Integers,
+    added,
+    divided,
+    larger,
+    multiplied,
+    powered,
+    remainder,
+    smaller,
+)
 from ...lowering.numbers import computed, floated, is_float, promoted, rounded
 from .elementwise import elementwise
 
+QUOTIENT, LEFT = divided("self", "other"), remainder("self", "other")  # of integers
 EITHER = ("self", "other")  # a number will do for either
 
 
@@ -28,7 +40,13 @@ def _scaled(name: str, a: Tensor | Term, b: Tensor | Term, alpha: float, out: Te
     return Formula(f"{name}_scaled", (a, b), numbers=(Number.of(alpha, out.dtype),))
 
 
-@elementwise("aten.add.Tensor", "aten.add.Scalar", kernels=("aten::add.out",), numbers=EITHER)
+@elementwise(
+    "aten.add.Tensor",
+    "aten.add.Scalar",
+    kernels=("aten::add.out",),
+    numbers=EITHER,
+    integers=added("self", "other", "alpha"),
+)
 def add(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
     return _scaled("add", self, other, alpha, out)
 
@@ -40,7 +58,13 @@ def _(self: Any, other: Any, alpha: float) -> Any:
     return computed(lambda a, b: a + alpha * b, self, other)
 
 
-@elementwise("aten.sub.Tensor", "aten.sub.Scalar", kernels=("aten::sub.out",), numbers=EITHER)
+@elementwise(
+    "aten.sub.Tensor",
+    "aten.sub.Scalar",
+    kernels=("aten::sub.out",),
+    numbers=EITHER,
+    integers=added("self", "other", "alpha", sign=-1),
+)
 def sub(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
     return _scaled("sub", self, other, alpha, out)
 
@@ -50,7 +74,12 @@ def _(self: Any, other: Any, alpha: float) -> Any:
     return computed(lambda a, b: a - alpha * b, self, other)
 
 
-@elementwise("aten.rsub.Scalar", "aten.rsub.Tensor", numbers=EITHER)
+@elementwise(
+    "aten.rsub.Scalar",
+    "aten.rsub.Tensor",
+    numbers=EITHER,
+    integers=added("other", "self", "alpha", sign=-1, checked=False),
+)
 def rsub(self: Tensor, other: Tensor | Term, alpha: int | float, *, out: Tensor) -> Formula:
     return _scaled("sub", other, self, alpha, out)
 
@@ -60,7 +89,7 @@ def _(self: Any, other: Any, alpha: float) -> Any:
     return computed(lambda a, b: b - alpha * a, self, other)
 
 
-@elementwise("aten.div.Tensor", "aten.div.Scalar", kernels=("aten::div.out",), numbers=EITHER)
+@elementwise("aten.div.Tensor", "aten.div.Scalar", kernels=("aten::div.out",), numbers=EITHER, integers=QUOTIENT)
 def div(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
     return Formula("div", (self, other))
 
@@ -84,7 +113,13 @@ _ROUNDED: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-@elementwise("aten.div.Tensor_mode", "aten.div.Scalar_mode", kernels=("aten::div.out_mode",), numbers=EITHER)
+@elementwise(
+    "aten.div.Tensor_mode",
+    "aten.div.Scalar_mode",
+    kernels=("aten::div.out_mode",),
+    numbers=EITHER,
+    integers=QUOTIENT,
+)
 def div_mode(self: Tensor, other: Tensor | Term, rounding_mode: str | None, *, out: Tensor) -> Formula:
     if rounding_mode is not None and rounding_mode not in _ROUNDED:
         raise GraphError(f"rounding_mode {rounding_mode!r} is none of {', '.join(_ROUNDED)}")
@@ -105,10 +140,11 @@ def _register(
     kernels: tuple[str, ...] = (),
     narrow: bool = False,
     numbers: tuple[str, ...] = (),
+    integers: Integers = NO_INTEGERS,
 ) -> None:
     """An op of two operands and nothing else; `narrow` if a number beside halves is rounded to one, as PyTorch does."""
 
-    @elementwise(*names, kernels=kernels, numbers=numbers)
+    @elementwise(*names, kernels=kernels, numbers=numbers, integers=integers)
     def describe(self: Tensor, other: Tensor | Term, *, out: Tensor) -> Formula:
         if narrow and not isinstance(other, Tensor):
             other = rounded(other, out.dtype)
@@ -122,12 +158,20 @@ def _register(
         return computed(function, self, other, dtype=dtype)
 
 
-_register("mul", np.multiply, "aten.mul.Tensor", "aten.mul.Scalar", kernels=("aten::mul.out",), numbers=EITHER)
-_register("div_floor", np.floor_divide, "aten.floor_divide.default", "aten.floor_divide.Scalar")
-_register("minimum", np.minimum, "aten.minimum.default", numbers=EITHER)
-_register("maximum", np.maximum, "aten.maximum.default", numbers=EITHER)
-_register("remainder", np.remainder, "aten.remainder.Tensor", "aten.remainder.Scalar", narrow=True)
-_register("fmod", np.fmod, "aten.fmod.Tensor", "aten.fmod.Scalar", narrow=True)
+_register(
+    "mul",
+    np.multiply,
+    "aten.mul.Tensor",
+    "aten.mul.Scalar",
+    kernels=("aten::mul.out",),
+    numbers=EITHER,
+    integers=multiplied("self", "other"),
+)
+_register("div_floor", np.floor_divide, "aten.floor_divide.default", "aten.floor_divide.Scalar", integers=QUOTIENT)
+_register("minimum", np.minimum, "aten.minimum.default", numbers=EITHER, integers=smaller("self", "other"))
+_register("maximum", np.maximum, "aten.maximum.default", numbers=EITHER, integers=larger("self", "other"))
+_register("remainder", np.remainder, "aten.remainder.Tensor", "aten.remainder.Scalar", narrow=True, integers=LEFT)
+_register("fmod", np.fmod, "aten.fmod.Tensor", "aten.fmod.Scalar", narrow=True, integers=LEFT)
 _register("and", np.bitwise_and, "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar")
 _register("or", np.bitwise_or, "aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar")
 _register("xor", np.bitwise_xor, "aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar")
@@ -141,7 +185,12 @@ def _power(a: Any, b: Any) -> Any:
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
 
 
-@elementwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", numbers=("self", "exponent"))
+@elementwise(
+    "aten.pow.Tensor_Scalar",
+    "aten.pow.Tensor_Tensor",
+    numbers=("self", "exponent"),
+    integers=powered("self", "exponent"),
+)
 def power(self: Tensor, exponent: Tensor | Term, *, out: Tensor) -> Formula:
     if isinstance(exponent, (int, float)) and is_float(out) and abs(exponent) == 0.5:
         return Formula("sqrt" if exponent > 0 else "rsqrt", (self,))  # PyTorch does so: it matters for -0 and -inf
@@ -155,7 +204,7 @@ def _(self: Any, exponent: Any) -> Any:
     return computed(_power, self, exponent)
 
 
-@elementwise("aten.pow.Scalar")
+@elementwise("aten.pow.Scalar", integers=powered("self", "exponent"))
 def power_of_number(self: Term, exponent: Tensor, *, out: Tensor) -> Formula:
     return Formula("pow", (self, exponent))
 
@@ -165,7 +214,7 @@ def _(self: float, exponent: Any) -> Any:
     return computed(_power, self, exponent)
 
 
-@elementwise("aten.remainder.Scalar_Tensor")
+@elementwise("aten.remainder.Scalar_Tensor", integers=LEFT)
 def remainder_of_number(self: Term, other: Tensor, *, out: Tensor) -> Formula:
     return Formula("remainder", (rounded(self, out.dtype), other))
 

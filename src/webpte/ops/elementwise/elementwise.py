@@ -15,6 +15,7 @@ from ...lowering import dim_rules
 from ...lowering.broadcasting import walk
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.formulas import Describe, Formula
+from ...lowering.integers import NO_INTEGERS, Integers
 from ...lowering.programs import Program, argument_of, compile_program, single_step
 from ...lowering.registry import WORDS, Op, op, registered
 from ...lowering.shapes import broadcast
@@ -30,6 +31,7 @@ def elementwise(
     kernels: tuple[str, ...] = (),
     dtypes: frozenset[DType] = WORDS,
     numbers: tuple[str, ...] = (),
+    integers: Integers = NO_INTEGERS,
 ) -> Callable[[Describe], Op]:
     """Register an op by its formula: a function of the op's arguments and `out` that looks at nothing but dtypes."""
 
@@ -39,8 +41,8 @@ def elementwise(
             apply(cx, describe(*args, out=out), out)
 
         operands = [name for name in inspect.signature(describe).parameters if name != "out"]
-        shape = dim_rules.broadcast(*operands)
-        return op(*names, kernels=kernels, dtypes=dtypes, dims=shape, elementwise=describe, numbers=numbers)(lower)
+        facts: dict[str, Any] = {"elementwise": describe, "numbers": numbers, "integers": integers}
+        return op(*names, kernels=kernels, dtypes=dtypes, dims=dim_rules.broadcast(*operands), **facts)(lower)
 
     return register
 

@@ -10,6 +10,7 @@ import numpy as np
 from ...graph import DType
 from ...lowering.context import Context, Tensor
 from ...lowering.formulas import Formula
+from ...lowering.integers import elements_of
 from ...lowering.numbers import promoted
 from ...lowering.registry import op
 from ...lowering.shapes import axes_of, reduced, strides
@@ -32,7 +33,7 @@ _register("logical_or", "or", np.logical_or)
 _register("logical_xor", "xor", np.logical_xor)
 
 
-@elementwise("aten.where.self", numbers=("self", "other"))
+@elementwise("aten.where.self", numbers=("self", "other"), integers=elements_of("self", "other"))
 def where(condition: Tensor, self: Tensor, other: Tensor, *, out: Tensor) -> Formula:
     return Formula("where", (condition, self, other), (DType.BOOL, out.dtype, out.dtype))
 

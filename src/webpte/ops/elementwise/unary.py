@@ -17,6 +17,7 @@ from ...graph import DType
 from ...graph.expressions import saturated
 from ...lowering.context import Tensor
 from ...lowering.formulas import Formula, Number
+from ...lowering.integers import NO_INTEGERS, absolute, clamped, negated
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, computed, floated, is_float, order_key, promoted
 from .elementwise import elementwise
 
@@ -54,8 +55,11 @@ _ANY_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+_INTEGERS = {"abs": absolute("self"), "neg": negated("self")}
+
+
 def _register(name: str, function: Callable[[Any], Any], floats_only: bool) -> None:
-    @elementwise(f"aten.{name}.default")
+    @elementwise(f"aten.{name}.default", integers=_INTEGERS.get(name, NO_INTEGERS))
     def describe(self: Tensor, *, out: Tensor) -> Formula:
         return Formula(name, (self,))
 
@@ -127,7 +131,7 @@ def _(self: Any) -> Any:
     return np.maximum(self, np.zeros((), self.dtype))
 
 
-@elementwise("aten.clamp.default")
+@elementwise("aten.clamp.default", integers=clamped("self", "min", "max"))
 def clamp(self: Tensor, min: int | float | None, max: int | float | None, *, out: Tensor) -> Formula:
     return _clamped(self, min, max, out)
 

@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import normalize_dim, numel
 from ...lowering.context import Context, Tensor
+from ...lowering.integers import elements_of
 from ...lowering.registry import op
 from ...wgsl import Uniforms, u32
 from .strided import word
@@ -33,7 +34,7 @@ def _listed(tensors: list[Tensor]) -> str:
     return ", ".join(str(list(t.dims)) for t in tensors)
 
 
-@op("aten.cat.default")
+@op("aten.cat.default", integers=elements_of("tensors"))
 def cat(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, out.rank)
     # PyTorch skips empty 1-D tensors, whatever the rank of the others.
@@ -52,7 +53,7 @@ def _(tensors: list[Any], dim: int) -> Any:
     return np.concatenate(kept, axis=dim)
 
 
-@op("aten.stack.default")
+@op("aten.stack.default", integers=elements_of("tensors"))
 def stack(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, out.rank)
     dims = tensors[0].dims

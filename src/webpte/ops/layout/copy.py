@@ -12,6 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.broadcasting import walk
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.formulas import copied
+from ...lowering.integers import converted, elements_of
 from ...lowering.registry import MOVABLE, Option, Unused, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
 from ...wgsl import Uniforms, dims8, u32
@@ -60,7 +61,7 @@ def _cast(cx: Context, x: Tensor, out: Tensor, params: Cast, flat: bool) -> None
     )
 
 
-@op(COPY, dtypes=MOVABLE, dims=dim_rules.like("self"), elementwise=copied)
+@op(COPY, dtypes=MOVABLE, dims=dim_rules.like("self"), elementwise=copied, integers=elements_of("self"))
 def move(cx: Context, self: Tensor | LiveScalar, *, out: Tensor | LiveScalar) -> None:
     if isinstance(self, LiveScalar) and isinstance(out, LiveScalar):
         out.set(self.term)
@@ -129,6 +130,7 @@ def _(self: Any, non_blocking: object, dim_order: object) -> Any:
     "dim_order_ops._to_dim_order_copy.default",
     dims=dim_rules.like("self"),
     elementwise=COPY,
+    integers=converted("self"),
 )
 def to_copy(
     cx: Context,
@@ -152,7 +154,7 @@ def _(self: Any, dtype: int | None, *options: object) -> Any:
         return self.astype(numpy_dtype(dtype, self.dtype))
 
 
-@op("aten.copy.default")
+@op("aten.copy.default", integers=elements_of("src"))
 def copy(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     expand_into(cx, src, out)

@@ -10,6 +10,7 @@ from ...errors import ShapeError
 from ...graph import normalize_dim
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
+from ...lowering.integers import elements_of
 from ...lowering.registry import MOVABLE, op
 from ...lowering.shapes import strides
 from .copy import copy_into
@@ -29,7 +30,13 @@ def reorder(cx: Context, x: Tensor, order: list[int], out: Tensor) -> None:
     gather(cx, x, out, tuple(own[d] for d in order))
 
 
-@op("aten.permute_copy.default", "aten.permute.default", dtypes=MOVABLE, dims=dim_rules.permuted("self", "dims"))
+@op(
+    "aten.permute_copy.default",
+    "aten.permute.default",
+    dtypes=MOVABLE,
+    dims=dim_rules.permuted("self", "dims"),
+    integers=elements_of("self"),
+)
 def permute(cx: Context, self: Tensor, dims: list[int], *, out: Tensor) -> None:
     reorder(cx, self, [normalize_dim(d, self.rank) for d in dims], out)
 
@@ -39,7 +46,12 @@ def _(self: Any, dims: list[int]) -> Any:
     return self.transpose(dims)
 
 
-@op("aten.transpose_copy.int", dtypes=MOVABLE, dims=dim_rules.transposed("self", "dim0", "dim1"))
+@op(
+    "aten.transpose_copy.int",
+    dtypes=MOVABLE,
+    dims=dim_rules.transposed("self", "dim0", "dim1"),
+    integers=elements_of("self"),
+)
 def transpose_copy(cx: Context, self: Tensor, dim0: int, dim1: int, *, out: Tensor) -> None:
     order = list(range(self.rank))
     if self.rank:
@@ -53,7 +65,7 @@ def _(self: Any, dim0: int, dim1: int) -> Any:
     return np.swapaxes(self, dim0, dim1) if self.ndim else self
 
 
-@op("aten.t_copy.default", dtypes=MOVABLE)
+@op("aten.t_copy.default", dtypes=MOVABLE, integers=elements_of("self"))
 def t_copy(cx: Context, self: Tensor, *, out: Tensor) -> None:
     if self.rank > 2:
         raise ShapeError(f"t_copy takes at most 2 dims, got {list(self.dims)}")

@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
+from ...lowering.integers import elements_of
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, strides
 from ...wgsl import Uniforms, dims8, u32
@@ -32,7 +33,7 @@ def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, 
     cx.dispatch("layout/wrap.wgsl", reads=(x,), writes=(out,), params=params, threads=out.numel, word=word(x))
 
 
-@op("aten.expand_copy.default", identity="self", dims=dim_rules.expanded("self", "size"))
+@op("aten.expand_copy.default", identity="self", dims=dim_rules.expanded("self", "size"), integers=elements_of("self"))
 def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *, out: Tensor) -> None:
     missing = len(size) - self.rank
     if missing < 0:
@@ -54,7 +55,7 @@ def _(self: Any, size: list[int], implicit: object) -> Any:
     return np.broadcast_to(self, [self.shape[d - missing] if s == -1 else s for d, s in enumerate(size)])
 
 
-@op("aten.repeat.default")
+@op("aten.repeat.default", integers=elements_of("self"))
 def repeat(cx: Context, self: Tensor, repeats: list[int], *, out: Tensor) -> None:
     missing = len(repeats) - self.rank
     if missing < 0 or any(r < 0 for r in repeats):

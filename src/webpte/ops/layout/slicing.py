@@ -11,6 +11,7 @@ from ...graph import normalize_dim
 from ...graph.expressions import EXPRESSIONS, Term, apply
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.integers import elements_of
 from ...lowering.registry import MOVABLE, op
 from ...lowering.shapes import strides
 from ...lowering.work import part_taken
@@ -43,6 +44,7 @@ def take_range(cx: Context, x: Tensor, out: Tensor, axis: int, first: Term, leng
     dtypes=MOVABLE,
     touches={"self": part_taken},
     dims=dim_rules.sliced("self", "dim", "start", "end", "step"),
+    integers=elements_of("self", positions=True),
 )
 def slice_copy(
     cx: Context, self: Tensor, dim: int, start: LiveScalar | None, end: LiveScalar | None, step: int, *, out: Tensor
@@ -78,7 +80,7 @@ def _(self: Any, dim: int, start: int | None, end: int | None, step: int) -> Any
     return self[tuple(index)]
 
 
-@op("aten.narrow_copy.default", dtypes=MOVABLE)
+@op("aten.narrow_copy.default", dtypes=MOVABLE, integers=elements_of("self", positions=True))
 def narrow_copy(cx: Context, self: Tensor, dim: int, start: LiveScalar, length: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     size = self.dims[axis]
@@ -109,7 +111,13 @@ def selected(cx: Context, x: Tensor, axis: int, index: LiveScalar) -> Term:
     return apply("mod", at, max(size, 1))
 
 
-@op("aten.select_copy.int", dtypes=MOVABLE, touches={"self": part_taken}, dims=dim_rules.selected("self", "dim"))
+@op(
+    "aten.select_copy.int",
+    dtypes=MOVABLE,
+    touches={"self": part_taken},
+    dims=dim_rules.selected("self", "dim"),
+    integers=elements_of("self"),
+)
 def select_copy(cx: Context, self: Tensor, dim: int, index: LiveScalar, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     at = selected(cx, self, axis, index)

@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import ShapeError
 from ...graph import normalize_dim
 from ...lowering.context import Context, Tensor
+from ...lowering.integers import CONVERTED
 from ...lowering.registry import op
 from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import reduced, strides
@@ -54,7 +55,7 @@ def arg_reduce(
     )
 
 
-@op("aten.argmax.default")
+@op("aten.argmax.default", integers=CONVERTED)
 def argmax(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
     arg_reduce(cx, True, self, dim, keepdim, out)
 
@@ -64,7 +65,7 @@ def _(self: Any, dim: int | None, keepdim: bool) -> Any:
     return np.argmax(self, axis=dim if self.ndim else None, keepdims=keepdim)
 
 
-@op("aten.argmin.default")
+@op("aten.argmin.default", integers=CONVERTED)
 def argmin(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
     arg_reduce(cx, False, self, dim, keepdim, out)
 

@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import GraphError, ShapeError
 from ...graph import DType, normalize_dim, numel
 from ...lowering.context import Context, Tensor
+from ...lowering.integers import UNKNOWN, elements_of, summed
 from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import MAX_RANK, Dims, axes_of, coalesce, reduced, strides
@@ -103,7 +104,7 @@ def _accumulated(x: Any, dtype: int | None) -> Any:
     return x.astype(np.float64 if x.dtype.kind == "f" else np.int64), x.dtype if x.dtype.kind == "f" else np.int64
 
 
-@op("aten.sum.dim_IntList", kernels=("aten::sum.IntList_out",))
+@op("aten.sum.dim_IntList", kernels=("aten::sum.IntList_out",), integers=summed("self"))
 def sum_dim(cx: Context, self: Tensor, dim: list[int] | None, keepdim: bool, dtype: Unused, *, out: Tensor) -> None:
     reduce(cx, "sum", self, dim, keepdim, out)
 
@@ -137,7 +138,7 @@ def _(self: Any, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Any
     return wide.mean(axis=_axis(self, dim), keepdims=keepdim).astype(result)
 
 
-@op("aten.prod.default")
+@op("aten.prod.default", integers=UNKNOWN)
 def prod(cx: Context, self: Tensor, dtype: Unused, *, out: Tensor) -> None:
     reduce(cx, "prod", self, None, False, out)
 
@@ -148,7 +149,7 @@ def _(self: Any, dtype: int | None) -> Any:
     return wide.prod().astype(result)
 
 
-@op("aten.prod.dim_int", kernels=("aten::prod.int_out",))
+@op("aten.prod.dim_int", kernels=("aten::prod.int_out",), integers=UNKNOWN)
 def prod_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, dtype: Unused, *, out: Tensor) -> None:
     reduce(cx, "prod", self, [dim], keepdim, out)
 
@@ -162,7 +163,7 @@ def _(self: Any, dim: int, keepdim: bool, dtype: int | None) -> Any:
 # -- extremes ----------------------------------------------------------------------------------------------------------
 
 
-@op("aten.amax.default")
+@op("aten.amax.default", integers=elements_of("self"))
 def amax(cx: Context, self: Tensor, dim: list[int], keepdim: bool, *, out: Tensor) -> None:
     reduce(cx, "amax", self, dim, keepdim, out)
 
@@ -172,7 +173,7 @@ def _(self: Any, dim: list[int], keepdim: bool) -> Any:
     return self.max(axis=_axis(self, dim), keepdims=keepdim)
 
 
-@op("aten.amin.default")
+@op("aten.amin.default", integers=elements_of("self"))
 def amin(cx: Context, self: Tensor, dim: list[int], keepdim: bool, *, out: Tensor) -> None:
     reduce(cx, "amin", self, dim, keepdim, out)
 
@@ -260,7 +261,7 @@ class Cumsum(Uniforms):
     inner: u32  # elements between neighbours along the dim
 
 
-@op("aten.cumsum.default")
+@op("aten.cumsum.default", integers=summed("self", running=True))
 def cumsum(cx: Context, self: Tensor, dim: int, dtype: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     axis = normalize_dim(dim, self.rank)

@@ -1,0 +1,244 @@
+"""What an op does to integers, as a fact of it: how large its results can get, and how a device of 32 bits can tell.
+
+    @op("aten.add.Tensor", integers=added("self", "other", "alpha"))
+    @op("aten.flip.default", integers=elements_of("self"))
+
+Arguments are named as the op's parameters are. An op that says nothing makes integers of which nothing is known but
+that they fit where they are stored: indices, codes, truth values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from ..graph import numel
+
+
+class Range(NamedTuple):
+    low: int
+    high: int
+
+    def within(self, other: Range) -> bool:
+        return other.low <= self.low and self.high <= other.high
+
+    def cut(self, other: Range) -> Range:
+        """Of this range what lies in the other; all of that where nothing does."""
+        low, high = max(self.low, other.low), min(self.high, other.high)
+        return Range(low, high) if low <= high else other
+
+    @property
+    def size(self) -> int:
+        """The largest magnitude."""
+        return max(abs(self.low), abs(self.high))
+
+
+BITS32 = Range(-(2**31), 2**31 - 1)
+BITS64 = Range(-(2**63), 2**63 - 1)
+
+
+class Operands(Protocol):
+    """What a rule may ask about a call."""
+
+    def range(self, name: str) -> Range | None:
+        """What an argument can be; None if it is no integer, or not passed."""
+
+    def literal(self, name: str) -> int | None:
+        """The integer that stands in the file for an argument; None if none does."""
+
+    def dims(self, name: str) -> tuple[int, ...]:
+        """The largest dims of a tensor."""
+
+    def made(self) -> tuple[int, ...]:
+        """The largest dims of the result."""
+
+
+Rule = Callable[[Operands], Range | None]  # None: it may be anything
+
+
+class Check(NamedTuple):
+    """How the device looks whether a result fits: by computing `first` <kind> `sign` * `alpha` * `second` once more."""
+
+    kind: str  # of `webpte.overflow`: add, mul, pow, div, cast
+    first: str | None  # an argument; None is 0
+    second: str | None = None
+    sign: int = 1
+    alpha: str | None = None
+
+
+@dataclass(frozen=True)
+class Integers:
+    """What is known of an op that takes or makes integers."""
+
+    exact: Rule | None = None  # the range of its results in integers without end; None if it is no arithmetic
+    check: Check | None = None
+    moves: tuple[str, ...] = ()  # its results are elements of these arguments
+    one_beyond: bool = False  # of integers that fit, only the least gives one that does not: not worth the host's way
+    positions: bool = False  # its numbers say where, and the end may be anything
+    converts: bool = False  # its results are of a dtype that is not its operands'
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Arguments that are spoken of."""
+        check = (self.check.first, self.check.second, self.check.alpha) if self.check is not None else ()
+        return (*self.moves, *(name for name in check if name is not None))
+
+
+NO_INTEGERS = Integers()
+
+
+def elements_of(*names: str, positions: bool = False) -> Integers:
+    """Results are elements of these arguments."""
+    return Integers(moves=names, positions=positions)
+
+
+def added(first: str, second: str, alpha: str | None = None, sign: int = 1, checked: bool = True) -> Integers:
+    """first + sign * alpha * second."""
+
+    def rule(operands: Operands) -> Range | None:
+        a, b = operands.range(first), operands.range(second)
+        factor = (operands.range(alpha) if alpha is not None else None) or Range(1, 1)
+        if a is None or b is None:
+            return None
+        scaled = _corners(b, factor, lambda x, y: sign * x * y)
+        return Range(a.low + scaled.low, a.high + scaled.high)
+
+    return Integers(rule, Check("add", first, second, sign, alpha) if checked else None)
+
+
+def multiplied(first: str, second: str) -> Integers:
+    return Integers(
+        _pairwise(first, second, lambda a, b: _corners(a, b, lambda x, y: x * y)), Check("mul", first, second)
+    )
+
+
+def powered(base: str, exponent: str) -> Integers:
+    def power(a: Range, b: Range) -> Range | None:
+        if b.high > 64:
+            return None
+        size = max(a.size, 1) ** max(b.high, 0)
+        return Range(-size, size)
+
+    return Integers(_pairwise(base, exponent, power), Check("pow", base, exponent))
+
+
+def divided(dividend: str, divisor: str) -> Integers:
+    """Of whole numbers: larger than the dividend only where it is the smallest and the divisor -1."""
+
+    def quotient(a: Range, b: Range) -> Range | None:
+        if b.low <= 0 <= b.high:
+            return None
+        return a if b.low > 0 else Range(-a.size, a.size)
+
+    return Integers(_pairwise(dividend, divisor, quotient), Check("div", dividend, divisor))
+
+
+def remainder(dividend: str, divisor: str) -> Integers:
+    def left(a: Range, b: Range) -> Range | None:
+        if not b.within(BITS32):
+            return None
+        return Range(1 - max(b.size, 1), max(b.size, 1) - 1)
+
+    return Integers(_pairwise(dividend, divisor, left))
+
+
+def smaller(first: str, second: str) -> Integers:
+    return Integers(_pairwise(first, second, lambda a, b: Range(min(a.low, b.low), min(a.high, b.high))))
+
+
+def larger(first: str, second: str) -> Integers:
+    return Integers(_pairwise(first, second, lambda a, b: Range(max(a.low, b.low), max(a.high, b.high))))
+
+
+def clamped(name: str, low: str, high: str) -> Integers:
+    def rule(operands: Operands) -> Range | None:
+        a, least, most = operands.range(name), operands.range(low), operands.range(high)
+        if a is None:
+            return None
+        if least is not None:
+            a = Range(max(a.low, least.low), max(a.high, least.high))
+        return a if most is None else Range(min(a.low, most.low), min(a.high, most.high))
+
+    return Integers(rule)
+
+
+def negated(name: str) -> Integers:
+    return Integers(_of_one(name, lambda a: Range(-a.high, -a.low)), Check("add", None, name, -1), one_beyond=True)
+
+
+def absolute(name: str) -> Integers:
+    return Integers(_of_one(name, lambda a: Range(0, a.size)), Check("add", None, name, -1), one_beyond=True)
+
+
+def converted(name: str) -> Integers:
+    """The same numbers in another dtype. Integers that are cut wrap, as in PyTorch; what was a float is looked at."""
+    return Integers(_of_one(name, lambda a: a), Check("cast", name), converts=True)
+
+
+def summed(name: str, running: bool = False) -> Integers:
+    """Sums of elements of a tensor; `running` if each result is one of all before it."""
+
+    def rule(operands: Operands) -> Range | None:
+        a, given, made = operands.range(name), numel(operands.dims(name)), numel(operands.made())
+        count = max(given if running else -(-given // max(made, 1)), 1)
+        return None if a is None else Range(min(a.low, a.low * count, 0), max(a.high, a.high * count, 0))
+
+    return Integers(rule)
+
+
+def filled_with(number: int | str) -> Integers:
+    """A number over and over: this one, or an argument."""
+    if isinstance(number, int):
+        return Integers(lambda operands: Range(number, number))
+    return Integers(_of_one(number, lambda a: a))
+
+
+def spaced(start: str, step: str) -> Integers:
+    """Evenly spaced numbers. Where data says what they start with, each call looks whether they fit."""
+
+    def rule(operands: Operands) -> Range | None:
+        first, between = operands.literal(start), operands.literal(step)
+        if first is None or between is None:
+            return BITS32
+        last = first + (max(numel(operands.made()), 1) - 1) * between
+        return Range(min(first, last), max(first, last))
+
+    return Integers(rule)
+
+
+def size_of(name: str, dim: str) -> Integers:
+    """How large a tensor is along a dim."""
+
+    def rule(operands: Operands) -> Range | None:
+        dims, at = operands.dims(name), operands.range(dim)
+        if at is None or not -len(dims) <= at.low < len(dims):  # which the op's lowering will refuse
+            return Range(0, max(dims, default=1))
+        return Range(0, dims[at.low])
+
+    return Integers(rule)
+
+
+UNKNOWN = Integers(lambda operands: None)  # arithmetic whose results may be anything
+CONVERTED = Integers(converts=True)  # no arithmetic, and of a dtype of its own
+
+
+def _corners(a: Range, b: Range, function: Callable[[int, int], int]) -> Range:
+    found = [function(x, y) for x in a for y in b]
+    return Range(min(found), max(found))
+
+
+def _of_one(name: str, function: Callable[[Range], Range | None]) -> Rule:
+    def rule(operands: Operands) -> Range | None:
+        a = operands.range(name)
+        return None if a is None else function(a)
+
+    return rule
+
+
+def _pairwise(first: str, second: str, function: Callable[[Range, Range], Range | None]) -> Rule:
+    def rule(operands: Operands) -> Range | None:
+        a, b = operands.range(first), operands.range(second)
+        return None if a is None or b is None else function(a, b)
+
+    return rule

@@ -10,7 +10,7 @@ from executorch.exir.dialects._ops import ops as exir_ops
 import webpte
 from tests.support.harness.cases import assert_close
 from webpte.export import lower
-from webpte.graph.method import VIEW
+from webpte.graph.names import VIEW
 
 KEPT_OUT = [exir_ops.edge.aten.add.Tensor, exir_ops.edge.aten.view_copy.default]
 

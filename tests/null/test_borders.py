@@ -9,8 +9,7 @@ import webpte
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
-from webpte.graph import COPY, build_graph
-from webpte.graph.keeping import PREPACK
+from webpte.graph import COPY, PREPACK, build_graph
 from webpte.lowering import mutated_positions
 
 F32, I32, I64 = DType.FLOAT32, DType.INT32, DType.INT64

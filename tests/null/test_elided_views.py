@@ -10,7 +10,7 @@ from webpte import container as c
 from webpte.container import DType, KernelCall, MappedFile, MoveCall, parse_program
 from webpte.errors import Error
 from webpte.graph import Jump, build_graph
-from webpte.graph.method import VIEW
+from webpte.graph.names import VIEW
 from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels

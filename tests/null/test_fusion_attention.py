@@ -9,12 +9,14 @@ import pytest
 
 from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GuardError, ShapeError
-from webpte.fusion.attention import ATTENTION, HALVES, NEIGHBOURS, turn_in_attention
+from webpte.fusion.attention import PATTERN, turn_in_attention
 from webpte.graph import ROTARY_ATTENTION, Bool, Double, DType, Graph, Int, Null
 from webpte.plan import Live, make_planner
 from webpte.wgsl import Caps
 
-SLICE = "aten.slice_copy.Tensor"
+(ATTENTION,), (HALVES,), (NEIGHBOURS,), (SLICE,) = (
+    PATTERN[role] for role in ("attention", "halves", "neighbours", "slice")
+)
 CAPACITY, WIDTH = 32, 16
 
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..graph import Bool, Call, Graph, Int, Null, TensorSpec, Value
-from ..graph.programs import ROTARY_ATTENTION
+from ..graph import ROTARY_ATTENTION, Bool, Call, Graph, Int, Null, TensorSpec, Value
+from ..lowering import elementwise_op
+from .pattern import roles
 from .rewriter import Rewriter
 
-ATTENTION = "sdpa_with_kv_cache.default"
-NEIGHBOURS, HALVES = "et_vk.apply_rotary_emb.default", "et_vk.apply_rotary_emb_hf.default"
-COPIES = {"aten.clone.default", "aten.alias_copy.default", "dim_order_ops._clone_dim_order.default"}
+PATTERN = {
+    "neighbours": ("et_vk.apply_rotary_emb.default",),  # pairs of elements are turned: those side by side,
+    "halves": ("et_vk.apply_rotary_emb_hf.default",),  # or one of each half
+    "attention": ("sdpa_with_kv_cache.default",),
+    "slice": ("aten.slice_copy.Tensor",),
+    "sum": ("add",),
+    "size": ("sym_size.int",),
+}
+ROLES = roles(PATTERN)
 
 
 class Tables(NamedTuple):
@@ -29,10 +37,13 @@ def turn_in_attention(graph: Graph) -> Graph:
         return graph
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
-        if call is None or call.name not in (NEIGHBOURS, HALVES) or len(call.outs) != 2:
+        if call is None or ROLES.get(call.name) not in ("neighbours", "halves") or len(call.outs) != 2:
             continue
         attention = _attention_behind(rewriter, call)
-        if attention is not None and _by_rows(rewriter, call) and all(map(rewriter.settled, call.args[:4])):
+        turned = rewriter.arguments(call)
+        tables = [turned["freqs_cos"], turned["freqs_sin"]]
+        moved = (turned["xq"], turned["xk"], *tables)
+        if attention is not None and _by_rows(rewriter, tables) and all(map(rewriter.settled, moved)):
             at, user = attention
             rewriter.replace([index, at], _fused(rewriter, call, user), at)
     _drop_unread(rewriter)
@@ -43,29 +54,40 @@ def _attention_behind(rewriter: Rewriter, rotary: Call) -> tuple[int, Call] | No
     """The attention that takes both results, if nothing else does."""
     query, key = rotary.outs
     user = rewriter.only_user(query)
-    if user is None or user[1].name != ATTENTION or user != rewriter.only_user(key):
+    if user is None or ROLES.get(user[1].name) != "attention" or user != rewriter.only_user(key):
         return None
-    args = user[1].args
-    unmasked = isinstance(rewriter.values[args[7]], Null)
-    return user if args[:2] == (query, key) and unmasked else None
+    given = rewriter.arguments(user[1])
+    unmasked = isinstance(rewriter.values[given["attn_mask"]], Null)
+    return user if (given["query"], given["key"]) == (query, key) and unmasked else None
 
 
-def _by_rows(rewriter: Rewriter, rotary: Call) -> bool:
+def _by_rows(rewriter: Rewriter, tables: Sequence[int]) -> bool:
     """Whether the tables have a row for each token, the same for all of a batch."""
-    tables = (rewriter.values[v] for v in rotary.args[2:4])
-    return all(isinstance(table, TensorSpec) and len(table.dims) == 2 for table in tables)
+    specs = (rewriter.values[table] for table in tables)
+    return all(isinstance(table, TensorSpec) and len(table.dims) == 2 for table in specs)
 
 
 def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     """The call is described in ops/attention/rotary_attention.py."""
-    tables = Tables(*rotary.args[2:5]) if rotary.name == HALVES else _whole_tables(rewriter, *rotary.args[2:4])
-    _, _, value, key_cache, value_cache, start, _, _, dropout, causal, scale = attention.args
-    place = (rewriter.add(Null()) if v is None else v for v in (tables.start, tables.rows))
-    args = (
-        *(*rotary.args[:2], value, key_cache, value_cache, start, dropout, causal, scale),
-        *(tables.cosine, tables.sine, *place, rewriter.add(Bool(rotary.name == HALVES))),
+    turned, given = rewriter.arguments(rotary), rewriter.arguments(attention)
+    halves = ROLES[rotary.name] == "halves"
+    cosine, sine = turned["freqs_cos"], turned["freqs_sin"]
+    tables = Tables(cosine, sine, turned["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
+    kept = ("value", "key_cache", "value_cache", "start_pos", "is_causal", "scale")
+    return rewriter.make(
+        ROTARY_ATTENTION,
+        attention.outs,
+        attention.origin,
+        query=turned["xq"],
+        key=turned["xk"],
+        **{name: given[name] for name in kept},
+        dropout=given["drpout_p"],
+        cosine=tables.cosine,
+        sine=tables.sine,
+        table_start=tables.start,
+        table_rows=tables.rows,
+        halves=Bool(halves),
     )
-    return Call(ROTARY_ATTENTION, args, attention.outs, attention.origin)
 
 
 def _whole_tables(rewriter: Rewriter, cosine: int, sine: int) -> Tables:
@@ -87,27 +109,34 @@ class Cut(NamedTuple):
 
 def _cut(rewriter: Rewriter, value_id: int) -> Cut | None:
     found = rewriter.maker(value_id)
-    while found is not None and found[1].name in COPIES:
-        found = rewriter.maker(found[1].args[0])
-    if found is None or found[1].name != "aten.slice_copy.Tensor":
+    while found is not None and (source := _copied(rewriter, found[1])) is not None:
+        found = rewriter.maker(source)
+    if found is None or ROLES.get(found[1].name) != "slice":
         return None
-    table, dim, start, end, step = found[1].args
-    values, total = rewriter.values, rewriter.maker(end)
-    by_rows = values[dim] == Int(0) and values[step] == Int(1) and isinstance(values[table], TensorSpec)
-    if not by_rows or not rewriter.settled(table) or total is None or total[1].name != "add":
+    given, values = rewriter.arguments(found[1]), rewriter.values
+    table, start, total = given["self"], given["start"], rewriter.maker(given["end"])
+    by_rows = values[given["dim"]] == Int(0) and values[given["step"]] == Int(1)
+    if not by_rows or not rewriter.settled(table) or total is None or ROLES.get(total[1].name) != "sum":
         return None
-    others = [a for a in total[1].args if a != start]
-    if len(others) != 1 or (size := rewriter.maker(others[0])) is None or size[1].name != "sym_size.int":
+    others = [a for a in rewriter.arguments(total[1]).values() if a != start]
+    if len(others) != 1 or (size := rewriter.maker(others[0])) is None or ROLES.get(size[1].name) != "size":
         return None
-    return Cut(table, start, others[0], (size[1].args[0], values[size[1].args[1]]))
+    measured = rewriter.arguments(size[1])
+    return Cut(table, start, others[0], (measured["self"], values[measured["dim"]]))
+
+
+def _copied(rewriter: Rewriter, call: Call) -> int | None:
+    """What a call copies, shape and all."""
+    elementwise = elementwise_op(call)
+    return rewriter.source(call) if elementwise is not None else None
 
 
 def _drop_unread(rewriter: Rewriter) -> None:
     """Remove the cuts that nobody reads any more, and what only they read."""
     for index in reversed(range(len(rewriter.steps))):
         call = rewriter.call(index)
-        if call is None or call.name not in (*COPIES, "aten.slice_copy.Tensor", "add"):
+        if call is None or not (ROLES.get(call.name) in ("slice", "sum") or _copied(rewriter, call) is not None):
             continue
         (out,) = call.outs
         if not rewriter.users.get(out) and out not in rewriter.outputs and rewriter.maker(out) is not None:
-            rewriter.forward(index, call.args[0])
+            rewriter.drop(index)

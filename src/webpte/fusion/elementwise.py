@@ -6,8 +6,22 @@ import heapq
 from typing import Any, NamedTuple
 
 from ..errors import Error
-from ..graph import COPY, Bool, Call, Double, DType, Graph, Int, Null, String, TensorSpec, ValueList
-from ..graph.programs import ELEMENTWISE, ProgramStep, format_program
+from ..graph import (
+    COPY,
+    ELEMENTWISE,
+    Bool,
+    Call,
+    Double,
+    DType,
+    Graph,
+    Int,
+    Null,
+    ProgramStep,
+    String,
+    TensorSpec,
+    ValueList,
+    format_program,
+)
 from ..lowering import elementwise_op
 from ..lowering.formulas import Formula, symbol
 from ..lowering.programs import Program, compile_program
@@ -232,8 +246,10 @@ class Group:
 
     def call(self) -> Call:
         """The call that takes the group's place."""
-        args = self.program().add_to(self.rewriter)
-        return Call(ELEMENTWISE, args, tuple(self.outputs), self._member(self.root).call.origin)
+        origin = self._member(self.root).call.origin
+        program, tensors, numbers = self.program().add_to(self.rewriter)
+        made = {"program": program, "tensors": tensors, "numbers": numbers}
+        return self.rewriter.make(ELEMENTWISE, self.outputs, origin, **made)
 
     def _argument(self, name: str, value_id: int, names: dict[int, str], numbers: list[int]) -> str:
         match self.rewriter.values[value_id]:

@@ -4,42 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..graph import Call, Double, DType, Graph, Null, String, TensorSpec, ValueList
-from ..graph.programs import (
+from ..graph import (
     CONVOLUTION,
     ELEMENTWISE,
     LINEAR,
     MATMUL,
     PLAIN,
+    Call,
+    Double,
+    DType,
+    Graph,
     ProgramStep,
+    String,
+    TensorSpec,
+    Value,
+    ValueList,
     parse_program,
 )
 from ..lowering.dim_rules import Dims
 from .dims import LiveDims
 from .elementwise import Group, Joined, Members
+from .pattern import roles
 from .rewriter import Rewriter
 
 OPERANDS = 3  # beside the result: what is left of the bindings
 NUMBERS = 16  # and of the parameter block
 
-# The elements of the first argument in the same order.
-_VIEWS = {
-    "aten.squeeze_copy.dims",
-    "aten.unsqueeze_copy.default",
-    "aten.view_copy.default",
-    "aten::view_copy.out",
-    "executorch_prim::et_view.default",
+PATTERN = {
+    "linear": ("aten.linear.default",),
+    "matrices": ("aten.mm.default",),
+    "matrices and more": ("aten.addmm.default",),
+    "batches": ("aten.bmm.default",),
+    "batches and more": ("aten.baddbmm.default",),
+    "convolution": ("aten.convolution.default", "aten::convolution.out", "et_vk.conv_with_clamp.default"),
 }
-# Products, and the axes of their results along which an operand of the program may vary while it repeats along others.
-_PRODUCTS = {
-    "aten.linear.default": (-1,),
-    "aten.mm.default": (-2, -1),
-    "aten.addmm.default": (-2, -1),
-    "aten.bmm.default": (-3, -2, -1),
-    "aten.baddbmm.default": (-3, -2, -1),
-    "aten.convolution.default": (),  # that of the channels, which depends on how many others there are
-    "et_vk.conv_with_clamp.default": (),
-    "aten::convolution.out": (),
+ROLES = roles(PATTERN)
+# The axes of their results along which an operand of the program may vary while it repeats along others.
+AXES = {
+    "linear": (-1,),
+    "matrices": (-2, -1),
+    "matrices and more": (-2, -1),
+    "batches": (-3, -2, -1),
+    "batches and more": (-3, -2, -1),
+    "convolution": (),  # that of the channels, which depends on how many others there are
 }
 _FLOATS = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16}
 
@@ -62,8 +69,9 @@ def _program(members: Members, dims: LiveDims, index: int) -> Joined | None:
     rewriter = members.rewriter
     call = rewriter.call(index)
     if call is not None and call.name == ELEMENTWISE and len(call.outs) == 1:
-        match [rewriter.values[a] for a in call.args]:
-            case [String(text), ValueList(tensors), ValueList(numbers)]:
+        given = {name: rewriter.values[v] for name, v in rewriter.arguments(call).items()}
+        match given["program"], given["tensors"], given["numbers"]:
+            case String(text), ValueList(tensors), ValueList(numbers):
                 steps, outputs = parse_program(text)
                 return Joined(list(steps), list(tensors), list(numbers), list(outputs))
     return Group(members, dims, index).program() if members.at(index) is not None else None
@@ -79,12 +87,13 @@ def _ending(rewriter: Rewriter, dims: LiveDims, program: Joined | None, index: i
         made, user = seen, index
         while (maker := rewriter.maker(made)) is not None and _sole(rewriter, made, user):
             user, call = maker
-            if call.name in _PRODUCTS:
+            if call.name in ROLES:
                 found.append(_Ending(rewriter, dims, index, program, seen, user, tuple(views)))
-            if call.name not in _VIEWS:
+            source = rewriter.source(call)
+            if source is None:
                 break
             views.insert(0, user)
-            made = call.args[0]
+            made = source
     return next((e for e in sorted(found, key=lambda e: -e.product) if e.fits()), None)
 
 
@@ -167,25 +176,36 @@ class _Ending:
 
     def _axes(self) -> tuple[int, ...]:
         call = self._call(self.product)
-        return _PRODUCTS[call.name] or (1 - len(self._spec(call.args[1]).dims),)
+        weight = self.rewriter.arguments(call).get("weight")
+        return AXES[ROLES[call.name]] or (() if weight is None else (1 - len(self._spec(weight).dims),))
 
     def join(self) -> None:
         call, rewriter = self._call(self.product), self.rewriter
-        name, args = _finished(rewriter, call)
-        like = rewriter.add(Null()) if self.like is None else self.like
-        args = (*args, *self._renamed().add_to(rewriter), like)
         if self.like is not None or not self.views:
             steps = {self.product, *self.views, self.index}
-            rewriter.replace(steps, Call(name, args, (self.out,), call.origin), self.index)
+            rewriter.replace(steps, self._finished(call, self.out), self.index)
             return
         # The product stands where the first view did, and each view a place further on.
         calls = [self._call(step) for step in self.views]
         source = rewriter.add(self._spec(self.made))
-        rewriter.replace({self.product, self.views[0]}, Call(name, args, (source,), call.origin), self.views[0])
+        rewriter.replace({self.product, self.views[0]}, self._finished(call, source), self.views[0])
         for view, step in zip(calls, (*self.views[1:], self.index), strict=True):
             outs = (self.out,) if step == self.index else view.outs
-            rewriter.replace({step}, replace(view, args=(source, *view.args[1:]), outs=outs), step)
+            moved = tuple(source if arg == rewriter.source(view) else arg for arg in view.args)
+            rewriter.replace({step}, replace(view, args=moved, outs=outs), step)
             (source,) = outs
+
+    def _finished(self, call: Call, out: int) -> Call:
+        """The call that does what the product does and more."""
+        given: dict[str, int | Value | None] = dict(self.rewriter.arguments(call))
+        name = {"linear": LINEAR, "convolution": CONVOLUTION}.get(ROLES[call.name], MATMUL)
+        if name == MATMUL:
+            given["axes"] = String(PLAIN)
+        if ROLES[call.name] in ("matrices", "batches"):
+            given |= {"mat1": given.pop("self"), "beta": Double(1.0), "alpha": Double(1.0)}
+        program, tensors, numbers = self._renamed().add_to(self.rewriter)
+        given |= {"program": program, "tensors": tensors, "numbers": numbers, "like": self.like}
+        return self.rewriter.make(name, (out,), call.origin, **given)
 
     def _renamed(self) -> Joined:
         """The program with the result as its first input."""
@@ -202,18 +222,3 @@ def _stripped(dims: Dims) -> Dims:
     """Without the ones in front."""
     first = next((axis for axis, size in enumerate(dims) if size != 1), len(dims))
     return dims[first:]
-
-
-def _finished(rewriter: Rewriter, call: Call) -> tuple[str, tuple[int, ...]]:
-    """The op that does what `call` does and more, and the arguments it takes from it."""
-    if call.name == "aten.linear.default":
-        return LINEAR, call.args
-    if call.name in ("aten.addmm.default", "aten.baddbmm.default"):
-        return MATMUL, (rewriter.add(String(PLAIN)), *call.args)
-    if call.name == "et_vk.conv_with_clamp.default":
-        return CONVOLUTION, call.args
-    null = rewriter.add(Null())
-    if "convolution" in call.name:
-        return CONVOLUTION, (*call.args, null, null)
-    one = rewriter.add(Double(1.0))
-    return MATMUL, (rewriter.add(String(PLAIN)), null, *call.args, one, one)

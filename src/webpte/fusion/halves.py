@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..graph import DType, Graph, String, TensorSpec, Value
-from ..graph.programs import WITH_PROGRAM, format_program, parse_program
+from ..graph import OWN, DType, Graph, String, TensorSpec, Value, format_program, parse_program
+from ..lowering import find
 
 
 def widen_halves(graph: Graph) -> Graph:
     """Keep every f16 tensor in words, for devices whose shaders have no f16. Values are still those of f16."""
-    programs = {argument for call in graph.calls if call.name in WITH_PROGRAM for argument in call.args}
+    ours = [(op, call) for call in graph.calls if call.name.startswith(OWN) and (op := find(call)) is not None]
+    programs = {given["program"] for op, call in ours if "program" in (given := op.arguments(call))}
 
     def widened(value_id: int, value: Value) -> Value:
         if isinstance(value, TensorSpec) and value.dtype is DType.FLOAT16:

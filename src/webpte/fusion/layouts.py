@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..graph import Call, Double, Graph, Int, IntList, Null, String, TensorSpec, ValueList
-from ..graph.programs import MATMUL, PLAIN
+from ..graph import MATMUL, PLAIN, Call, Double, Graph, Int, IntList, Null, String, TensorSpec, Value, ValueList
 from .dims import LiveDims
+from .pattern import roles
 from .rewriter import Rewriter
 
-_VIEWS = {"aten.view_copy.default", "aten::view_copy.out", "executorch_prim::et_view.default"}
-_PERMUTES = {"aten.permute_copy.default", "aten.permute.default", "aten::permute_copy.out"}
-_PROGRAM = 6  # the program among the arguments of MATMUL
+PATTERN = {
+    "product": ("aten.bmm.default",),
+    "permutation": ("aten.permute_copy.default", "aten.permute.default", "aten::permute_copy.out"),
+}
+ROLES = roles(PATTERN)
 
 
 class Source(NamedTuple):
@@ -30,17 +32,12 @@ def fold_transposes(graph: Graph) -> Graph:
     dims = LiveDims(graph)
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
-        if call is not None and call.name in ("aten.bmm.default", MATMUL) and _batched(rewriter, call):
-            _Product(rewriter, dims, index, call).fold()
+        if call is None or not (ROLES.get(call.name) == "product" or call.name == MATMUL):
+            continue
+        product = _Product(rewriter, dims, index, call)
+        if product.batched:
+            product.fold()
     return rewriter.done()
-
-
-def _batched(rewriter: Rewriter, call: Call) -> bool:
-    """Whether both factors have one batch dim, and lie as they always do."""
-    axes = String(PLAIN) if call.name != MATMUL else rewriter.values[call.args[0]]
-    factors = call.args if call.name != MATMUL else call.args[2:4]
-    specs = [rewriter.values[value_id] for value_id in factors]
-    return axes == String(PLAIN) and all(isinstance(s, TensorSpec) and len(s.dims) == 3 for s in specs)
 
 
 class _Product:
@@ -51,7 +48,15 @@ class _Product:
         self.dims = dims
         self.index = index
         self.call = call
-        self.mat1, self.mat2 = call.args if call.name != MATMUL else call.args[2:4]
+        self.given = rewriter.arguments(call)
+        self.mat1, self.mat2 = (self.given[name] for name in ("mat1" if call.name == MATMUL else "self", "mat2"))
+
+    @property
+    def batched(self) -> bool:
+        """Whether both factors have one batch dim, and lie as they always do."""
+        axes = self.rewriter.values[self.given["axes"]] if self.call.name == MATMUL else String(PLAIN)
+        specs = [self.rewriter.values[value_id] for value_id in (self.mat1, self.mat2)]
+        return axes == String(PLAIN) and all(isinstance(s, TensorSpec) and len(s.dims) == 3 for s in specs)
 
     def fold(self) -> None:
         a_letters, b_letters, y_letters = PLAIN.replace("->", ",").split(",")
@@ -79,7 +84,7 @@ class _Product:
         return tuple(dims[source.letters.index(letter)] for letter in "bh")
 
     def _unfinished(self) -> bool:
-        return self.call.name != MATMUL or self.rewriter.values[self.call.args[_PROGRAM]] == Null()
+        return self.call.name != MATMUL or self.rewriter.values[self.given["program"]] == Null()
 
     def _source(self, value_id: int, letters: str, last: str) -> Source:
         """Where an operand can be read: as far back as its last axis is one of `last`."""
@@ -98,8 +103,9 @@ class _Product:
     def _undone(self, source: Source, index: int, call: Call) -> Source | None:
         """The operand before a view or a permutation."""
         steps = (*source.steps, index)
-        if call.name in _VIEWS and self._merges(call.args[0], source.value):
-            return Source(call.args[0], source.letters, steps)
+        viewed = self.rewriter.source(call)
+        if viewed is not None and self._merges(viewed, source.value):
+            return Source(viewed, source.letters, steps)
         order = self._order(call)
         if order is None:
             return None
@@ -108,14 +114,14 @@ class _Product:
             return None
         full = [*range(spare), *(axis + spare for axis in order)] if spare else order
         letters = "".join(source.letters[full.index(axis)] for axis in range(len(full)))
-        return Source(call.args[0], letters, steps)
+        return Source(self.rewriter.arguments(call)["self"], letters, steps)
 
     def _target(self, letters: str, heads: tuple[object, ...]) -> Source:
         """Where the result is wanted, if only there: behind a view that splits the batch and a permutation."""
         made = self.call.outs[0]
         plain = Source(made, letters)
         view = self.rewriter.only_user(made)
-        if view is None or view[1].name not in _VIEWS or not self._merges(view[1].outs[0], made):
+        if view is None or self.rewriter.source(view[1]) != made or not self._merges(view[1].outs[0], made):
             return plain
         split = view[1].outs[0]
         turn = self.rewriter.only_user(split)
@@ -128,9 +134,9 @@ class _Product:
         return Source(turn[1].outs[0], turned, (view[0], turn[0])) if turned[-1] == "n" else plain
 
     def _order(self, call: Call) -> list[int] | None:
-        if call.name not in _PERMUTES:
+        if ROLES.get(call.name) != "permutation":
             return None
-        given = self.rewriter.values[call.args[1]]
+        given = self.rewriter.values[self.rewriter.arguments(call)["dims"]]
         ids = given.ids if isinstance(given, ValueList) else ()
         axes = [v.value for i in ids if isinstance(v := self.rewriter.values[i], Int)]
         order = list(given.values) if isinstance(given, IntList) else axes
@@ -146,11 +152,9 @@ class _Product:
         return self.rewriter.users[value_id] == [user] and value_id not in self.rewriter.outputs
 
     def _call(self, axes: str, a: int, b: int, out: int) -> Call:
-        add = self.rewriter.add
-        text = add(String(axes))
-        if self.call.name == MATMUL:
-            args = (text, self.call.args[1], a, b, *self.call.args[4:])
-        else:
-            null, one, none = add(Null()), add(Double(1.0)), add(ValueList(()))
-            args = (text, null, a, b, one, one, null, none, none, null)
-        return Call(MATMUL, args, (out,), self.call.origin)
+        given: dict[str, int | Value | None] = dict(self.given)
+        if self.call.name != MATMUL:
+            del given["self"]
+            given |= {"beta": Double(1.0), "alpha": Double(1.0), "tensors": ValueList(()), "numbers": ValueList(())}
+        given |= {"axes": String(axes), "mat1": a, "mat2": b}
+        return self.rewriter.make(MATMUL, (out,), self.call.origin, **given)

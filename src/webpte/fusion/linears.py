@@ -6,11 +6,21 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..graph import Call, Constant, Double, Graph, Int, IntList, Null, TensorSpec, ValueList, numel
+from ..graph import LINEAR_Q4, Call, Constant, Double, Graph, Int, IntList, Null, TensorSpec, ValueList, numel
 from .dims import LiveDims
+from .pattern import roles
 from .rewriter import Rewriter
 
-FUSED = "webpte.linear_q4"
+PATTERN = {
+    "linear": ("et_vk.linear_q4gsw.default",),
+    "rounded": ("et_vk.linear_dq8ca_q4gsw.default",),
+    "rounding": ("torchao.choose_qparams_affine.default",),
+    "silu": ("aten.silu.default",),
+    "sigmoid": ("aten.sigmoid.default",),
+    "product": ("aten.mul.Tensor",),
+    "sum": ("aten.add.Tensor",),
+}
+ROLES = roles(PATTERN)
 OUTPUTS = 3  # of a joined layer: beside what it reads, as many as every device can bind
 LARGEST = 128 << 20  # what every device can bind of a joined weight
 WORD = 4
@@ -43,19 +53,15 @@ def _linears(rewriter: Rewriter) -> list[Linear]:
     found = []
     for index in range(len(rewriter.steps)):
         call = rewriter.call(index)
-        if call is None or len(call.outs) != 1:
+        role = None if call is None else ROLES.get(call.name)
+        if call is None or role not in ("linear", "rounded") or len(call.outs) != 1:
             continue
-        if call.name == "et_vk.linear_q4gsw.default" and len(call.args) == 5:
-            x, codes, scales, group, bias = call.args
-            rounding: tuple[int, ...] = ()
-        elif call.name == "et_vk.linear_dq8ca_q4gsw.default" and len(call.args) == 8:
-            x, row_scales, row_zeros, codes, _, scales, group, bias = call.args
-            rounding = (row_scales, row_zeros)
-        else:
-            continue
-        bare = isinstance(rewriter.values[bias], Null)
-        linear = Linear(index, call, x, rounding, codes, scales, group, None if bare else bias)
-        if all(map(rewriter.settled, (*linear.sources, linear.out))) and (bare or rewriter.settled(bias)):
+        given = rewriter.arguments(call)
+        rounding = (given["input_scales"], given["input_zp"]) if role == "rounded" else ()
+        x = given["input" if role == "rounded" else "self"]
+        bias = None if isinstance(rewriter.values[given["bias"]], Null) else given["bias"]
+        linear = Linear(index, call, x, rounding, given["weights"], given["weight_scales"], given["group_size"], bias)
+        if all(map(rewriter.settled, (*linear.sources, linear.out))) and (bias is None or rewriter.settled(bias)):
             found.append(linear)
     return found
 
@@ -70,13 +76,21 @@ def _fused(
     residual: int | None = None,
 ) -> Call:
     """The call that does what `linear` does, and more. Its op is described in ops/q4/linear_q4.py."""
-    null = rewriter.add(Null())
-    rounding = linear.rounding or (null, null)
-    weights = (rewriter.add(ValueList(tuple(codes))), rewriter.add(ValueList(tuple(scales))))
-    columns = rewriter.add(IntList(tuple(_spec(rewriter, out).dims[-1] for out in outs)))
-    added = tuple(null if value_id is None else value_id for value_id in (bias, residual))
-    args = (linear.x, *rounding, *weights, linear.group, columns, *added)
-    return Call(FUSED, args, tuple(outs), linear.call.origin)
+    x_scales, x_zeros = linear.rounding or (None, None)
+    return rewriter.make(
+        LINEAR_Q4,
+        outs,
+        linear.call.origin,
+        x=linear.x,
+        x_scales=x_scales,
+        x_zeros=x_zeros,
+        codes=ValueList(tuple(codes)),
+        scales=ValueList(tuple(scales)),
+        group=linear.group,
+        columns=IntList(tuple(_spec(rewriter, out).dims[-1] for out in outs)),
+        bias=bias,
+        residual=residual,
+    )
 
 
 # -- roundings ---------------------------------------------------------------------------------------------------------
@@ -90,9 +104,13 @@ def share_roundings(graph: Graph) -> Graph:
     seen: dict[tuple[object, ...], Call] = {}
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
-        if call is None or call.name != "torchao.choose_qparams_affine.default" or not rewriter.settled(call.args[0]):
+        if call is None or ROLES.get(call.name) != "rounding":
             continue
-        key = (call.args[0], *(graph.values[a] for a in call.args[1:]), *(graph.values[o] for o in call.outs))
+        options = rewriter.arguments(call)
+        x = options.pop("input")
+        if not rewriter.settled(x):
+            continue
+        key = (x, *(graph.values[a] for a in options.values()), *(graph.values[o] for o in call.outs))
         first = seen.setdefault(key, call)
         hidden = all(rewriter.settled(o) and o not in rewriter.outputs for o in (*call.outs, *first.outs))
         if first is not call and hidden:
@@ -112,7 +130,7 @@ def gate_linears(graph: Graph) -> Graph:
     for gate in linears.values():
         activation = _activation(rewriter, gate.out)
         product = rewriter.only_user(activation[-1]) if activation else None
-        if activation is None or product is None or product[1].name != "aten.mul.Tensor":
+        if activation is None or product is None or ROLES.get(product[1].name) != "product":
             continue
         at, call = product
         others = [linears[a] for a in call.args if a in linears and rewriter.only_user(a) == product]
@@ -131,10 +149,10 @@ def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
     calls = [call for user in users if (call := rewriter.call(user)) is not None]
     if value_id in rewriter.outputs or len(rewriter.makers[value_id]) != 1:
         return None
-    match [call.name for call in calls]:
-        case ["aten.silu.default"]:
+    match [ROLES.get(call.name) for call in calls]:
+        case ["silu"]:
             return [calls[0].outs[0]]
-        case ["aten.sigmoid.default", "aten.mul.Tensor"]:
+        case ["sigmoid", "product"]:
             sigmoid, product = calls
             sole = rewriter.only_user(sigmoid.outs[0]) == (users[1], product)
             if sole and set(product.args) == {value_id, sigmoid.outs[0]}:
@@ -251,12 +269,12 @@ def add_residuals(graph: Graph) -> Graph:
     dims = LiveDims(graph)
     for linear in _linears(rewriter):
         user = rewriter.only_user(linear.out)
-        if user is None or user[1].name != "aten.add.Tensor" or len(user[1].args) != 3:
+        if user is None or ROLES.get(user[1].name) != "sum":
             continue
         at, call = user
-        *operands, alpha = call.args
-        residual = operands[operands[0] == linear.out]
-        plain = rewriter.values[alpha] in (Int(1), Double(1.0))
+        given = rewriter.arguments(call)
+        residual = given["other" if given["self"] == linear.out else "self"]
+        plain = rewriter.values[given["alpha"]] in (Int(1), Double(1.0))
         fits = _alike(rewriter, linear.out, residual) and _alike(rewriter, linear.out, call.outs[0])
         if plain and fits and dims.same(linear.out, residual):
             weights = ([linear.codes], [linear.scales])

@@ -48,7 +48,7 @@ class Numbers:
             return None
         _, call = maker
         if call.name == PREPACK:
-            return self._read(call.args[0])
+            return self._read(rewriter.arguments(call)["x"])
         op = find(call)
         if op is None or op.facts.fills is None:
             return None

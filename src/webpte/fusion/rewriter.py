@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ..graph import Call, Graph, Jump, Step, TensorSpec, Value, ValueList
+from ..graph import Call, Graph, Jump, Null, Origin, Step, TensorSpec, Value, ValueList
 from ..lowering import find, mutated_values
 
 
@@ -66,6 +66,11 @@ class Rewriter:
         assert op is not None, call.name
         return op.arguments(call)
 
+    def source(self, call: Call) -> int | None:
+        """The tensor that a call gives another shape and nothing else; None if it does more."""
+        op = find(call)
+        return None if op is None or op.facts.view is None else op.arguments(call)[op.facts.view]
+
     def settled(self, value_id: int) -> bool:
         """Whether a tensor never changes once it is there: readers of it may be moved."""
         value = self.values[value_id]
@@ -78,31 +83,39 @@ class Rewriter:
         self.values.append(value)
         return len(self.values) - 1
 
+    def make(self, name: str, outs: Iterable[int], origin: Origin, /, **given: int | Value | None) -> Call:
+        """A call of a registered op with these arguments, as ids or values of their own; others are Null."""
+        call = Call(name, (), tuple(outs), origin)
+        op = find(call)
+        assert op is not None and given.keys() <= dict(op.parameters).keys(), name
+        values = (given.get(parameter) for parameter, _ in op.parameters)
+        ids = (v if isinstance(v, int) else self.add(Null() if v is None else v) for v in values)
+        return replace(call, args=tuple(ids))
+
     def replace(self, indices: Iterable[int], call: Call, at: int) -> None:
         """Put `call` at step `at` in the place of the steps `indices`, and keep makers and users true."""
         for index in indices:
-            old = self.call(index)
-            assert old is not None
-            for value_id in self.flatten(old.args):
-                self.users[value_id].remove(index)
-            for value_id in old.outs:
-                self.makers[value_id].remove(index)
-            self.steps[index] = None
+            self.drop(index)
         self.steps[at] = call
         for value_id in self.flatten(call.args):
             self.users[value_id].append(at)
         for value_id in call.outs:
             self.makers[value_id].append(at)
 
-    def forward(self, index: int, *sources: int) -> None:
-        """Drop the call at `index`: whoever reads an output of it reads the source in its place."""
+    def drop(self, index: int) -> Call:
+        """Remove the call at `index`."""
         call = self.call(index)
         assert call is not None
         for value_id in self.flatten(call.args):
             self.users[value_id].remove(index)
+        for value_id in call.outs:
+            self.makers[value_id].remove(index)
         self.steps[index] = None
-        for gone, source in zip(call.outs, sources, strict=True):
-            self.makers[gone].remove(index)
+        return call
+
+    def forward(self, index: int, *sources: int) -> None:
+        """Drop the call at `index`: whoever reads an output of it reads the source in its place."""
+        for gone, source in zip(self.drop(index).outs, sources, strict=True):
             for user in self.users.pop(gone, []):
                 reader = self.call(user)
                 assert reader is not None

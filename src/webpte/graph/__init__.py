@@ -1,18 +1,22 @@
 """A method as typed values and calls, checked."""
 
 from ..container import DType
-from .delegate import COPY, ITEM
-from .graph import OVERFLOW, OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
-from .keeping import PREPACK
+from .graph import OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
 from .method import build_graph
-from .programs import (
+from .names import (
     CONVOLUTION,
+    COPY,
     ELEMENTWISE,
+    ITEM,
     LINEAR,
+    LINEAR_Q4,
     MATMUL,
+    OVERFLOW,
+    OWN,
+    PREPACK,
     ROTARY_ATTENTION,
-    parse_program,
 )
+from .programs import PLAIN, ProgramStep, format_program, parse_program
 from .remedies import keep_out
 from .values import (
     LIVE_SCALARS,
@@ -42,10 +46,13 @@ __all__ = [
     "ELEMENTWISE",
     "ITEM",
     "LINEAR",
+    "LINEAR_Q4",
     "LIVE_SCALARS",
     "MATMUL",
     "OVERFLOW",
     "OVERFLOW_FLAGS",
+    "OWN",
+    "PLAIN",
     "PREPACK",
     "ROTARY_ATTENTION",
     "Bool",
@@ -63,6 +70,7 @@ __all__ = [
     "Mutates",
     "Null",
     "Origin",
+    "ProgramStep",
     "Step",
     "String",
     "SymBool",
@@ -73,6 +81,7 @@ __all__ = [
     "ValueList",
     "build_graph",
     "device_dtype",
+    "format_program",
     "keep_out",
     "normalize_dim",
     "numel",

@@ -16,10 +16,10 @@ from ..container import DType, EValue, IntValue, TensorValue, VkGraph, VkSymInt,
 from ..errors import GraphError, Problem
 from .graph import Origin
 from .keeping import Buffers
+from .names import COPIES
 from .remedies import keep_out
 from .values import device_dtype, numel
 
-COPIES = ("aten.clone.default", "dim_order_ops._clone_dim_order.default", "aten.copy.default")
 KEEP_COPIES = f"Inside delegates ExecuTorch drops copies, and with them what tells values apart. {keep_out(COPIES)}"
 SEARCH_LIMIT = 1 << 22  # steps of a search: a hostile file may list any number of values
 

@@ -33,9 +33,11 @@ from ..container import (
     VkValueList,
 )
 from ..errors import DataError, GraphError, Problem
+from . import names
 from .border import Border, read_border
 from .graph import Call, Mutates, Origin
-from .keeping import ALIASED, PREPACK, Buffers, Kept, flat
+from .keeping import ALIASED, Buffers, Kept, flat
+from .names import COPY, ITEM, PREPACK, UPDATE
 from .values import (
     Bool,
     BoolList,
@@ -54,16 +56,12 @@ from .values import (
     numel,
 )
 
-COPY = "webpte.copy"  # out becomes self, converted to out's dtype; serves moves, private copies and casts
-UPDATE = "aten::copy_"  # what a program does to buffers of its own
-OWN = "webpte."  # what passes and borders put there; no file may call it
-ITEM = "aten::_local_scalar_dense"
 Named = Callable[[str, str, int], Span]
 
 
 def refuse_own(name: str, origin: Origin) -> None:
     """Calls of ops that are ours alone: what they rely on, passes have proved and no file can promise."""
-    if name.startswith(OWN):
+    if name.startswith(names.OWN):
         raise GraphError(f"{name} ({origin}) is an op of webpte's own, which no file may call")
 
 

@@ -23,8 +23,7 @@ class Origin:
         return f"delegate {self.delegate}, node {self.node}"
 
 
-OVERFLOW = "webpte.overflow"  # looks whether 32-bit integers were enough; any result but zeros ends the call
-OVERFLOW_FLAGS = 1024  # its results, one for each invocation: no two write the same word
+OVERFLOW_FLAGS = 1024  # results of names.OVERFLOW, one for each invocation: no two write the same word
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from ..container import VkGraph, VkTensor, VkValueList
 from ..errors import Problem
 from .graph import Call, Mutates, Origin
+from .names import PREPACK
 from .values import Constant, numel
 
-PREPACK = "et_vk.prepack.default"
 ALIASED = "alias_buffer_mutations"
 ALIAS = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which tells buffers from constants.'
 MANY = 1000  # constants of one shape that are looked at

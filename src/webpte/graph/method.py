@@ -37,10 +37,11 @@ from ..container import (
     parse_vulkan,
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, remedies
-from .delegate import COPY, ITEM, inline, read_delegates, refuse_own
+from .delegate import inline, read_delegates, refuse_own
 from .dim_order import in_order
 from .elided import START, View, elided_views
 from .graph import Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
+from .names import COPY, COPY_INDEX, EMPTY, RETURN_ONLY, VIEW
 from .torn import torn_buffers
 from .values import (
     Bool,
@@ -67,10 +68,7 @@ REPARTITION = "Re-export with VulkanPartitioner or WebGPUPartitioner."
 PASS_DATA = (
     "If constants were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
 )
-VIEW = "executorch_prim::et_view.default"
 FIRST_SHARED_POOL = 2  # `MemoryPlanningPass(share_mutable_buffers=True)` puts them behind everything of one method
-COPY_INDEX = "executorch_prim::et_copy_index.tensor"  # target, row, index: appends a row, in the loop of a map
-_RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel")
 
 
 def build_graph(
@@ -224,7 +222,7 @@ class _Builder:
     def _start_empty(self, target: int, origin: Origin) -> None:
         self.values += [IntList((0, *self.tensor_dims(target)[1:])), Null()]
         args = (len(self.values) - 2, len(self.values) - 1)
-        self.steps.append(Call("aten::empty.out", args, (target,), origin, kernel=True, on_host=True))
+        self.steps.append(Call(EMPTY, args, (target,), origin, kernel=True, on_host=True))
 
     def add_views(self, behind: int) -> None:
         """Make the views that the exporter left out, of what this instruction has written."""
@@ -271,7 +269,7 @@ class _Builder:
         outs: tuple[int, ...]
         if call.op == COPY_INDEX:
             inputs, outs = list(call.args), call.args[:1]
-        elif call.op.startswith(_RETURN_ONLY):
+        elif call.op.startswith(RETURN_ONLY):
             inputs, outs = rest, (last,)
         elif isinstance(returned, ValueList):
             outs = returned.ids

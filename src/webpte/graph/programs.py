@@ -18,14 +18,7 @@ from typing import NamedTuple
 
 from ..errors import GraphError
 
-ELEMENTWISE = "webpte.elementwise"
-ROTARY_ATTENTION = "webpte.rotary_attention"
-# Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/epilogue.py.
-LINEAR = "webpte.linear"  # aten.linear
-MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose program may be None
-PLAIN = "bhmk,bhkn->bhmn"  # the layout of its operands where nothing else is known: see ops/matmul/matmul.py
-CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp
-WITH_PROGRAM = {ELEMENTWISE, LINEAR, MATMUL, CONVOLUTION}
+PLAIN = "bhmk,bhkn->bhmn"  # the layout of the operands of MATMUL where nothing else is known: see ops/matmul/matmul.py
 
 
 class ProgramStep(NamedTuple):

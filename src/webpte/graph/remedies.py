@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .names import FUSED_BY_EXPORTER
+
 EXIR_OPS = "from executorch.exir.dialects._ops import ops as exir_ops"
 
 
 def keep_out(names: Sequence[str]) -> str:
     """The change to an export that keeps ops out of delegates. A partitioner compares the exporter's own op objects."""
-    fused = [name for name in names if name.startswith("et_vk.")]
+    fused = [name for name in names if name.startswith(FUSED_BY_EXPORTER)]
     plain = [name for name in names if name not in fused]
     sentences = []
     if plain:

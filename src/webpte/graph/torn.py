@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import Problem
 from .graph import Call, Step
+from .names import ATEN, UPDATE
 from .remedies import EXIR_OPS
 from .values import TensorSpec, Value, ValueList
 
 Content = tuple[str, tuple[int, ...], bytes]
-UPDATE = "aten::copy_"  # how a graph gives a buffer its new value
 
 
 def torn_buffers(values: Sequence[Value], steps: Sequence[Step]) -> list[Problem]:
@@ -80,7 +80,7 @@ def _problem(spec: TensorSpec, calls: Sequence[Call], update: Call, reader: Call
         f"keeps a buffer {spec.dtype.short}{list(spec.dims)} from call to call, and {reader.name} of instruction "
         f"{reader.origin.instruction} reads a constant with what it held at first: the exporter made two of one"
     )
-    makers = [c.name for c in calls if update.args[1] in c.outs and c.name.startswith("aten.")]
+    makers = [c.name for c in calls if update.args[1] in c.outs and c.name.startswith(ATEN)]
     remedy = "Re-export with the op that writes the buffer in VulkanPartitioner's operator_blocklist"
     if makers:
         listed = f"operator_blocklist=[exir_ops.edge.{makers[0]}]"

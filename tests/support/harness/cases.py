@@ -29,7 +29,7 @@ import pytest
 
 import tests.cases
 import webpte
-import webpte.graph.delegate
+import webpte.graph.names
 from tests.support.harness.canaries import Canaries, larger_buffers
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
@@ -44,7 +44,7 @@ _DTYPES = {d.short: d for d in DType}
 
 # Files may not call ops that are ours alone; cases do, to try them by themselves. tests/null/test_validate.py holds the
 # rule in a process without this.
-webpte.graph.delegate.OWN = "\0"
+webpte.graph.names.OWN = "\0"
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ShapeError
-from ...graph import DType, numel
+from ...graph import LINEAR_Q4, DType, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
@@ -101,7 +101,7 @@ def _joined_flops(sizes: Sizes) -> int:
 
 
 @op(
-    "webpte.linear_q4",
+    LINEAR_Q4,
     dtypes=FLOATS | BYTES | {DType.INT32},
     work=_joined_flops,
     dims=dim_rules.columns("x", "columns"),

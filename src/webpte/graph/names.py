@@ -1,0 +1,35 @@
+"""Every op that the graph knows by name. Whatever else there is to know of an op, the op says itself (lowering.facts).
+
+A pass may name ops too, in the one table that is its pattern; `tests/null/test_op_names.py` looks for names elsewhere.
+"""
+
+from __future__ import annotations
+
+# -- ops of webpte's own, which passes and borders put there and no file may call --------------------------------------
+
+OWN = "webpte."
+COPY = "webpte.copy"  # out becomes self, converted to out's dtype; serves moves, private copies and casts
+OVERFLOW = "webpte.overflow"  # looks whether 32-bit integers were enough; any result but zeros ends the call
+ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see programs.py
+LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit layers of one input: see ops/q4/linear_q4.py
+ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that turns its queries and keys itself
+# Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/epilogue.py.
+LINEAR = "webpte.linear"  # aten.linear
+MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose program may be None
+CONVOLUTION = "webpte.convolution"  # et_vk.conv_with_clamp
+
+# -- what a program is made of beside computation ----------------------------------------------------------------------
+
+PREPACK = "et_vk.prepack.default"  # in a delegate: a constant as a tensor
+ITEM = "aten::_local_scalar_dense"  # a number out of a tensor
+UPDATE = "aten::copy_"  # what a program does to buffers of its own
+EMPTY = "aten::empty.out"
+VIEW = "executorch_prim::et_view.default"
+COPY_INDEX = "executorch_prim::et_copy_index.tensor"  # target, row, index: appends a row, in the loop of a map
+RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel")  # kernels without an out argument
+
+# -- what advice about an export is about ------------------------------------------------------------------------------
+
+ATEN = "aten."
+FUSED_BY_EXPORTER = "et_vk."  # made inside delegates: no block list keeps such ops out
+COPIES = ("aten.clone.default", "dim_order_ops._clone_dim_order.default", "aten.copy.default")

@@ -13,6 +13,7 @@ from tests.saved_plans.__main__ import compare
 from tests.saved_plans.child import calls
 from tests.saved_plans.jobs import of_programs, smaller
 from tests.saved_plans.saving import save
+from tests.support.harness.player import Player
 from webpte.device import adapter_caps
 
 pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
@@ -87,3 +88,19 @@ def test_a_device_that_has_less_is_refused_by_name(tmp_path, monkeypatch):
     monkeypatch.delenv("WEBPTE_DEVICE")
     with webpte.open_plan(tmp_path / "browser", [job.path]) as plan:
         assert plan.method()(*call).tobytes() == want.tobytes()
+
+
+PLAYED = ("add_external", "integers", "half", "dynamic_size_output", "sdpa_cache_inputs_live", "llama_4w_emb4")
+
+
+@pytest.mark.parametrize("name", PLAYED)
+def test_a_player_made_from_the_page_alone_gives_the_same_bits(name, tmp_path):
+    """Of a sequence of calls, with the state that it builds up."""
+    (job,) = of_programs({name}.__contains__)
+    assert save(job, tmp_path) is None
+    about = json.loads((tmp_path / "job.json").read_text())
+    player = Player(tmp_path / "plan", [job.path, *job.data])
+    first = len(about["calls"][0])
+    for given, want in [*calls(tmp_path, about)][:first]:
+        for ours, theirs in zip(player(*given), want, strict=True):
+            assert (ours.dtype, ours.shape, ours.tobytes()) == (theirs.dtype, theirs.shape, theirs.tobytes())

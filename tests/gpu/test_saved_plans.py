@@ -72,6 +72,16 @@ def test_shapes_can_be_named(scaled, tmp_path):
         assert plan.method()(rows(4)).tobytes() == want.tobytes()
 
 
+def test_more_shapes_can_be_named_than_a_method_keeps(tmp_path):
+    values = [c.VkTensor(F32, (100,)), c.VkTensor(F32, (100,))]
+    simple_pte(tmp_path / "negative.pte", values, [("aten.neg.default", (0, 1))], [0], [1], dynamic=True)
+    with webpte.load(tmp_path / "negative.pte") as program:
+        program.method().save(tmp_path / "plan", shapes=[[(n,)] for n in range(1, 101)])
+    with webpte.open_plan(tmp_path / "plan") as plan:
+        for n in (1, 2, 50, 100):
+            assert plan.method()(np.ones(n, np.float32)).tolist() == [-1] * n
+
+
 # In another process, which must not read the program's graph: neither the flatbuffer reader nor a lowering may run.
 RUN = """
 import sys

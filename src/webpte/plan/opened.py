@@ -24,7 +24,7 @@ from .memory import Buffer, Fill, padded
 from .plan import Plan, bytes_at_bound
 from .saved import DOCUMENT, FORMAT, VERSION, PathLike, features_of, kernel_file
 from .schedule_json import Reading, block_from_json
-from .schedules import Scheduler
+from .schedules import Key, Schedule, Scheduler
 from .segments import Block, HostCalls, Layout, Segment
 from .validate import refuse_wrong
 from .value_json import Files, call_from_json, constant_from_json, dtype_from_json, value_from_json
@@ -95,46 +95,52 @@ class _Reading:
             raise UnsupportedError(f"{self.name} needs CPU kernels that are not here: {', '.join(missing)}", missing)
 
     def opened(self, given: Iterable[PathLike], opened: list[MappedFile]) -> Opened:
-        data = self.data
         self.files = Files(list(self._files(given, opened)))
-        texts = list(self._texts())
-        kernels = [self._kernel(item, text) for item, text in zip(data["kernels"], texts, strict=True)]
-        blocks = [block_from_json(item) for item in items(field(data, "parameters"), "parameters")]
         self.values = self._values()
+        texts = list(self._texts())
         layout, graph = self._layout_and_graph()
         refuse_wrong(replace(graph, steps=tuple(self.calls)), in_order=False)  # which imports no op if there is none
-        buffers = tuple(self._buffer(item) for item in items(field(data, "buffers"), "buffers"))
-        places = self._places(graph, layout, buffers)
-        reading = Reading(graph, layout.segments, buffers, dict(places), len(graph.values), kernels, blocks)
-        known = [reading.schedule(item) for item in items(field(data, "schedules"), "schedules")]
-        bindings = frozenset(b for _, schedule in known for d in schedule.dispatches for b in d.bindings)
-        places |= {len(graph.values) + number: number for number in range(len(buffers))}
-        plan = Plan(
-            graph,
-            layout,
-            buffers,
-            places,
-            {segment: self._uploads(number, graph) for number, segment in enumerate(layout.segments)},
-            frozenset(self._ids("kept")),
-            tuple(kernels),
-            len(blocks),
-            self._dynamic(graph),
-            {},
-            {},
-            {},
-            {},
-            {v: text(said, "a check") for v, said in self._by_value("checks")},
-            bindings,
-            max((b.nbytes for b in bindings), default=0),
-            whole(field(data, "subgroup"), "subgroup", high=_WORKGROUP),
-        )
+        kernels = [self._kernel(item, text) for item, text in zip(self.data["kernels"], texts, strict=True)]
+        plan, schedules = self._plan_and_schedules(graph, layout, kernels)
         self._compare("limits", plan.limits)
         self._compare("features", features_of(texts))
-        scheduler = Scheduler(plan, most=len(known))
-        for key, schedule in known:
+        scheduler = Scheduler(plan, most=len(schedules))
+        for key, schedule in schedules:
             scheduler.add(key, schedule)
-        fingerprint = text(field(data, "fingerprint"), "fingerprint", 64)
+        fingerprint = text(field(self.data, "fingerprint"), "fingerprint", 64)
         return Opened(scheduler, tuple(opened), tuple(features_of(texts)), fingerprint)
+
+    def _plan_and_schedules(
+        self, graph: Graph, layout: Layout, kernels: Sequence[Kernel]
+    ) -> tuple[Plan, list[tuple[Key, Schedule]]]:
+        data = self.data
+        blocks = [block_from_json(item) for item in items(field(data, "parameters"), "parameters")]
+        buffers = tuple(self._buffer(item) for item in items(field(data, "buffers"), "buffers"))
+        places = self._places(graph, layout, buffers)
+        first = len(graph.values)  # dispatches bind buffers; here a tensor stands for each
+        reading = Reading(graph, layout.segments, buffers, places, first, kernels, blocks)
+        schedules = [reading.schedule(item) for item in items(field(data, "schedules"), "schedules")]
+        bindings = frozenset(b for _, schedule in schedules for d in schedule.dispatches for b in d.bindings)
+        plan = Plan(
+            graph=graph,
+            layout=layout,
+            buffers=buffers,
+            buffer_of=places | {first + number: number for number in range(len(buffers))},
+            uploads={segment: self._uploads(number, graph) for number, segment in enumerate(layout.segments)},
+            kept=frozenset(self._ids("kept")),
+            kernels=tuple(kernels),
+            parameter_blocks=len(blocks),
+            dynamic_dims=self._dynamic(graph),
+            passes={},
+            aliases={},
+            materialised={},
+            scratch={},
+            checks={v: text(said, "a check") for v, said in self._by_value("checks")},
+            bindings=bindings,
+            binding_limit=max((binding.nbytes for binding in bindings), default=0),
+            subgroup=whole(field(data, "subgroup"), "subgroup", high=_WORKGROUP),
+        )
+        return plan, schedules
 
     def _compare(self, name: str, found: object) -> None:
         """What the document says of the whole must be what its parts add up to."""

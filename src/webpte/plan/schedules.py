@@ -85,6 +85,11 @@ class Scheduler:
         """A schedule for calls in which these dims and terms enter its segment."""
         self._schedules[schedule.segment].keep(key, schedule)
 
+    def make_room(self, count: int) -> None:
+        """Let so many more schedules be kept than usual."""
+        for schedules in self._schedules.values():
+            schedules.most += count
+
     def known(self) -> list[tuple[Key, Schedule]]:
         """Every schedule there is, with the dims and terms it is for."""
         return [pair for schedules in self._schedules.values() for pair in schedules.items()]
@@ -120,7 +125,7 @@ class Scheduler:
             known.setdefault(self._words(segment, key[: len(segment.tensors)]), []).append(decided)
         if given in known:
             now = ", ".join(f"{term} = {numbers(term)}" for term in self._decided(segment, given))
-            found = f"{given} only with {_listed(known[given])}; now {now}"
+            found = f"{given} only with {_listed(known[given]) or 'other scalars'}; now {now or 'with these'}"
         else:
             found = f"{_listed(list(known)) or 'no shapes'}; given was {given}"
         raise ShapeError(
@@ -169,7 +174,7 @@ class _Schedules:
     """The schedules of a segment, by shapes and then by what was decided at them; the oldest go."""
 
     def __init__(self, most: int) -> None:
-        self._most = most
+        self.most = most
         self._found: OrderedDict[_Place, Schedule] = OrderedDict()
         # What was decided on at these shapes, and by how many schedules.
         self._asked: dict[Key, dict[tuple[Expression, ...], int]] = {}
@@ -194,7 +199,7 @@ class _Schedules:
         uses = self._asked.setdefault(key, {})
         uses[asked] = uses.get(asked, 0) + 1
         self._found[_Place(key, asked, tuple(number for _, number in schedule.decisions))] = schedule
-        while len(self._found) > self._most:
+        while len(self._found) > self.most:
             oldest, _ = self._found.popitem(last=False)
             self._forget(oldest.key, oldest.asked)
 

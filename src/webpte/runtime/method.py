@@ -166,14 +166,17 @@ class Method:
             return note
 
     def save(self, folder: PathLike, shapes: Iterable[Sequence[Sequence[int]]] = ()) -> None:
-        """Write the plan into a folder, with the schedules for all shapes called so far: `webpte.open_plan` runs it.
+        """Write the plan into a folder, with the schedules of the last 64 shapes called: `webpte.open_plan` runs it.
 
-        `shapes` names further ones, each by the dims of every input (`()` for a number); a method of several submits
-        must have been called. Shaders are those chosen for this device; constants stay in the program's files.
+        `shapes` names any number of further ones, each by the dims of every input (`()` for a number); a method of
+        several submits must have been called. Shaders are those chosen for this device; constants stay in the
+        program's files.
         """
         with self.exclusive():
             self._check_open()
-            for dims in shapes:
+            named = list(shapes)
+            self.scheduler.make_room(len(named))
+            for dims in named:
                 prepare_for(self._executor, self._state, dims)
             save_plan(self.scheduler, folder, self._fingerprint())
 

@@ -49,10 +49,10 @@ def path(tmp_path):
 CALLS = {
     "idle": "program.method()._gpu.device.destroy()",
     "before the uniforms are written": "lose_at(workspace.Workspace, 'realise')",
-    "before it is recorded": "lose_at(recording.NativeRecorder, 'submit')",
-    "in the middle of recording": "lose_at(recording.NativeRecorder, '_record')",
-    "recorded, not yet submitted": "lose_at(recording.NativeRecorder, '_enqueue')",
-    "submitted, not yet mapped": "lose_at(recording.NativeRecorder, '_map')",
+    "before it is recorded": "lose_at(recording.NativeRecorder, 'record')",
+    "in the middle of recording": "lose_at(recording.NativeRecorder, '_record_pass')",
+    "recorded, not yet submitted": "lose_at(recording.NativeRecorder, 'enqueue')",
+    "submitted, not yet mapped": "lose_at(recording.NativeRecorder, 'map')",
     "while its results are waited for": "lose_at(recording, 'wait_until')",
 }
 

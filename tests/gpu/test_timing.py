@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.caching import Cache, caching_pte, inputs
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
-from webpte.device import peak, timing
+from webpte.device import Observer, peak, timing
 from webpte.device.recording import NativeRecorder, PortableRecorder
+from webpte.tools.profile import profile
 from webpte.wgsl import render
 
 COUNT = 5
@@ -43,24 +46,34 @@ def recorders(method, monkeypatch):
 X = np.random.default_rng(0).standard_normal((64, 257)).astype(np.float32)
 
 
+class Timed(Observer):
+    """Lets every dispatch be timed."""
+
+    def __init__(self, gpu):
+        self.clock = timing.DispatchClock(gpu)
+
+    def submit(self, gpu, stages):
+        return self.clock.submit(stages, self.phase)
+
+
 @pytest.mark.parametrize("stamps", [True, False])
 @pytest.mark.parametrize("kind", [NativeRecorder, PortableRecorder])
 def test_each_dispatch_has_an_interval_and_results_are_the_same(method, recorders, monkeypatch, kind, stamps):
     wanted = method(X)
     if not stamps:
         monkeypatch.setattr(timing, "FEATURE", "a feature no device has")
-    fork = recorders(kind)
-    gpu = method._gpu
-    plain = gpu.recorder
+    recorders(kind)
     began = time.perf_counter_ns()
-    with timing.timed(gpu) as recorder:
-        assert recorder.stamps is stamps
-        np.testing.assert_array_equal(fork(X), wanted)
-        np.testing.assert_array_equal(fork(X), wanted)
-        intervals = recorder.take()
-        assert recorder.take() == []
+    observer = Timed(method._gpu)
+    with method.observed(observer):
+        assert observer.clock.stamps is stamps
+        np.testing.assert_array_equal(method(X), wanted)
+        np.testing.assert_array_equal(method(X), wanted)
+        intervals = observer.clock.take()
+        assert observer.clock.take() == []
     ended = time.perf_counter_ns()
-    assert gpu.recorder is plain
+    np.testing.assert_array_equal(method(X), wanted)
+    assert observer.clock.take() == []
     assert len(intervals) == 2 * COUNT
     assert all(begin < end for begin, end in intervals)
     flat = [moment for interval in intervals for moment in interval]
@@ -69,20 +82,78 @@ def test_each_dispatch_has_an_interval_and_results_are_the_same(method, recorder
 
 def test_more_dispatches_than_a_query_set_holds(method, monkeypatch):
     monkeypatch.setattr(timing, "PASSES", 2)
-    wanted = method(X)
-    with timing.timed(method._gpu) as recorder:
+    wanted, observer = method(X), Timed(method._gpu)
+    with method.observed(observer):
         np.testing.assert_array_equal(method(X), wanted)
-        assert len(recorder.take()) == COUNT
+    assert len(observer.clock.take()) == COUNT
 
 
 def test_a_device_with_another_clock_is_moved_to_the_hosts(method, monkeypatch):
-    resolve = timing.TimedRecorder._resolve
-    monkeypatch.setattr(timing.TimedRecorder, "_resolve", lambda self, stamped: resolve(self, stamped) + 10**15)
-    began = time.perf_counter_ns()
-    with timing.timed(method._gpu) as recorder:
+    resolve = timing.DispatchClock._resolve
+    monkeypatch.setattr(timing.DispatchClock, "_resolve", lambda self, stamped: resolve(self, stamped) + 10**15)
+    began, observer = time.perf_counter_ns(), Timed(method._gpu)
+    with method.observed(observer):
         method(X)
-        intervals = recorder.take()
+    intervals = observer.clock.take()
     assert began <= intervals[0][0] and intervals[-1][1] <= time.perf_counter_ns()
+
+
+@pytest.mark.parametrize("stamps", [True, False])
+def test_a_profile_has_nothing_of_what_another_program_does_meanwhile(method, tmp_path, monkeypatch, stamps):
+    """On the same device, in another thread, all the time."""
+    if not stamps:
+        monkeypatch.setattr(timing, "FEATURE", "a feature no device has")
+    wanted, stop, calls = method(X), threading.Event(), []
+    with webpte.load(caching_pte(tmp_path / "b.pte")) as program:
+        other, cache = program.method(), Cache()
+        chance = np.random.default_rng(0)
+        assert other._gpu is method._gpu
+
+        def work():
+            while not stop.is_set():
+                given = inputs(chance)
+                calls.append(all(map(np.array_equal, other.run(given), cache.answers(*given))))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            before = len(calls)
+            found = profile(method, [X], repeat=10, peak=False)
+            during = len(calls) - before
+        finally:
+            stop.set()
+            thread.join(60)
+    assert during > 0 and all(calls)
+    assert found.stamps is stamps and len(found.dispatches) == COUNT
+    assert {d.op for d in found.dispatches} == {"aten._softmax.default"}
+    for run in found.plain + found.timed:
+        assert (run.submits, run.to_device, run.to_host) == (1, X.nbytes, X.nbytes)
+        assert len(run.schedules) == 1
+    assert all(len(run.intervals) == COUNT for run in found.timed)
+    np.testing.assert_array_equal(method(X), wanted)
+
+
+def test_forks_wait_while_a_method_is_observed(method):
+    """They share what an observer is told of."""
+    seen, fork = [], method.fork()
+
+    class Watcher(Observer):
+        def phase(self, name):
+            seen.append(name)
+
+    with method.observed(Watcher()):
+        thread = threading.Thread(target=lambda: fork(X))
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive() and seen == []
+        method(X)
+        phases = list(seen)
+    thread.join(60)
+    assert not thread.is_alive() and seen == phases
+    assert phases == [
+        *("check inputs", "lower", "convert inputs", "bind", "write", "record", "submit", "wait", "read"),
+        *("convert outputs", ""),
+    ]
 
 
 def test_peak_is_measured(device):

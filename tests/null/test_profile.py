@@ -5,53 +5,33 @@ from __future__ import annotations
 import pytest
 
 from tests.support.harness.graphs import GraphBuilder, live
-from webpte.device import Counters
 from webpte.graph import Bool, DType
 from webpte.lowering import FLOATS, Context, Tensor, op, unregister
 from webpte.tools.profile.profile import attribution
-from webpte.tools.profile.runs import Run
-from webpte.tools.profile.spans import Span, own_times, watched
+from webpte.tools.profile.runs import Run, Watcher
+from webpte.tools.profile.spans import Span, times_by_name
 from webpte.tools.profile.work import Work
 
 
-class Worker:
-    def outer(self):
-        return self.inner() + 1
-
-    def inner(self):
-        return 1
-
-
 class TestSpans:
-    def test_watched_functions_are_noted_and_left_as_they_were(self):
-        worker = Worker()
-        spans: list[Span] = []
-        with watched([(worker, "outer", "o"), (worker, "inner", "i")], spans):
-            assert worker.outer() == 2
-        assert [span.name for span in spans] == ["i", "o"]
-        inner, outer = spans
-        assert outer.begin <= inner.begin <= inner.end <= outer.end
-        assert worker.outer() == 2 and len(spans) == 2 and not vars(worker)
+    def test_a_phase_lasts_until_the_next(self):
+        watcher = Watcher()
+        for name in ("check inputs", "write", "", "write", "read", ""):
+            watcher.phase(name)
+        assert [span.name for span in watcher.spans] == ["check inputs", "write", "write", "read"]
+        edges = [moment for span in watcher.spans for moment in (span.begin, span.end)]
+        assert edges == sorted(edges) and watcher.spans[0].end == watcher.spans[1].begin
 
-    def test_a_function_that_is_gone_is_an_error_and_nothing_stays_watched(self):
-        worker = Worker()
-        with (
-            pytest.raises(AttributeError, match="missing"),
-            watched([(worker, "outer", "o"), (worker, "missing", "m")], []),
-        ):
-            pass
-        assert not vars(worker)
-
-    def test_time_inside_is_counted_once(self):
-        spans = [Span("read", 0, 100), Span("wait", 10, 90), Span("write", 120, 130), Span("read", 200, 210)]
-        assert own_times(spans) == {"read": 30, "wait": 80, "write": 10}
+    def test_times_of_the_same_name_add_up(self):
+        spans = [Span("read", 0, 10), Span("wait", 10, 90), Span("read", 90, 110), Span("write", 120, 130)]
+        assert times_by_name(spans) == {"read": 30, "wait": 80, "write": 10}
 
 
 class TestAttribution:
     def test_every_nanosecond_has_one_name(self):
         # record 100-200; wait 200-1000; the device works 300-500 and 550-900
         spans = [Span("record", 100, 200), Span("wait", 200, 1000), Span("convert outputs", 1010, 1050)]
-        run = Run(Span("forward", 90, 1060), spans, [], Counters(), [(300, 500), (550, 900)])
+        run = Run(Span("forward", 90, 1060), spans, [], [(300, 500), (550, 900)])
         found = attribution(run)
         assert {name: round(took * 1e9) for name, took in found["parts"].items()} == {
             "host": 140,
@@ -67,12 +47,12 @@ class TestAttribution:
     def test_work_beside_the_host_is_not_counted_twice(self):
         # The device has begun before the host has done with submitting.
         spans = [Span("record", 0, 100), Span("wait", 100, 200)]
-        found = attribution(Run(Span("forward", 0, 200), spans, [], Counters(), [(50, 200)]))
+        found = attribution(Run(Span("forward", 0, 200), spans, [], [(50, 200)]))
         assert found["attributed"] == pytest.approx(1.0) and found["rest"] == pytest.approx(0)
         assert round(found["parts"]["dispatches"] * 1e9) == 100
 
     def test_a_method_without_dispatches(self):
-        found = attribution(Run(Span("forward", 0, 100), [Span("CPU kernels", 10, 90)], [], Counters()))
+        found = attribution(Run(Span("forward", 0, 100), [Span("CPU kernels", 10, 90)], []))
         assert found["attributed"] == pytest.approx(0.8) and found["device_seconds"] == 0
 
 

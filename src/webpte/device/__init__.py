@@ -7,6 +7,7 @@ from .gpu import Gpu, acquire, adapter_caps
 from .handover import Feed
 from .ledger import held
 from .machine_memory import offered
+from .observing import Observer
 from .session import Session
 from .weights import Weights, constant_key, storage_dtype
 from .workspace import Workspace
@@ -18,6 +19,7 @@ __all__ = [
     "Feed",
     "Gpu",
     "Needs",
+    "Observer",
     "Session",
     "Weights",
     "Workspace",

@@ -28,11 +28,13 @@ from .forks import in_children, keep_in_children
 from .interrupts import uninterrupted
 from .ledger import note_buffer
 from .loss import reason_of_loss
+from .observing import Observer
 from .recording import Copy, Row, Stage, recorder
 from .restrictions import restricted
 
 logger = logging.getLogger("webpte")
 T = TypeVar("T")
+Phase = Callable[[str], None]  # is told what is done from now on
 
 # Every limit wgpu-py would otherwise fill from the adapter, at the value the WebGPU specification guarantees.
 _SPEC_LIMITS = {
@@ -249,7 +251,7 @@ class Gpu:
             with self.lock:
                 pipeline = self.pipeline(kernel)
                 row = Row(pipeline, *self._spare_groups(kernel.reads, kernel.writes), 0, 0, 0)
-                self.recorder.submit([((), self.recorder.prepare([row]))])
+                self.recorder.enqueue(self.recorder.record([((), self.recorder.prepare([row]))]))
             self.recorder.wait()
             self._warm.add(kernel)
 
@@ -287,8 +289,11 @@ class Gpu:
         self.device.queue.write_buffer(buffer, offset, data)
 
     @guarded
-    def submit(self, stages: Sequence[Stage]) -> int:
-        """Record copies and compute passes, in order, and submit them together. Gives the number of the submit."""
+    def submit(self, stages: Sequence[Stage], phase: Phase | None = None, queries: Any = None) -> int:
+        """Record copies and compute passes, in order, and submit them together. Gives the number of the submit.
+
+        `phase` is told when all is recorded; `queries` are those of `Recorder.record`.
+        """
         counters = self.counters
         for _, rows in stages:
             counters.passes += bool(rows)
@@ -296,7 +301,10 @@ class Gpu:
         counters.submits += 1
         self._submitted += 1
         self.idle = False
-        self.recorder.submit(stages)
+        commands = self.recorder.record(stages, queries)
+        if phase is not None:
+            phase("submit")
+        self.recorder.enqueue(commands)
         return self._submitted
 
     @uninterrupted
@@ -310,20 +318,30 @@ class Gpu:
         self.check()
         self.device.queue.submit([commands])
 
-    def read_back(self, buffer: Any, nbytes: int) -> bytearray:
+    def read_back(self, buffer: Any, nbytes: int, observer: Observer | None = None) -> bytearray:
         """The first bytes of a buffer that cannot be mapped itself."""
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         staging = self.create_buffer("read back", nbytes, usage)
-        number = self.submit([([Copy(buffer, 0, staging, 0, nbytes)], ())])
-        return self.read(staging, nbytes, number)
+        stages: list[Stage] = [([Copy(buffer, 0, staging, 0, nbytes)], ())]
+        if observer is None:
+            return self.read(staging, nbytes, self.submit(stages))
+        observer.moved(0, nbytes)
+        return self.read(staging, nbytes, observer.submit(self, stages), phase=observer.phase)
 
     @typed
-    def read(self, buffer: Any, nbytes: int, number: int = 0, brief: bool = False) -> bytearray:
-        """The first bytes of a mappable buffer, once the submit of that number is done; see Recorder.read."""
+    def read(
+        self, buffer: Any, nbytes: int, number: int = 0, brief: bool = False, phase: Phase | None = None
+    ) -> bytearray:
+        """The first bytes of a mappable buffer, once the submit of that number is done; see Recorder.map."""
         started = time.perf_counter()
         done = -1
         try:
-            data = self.recorder.read(buffer, nbytes, brief)
+            if phase is not None:
+                phase("wait")
+            self.recorder.map(buffer, nbytes, brief)
+            if phase is not None:
+                phase("read")
+            data = self.recorder.take(buffer, nbytes)
             done = number
             return data
         finally:

@@ -36,6 +36,7 @@ class Parameters:
     """All uniforms of a session."""
 
     def __init__(self, gpu: Gpu) -> None:
+        self.written = 0  # bytes so far
         self._gpu = gpu
         self._buffers: list[Any] = []  # of blocks, BLOCKS_PER_BUFFER each
         self._slots: dict[bytes, int] = {}  # the blocks that are on the device, and where
@@ -117,6 +118,7 @@ class Parameters:
     def _write(self, buffer: Any, offset: int, data: bytes) -> None:
         self._gpu.write(buffer, offset, data)
         self._gpu.counters.uniform_bytes += len(data)
+        self.written += len(data)
 
     def close(self) -> None:
         self._groups.clear()

@@ -9,7 +9,7 @@ from ..wgsl import Kernel, Uniforms, grid_for, home_of, u32
 from .gpu import Gpu
 from .parameters import Parameters
 from .recording import Row
-from .timing import timed
+from .timing import DispatchClock
 from .weights import USAGE
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -58,11 +58,11 @@ def _seconds(gpu: Gpu, kernel: Kernel, params: Uniforms, threads: int, nbytes: i
         storage = gpu.create_bind_group(layout, [(source, 0, nbytes), (target, 0, nbytes)])
         grid = grid_for(threads, kernel.workgroup, gpu.caps.workgroups_per_dimension)
         row = Row(gpu.pipeline(kernel), uniforms, storage, *grid)
-        with timed(gpu) as recorder:
-            for _ in range(ROUNDS):
-                gpu.submit([((), recorder.prepare([row]))])
-                recorder.wait()
-            return min(end - begin for begin, end in recorder.take()) / 1e9
+        clock = DispatchClock(gpu)
+        for _ in range(ROUNDS):
+            clock.submit([((), gpu.recorder.prepare([row]))])
+            gpu.wait()
+        return min(end - begin for begin, end in clock.take()) / 1e9
     finally:
         source.destroy()
         target.destroy()

@@ -64,20 +64,26 @@ class Recorder(Protocol):
     def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Rows in the form `submit` takes, to be made once and used often. The objects must outlive them."""
 
-    def submit(self, stages: Sequence[Stage], queries: Any = None) -> None:
-        """Record everything into one command buffer and submit it.
+    def record(self, stages: Sequence[Stage], queries: Any = None) -> Any:
+        """Everything as one command buffer, to be enqueued once.
 
         With `queries`, a set for timestamps, compute pass n writes entries 2n and 2n + 1 when it begins and ends.
         """
 
+    def enqueue(self, commands: Any) -> None:
+        """Submit what was recorded. Called under the lock that destroying the device takes."""
+
     def wait(self) -> None:
         """Return when everything submitted is done. Ctrl-C gets through, which a native wait would hold back."""
 
-    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
-        """The first bytes of a mappable buffer, when the work submitted before is done. Ctrl-C gets through.
+    def map(self, buffer: Any, nbytes: int, brief: bool = False) -> None:
+        """Return when the first bytes of a mappable buffer are there. Ctrl-C gets through.
 
         `brief` work may be waited for inside the driver, which wakes up sooner and leaves the processor to others.
         """
+
+    def take(self, buffer: Any, nbytes: int) -> bytearray:
+        """The first bytes of a mapped buffer, which is unmapped."""
 
 
 def wait_until(done: Callable[[], bool]) -> None:
@@ -118,7 +124,7 @@ class NativeRecorder:
             pipeline, uniforms, storage = row[:3]
         return prepared
 
-    def submit(self, stages: Sequence[Stage], queries: Any = None) -> None:
+    def record(self, stages: Sequence[Stage], queries: Any = None) -> Any:
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, self._encoder_info)
         stamps = None if queries is None else _NativeStamps(queries)
         try:
@@ -128,13 +134,12 @@ class NativeRecorder:
                         encoder, source._internal, start, target._internal, offset, nbytes
                     )
                 if rows:
-                    self._record(encoder, rows, ffi.NULL if stamps is None else stamps.next())
-            commands = libf.wgpuCommandEncoderFinish(encoder, self._finish_info)
+                    self._record_pass(encoder, rows, ffi.NULL if stamps is None else stamps.next())
+            return libf.wgpuCommandEncoderFinish(encoder, self._finish_info)
         finally:
             lib.wgpuCommandEncoderRelease(encoder)
-        self._enqueue(commands)
 
-    def _enqueue(self, commands: Any) -> None:
+    def enqueue(self, commands: Any) -> None:
         try:
             self.check()
             lib.wgpuQueueSubmit(self._queue, 1, [commands])
@@ -144,7 +149,7 @@ class NativeRecorder:
             _raise_what_a_callback_could_not()
 
     @staticmethod
-    def _record(encoder: Any, rows: Sequence[Row], info: Any) -> None:
+    def _record_pass(encoder: Any, rows: Sequence[Row], info: Any) -> None:
         set_pipeline = lib.wgpuComputePassEncoderSetPipeline
         set_group = lib.wgpuComputePassEncoderSetBindGroup
         dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
@@ -173,8 +178,7 @@ class NativeRecorder:
             _raise_what_a_callback_could_not()
         return bool(empty)
 
-    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
-        self._map(buffer, nbytes, brief)
+    def take(self, buffer: Any, nbytes: int) -> bytearray:
         handle = buffer._internal
         data = bytearray(nbytes)
         with self._lock:
@@ -183,8 +187,7 @@ class NativeRecorder:
             lib.wgpuBufferUnmap(handle)
         return data
 
-    def _map(self, buffer: Any, nbytes: int, brief: bool) -> None:
-        """Wait until the buffer's data is there."""
+    def map(self, buffer: Any, nbytes: int, brief: bool = False) -> None:
         request = next(_requests)
         _pending[request] = None
         try:
@@ -272,7 +275,7 @@ class PortableRecorder:
     def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
         return rows
 
-    def submit(self, stages: Sequence[Stage], queries: Any = None) -> None:
+    def record(self, stages: Sequence[Stage], queries: Any = None) -> Any:
         encoder = self._device.create_command_encoder()
         indices = itertools.count()
         for copies, rows in stages:
@@ -286,25 +289,24 @@ class PortableRecorder:
                     compute.set_bind_group(1, storage)
                     compute.dispatch_workgroups(x, y, z)
                 compute.end()
-        self._enqueue(encoder.finish())
+        return encoder.finish()
 
-    def _enqueue(self, commands: Any) -> None:
+    def enqueue(self, commands: Any) -> None:
         self.check()
         self._device.queue.submit([commands])
 
     def wait(self) -> None:
         self._device._poll_wait()
 
-    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
-        self._map(buffer, nbytes)
+    def map(self, buffer: Any, nbytes: int, brief: bool = False) -> None:
+        buffer.map_sync(wgpu.MapMode.READ, 0, nbytes)
+
+    def take(self, buffer: Any, nbytes: int) -> bytearray:
         with self._lock:
             self.check()
             data = bytearray(buffer.read_mapped(0, nbytes))
             buffer.unmap()
         return data
-
-    def _map(self, buffer: Any, nbytes: int) -> None:
-        buffer.map_sync(wgpu.MapMode.READ, 0, nbytes)
 
 
 def _stamps(queries: Any, indices: Iterator[int]) -> dict[str, Any] | None:
@@ -323,5 +325,5 @@ def timestamp_period(device: Any) -> float:
 
 
 def recorder(device: Any, lock: Lock) -> Recorder:
-    """The fast one where it can be had. `lock` is what destroying the device takes; `submit` is called under it."""
+    """The fast one where it can be had. `lock` is what destroying the device takes."""
     return PortableRecorder(device, lock) if lib is None else NativeRecorder(device, lock)

@@ -17,6 +17,7 @@ from .budget import needs_of_state, refuse_beyond
 from .forks import keep_in_children
 from .handover import Feed
 from .interrupts import uninterrupted
+from .observing import Observer
 from .recording import Copy, Row, Stage
 from .weights import USAGE, Stream, fill_buffer
 from .workspace import Bound, Realised, Workspace
@@ -98,10 +99,10 @@ class Session:
         for (buffer, _), data in zip(self._states(), state, strict=True):
             self.gpu.write(buffer, 0, data)
 
-    def read_tensor(self, tensor: int) -> memoryview:
+    def read_tensor(self, tensor: int, observer: Observer | None = None) -> memoryview:
         """All of a tensor, which must be state: others share their memory."""
         nbytes = self.plan.stored_bytes(tensor)
-        return memoryview(self.gpu.read_back(self._buffer(tensor), padded(nbytes)))[:nbytes]
+        return memoryview(self.gpu.read_back(self._buffer(tensor), padded(nbytes), observer))[:nbytes]
 
     def run(
         self,
@@ -111,6 +112,7 @@ class Session:
         reads: Sequence[tuple[int, int]],
         feeds: Sequence[Feed] = (),
         later_uploads: Sequence[Sequence[tuple[int, Array]]] = (),
+        observer: Observer | None = None,
     ) -> list[dict[int, memoryview]]:
         """Execute a schedule, once for each entry of `scalars`, in one submit; the results of each.
 
@@ -118,44 +120,66 @@ class Session:
         results in `feeds` become inputs and `later_uploads`, of each execution but the first, are put in place.
         """
         workspace = self.workspace
+        written = workspace.parameters.written
+        if observer is not None:
+            observer.phase("bind")
         realised = workspace.realise(schedule)
         rows = self._rows.get(realised)
         if rows is None:
             rows = self._bind(realised)
+        if observer is not None:
+            observer.phase("write")
         later = workspace.parameters.write_scalars(scalars)
-        handed = self._hand_over(feeds, later_uploads, len(later)) if later else []
+        handed = self._hand_over(feeds, later_uploads, later) if later else []
         for tensor, array in uploads:
             self.upload(tensor, array)
-        total = sum(padded(nbytes) for _, nbytes in reads)
-        staging = workspace.take_staging(total * len(scalars))
-        stages: list[Stage] = []
-        copies: list[Copy] = []
-        for number in range(len(scalars)):
-            stages.append((copies, rows))
-            copies = self._copies_out(reads, staging, number * total)
-            if number < len(later):
-                copies += [*handed[number], later[number]]
-        stages.append((copies, ()))
+        count, total = len(scalars), sum(padded(nbytes) for _, nbytes in reads)
+        staging = workspace.take_staging(total * count)
+        if observer is not None:
+            sent = sum(array.nbytes for step in (uploads, *later_uploads) for _, array in step)
+            observer.moved(workspace.parameters.written - written + sent, count * sum(n for _, n in reads))
+            observer.phase("record")
+        stages = self._stages(rows, count, handed, reads, staging, total)
         # Inside the driver Ctrl-C waits too: nothing longer, such as work that nobody has waited for, may come before.
-        brief = realised.seconds * len(scalars) < BRIEF_SECONDS and self.gpu.idle
+        brief = realised.seconds * count < BRIEF_SECONDS and self.gpu.idle
         started = time.perf_counter()
-        submit = self.gpu.submit(stages)
+        submit = self.gpu.submit(stages) if observer is None else observer.submit(self.gpu, stages)
         workspace.parameters.submitted()
-        results = self._read_back(reads, staging, total, len(scalars), submit, brief)
+        results = self._read_back(reads, staging, total, count, submit, brief, observer)
         workspace.staging = staging
         if total:
-            realised.seconds = (time.perf_counter() - started) / len(scalars)
+            realised.seconds = (time.perf_counter() - started) / count
         return results
 
     def _hand_over(
-        self, feeds: Sequence[Feed], later: Sequence[Sequence[tuple[int, Array]]], count: int
+        self, feeds: Sequence[Feed], later: Sequence[Sequence[tuple[int, Array]]], scalars: Sequence[Copy]
     ) -> list[list[Copy]]:
-        """The copies between two executions, for each of `count` times."""
+        """The copies between two executions, for each time; the last of them are `scalars`."""
         fed = self.workspace.handover.feeds([Feed(self._buffer(a), self._buffer(b), nbytes) for a, b, nbytes in feeds])
         steps = [[(self._buffer(tensor), array) for tensor, array in step] for step in later]
-        inputs = self.workspace.handover.inputs(steps) or [[] for _ in range(count)]
+        inputs = self.workspace.handover.inputs(steps) or [[] for _ in scalars]
         # An input may lie where a result did: what is fed is taken first.
-        return [fed + copies for copies in inputs]
+        return [[*fed, *copies, scalar] for copies, scalar in zip(inputs, scalars, strict=True)]
+
+    def _stages(
+        self,
+        rows: Sequence[Row],
+        count: int,
+        handed: Sequence[Sequence[Copy]],
+        reads: Sequence[tuple[int, int]],
+        staging: Any,
+        total: int,
+    ) -> list[Stage]:
+        """So many executions, with what is handed over between them, each read into its part of the staging buffer."""
+        stages: list[Stage] = []
+        copies: list[Copy] = []
+        for number in range(count):
+            stages.append((copies, rows))
+            copies = self._copies_out(reads, staging, number * total)
+            if number < len(handed):
+                copies += handed[number]
+        stages.append((copies, ()))
+        return stages
 
     def warm_up(self, schedule: Schedule) -> None:
         """Make what running a schedule needs."""
@@ -197,12 +221,20 @@ class Session:
         return rows
 
     def _read_back(
-        self, reads: Sequence[tuple[int, int]], staging: Any, total: int, count: int, submit: int, brief: bool
+        self,
+        reads: Sequence[tuple[int, int]],
+        staging: Any,
+        total: int,
+        count: int,
+        submit: int,
+        brief: bool,
+        observer: Observer | None,
     ) -> list[dict[int, memoryview]]:
         if not total:
             return [{} for _ in range(count)]
         self.gpu.counters.output_bytes += sum(nbytes for _, nbytes in reads) * count
-        data = memoryview(self.gpu.read(staging, total * count, submit, brief))
+        phase = None if observer is None else observer.phase
+        data = memoryview(self.gpu.read(staging, total * count, submit, brief, phase))
         results: list[dict[int, memoryview]] = []
         offset = 0
         for _ in range(count):

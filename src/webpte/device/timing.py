@@ -1,4 +1,4 @@
-"""How long each dispatch takes: a recorder that gives every dispatch a pass of its own and looks at the clock.
+"""How long each dispatch takes: work submitted with a pass for every dispatch, and a look at the clock.
 
 Devices with `timestamp-query` stamp the beginning and the end of a pass themselves. Where there is none, every dispatch
 is submitted and waited for, and the host's clock tells: that includes the way to the device and back.
@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import wgpu
 
-from .gpu import Gpu
-from .recording import Recorder, Row, Stage, timestamp_period
+from .gpu import Gpu, Phase
+from .recording import Row, Stage, timestamp_period
 
 Interval = tuple[int, int]  # begin and end, in nanoseconds of `time.perf_counter_ns`
 FEATURE = "timestamp-query"
@@ -33,53 +32,46 @@ class _Stamped:
     passes: int
 
 
-class TimedRecorder:
-    """Stands in for a device's recorder."""
+class DispatchClock:
+    """Submits what it is given with every dispatch timed, which takes longer. Others on the device do not notice."""
 
     def __init__(self, gpu: Gpu) -> None:
-        self.inner: Recorder = gpu.recorder
         self.stamps = FEATURE in gpu.caps.features
-        self._gpu = gpu
+        self.gpu = gpu
         self._device = gpu.device
         self._intervals: list[Interval] = []
         self._stamped: list[_Stamped] = []
         self._sets: list[Any] = []  # query sets, used again
 
-    def check(self) -> None:
-        self.inner.check()
-
-    def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return self.inner.prepare(rows)
-
-    def submit(self, stages: Sequence[Stage], queries: Any = None) -> None:
+    def submit(self, stages: Sequence[Stage], phase: Phase | None = None) -> int:
+        """As `Gpu.submit`: the number of the last submit."""
         single = [stage for several in stages for stage in _one_row_each(several)]
         if not self.stamps:
-            self._wait_for_each(single)
-            return
+            return self._wait_for_each(single, phase)
+        number = 0
         for first in range(0, len(single), PASSES):
             batch = single[first : first + PASSES]
             queries = self._sets.pop() if self._sets else self._device.create_query_set(type="timestamp", count=QUERIES)
             self._stamped.append(_Stamped(time.perf_counter_ns(), queries, sum(bool(rows) for _, rows in batch)))
-            self.inner.submit(batch, queries)
+            number = self.gpu.submit(batch, phase, queries)
+        return number
 
-    def _wait_for_each(self, stages: Sequence[Stage]) -> None:
-        for stage in stages:
-            self.inner.wait()
-            began = time.perf_counter_ns()
-            self.inner.submit([stage])
-            self.inner.wait()
-            if stage[1]:
-                self._intervals.append((began, time.perf_counter_ns()))
-
-    def wait(self) -> None:
-        self.inner.wait()
-
-    def read(self, buffer: Any, nbytes: int, brief: bool = False) -> bytearray:
-        return self.inner.read(buffer, nbytes, brief)
+    def _wait_for_each(self, stages: Sequence[Stage], phase: Phase | None) -> int:
+        gpu, number = self.gpu, 0
+        with gpu.lock:  # what others submitted meanwhile would be waited for too
+            for stage in stages:
+                gpu.recorder.wait()
+                began = time.perf_counter_ns()
+                number = gpu.submit([stage], phase)
+                if phase is not None:
+                    phase("wait")
+                gpu.recorder.wait()
+                if stage[1]:
+                    self._intervals.append((began, time.perf_counter_ns()))
+        return number
 
     def take(self) -> list[Interval]:
-        """Wait for what was submitted; the intervals of all dispatches since the last call, in order."""
-        self.inner.wait()
+        """The intervals of all dispatches since the last call, in order. Their results must have been waited for."""
         done = time.perf_counter_ns()
         raw = [(stamped, self._resolve(stamped)) for stamped in self._stamped if stamped.passes]
         low = max((stamped.began - int(times[0, 0]) for stamped, times in raw), default=0)
@@ -99,8 +91,8 @@ class TimedRecorder:
         buffer = self._device.create_buffer(label="timestamps", size=nbytes, usage=usage)
         encoder = self._device.create_command_encoder()
         encoder.resolve_query_set(stamped.queries, 0, 2 * stamped.passes, buffer, 0)
-        with self._gpu.lock:
-            self._gpu.check()
+        with self.gpu.lock:
+            self.gpu.check()
             self._device.queue.submit([encoder.finish()])
             data = self._device.queue.read_buffer(buffer, 0, nbytes)
         ticks = np.frombuffer(data, np.uint64).reshape(-1, 2)
@@ -119,14 +111,3 @@ def _one_row_each(stage: Stage) -> Iterator[Stage]:
         uniforms = row.uniforms if row.uniforms is not None else uniforms
         storage = row.storage if row.storage is not None else storage
         yield (), [Row(pipeline, uniforms, storage, *row[3:])]
-
-
-@contextmanager
-def timed(gpu: Gpu) -> Iterator[TimedRecorder]:
-    """Everything submitted to the device is timed, dispatch by dispatch, and takes longer."""
-    plain = gpu.recorder
-    gpu.recorder = recorder = TimedRecorder(gpu)
-    try:
-        yield recorder
-    finally:
-        gpu.recorder = plain

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..budgets import spend
-from ..device import Gpu, Session, Weights, Workspace
+from ..device import Gpu, Observer, Session, Weights, Workspace
 from ..errors import DeviceError, Error, GraphError
 from ..graph import Bool, Call, Double, Int, Null, String, SymBool, TensorSpec
 from ..lowering import mutated_values
@@ -35,6 +35,7 @@ class Executor:
         self._graph = self.plan.graph
         self._kernels = kernels
         self._workspace: Workspace | None = None
+        self.observer: Observer | None = None  # of the calls that are made now
 
     # -- memory on a device ----------------------------------------------------------------------------------------
 
@@ -80,6 +81,9 @@ class Executor:
 
     def run(self, state: MethodState, args: Sequence[Any], wanted: Sequence[int]) -> tuple[Any, ...]:
         """The wanted values after a call with these arguments."""
+        observer = self.observer
+        if observer is not None:
+            observer.phase("check inputs")
         live = self.borders.enter(args)
         number = 0
         blocks = self.plan.layout.blocks
@@ -97,7 +101,11 @@ class Executor:
             number = block.target if jumps and block.target is not None else number + 1
         results = tuple(self.output(i, live, state) for i in wanted)
         if live.unsaved:
-            state.keep({v: live.arrays[v] for v in sorted(live.unsaved)})
+            sent = state.keep({v: live.arrays[v] for v in sorted(live.unsaved)})
+            if observer is not None:
+                observer.moved(sent, 0)
+        if observer is not None:
+            observer.phase("")
         return results
 
     def only_stage(self) -> Segment | None:
@@ -112,7 +120,14 @@ class Executor:
         """The schedule of a segment and its live integers. From here on what the segment makes is known."""
         for value_id in segment.looks:
             live.arrays[value_id] = self._host_array(value_id, live, state)
-        return self.scheduler.prepare(segment, live)
+        observer = self.observer
+        if observer is None:
+            return self.scheduler.prepare(segment, live)
+        observer.phase("lower")
+        found = self.scheduler.prepare(segment, live)
+        observer.prepared(found[0], live)
+        observer.phase("convert inputs")
+        return found
 
     def output(self, value_id: int, live: Live, state: MethodState) -> Any:
         if isinstance(self._graph.values[value_id], TensorSpec):
@@ -130,7 +145,9 @@ class Executor:
         uploads = borders.uploads(segment, live)
         if live.unsaved:  # the submit may read it, or write over it
             uploads += state.for_device({v: live.arrays[v] for v in sorted(live.unsaved)})
-        (data,) = session.run(schedule, [slots], uploads, reads)
+        (data,) = session.run(schedule, [slots], uploads, reads, observer=self.observer)
+        if self.observer is not None:
+            self.observer.phase("convert outputs")
         live.unsaved.intersection_update(self.plan.host_state)
         for value_id in segment.updates:  # what the host knew of them is of before
             live.arrays.pop(value_id, None)
@@ -138,6 +155,8 @@ class Executor:
 
     def _run_on_host(self, stage: HostCalls, live: Live, state: MethodState) -> None:
         graph = self._graph
+        if self.observer is not None:
+            self.observer.phase("CPU kernels")
         for index in stage.steps:
             call = graph.steps[index]
             assert isinstance(call, Call)
@@ -164,7 +183,7 @@ class Executor:
         if array is not None:
             return array
         if value_id in self.plan.layout.state:
-            live.arrays[value_id] = state.array(value_id)
+            live.arrays[value_id] = state.array(value_id, self.observer)
             return live.arrays[value_id]
         spec = self._graph.tensor(value_id)
         if spec.constant is None:

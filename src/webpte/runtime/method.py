@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
-from ..device import Counters, Gpu, Session, Weights
+from ..device import Counters, Gpu, Observer, Session, Weights
 from ..errors import ClosedError, InputError
 from ..plan import Planner, Scheduler, save_plan
 from ..progress import OnProgress, ignore
@@ -179,6 +180,17 @@ class Method:
             for dims in named:
                 prepare_for(self._executor, self._state, dims)
             save_plan(self.scheduler, folder, self._fingerprint())
+
+    @contextmanager
+    def observed(self, observer: Observer) -> Iterator[None]:
+        """Let an observer see the calls that are made inside. All others, of forks too, wait for their end."""
+        executor = self._executor
+        with self.exclusive():
+            before, executor.observer = executor.observer, observer
+            try:
+                yield
+            finally:
+                executor.observer = before
 
     def exclusive(self) -> threading.RLock:
         """A lock to hold over several calls that belong together. While it is held no fork can be called either."""

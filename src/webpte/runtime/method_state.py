@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..device import Session
+from ..device import Observer, Session
 from ..errors import RangeError
 from ..plan import Plan
 from .borders import Array, from_device, to_device
@@ -36,13 +36,13 @@ class MethodState:
             arrays[value_id] = np.ascontiguousarray(held, wanted).reshape(spec.dims)
         return arrays
 
-    def array(self, value_id: int) -> Array:
+    def array(self, value_id: int, observer: Observer | None = None) -> Array:
         """The state as the host sees it. Not to be written into."""
         if value_id in self._arrays:
             return self._arrays[value_id]
         assert self.session is not None
         spec = self._plan.graph.tensor(value_id)
-        return from_device(self.session.read_tensor(value_id), spec.dims, spec)
+        return from_device(self.session.read_tensor(value_id, observer), spec.dims, spec)
 
     def for_device(self, written: Mapping[int, Array]) -> list[tuple[int, Array]]:
         """What of the state that the host has written belongs on the device, as that stores it."""
@@ -53,8 +53,11 @@ class MethodState:
             if value_id not in self._arrays
         ]
 
-    def keep(self, written: Mapping[int, Array]) -> None:
-        """Take over what the host has written in a call that is done: nothing of it if something cannot be held."""
+    def keep(self, written: Mapping[int, Array]) -> int:
+        """Take over what the host has written in a call that is done: nothing of it if something cannot be held.
+
+        Gives the bytes of it that went to the device.
+        """
         ready = self.for_device(written)
         # Of its own: what a kernel has made may be a view of what the caller gave or will be given.
         kept = {value_id: np.array(array) for value_id, array in written.items() if value_id in self._arrays}
@@ -62,6 +65,7 @@ class MethodState:
             assert self.session is not None
             self.session.upload(value_id, array)
         self._arrays = self._arrays | kept
+        return sum(array.nbytes for _, array in ready)
 
     def reset(self) -> None:
         if self.session is not None:

@@ -99,7 +99,7 @@ def _run_together(
     uploads = borders.uploads(stage, first)
     present = {value_id for value_id, _ in uploads}  # an input that no kernel reads is not on the device
     feeds = [_on_device(executor.plan, fed, first) for fed in wiring.feeds if fed.target in present]
-    data = state.session.run(schedule, scalars, uploads, reads, feeds, later)
+    data = state.session.run(schedule, scalars, uploads, reads, feeds, later, executor.observer)
     results = []
     for live, found in zip(lives, data, strict=True):
         borders.leave(live, reads, found)

@@ -14,7 +14,7 @@ from ..compare.reports import label
 from ..timing import spread
 from .modules import modules_of
 from .runs import Observed, Run
-from .spans import own_times
+from .spans import times_by_name
 from .work import Work
 
 
@@ -62,9 +62,9 @@ class Profile:
             "calls": spread([run.wall.duration / 1e9 for run in self.plain]),
             "timed_calls": spread([run.wall.duration / 1e9 for run in self.timed]),
             "host": _host(plain),
-            "submits": plain.counters.submits,
-            "bytes_to_device": plain.counters.input_bytes + plain.counters.uniform_bytes,
-            "bytes_to_host": plain.counters.output_bytes,
+            "submits": plain.submits,
+            "bytes_to_device": plain.to_device,
+            "bytes_to_host": plain.to_host,
             "cpu_calls": self.cpu_calls,
             "timed_call": attribution(self.fastest),
             "ops": self._grouped(lambda d: d.op),
@@ -130,7 +130,7 @@ def profile(
         plain,
         timed,
         _dispatches(method, min(timed, key=lambda run: run.wall.duration), modules),
-        measure_peak(observed.gpu) if peak and observed.gpu is not None else None,
+        measure_peak(observed.clock.gpu) if peak and observed.clock is not None else None,
         observed.stamps,
         method.plan.cpu_calls,
     )
@@ -172,7 +172,7 @@ def _dispatches(method: Method, run: Run, modules: dict[int, str]) -> list[Dispa
 def _host(run: Run) -> dict[str, Any]:
     """What the host did in a call, by name; the rest is Python between those."""
     wall = run.wall.duration
-    own = own_times(run.spans)
+    own = times_by_name(run.spans)
     return {
         "seconds": wall / 1e9,
         "spans": [
@@ -185,7 +185,7 @@ def _host(run: Run) -> dict[str, Any]:
 def attribution(run: Run) -> dict[str, Any]:
     """A timed call's wall time, divided: no nanosecond counts twice, and what has no name is the rest."""
     wall, device = run.wall.duration, run.device
-    own = own_times(run.spans)
+    own = times_by_name(run.spans)
     waited = own.pop("wait", 0)
     waits = [span for span in run.spans if span.name == "wait"]
     early = late = inside = busy = 0

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...device import Counters, Gpu, Session
-from ...device.timing import Interval, TimedRecorder, timed
-from ...plan import Live, Schedule, Scheduler, Segment
+from ...device import Gpu, Observer
+from ...device.recording import Stage
+from ...device.timing import DispatchClock, Interval
+from ...plan import Live, Schedule
 from ...runtime import Method
-from .spans import Span, Target, watched
+from .spans import Span
 
 
 @dataclass
@@ -20,11 +20,13 @@ class Run:
     """One call of the method."""
 
     wall: Span
-    spans: list[Span]
-    schedules: list[Schedule]  # of each submit, in order
-    counters: Counters  # what was done on the device
+    spans: list[Span]  # what the host did, one after the other
+    schedules: list[Schedule] = field(default_factory=list)  # of each segment that ran, in order
     intervals: list[Interval] = field(default_factory=list)  # of each dispatch, if they were timed
     live: Live | None = None  # what the call had in the end, if anything ran on the device
+    submits: int = 0
+    to_device: int = 0  # bytes
+    to_host: int = 0
 
     @property
     def device(self) -> Span | None:
@@ -43,69 +45,68 @@ class Observed:
 
     def __init__(self, method: Method) -> None:
         self._method = method
-        self._session: Session | None = method._session
-        self.gpu: Gpu | None = method._gpu if self._session is not None else None
-        self.stamps = False  # whether the device has stamped the dispatches of a timed call itself
+        self.clock: DispatchClock | None = None  # of the device, once a call has submitted something
+
+    @property
+    def stamps(self) -> bool:
+        """Whether the device stamps the dispatches of a timed call itself."""
+        return self.clock is not None and self.clock.stamps
 
     def run(self, args: Sequence[Any]) -> Run:
         """A call as it always runs, with the host's spans."""
-        return self._run(args, None)
+        return self._run(args, timed=False)
 
     def run_timed(self, args: Sequence[Any]) -> Run:
         """A call with a pass for each dispatch, which takes longer."""
-        if self.gpu is None:
-            return self._run(args, None)
-        with timed(self.gpu) as recorder:
-            self.stamps = recorder.stamps
-            return self._run(args, recorder)
+        return self._run(args, timed=True)
 
-    def _run(self, args: Sequence[Any], recorder: TimedRecorder | None) -> Run:
-        spans: list[Span] = []
-        prepared: list[tuple[Schedule, Live]] = []
-        with ExitStack() as stack:
-            stack.enter_context(watched(self._targets(recorder), spans))
-            stack.enter_context(_noting_schedules(self._method.scheduler, prepared))
-            before = self._method.counters.snapshot()
+    def _run(self, args: Sequence[Any], timed: bool) -> Run:
+        watcher = Watcher(self.clock, timed)
+        with self._method.observed(watcher):
             begin = time.perf_counter_ns()
             self._method.run(args)
-            wall = Span(self._method.name, begin, time.perf_counter_ns())
-            done = self._method.counters.since(before)
-        intervals = recorder.take() if recorder is not None else []
-        return Run(wall, spans, [s for s, _ in prepared], done, intervals, prepared[-1][1] if prepared else None)
-
-    def _targets(self, recorder: TimedRecorder | None) -> list[Target]:
-        method = self._method
-        targets: list[Target] = [
-            (method._executor.borders, "enter", "check inputs"),
-            (method._executor, "_run_on_host", "CPU kernels"),
-            (method._executor.borders, "uploads", "convert inputs"),
-            (method._executor.borders, "leave", "convert outputs"),
-            (method.scheduler, "prepare", "lower"),
-        ]
-        if self.gpu is not None and self._session is not None:
-            inner = recorder.inner if recorder is not None else self.gpu.recorder
-            targets += [
-                (self._session.workspace, "realise", "bind"),
-                (self.gpu, "write", "write"),
-                (self.gpu, "submit", "record"),
-                (inner, "_enqueue", "submit"),
-                (self.gpu, "read", "read"),
-                (inner, "_map", "wait"),
-            ]
-        return targets
+            end = time.perf_counter_ns()
+            self.clock = watcher.clock
+            intervals = self.clock.take() if self.clock is not None else []
+        return Run(
+            Span(self._method.name, begin, end),
+            watcher.spans,
+            watcher.schedules,
+            intervals,
+            watcher.live,
+            watcher.submits,
+            watcher.to_device,
+            watcher.to_host,
+        )
 
 
-@contextmanager
-def _noting_schedules(scheduler: Scheduler, prepared: list[tuple[Schedule, Live]]) -> Iterator[None]:
-    prepare = scheduler.prepare
+class Watcher(Observer):
+    """Notes what a call does; if it is to be `timed`, by a clock for its dispatches."""
 
-    def noted(segment: Segment, live: Live) -> tuple[Schedule, dict[int, int]]:
-        schedule, slots = prepare(segment, live)
-        prepared.append((schedule, live))
-        return schedule, slots
+    def __init__(self, clock: DispatchClock | None = None, timed: bool = False) -> None:
+        self.spans: list[Span] = []
+        self.schedules: list[Schedule] = []
+        self.live: Live | None = None
+        self.submits = self.to_device = self.to_host = 0
+        self.clock = clock
+        self._timed = timed
+        self._name, self._began = "", 0
 
-    scheduler.prepare = noted  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        scheduler.prepare = prepare  # type: ignore[method-assign]
+    def phase(self, name: str) -> None:
+        now = time.perf_counter_ns()
+        if self._name:
+            self.spans.append(Span(self._name, self._began, now))
+        self._name, self._began = name, now
+
+    def prepared(self, schedule: Schedule, live: Live) -> None:
+        self.schedules.append(schedule)
+        self.live = live
+
+    def submit(self, gpu: Gpu, stages: Sequence[Stage]) -> int:
+        self.submits += 1
+        self.clock = self.clock or DispatchClock(gpu)
+        return self.clock.submit(stages, self.phase) if self._timed else gpu.submit(stages, self.phase)
+
+    def moved(self, to_device: int, to_host: int) -> None:
+        self.to_device += to_device
+        self.to_host += to_host

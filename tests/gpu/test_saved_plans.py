@@ -209,6 +209,16 @@ def test_a_lost_device_is_replaced(scaled, tmp_path):
         assert saved(rows(5)).tobytes() == want.tobytes()
 
 
+def test_memory_that_is_not_there_is_refused_before_it_is_taken(scaled, tmp_path):
+    with webpte.load(scaled) as program:
+        program.method().save(tmp_path / "plan")
+    refused = pytest.raises(webpte.OutOfMemory, match=r"of these activation buffer: .*(\n.*)*of these constant ")
+    with webpte.open_plan(tmp_path / "plan", memory=1000) as plan, refused:
+        plan.method()
+    with pytest.raises(webpte.InputError, match="memory is a number of bytes"):
+        webpte.open_plan(tmp_path / "plan", memory=0)
+
+
 HEAD = "override wg: u32; @group(1) @binding(2) var<storage, read_write> y: array<f32>;"
 HOSTILE = {
     "nonsense": "nonsense",

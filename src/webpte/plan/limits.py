@@ -84,6 +84,8 @@ def _blamed(plan: Plan, buffer: Buffer) -> list[int]:
 
 def buffer_name(plan: Plan, buffer: Buffer) -> str:
     """What a buffer is for."""
+    if not buffer.tensors:  # of a saved plan
+        return f"{buffer.kind} buffer" if buffer.fill is None else f"constant {buffer.fill.constant.name}"
     return ", ".join(f"value {t} {plan.graph.tensor(t)}" for t in _blamed(plan, buffer)) or "scratch of a call"
 
 

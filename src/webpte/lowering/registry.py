@@ -16,6 +16,7 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from ..errors import GraphError
@@ -44,6 +45,16 @@ class Option:
 
 class Unused:
     """Annotation of an argument that has no bearing on the result here."""
+
+
+@dataclass(frozen=True)
+class TensorOptions:
+    """The options that whatever makes a tensor takes together."""
+
+    dtype: Option
+    layout: Option
+    device: Option
+    pin_memory: Option
 
 
 class Op:

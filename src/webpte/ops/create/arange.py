@@ -12,7 +12,7 @@ from ...graph.expressions import EXPRESSIONS, Number, Term, apply, is_whole
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import spaced
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, bits_of, fitting, is_float
-from ...lowering.registry import Option, op
+from ...lowering.registry import TensorOptions, op
 from ...wgsl import Live, Uniforms
 from .fill import numpy_dtype
 
@@ -46,10 +46,7 @@ def arange(
     start: Term,
     end: Term,
     step: int | float,
-    dtype: Option,
-    layout: Option,
-    device: Option,
-    pin_memory: Option,
+    options: TensorOptions,
     *,
     out: Tensor,
 ) -> None:
@@ -62,6 +59,6 @@ def arange(
 
 
 @arange.reference
-def _(start: float, end: float, step: float, dtype: int | None, *options: object) -> Any:
+def _(start: float, end: float, step: float, options: Any) -> Any:
     whole = all(isinstance(number, int) for number in (start, end, step))
-    return np.arange(start, end, step).astype(numpy_dtype(dtype, np.int64 if whole else np.float32))
+    return np.arange(start, end, step).astype(numpy_dtype(options.dtype, np.int64 if whole else np.float32))

@@ -12,7 +12,7 @@ from ...graph.expressions import Term, apply
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import filled_with
 from ...lowering.numbers import bits_of, is_float, rounded
-from ...lowering.registry import Option, Unused, op
+from ...lowering.registry import TensorOptions, Unused, op
 from ...wgsl import Live, Uniforms
 from ..layout.strided import word
 
@@ -38,16 +38,14 @@ def _filled(size: Sequence[int], value: float, dtype: int | None) -> Any:
 
 
 @op("aten.scalar_tensor.default", fills="s")
-def scalar_tensor(
-    cx: Context, s: Term, dtype: Option, layout: Option, device: Option, pin_memory: Option, *, out: Tensor
-) -> None:
+def scalar_tensor(cx: Context, s: Term, options: TensorOptions, *, out: Tensor) -> None:
     out.dims = ()
     fill(cx, s, out)
 
 
 @scalar_tensor.reference
-def _(s: float, dtype: int | None, *options: object) -> Any:
-    return _filled((), s, dtype)
+def _(s: float, options: Any) -> Any:
+    return _filled((), s, options.dtype)
 
 
 @op("aten.full.default", fills="fill_value")
@@ -55,10 +53,7 @@ def full(
     cx: Context,
     size: list[int],
     fill_value: Term,
-    dtype: Option,
-    layout: Option,
-    device: Option,
-    pin_memory: Option,
+    options: TensorOptions,
     *,
     out: Tensor,
 ) -> None:
@@ -67,8 +62,8 @@ def full(
 
 
 @full.reference
-def _(size: list[int], fill_value: float, dtype: int | None, *options: object) -> Any:
-    return _filled(size, fill_value, dtype)
+def _(size: list[int], fill_value: float, options: Any) -> Any:
+    return _filled(size, fill_value, options.dtype)
 
 
 @op("aten.full_like.default", integers=filled_with("fill_value"))
@@ -76,10 +71,7 @@ def full_like(
     cx: Context,
     self: Tensor,
     fill_value: Term,
-    dtype: Option,
-    layout: Option,
-    device: Option,
-    pin_memory: Option,
+    options: TensorOptions,
     memory_format: Unused,
     *,
     out: Tensor,
@@ -89,8 +81,8 @@ def full_like(
 
 
 @full_like.reference
-def _(self: Any, fill_value: float, dtype: int | None, *options: object) -> Any:
-    return np.full_like(self, fill_value, numpy_dtype(dtype, self.dtype))
+def _(self: Any, fill_value: float, options: Any, memory_format: object) -> Any:
+    return np.full_like(self, fill_value, numpy_dtype(options.dtype, self.dtype))
 
 
 def _register(name: str, value: int) -> None:
@@ -100,10 +92,7 @@ def _register(name: str, value: int) -> None:
     def by_size(
         cx: Context,
         size: list[int],
-        dtype: Option,
-        layout: Option,
-        device: Option,
-        pin_memory: Option,
+        options: TensorOptions,
         *,
         out: Tensor,
     ) -> None:
@@ -111,17 +100,14 @@ def _register(name: str, value: int) -> None:
         fill(cx, value, out)
 
     @by_size.reference
-    def _(size: list[int], dtype: int | None, *options: object) -> Any:
-        return np.full(tuple(size), value, numpy_dtype(dtype, np.float32))
+    def _(size: list[int], options: Any) -> Any:
+        return np.full(tuple(size), value, numpy_dtype(options.dtype, np.float32))
 
     @op(f"aten.{name}_like.default", integers=filled_with(value))
     def by_example(
         cx: Context,
         self: Tensor,
-        dtype: Option,
-        layout: Option,
-        device: Option,
-        pin_memory: Option,
+        options: TensorOptions,
         memory_format: Unused,
         *,
         out: Tensor,
@@ -130,8 +116,8 @@ def _register(name: str, value: int) -> None:
         fill(cx, value, out)
 
     @by_example.reference
-    def _(self: Any, dtype: int | None, *options: object) -> Any:
-        return np.full_like(self, value, numpy_dtype(dtype, self.dtype))
+    def _(self: Any, options: Any, memory_format: object) -> Any:
+        return np.full_like(self, value, numpy_dtype(options.dtype, self.dtype))
 
 
 # What nobody has written yet is zero here: results do not depend on what was in memory.
@@ -139,10 +125,7 @@ def _register(name: str, value: int) -> None:
 def empty(
     cx: Context,
     size: list[int],
-    dtype: Option,
-    layout: Option,
-    device: Option,
-    pin_memory: Option,
+    options: TensorOptions,
     order: Unused,
     *,
     out: Tensor,
@@ -152,8 +135,8 @@ def empty(
 
 
 @empty.reference
-def _(size: list[int], dtype: int | None, *options: object) -> Any:
-    return np.zeros(tuple(size), numpy_dtype(dtype, np.float32))
+def _(size: list[int], options: Any, order: object) -> Any:
+    return np.zeros(tuple(size), numpy_dtype(options.dtype, np.float32))
 
 
 _register("zeros", 0)

@@ -13,7 +13,7 @@ from ...lowering.broadcasting import walk
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.formulas import copied
 from ...lowering.integers import converted, elements_of
-from ...lowering.registry import MOVABLE, Option, Unused, op
+from ...lowering.registry import MOVABLE, TensorOptions, Unused, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
 from ...wgsl import Uniforms, dims8, u32
 from ..create.fill import numpy_dtype
@@ -135,10 +135,7 @@ def _(self: Any, non_blocking: object, dim_order: object) -> Any:
 def to_copy(
     cx: Context,
     self: Tensor,
-    dtype: Option,
-    layout: Option,
-    device: Option,
-    pin_memory: Option,
+    options: TensorOptions,
     non_blocking: Unused,
     order: Unused,
     *,
@@ -149,9 +146,9 @@ def to_copy(
 
 
 @to_copy.reference
-def _(self: Any, dtype: int | None, *options: object) -> Any:
+def _(self: Any, options: Any, non_blocking: object, order: object) -> Any:
     with np.errstate(over="ignore"):
-        return self.astype(numpy_dtype(dtype, self.dtype))
+        return self.astype(numpy_dtype(options.dtype, self.dtype))
 
 
 @op("aten.copy.default", integers=elements_of("src"))

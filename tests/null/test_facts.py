@@ -12,7 +12,10 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GraphError
 from webpte.fusion import apply_passes
 from webpte.fusion.dims import LiveDims
+from webpte.graph import DType
 from webpte.lowering import Context, Op, Tensor, dim_rules, op, registered, unregister
+from webpte.lowering.programs import compile_program
+from webpte.ops.elementwise import Formula, elementwise
 
 
 @contextmanager
@@ -77,6 +80,35 @@ def test_arguments_by_name():
     with toy("toy.same.default") as same:
         call, _ = b.graph([x], [out]).calls
         assert same.arguments(call) == {"scale": call.args[0], "x": x}
+
+
+def own(name: str, code: str) -> Op:
+    def describe(x: Tensor, *, out: Tensor) -> Formula:
+        return Formula("f", (x,), code=code)
+
+    return elementwise(name)(describe)
+
+
+def test_a_formula_that_was_written_anew_is_taken():
+    """As in a notebook: programs are compiled once, but not with a formula that is gone."""
+    codes = []
+    for code in ("a + a", "a * a"):
+        curve = own("toy.curve.default", code)
+        program, _ = compile_program("f32 toy.curve.default x0\n= v0", (DType.FLOAT32,), (), ())
+        codes += [step.code for step in program.own]
+        unregister(curve)
+    assert codes == ["a + a", "a * a"]
+
+
+def test_functions_of_ones_own_have_names_of_their_own():
+    """Two ops may call theirs the same."""
+    ops = [own("toy.twice.default", "a + a"), own("toy.square.default", "a * a")]
+    text = "f32 toy.twice.default x0\nf32 toy.square.default v0\nf32 toy.twice.default v1\n= v2"
+    program, _ = compile_program(text, (DType.FLOAT32,), (), ())
+    called = [program.called(step) for step in program.steps]
+    assert called[0] == called[2] != called[1] and len(program.own) == 2 and program.functions == ()
+    for toy_op in ops:
+        unregister(toy_op)
 
 
 def test_what_is_a_view_keeps_elements_and_order():

@@ -31,9 +31,7 @@ class Facts:
     numbers: tuple[str, ...] = ()  # arguments of the formula where a number will do for a tensor
     fills: str | None = None  # every element of the result equals this number
     work: Flops | None = None  # multiplications and additions: see work.py
-    touches: Mapping[str, Share] = field(
-        default_factory=lambda: NOTHING
-    )  # arguments of which a call touches but a part
+    touches: Mapping[str, Share] = field(default_factory=dict)  # arguments of which a call touches but a part
     integers: Integers = NO_INTEGERS  # how large they can get: see integers.py
 
     @property

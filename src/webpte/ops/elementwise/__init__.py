@@ -1,1 +1,9 @@
-"""One result per element, of one expression: arithmetic, comparisons, logic, and programs of several steps."""
+"""One result per element, of one expression: arithmetic, comparisons, logic, and programs of several steps.
+
+Who adds an op of their own registers it with `elementwise`.
+"""
+
+from ...lowering.formulas import Formula, Number
+from .elementwise import elementwise
+
+__all__ = ["Formula", "Number", "elementwise"]

@@ -56,7 +56,7 @@ def load_plan(folder: PathLike, data: Iterable[PathLike] = (), cpu_kernels: Cont
             file.close()
         if isinstance(error, FormatError) and not str(error).startswith(name):
             raise FormatError(f"{name}: the plan is damaged: {error}") from error
-        if isinstance(error, (Error, KeyboardInterrupt, MemoryError)):
+        if isinstance(error, (Error, MemoryError)) or not isinstance(error, Exception):
             raise
         raise FormatError(f"{name}: the plan is damaged: {type(error).__name__}: {str(error)[:200]}") from error
 

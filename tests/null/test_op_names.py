@@ -1,6 +1,7 @@
 """Ops are named in `graph/names.py` and in the patterns of passes, nowhere else in the two rooms that rewrite graphs.
 
-Whatever is known of an op is a fact of the op: a list of names beside it would not know a user's.
+Nor are they where plans are made and work is counted, not even by parts of names. Whatever is known of an op is a fact
+of the op: a list of names beside it would not know a user's.
 """
 
 from __future__ import annotations
@@ -84,3 +85,24 @@ def test_passes_have_patterns():
 )
 def test_names_would_be_noticed(source, pattern, others):
     assert names(source, "fusion") == (pattern, others)
+
+
+PLAN = [path for path in sorted((SRC / "plan").glob("*.py")) if not path.name.endswith("_json.py")]  # which have keys
+ASKING = ["tools/profile/work.py", *(f"plan/{path.name}" for path in PLAN)]
+BASES = {name.rpartition("::")[2].split(".")[-2 if "." in name else 0] for name in OPS} - {"webpte"}
+
+
+def parts(source: str) -> list[str]:
+    """Strings in a module that name an op, with or without namespace and overload."""
+    texts = [str(node.value) for node, _ in literals(ast.parse(source))]
+    return [text for text in texts if text in OPS or text.rpartition("::")[2].rpartition(".")[2] in BASES]
+
+
+@pytest.mark.parametrize("file", ASKING)
+def test_who_asks_for_facts_names_no_op(file):
+    assert parts((SRC / file).read_text()) == []
+
+
+def test_parts_of_names_would_be_noticed():
+    source = "def f(call):\n    'embedding'\n    return call.name in ('aten.mm.default', 'embedding', 'start')"
+    assert parts(source) == ["aten.mm.default", "embedding"]

@@ -12,7 +12,7 @@ import webpte
 from tests.support.harness.caching import STATE_BYTES, WIDTH, Cache, caching_pte, inputs
 from tests.support.harness.children import run_python
 from tests.support.harness.interruption import Interrupter, bounded
-from webpte.device import held, workspace
+from webpte.device import held, parameters, workspace
 
 ONE_ROW = (np.ones((1, 1, 1, WIDTH), np.float32), np.full(WIDTH, 2, np.float32), np.array([3], np.int32))
 SEVERAL = 100
@@ -79,6 +79,7 @@ def test_a_fork_takes_its_state_and_makes_its_bind_groups_when_it_runs(program):
 @pytest.mark.parametrize("realised", [2, 64])  # schedules that are kept: one that was dropped takes its rows with it
 def test_any_mix_of_calls(program, tmp_path, monkeypatch, seed, realised):
     monkeypatch.setattr(workspace, "REALISED", realised)
+    monkeypatch.setattr(parameters, "BLOCKS_PER_BUFFER", 8)  # so that those of dropped schedules are written over
     chance = np.random.default_rng(seed)
     method = program.method()
     family = [(method, Cache())]

@@ -267,4 +267,25 @@ MUTANTS = (
         "for term, number in ()]",
         "tests/null/test_saved_plans.py",
     ),
+    Mutant(
+        "a fork records the bind groups of whoever ran first",
+        "device/session.py",
+        "row if number in own else alike.setdefault(number, row)",
+        "alike.setdefault(number, row)",
+        "tests/gpu/test_shared_forks.py -k any_mix",
+    ),
+    Mutant(
+        "a fork begins as zeros and not as its parent is",
+        "runtime/method.py",
+        "            other._state.copy(self._state)\n",
+        "",
+        "tests/gpu/test_shared_forks.py -k any_mix",
+    ),
+    Mutant(
+        "parameters of other schedules are written over",
+        "device/workspace.py",
+        "uniforms = self.parameters.groups(blocks, kept)",
+        "uniforms = self.parameters.groups(blocks)",
+        "tests/gpu/test_shared_forks.py -k any_mix",
+    ),
 )

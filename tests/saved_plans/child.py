@@ -49,7 +49,7 @@ def judged(folder: Path) -> dict[str, Any]:
         "kind": kind,
         "why": "; ".join(wrong),
         "shapes": len(shapes),
-        "fixed": about["fixed"],
+        "fixed": about["fixed"] and len(shapes) == 1,
     }
 
 

@@ -288,4 +288,25 @@ MUTANTS = (
         "uniforms = self.parameters.groups(blocks)",
         "tests/gpu/test_shared_forks.py -k any_mix",
     ),
+    Mutant(
+        "passes do not ask what is written in place",
+        "fusion/rewriter.py",
+        "value.mutable or value_id in self.written",
+        "value.mutable",
+        "tests/null/test_fusion_mutation.py",
+    ),
+    Mutant(
+        "members of a list that is written in place forgotten",
+        "lowering/registry.py",
+        "return graph.flatten([call.args[position] for position in mutated_positions(call)])",
+        "return tuple(call.args[position] for position in mutated_positions(call))",
+        "tests/null/test_fusion_mutation.py",
+    ),
+    Mutant(
+        "views of another shape dropped",
+        "fusion/views.py",
+        " and dims.same(source, out)",
+        "",
+        "tests/null/test_facts.py",
+    ),
 )

@@ -12,7 +12,7 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GraphError
 from webpte.fusion import apply_passes
 from webpte.fusion.dims import LiveDims
-from webpte.graph import DType
+from webpte.graph import COPY, DType
 from webpte.lowering import Context, Op, Tensor, dim_rules, op, registered, unregister
 from webpte.lowering.programs import compile_program
 from webpte.ops.elementwise import Formula, elementwise
@@ -72,6 +72,21 @@ def test_a_fact_about_an_argument_that_is_not_there(facts):
     with pytest.raises(GraphError, match=r"has no argument .* its arguments are scale, x"), toy("toy.wrong", **facts):
         pass
     assert "toy.wrong" not in registered()
+
+
+@pytest.mark.parametrize("fact", [{"view": "x"}, {"identity": "x"}, {"fills": "scale"}, {"elementwise": COPY}])
+def test_what_writes_in_place_may_not_be_left_out(fact):
+    with pytest.raises(GraphError, match="writes x in place"), toy("toy.wrong", mutates=("x",), **fact):
+        pass
+    assert "toy.wrong" not in registered()
+
+
+def test_a_broken_rule_is_told_with_its_op():
+    b = GraphBuilder()
+    x, _, out = viewing(b)
+    rule = lambda known: [known.dims("y")]  # noqa: E731
+    with toy("toy.same.default", dims=rule), pytest.raises(GraphError, match=r"toy.same.default: .* KeyError: 'y'"):
+        LiveDims(b.graph([x], [out]))
 
 
 def test_arguments_by_name():

@@ -80,6 +80,8 @@ class LiveDims:
                     self._dims[out] = dims
         except (GraphError, IndexError, ValueError, ZeroDivisionError):
             pass  # arguments that the op does not take: its lowering will say so
+        except Exception as error:  # somebody's own rule
+            raise GraphError(f"{call.name}: its rule for dims failed: {type(error).__name__}: {error}") from error
 
     def sizes(self, value_id: int) -> Dims:
         value = self.graph.values[value_id]

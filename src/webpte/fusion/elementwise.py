@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from typing import Any, NamedTuple
 
-from ..errors import Error
 from ..graph import (
     COPY,
     ELEMENTWISE,
@@ -100,7 +99,7 @@ class Members:
         assert callable(op.facts.elementwise)
         try:
             formula = op.facts.elementwise(*map(self._term, arguments.values()), out=symbol(spec.dtype))
-        except Error:  # arguments that the op does not take: its lowering will say so
+        except Exception:  # the lowering asks for the formula too, and will say what is wrong
             return None
         return Member(call, name, arguments, formula)
 

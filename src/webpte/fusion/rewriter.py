@@ -69,7 +69,7 @@ class Rewriter:
     def source(self, call: Call) -> int | None:
         """The tensor that a call gives another shape and nothing else; None if it does more."""
         op = find(call)
-        return None if op is None or op.facts.view is None else op.arguments(call)[op.facts.view]
+        return None if op is None or op.facts.view is None or len(call.outs) != 1 else op.arguments(call)[op.facts.view]
 
     def settled(self, value_id: int) -> bool:
         """Whether a tensor never changes once it is there: readers of it may be moved."""

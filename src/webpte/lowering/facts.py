@@ -46,6 +46,11 @@ class Facts:
             return elements_of(self.view)
         return filled_with(self.fills) if self.integers is NO_INTEGERS and self.fills is not None else self.integers
 
+    @property
+    def replaceable(self) -> bool:
+        """Whether a pass may leave a call out or do it elsewhere."""
+        return any(fact is not None for fact in (self.view, self.identity, self.elementwise, self.fills))
+
     @functools.cached_property
     def operands(self) -> tuple[str, ...]:
         """The arguments of the formula, if the op has one of its own."""

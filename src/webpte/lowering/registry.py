@@ -159,10 +159,7 @@ def op(
         derived = tuple(filter(None, map(_out_variant, names)))
         registered = Op(fn, names, kernels + derived, dtypes, facts)
         registered._host, registered.unless = host, unless
-        for argument in (*host, *facts.named):
-            if argument not in dict(registered.parameters):
-                listed = ", ".join(name for name, _ in registered.parameters)
-                raise GraphError(f"{fn.__name__} has no argument {argument!r} for a fact; its arguments are {listed}")
+        _check(fn.__name__, registered)
         for name in names:
             _OPS[name] = registered
         for name in registered.kernels:
@@ -171,6 +168,20 @@ def op(
         return registered
 
     return register
+
+
+def _check(name: str, registered: Op) -> None:
+    """Refuse facts that cannot be meant."""
+    listed = [parameter for parameter, _ in registered.parameters]
+    facts = registered.facts
+    for argument in (*registered._host, *facts.named):
+        if argument not in listed:
+            raise GraphError(f"{name} has no argument {argument!r} for a fact; its arguments are {', '.join(listed)}")
+    if facts.mutates and facts.replaceable:
+        written = ", ".join(facts.mutates)
+        raise GraphError(
+            f"{name} writes {written} in place: it can be no view, fill or formula, which passes leave out"
+        )
 
 
 def unregister(registered: Op) -> None:

@@ -16,7 +16,7 @@ PROGRAMS = {
     "llama_4w": (CALLS, 1e-5),
     "llama_4w_fp16": (CALLS, 4e-3),
     "llama_hfrope_4w": (CALLS, 1e-5),
-    "llama_8da4w": ({**CALLS, "identities": 2, "roundings": 2 * 3}, 1e-5),
+    "llama_8da4w": ({**CALLS, "identities": 2, "qparams": 2 * 3}, 1e-5),
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GuardError, ShapeError
-from webpte.fusion.attention import PATTERN, turn_in_attention
+from webpte.fusion.attention import PATTERN, rotate_in_attention
 from webpte.graph import ROTARY_ATTENTION, Bool, Double, DType, Graph, Int, Null
 from webpte.plan import Live, make_planner
 from webpte.wgsl import Caps
@@ -73,7 +73,7 @@ def names(graph: Graph) -> list[str]:
 
 def fused(graph: Graph) -> tuple[list[str], Any]:
     """The names of the calls afterwards, and the one that does both."""
-    after = turn_in_attention(graph)
+    after = rotate_in_attention(graph)
     calls = [call for call in after.calls if call.name == ROTARY_ATTENTION]
     return names(after), calls[0] if calls else None
 
@@ -154,7 +154,7 @@ def test_what_keeps_them_apart(layer, why):
     if why == "output":
         graph = replace(graph, outputs=(*graph.outputs, layer.turned[0]))
     graph = graph if why == "table written" else constant_tables(graph, layer)
-    assert turn_in_attention(graph).steps == graph.steps
+    assert rotate_in_attention(graph).steps == graph.steps
 
 
 # -- lowering ----------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def test_what_keeps_them_apart(layer, why):
 def planned(layer: Layer, caps: Caps | None = None):
     cosine, sine = (layer.cut(layer.position, table=table) for table in layer.tables)
     layer.rotary(cosine, sine)
-    graph = turn_in_attention(constant_tables(layer.attention(), layer))
+    graph = rotate_in_attention(constant_tables(layer.attention(), layer))
     return make_planner(graph, caps or Caps(kind="cpu"), ())
 
 
@@ -213,6 +213,6 @@ def test_as_many_rows_as_tokens(layer):
 def test_the_pass_leaves_numbers_and_nulls_alone(layer):
     layer.rotary(*layer.tables, HALVES, layer.position)
     graph = constant_tables(layer.attention(), layer)
-    after = turn_in_attention(graph)
+    after = rotate_in_attention(graph)
     assert after.values[: len(graph.values)] == graph.values
     assert {type(v) for v in after.values[len(graph.values) :]} <= {Null, Bool, Int}

@@ -8,7 +8,7 @@ import pytest
 from tests.support.harness.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
 from webpte.fusion.elementwise import join_elementwise
-from webpte.fusion.epilogues import finish_products
+from webpte.fusion.epilogues import add_epilogues
 from webpte.graph import (
     CONVOLUTION,
     ELEMENTWISE,
@@ -70,7 +70,7 @@ class Builder(GraphBuilder):
         return self.unary(source, *(dims or (S, N)))
 
     def finish(self, *outputs):
-        return finish_products(join_elementwise(self.graph(self.inputs, outputs)))
+        return add_epilogues(join_elementwise(self.graph(self.inputs, outputs)))
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_factors_that_change_keep_the_product_where_it_is(b):
 def test_methods_with_jumps_are_left_alone(b):
     graph = b.graph(b.inputs, [b.relu(b.linear())])
     jumping = Graph("f", graph.values, (*graph.steps, Jump(b.x, 0, Origin(9))), graph.inputs, graph.outputs)
-    assert finish_products(jumping) is jumping
+    assert add_epilogues(jumping) is jumping
 
 
 @pytest.mark.parametrize("packed", [False, True])

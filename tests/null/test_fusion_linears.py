@@ -29,7 +29,7 @@ from webpte.graph import (
 from webpte.lowering import find
 
 Q4, DQ8, FUSED = "et_vk.linear_q4gsw.default", "et_vk.linear_dq8ca_q4gsw.default", "webpte.linear_q4"
-LINEARS = ("roundings", "gated-linears", "joined-linears", "residual-linears")
+LINEARS = ("qparams", "gated-linears", "joined-linears", "residual-linears")
 RANDOM = np.random.default_rng(7)
 
 
@@ -266,7 +266,7 @@ def test_roundings_of_one_input_are_chosen_once(b):
     x = b.tensor(5, 32)
     outs = [b.rounded(x, 8), b.rounded(x, 4), b.rounded(x, 12)]
     graph = b.graph([x], outs)
-    check(graph, ["torchao"] + ["linear_dq8ca_q4gsw"] * 3, ("roundings",))
+    check(graph, ["torchao"] + ["linear_dq8ca_q4gsw"] * 3, ("qparams",))
     check(graph, ["torchao", "webpte"])
 
 

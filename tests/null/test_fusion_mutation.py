@@ -141,7 +141,7 @@ def views(b: Builder) -> Graph:
     return b.done(early, late, b.plus(h, b.view(x, S, D), S, D))
 
 
-def roundings(b: Builder) -> Graph:
+def qparams(b: Builder) -> Graph:
     x = b.input(S, 32)
     return b.done(b.rounded(x, 8), b.rounded(x, 4))
 
@@ -197,7 +197,7 @@ def layouts(b: Builder) -> Graph:
 
 GRAPHS: dict[str, Callable[[Builder], Graph]] = {
     "identities": views,
-    "roundings": roundings,
+    "qparams": qparams,
     "gated-linears": gated,
     "joined-linears": joined,
     "residual-linears": residual,

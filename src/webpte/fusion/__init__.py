@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from ..errors import InputError
 from ..graph import Graph
-from .attention import turn_in_attention
+from .attention import rotate_in_attention
 from .elementwise import join_elementwise
-from .epilogues import finish_products
+from .epilogues import add_epilogues
 from .halves import widen_halves
 from .layouts import fold_transposes
-from .linears import add_residuals, gate_linears, join_linears, share_roundings
+from .linears import add_residuals, gate_linears, join_linears, share_qparams
 from .views import drop_identities
 
 __all__ = ["PASSES", "apply_passes", "widen_halves"]
@@ -19,13 +19,13 @@ __all__ = ["PASSES", "apply_passes", "widen_halves"]
 Pass = Callable[[Graph], Graph]
 PASSES: dict[str, Pass] = {  # in the order they are applied
     "identities": drop_identities,
-    "roundings": share_roundings,
+    "qparams": share_qparams,
     "gated-linears": gate_linears,
     "joined-linears": join_linears,
     "residual-linears": add_residuals,
-    "rotary-attention": turn_in_attention,
+    "rotary-attention": rotate_in_attention,
     "elementwise": join_elementwise,
-    "epilogues": finish_products,
+    "epilogues": add_epilogues,
     "layouts": fold_transposes,
 }
 

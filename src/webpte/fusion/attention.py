@@ -11,7 +11,7 @@ from .pattern import roles
 from .rewriter import Rewriter
 
 PATTERN = {
-    "neighbours": ("et_vk.apply_rotary_emb.default",),  # pairs of elements are turned: those side by side,
+    "neighbours": ("et_vk.apply_rotary_emb.default",),  # pairs of elements are rotated: those side by side,
     "halves": ("et_vk.apply_rotary_emb_hf.default",),  # or one of each half
     "attention": ("sdpa_with_kv_cache.default",),
     "slice": ("aten.slice_copy.Tensor",),
@@ -30,8 +30,8 @@ class Tables(NamedTuple):
     rows: int | None = None
 
 
-def turn_in_attention(graph: Graph) -> Graph:
-    """Let attention turn its queries and keys itself, by whole tables where those it is given are cut from such."""
+def rotate_in_attention(graph: Graph) -> Graph:
+    """Let attention rotate its queries and keys itself, by whole tables where those it is given are cut from such."""
     rewriter = Rewriter(graph)
     if not rewriter.straight:
         return graph
@@ -40,9 +40,9 @@ def turn_in_attention(graph: Graph) -> Graph:
         if call is None or ROLES.get(call.name) not in ("neighbours", "halves") or len(call.outs) != 2:
             continue
         attention = _attention_behind(rewriter, call)
-        turned = rewriter.arguments(call)
-        tables = [turned["freqs_cos"], turned["freqs_sin"]]
-        moved = (turned["xq"], turned["xk"], *tables)
+        given = rewriter.arguments(call)
+        tables = [given["freqs_cos"], given["freqs_sin"]]
+        moved = (given["xq"], given["xk"], *tables)
         if attention is not None and _by_rows(rewriter, tables) and all(map(rewriter.settled, moved)):
             at, user = attention
             rewriter.replace([index, at], _fused(rewriter, call, user), at)
@@ -69,17 +69,17 @@ def _by_rows(rewriter: Rewriter, tables: Sequence[int]) -> bool:
 
 def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     """The call is described in ops/attention/rotary_attention.py."""
-    turned, given = rewriter.arguments(rotary), rewriter.arguments(attention)
+    rotated, given = rewriter.arguments(rotary), rewriter.arguments(attention)
     halves = ROLES[rotary.name] == "halves"
-    cosine, sine = turned["freqs_cos"], turned["freqs_sin"]
-    tables = Tables(cosine, sine, turned["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
+    cosine, sine = rotated["freqs_cos"], rotated["freqs_sin"]
+    tables = Tables(cosine, sine, rotated["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
     kept = ("value", "key_cache", "value_cache", "start_pos", "is_causal", "scale")
     return rewriter.make(
         ROTARY_ATTENTION,
         attention.outs,
         attention.origin,
-        query=turned["xq"],
-        key=turned["xk"],
+        query=rotated["xq"],
+        key=rotated["xk"],
         **{name: given[name] for name in kept},
         dropout=given["drpout_p"],
         cosine=tables.cosine,

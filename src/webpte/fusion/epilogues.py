@@ -51,7 +51,7 @@ AXES = {
 _FLOATS = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16}
 
 
-def finish_products(graph: Graph) -> Graph:
+def add_epilogues(graph: Graph) -> Graph:
     """Let products take over the elementwise work on their results. Views between the two are passed over."""
     rewriter = Rewriter(graph)
     if not rewriter.straight:
@@ -183,19 +183,19 @@ class _Ending:
         call, rewriter = self._call(self.product), self.rewriter
         if self.like is not None or not self.views:
             steps = {self.product, *self.views, self.index}
-            rewriter.replace(steps, self._finished(call, self.out), self.index)
+            rewriter.replace(steps, self._with_program(call, self.out), self.index)
             return
         # The product stands where the first view did, and each view a place further on.
         calls = [self._call(step) for step in self.views]
         source = rewriter.add(self._spec(self.made))
-        rewriter.replace({self.product, self.views[0]}, self._finished(call, source), self.views[0])
+        rewriter.replace({self.product, self.views[0]}, self._with_program(call, source), self.views[0])
         for view, step in zip(calls, (*self.views[1:], self.index), strict=True):
             outs = (self.out,) if step == self.index else view.outs
             moved = tuple(source if arg == rewriter.source(view) else arg for arg in view.args)
             rewriter.replace({step}, replace(view, args=moved, outs=outs), step)
             (source,) = outs
 
-    def _finished(self, call: Call, out: int) -> Call:
+    def _with_program(self, call: Call, out: int) -> Call:
         """The call that does what the product does and more."""
         given: dict[str, int | Value | None] = dict(self.rewriter.arguments(call))
         name = {"linear": LINEAR, "convolution": CONVOLUTION}.get(ROLES[call.name], MATMUL)

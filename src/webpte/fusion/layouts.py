@@ -65,7 +65,7 @@ class _Product:
         y = Source(self.call.outs[0], y_letters)
         heads = next((self._heads(s) for s in (a, b) if len(self._dims(s.value)) == 4), None)
         if heads is not None and self._heads(a, heads) == self._heads(b, heads) == heads:
-            y = self._target(y_letters, heads) if self._unfinished() else y
+            y = self._target(y_letters, heads) if self._bare() else y
         elif heads is not None:
             return  # two ways to split the batch
         if a.steps or b.steps or y.steps:
@@ -83,7 +83,7 @@ class _Product:
             return default
         return tuple(dims[source.letters.index(letter)] for letter in "bh")
 
-    def _unfinished(self) -> bool:
+    def _bare(self) -> bool:
         return self.call.name != MATMUL or self.rewriter.values[self.given["program"]] == Null()
 
     def _source(self, value_id: int, letters: str, last: str) -> Source:
@@ -124,14 +124,14 @@ class _Product:
         if view is None or self.rewriter.source(view[1]) != made or not self._merges(view[1].outs[0], made):
             return plain
         split = view[1].outs[0]
-        turn = self.rewriter.only_user(split)
-        order = self._order(turn[1]) if turn is not None else None
-        if turn is None or order is None or self._dims(split)[:2] != heads:
+        permuting = self.rewriter.only_user(split)
+        order = self._order(permuting[1]) if permuting is not None else None
+        if permuting is None or order is None or self._dims(split)[:2] != heads:
             return plain
-        if not self.rewriter.settled(turn[1].outs[0]):  # it would be written earlier
+        if not self.rewriter.settled(permuting[1].outs[0]):  # it would be written earlier
             return plain
-        turned = "".join(letters[axis] for axis in order)
-        return Source(turn[1].outs[0], turned, (view[0], turn[0])) if turned[-1] == "n" else plain
+        permuted = "".join(letters[axis] for axis in order)
+        return Source(permuting[1].outs[0], permuted, (view[0], permuting[0])) if permuted[-1] == "n" else plain
 
     def _order(self, call: Call) -> list[int] | None:
         if ROLES.get(call.name) != "permutation":

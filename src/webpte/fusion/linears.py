@@ -13,8 +13,8 @@ from .rewriter import Rewriter
 
 PATTERN = {
     "linear": ("et_vk.linear_q4gsw.default",),
-    "rounded": ("et_vk.linear_dq8ca_q4gsw.default",),
-    "rounding": ("torchao.choose_qparams_affine.default",),
+    "dynamic": ("et_vk.linear_dq8ca_q4gsw.default",),
+    "qparams": ("torchao.choose_qparams_affine.default",),
     "silu": ("aten.silu.default",),
     "sigmoid": ("aten.sigmoid.default",),
     "product": ("aten.mul.Tensor",),
@@ -33,7 +33,7 @@ class Linear:
     index: int
     call: Call
     x: int
-    rounding: tuple[int, ...]  # scales and zeros of the rows of x, where it is rounded to int8
+    qparams: tuple[int, ...]  # scales and zeros of the rows of x, where it is quantised to int8
     codes: int
     scales: int
     group: int
@@ -45,7 +45,7 @@ class Linear:
 
     @property
     def sources(self) -> tuple[int, ...]:
-        return (self.x, *self.rounding, self.codes, self.scales)
+        return (self.x, *self.qparams, self.codes, self.scales)
 
 
 def _linears(rewriter: Rewriter) -> list[Linear]:
@@ -54,13 +54,13 @@ def _linears(rewriter: Rewriter) -> list[Linear]:
     for index in range(len(rewriter.steps)):
         call = rewriter.call(index)
         role = None if call is None else ROLES.get(call.name)
-        if call is None or role not in ("linear", "rounded") or len(call.outs) != 1:
+        if call is None or role not in ("linear", "dynamic") or len(call.outs) != 1:
             continue
         given = rewriter.arguments(call)
-        rounding = (given["input_scales"], given["input_zp"]) if role == "rounded" else ()
-        x = given["input" if role == "rounded" else "self"]
+        qparams = (given["input_scales"], given["input_zp"]) if role == "dynamic" else ()
+        x = given["input" if role == "dynamic" else "self"]
         bias = None if isinstance(rewriter.values[given["bias"]], Null) else given["bias"]
-        linear = Linear(index, call, x, rounding, given["weights"], given["weight_scales"], given["group_size"], bias)
+        linear = Linear(index, call, x, qparams, given["weights"], given["weight_scales"], given["group_size"], bias)
         if all(map(rewriter.settled, (*linear.sources, linear.out))) and (bias is None or rewriter.settled(bias)):
             found.append(linear)
     return found
@@ -76,7 +76,7 @@ def _fused(
     residual: int | None = None,
 ) -> Call:
     """The call that does what `linear` does, and more. Its op is described in ops/q4/linear_q4.py."""
-    x_scales, x_zeros = linear.rounding or (None, None)
+    x_scales, x_zeros = linear.qparams or (None, None)
     return rewriter.make(
         LINEAR_Q4,
         outs,
@@ -93,10 +93,10 @@ def _fused(
     )
 
 
-# -- roundings ---------------------------------------------------------------------------------------------------------
+# -- qparams -----------------------------------------------------------------------------------------------------------
 
 
-def share_roundings(graph: Graph) -> Graph:
+def share_qparams(graph: Graph) -> Graph:
     """Choose the scales and zeros of an input once, not once for each layer that takes it."""
     rewriter = Rewriter(graph)
     if not rewriter.straight:
@@ -104,7 +104,7 @@ def share_roundings(graph: Graph) -> Graph:
     seen: dict[tuple[object, ...], Call] = {}
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
-        if call is None or ROLES.get(call.name) != "rounding":
+        if call is None or ROLES.get(call.name) != "qparams":
             continue
         options = rewriter.arguments(call)
         x = options.pop("input")
@@ -162,7 +162,7 @@ def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
 
 def _pair(rewriter: Rewriter, a: Linear, b: Linear) -> bool:
     """Whether two layers differ in nothing but the numbers in their weights."""
-    same_input = (a.x, a.rounding) == (b.x, b.rounding)
+    same_input = (a.x, a.qparams) == (b.x, b.qparams)
     same_group = rewriter.values[a.group] == rewriter.values[b.group]
     shaped = _alike(rewriter, a.codes, b.codes) and _alike(rewriter, a.scales, b.scales)
     return same_input and same_group and shaped and _alike(rewriter, a.out, b.out)
@@ -210,7 +210,7 @@ def _join_key(rewriter: Rewriter, linear: Linear) -> tuple[object, ...] | None:
     if len(codes.dims) != 2 or len(scales.dims) != 2 or scales.dims[1] < codes.dims[0]:
         return None
     shape = (codes.dims[1], scales.dims[0])
-    return (linear.x, linear.rounding, rewriter.values[linear.group], shape, *formats)
+    return (linear.x, linear.qparams, rewriter.values[linear.group], shape, *formats)
 
 
 def _join(rewriter: Rewriter, linears: Sequence[Linear]) -> None:

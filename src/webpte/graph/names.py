@@ -12,7 +12,7 @@ COPY = "webpte.copy"  # out becomes self, converted to out's dtype; serves moves
 OVERFLOW = "webpte.overflow"  # looks whether 32-bit integers were enough; any result but zeros ends the call
 ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see programs.py
 LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit layers of one input: see ops/q4/linear_q4.py
-ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that turns its queries and keys itself
+ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
 # Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/epilogue.py.
 LINEAR = "webpte.linear"  # aten.linear
 MATMUL = "webpte.matmul"  # aten.addmm of operands in any layout, whose program may be None

@@ -36,13 +36,13 @@ def lose(llm):
     llm.method._gpu.device.destroy()
 
 def lose_in_submit(llm, number):
-    original, left = recording.NativeRecorder._enqueue, [number]
+    original, left = recording.NativeRecorder.enqueue, [number]
     def call(*arguments):
         left[0] -= 1
         if left[0] == -1:
             lose(llm)
         return original(*arguments)
-    recording.NativeRecorder._enqueue = call
+    recording.NativeRecorder.enqueue = call
 
 with load() as alone:
     WANT = tokens_of(answer(alone))

@@ -31,46 +31,12 @@ from .loss import reason_of_loss
 from .observing import Observer
 from .recording import Copy, Row, Stage, recorder
 from .restrictions import restricted
+from .spec_limits import SPEC_LIMITS
 
 logger = logging.getLogger("webpte")
 T = TypeVar("T")
 Phase = Callable[[str], None]  # is told what is done from now on
 
-# Every limit wgpu-py would otherwise fill from the adapter, at the value the WebGPU specification guarantees.
-_SPEC_LIMITS = {
-    "max-texture-dimension-1d": 8192,
-    "max-texture-dimension-2d": 8192,
-    "max-texture-dimension-3d": 2048,
-    "max-texture-array-layers": 256,
-    "max-bind-groups": 4,
-    "max-bind-groups-plus-vertex-buffers": 24,
-    "max-bindings-per-bind-group": 1000,
-    "max-dynamic-uniform-buffers-per-pipeline-layout": 8,
-    "max-dynamic-storage-buffers-per-pipeline-layout": 4,
-    "max-sampled-textures-per-shader-stage": 16,
-    "max-samplers-per-shader-stage": 16,
-    "max-storage-buffers-per-shader-stage": 8,
-    "max-storage-textures-per-shader-stage": 4,
-    "max-uniform-buffers-per-shader-stage": 12,
-    "max-uniform-buffer-binding-size": 64 << 10,
-    "max-storage-buffer-binding-size": 128 << 20,
-    "max-vertex-buffers": 8,
-    "max-buffer-size": 256 << 20,
-    "max-vertex-attributes": 16,
-    "max-vertex-buffer-array-stride": 2048,
-    "max-inter-stage-shader-variables": 16,
-    "max-color-attachments": 8,
-    "max-color-attachment-bytes-per-sample": 32,
-    "max-compute-workgroup-storage-size": 16 << 10,
-    "max-compute-invocations-per-workgroup": 256,
-    "max-compute-workgroup-size-x": 256,
-    "max-compute-workgroup-size-y": 256,
-    "max-compute-workgroup-size-z": 64,
-    "max-compute-workgroups-per-dimension": 65535,
-    "max-immediate-size": 0,
-    "min-uniform-buffer-offset-alignment": 256,
-    "min-storage-buffer-offset-alignment": 256,
-}
 SYM_BYTES = SYM_SLOTS * 16
 _USED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 
@@ -148,7 +114,7 @@ class Gpu:
         adapter = chosen_adapter()
         self.caps = adapter_caps()
         self.adapter_type: str = adapter.info["adapter_type"]
-        wanted = {n: v for n, v in {**_SPEC_LIMITS, **limits}.items() if n in adapter.limits}
+        wanted = {n: v for n, v in {**SPEC_LIMITS, **limits}.items() if n in adapter.limits}
         try:
             self.device = adapter.request_device_sync(
                 label="webpte", required_features=sorted(self.caps.features), required_limits=wanted
@@ -399,7 +365,7 @@ def acquire(limits: Mapping[str, int]) -> Gpu:
                 gpu.users += 1
                 return gpu
         # Never ask for less than the specification guarantees: it costs nothing and lets programs share the device.
-        gpu = Gpu({name: max(value, _SPEC_LIMITS.get(name, 0)) for name, value in limits.items()})
+        gpu = Gpu({name: max(value, SPEC_LIMITS.get(name, 0)) for name, value in limits.items()})
         gpu.users = 1
         _OPEN.append(gpu)
         return gpu

@@ -298,8 +298,8 @@ MUTANTS = (
     Mutant(
         "members of a list that is written in place forgotten",
         "lowering/registry.py",
-        "return graph.flatten([call.args[position] for position in mutated_positions(call)])",
-        "return tuple(call.args[position] for position in mutated_positions(call))",
+        "return graph.flatten([call.args[position] for position in positions]) if positions else ()",
+        "return tuple(call.args[position] for position in positions)",
         "tests/null/test_fusion_mutation.py",
     ),
     Mutant(

@@ -284,4 +284,5 @@ def mutated_positions(call: Call) -> tuple[int, ...]:
 
 def mutated_values(call: Call, graph: Graph) -> tuple[int, ...]:
     """What a call writes in place: of a list, all members."""
-    return graph.flatten([call.args[position] for position in mutated_positions(call)])
+    positions = mutated_positions(call)  # none, mostly
+    return graph.flatten([call.args[position] for position in positions]) if positions else ()

@@ -24,7 +24,7 @@ def main(path: str) -> None:
 
     with webpte.load(path) as program:
         forward = program.method("forward")
-        print("after:", len(forward.plan.layout.segments), "submit, result", forward(x).shape)
+        print("after:", len(forward.plan.flow.segments), "submit, result", forward(x).shape)
         for rows in (64, 1):  # the same lowering serves every live shape
             print("also:", forward(np.ones((rows, 16), np.float32)).shape)
 

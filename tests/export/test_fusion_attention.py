@@ -1,4 +1,4 @@
-"""Attention that turns its queries and keys itself computes what the two calls computed apart."""
+"""Attention that rotates its queries and keys itself computes what the two calls computed apart."""
 
 from __future__ import annotations
 

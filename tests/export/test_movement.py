@@ -24,7 +24,7 @@ def test_equals_eager(builder, tolerance):
     exported = export(builder)
     with webpte.load(exported.path) as program:
         method = program.method()
-        stages = [stage for block in method.plan.layout.blocks for stage in block.stages]
+        stages = [stage for block in method.plan.flow.blocks for stage in block.stages]
         assert len(stages) == 1 and isinstance(stages[0], Segment)  # what no delegate took runs on the device too
         for step in exported.steps:
             outputs = method.run(step.inputs)

@@ -75,7 +75,7 @@ def save_rows(folder: Path) -> tuple[Path, Path]:
     simple_pte(file, values, calls, [0], [4], [np.arange(15, dtype=np.float32).reshape(5, 3)])
     with webpte.load(file) as program:
         planner = program.planner("forward", Caps())
-        (segment,) = planner.plan.layout.segments
+        (segment,) = planner.plan.flow.segments
         (position,) = planner.plan.graph.inputs
         planner.prepare(segment, live({position: (1,)}, {position: [2]}))
         save_plan(planner, folder / "plan")

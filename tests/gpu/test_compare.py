@@ -13,7 +13,7 @@ from webpte import container as c
 from webpte.container import DType
 from webpte.errors import InputError
 from webpte.lowering import registered
-from webpte.tools.compare import Live, Operand, Out, Tolerance, check_call, compare, write_repro
+from webpte.tools.compare import Operand, Out, Tolerance, Varying, check_call, compare, write_repro
 
 RANDOM = np.random.default_rng(3)
 
@@ -46,7 +46,7 @@ class TestOneCall:
     def test_what_is_written_in_place_is_compared_too(self):
         cache = Operand(floats(1, 8, 2, 4), (1, 8, 2, 4))
         results = check_call(
-            "update_cache.default", [Operand(floats(1, 3, 2, 4), (1, 3, 2, 4)), cache, Live(2)], [Out("f32", (1,))]
+            "update_cache.default", [Operand(floats(1, 3, 2, 4), (1, 3, 2, 4)), cache, Varying(2)], [Out("f32", (1,))]
         )
         assert len(results) == 2 and all(found.within for _, _, found in results)
         np.testing.assert_array_equal(results[1][0][:, :2], cache.array[:, :2])

@@ -87,7 +87,7 @@ def count(method):
 
 def test_persists_in_the_dtype_of_the_program_and_takes_no_gpu(counter):
     method, start = counter
-    assert not method.plan.layout.segments and method.plan.host_state == (0,)
+    assert not method.plan.flow.segments and method.plan.host_state == (0,)
     assert [count(method) for _ in range(3)] == [start + 1, start + 2, start + 3]
     method.reset()
     assert count(method) == start + 1

@@ -53,7 +53,7 @@ def lower() -> None:
     b.call("toy.ramps.default", (x, *first, *second), out)
     planner = b.planner([x, other, position], [out])
     dims: dict[int, tuple[int, ...]] = {x: (4,), other: (5,), position: (1,)}
-    planner.prepare(planner.plan.layout.segments[0], live(dims, {position: [9]}))
+    planner.prepare(planner.plan.flow.segments[0], live(dims, {position: [9]}))
 
 
 def test_names_are_those_of_the_schema(ramps):

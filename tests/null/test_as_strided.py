@@ -31,4 +31,4 @@ def test_up_to_the_last_element():
     x, out = b.tensor(3, 4), b.tensor(2, 3)
     lists = [b.list(*map(b.number, numbers)) for numbers in ([2, 3], [6, 2])]
     b.call("aten.as_strided_copy.default", (x, *lists, b.number(1)), out)
-    assert len(b.plan([x], [out]).layout.segments) == 1
+    assert len(b.plan([x], [out]).flow.segments) == 1

@@ -1,4 +1,4 @@
-"""When attention turns its queries and keys itself, and what keeps the two calls apart."""
+"""When attention rotates its queries and keys itself, and what keeps the two calls apart."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GuardError, ShapeError
 from webpte.fusion.attention import PATTERN, rotate_in_attention
 from webpte.graph import ROTARY_ATTENTION, Bool, Double, DType, Graph, Int, Null
-from webpte.plan import Live, make_planner
+from webpte.plan import CallValues, make_planner
 from webpte.wgsl import Caps
 
 (ATTENTION,), (HALVES,), (NEIGHBOURS,), (SLICE,) = (
@@ -169,11 +169,11 @@ def planned(layer: Layer, caps: Caps | None = None):
 
 def lowered(planner, tokens: int, position: int = 3):
     plan = planner.plan
-    (segment,) = plan.layout.segments
+    (segment,) = plan.flow.segments
     layer_inputs = {i: plan.graph.values[i] for i in plan.graph.inputs}
     dims = {i: (1, tokens, *v.dims[2:]) if v.dynamic else v.dims for i, v in layer_inputs.items() if hasattr(v, "dims")}
     scalars: dict[int, float] = {i: position for i, v in layer_inputs.items() if not hasattr(v, "dims")}
-    return planner.prepare(segment, Live(dims, scalars, {}))[0]
+    return planner.prepare(segment, CallValues(dims, scalars, {}))[0]
 
 
 def test_a_token_takes_one_dispatch_and_more_take_two(layer):
@@ -204,10 +204,10 @@ def test_as_many_rows_as_tokens(layer):
     """The cut of the table has a row per token of the queries; keys with another number of tokens do not fit."""
     planner = planned(layer)
     plan = planner.plan
-    (segment,) = plan.layout.segments
+    (segment,) = plan.flow.segments
     dims = {i: v.dims for i in plan.graph.inputs if hasattr(v := plan.graph.values[i], "dims")}
     with pytest.raises(ShapeError):
-        planner.prepare(segment, Live({**dims, layer.k: (1, 3, 2, WIDTH)}, {layer.position: 0}, {}))
+        planner.prepare(segment, CallValues({**dims, layer.k: (1, 3, 2, WIDTH)}, {layer.position: 0}, {}))
 
 
 def test_the_pass_leaves_numbers_and_nulls_alone(layer):

@@ -12,7 +12,7 @@ from webpte.errors import GraphError
 from webpte.fusion import PASSES
 from webpte.fusion.elementwise import WEIGHT, join_elementwise
 from webpte.graph import COPY, ELEMENTWISE, Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
-from webpte.graph.programs import ProgramStep, format_program, parse_program
+from webpte.graph.programs import ProgramLine, format_program, parse_program
 from webpte.lowering import registered
 from webpte.lowering.formulas import WEIGHTS
 from webpte.lowering.programs import compile_program
@@ -256,14 +256,14 @@ def test_programs_that_differ_in_numbers_share_a_pipeline(b):
 
 
 def test_equal_numbers_of_other_kinds_are_not_mixed_up():
-    text = format_program([ProgramStep("bool", "aten.eq.Scalar", ("x0", "n0"))], ["v0"])
+    text = format_program([ProgramLine("bool", "aten.eq.Scalar", ("x0", "n0"))], ["v0"])
     whole, _ = compile_program(text, (DType.INT32,), (1,), (int,))
     real, _ = compile_program(text, (DType.INT32,), (1.0,), (float,))
     assert (whole.steps[0].number, real.steps[0].number) == ("i32", "f32")
 
 
 def test_a_text_says_what_it_was_made_of():
-    steps = (ProgramStep("f32", "aten.exp.default", ("x0",)), ProgramStep("bool", "aten.lt.Scalar", ("v0", "n0")))
+    steps = (ProgramLine("f32", "aten.exp.default", ("x0",)), ProgramLine("bool", "aten.lt.Scalar", ("v0", "n0")))
     assert parse_program(format_program(steps, ("v1", "v0"))) == (steps, ("v1", "v0"))
 
 

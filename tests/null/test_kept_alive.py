@@ -65,7 +65,7 @@ def test_a_number_that_was_decided_on_makes_another_schedule(baked):
 
     def schedule(value):
         given = live({x: (5,), data: (1,)}, {data: [value]})
-        return planner.prepare(planner.plan.layout.segments[0], given)[0]
+        return planner.prepare(planner.plan.flow.segments[0], given)[0]
 
     seven, eight = schedule(7), schedule(8)
     assert schedule(7) is seven and schedule(8) is eight
@@ -83,7 +83,7 @@ def test_a_rotary_table_reaches_to_its_last_row(start, fits):
     outs = b.tensor(1, 7, 4, 16), b.tensor(1, 7, 2, 16)
     b.call("et_vk.apply_rotary_emb_hf.default", (q, k, table, table, at), *outs)
     planner = b.planner([q, k, table, data], outs)
-    (segment,) = planner.plan.layout.segments
+    (segment,) = planner.plan.flow.segments
     dims = {q: (1, 7, 4, 16), k: (1, 7, 2, 16), table: (23, 16), data: (1,)}
     if fits:
         planner.prepare(segment, live(dims, {data: [start]}))

@@ -1,4 +1,4 @@
-"""Live scalars, live shapes, schedules: the resize engine without a device."""
+"""CallValues scalars, live shapes, schedules: the resize engine without a device."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Sliced:
     rows: int
 
     def __call__(self, length, at):
-        (segment,) = self.planner.plan.layout.segments
+        (segment,) = self.planner.plan.flow.segments
         dims = {self.x: (64, 4), self.y: (length, 4), self.position: (3,)}
         return self.planner.prepare(segment, live(dims, {self.position: [7, 7, at]}))
 
@@ -141,7 +141,7 @@ def test_arithmetic_on_symints(name, a, b, want):
     g.call(name, (left, right), out)
     planner = g.planner([x], [out])
     now = live({x: (2,)}, {x: [a, b]})
-    planner.prepare(planner.plan.layout.segments[0], now)
+    planner.prepare(planner.plan.flow.segments[0], now)
     assert now.scalars[out] == want
 
 
@@ -169,7 +169,7 @@ def test_select_as_symint_takes_the_first_of_the_other_dims(dim, index, want):
     g.call("et_vk.select_as_symint.default", (x, g.number(dim), g.number(index)), out)
     planner = g.planner([x], [out])
     now = live({x: (3, 2)}, {x: np.array([[1, 2], [3, 4], [5, 6]])})
-    planner.prepare(planner.plan.layout.segments[0], now)
+    planner.prepare(planner.plan.flow.segments[0], now)
     assert now.scalars[out] == want
 
 
@@ -181,7 +181,7 @@ def test_a_size_of_an_earlier_submit_selects_the_schedule():
     g.call("test::table", (g.unary(x, 5),), y, kernel=True)
     g.call("aten.slice_copy.Tensor", (y, g.number(0), g.number(0), n, g.number(1)), z)
     planner = g.planner([x], [z], cpu=["test::table"])
-    second = planner.plan.layout.segments[1]
+    second = planner.plan.flow.segments[1]
     assert n in second.scalars and x not in second.tensors
     for size in (5, 3, 4, 3):
         here = live({y: (5,)})
@@ -196,7 +196,7 @@ def test_the_element_type_of_a_scalar_is_the_declared_one():
     g.call("aten::_local_scalar_dense", (x,), out, kernel=True)
     planner = g.planner([x], [out])
     now = live({x: (1,)}, {x: np.array([2.5], np.float32)})
-    planner.prepare(planner.plan.layout.segments[0], now)
+    planner.prepare(planner.plan.flow.segments[0], now)
     assert now.scalars[out] == 2.5
 
 
@@ -240,7 +240,7 @@ def moved():
     planner = b.planner([x, data], [out])
 
     def scalars(value):
-        _, slots = planner.prepare(planner.plan.layout.segments[0], live({x: (5,), data: (1,)}, {data: [value]}))
+        _, slots = planner.prepare(planner.plan.flow.segments[0], live({x: (5,), data: (1,)}, {data: [value]}))
         return [*slots.values()]
 
     return scalars

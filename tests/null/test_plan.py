@@ -28,7 +28,7 @@ def test_a_chain_needs_two_buffers_however_long_it_is():
     b, x, y = chain(20)
     plan = b.plan([x], [y])
     assert [buffer.nbytes for buffer in plan.buffers] == [512, 512]
-    assert len(plan.layout.segments) == 1
+    assert len(plan.flow.segments) == 1
 
 
 def test_reads_and_writes_of_a_dispatch_never_share_a_buffer():
@@ -86,10 +86,10 @@ def test_a_cpu_kernel_splits_the_plan_once_however_often_it_is_called():
         b.call("test::on_the_cpu.out", (made, b.number(0), b.null()), summed, kernel=True)
         totals.append(b.unary(summed, 8))
     plan = b.plan([x], totals, cpu=["test::on_the_cpu.out"])
-    (block,) = plan.layout.blocks
+    (block,) = plan.flow.blocks
     assert [type(stage) for stage in block.stages] == [Segment, HostCalls, Segment]
     assert [len(stage.steps) for stage in block.stages] == [3, 3, 3]
-    first, second = plan.layout.segments
+    first, second = plan.flow.segments
     assert len(first.reads) == 3 and len(plan.uploads[second]) == 3
 
 
@@ -189,7 +189,7 @@ def test_blocks_end_at_jumps_and_shared_values_keep_their_buffers():
     b.steps.append(Jump(condition, 4, Origin(2)))
     b.call("aten.relu.default", (x,), out)
     plan = b.plan([x, condition], [out])
-    jumps = [(block.condition, block.target, len(block.stages)) for block in plan.layout.blocks]
+    jumps = [(block.condition, block.target, len(block.stages)) for block in plan.flow.blocks]
     assert jumps == [(condition, 2, 0), (condition, 3, 1), (None, None, 1), (None, None, 0)]
     assert plan.buffer_of[out] != plan.buffer_of[x]
 

@@ -9,7 +9,7 @@ from webpte.graph import Bool, DType
 from webpte.lowering import FLOATS, Context, Tensor, op, unregister
 from webpte.tools.profile.profile import attribution
 from webpte.tools.profile.runs import Run, Watcher
-from webpte.tools.profile.spans import Span, times_by_name
+from webpte.tools.profile.spans import Stretch, times_by_name
 from webpte.tools.profile.work import Work
 
 
@@ -23,15 +23,15 @@ class TestSpans:
         assert edges == sorted(edges) and watcher.spans[0].end == watcher.spans[1].begin
 
     def test_times_of_the_same_name_add_up(self):
-        spans = [Span("read", 0, 10), Span("wait", 10, 90), Span("read", 90, 110), Span("write", 120, 130)]
+        spans = [Stretch("read", 0, 10), Stretch("wait", 10, 90), Stretch("read", 90, 110), Stretch("write", 120, 130)]
         assert times_by_name(spans) == {"read": 30, "wait": 80, "write": 10}
 
 
 class TestAttribution:
     def test_every_nanosecond_has_one_name(self):
         # record 100-200; wait 200-1000; the device works 300-500 and 550-900
-        spans = [Span("record", 100, 200), Span("wait", 200, 1000), Span("convert outputs", 1010, 1050)]
-        run = Run(Span("forward", 90, 1060), spans, [], [(300, 500), (550, 900)])
+        spans = [Stretch("record", 100, 200), Stretch("wait", 200, 1000), Stretch("convert outputs", 1010, 1050)]
+        run = Run(Stretch("forward", 90, 1060), spans, [], [(300, 500), (550, 900)])
         found = attribution(run)
         assert {name: round(took * 1e9) for name, took in found["parts"].items()} == {
             "host": 140,
@@ -46,13 +46,13 @@ class TestAttribution:
 
     def test_work_beside_the_host_is_not_counted_twice(self):
         # The device has begun before the host has done with submitting.
-        spans = [Span("record", 0, 100), Span("wait", 100, 200)]
-        found = attribution(Run(Span("forward", 0, 200), spans, [], [(50, 200)]))
+        spans = [Stretch("record", 0, 100), Stretch("wait", 100, 200)]
+        found = attribution(Run(Stretch("forward", 0, 200), spans, [], [(50, 200)]))
         assert found["attributed"] == pytest.approx(1.0) and found["rest"] == pytest.approx(0)
         assert round(found["parts"]["dispatches"] * 1e9) == 100
 
     def test_a_method_without_dispatches(self):
-        found = attribution(Run(Span("forward", 0, 100), [Span("CPU kernels", 10, 90)], []))
+        found = attribution(Run(Stretch("forward", 0, 100), [Stretch("CPU kernels", 10, 90)], []))
         assert found["attributed"] == pytest.approx(0.8) and found["device_seconds"] == 0
 
 
@@ -60,7 +60,7 @@ def worked(builder, inputs, outputs, dims):
     """The plan of a graph lowered at these dims, and its one schedule."""
     planner = builder.planner(inputs, outputs)
     plan = planner.plan
-    (segment,) = plan.layout.segments
+    (segment,) = plan.flow.segments
     now = live(dims)
     schedule, _ = planner.prepare(segment, now)
     return Work(plan, [schedule], now), schedule, plan.graph.call
@@ -102,7 +102,7 @@ class TestWork:
         b.call("update_cache.default", (x, cache, start), done)
         planner = b.planner([x, start], [done])
         plan = planner.plan
-        (segment,) = plan.layout.segments
+        (segment,) = plan.flow.segments
         now = live({x: (1, 2, 4, 8)})
         now.scalars[start] = 10
         schedule, _ = planner.prepare(segment, now)

@@ -67,7 +67,7 @@ def test_a_plan_holds_nothing_but_values(saved):
     _, file = saved
     with webpte.load(file) as program:
         planner = program.planner("forward", Caps())
-        (segment,) = planner.plan.layout.segments
+        (segment,) = planner.plan.flow.segments
         (value,) = planner.plan.graph.inputs
         schedule, _ = planner.prepare(segment, live({value: (1,)}, {value: [2]}))
         left = [planner.plan, schedule]
@@ -101,7 +101,7 @@ def opened(folder, *files):
 
 def prepare(scheduler, position):
     """The schedule of the only segment for an input that holds a position."""
-    (segment,) = scheduler.plan.layout.segments
+    (segment,) = scheduler.plan.flow.segments
     (value,) = scheduler.plan.graph.inputs
     return scheduler.prepare(segment, live({value: np.shape(position)}, {value: position}))
 
@@ -305,7 +305,7 @@ def decided(tmp_path):
 
 
 def rows_of(scheduler, count):
-    (segment,) = scheduler.plan.layout.segments
+    (segment,) = scheduler.plan.flow.segments
     number, x = scheduler.plan.graph.inputs
     schedule, _ = scheduler.prepare(segment, live({number: (1,), x: (5, 3)}, {number: [count]}))
     return [*schedule.left.values()]

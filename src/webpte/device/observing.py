@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..plan import Live, Schedule
+from ..plan import CallValues, Schedule
 from .recording import Stage
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ class Observer:
     def phase(self, name: str) -> None:
         """From now on the call does this; with an empty name, nothing that has one."""
 
-    def prepared(self, schedule: Schedule, live: Live) -> None:
+    def prepared(self, schedule: Schedule, live: CallValues) -> None:
         """A segment of the method is about to run."""
 
     def submit(self, gpu: Gpu, stages: Sequence[Stage]) -> int:

@@ -15,7 +15,7 @@ from ..graph import (
     Graph,
     Int,
     Null,
-    ProgramStep,
+    ProgramLine,
     String,
     TensorSpec,
     ValueList,
@@ -23,7 +23,7 @@ from ..graph import (
 )
 from ..lowering import elementwise_op
 from ..lowering.formulas import Formula, symbol
-from ..lowering.programs import Program, compile_program
+from ..lowering.programs import ElementwiseProgram, compile_program
 from .dims import LiveDims
 from .numbers import Numbers
 from .rewriter import Rewriter
@@ -126,12 +126,12 @@ class Members:
 class Joined(NamedTuple):
     """A program with what it is applied to: tensors and numbers, by their ids."""
 
-    steps: list[ProgramStep]
+    steps: list[ProgramLine]
     tensors: list[int]
     numbers: list[int]
     outputs: list[str]
 
-    def compiled(self, rewriter: Rewriter) -> Program:
+    def compiled(self, rewriter: Rewriter) -> ElementwiseProgram:
         """What it will be on the device."""
         specs = [rewriter.values[value_id] for value_id in self.tensors]
         dtypes = tuple(spec.dtype for spec in specs if isinstance(spec, TensorSpec))
@@ -233,14 +233,14 @@ class Group:
         inputs = self._inputs(self.members)
         names = {value_id: f"x{i}" for i, value_id in enumerate(inputs)}
         numbers: list[int] = []
-        steps: list[ProgramStep] = []
+        steps: list[ProgramLine] = []
         for index in sorted(self.members):
             member = self._member(index)
             args = tuple(self._argument(name, v, names, numbers) for name, v in member.arguments.items())
             names[member.out] = f"v{len(steps)}"
             spec = self._spec(member.out)
             assert spec is not None
-            steps.append(ProgramStep(spec.dtype.short, member.name, args))
+            steps.append(ProgramLine(spec.dtype.short, member.name, args))
         return Joined(steps, inputs, numbers, [names[out] for out in self.outputs])
 
     def call(self) -> Call:

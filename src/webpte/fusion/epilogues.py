@@ -14,7 +14,7 @@ from ..graph import (
     Double,
     DType,
     Graph,
-    ProgramStep,
+    ProgramLine,
     String,
     TensorSpec,
     Value,
@@ -212,7 +212,7 @@ class _Ending:
         order = [self.seen, *self.others]
         names = {f"x{i}": f"x{order.index(value_id)}" for i, value_id in enumerate(self.program.tensors)}
         steps = [
-            ProgramStep(step.dtype, step.name, tuple(names.get(arg, arg) for arg in step.args))
+            ProgramLine(step.dtype, step.name, tuple(names.get(arg, arg) for arg in step.args))
             for step in self.program.steps
         ]
         return Joined(steps, self.others, self.program.numbers, self.program.outputs)

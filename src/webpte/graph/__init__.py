@@ -16,7 +16,7 @@ from .names import (
     PREPACK,
     ROTARY_ATTENTION,
 )
-from .programs import PLAIN, ProgramStep, format_program, parse_program
+from .programs import PLAIN, ProgramLine, format_program, parse_program
 from .remedies import keep_out
 from .values import (
     LIVE_SCALARS,
@@ -70,7 +70,7 @@ __all__ = [
     "Mutates",
     "Null",
     "Origin",
-    "ProgramStep",
+    "ProgramLine",
     "Step",
     "String",
     "SymBool",

@@ -21,7 +21,7 @@ from ..errors import GraphError
 PLAIN = "bhmk,bhkn->bhmn"  # the layout of the operands of MATMUL where nothing else is known: see ops/matmul/matmul.py
 
 
-class ProgramStep(NamedTuple):
+class ProgramLine(NamedTuple):
     """One line of a program."""
 
     dtype: str
@@ -29,15 +29,15 @@ class ProgramStep(NamedTuple):
     args: tuple[str, ...]
 
 
-def format_program(steps: Sequence[ProgramStep], outputs: Sequence[str]) -> str:
+def format_program(steps: Sequence[ProgramLine], outputs: Sequence[str]) -> str:
     return "\n".join([*(" ".join((s.dtype, s.name, *s.args)) for s in steps), " ".join(("=", *outputs))])
 
 
 @functools.lru_cache(maxsize=1024)
-def parse_program(text: str) -> tuple[tuple[ProgramStep, ...], tuple[str, ...]]:
+def parse_program(text: str) -> tuple[tuple[ProgramLine, ...], tuple[str, ...]]:
     """Its steps and outputs."""
     *lines, last = text.split("\n")
     steps = [line.split(" ") for line in lines]
     if not steps or any(len(step) < 2 for step in steps) or not last.startswith("= "):
         raise GraphError(f"{text!r} is no elementwise program")
-    return tuple(ProgramStep(dtype, name, tuple(args)) for dtype, name, *args in steps), tuple(last.split(" ")[1:])
+    return tuple(ProgramLine(dtype, name, tuple(args)) for dtype, name, *args in steps), tuple(last.split(" ")[1:])

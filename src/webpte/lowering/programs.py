@@ -29,7 +29,7 @@ class Operand(NamedTuple):
     target: str  # the dtype it is converted to
 
 
-class Step(NamedTuple):
+class Operation(NamedTuple):
     function: str
     number: str  # f32 or i32: what the function computes in
     operands: tuple[Operand, ...]
@@ -43,11 +43,11 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
+class ElementwiseProgram:
     """Steps in order, each reading inputs, numbers and what came before it."""
 
     inputs: tuple[str, ...]  # dtypes
-    steps: tuple[Step, ...]
+    steps: tuple[Operation, ...]
     outputs: tuple[int, ...]  # the steps whose results are written
     numbers: int
     live: bool = False  # some number comes from the data of an input: all are read through slots
@@ -58,11 +58,11 @@ class Program:
         return tuple(dict.fromkeys((step.function, step.number) for step in self.steps if step.code is None))
 
     @functools.cached_property
-    def own(self) -> tuple[Step, ...]:
+    def own(self) -> tuple[Operation, ...]:
         """The first step of each function that is not of formulas.wgsl."""
         return tuple({step.signature: step for step in reversed(self.steps) if step.code is not None}.values())
 
-    def called(self, step: Step) -> str:
+    def called(self, step: Operation) -> str:
         """What a step's function is called in the shader."""
         if step.code is None:
             return f"{step.function}_{step.number}"
@@ -110,7 +110,7 @@ class Writer:
     def __init__(self, inputs: Sequence[Tensor] = ()) -> None:
         self.inputs: list[Tensor] = []
         self.numbers: list[Term] = []  # their bits
-        self._steps: list[Step] = []
+        self._steps: list[Operation] = []
         self._names: dict[Tensor, tuple[str, int]] = {}
         for tensor in inputs:
             self._input(tensor)
@@ -122,12 +122,12 @@ class Writer:
         operands += [self._number(number) for number in formula.numbers]
         self._names[out] = ("v", len(self._steps))
         computed = number_type(types[-1])
-        self._steps.append(Step(formula.function, computed, tuple(operands), out.dtype.short, formula.code))
+        self._steps.append(Operation(formula.function, computed, tuple(operands), out.dtype.short, formula.code))
 
-    def program(self, outputs: Sequence[Tensor], live: bool = False) -> Program:
+    def program(self, outputs: Sequence[Tensor], live: bool = False) -> ElementwiseProgram:
         written = tuple(self._names[out][1] for out in outputs)
         types = tuple(tensor.dtype.short for tensor in self.inputs)
-        return Program(types, tuple(self._steps), written, len(self.numbers), live)
+        return ElementwiseProgram(types, tuple(self._steps), written, len(self.numbers), live)
 
     @property
     def bits(self) -> tuple[int, ...]:
@@ -152,7 +152,7 @@ class Writer:
         self.inputs.append(tensor)
 
 
-def single_step(formula: Formula, out: Tensor) -> tuple[Program, list[Tensor], list[Term]]:
+def single_step(formula: Formula, out: Tensor) -> tuple[ElementwiseProgram, list[Tensor], list[Term]]:
     """A formula as a program, what it reads, and the bits of its numbers. A known one costs a look-up."""
     inputs: list[Tensor] = []
     bits: list[Term] = []
@@ -181,7 +181,7 @@ def _single(
     kinds: tuple[str, ...],
     result: DType,
     live: bool,
-) -> Program:
+) -> ElementwiseProgram:
     inputs = {position: symbol(dtype) for position, dtype in filter(None, sources)}
     operands = tuple(0 if source is None else inputs[source[0]] for source in sources)
     out = symbol(result)
@@ -192,7 +192,7 @@ def _single(
 
 def compile_program(
     text: str, dtypes: tuple[DType, ...], numbers: tuple[float, ...], kinds: tuple[type, ...]
-) -> tuple[Program, tuple[int, ...]]:
+) -> tuple[ElementwiseProgram, tuple[int, ...]]:
     """A program and the bits of its numbers. `kinds` tells apart numbers that are equal, such as 1 and 1.0."""
     formulas = tuple(formula_of(step.name) for step in parse_program(text)[0])  # somebody may be writing one of them
     return _compiled(text, formulas, dtypes, numbers, kinds)
@@ -205,7 +205,7 @@ def _compiled(
     dtypes: tuple[DType, ...],
     numbers: tuple[float, ...],
     kinds: tuple[type, ...],
-) -> tuple[Program, tuple[int, ...]]:
+) -> tuple[ElementwiseProgram, tuple[int, ...]]:
     steps, outputs = parse_program(text)
     inputs = [symbol(dtype) for dtype in dtypes]
     terms: dict[str, Any] = {f"x{i}": tensor for i, tensor in enumerate(inputs)}

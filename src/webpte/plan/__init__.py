@@ -8,8 +8,8 @@ from .opened import Opened, load_plan
 from .plan import Plan, Scratch
 from .planner import Planner, draft, make_planner
 from .saved import save_plan
-from .schedules import Live, LoweredCall, Schedule, Scheduler
-from .segments import Block, HostCalls, Layout, Segment
+from .schedules import CallValues, LoweredCall, Schedule, Scheduler
+from .segments import Block, Flow, HostCalls, Segment
 from .support import advice, unsupported
 from .validate import wrong
 
@@ -19,11 +19,11 @@ __all__ = [
     "Binding",
     "Block",
     "Buffer",
+    "CallValues",
     "Example",
     "Fill",
+    "Flow",
     "HostCalls",
-    "Layout",
-    "Live",
     "LoweredCall",
     "Opened",
     "Plan",

@@ -11,8 +11,8 @@ from ..graph.expressions import EXPRESSIONS, Assumed, Number, Numbers
 from ..lowering import Binding, BoundCall, Context, Frame, Guard, Job, gpu_op
 from ..wgsl import Caps
 from ..wgsl.kernel import SYM_SLOTS
-from .schedules import Dims, Live, LoweredCall, Schedule, leave
-from .segments import Layout, Segment
+from .schedules import CallValues, Dims, LoweredCall, Schedule, leave
+from .segments import Flow, Segment
 
 
 @dataclass(slots=True)
@@ -28,17 +28,17 @@ class Example:
 class Lowering:
     """Runs the lowerings of one method, one call at a time: not thread safe."""
 
-    def __init__(self, graph: Graph, layout: Layout, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
+    def __init__(self, graph: Graph, flow: Flow, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
         self.graph = graph
         self.context = Context(caps, tuning)
-        self.context.pinned = layout.pinned
+        self.context.pinned = flow.pinned
         self.frame = Frame(graph, self.context)
         self.runs = 0  # lowerings executed, ever; tests and `bench` read it
         self.touched: set[Binding] = set()  # what some dispatch may bind
         self.examples: dict[Job, Example] = {}  # what could be tuned
         self._bound: dict[int, BoundCall] = {}
-        self._left = {segment: _left(graph, layout, segment) for segment in layout.segments}
-        for segment in layout.segments:
+        self._left = {segment: _left(graph, flow, segment) for segment in flow.segments}
+        for segment in flow.segments:
             for index in segment.steps:
                 call = graph.call(index)
                 op = gpu_op(call, graph)
@@ -48,14 +48,14 @@ class Lowering:
             if isinstance(value, TensorSpec) and value.stored:
                 self.frame.tensors[value_id].dims = value.dims
 
-    def build(self, segment: Segment, live: Live) -> Schedule:
+    def build(self, segment: Segment, live: CallValues) -> Schedule:
         """Lower without data, to learn aliases, scratch and kernels. Guards are not checked."""
         numbers = Assumed(live.arrays, live.scalars)
         schedule = self.lower(segment, live, numbers)
         leave(schedule, live, numbers, self.graph)
         return schedule
 
-    def lower(self, segment: Segment, live: Live, numbers: Numbers) -> Schedule:
+    def lower(self, segment: Segment, live: CallValues, numbers: Numbers) -> Schedule:
         context, tensors, scalars = self.context, self.frame.tensors, self.frame.scalars
         for value_id in segment.tensors:
             tensors[value_id].dims = live.dims[value_id]
@@ -130,10 +130,10 @@ class Lowering:
         example.uses += 1
 
 
-def _left(graph: Graph, layout: Layout, segment: Segment) -> tuple[int, ...]:
+def _left(graph: Graph, flow: Flow, segment: Segment) -> tuple[int, ...]:
     """What a segment makes that something outside of it reads."""
-    stages = [stage for block in layout.blocks for stage in block.stages if stage is not segment]
+    stages = [stage for block in flow.blocks for stage in block.stages if stage is not segment]
     read = {a for stage in stages for i in stage.steps for a in graph.flatten(graph.call(i).args)}
-    read.update(graph.outputs, segment.reads, (b.condition for b in layout.blocks if b.condition is not None))
+    read.update(graph.outputs, segment.reads, (b.condition for b in flow.blocks if b.condition is not None))
     made = dict.fromkeys(o for i in segment.steps for o in graph.call(i).outs)
     return tuple(value_id for value_id in made if value_id in read)

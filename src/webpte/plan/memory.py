@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ..errors import GraphError
 from ..graph import Call, Constant, DType, Graph, TensorSpec
 from ..lowering import stored_bytes
-from .segments import Layout, Segment
+from .segments import Flow, Segment
 
 if TYPE_CHECKING:
     from .lowering import Lowering
@@ -144,19 +144,19 @@ class Memory:
     kept: frozenset[int]  # uploaded tensors that are still there when the method has run
 
 
-def assign(graph: Graph, layout: Layout, lowering: Lowering) -> Memory:
+def assign(graph: Graph, flow: Flow, lowering: Lowering) -> Memory:
     """Decide buffers after every call has been lowered."""
-    return _Assignment(graph, layout, lowering).run()
+    return _Assignment(graph, flow, lowering).run()
 
 
 class _Assignment:
     """From lowered calls to buffers."""
 
-    def __init__(self, graph: Graph, layout: Layout, lowering: Lowering) -> None:
+    def __init__(self, graph: Graph, flow: Flow, lowering: Lowering) -> None:
         self.graph = graph
-        self.layout = layout
+        self.flow = flow
         self.touched = {binding.tensor for binding in lowering.touched}
-        self.written = layout.mutated.union(*(call.outs for call in graph.calls))
+        self.written = flow.mutated.union(*(call.outs for call in graph.calls))
         self.roots = resolve(lowering.context.aliases)
         self.materialised = lowering.context.materialised
         self.scratch_of: dict[int, list[int]] = {}  # call -> its scratch tensors
@@ -172,7 +172,7 @@ class _Assignment:
 
     def run(self) -> Memory:
         end = self._lifetimes()
-        reads = {self.root(r) for segment in self.layout.segments for r in segment.reads}
+        reads = {self.root(r) for segment in self.flow.segments for r in segment.reads}
         needed = {self.root(t) for t in self.touched} | reads
         buffers: list[Buffer] = []
         place: dict[int, int] = {}
@@ -186,7 +186,7 @@ class _Assignment:
                 place[value_id] = len(buffers)
                 buffers.append(Buffer(self._nbytes(value_id), "state", (value_id,)))
             elif value_id in self.first:
-                lifetime = (0, end) if value_id in self.layout.shared else (self.first[value_id], self.last[value_id])
+                lifetime = (0, end) if value_id in self.flow.shared else (self.first[value_id], self.last[value_id])
                 activations.append(Root(value_id, self._nbytes(value_id), *lifetime))
         for nbytes, tenants in share(activations):
             for tenant in tenants:
@@ -205,7 +205,7 @@ class _Assignment:
 
     def _lifetimes(self) -> int:
         position = 0
-        for block in self.layout.blocks:
+        for block in self.flow.blocks:
             for stage in block.stages:
                 position += 1  # uploads
                 for index in stage.steps:
@@ -247,7 +247,7 @@ class _Assignment:
         self, value_id: int, constant: Constant, buffers: list[Buffer], place: dict[int, int], pooled: dict[object, int]
     ) -> None:
         spec = self.graph.tensor(value_id)
-        state = value_id in self.layout.mutated
+        state = value_id in self.flow.mutated
         identity = (constant.identity, spec.dtype)
         if not state and identity in pooled:
             number = pooled[identity]
@@ -264,10 +264,10 @@ class _Assignment:
 
     def _uploads(self) -> dict[Segment, tuple[int, ...]]:
         """Tensors that come from the host, each before the first segment of its block that binds it."""
-        made = {o for segment in self.layout.segments for i in segment.steps for o in self._outs(i)}
+        made = {o for segment in self.flow.segments for i in segment.steps for o in self._outs(i)}
         made -= set(self.graph.inputs)  # an input may be overwritten, but not before it was uploaded
         uploads: dict[Segment, tuple[int, ...]] = {}
-        for block in self.layout.blocks:
+        for block in self.flow.blocks:
             present: set[int] = set()
             for stage in block.stages:
                 if not isinstance(stage, Segment):

@@ -25,7 +25,7 @@ from .plan import Plan, bytes_at_bound
 from .saved import DOCUMENT, FORMAT, VERSION, PathLike, features_of, kernel_file
 from .schedule_json import Reading, block_from_json
 from .schedules import Key, Schedule, Scheduler
-from .segments import Block, HostCalls, Layout, Segment
+from .segments import Block, Flow, HostCalls, Segment
 from .validate import refuse_wrong
 from .value_json import Files, call_from_json, constant_from_json, dtype_from_json, value_from_json
 
@@ -98,10 +98,10 @@ class _Reading:
         self.files = Files(list(self._files(given, opened)))
         self.values = self._values()
         texts = list(self._texts())
-        layout, graph = self._layout_and_graph()
+        flow, graph = self._flow_and_graph()
         refuse_wrong(replace(graph, steps=tuple(self.calls)), in_order=False)  # which imports no op if there is none
         kernels = [self._kernel(item, text) for item, text in zip(self.data["kernels"], texts, strict=True)]
-        plan, schedules = self._plan_and_schedules(graph, layout, kernels)
+        plan, schedules = self._plan_and_schedules(graph, flow, kernels)
         self._compare("limits", plan.limits)
         self._compare("features", features_of(texts))
         scheduler = Scheduler(plan, most=len(schedules))
@@ -111,22 +111,22 @@ class _Reading:
         return Opened(scheduler, tuple(opened), tuple(features_of(texts)), fingerprint)
 
     def _plan_and_schedules(
-        self, graph: Graph, layout: Layout, kernels: Sequence[Kernel]
+        self, graph: Graph, flow: Flow, kernels: Sequence[Kernel]
     ) -> tuple[Plan, list[tuple[Key, Schedule]]]:
         data = self.data
         blocks = [block_from_json(item) for item in items(field(data, "parameters"), "parameters")]
         buffers = tuple(self._buffer(item) for item in items(field(data, "buffers"), "buffers"))
-        places = self._places(graph, layout, buffers)
+        places = self._places(graph, flow, buffers)
         first = len(graph.values)  # dispatches bind buffers; here a tensor stands for each
-        reading = Reading(graph, layout.segments, buffers, places, first, kernels, blocks)
+        reading = Reading(graph, flow.segments, buffers, places, first, kernels, blocks)
         schedules = [reading.schedule(item) for item in items(field(data, "schedules"), "schedules")]
         bindings = frozenset(b for _, schedule in schedules for d in schedule.dispatches for b in d.bindings)
         plan = Plan(
             graph=graph,
-            layout=layout,
+            flow=flow,
             buffers=buffers,
             buffer_of=places | {first + number: number for number in range(len(buffers))},
-            uploads={segment: self._uploads(number, graph) for number, segment in enumerate(layout.segments)},
+            uploads={segment: self._uploads(number, graph) for number, segment in enumerate(flow.segments)},
             kept=frozenset(self._ids("kept")),
             kernels=tuple(kernels),
             parameter_blocks=len(blocks),
@@ -211,7 +211,7 @@ class _Reading:
             values[value_id] = value_from_json(item, self.files)
         return tuple(values)
 
-    def _layout_and_graph(self) -> tuple[Layout, Graph]:
+    def _flow_and_graph(self) -> tuple[Flow, Graph]:
         described = items(field(self.data, "segments"), "segments")
         # A segment is all that its fields say, and its number: two branches may look alike.
         segments = [self._segment(len(self.calls) + number, item) for number, item in enumerate(described)]
@@ -220,13 +220,13 @@ class _Reading:
         if listed != segments:
             raise FormatError(f"{len(segments)} segments do not stand in the blocks in their order")
         state = frozenset(self._ids("state"))
-        layout = Layout(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("hosted")), state)
+        flow = Flow(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("hosted")), state)
         submits = [Call(SUBMIT, (), (), Origin(number)) for number in range(len(segments))]
         inputs, outputs = self._ids("inputs"), self._ids("outputs")
         graph = Graph(self.name, self.values, (*self.calls, *submits), inputs, outputs)
-        for value_id in (*state, *layout.hosted, *(v for s in segments for v in (*s.tensors, *s.reads, *s.looks))):
+        for value_id in (*state, *flow.hosted, *(v for s in segments for v in (*s.tensors, *s.reads, *s.looks))):
             graph.tensor(value_id)
-        return layout, graph
+        return flow, graph
 
     def _segment(self, step: int, item: Any) -> Segment:
         lists = [self._ids(name, item) for name in ("tensors", "scalars", "reads", "looks", "updates")]
@@ -281,20 +281,20 @@ class _Reading:
             raise FormatError(f"constant {fill.constant.name} of {count} elements overflows a buffer of {nbytes} bytes")
         return fill
 
-    def _places(self, graph: Graph, layout: Layout, buffers: Sequence[Buffer]) -> dict[int, int]:
+    def _places(self, graph: Graph, flow: Flow, buffers: Sequence[Buffer]) -> dict[int, int]:
         """The buffer of each value that is copied to or from one, and room enough in it."""
         places = {v: whole(at, f"the place of value {v}", high=len(buffers) - 1) for v, at in self._by_value("places")}
-        uploaded = {v for number in range(len(layout.segments)) for v in self._uploads(number, graph)}
-        copied = uploaded.union(*(segment.reads for segment in layout.segments))
+        uploaded = {v for number in range(len(flow.segments)) for v in self._uploads(number, graph)}
+        copied = uploaded.union(*(segment.reads for segment in flow.segments))
         if unplaced := sorted(copied - places.keys()):
             raise FormatError(f"values {unplaced} are copied to or from the device, and have no place there")
-        changed = {v for v in uploaded | layout.state if v in places}
+        changed = {v for v in uploaded | flow.state if v in places}
         for value_id in sorted(changed):  # a view that is only read back may have a bound that it never reaches
             if padded(bytes_at_bound(graph, value_id)) > buffers[places[value_id]].nbytes:
                 raise FormatError(f"value {value_id} {graph.tensor(value_id)} overflows buffer {places[value_id]}")
         if wrong := sorted(v for v in changed if buffers[places[v]].kind == "constant"):
             raise FormatError(f"values {wrong} would be written over constants")
-        if wrong := sorted(v for v in layout.state if v in places and buffers[places[v]].kind != "state"):
+        if wrong := sorted(v for v in flow.state if v in places and buffers[places[v]].kind != "state"):
             raise FormatError(f"values {wrong} are state and lie in buffers that are not kept")
         return places
 

@@ -10,7 +10,7 @@ from ..graph import Call, Constant, Graph, TensorSpec
 from ..lowering import WHOLE, Binding, stored_bytes
 from ..wgsl import Kernel
 from .memory import Buffer, padded
-from .segments import HostCalls, Layout, Segment
+from .segments import Flow, HostCalls, Segment
 
 Dims = tuple[int, ...]
 
@@ -28,7 +28,7 @@ class Plan:
     """Everything decided before a GPU object exists, as plain values."""
 
     graph: Graph
-    layout: Layout
+    flow: Flow
     buffers: tuple[Buffer, ...]
     buffer_of: dict[int, int]  # tensor id (aliases included) -> buffer
     uploads: dict[Segment, tuple[int, ...]]  # tensors copied to the device before a segment
@@ -48,7 +48,7 @@ class Plan:
     @functools.cached_property
     def host_state(self) -> tuple[int, ...]:
         """State that no kernel of the device touches: it lives on the host, in the dtypes the program declares."""
-        return tuple(sorted(v for v in self.layout.state if v not in self.buffer_of))
+        return tuple(sorted(v for v in self.flow.state if v not in self.buffer_of))
 
     @functools.cached_property
     def limits(self) -> dict[str, int]:
@@ -66,7 +66,7 @@ class Plan:
     def cpu_calls(self) -> dict[str, int]:
         """Calls that run on the CPU, by name, with how often each stands in the method."""
         counts: dict[str, int] = {}
-        for block in self.layout.blocks:
+        for block in self.flow.blocks:
             for stage in block.stages:
                 if isinstance(stage, HostCalls):
                     for index in stage.steps:
@@ -76,7 +76,7 @@ class Plan:
     @property
     def staging_bytes(self) -> int:
         """The most that a segment reads back."""
-        return max((read_bytes(self.graph, s) for s in self.layout.segments), default=0)
+        return max((read_bytes(self.graph, s) for s in self.flow.segments), default=0)
 
     def bound_bytes(self, binding: Binding) -> int:
         """What of a buffer is bound: of one that the device cannot bind no more than the tensor takes."""
@@ -112,7 +112,7 @@ class Plan:
 
     def __str__(self) -> str:
         lines = [f"plan of {self.graph.name}"]
-        for number, block in enumerate(self.layout.blocks):
+        for number, block in enumerate(self.flow.blocks):
             for stage in block.stages:
                 where = "host" if isinstance(stage, HostCalls) else "submit"
                 names = [self._step_name(i) for i in stage.steps]

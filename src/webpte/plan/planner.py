@@ -16,8 +16,8 @@ from .limits import over_limits, refuse_over_limits
 from .lowering import Example, Lowering
 from .memory import assign
 from .plan import Dims, Plan, Scratch, shrunk
-from .schedules import Live, Schedule, Scheduler
-from .segments import Layout, Segment, lay_out
+from .schedules import CallValues, Schedule, Scheduler
+from .segments import Flow, Segment, cut_graph
 from .validate import refuse_wrong
 
 SMALLEST = (1, 2, 4)  # what dims that may vary are tried at,
@@ -46,12 +46,12 @@ class Planner(Scheduler):
         """Lowerings executed so far."""
         return self._lowering.runs
 
-    def missing(self, segment: Segment, live: Live, numbers: Numbers) -> Schedule:
+    def missing(self, segment: Segment, live: CallValues, numbers: Numbers) -> Schedule:
         return self._lowering.lower(segment, live, numbers)
 
     def lower(self, inputs: Mapping[int, Dims]) -> list[Schedule]:
         """What every segment would do for these input shapes; others are at their bound. For looking only."""
-        return _lower_method(self.plan.graph, self.plan.layout, self._lowering, dict(inputs))
+        return _lower_method(self.plan.graph, self.plan.flow, self._lowering, dict(inputs))
 
 
 def make_planner(
@@ -85,35 +85,35 @@ def draft(
     if "shader-f16" not in caps.features:
         graph = widen_halves(graph)
     graph, applied = apply_passes(graph, passes)
-    layout = lay_out(graph, cpu_kernels, fallback)
-    lowering = Lowering(graph, layout, caps, tuning)
+    flow = cut_graph(graph, cpu_kernels, fallback)
+    lowering = Lowering(graph, flow, caps, tuning)
     bounds = {i: graph.tensor(i).dims for i in graph.inputs if isinstance(graph.values[i], TensorSpec)}
-    schedules = _lower_method(graph, layout, lowering, bounds)
+    schedules = _lower_method(graph, flow, lowering, bounds)
     examples = dict(lowering.examples)
-    dynamic = _dynamic_dims(graph, layout, lowering, bounds)
+    dynamic = _dynamic_dims(graph, flow, lowering, bounds)
     lowering.examples = examples  # nobody will ask for the shapes that were tried in between
-    schedules += _lower_smaller(graph, layout, lowering, bounds, dynamic, SMALLEST)
-    schedules += _lower_smaller(graph, layout, lowering, bounds, dynamic, FEW)
+    schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, SMALLEST)
+    schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, FEW)
     lowering.context.sealed = True
-    plan = _plan(graph, layout, lowering, schedules, dynamic, applied)
+    plan = _plan(graph, flow, lowering, schedules, dynamic, applied)
     return Planner(plan, lowering), over_limits(plan, caps, schedules, lowering.touched)
 
 
 def _plan(
     graph: Graph,
-    layout: Layout,
+    flow: Flow,
     lowering: Lowering,
     schedules: Sequence[Schedule],
     dynamic: dict[int, tuple[bool, ...]],
     applied: dict[str, int],
 ) -> Plan:
     context = lowering.context
-    memory = assign(graph, layout, lowering)
+    memory = assign(graph, flow, lowering)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
     spend("kernels", len(kernels), graph.name)
     return Plan(
         graph,
-        layout,
+        flow,
         memory.buffers,
         memory.buffer_of,
         memory.uploads,
@@ -137,20 +137,20 @@ def _checks(graph: Graph) -> dict[int, str]:
     return {o: overflow_message(graph, call) for call in looks for o in call.outs if o not in graph.outputs}
 
 
-def _lower_method(graph: Graph, layout: Layout, lowering: Lowering, inputs: dict[int, Dims]) -> list[Schedule]:
+def _lower_method(graph: Graph, flow: Flow, lowering: Lowering, inputs: dict[int, Dims]) -> list[Schedule]:
     """Lower every segment once for the given input shapes. What the CPU makes is taken at its bound."""
-    live = Live(dict(inputs), {}, {})
+    live = CallValues(dict(inputs), {}, {})
     for value_id, value in enumerate(graph.values):
         if isinstance(value, TensorSpec):
             live.dims.setdefault(value_id, value.dims)
         elif isinstance(value, LIVE_SCALARS):
             live.scalars.setdefault(value_id, 0)
-    return [lowering.build(segment, live) for segment in layout.segments]
+    return [lowering.build(segment, live) for segment in flow.segments]
 
 
 def _lower_smaller(
     graph: Graph,
-    layout: Layout,
+    flow: Flow,
     lowering: Lowering,
     bounds: dict[int, Dims],
     dynamic: dict[int, tuple[bool, ...]],
@@ -162,15 +162,13 @@ def _lower_smaller(
         if smallest == bounds:
             break
         try:
-            return _lower_method(graph, layout, lowering, smallest)
+            return _lower_method(graph, flow, lowering, smallest)
         except ShapeError:
             continue
     return []
 
 
-def _dynamic_dims(
-    graph: Graph, layout: Layout, lowering: Lowering, bounds: dict[int, Dims]
-) -> dict[int, tuple[bool, ...]]:
+def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int, Dims]) -> dict[int, tuple[bool, ...]]:
     """Which dims of dynamic inputs can really vary.
 
     The file only says that a tensor is dynamic. So we try: dims of equal bound usually share one symbol and are shrunk
@@ -191,7 +189,7 @@ def _dynamic_dims(
         for i, d in group:
             trial[i][d] -= 1
         try:
-            _lower_method(graph, layout, lowering, {i: tuple(dims) for i, dims in trial.items()})
+            _lower_method(graph, flow, lowering, {i: tuple(dims) for i, dims in trial.items()})
         except ShapeError:
             return False
         return True

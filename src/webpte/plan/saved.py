@@ -71,7 +71,7 @@ def uses_f16(text: str) -> bool:
 
 def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """All but what is done at single shapes."""
-    files, graph, layout = Files(), plan.graph, plan.layout
+    files, graph, flow = Files(), plan.graph, plan.flow
     calls = _host_calls(plan)
     needed = sorted(_needed(plan, calls) | {int(v) for s in schedules for part in ("made", "told") for v in s[part]})
     parts = {
@@ -80,13 +80,13 @@ def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]]) -> dict[
         "outputs": list(graph.outputs),
         "values": {str(v): value_to_json(graph.values[v], files) for v in needed},
         "dynamic": {str(v): list(flags) for v, flags in plan.dynamic_dims.items()},
-        "blocks": [_block_to_json(block, layout.segments, calls) for block in layout.blocks],
-        "segments": [_segment_to_json(segment, plan) for segment in layout.segments],
+        "blocks": [_block_to_json(block, flow.segments, calls) for block in flow.blocks],
+        "segments": [_segment_to_json(segment, plan) for segment in flow.segments],
         "cpu": [call_to_json(graph.call(step)) for step in calls],
         "buffers": [_buffer_to_json(buffer, files) for buffer in plan.buffers],
         "places": {str(v): plan.buffer_of[v] for v in sorted(_copied(plan)) if v in plan.buffer_of},
-        "hosted": sorted(layout.hosted.intersection(needed)),
-        "state": sorted(layout.state),
+        "hosted": sorted(flow.hosted.intersection(needed)),
+        "state": sorted(flow.state),
         "kept": sorted(plan.kept),
         "checks": {str(v): message for v, message in plan.checks.items()},
     }
@@ -125,16 +125,16 @@ def kernel_file(number: int) -> str:
 
 def _host_calls(plan: Plan) -> list[int]:
     """Steps that run on the CPU, in the order they stand in."""
-    stages = [stage for block in plan.layout.blocks for stage in block.stages]
+    stages = [stage for block in plan.flow.blocks for stage in block.stages]
     return [step for stage in stages if isinstance(stage, HostCalls) for step in stage.steps]
 
 
 def _needed(plan: Plan, calls: Sequence[int]) -> set[int]:
     """Values that a player looks at: what crosses the borders of segments, and what CPU kernels are given."""
-    graph, layout = plan.graph, plan.layout
-    found = {*graph.inputs, *graph.outputs, *layout.state}
-    found |= {block.condition for block in layout.blocks if block.condition is not None}
-    for segment in layout.segments:
+    graph, flow = plan.graph, plan.flow
+    found = {*graph.inputs, *graph.outputs, *flow.state}
+    found |= {block.condition for block in flow.blocks if block.condition is not None}
+    for segment in flow.segments:
         found |= {*segment.tensors, *segment.scalars, *segment.reads, *segment.looks, *plan.uploads[segment]}
     for step in calls:
         call = graph.call(step)
@@ -144,8 +144,8 @@ def _needed(plan: Plan, calls: Sequence[int]) -> set[int]:
 
 def _copied(plan: Plan) -> frozenset[int]:
     """Values that are copied to or from the device as a whole."""
-    lists = [(*segment.reads, *plan.uploads[segment]) for segment in plan.layout.segments]
-    return plan.layout.state.union(*lists)
+    lists = [(*segment.reads, *plan.uploads[segment]) for segment in plan.flow.segments]
+    return plan.flow.state.union(*lists)
 
 
 def _members(graph: Graph, found: set[int]) -> set[int]:

@@ -54,7 +54,7 @@ class Writing:
         segment = schedule.segment
         dims, scalars = key[: len(segment.tensors)], key[len(segment.tensors) :]
         return {
-            "segment": self.plan.layout.segments.index(segment),
+            "segment": self.plan.flow.segments.index(segment),
             "dims": [list(sizes) for sizes in dims],  # type: ignore[call-overload]
             "scalars": [term_to_json(term) for term in scalars],  # type: ignore[arg-type]
             "decisions": [[term_to_json(term), number_to_json(number)] for term, number in schedule.decisions],

@@ -55,7 +55,7 @@ class Schedule:
 
 
 @dataclass(slots=True)
-class Live:
+class CallValues:
     """What the world outside a segment looks like during one call of the method."""
 
     dims: dict[int, Dims]
@@ -79,7 +79,7 @@ class Scheduler:
 
     def __init__(self, plan: Plan, most: int = SCHEDULES) -> None:
         self.plan = plan
-        self._schedules = {segment: _Schedules(most) for segment in plan.layout.segments}
+        self._schedules = {segment: _Schedules(most) for segment in plan.flow.segments}
 
     def add(self, key: Key, schedule: Schedule) -> None:
         """A schedule for calls in which these dims and terms enter its segment."""
@@ -94,7 +94,7 @@ class Scheduler:
         """Every schedule there is, with the dims and terms it is for."""
         return [pair for schedules in self._schedules.values() for pair in schedules.items()]
 
-    def prepare(self, segment: Segment, live: Live) -> tuple[Schedule, dict[int, int]]:
+    def prepare(self, segment: Segment, live: CallValues) -> tuple[Schedule, dict[int, int]]:
         """The schedule for this call, its guards checked, and the live integers its kernels read, by slot.
 
         From here on the dims and scalars that the segment makes are known in `live`.
@@ -116,7 +116,7 @@ class Scheduler:
         leave(schedule, live, numbers, graph)
         return schedule, slots
 
-    def missing(self, segment: Segment, live: Live, numbers: Numbers) -> Schedule:
+    def missing(self, segment: Segment, live: CallValues, numbers: Numbers) -> Schedule:
         """A schedule that nobody has asked for before. Here there are none but those that were added."""
         given = self._words(segment, [live.dims[t] for t in segment.tensors])
         known: dict[str, list[str]] = {}  # shapes -> what was decided at them
@@ -153,7 +153,7 @@ def _listed(words: Sequence[str], most: int = 8) -> str:
     return "; ".join(words[:most]) + (f"; and {len(words) - most} more" if len(words) > most else "")
 
 
-def leave(schedule: Schedule, live: Live, numbers: Numbers, graph: Graph) -> None:
+def leave(schedule: Schedule, live: CallValues, numbers: Numbers, graph: Graph) -> None:
     """Tell the rest of the method what a segment makes."""
     live.dims.update(schedule.left)
     for value_id, term in schedule.left_scalars.items():

@@ -47,7 +47,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Layout:
+class Flow:
     """The whole method, cut."""
 
     blocks: tuple[Block, ...]
@@ -62,7 +62,7 @@ class Layout:
         return tuple(stage for block in self.blocks for stage in block.stages if isinstance(stage, Segment))
 
 
-def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> Layout:
+def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> Flow:
     """Cut the graph. `cpu_kernels` tells what the CPU can run: kernel calls, and with `fallback` calls in delegates."""
     refuse_unsupported(graph, cpu_kernels, fallback)
     spans = _block_spans(graph)
@@ -85,7 +85,7 @@ def lay_out(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -
             blocks.append(Block(stages, last.condition, target))
         else:
             blocks.append(Block(stages))
-    return Layout(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, hosted, state)
+    return Flow(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, hosted, state)
 
 
 def _state(graph: Graph, mutated: frozenset[int]) -> frozenset[int]:

@@ -15,7 +15,7 @@ from ..errors import Error, InputError, RangeError
 from ..graph import SymBool, SymFloat, SymInt, TensorSpec
 from ..lowering import stored_bytes
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
-from ..plan import Live, Plan, Segment
+from ..plan import CallValues, Plan, Segment
 from .arguments import ArgumentInfo, describe, number_of
 
 Array = np.ndarray[Any, Any]
@@ -41,13 +41,13 @@ class Borders:
         """The values of outputs that a caller points at."""
         return tuple(at_position(self._graph.outputs, p, f"outputs of {self._graph.name}") for p in outputs)
 
-    def enter(self, args: Any) -> Live:
+    def enter(self, args: Any) -> CallValues:
         """What a caller gives, checked."""
         graph = self._graph
         if len(args) != len(graph.inputs):
             wanted = ", ".join(str(i) for i in self.inputs)
             raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs ({wanted}); {len(args)} were given")
-        live = Live({}, {}, {})
+        live = CallValues({}, {}, {})
         for position, (value_id, arg) in enumerate(zip(graph.inputs, args, strict=True)):
             where = f"input {position} of {graph.name}"
             spec = graph.values[value_id]
@@ -59,7 +59,7 @@ class Borders:
                 live.scalars[value_id] = number_of(arg, spec, where)
         return live
 
-    def uploads(self, segment: Segment, live: Live, fed: Container[int] = ()) -> list[tuple[int, Array]]:
+    def uploads(self, segment: Segment, live: CallValues, fed: Container[int] = ()) -> list[tuple[int, Array]]:
         """What a segment needs from the host, but for what is `fed`: (tensor, data as the device stores it)."""
         return [
             (v, to_device(live.arrays[v], self._graph.tensor(v), functools.partial(self._beyond, v)))
@@ -75,13 +75,13 @@ class Borders:
         makers = [f", made by {call.name} ({call.origin})," for call in graph.calls if value_id in call.outs]
         return RangeError(f"value {value_id}{''.join(makers[:1])} {reason}")
 
-    def reads(self, segment: Segment, live: Live, outputs: Container[int]) -> list[tuple[int, int]]:
+    def reads(self, segment: Segment, live: CallValues, outputs: Container[int]) -> list[tuple[int, int]]:
         """What the host wants of a segment: (tensor, bytes)."""
-        hosted = self._plan.layout.hosted
+        hosted = self._plan.flow.hosted
         wanted = [v for v in segment.reads if v in hosted or v in outputs]
         return [(v, stored_bytes(self._graph.tensor(v).dtype, live.dims[v])) for v in wanted]
 
-    def leave(self, live: Live, reads: Sequence[tuple[int, int]], data: Mapping[int, memoryview]) -> None:
+    def leave(self, live: CallValues, reads: Sequence[tuple[int, int]], data: Mapping[int, memoryview]) -> None:
         """Take over what a segment has made."""
         for value_id, _ in reads:
             spec = self._graph.tensor(value_id)

@@ -12,7 +12,7 @@ from ..device import Gpu, Observer, Session, Weights, Workspace
 from ..errors import DeviceError, Error, GraphError
 from ..graph import Bool, Call, Double, Int, Null, String, SymBool, TensorSpec
 from ..lowering import mutated_values
-from ..plan import HostCalls, Live, Schedule, Scheduler, Segment
+from ..plan import CallValues, HostCalls, Schedule, Scheduler, Segment
 from ..progress import OnProgress, ignore
 from .arguments import zeros_for
 from .borders import Array, Borders
@@ -86,7 +86,7 @@ class Executor:
             observer.phase("check inputs")
         live = self.borders.enter(args)
         number = 0
-        blocks = self.plan.layout.blocks
+        blocks = self.plan.flow.blocks
         done = 0
         while number < len(blocks):
             done += 1
@@ -110,13 +110,13 @@ class Executor:
 
     def only_stage(self) -> Segment | None:
         """The segment that is the whole method, if there is one."""
-        blocks = self.plan.layout.blocks
+        blocks = self.plan.flow.blocks
         stages = blocks[0].stages
         if len(blocks) == 1 and len(stages) == 1 and isinstance(stages[0], Segment) and blocks[0].condition is None:
             return stages[0]
         return None
 
-    def prepare(self, segment: Segment, live: Live, state: MethodState) -> tuple[Schedule, dict[int, int]]:
+    def prepare(self, segment: Segment, live: CallValues, state: MethodState) -> tuple[Schedule, dict[int, int]]:
         """The schedule of a segment and its live integers. From here on what the segment makes is known."""
         for value_id in segment.looks:
             live.arrays[value_id] = self._host_array(value_id, live, state)
@@ -129,7 +129,7 @@ class Executor:
         observer.phase("convert inputs")
         return found
 
-    def output(self, value_id: int, live: Live, state: MethodState) -> Any:
+    def output(self, value_id: int, live: CallValues, state: MethodState) -> Any:
         if isinstance(self._graph.values[value_id], TensorSpec):
             array = self._host_array(value_id, live, state)
             # Not the caller's memory, nor the state's, be it by way of a kernel that made a view of it.
@@ -137,7 +137,7 @@ class Executor:
             return array if theirs else array.copy()
         return self._scalar(value_id, live)
 
-    def _run_on_device(self, segment: Segment, live: Live, state: MethodState, outputs: Container[int]) -> None:
+    def _run_on_device(self, segment: Segment, live: CallValues, state: MethodState, outputs: Container[int]) -> None:
         session, borders = state.session, self.borders
         assert session is not None
         schedule, slots = self.prepare(segment, live, state)
@@ -153,7 +153,7 @@ class Executor:
             live.arrays.pop(value_id, None)
         borders.leave(live, reads, data)
 
-    def _run_on_host(self, stage: HostCalls, live: Live, state: MethodState) -> None:
+    def _run_on_host(self, stage: HostCalls, live: CallValues, state: MethodState) -> None:
         graph = self._graph
         if self.observer is not None:
             self.observer.phase("CPU kernels")
@@ -168,9 +168,9 @@ class Executor:
             for value_id, array in ({v: tensors[v] for v in in_place} | results).items():
                 self._take_over(value_id, array, call, live)
 
-    def _take_over(self, value_id: int, array: Array, call: Call, live: Live) -> None:
+    def _take_over(self, value_id: int, array: Array, call: Call, live: CallValues) -> None:
         """What a CPU kernel has made or changed."""
-        kept = value_id in self.plan.layout.state
+        kept = value_id in self.plan.flow.state
         _check_dims_of_result(array, self._graph.tensor(value_id), call, value_id, kept)
         live.arrays[value_id], live.dims[value_id] = array, array.shape
         if kept:
@@ -178,11 +178,11 @@ class Executor:
 
     # -- values on the host ----------------------------------------------------------------------------------------
 
-    def _host_array(self, value_id: int, live: Live, state: MethodState) -> Array:
+    def _host_array(self, value_id: int, live: CallValues, state: MethodState) -> Array:
         array = live.arrays.get(value_id)
         if array is not None:
             return array
-        if value_id in self.plan.layout.state:
+        if value_id in self.plan.flow.state:
             live.arrays[value_id] = state.array(value_id, self.observer)
             return live.arrays[value_id]
         spec = self._graph.tensor(value_id)
@@ -190,12 +190,12 @@ class Executor:
             raise GraphError(f"value {value_id} {spec} is read before anything wrote it")
         return spec.constant.array(spec.dims)
 
-    def _truth(self, value_id: int, live: Live, state: MethodState) -> bool:
+    def _truth(self, value_id: int, live: CallValues, state: MethodState) -> bool:
         if isinstance(self._graph.values[value_id], TensorSpec):
             return bool(np.all(self._host_array(value_id, live, state)))
         return bool(self._scalar(value_id, live))
 
-    def _scalar(self, value_id: int, live: Live) -> Any:
+    def _scalar(self, value_id: int, live: CallValues) -> Any:
         value = self._graph.values[value_id]
         if isinstance(value, (Int, Double, Bool, String)):
             return value.value

@@ -200,7 +200,7 @@ class Program(Owner):
         plan = planner.plan
         _warn_of_fallback(plan)
         shared = self._shared.share_of(plan)
-        gpu, weights = self._device(plan) if plan.layout.segments else (None, None)
+        gpu, weights = self._device(plan) if plan.flow.segments else (None, None)
         return Method(planner, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress, shared=shared)
 
     def _caps(self) -> Caps:

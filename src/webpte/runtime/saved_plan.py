@@ -50,7 +50,7 @@ class SavedPlan(Owner):
     def _make_method(self, progress: OnProgress) -> Method:
         scheduler, fingerprint = self._opened.scheduler, self._opened.fingerprint
         plan = scheduler.plan
-        if not plan.layout.segments:
+        if not plan.flow.segments:
             return Method(scheduler, None, None, CpuKernels(), lambda: fingerprint, progress)
         refuse_device(plan, self._opened.features, adapter_caps())
         return Method(scheduler, *self._device(plan), CpuKernels(), lambda: fingerprint, progress)

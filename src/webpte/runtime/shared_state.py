@@ -71,7 +71,7 @@ class Share(NamedTuple):
 def _copies(plan: Plan) -> tuple[Copy, ...]:
     """A method's copies of what others may have too."""
     copies = []
-    for value_id in sorted(plan.layout.state):
+    for value_id in sorted(plan.flow.state):
         spec = plan.graph.tensor(value_id)
         if spec.shared is not None:
             dtype, nbytes = spec.host_dtype, plan.stored_bytes(value_id)

@@ -16,7 +16,7 @@ from ..device import Feed
 from ..errors import InputError
 from ..graph import DType, TensorSpec, numel
 from ..lowering import stored_bytes
-from ..plan import Live, Plan, Schedule, Segment, padded
+from ..plan import CallValues, Plan, Schedule, Segment, padded
 from .borders import Array, at_position
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _wiring(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int])
         feeds, wanted, stage = _checked(executor.plan, feed), executor.borders.wanted(outputs), executor.only_stage()
         if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, wanted) for fed in feeds):
             stage = None
-        if stage is not None and executor.plan.layout.state.intersection(stage.looks):
+        if stage is not None and executor.plan.flow.state.intersection(stage.looks):
             stage = None  # the host looks at what the step before has written
         found = Wiring(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
         executor.wirings[key] = found
@@ -83,7 +83,7 @@ def _wiring(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int])
 
 
 def _run_together(
-    executor: Executor, state: MethodState, wiring: Wiring, lives: Sequence[Live]
+    executor: Executor, state: MethodState, wiring: Wiring, lives: Sequence[CallValues]
 ) -> list[tuple[Any, ...]] | None:
     """All steps in one submit; None if they differ in more than live integers and inputs, or hold too much."""
     stage, first, borders = wiring.stage, lives[0], executor.borders
@@ -143,7 +143,7 @@ def _words(plan: Plan, fed: _Fed) -> str:
 
 
 def _prepare(
-    executor: Executor, state: MethodState, wiring: Wiring, lives: Sequence[Live]
+    executor: Executor, state: MethodState, wiring: Wiring, lives: Sequence[CallValues]
 ) -> tuple[Schedule, list[dict[int, int]]] | None:
     """The schedule that serves all steps, and the live integers of each, by slot. None if no one does."""
     assert wiring.stage is not None
@@ -167,7 +167,7 @@ def _stays_on_device(plan: Plan, stage: Segment, fed: _Fed, wanted: Sequence[int
     exact = _holds(made.host_dtype, made.dtype) and _holds(taken.host_dtype, made.dtype)
     # What the stage does not make is not kept until its end; an input handed through is answered by the host.
     kept = fed.source in stage.reads and (fed.target in stage.reads or fed.target not in wanted)
-    return kept and exact and made.dtype is taken.dtype and fed.target not in plan.layout.hosted
+    return kept and exact and made.dtype is taken.dtype and fed.target not in plan.flow.hosted
 
 
 def _check_size(plan: Plan, fed: _Fed, made: tuple[int, ...], taken: tuple[int, ...]) -> None:
@@ -176,7 +176,7 @@ def _check_size(plan: Plan, fed: _Fed, made: tuple[int, ...], taken: tuple[int, 
 
 
 def _later_uploads(
-    executor: Executor, stage: Segment, lives: Sequence[Live], fed: Container[int]
+    executor: Executor, stage: Segment, lives: Sequence[CallValues], fed: Container[int]
 ) -> list[list[tuple[int, Array]]]:
     """For each step but the first, the inputs that are not fed and that it would not find in place."""
     later = []
@@ -194,12 +194,12 @@ def _bytes_held(reads: Sequence[tuple[int, int]], later: Sequence[Sequence[tuple
     return read * steps + sum(padded(array.nbytes) for step in later for _, array in step)
 
 
-def _on_device(plan: Plan, fed: _Fed, live: Live) -> Feed:
+def _on_device(plan: Plan, fed: _Fed, live: CallValues) -> Feed:
     return Feed(fed.source, fed.target, stored_bytes(plan.graph.tensor(fed.target).dtype, live.dims[fed.target]))
 
 
 def _run_one_by_one(
-    executor: Executor, state: MethodState, wiring: Wiring, steps: Sequence[Sequence[Any]], lives: Sequence[Live]
+    executor: Executor, state: MethodState, wiring: Wiring, steps: Sequence[Sequence[Any]], lives: Sequence[CallValues]
 ) -> list[tuple[Any, ...]]:
     results: list[tuple[Any, ...]] = []
     feeds, count = wiring.feeds, len(wiring.wanted)

@@ -18,7 +18,7 @@ from ..device import Gpu, Session, Weights, Workspace
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..lowering import Job
-from ..plan import Example, Live, Planner, Schedule, make_planner
+from ..plan import CallValues, Example, Planner, Schedule, make_planner
 from ..progress import OnProgress, Progress, ignore
 
 logger = logging.getLogger("webpte")
@@ -146,10 +146,10 @@ class _Trial:
 
 def _prepared(planner: Planner) -> tuple[Schedule, dict[int, int]]:
     plan = planner.plan
-    (segment,) = plan.layout.segments
+    (segment,) = plan.flow.segments
     dims = {i: plan.graph.tensor(i).dims for i in plan.graph.inputs}
     arrays = {i: np.zeros(dims[i], plan.graph.tensor(i).host_dtype.held) for i in dims}
-    return planner.prepare(segment, Live(dims, {}, arrays))
+    return planner.prepare(segment, CallValues(dims, {}, arrays))
 
 
 def chosen(choices: Sequence[Choice]) -> dict[str, str]:

@@ -140,7 +140,7 @@ class _Method:
         report: dict[str, Any] = {"name": self.name, "problems": len(self.problems), "memory": None, "limits": []}
         report["calls"] = len(self.graph.calls) if self.graph is not None else None
         if self.plan is not None and self.plan.graph.steps:
-            report["submits"] = len(self.plan.layout.segments)
+            report["submits"] = len(self.plan.flow.segments)
             refused = {problem.subject for problem in self.problems}
             report["cpu_calls"] = {n: count for n, count in self.plan.cpu_calls.items() if n not in refused}
             report["memory"] = self.plan.bytes_by_kind()
@@ -176,7 +176,7 @@ def _memory(plans: Iterable[Plan], caps: Caps) -> dict[str, Any]:
     present: set[object] = set()
     totals = dict.fromkeys(("constant", "state", "activation", "readback", "parameters", "uploads"), 0)
     for plan in plans:
-        if not plan.layout.segments:
+        if not plan.flow.segments:
             continue
         for kind, nbytes in needs(plan, present).kinds.items():
             totals[kind] = max(totals[kind], nbytes) if kind == "uploads" else totals[kind] + nbytes

@@ -104,10 +104,10 @@ def execution(plan: Plan) -> dict[str, Any]:
     """Where the calls run, and what crosses between host and device on the way (at the bound)."""
     graph = plan.graph
     outputs = set(graph.outputs)
-    crossing = [v for s in plan.layout.segments for v in s.reads if v not in outputs]
+    crossing = [v for s in plan.flow.segments for v in s.reads if v not in outputs]
     return {
-        "submits": len(plan.layout.segments),
-        "blocks": len(plan.layout.blocks),
+        "submits": len(plan.flow.segments),
+        "blocks": len(plan.flow.blocks),
         "cpu_calls": plan.cpu_calls,
         "bytes_to_host_between": sum(plan.stored_bytes(v) for v in crossing),
         "memory": plan.bytes_by_kind(),

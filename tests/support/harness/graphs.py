@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from webpte.graph import Call, DType, Graph, Int, Jump, Null, Origin, SymInt, TensorSpec, Value, ValueList
-from webpte.plan import Live, Plan, Planner, make_planner
+from webpte.plan import CallValues, Plan, Planner, make_planner
 from webpte.wgsl import Caps
 
 
@@ -60,5 +60,5 @@ class GraphBuilder:
         return make_planner(self.graph(inputs, outputs), caps or Caps(), cpu)
 
 
-def live(dims: dict[int, tuple[int, ...]], arrays: dict[int, Any] | None = None) -> Live:
-    return Live(dict(dims), {}, {k: np.asarray(v) for k, v in (arrays or {}).items()})
+def live(dims: dict[int, tuple[int, ...]], arrays: dict[int, Any] | None = None) -> CallValues:
+    return CallValues(dict(dims), {}, {k: np.asarray(v) for k, v in (arrays or {}).items()})

@@ -94,7 +94,7 @@ def placed(plan: Plan) -> tuple[Counter[str], Counter[str]]:
     """The calls of a plan that give a tensor, by name: those on the device, and those on the CPU."""
     gpu: Counter[str] = Counter()
     cpu: Counter[str] = Counter()
-    for block in plan.layout.blocks:
+    for block in plan.flow.blocks:
         for stage in block.stages:
             for index in stage.steps:
                 call = plan.graph.steps[index]

@@ -16,7 +16,7 @@ from ...lowering.broadcasting import walk
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.formulas import Describe, Formula
 from ...lowering.integers import NO_INTEGERS, Integers
-from ...lowering.programs import Program, argument_of, compile_program, single_step
+from ...lowering.programs import ElementwiseProgram, argument_of, compile_program, single_step
 from ...lowering.registry import WORDS, Op, op, registered
 from ...lowering.shapes import broadcast
 from ...wgsl import Live, LiveInt, Uniforms, dims4, dims8, u32, words
@@ -106,7 +106,11 @@ def _block(walked: tuple[int, ...], wide: bool, numbers: int, live: bool) -> typ
 
 
 def _run(
-    cx: Context, program: Program, inputs: Sequence[Tensor], numbers: Sequence[LiveInt], outs: Sequence[Tensor]
+    cx: Context,
+    program: ElementwiseProgram,
+    inputs: Sequence[Tensor],
+    numbers: Sequence[LiveInt],
+    outs: Sequence[Tensor],
 ) -> None:
     """Compute every element of `outs`, whose dims are set and equal."""
     access = _access(outs[0], inputs, 4 if program.weight <= UNROLLED else 1)

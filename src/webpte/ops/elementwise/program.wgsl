@@ -1,5 +1,5 @@
 {# What an elementwise program computes for one element, as the function `evaluate` and the struct it returns.
-   `program` is a lowering.programs.Program; its numbers are in the uniforms. #}
+   `program` is a lowering.programs.ElementwiseProgram; its numbers are in the uniforms. #}
 {$ from "types.wgsl" import converted, number_type $}
 {$ set functions = program.functions $}
 {$ include "elementwise/formulas.wgsl" $}

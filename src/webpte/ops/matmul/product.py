@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, order_key
-from ...lowering.programs import Program
+from ...lowering.programs import ElementwiseProgram
 from ...lowering.variants import ANYWHERE, Needs, Variant
 from ...wgsl import Caps, Uniforms, dims4, f32, i32, u32, words
 
@@ -94,7 +94,7 @@ def contiguous(shape: Shape, by_rows: bool = False, shared: bool = False) -> Lay
 class CompiledEpilogue(NamedTuple):
     """An elementwise program that each result goes through before it is stored. Its first input is the result."""
 
-    program: Program
+    program: ElementwiseProgram
     bits: tuple[int, ...]
     operands: tuple[tuple[Tensor, Dims], ...] = ()  # its other inputs, with strides over (batch, row, column)
 

@@ -10,7 +10,7 @@ from .file import compare_file
 from .measure import EDGES, Difference, Tolerance
 from .reports import CallReport, Comparison, EndReport, OpSummary
 from .repro import write_repro
-from .single import Live, Operand, Out, check_call
+from .single import Operand, Out, Varying, check_call
 
 __all__ = [
     "EDGES",
@@ -18,11 +18,11 @@ __all__ = [
     "Comparison",
     "Difference",
     "EndReport",
-    "Live",
     "OpSummary",
     "Operand",
     "Out",
     "Tolerance",
+    "Varying",
     "check_call",
     "compare",
     "compare_file",

@@ -11,7 +11,7 @@ from ...lowering import find
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Program
 from .capture import BUDGET, Capture, Exposed, Watched
-from .compare import Step, straight_graph
+from .compare import Arguments, straight_graph
 from .measure import Tolerance, difference
 from .reports import CallReport, Comparison, EndReport, label
 
@@ -22,7 +22,7 @@ def compare_with(
     program: Program,
     other: Program,
     name: str,
-    steps: Sequence[Step],
+    steps: Sequence[Arguments],
     tolerance: Tolerance | None = None,
     progress: OnProgress = ignore,
 ) -> Comparison:

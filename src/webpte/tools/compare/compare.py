@@ -15,13 +15,13 @@ from .measure import Array, Tolerance, difference, finite
 from .references import Ideal, References
 from .reports import CallReport, Comparison, EndReport, Suspect, label
 
-Step = Sequence[Any]  # the arguments of one call of the method
+Arguments = Sequence[Any]  # the arguments of one call of the method
 
 
 def compare(
     program: Program,
     name: str,
-    steps: Sequence[Step],
+    steps: Sequence[Arguments],
     tolerance: Tolerance | None = None,
     state: PathLike | None = None,
     joined: bool = True,
@@ -42,7 +42,7 @@ def fused(graph: Graph) -> Graph:
     return apply_passes(graph, tuple(PASSES))[0]
 
 
-def straight_graph(program: Program, name: str, steps: Sequence[Step], joined: bool = True) -> Graph:
+def straight_graph(program: Program, name: str, steps: Sequence[Arguments], joined: bool = True) -> Graph:
     """The graph of a method, with passes or as the file has it, its branches decided by the inputs."""
     graph = fused(program.graph(name)) if joined else program.graph(name)
     if any(isinstance(step, Jump) for step in graph.steps):
@@ -80,7 +80,7 @@ class _Comparing:
             if method is not None and state is not None:
                 method.restore(state)
 
-    def run(self, steps: Sequence[Step]) -> Comparison:
+    def run(self, steps: Sequence[Arguments]) -> Comparison:
         total = len(steps) * len(self.exposed.watched)
         for number, args in enumerate(steps):
             outputs = self.ordinary.run(args)

@@ -39,7 +39,7 @@ from pathlib import Path
 
 import numpy as np
 
-from webpte.tools.compare import Live, Operand, Out, check_call
+from webpte.tools.compare import Varying, Operand, Out, check_call
 
 with np.load(Path(__file__).with_name("{data}")) as file:
     saved = dict(file)
@@ -108,7 +108,7 @@ class _Arguments:
         assert isinstance(value, LIVE_SCALARS)
         number = self._scalars[value_id]
         kind = bool if isinstance(value, SymBool) else int if isinstance(value, SymInt) else float
-        return f"Live({_literal(kind(number))})"
+        return f"Varying({_literal(kind(number))})"
 
 
 def _literal(value: Any) -> str:

@@ -50,7 +50,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Live:
+class Varying:
     """A number that changes from call to call, as a position in a cache does; any other number is a literal."""
 
     value: float
@@ -81,7 +81,7 @@ class _OneCall:
         return len(self.values) - 1
 
     def _argument(self, arg: Any) -> int:
-        if isinstance(arg, (Operand, Live)):
+        if isinstance(arg, (Operand, Varying)):
             return self._input(arg)
         if isinstance(arg, list):
             kinds = {type(item) for item in arg}
@@ -92,8 +92,8 @@ class _OneCall:
             raise InputError(f"an argument is a {type(arg).__name__}; wrap arrays as Operand(array, bound)")
         return self._add(_LITERALS[type(arg)](arg))
 
-    def _input(self, arg: Operand | Live) -> int:
-        if isinstance(arg, Live):
+    def _input(self, arg: Operand | Varying) -> int:
+        if isinstance(arg, Varying):
             self.given.append(arg.value)
             value: Value = _LIVE[type(arg.value)]()
         else:
@@ -119,7 +119,7 @@ def check_call(
 ) -> list[tuple[Array, Array, Difference]]:
     """Run one call on the device and by its reference: (got, wanted, difference) of all it writes.
 
-    `args` are those of the op's schema: an Operand, a Live number, a literal or a list of such. `outs` are what it
+    `args` are those of the op's schema: an Operand, a Varying number, a literal or a list of such. `outs` are what it
     gives back, an int being the position of an argument that is. `kernel` tells an out-variant, outside delegates.
     """
     one = _OneCall(name, args, outs, kernel)

@@ -10,30 +10,30 @@ from typing import Any
 from ...device import Gpu, Observer
 from ...device.recording import Stage
 from ...device.timing import DispatchClock, Interval
-from ...plan import Live, Schedule
+from ...plan import CallValues, Schedule
 from ...runtime import Method
-from .spans import Span
+from .spans import Stretch
 
 
 @dataclass
 class Run:
     """One call of the method."""
 
-    wall: Span
-    spans: list[Span]  # what the host did, one after the other
+    wall: Stretch
+    spans: list[Stretch]  # what the host did, one after the other
     schedules: list[Schedule] = field(default_factory=list)  # of each segment that ran, in order
     intervals: list[Interval] = field(default_factory=list)  # of each dispatch, if they were timed
-    live: Live | None = None  # what the call had in the end, if anything ran on the device
+    live: CallValues | None = None  # what the call had in the end, if anything ran on the device
     submits: int = 0
     to_device: int = 0  # bytes
     to_host: int = 0
 
     @property
-    def device(self) -> Span | None:
+    def device(self) -> Stretch | None:
         """From the first dispatch's beginning to the last one's end."""
         if not self.intervals:
             return None
-        return Span("device", min(a for a, _ in self.intervals), max(b for _, b in self.intervals))
+        return Stretch("device", min(a for a, _ in self.intervals), max(b for _, b in self.intervals))
 
     @property
     def busy(self) -> int:
@@ -69,7 +69,7 @@ class Observed:
             self.clock = watcher.clock
             intervals = self.clock.take() if self.clock is not None else []
         return Run(
-            Span(self._method.name, begin, end),
+            Stretch(self._method.name, begin, end),
             watcher.spans,
             watcher.schedules,
             intervals,
@@ -84,9 +84,9 @@ class Watcher(Observer):
     """Notes what a call does; if it is to be `timed`, by a clock for its dispatches."""
 
     def __init__(self, clock: DispatchClock | None = None, timed: bool = False) -> None:
-        self.spans: list[Span] = []
+        self.spans: list[Stretch] = []
         self.schedules: list[Schedule] = []
-        self.live: Live | None = None
+        self.live: CallValues | None = None
         self.submits = self.to_device = self.to_host = 0
         self.clock = clock
         self._timed = timed
@@ -95,10 +95,10 @@ class Watcher(Observer):
     def phase(self, name: str) -> None:
         now = time.perf_counter_ns()
         if self._name:
-            self.spans.append(Span(self._name, self._began, now))
+            self.spans.append(Stretch(self._name, self._began, now))
         self._name, self._began = name, now
 
-    def prepared(self, schedule: Schedule, live: Live) -> None:
+    def prepared(self, schedule: Schedule, live: CallValues) -> None:
         self.schedules.append(schedule)
         self.live = live
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Span:
+class Stretch:
     """A stretch of the host's time, in nanoseconds of `time.perf_counter_ns`."""
 
     name: str
@@ -19,7 +19,7 @@ class Span:
         return self.end - self.begin
 
 
-def times_by_name(spans: Sequence[Span]) -> dict[str, int]:
+def times_by_name(spans: Sequence[Stretch]) -> dict[str, int]:
     """Nanoseconds by name of spans that follow each other."""
     totals: dict[str, int] = {}
     for span in spans:

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from .profile import DispatchTime, Profile
-from .spans import Span
+from .spans import Stretch
 
 HOST, DEVICE = 1, 2  # processes
 BETWEEN = "between dispatches"
@@ -52,7 +52,7 @@ def _names(process: int, name: str, track: str) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "pid": process, "tid": process, "name": kind, "args": {"name": text}}
 
 
-def _inside_waits(spans: Sequence[Span], device: Span | None) -> Iterator[Span]:
+def _inside_waits(spans: Sequence[Stretch], device: Stretch | None) -> Iterator[Stretch]:
     """What the host waited for: the queue, the device, and to be woken."""
     for span in spans:
         if span.name != "wait" or device is None:
@@ -61,7 +61,7 @@ def _inside_waits(spans: Sequence[Span], device: Span | None) -> Iterator[Span]:
         edges = (("queue", span.begin), ("device", begin), ("wake up", end), ("", span.end))
         for (name, start), (_, stop) in pairwise(edges):
             if stop - start >= SHORTEST:
-                yield Span(name, start, stop)
+                yield Stretch(name, start, stop)
 
 
 def _slice(process: int, name: str, category: str, begin: int, end: int, details: dict[str, Any]) -> dict[str, Any]:

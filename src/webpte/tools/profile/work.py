@@ -13,7 +13,7 @@ from typing import Any
 from ...graph import LIVE_SCALARS, Call, Graph, IntList, TensorSpec
 from ...graph.expressions import Given, Numbers, Term
 from ...lowering import WHOLE, Dispatch, find, stored_bytes
-from ...plan import Live, LoweredCall, Plan, Schedule
+from ...plan import CallValues, LoweredCall, Plan, Schedule
 
 Dims = tuple[int, ...]
 
@@ -21,7 +21,7 @@ Dims = tuple[int, ...]
 class Work:
     """What a call of a method had to do, from the schedules it used and from what was live when it had run."""
 
-    def __init__(self, plan: Plan, schedules: Sequence[Schedule], live: Live) -> None:
+    def __init__(self, plan: Plan, schedules: Sequence[Schedule], live: CallValues) -> None:
         self._graph: Graph = plan.graph
         self._dims = {v: dims for s in schedules for v, dims in s.dims.items()}
         self._dtypes = {value_id: scratch.spec.dtype for value_id, scratch in plan.scratch.items()}

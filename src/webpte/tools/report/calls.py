@@ -151,7 +151,7 @@ def _value(graph: Graph, plan: Plan | None, value_id: int, dynamic: tuple[bool, 
         return _BLANK | ends | {"id": value_id, "kind": "scalar" if live else "literal", "dtype": text}
     materialised = plan.materialised if plan is not None else {}
     constant = value.constant or materialised.get(value_id)
-    state = value.mutable or (plan is not None and constant is not None and value_id in plan.layout.mutated)
+    state = value.mutable or (plan is not None and constant is not None and value_id in plan.flow.mutated)
     kind = "state" if state else "constant" if constant is not None else "activation"
     entry = _tensor(value_id, value, kind) | ends
     if dynamic is not None:

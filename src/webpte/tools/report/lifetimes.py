@@ -45,7 +45,7 @@ def lifetimes(plan: Plan, order: Order) -> dict[int, Rows]:
             touch(value_id, stage.first + len(stage.steps) - 1)
     for buffer in plan.buffers:
         for tensor in buffer.tensors:
-            if buffer.kind != "activation" or tensor in plan.layout.shared:
+            if buffer.kind != "activation" or tensor in plan.flow.shared:
                 found[tensor] = (0, end)
     return found
 

@@ -49,7 +49,7 @@ def order_of(graph: Graph, plan: Plan | None) -> Order:
     stages: list[Stage] = []
     jumps: list[Jump] = []
     row = 0
-    for number, block in enumerate(plan.layout.blocks):
+    for number, block in enumerate(plan.flow.blocks):
         for stage in block.stages:
             if isinstance(stage, Segment):
                 stages.append(Stage("submit", number, row, stage.steps, plan.uploads.get(stage, ()), stage.reads))

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-Span = tuple[int, int]  # first, one past the last
+Repeat = tuple[int, int]  # first, one past the last
 MIN_KINDS = 4  # a run of fewer different calls is read as quickly as a headline
 MAX_PERIOD = 1000
 
 
-def find_repeats(signatures: Sequence[Hashable], crossings: Sequence[int]) -> list[list[Span]]:
+def find_repeats(signatures: Sequence[Hashable], crossings: Sequence[int]) -> list[list[Repeat]]:
     """Groups of consecutive spans whose calls look the same, in order.
 
     `crossings[i]` counts the values alive between call i - 1 and call i. A layer can be cut anywhere and still repeat:
@@ -23,7 +23,7 @@ def find_repeats(signatures: Sequence[Hashable], crossings: Sequence[int]) -> li
     return sorted(_search(ids, np.asarray(crossings), 0, len(ids)))
 
 
-def _search(ids: Any, crossings: Any, low: int, high: int) -> list[list[Span]]:
+def _search(ids: Any, crossings: Any, low: int, high: int) -> list[list[Repeat]]:
     """The repetition that covers most of [low, high), then those on either side of it."""
     found = _longest(ids[low:high])
     if found is None:
@@ -56,7 +56,7 @@ def _longest(ids: Any) -> tuple[int, int, int] | None:
     return best
 
 
-def _cut(crossings: Any, first: int, stop: int, period: int) -> list[Span]:
+def _cut(crossings: Any, first: int, stop: int, period: int) -> list[Repeat]:
     """Whole periods of a stretch. Of equally good cuts the last wins: models begin with extras more often."""
     # The cut between the first and the second span stands for all: the stretch is periodic.
     starts = range(first, min(first + period, stop - 2 * period + 1))

@@ -132,6 +132,18 @@ def test_kernel_calls_with_several_outputs():
     assert graph.tensor(3).dtype is DType.INT32 and graph.tensor(3).host_dtype is I64
 
 
+def test_a_tensor_read_in_a_list_and_written_later_is_a_buffer():
+    graph = build(
+        Method(
+            values=[tensor(3), tensor(3), c.TensorListValue((1, 0)), c.IntValue(0), tensor(6)],
+            inputs=[0],
+            outputs=[4],
+            instructions=[c.KernelCall("aten::cat.out", (2, 3, 4, 4)), c.KernelCall("aten::neg.out", (0, 1, 1))],
+        )
+    )
+    assert [graph.tensor(value_id).mutable for value_id in (0, 1, 4)] == [False, True, False]
+
+
 def test_lists_hold_ids_and_none_is_null():
     graph = build(
         Method(

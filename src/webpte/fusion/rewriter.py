@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..graph import Call, Graph, Jump, Null, Origin, Step, TensorSpec, Value, ValueList
+from ..graph.values import flattened
 from ..lowering import find, mutated_values
 
 
@@ -130,12 +131,7 @@ class Rewriter:
         return new if value_id == old else value_id
 
     def flatten(self, ids: Iterable[int]) -> list[int]:
-        """The ids with every list replaced by its members."""
-        flat: list[int] = []
-        for value_id in ids:
-            value = self.values[value_id]
-            flat.extend(value.ids if isinstance(value, ValueList) else (value_id,))
-        return flat
+        return flattened(ids, self.values)
 
     def done(self) -> Graph:
         """The graph as it is now."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ..errors import GraphError
-from .values import SymInt, TensorSpec, Value, ValueList
+from .values import SymInt, TensorSpec, Value, ValueList, flattened
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +108,7 @@ class Graph:
 
     def flatten(self, ids: Sequence[int]) -> tuple[int, ...]:
         """The ids with every ValueList replaced by its members."""
-        flat: list[int] = []
-        for value_id in ids:
-            value = self.values[value_id]
-            flat.extend(value.ids if isinstance(value, ValueList) else (value_id,))
-        return tuple(flat)
+        return tuple(flattened(ids, self.values))
 
     @property
     def calls(self) -> tuple[Call, ...]:

@@ -60,6 +60,7 @@ from .values import (
     Value,
     ValueList,
     device_dtype,
+    flattened,
     numel,
 )
 
@@ -171,9 +172,10 @@ class _Builder:
         written |= {call.args[p] for call in writers if call.kernel for p in self.mutates(call)}
         known = set(self.plan.inputs)
         for call in writers:
-            for value_id in (*call.args, *call.outs):
+            read = flattened(call.args, self.values)
+            for value_id in (*read, *call.outs):
                 value = self.values[value_id]
-                early = value_id in call.args and value_id in written and value_id not in known
+                early = value_id in read and value_id in written and value_id not in known
                 if early and isinstance(value, TensorSpec) and value.constant is None:
                     self.values[value_id] = replace(value, mutable=True)
                 known.add(value_id)
@@ -238,11 +240,7 @@ class _Builder:
 
     def _members(self, ids: Iterable[int]) -> list[int]:
         """The program's values among these and in the lists among them."""
-        members: list[int] = []
-        for value_id in ids:
-            value = self.values[value_id]
-            members += value.ids if isinstance(value, ValueList) else [value_id]
-        return [member for member in members if member < len(self.plan.values)]
+        return [member for member in flattened(ids, self.values) if member < len(self.plan.values)]
 
     def add(self, origin: Origin, instruction: object) -> None:
         match instruction:

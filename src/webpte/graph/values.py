@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,3 +178,12 @@ Value = (
     | ValueList
 )
 LIVE_SCALARS = (SymInt, SymFloat, SymBool)
+
+
+def flattened(ids: Iterable[int], values: Sequence[Value]) -> list[int]:
+    """The ids with every list replaced by its members."""
+    flat: list[int] = []
+    for value_id in ids:
+        value = values[value_id]
+        flat.extend(value.ids if isinstance(value, ValueList) else (value_id,))
+    return flat

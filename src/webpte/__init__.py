@@ -29,7 +29,8 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .runtime import Method, Program, Runtime, SavedPlan, load, open_plan
+    from .runtime import Method, Program, Runtime, load
+    from .runtime.saved_plan import SavedPlan, open_plan
 
 __all__ = [
     "ClosedError",
@@ -58,8 +59,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     # The runtime imports NumPy and wgpu; `import webpte` and `webpte --help` should not wait for them.
-    if name in ("Method", "Program", "Runtime", "SavedPlan", "load", "open_plan"):
+    if name in ("Method", "Program", "Runtime", "load"):
         from . import runtime
 
         return getattr(runtime, name)
+    if name in ("SavedPlan", "open_plan"):
+        from .runtime import saved_plan
+
+        return getattr(saved_plan, name)
     raise AttributeError(f"module 'webpte' has no attribute {name!r}")

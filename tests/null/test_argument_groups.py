@@ -64,6 +64,14 @@ def test_names_are_those_of_the_schema(ramps):
     assert ramps.mutated(call) == (6,)
 
 
+def test_a_parameter_without_an_annotation_is_refused():
+    with pytest.raises(webpte.GraphError, match=r"toy\.bare\.default: count must be annotated"):
+
+        @op("toy.bare.default")
+        def bare(cx: Context, x: Tensor, count, *, out: Tensor) -> None:
+            out.dims = x.dims
+
+
 def test_each_member_is_decoded_by_its_own_annotation(ramps):
     lower()
     first, second = SEEN[-1]

@@ -18,7 +18,9 @@ from tests.support.harness.writer import simple_pte
 from webpte.container import DType, MappedFile, VkInt, VkSymInt, VkTensor
 from webpte.graph.expressions import Element
 from webpte.lowering import Dispatch, Guard
-from webpte.plan import Buffer, Plan, Schedule, load_plan, save_plan
+from webpte.plan import Buffer, Plan, Schedule
+from webpte.plan.opened import load_plan
+from webpte.plan.saved import save_plan
 from webpte.runtime.saved_plan import refuse_device
 from webpte.wgsl import Caps, Kernel
 

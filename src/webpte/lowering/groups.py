@@ -16,9 +16,9 @@ and the reference read `given.scale`.
 from __future__ import annotations
 
 import dataclasses
-import inspect
+import functools
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 Parameters = tuple[tuple[str, Any], ...]
@@ -32,16 +32,14 @@ class Slot(NamedTuple):
     make: Callable[..., Any] | None
 
 
-def flatten(function: Callable[..., Any], apart: tuple[str, ...]) -> tuple[Parameters, tuple[Slot, ...]]:
-    """The schema's arguments by name and annotation, and which of them make each parameter but those named `apart`."""
-    hints = typing.get_type_hints(function, include_extras=True)
+def flatten(hints: Mapping[str, Any]) -> tuple[Parameters, tuple[Slot, ...]]:
+    """The schema's arguments by name and annotation, and which of them make each parameter, given the parameters'."""
     parameters: list[tuple[str, Any]] = []
     slots = []
-    for name in inspect.signature(function).parameters:
-        if name not in apart:
-            made, members = _members(name, hints[name])
-            slots.append(Slot(len(parameters), len(parameters) + len(members), made))
-            parameters += members
+    for name, hint in hints.items():
+        made, members = _members(name, hint)
+        slots.append(Slot(len(parameters), len(parameters) + len(members), made))
+        parameters += members
     return tuple(parameters), tuple(slots)
 
 
@@ -52,8 +50,13 @@ def _members(name: str, annotation: Any) -> tuple[type | None, list[tuple[str, A
     if not dataclasses.is_dataclass(annotation):
         return None, [(name, annotation)]
     assert isinstance(annotation, type)
-    hints = typing.get_type_hints(annotation)
+    hints = _fields(annotation)
     return annotation, [(prefix + field.name, hints[field.name]) for field in dataclasses.fields(annotation)]
+
+
+@functools.cache
+def _fields(group: type) -> dict[str, Any]:
+    return typing.get_type_hints(group)
 
 
 def gather(slots: tuple[Slot, ...], arguments: Sequence[Any]) -> Sequence[Any]:

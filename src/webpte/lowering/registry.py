@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from .context import folder_of
 from .dim_rules import Rule
 from .facts import NOTHING, Facts
 from .formulas import Describe
-from .groups import flatten, gather
+from .groups import Parameters, Slot, flatten, gather
 from .integers import NO_INTEGERS, Integers
 from .work import Flops, Share
 
@@ -74,11 +75,30 @@ class Op:
         self.lower = fn
         self.home = home_of(folder_of(fn))
         self.compute: Function | None = None  # the NumPy reference, of the schema's arguments
-        self.parameters, self._slots = flatten(fn, apart=("cx", "out"))  # by name and annotation, as in the schema
-        self.out_type: Any = get_type_hints(fn)["out"]
+        self._taken = tuple(name for name in inspect.signature(fn).parameters if name not in ("cx", "out"))
+        if missing := [name for name in (*self._taken, "out") if name not in fn.__annotations__]:
+            raise GraphError(f"{names[0]}: {', '.join(missing)} must be annotated: that tells how a value is passed")
         self.facts = facts
         self._host: tuple[str, ...] = ()
         self.unless: Unless | None = None
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        """Annotations take longer to look up than all else that registering does, and few ops are ever used."""
+        return get_type_hints(self.lower, include_extras=True)
+
+    @functools.cached_property
+    def _schema(self) -> tuple[Parameters, tuple[Slot, ...]]:
+        return flatten({name: self._hints[name] for name in self._taken})
+
+    @property
+    def parameters(self) -> Parameters:
+        """The schema's arguments by name and annotation."""
+        return self._schema[0]
+
+    @property
+    def out_type(self) -> Any:
+        return self._hints["out"]
 
     def reference(self, fn: Function) -> Function:
         """Register the NumPy reference: same arguments without `cx` and `out`, returns the output or a tuple."""
@@ -87,7 +107,7 @@ class Op:
 
     def gathered(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """The schema's arguments as the lowering and the reference take them: those of a group are one value."""
-        return gather(self._slots, arguments)
+        return gather(self._schema[1], arguments)
 
     def bound_parameters(self, call: Call) -> tuple[tuple[str, Any], ...]:
         """The parameters that `call` passes, in order: out-variants leave the tensor options away."""
@@ -172,9 +192,9 @@ def op(
 
 def _check(name: str, registered: Op) -> None:
     """Refuse facts that cannot be meant."""
-    listed = [parameter for parameter, _ in registered.parameters]
     facts = registered.facts
-    for argument in (*registered._host, *facts.named):
+    for argument in {*registered._host, *facts.named}.difference(registered._taken):
+        listed = [parameter for parameter, _ in registered.parameters]  # members of groups, too
         if argument not in listed:
             raise GraphError(f"{name} has no argument {argument!r} for a fact; its arguments are {', '.join(listed)}")
     if facts.mutates and facts.replaceable:

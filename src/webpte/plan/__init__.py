@@ -4,10 +4,8 @@ from ..lowering import WHOLE, Binding
 from .limits import REMEDIES, buffer_name
 from .lowering import Example
 from .memory import Buffer, Fill, padded
-from .opened import Opened, load_plan
 from .plan import Plan, Scratch
 from .planner import Planner, draft, make_planner
-from .saved import save_plan
 from .schedules import CallValues, LoweredCall, Schedule, Scheduler
 from .segments import Block, Flow, HostCalls, Segment
 from .support import advice, unsupported
@@ -25,7 +23,6 @@ __all__ = [
     "Flow",
     "HostCalls",
     "LoweredCall",
-    "Opened",
     "Plan",
     "Planner",
     "Schedule",
@@ -35,10 +32,8 @@ __all__ = [
     "advice",
     "buffer_name",
     "draft",
-    "load_plan",
     "make_planner",
     "padded",
-    "save_plan",
     "unsupported",
     "wrong",
 ]

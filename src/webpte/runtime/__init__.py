@@ -5,7 +5,6 @@ from .choices import choices_path
 from .executorch import Runtime
 from .method import Method
 from .program import Program, load
-from .saved_plan import SavedPlan, open_plan
 from .tuning import Choice
 
 __all__ = [
@@ -14,9 +13,7 @@ __all__ = [
     "Method",
     "Program",
     "Runtime",
-    "SavedPlan",
     "choices_path",
     "describe",
     "load",
-    "open_plan",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..device import Counters, Gpu, Observer, Session, Weights
 from ..errors import ClosedError, InputError
-from ..plan import Planner, Scheduler, save_plan
+from ..plan import Planner, Scheduler
 from ..progress import OnProgress, ignore
 from ..wgsl import Caps
 from .arguments import ArgumentInfo
@@ -173,6 +173,8 @@ class Method:
         several submits must have been called. Shaders are those chosen for this device; constants stay in the
         program's files.
         """
+        from ..plan.saved import save_plan  # few methods are
+
         with self.exclusive():
             self._check_open()
             named = list(shapes)

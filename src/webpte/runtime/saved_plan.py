@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from ..device import adapter_caps
 from ..errors import DeviceError
-from ..plan import Opened, Plan, load_plan
+from ..plan import Plan
+from ..plan.opened import Opened, load_plan
 from ..progress import OnProgress, ignore
 from ..wgsl import Caps
 from .kernels import CpuKernels

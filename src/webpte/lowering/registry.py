@@ -72,7 +72,7 @@ class Op:
         self.names = names
         self.kernels = kernels
         self.dtypes = dtypes
-        self.lower = fn
+        self.lower = self._registered = fn
         self.home = home_of(folder_of(fn))
         self.compute: Function | None = None  # the NumPy reference, of the schema's arguments
         self._taken = tuple(name for name in inspect.signature(fn).parameters if name not in ("cx", "out"))
@@ -85,7 +85,7 @@ class Op:
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
         """Annotations take longer to look up than all else that registering does, and few ops are ever used."""
-        return get_type_hints(self.lower, include_extras=True)
+        return get_type_hints(self._registered, include_extras=True)
 
     @functools.cached_property
     def _schema(self) -> tuple[Parameters, tuple[Slot, ...]]:

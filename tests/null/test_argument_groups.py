@@ -72,6 +72,14 @@ def test_a_parameter_without_an_annotation_is_refused():
             out.dims = x.dims
 
 
+def test_a_fact_is_about_a_member_and_not_about_a_group():
+    with pytest.raises(webpte.GraphError, match=r"has no argument 'first' for a fact; its arguments are x, scale, "):
+
+        @op("toy.grouped.default", mutates=("first",))
+        def grouped(cx: Context, x: Tensor, first: Ramp, *, out: Tensor) -> None:
+            out.dims = x.dims
+
+
 def test_each_member_is_decoded_by_its_own_annotation(ramps):
     lower()
     first, second = SEEN[-1]

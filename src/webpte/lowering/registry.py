@@ -193,10 +193,12 @@ def op(
 def _check(name: str, registered: Op) -> None:
     """Refuse facts that cannot be meant."""
     facts = registered.facts
-    for argument in {*registered._host, *facts.named}.difference(registered._taken):
-        listed = [parameter for parameter, _ in registered.parameters]  # members of groups, too
-        if argument not in listed:
-            raise GraphError(f"{name} has no argument {argument!r} for a fact; its arguments are {', '.join(listed)}")
+    if named := (*registered._host, *facts.named):
+        listed = [parameter for parameter, _ in registered.parameters]
+        for argument in named:
+            if argument not in listed:
+                listing = ", ".join(listed)
+                raise GraphError(f"{name} has no argument {argument!r} for a fact; its arguments are {listing}")
     if facts.mutates and facts.replaceable:
         written = ", ".join(facts.mutates)
         raise GraphError(

@@ -12,6 +12,7 @@ import pytest
 import webpte
 from tests.support.models.tiny_llm import CONTEXT, VOCAB, exhaust, text_of, tokens_of, write_tiny_llm
 from webpte.llm import LLM, LogitsError, StaleGenerationError, model
+from webpte.llm.choice import unpack
 
 FIRST, SECOND = list(range(1, 20)), list(range(40, 60))
 
@@ -187,10 +188,9 @@ def poisoned(llm, monkeypatch, mark, after):
 
     def spoiled(found):
         steps.append(1)
-        return (mark, found[1]) if len(steps) > after else found
+        return found._replace(token=mark) if len(steps) > after else found
 
-    real = model._chosen
-    monkeypatch.setattr(model, "_chosen", lambda results: spoiled(real(results)))
+    monkeypatch.setattr(model, "unpack", lambda results: list(map(spoiled, unpack(results))))
 
 
 @pytest.mark.parametrize("per_submit", [1, 4])

@@ -8,16 +8,17 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.cases.sampling.sampling import settings
 from tests.support.harness.cases import OneOp, T, case, choosing, reference
-from webpte.ops.sampling.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _kept
+from webpte.ops.sampling.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _keys, kept
 
 DRAWS, VOCABULARY = 20_000, 61
 INFINITY = np.inf
 
 
-def probabilities(logits, temperature, top_k, top_p):
-    scores = (logits - logits.max()).astype(np.float64)[None] / temperature
-    weights = np.where(_kept(scores, top_k, top_p), np.exp(scores), 0)[0]
+def probabilities(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    scores = (logits - logits.max()).astype(np.float64) / temperature
+    weights = np.where(kept(scores[None], top_k, top_p, min_p)[0], np.exp(scores), 0)
     return weights / weights.sum()
 
 
@@ -26,16 +27,25 @@ def chi_square_limit(degrees: int) -> float:
     return degrees * (1 - 2 / (9 * degrees) + 3.719 * np.sqrt(2 / (9 * degrees))) ** 3
 
 
-def drawn(folder, rows, temperature=1.0, top_k=0, top_p=1.0, seed=77, step=3, variant=""):
-    """What the device draws for rows of logits, a token and a log probability for each."""
-    given = case("webpte.sample", T(*rows.shape, make=lambda dims: rows), temperature, top_k, top_p, seed, step)
-    OneOp(given).write(folder / "p.pte")
+def sampling(rows, given, advance=0):
+    """A call of the sampler with fixed logits and settings, a row of which is as in tests/cases."""
+    return case("webpte.sample", T(*rows.shape, make=lambda dims: rows), settings(*given), advance, n=(len(rows),))
+
+
+def drawn(folder, rows, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=77, step=3, variant=""):
+    """What the device draws for rows of logits, a step further in each: tokens and log probabilities."""
+    given = [(temperature, top_k, top_p, min_p, seed, step + i) for i in range(len(rows))]
+    return ran(folder, sampling(rows, given), rows, variant)
+
+
+def ran(folder, called, rows, variant=""):
+    OneOp(called).write(folder / "p.pte")
     with choosing(variant), webpte.load(folder / "p.pte") as program:
-        return program.method().run([np.ascontiguousarray(rows)])
+        return program.method().run([np.ascontiguousarray(rows), called.args[1].array(called.sizes[0], None)])
 
 
 def assert_follows(counts, expected):
-    assert counts[expected == 0].sum() == 0, "a token that top-k or top-p excludes was drawn"
+    assert counts[expected == 0].sum() == 0, "a token that a filter excludes was drawn"
     common = expected >= 5  # the test's own condition; rarer tokens are counted together
     pooled = [np.append(v[common], v[~common].sum()) for v in (counts.astype(float), expected)]
     kept = pooled[1] > 0
@@ -44,15 +54,24 @@ def assert_follows(counts, expected):
 
 
 @pytest.mark.parametrize(
-    ("temperature", "top_k", "top_p"),
-    [(1.0, 0, 1.0), (0.7, 0, 1.0), (1.5, 8, 1.0), (1.0, 0, 0.7), (1.2, 20, 0.9)],
+    "filters",
+    [
+        (1.0, 0, 1.0),
+        (0.7, 0, 1.0),
+        (1.5, 8, 1.0),
+        (1.0, 0, 0.7),
+        (1.2, 20, 0.9),
+        (1.5, 0, 1.0, 0.1),
+        (2.0, 9, 0.9, 0.2),
+    ],
+    ids=str,
 )
-def test_frequencies_pass_a_chi_square_test(tmp_path, temperature, top_k, top_p):
+def test_frequencies_pass_a_chi_square_test(tmp_path, filters):
     logits = np.random.default_rng(4).normal(0, 2, VOCABULARY).astype(np.float32)
     rows = np.broadcast_to(logits, (DRAWS, VOCABULARY))
-    tokens, _ = drawn(tmp_path, rows, temperature, top_k, top_p)
+    tokens, _ = drawn(tmp_path, rows, *filters)
     counts = np.bincount(tokens, minlength=VOCABULARY)
-    assert_follows(counts, probabilities(logits, temperature, top_k, top_p) * DRAWS)
+    assert_follows(counts, probabilities(logits, *filters) * DRAWS)
 
 
 def test_a_million_draws_follow_the_probabilities(tmp_path):
@@ -60,7 +79,7 @@ def test_a_million_draws_follow_the_probabilities(tmp_path):
     draws, vocabulary = 1_000_000, 9
     logits = np.linspace(0, np.log(5e-5), vocabulary).astype(np.float32)
     tokens, _ = drawn(tmp_path, np.broadcast_to(logits, (draws, vocabulary)))
-    assert_follows(np.bincount(tokens, minlength=vocabulary), probabilities(logits, 1.0, 0, 1.0) * draws)
+    assert_follows(np.bincount(tokens, minlength=vocabulary), probabilities(logits) * draws)
 
 
 def test_the_test_can_fail():
@@ -98,9 +117,9 @@ def test_the_noise_of_extreme_bits_is_finite_and_the_same_on_the_device(tmp_path
     """Two tokens can be drawn; the logit of one is set so that its noise only just wins, and only just loses."""
     token, other, step = 5, 7, 3
     seed = seed_for(bits, token, step)
-    key = _hash(_hash(_hash(np.array([seed]).astype(np.uint32)) ^ np.uint32(step)))
+    key = _keys(np.array([seed]), np.array([step]))
     assert _hash(key ^ np.uint32(token)).tolist() == [bits]
-    noise = _gumbel((1, 16), seed, step)[0]
+    noise = _gumbel(key, 16)[0]
     assert noise[token] == _gumbel_of(np.array([bits], np.uint32))[0] and -3 < noise[token] < 23
     rows = np.full((1, 16), -100, np.float32)
     for margin, winner in ((0.01, token), (-0.01, other)):
@@ -128,22 +147,21 @@ def test_a_long_tail_is_drawn_from_as_often_as_it_weighs(tmp_path, vocabulary, b
     logits = np.full(vocabulary, -below, np.float32) + np.random.default_rng(1).uniform(-0.1, 0.1, vocabulary)
     logits = logits.astype(np.float32)
     logits[77] = 0
-    scores = logits.astype(np.float64)[None]
     for top_p in (0.9, 0.99):
         expected = probabilities(logits, 1.0, 0, top_p)
         tokens, _ = drawn(tmp_path, np.broadcast_to(logits, (100, vocabulary)), top_p=top_p, variant=variant)
         tail = (tokens != 77).sum()
         want = 100 * (1 - expected[77])
         assert 15 < want < 50 and abs(tail - want) < 5 * np.sqrt(want)
-        kept = np.flatnonzero(_kept(scores, 0, top_p)[0])
-        assert logits[tokens].min() >= logits[kept].min() - 1e-4
+        assert logits[tokens].min() >= logits[expected > 0].min() - 1e-4
 
 
 def test_long_tails_give_the_tokens_of_the_reference(tmp_path):
     logits = (-np.abs(np.random.default_rng(2).normal(0, 5, (16, 5003)))).astype(np.float32)
-    for settings in ((1.0, 0, 0.999, 5, 0), (2.5, 0, 0.95, 6, 1), (1.0, 4000, 0.99, 7, 2)):
-        want, _ = reference(case("webpte.sample"), [logits, *settings])
-        assert (drawn(tmp_path, logits, *settings)[0] == want).all()
+    filters = ((1.0, 0, 0.999, 0.0), (2.5, 0, 0.95, 0.0), (1.0, 4000, 0.99, 0.0), (2.5, 4000, 0.99, 1e-4))
+    called = sampling(logits, [(*filters[i % 4], i, i % 3) for i in range(16)])
+    want, _ = reference(called, OneOp(called).substitute([t.array({"n": 16}, None) for t in called.tensors], {}))
+    assert (ran(tmp_path, called, logits)[0] == want).all()
 
 
 # -- what cannot be drawn from -----------------------------------------------------------------------------------------
@@ -158,10 +176,10 @@ HOPELESS: dict[str, tuple[list[tuple[Any, float]], int]] = {
 }
 
 
-@pytest.mark.parametrize("settings", [(0.0, 0, 1.0), (1.0, 0, 1.0), (0.8, 40, 0.9)], ids=str)
+@pytest.mark.parametrize("filters", [(0.0, 0, 1.0, 0.0), (1.0, 0, 1.0, 0.0), (0.8, 40, 0.9, 0.1)], ids=str)
 @pytest.mark.parametrize("vocabulary", [1009, 2056])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_nothing_is_chosen_where_nothing_can_be(tmp_path, settings, vocabulary, dtype):
+def test_nothing_is_chosen_where_nothing_can_be(tmp_path, filters, vocabulary, dtype):
     rows = np.random.default_rng(3).normal(0, 2, (len(HOPELESS) + 2, vocabulary)).astype(dtype)
     for row, (changes, _) in zip(rows, HOPELESS.values(), strict=False):
         for where, value in changes:
@@ -169,11 +187,9 @@ def test_nothing_is_chosen_where_nothing_can_be(tmp_path, settings, vocabulary, 
     rows[-2] = -INFINITY
     rows[-2, 41] = -3  # one token is left
     given = T(*rows.shape, make=lambda dims: rows, dtype="f16" if dtype is np.float16 else "f32")
-    program = OneOp(case("webpte.sample", given, *settings, 1, 2))
-    program.write(tmp_path / "p.pte")
-    with webpte.load(tmp_path / "p.pte") as loaded:
-        tokens, log_probabilities = loaded.method().run([rows])
-    want, expected = reference(program.case, [rows, *settings, 1, 2])
+    called = case("webpte.sample", given, settings((*filters, 1, 2)), 0, n=(len(rows),))
+    tokens, log_probabilities = ran(tmp_path, called, rows)
+    want, expected = reference(called, [rows, called.args[1].array(called.sizes[0], None), 0])
     assert tokens.tolist() == want.tolist()
     assert tokens[:-2].tolist() == [token for _, token in HOPELESS.values()] and tokens[-2] == 41
     assert np.isnan(log_probabilities[:-2]).all() and np.isfinite(log_probabilities[-2:]).all()

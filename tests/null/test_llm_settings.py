@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
-from webpte.llm.sampled import ALL_HIDDEN
+from webpte.llm.choice import ALL_HIDDEN
+from webpte.llm.sampled import SETTINGS
 from webpte.llm.settings import Settings, settings_from, tokens_from
 from webpte.ops.sampling import sampling
 
@@ -75,5 +76,6 @@ def test_tokens_inside_it_are_taken_as_they_are(tokens):
     assert tokens_from(tokens, 128) == tokens_from(np.array(tokens, np.int64), 128) == tuple(tokens)
 
 
-def test_the_samplers_marks_are_known_by_the_same_numbers():
+def test_the_samplers_marks_and_columns_are_known_by_the_same_numbers():
+    assert sampling.SETTINGS == SETTINGS
     assert sampling.ALL_HIDDEN == ALL_HIDDEN and sampling.UNUSABLE < 0

@@ -13,7 +13,8 @@ from .settings import Settings
 from .tokenizer import TextStream
 
 if TYPE_CHECKING:
-    from .model import LLM, Chosen
+    from .choice import Chosen
+    from .model import LLM
 
 LATENCY = 0.05  # seconds between two bursts of text that a reader takes for a stream
 MOST_PER_SUBMIT = 8
@@ -113,12 +114,12 @@ class Generation:
             self._compute()
         if not self._coming:
             return None
-        token, logprob = self._coming.pop(0)
+        chosen = self._coming.pop(0)
         self.llm.keep_back(self._holder, len(self._coming))
-        text, ended = self._take(token)
+        text, ended = self._take(chosen.token)
         if ended is not None:
             self._finish(ended)
-        return Piece(text, token, logprob if self.settings.logprobs else None)
+        return Piece(text, chosen.token, chosen.logprob if self.settings.logprobs else None)
 
     def _compute(self) -> None:
         """Have the model compute the next tokens."""

@@ -19,19 +19,20 @@ from ..runtime.process import Process
 from .caches import with_sampler_and_half_caches
 from .cancel import CancelToken
 from .chat import Messages, render_chat
-from .errors import ContextFullError, LogitsError
+from .choice import Choice, Chosen, choice_of, impossible, pack, unpack, wanted
+from .errors import ContextFullError
 from .generation import Generation
 from .metadata import beside, cache_rows, metadata, numbers, vocabulary
 from .occupancy import Occupancy
-from .sampled import ALL_HIDDEN, LOG_PROBABILITY, LOGITS, TOKEN, with_sampler
+from .sampled import LOGITS, TOKEN, with_sampler
 from .settings import LARGEST, Settings, integer, settings_from, tokens_from
 from .special_tokens import encode_prompt, read_special_tokens
 from .tokenizer import Tokenizer
 
 PathLike = str | os.PathLike[str]
-Chosen = tuple[int, float]
 Result = TypeVar("Result")
 REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}
+ANY = pack([Choice()])  # where nobody asks which token is chosen
 # End of a turn or a text, in the vocabularies of common model families.
 END_TOKENS = (
     "<|im_end|>",
@@ -241,7 +242,7 @@ class LLM:
         tokens = self._occupancy.computed
         for start in range(0, len(tokens), self.chunk):
             piece = tokens[start : start + self.chunk]
-            self.method.run(self._arguments(piece, Settings(), 0, start), outputs=())
+            self.method.run(self._arguments(piece, start, ANY), outputs=())
         self._recoveries = recoveries
 
     def _noted_tokens(self, path: PathLike, note: bytes) -> tuple[int, ...]:
@@ -315,14 +316,16 @@ class LLM:
             position = self.position
             count = max(1, min(count, self.room))
             self._check_room(count)
-            steps = [self._arguments((token,), settings, step + i, position + i) for i in range(count)]
-            results = self._on_device(lambda: self.method.run_steps(steps, {TOKEN: 0}, _wanted(settings)))
-            chosen = [_chosen(found) for found in results]
+            choices = [choice_of(settings, step)]
+            packed = pack(choices)
+            steps = [self._arguments((token,), position + i, packed, i) for i in range(count)]
+            results = self._on_device(lambda: self.method.run_steps(steps, {TOKEN: 0}, wanted(choices)))
+            chosen = [unpack(found)[0] for found in results]
             # Those before an impossible one are good; asked for what follows them, it comes first and is an error.
-            good = next((i for i, (found, _) in enumerate(chosen) if found < 0), count)
+            good = next((i for i, found in enumerate(chosen) if found.token < 0), count)
             if good == 0:
-                raise _impossible(chosen[0][0], position)
-            self._occupancy.add([token, *(found for found, _ in chosen[: good - 1])])
+                raise impossible(chosen[0].token, position)
+            self._occupancy.add([token, *(found.token for found in chosen[: good - 1])])
             self._occupancy.keep_back(holder, good - 1)
             return chosen[:good]
 
@@ -338,22 +341,23 @@ class LLM:
             raise InputError("logits need at least one token")
         with self._locked():
             self._occupancy.take()
-            (row,) = self._on_device(lambda: self._run(checked, Settings(), (LOGITS,)))
+            (row,) = self._on_device(lambda: self._run(checked, ANY, (LOGITS,)))
             self._occupancy.add(checked)
             return np.asarray(row)
 
     def _step(self, tokens: Sequence[int], settings: Settings, read: bool) -> Chosen | None:
         """Compute a piece of a prompt, and with `read` the token behind it."""
-        results = self._run(tokens, settings, _wanted(settings) if read else ())
-        chosen = _chosen(results) if read else None
-        if chosen is not None and chosen[0] < 0:
-            raise _impossible(chosen[0], self.position + len(tokens) - 1)
+        choices = [choice_of(settings, 0)]
+        results = self._run(tokens, pack(choices), wanted(choices) if read else ())
+        chosen = unpack(results)[0] if read else None
+        if chosen is not None and chosen.token < 0:
+            raise impossible(chosen.token, self.position + len(tokens) - 1)
         self._occupancy.add(tokens)
         return chosen
 
-    def _run(self, tokens: Sequence[int], settings: Settings, wanted: Sequence[int]) -> tuple[Any, ...]:
+    def _run(self, tokens: Sequence[int], packed: tuple[Any, ...], outputs: Sequence[int]) -> tuple[Any, ...]:
         self._check_room(len(tokens))
-        return self.method.run(self._arguments(tokens, settings, 0, self.position), outputs=wanted)
+        return self.method.run(self._arguments(tokens, self.position, packed), outputs=outputs)
 
     def _check_room(self, count: int) -> None:
         if count > self.room:
@@ -363,27 +367,9 @@ class LLM:
             )
 
     @staticmethod
-    def _arguments(tokens: Sequence[int], settings: Settings, step: int, position: int) -> tuple[Any, ...]:
-        chosen = (settings.temperature, settings.top_k, settings.top_p, settings.seed, step)
-        return (np.array([tokens], np.int64), np.array([position], np.int64), *chosen)
+    def _arguments(tokens: Sequence[int], position: int, packed: tuple[Any, ...], advance: int = 0) -> tuple[Any, ...]:
+        return (np.array([tokens], np.int64), np.array([position], np.int64), advance, *packed)
 
     def _stop_tokens(self) -> frozenset[int]:
         names = (self.tokenizer.token_id(token) for token in END_TOKENS)
         return frozenset(t for t in (*names, *self._eos_ids) if t is not None)
-
-
-def _wanted(settings: Settings) -> tuple[int, ...]:
-    return (TOKEN, LOG_PROBABILITY) if settings.logprobs else (TOKEN,)
-
-
-def _impossible(mark: int, position: int) -> LogitsError:
-    """What the sampler's marks mean."""
-    why = "are all minus infinity" if mark == ALL_HIDDEN else "hold NaN or infinity"
-    return LogitsError(
-        f"no token can be chosen: the logits behind position {position} {why}. Weights or inputs beyond the range of "
-        "the program's dtype do that; `webpte compare` finds the first call whose result is not finite."
-    )
-
-
-def _chosen(results: Sequence[Any]) -> Chosen:
-    return int(results[0][0]), float(results[1][0]) if len(results) > 1 else 0.0

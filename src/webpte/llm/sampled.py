@@ -3,17 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..errors import UnsupportedError
-from ..graph import Call, DType, Graph, Int, Origin, SymFloat, SymInt, TensorSpec, Value
+from ..graph import Call, DType, Graph, Int, Origin, Step, SymInt, TensorSpec, Value
 
 LOGITS, TOKEN, LOG_PROBABILITY = range(3)  # positions of the outputs
-ALL_HIDDEN = -2  # in a token's place: every logit is minus infinity; any other negative number: NaN or infinity
-SETTINGS = ("temperature", "top_k", "top_p", "seed", "step")  # inputs behind the model's own
+SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask")  # columns of the input
+
+
+class Sampler(NamedTuple):
+    """Values of a sampler behind a graph."""
+
+    inputs: tuple[int, ...]  # what choice.pack gives, in its order
+    outputs: tuple[int, ...]  # what choice.unpack takes
+
+
+def append_sampler(values: list[Value], steps: list[Step], logits: int, advance: int, origin: Origin) -> Sampler:
+    """Choose a token for each row of logits (P, V), `advance` (SymInt) steps behind the one each row's settings say."""
+    spec = values[logits]
+    assert isinstance(spec, TensorSpec)
+    rows = spec.dims[0]
+
+    def add(value: Value) -> int:
+        values.append(value)
+        return len(values) - 1
+
+    settings = add(TensorSpec(DType.INT32, (rows, len(SETTINGS)), DType.INT32, dynamic=rows > 1))
+    tokens = add(TensorSpec(DType.INT32, (rows,), DType.INT32))
+    log_probabilities = add(TensorSpec(DType.FLOAT32, (rows,), DType.FLOAT32))
+    found = (tokens, log_probabilities)
+    steps.append(Call("webpte.sample", (logits, settings, advance), found, origin))
+    return Sampler((settings,), found)
 
 
 def with_sampler(graph: Graph) -> Graph:
-    """Outputs become logits, token and log probability; the sampler's settings become further inputs."""
+    """Outputs become the last logits, a token and its log probability; behind the model's own inputs stand `advance`
+    and the sampler's."""
     values: list[Value] = list(graph.values)
     steps = list(graph.steps)
     origin = Origin(steps[-1].origin.instruction if steps else 0)
@@ -30,15 +56,12 @@ def with_sampler(graph: Graph) -> Graph:
     if len(spec.dims) == 3:  # (1, S, V): the last position's
         last = add(TensorSpec(spec.dtype, (1, spec.dims[2]), spec.host_dtype))
         steps.append(Call("aten.select_copy.int", (logits, add(Int(1)), add(Int(-1))), (last,), origin))
-    kinds: list[Value] = [SymFloat(), SymInt(), SymFloat(), SymInt(), SymInt()]
-    settings = tuple(add(kind) for kind in kinds)
-    token = add(TensorSpec(DType.INT32, (1,), DType.INT32))
-    log_probability = add(TensorSpec(DType.FLOAT32, (1,), DType.FLOAT32))
-    steps.append(Call("webpte.sample", (last, *settings), (token, log_probability), origin))
+    advance = add(SymInt())
+    sampler = append_sampler(values, steps, last, advance, origin)
     return replace(
         graph,
         values=tuple(values),
         steps=tuple(steps),
-        inputs=(*graph.inputs, *settings),
-        outputs=(last, token, log_probability),
+        inputs=(*graph.inputs, advance, *sampler.inputs),
+        outputs=(last, *sampler.outputs),
     )

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import Error
+from ..llm.choice import Choice, pack
 from ..llm.generation import LATENCY, MOST_PER_SUBMIT
-from ..llm.sampled import SETTINGS, TOKEN
+from ..llm.sampled import TOKEN
 from ..progress import OnProgress, Progress
 from ..runtime import ArgumentInfo, Method
 from .inputs import make_inputs
@@ -22,7 +23,7 @@ SHORTEST = 16  # tokens
 PATIENCE = 20  # budgets that one prompt may take; longer ones are left out
 MOST_CALLS = 200
 Shapes = tuple[tuple[int, ...] | None, ...]
-GREEDY = {"temperature": 0.0, "top_k": 0, "top_p": 1.0, "seed": 0, "step": 0}
+GREEDY = pack([Choice()])
 
 
 def measure(call: Callable[[], Any], budget: float) -> dict[str, Any]:
@@ -124,7 +125,7 @@ def _prefill(method: Method, length: int, chunk: int) -> None:
 
 def _step(tokens: Sequence[int], position: int) -> tuple[Any, ...]:
     """The inputs of a model with the sampler behind it. What tokens they are does not matter for the time."""
-    return (np.array([tokens], np.int64), np.array([position], np.int64), *(GREEDY[name] for name in SETTINGS))
+    return (np.array([tokens], np.int64), np.array([position], np.int64), 0, *GREEDY)
 
 
 # -- the host ----------------------------------------------------------------------------------------------------------

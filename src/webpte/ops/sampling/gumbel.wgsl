@@ -1,6 +1,7 @@
 // What a part of a row may hold: a logit nothing can be chosen by, and one of a token that can be chosen.
 const UNUSABLE = 1u;
 const CHOICE = 2u;
+const COLUMNS = 7u;  // of the settings
 const HIDDEN = 0xff800000u;  // bits of minus infinity: a token that is masked
 
 fn hash(v: u32) -> u32 {
@@ -9,8 +10,28 @@ fn hash(v: u32) -> u32 {
     return (word >> 22u) ^ word;
 }
 
-fn key_of(row: u32) -> u32 {
-    return hash(hash(hash(u32(live(p.seed))) ^ u32(live(p.step))) ^ row);
+// How the token of a row is chosen. Any bits are safe: what makes no sense chooses some token.
+struct Choice {
+    temperature: f32,  // 0 takes the likeliest token
+    scale: f32,
+    top_k: u32,  // 0: no limit
+    top_p: f32,
+    min_p: f32,
+    key: u32,  // of the noise: the row has no part in it, so a sequence may stand in any
+}
+
+fn choice_of(row: u32) -> Choice {
+    let at = row * COLUMNS;
+    let temperature = bitcast<f32>(settings[at]);
+    let step = u32(settings[at + 5u] + live(p.advance));
+    return Choice(
+        temperature,
+        1.0 / max(temperature, 1e-30),
+        u32(settings[at + 1u]),
+        bitcast<f32>(settings[at + 2u]),
+        bitcast<f32>(settings[at + 3u]),
+        hash(hash(hash(u32(settings[at + 4u])) ^ step)),
+    );
 }
 
 // Noise whose maximum over tokens falls on each with its probability: -log(-log(1 - t)) with t inside (0, 1).
@@ -21,13 +42,16 @@ fn gumbel_of(bits: u32) -> f32 {
     return -log(select(-log(1.0 - t), series, t < 0.015625));
 }
 
-fn gumbel(row_key: u32, token: u32) -> f32 {
-    return gumbel_of(hash(row_key ^ token));
+fn gumbel(key: u32, token: u32) -> f32 {
+    return gumbel_of(hash(key ^ token));
+}
+
+fn takes_any_rank(choice: Choice) -> bool {
+    return choice.top_k == 0u || choice.top_k >= p.vocabulary;
 }
 
 // Whether tokens are drawn, and from all there are.
-fn draws_freely() -> bool {
-    let top_k = u32(live(p.top_k));
-    let all = (top_k == 0u || top_k >= p.vocabulary) && bitcast<f32>(live(p.top_p)) >= 1.0;
-    return all && bitcast<f32>(live(p.temperature)) > 0.0;
+fn draws_freely(choice: Choice) -> bool {
+    let all = takes_any_rank(choice) && choice.top_p >= 1.0 && choice.min_p <= 0.0;
+    return all && choice.temperature > 0.0;
 }

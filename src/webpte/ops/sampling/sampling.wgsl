@@ -6,8 +6,9 @@
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
 @group(1) @binding(1) var<storage, read> parts: array<vec4<u32>>;
-@group(1) @binding(2) var<storage, read_write> tokens: array<i32>;
-@group(1) @binding(3) var<storage, read_write> log_probabilities: array<u32>;  // bits: it may be NaN
+@group(1) @binding(2) var<storage, read> settings: array<i32>;
+@group(1) @binding(3) var<storage, read_write> tokens: array<i32>;
+@group(1) @binding(4) var<storage, read_write> log_probabilities: array<u32>;  // bits: it may be NaN
 
 const INVOCATIONS = {{ invocations }}u;
 const BINS = 2048u;  // in each of which are as many finer ones
@@ -82,10 +83,8 @@ fn main(
 ) {
     let lane = local.x;
     let row = min(id.x + id.y * groups.x, p.threads / INVOCATIONS - 1u);  // a folded grid may have idle workgroups
-    let temperature = bitcast<f32>(live(p.temperature));
-    let top_k = u32(live(p.top_k));
-    let top_p = bitcast<f32>(live(p.top_p));
-    let scale = 1.0 / max(temperature, 1e-30);
+    let choice = choice_of(row);
+    let scale = choice.scale;
 
     if (lane == 0u) {
         atomicStore(&holds, 0u);
@@ -113,8 +112,8 @@ fn main(
     }
     let total = sum_over_lanes(lane, sum);
 
-    if (temperature > 0.0) {
-        let free = draws_freely();
+    if (choice.temperature > 0.0) {
+        let free = draws_freely(choice);
         var limit = FINEST;
         var coarse = 0u;
         var wanted = 0.0;
@@ -122,7 +121,8 @@ fn main(
             let counting = round < 4u;
             let by_parts = round < 2u;
             let fine = round % 2u == 1u;
-            if (select(top_p >= 1.0, top_k == 0u || top_k >= p.vocabulary || (by_parts && top_k > p.parts), counting)) {
+            let unlimited = takes_any_rank(choice) || (by_parts && choice.top_k > p.parts);
+            if (select(choice.top_p >= 1.0, unlimited, counting)) {
                 continue;
             }
             for (var i = lane; i < BINS; i += INVOCATIONS) {
@@ -164,7 +164,7 @@ fn main(
                 all += bin_sums[i];
             }
             if (!fine) {
-                wanted = select(top_p * all, f32(top_k), counting);
+                wanted = select(choice.top_p * all, f32(choice.top_k), counting);
             }
             // The first bin with which as much as wanted is reached; the last if it never is.
             var at = 0u;
@@ -189,7 +189,9 @@ fn main(
 
         best = -3.4e38;
         index = 0xffffffffu;
-        let row_key = key_of(row);
+        if (choice.min_p > 0.0) {
+            limit = min(limit, u32(clamp(-log(choice.min_p) * PER_UNIT, 0.0, f32(FINEST))));
+        }
         for (var i = lane; i < p.parts; i += INVOCATIONS) {
             let draw = parts[2u * (row * p.parts + i) + 1u];
             if (free) {
@@ -202,7 +204,7 @@ fn main(
                     let x = {{ loaded("logits[row * p.steps + s]", type) }};
                     for (var c = 0u; c < p.lanes; c++) {
                         let logit = x{{ "[c]" if lanes == 4 }};
-                        let noisy = logit * scale + gumbel(row_key, s * {{ lanes }}u + c);
+                        let noisy = logit * scale + gumbel(choice.key, s * {{ lanes }}u + c);
                         if (depth(logit, highest, scale) <= limit && noisy > best) {
                             best = noisy;
                             index = s * {{ lanes }}u + c;

@@ -6,7 +6,8 @@
 {$ set number = "vec4<f32>" if lanes == 4 else "f32" $}
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read_write> parts: array<vec4<u32>>;
+@group(1) @binding(1) var<storage, read> settings: array<i32>;
+@group(1) @binding(2) var<storage, read_write> parts: array<vec4<u32>>;
 
 // NaN and infinity, from which nothing can be chosen.
 fn is_unusable(x: f32) -> bool {
@@ -22,9 +23,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         return;
     }
     let row = i / p.parts;
-    let row_key = key_of(row);
-    let scale = 1.0 / max(bitcast<f32>(live(p.temperature)), 1e-30);
-    let drawing = draws_freely();
+    let choice = choice_of(row);
+    let drawing = draws_freely(choice);
     var highest = -3.4e38;
     var token = 0u;
     var sum = 0.0;
@@ -53,7 +53,7 @@ $$ else
         sum = sum * exp(before - highest) + exp(x - highest);
 $$ endif
         for (var c = 0u; c < p.lanes && drawing; c++) {
-            let noisy = x{{ "[c]" if lanes == 4 }} * scale + gumbel(row_key, first + c);
+            let noisy = x{{ "[c]" if lanes == 4 }} * choice.scale + gumbel(choice.key, first + c);
             drawn = select(drawn, first + c, noisy > score);
             score = max(score, noisy);
         }

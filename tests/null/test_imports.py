@@ -69,6 +69,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "PIL": {"tools"},  # images as inputs
     "matplotlib": {"tools"},  # bench --plot
     "tokenizers": {"llm", "export"},
+    "llguidance": {"llm"},  # masks of schemas and grammars
     "gguf": {"export"},
     "safetensors": {"export"},
     "torch": {"runtime", "export"},
@@ -76,7 +77,7 @@ PACKAGES: dict[str, set[str] | None] = {
 }
 
 # Never when a module is imported: only inside functions, for callers who have them.
-LAZY = {"torch", "executorch", "gguf", "safetensors", "tokenizers", "PIL", "matplotlib"}
+LAZY = {"torch", "executorch", "gguf", "safetensors", "tokenizers", "llguidance", "PIL", "matplotlib"}
 
 
 def room_of(module: str) -> str:

@@ -9,6 +9,11 @@ class ContextFullError(Error):
     """A prompt does not fit what is left of the model's context. The session is unchanged."""
 
 
+class ConstraintError(Error):
+    """A schema, expression or grammar that an answer was to follow is malformed, asks for what is not supported, allows
+    no answer, or is too large to follow. Only the answer that asked for it is affected."""
+
+
 class LogitsError(Error):
     """The model's logits hold NaN or infinity, or hide every token: nothing can be chosen. The session is unchanged."""
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NoReturn
 
 from ..errors import FormatError, InputError, UnsupportedError
+from .token_bytes import bytes_of_tokens
 from .tokenizer_checks import LARGEST_FILE, check_parts
 
 if TYPE_CHECKING:
@@ -65,6 +66,16 @@ class Tokenizer:
     def token_text(self, number: int | None) -> str | None:
         """A token as it is written in the vocabulary."""
         return None if number is None or number < 0 else self._inner.id_to_token(number)
+
+    def token_bytes(self, count: int) -> list[bytes | None]:
+        """What each of the first `count` tokens is in a text; None for a number that is no token."""
+        return bytes_of_tokens(self._inner, count)
+
+    @property
+    def special_ids(self) -> frozenset[int]:
+        """Tokens that are no part of a text, such as the one that ends it."""
+        added = self._inner.get_added_tokens_decoder()
+        return frozenset(number for number, token in added.items() if token.special)
 
 
 def _raise_typed(error: BaseException, what: str) -> NoReturn:

@@ -1,0 +1,385 @@
+"""Constraints: what is allowed next, what is forced, what is refused. Answers are judged by `jsonschema` and `re`."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import time
+
+import jsonschema
+import numpy as np
+import pytest
+
+from tests.schemas.making import schema
+from tests.support.models.tokenizers import byte_fallback, byte_level
+from webpte.errors import InputError, UnsupportedError
+from webpte.llm.constraints import LARGEST, constraint_from
+from webpte.llm.errors import ConstraintError
+from webpte.llm.guides import KEPT, Guides
+from webpte.llm.tokenizer import Tokenizer
+
+SPARE = 37  # numbers that the model has and the tokenizer has not
+
+
+class Vocabulary:
+    """A tokenizer beside a model that has a few more tokens."""
+
+    def __init__(self, tokenizer, end):
+        self.tokenizer = tokenizer
+        self.end = tokenizer.token_id(end)
+        self.tokens = next(n for n in range(10**6) if tokenizer.token_text(n) is None)
+        self.size = self.tokens + SPARE
+        self.bytes = tokenizer.token_bytes(self.size)
+        self.guides = Guides(tokenizer, self.size, [self.end])
+
+    def guide(self, **given):
+        return self.guides.guide(constraint(**given))
+
+    def text(self, tokens):
+        return b"".join(self.bytes[token] for token in tokens if token != self.end).decode()
+
+
+@pytest.fixture(scope="module", params=["byte_level", "byte_fallback"])
+def vocabulary(request):
+    return Vocabulary(*((byte_level(), "<|im_end|>") if request.param == "byte_level" else (byte_fallback(), "</s>")))
+
+
+@pytest.fixture(scope="module")
+def level():
+    return Vocabulary(byte_level(), "<|im_end|>")
+
+
+def constraint(**given):
+    found = constraint_from(**given)
+    assert found is not None
+    return found
+
+
+def allowed(mask):
+    return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+
+
+def walk(guide, chance, end, most=600):
+    """Tokens drawn at random from what is allowed, and whether the answer was completed."""
+    tokens: list[int] = []
+    while len(tokens) < most and not guide.ended:
+        options = allowed(guide.mask())
+        token = end if end in options else chance.choice(options)
+        guide.take(token)
+        tokens.append(token)
+    return tokens, guide.ended
+
+
+def accepts(guide, tokens, end):
+    """Whether these tokens are an answer."""
+    try:
+        for token in tokens:
+            guide.take(token)
+    except ConstraintError:
+        return False
+    return guide.ended or end in allowed(guide.mask())
+
+
+def test_random_answers_to_200_schemas_validate(vocabulary):
+    complete = 0
+    for seed in range(200):
+        asked = schema(seed)
+        tokens, ended = walk(vocabulary.guide(json_schema=asked), random.Random(seed), vocabulary.end)
+        if ended:
+            complete += 1
+            jsonschema.validate(json.loads(vocabulary.text(tokens)), asked)
+    assert complete >= 190
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bounds_of_numbers_are_kept(level, sign):
+    numbers = [f"{whole}{rest}" for whole in (0, 1, 4, 5, 6) for rest in ("", ".0", ".25", ".5", ".501", ".99")]
+    low, high = ("Minimum", "maximum") if sign > 0 else ("Maximum", "minimum")
+    for start in (0, 4.5, 5):
+        for length in (0.25, 0.5, 1, 1.5):
+            bounds = {f"exclusive{low}": sign * start, high: sign * (start + length)}
+            for number in numbers:
+                guide, text = level.guide(json_schema={"type": "number", **bounds}), "-" * (sign < 0) + number
+                tokens = [level.bytes.index(bytes((byte,))) for byte in text.encode()]
+                right = start < float(number) <= start + length
+                assert accepts(guide, tokens, level.end) == right, (bounds, text)
+
+
+@pytest.mark.parametrize(
+    "expression", [r"[a-c]{2,5}-\d+", r"(yes|no)( the| name)*", r"[a-z]+@[a-z]+\.(com|org)", r".{3}", r"é?北*x"]
+)
+def test_random_answers_to_expressions_match(vocabulary, expression):
+    for seed in range(10):
+        tokens, ended = walk(vocabulary.guide(regex=expression), random.Random(seed), vocabulary.end)
+        text = vocabulary.text(tokens) if ended else "unfinished"
+        assert not ended or re.fullmatch(expression, text), text
+
+
+def test_a_grammar_is_followed(vocabulary):
+    grammar = 'start: sum\nsum: value | sum "+" value\nvalue: /[0-9]/ | "(" sum ")"'
+    for seed in range(10):
+        tokens, ended = walk(vocabulary.guide(grammar=grammar), random.Random(seed), vocabulary.end)
+        text = vocabulary.text(tokens)
+        assert not ended or (set(text) <= set("0123456789+()") and isinstance(eval(text), int))
+
+
+def test_choices_allow_what_begins_one_of_them_and_nothing_else(vocabulary):
+    choices = ["apple", "apricot", "ap", "blue", 'quo"te', "line\nbreak", "back\\slash", "北京", "😀"]
+    for seed in range(30):
+        chance, guide = random.Random(seed), vocabulary.guide(choices=choices)
+        tokens: list[int] = []
+        while not guide.ended:
+            said = b"".join(vocabulary.bytes[token] for token in tokens)
+            rests = [choice.encode()[len(said) :] for choice in choices if choice.encode().startswith(said)]
+            right = {n for n, b in enumerate(vocabulary.bytes) if b and any(rest.startswith(b) for rest in rests)}
+            right |= {vocabulary.end} if b"" in rests else set()
+            found = allowed(guide.mask())
+            assert set(found) <= right
+            assert set(found) == right or guide.forced() == () or found == [guide.forced()[0]]
+            token = chance.choice(found)
+            guide.take(token)
+            tokens.append(token)
+        assert vocabulary.text(tokens) in choices
+
+
+def test_every_allowed_token_can_be_taken_and_no_other(level):
+    """And what is allowed leads somewhere: there is a next token, or the answer is complete."""
+    for seed in range(12):
+        chance, guide = random.Random(seed), level.guide(json_schema=schema(seed))
+        for _ in range(15):
+            if guide.ended:
+                break
+            options = allowed(guide.mask())
+            assert max(options) < level.tokens
+            for token in range(level.size):
+                other = guide.copy()
+                if token in options:
+                    other.take(token)
+                    assert other.ended or other.mask().any()
+                elif not guide.forced():  # else the mask has the usual spelling alone
+                    with pytest.raises(ConstraintError, match="not allowed"):
+                        other.take(token)
+            guide.take(chance.choice(options))
+
+
+def test_a_number_that_is_no_token_is_never_allowed(level):
+    open_ended = level.guide(grammar=f"start: <[{level.tokens - 2}-{level.size - 1}]> | /(?s:.)+/")
+    found = open_ended.mask()
+    assert len(found) == -(-level.size // 32) and found.dtype == np.uint32
+    assert max(allowed(found)) == level.tokens - 1
+    with pytest.raises(ConstraintError, match="no token of the vocabulary"):
+        level.guide(grammar=f"start: <[{level.tokens}-{level.size - 1}]>").mask()
+
+
+def test_forced_tokens_are_the_only_ones_one_by_one(vocabulary):
+    """What is taken in one pass is what masks alone would have led to."""
+    count = 0
+    for seed in range(40):
+        chance, guide = random.Random(seed), vocabulary.guide(json_schema=schema(seed))
+        while not guide.ended and count < 2000:
+            forced = guide.forced()
+            for at, token in enumerate(forced):
+                assert allowed(guide.mask()) == [token]
+                assert guide.forced() == forced[at:]
+                guide.take(token)
+            count += len(forced)
+            if not guide.ended:
+                options = allowed(guide.mask())
+                guide.take(vocabulary.end if vocabulary.end in options else chance.choice(options))
+    assert count > 200
+
+
+def test_masks_do_not_depend_on_how_a_place_was_reached(vocabulary):
+    """Walked, rewound to, copied, or replayed from its tokens."""
+    for seed in range(12):
+        asked, chance = schema(seed), random.Random(seed)
+        tokens, _ = walk(vocabulary.guide(json_schema=asked), chance, vocabulary.end)
+        straight, seen = vocabulary.guide(json_schema=asked), []
+        for token in tokens:
+            seen.append((straight.mask().tobytes(), straight.forced(), straight.ended))
+            straight.take(token)
+        replayed = vocabulary.guide(json_schema=asked)
+        for token in tokens:
+            replayed.take(token)
+        copied = replayed.copy()
+        for _ in range(10):
+            at = chance.randrange(len(tokens))
+            for guide in (straight, replayed):
+                guide.rewind(len(tokens) - at)
+                assert (guide.mask().tobytes(), guide.forced(), guide.ended) == seen[at]
+                for token in tokens[at:]:
+                    guide.take(token)
+        assert straight.ended == replayed.ended == copied.ended
+
+
+def test_masks_behind_drafts_are_those_of_taking_them(vocabulary):
+    for seed in range(12):
+        asked, chance = schema(seed), random.Random(seed)
+        tokens, ended = walk(vocabulary.guide(json_schema=asked), chance, vocabulary.end)
+        at = chance.randrange(len(tokens))
+        drafted = tokens[at : at + 6]
+        guide, other = vocabulary.guide(json_schema=asked), vocabulary.guide(json_schema=asked)
+        for token in tokens[:at]:
+            guide.take(token)
+            other.take(token)
+        before, masks = guide.mask(), guide.after(drafted)
+        assert len(masks) == len(drafted) - (ended and at + 6 >= len(tokens))  # none behind what completes the answer
+        for token, mask in zip(drafted, masks, strict=False):
+            other.take(token)
+            assert np.array_equal(mask, other.mask())
+        assert np.array_equal(guide.mask(), before)
+        wrong = next(n for n in range(vocabulary.tokens) if n not in allowed(before))
+        assert guide.after([wrong, *drafted]) == [] and np.array_equal(guide.mask(), before)
+
+
+def test_an_end_closes_an_answer_that_could_go_on(level):
+    guide = level.guide(regex="a+")
+    with pytest.raises(ConstraintError):
+        guide.copy().take(level.end)
+    a = level.bytes.index(b"a")
+    guide.take(a)
+    assert not guide.ended and {a, level.end} <= set(allowed(guide.mask()))
+    assert guide.after([level.end]) == []
+    guide.take(level.end)
+    assert guide.ended and guide.forced() == ()
+    guide.rewind(1)
+    assert not guide.ended
+    guide.take(a)
+    guide.rewind(2)
+    assert level.end not in allowed(guide.mask())
+
+
+def test_a_model_without_end_tokens_ends_where_nothing_can_follow(level):
+    guides = Guides(level.tokenizer, 320, [])
+    guide = guides.guide(constraint(choices=["name"]))
+    assert len(guide.mask()) == 10
+    for token in guide.forced():
+        guide.take(token)
+    assert guide.ended
+    endless = guides.guide(constraint(regex="a*"))
+    assert all(set(level.bytes[token]) == {97} for token in allowed(endless.mask()))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"json_schema": {"type": "array", "uniqueItems": True}}, r'\["uniqueItems"\] at #/uniqueItems'),
+        ({"json_schema": {"properties": {"a": {"not": {}}}}}, "#/properties/a/not"),
+        ({"json_schema": {"type": "text"}}, "Invalid type: text"),
+        ({"json_schema": {"type": "integer", "minimum": 5, "maximum": 4}}, r"minimum \(5\) is greater"),
+        ({"json_schema": {"oneOf": [{"type": "string"}, {"maxLength": 3}]}}, "oneOf"),
+        ({"json_schema": {"$ref": "http://localhost/other.json"}}, "only into the schema itself"),
+        ({"json_schema": {"$ref": "file:///etc/passwd"}}, "only into the schema itself"),
+        ({"json_schema": {"$ref": "other.json#/a"}}, "only into the schema itself"),
+        ({"json_schema": {"$ref": "#"}}, "no text satisfies it"),
+        ({"json_schema": {"uniqueItems": True, "x-guidance": {"lenient": True}}}, "uniqueItems"),
+        ({"json_schema": '{"type":'}, "cannot be read as JSON"),
+        ({"json_schema": [1]}, "an object, true or false, not list"),
+        ({"json_schema": {"a": {1, 2}}}, "cannot be read as JSON"),
+        ({"json_schema": {"minimum": float("nan")}}, "cannot be read as JSON"),
+        ({"regex": "(a"}, "regex cannot be followed"),
+        ({"regex": r"(a)\1"}, "backreferences are not supported"),
+        ({"regex": "(?=a)b"}, "look-around"),
+        ({"regex": "()"}, "only the empty text"),
+        ({"regex": "a" * (LARGEST + 1)}, "the most is 262,144"),
+        ({"grammar": "begin: 'a'"}, "grammar cannot be followed"),
+        ({"grammar": "start: " + "(" * 5000}, "too deeply nested"),
+        ({"grammar": '%import .other.INT\nstart: "a"'}, "grammar cannot be followed"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused_by_name(level, given, message):
+    with pytest.raises(ConstraintError, match=message) as caught:
+        level.guide(**given)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"regex": "a", "choices": ["a"]}, "regex and choices were given"),
+        ({"regex": ""}, "at least one character"),
+        ({"grammar": 3}, "grammar is a text"),
+        ({"choices": []}, "choices are empty"),
+        ({"choices": "abc"}, "a list of texts, not str"),
+        ({"choices": ["a", ""]}, "choices hold ''"),
+        ({"choices": ["a", 3]}, "choices hold 3"),
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_refused(given, message):
+    with pytest.raises(InputError, match=message):
+        constraint_from(**given)
+    assert constraint_from() is None
+
+
+HOSTILE = {
+    "deep schema": {"json_schema": json.loads('{"type":"array","items":' * 200 + "{}" + "}" * 200)},
+    "many values": {"json_schema": {"enum": [f"v{i}" for i in range(20_000)]}},
+    "many properties": {"json_schema": {"properties": {f"v{i}": {"type": "string"} for i in range(1000)}}},
+    "many ways": {"json_schema": {"allOf": [{"anyOf": [{"minimum": i}, {"maximum": -i}]} for i in range(40)]}},
+    "huge multiple": {"json_schema": {"type": "integer", "multipleOf": 999_999_937}},
+    "long string": {"json_schema": {"type": "string", "minLength": 10**5, "maxLength": 10**7}},
+    "exponential expression": {"regex": "(a|b)*a(a|b){25}c"},
+    "nested counts": {"regex": "((a{1,1000}){1,1000}){1,1000}"},
+    "many words": {"regex": "|".join(f"w{i}[a-z]*x{i * 7919 % 1000}" for i in range(10_000))},
+    "ambiguous grammar": {"grammar": 'start: start start | "a" | start start start'},
+    "doubling grammar": {
+        "grammar": "start: r0\n" + "".join(f"r{i}: r{i + 1} r{i + 1}\n" for i in range(60)) + 'r60: "a"'
+    },
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_constraints_are_refused_or_followed_in_bounded_time(level, name):
+    chance, started = random.Random(0), time.process_time()
+    try:
+        guide = level.guide(**HOSTILE[name])
+        assert time.process_time() - started < 5
+        for _ in range(60):
+            if guide.ended:
+                break
+            began = time.process_time()
+            guide.take(chance.choice(allowed(guide.mask())))
+            assert time.process_time() - began < 1
+    except ConstraintError as error:
+        assert "cannot be followed" in str(error) or "too complex" in str(error)
+    assert time.process_time() - started < 10
+
+
+def test_an_equal_constraint_is_compiled_once(level, monkeypatch):
+    guides, compiled = Guides(level.tokenizer, level.size, [level.end]), []
+    compile_ = guides._compile
+
+    def counted(given):
+        compiled.append(given)
+        return compile_(given)
+
+    monkeypatch.setattr(guides, "_compile", counted)
+    first = guides.guide(constraint(json_schema={"type": "integer"}))
+    first.take(level.bytes.index(b"1"))
+    second = guides.guide(constraint(json_schema='{"type":"integer"}'))
+    assert len(compiled) == 1 and level.end not in allowed(second.mask())
+    for number in range(KEPT + 5):
+        guides.guide(constraint(regex=f"a{number}"))
+    assert len(guides._compiled) == KEPT
+
+
+def test_tokens_without_bytes_of_their_own_are_refused():
+    from tokenizers import Tokenizer as Inner
+    from tokenizers import decoders, models
+
+    inner = Inner(models.WordPiece({"a": 0, "##b": 1, "[UNK]": 2}, unk_token="[UNK]"))
+    for decoder in (decoders.WordPiece(), None):
+        if decoder is not None:
+            inner.decoder = decoder
+        with pytest.raises(UnsupportedError, match="Byte-level, byte-fallback and Metaspace"):
+            Tokenizer(inner).token_bytes(3)
+
+
+def test_bytes_of_tokens_are_what_decoding_gives(vocabulary):
+    anchor = vocabulary.tokenizer.token_id("x")  # nothing is stripped behind it
+    for token, found in enumerate(vocabulary.bytes[: vocabulary.tokens]):
+        assert found is not None
+        text = vocabulary.tokenizer.decode([anchor, token], specials=True)
+        assert text == "x" + found.decode("utf-8", "replace")
+    assert vocabulary.bytes[vocabulary.tokens :] == [None] * SPARE

@@ -1,0 +1,1 @@
+"""Answers that follow JSON schemas, judged by `jsonschema`."""

@@ -1,0 +1,188 @@
+"""Drafts out of a sequence's own text, and whether they pay. Devices are cost curves; no model is needed."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webpte.llm.lookup import LONGEST, SHORTEST, Lookup
+from webpte.llm.speculation import ENOUGH, KEPT, MOST, STALE, Costs, Speculation
+
+# Milliseconds of a pass by rows: a real 4-bit model, a device where rows are free, and one where they cost in full.
+MEASURED = {1: 40, 2: 48, 3: 59, 4: 72, 5: 94, 8: 114, 16: 190, 32: 337}
+FLAT = {1: 40, 32: 41}
+STEEP = {1: 40, 2: 80, 32: 1280}
+
+
+def curve(points):
+    rows = list(range(1, 33))
+    return dict(zip(rows, np.interp(rows, list(points), list(points.values())).tolist(), strict=True))
+
+
+class Run:
+    """An answer whose tokens are known, decoded pass by pass."""
+
+    def __init__(self, prompt, answer, points=MEASURED, others=0, always=False, noise=lambda: 1.0):
+        milliseconds, costs = curve(points), Costs()
+        self.speculation = Speculation(costs, prompt, always)
+        self.milliseconds, at = 0.0, 0
+        while at < len(answer):
+            drafted = self.speculation.draft(1 + others, min(MOST, len(answer) - at - 1)) if at else ()
+            pairs = zip(drafted, answer[at:], strict=False)
+            accepted = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+            for token in answer[at : at + accepted + 1]:
+                self.speculation.add(token)
+            took = milliseconds[1 + others + len(drafted)] * noise()
+            costs.note(1 + others + len(drafted), took)
+            self.speculation.note(1 + others, len(drafted), accepted, took)
+            self.milliseconds += took
+            at += accepted + 1
+        self.faster = len(answer) * milliseconds[1 + others] / self.milliseconds
+
+
+def words(count, seed=0, of=5000):
+    chance = random.Random(seed)
+    return [chance.randrange(of) for _ in range(count)]
+
+
+def edited(tokens, every=25):
+    return [-1 - token if at % every == every - 1 else token for at, token in enumerate(tokens)]
+
+
+def prose(count, seed, sharpness):
+    """Each token has a few followers, some likelier than others: parts repeat, and mostly go on otherwise."""
+    chance, found = random.Random(seed), [0]
+    followers: dict[int, list[int]] = {}
+    for _ in range(count):
+        options = followers.setdefault(found[-1], [chance.randrange(3000) for _ in range(8)])
+        found.append(options[min(int(chance.expovariate(sharpness)), 7)])
+    return found
+
+
+def contrary(count):
+    """A text that goes on otherwise than it did before, wherever it repeats itself."""
+    lookup = Lookup()
+    found: list[int] = []
+    for at in range(count):
+        token = found[at - 50] if at >= 50 else at
+        if lookup.draft(1) == (token,):
+            token += 10_000
+        found.append(token)
+        lookup.add((token,))
+    return found
+
+
+@given(st.lists(st.integers(0, 3), max_size=80))
+def test_the_place_found_reads_as_the_end_does(tokens):
+    lookup = Lookup(tokens)
+    ends = range(SHORTEST, len(tokens))
+    if not any(tokens[end - SHORTEST : end] == tokens[-SHORTEST:] for end in ends):
+        assert lookup.length == 0 and lookup.draft(5) == ()
+        return
+    length, drafted = lookup.length, lookup.draft(5)
+    assert SHORTEST <= length < len(tokens) and len(drafted) == 5
+    extended = [*tokens, *drafted]
+    places = [end for end in ends if tokens[max(0, end - length) : end] == tokens[-length:]]
+    assert any(extended[end : end + 5] == list(drafted) for end in places)
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), st.lists(st.integers(0, 2), max_size=40))
+def test_adding_in_pieces_is_adding_at_once(first, second):
+    pieces, whole = Lookup(first), Lookup([*first, *second])
+    for token in second:
+        pieces.add((token,))
+    assert (pieces.length, pieces.draft(9)) == (whole.length, whole.draft(9))
+
+
+def test_the_longest_match_is_taken_and_of_equal_ones_the_latest():
+    assert Lookup([1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 1, 2, 3, 4]).draft(1) == (50,)
+    assert Lookup([7, 2, 3, 4, 50, 8, 2, 3, 4, 60, 9, 2, 3, 4]).draft(1) == (60,)
+    assert Lookup([1, 2, 9, 1, 2]).draft(3) == ()
+
+
+def test_what_repeats_is_taken_to_go_on():
+    assert Lookup([5, 1, 2, 1, 2, 1, 2]).draft(5) == (1, 2, 1, 2, 1)
+    assert Lookup([7] * 6).draft(4) == (7, 7, 7, 7)
+
+
+def test_a_token_costs_the_same_wherever():
+    """Even where everything is alike: few places are kept, and few tokens compared."""
+    lookup = Lookup([1, 2, 3] * 2000)
+    assert lookup.length > LONGEST
+    assert max(map(len, lookup._places.values())) <= 4
+
+
+def test_a_text_that_is_copied_is_drafted():
+    prompt = words(300)
+    run = Run(prompt, edited(prompt))
+    assert run.faster > 1.8 and run.speculation.accepted > 0.75 * run.speculation.drafted
+    assert Run(prompt, prompt).faster > 2.3
+    assert Run(prompt, edited(prompt), FLAT).faster > 4
+
+
+@pytest.mark.parametrize("points", [MEASURED, FLAT, STEEP], ids=["measured", "flat", "steep"])
+@pytest.mark.parametrize("others", [0, 3, 7])
+def test_no_text_is_slower_than_without(points, others):
+    texts = [words(1000, 1, of=6), words(1000, 2), contrary(64), contrary(1000)]
+    texts += [prose(600, seed, sharpness) for seed in range(3) for sharpness in (0.3, 1, 2)]
+    for text in texts:
+        assert Run(words(100), text, points, others).faster >= 0.975
+
+
+def test_rows_are_wasted_on_few_tokens_of_text_that_does_not_repeat():
+    for text in (words(1000, 1, of=6), contrary(1000)):
+        run = Run([], text)
+        assert run.speculation.drafted - run.speculation.accepted < 0.2 * len(text)
+        assert Run([], text, always=True).faster < 0.7  # what it is kept from
+
+
+def test_text_that_begins_to_repeat_is_noticed():
+    run = Run([], [*contrary(300), *words(40, 3) * 10], MEASURED)
+    assert run.speculation.accepted > 250
+
+
+def test_where_rows_cost_in_full_nothing_is_drafted_for_long():
+    prompt = words(300)
+    run = Run(prompt, prompt, STEEP)
+    assert run.speculation.drafted < 30 and run.faster >= 0.975
+
+
+def test_a_noisy_machine_still_gains():
+    chance, prompt = random.Random(4), words(300)
+    run = Run(prompt, edited(prompt), noise=lambda: chance.choice((0.9, 1, 1, 1.1, 3)))
+    assert run.speculation.accepted > 150
+
+
+def test_always_drafts_whenever_it_can():
+    run = Run([], contrary(200), STEEP, always=True)
+    assert run.speculation.drafted > 200
+
+
+def test_costs_are_medians_and_lines_between_them():
+    costs = Costs()
+    assert costs.seconds(1) is None
+    for seconds in (9.0, 1.0, 1.0, 1.0, 5.0):
+        costs.note(1, seconds)
+    assert costs.seconds(1) == 1 and costs.seconds(3) == 1.5
+    costs.note(5, 3.0)
+    assert costs.seconds(5) == 2  # one pass says nothing: it may have compiled
+    for _ in range(ENOUGH):
+        costs.note(5, 2.0)
+    assert (costs.seconds(5), costs.seconds(3), costs.seconds(9)) == (2, 1.5, 3)
+    for _ in range(KEPT):
+        costs.note(1, 4.0)
+    assert costs.seconds(1) == 4 and costs.seconds(3) == 4 and costs.seconds(6) == 2
+
+
+def test_a_cost_that_was_not_seen_for_long_is_measured_again():
+    costs = Costs()
+    for _ in range(ENOUGH):
+        costs.note(2, 100.0)
+    for _ in range(2 * STALE):
+        costs.note(1, 1.0)
+    assert costs.seconds(2) == 1.25

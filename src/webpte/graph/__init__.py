@@ -15,6 +15,7 @@ from .names import (
     OWN,
     PREPACK,
     ROTARY_ATTENTION,
+    SLOT_ATTENTION,
 )
 from .programs import PLAIN, ProgramLine, format_program, parse_program
 from .remedies import keep_out
@@ -55,6 +56,7 @@ __all__ = [
     "PLAIN",
     "PREPACK",
     "ROTARY_ATTENTION",
+    "SLOT_ATTENTION",
     "Bool",
     "BoolList",
     "Call",

@@ -51,7 +51,7 @@ class Operands:
 
     def __post_init__(self) -> None:
         q, k, v = self.query, self.key, self.value
-        if k.dims[:3] != v.dims[:3] or k.dims[3] != q.dims[3] or k.dims[0] not in (1, q.dims[0]):
+        if k.dims[:3] != v.dims[:3] or k.dims[3] != q.dims[3] or not self._batches_fit:
             raise ShapeError(f"queries {list(q.dims)}, keys {list(k.dims)} and values {list(v.dims)} do not fit")
         if self.key_heads == 0 or self.heads % self.key_heads:
             raise ShapeError(f"{self.heads} query heads cannot share {self.key_heads} key heads")
@@ -61,8 +61,22 @@ class Operands:
             raise GraphError(f"keys are {k.dtype.short}, values {v.dtype.short}; they must have one dtype")
 
     @property
+    def _batches_fit(self) -> bool:
+        return self.key.dims[0] in (1, self.query.dims[0])
+
+    @property
     def batch(self) -> int:
         return self.query.dims[0]
+
+    @property
+    def most_batch(self) -> int:
+        """The largest there can be."""
+        return self.query.bound[0]
+
+    @property
+    def busy_batch(self) -> int:
+        """Of the batch, what may decide how the work is divided."""
+        return self.batch
 
     @property
     def seq(self) -> int:
@@ -108,6 +122,10 @@ class Operands:
         """How queries, and how keys and values are loaded; see loads.wgsl."""
         return kind(self.query, self.lanes), kind(self.key, self.lanes)
 
+    @property
+    def _batch_rows(self) -> int:
+        return 0 if self.key.dims[0] == 1 else self.key_heads * self.capacity
+
     def params(self, seen: Seen, scale: float | None) -> dict[str, Any]:
         """The fields of `Attention`."""
         return {
@@ -116,7 +134,7 @@ class Operands:
             "heads": self.heads,
             "key_heads": self.key_heads,
             "group": self.group,
-            "batch_rows": 0 if self.key.dims[0] == 1 else self.key_heads * self.capacity,
+            "batch_rows": self._batch_rows,
             "head_rows": self.capacity if self.heads_first else 1,
             "key_rows": 1 if self.heads_first else self.key_heads,
             "key_steps": self.key_steps,

@@ -25,6 +25,15 @@ class TokenAttention(Attention):
     slices: u32
 
 
+class SlotAttention(TokenAttention):
+    """Of tokens that each have a slot and a position, the latter relative to `start`."""
+
+    rows: u32
+    slots: u32
+    capacity: u32
+    table_loads: u32  # of the cosines, which the sines follow
+
+
 class Merge(Uniforms):
     splits: u32
     value_steps: u32
@@ -36,8 +45,21 @@ class Rotary:
 
     pairs: str  # "neighbours" or "halves"
     cosine: Tensor
-    sine: Tensor
+    sine: Tensor | None  # None where they follow the cosines in one tensor of (2, P, W)
     row: LiveInt = FIRST
+
+    @property
+    def tables(self) -> tuple[Tensor, ...]:
+        return (self.cosine,) if self.sine is None else (self.cosine, self.sine)
+
+    @property
+    def width(self) -> int:
+        return self.cosine.dims[-1]
+
+    @property
+    def loads(self) -> int:
+        """How many the cosines take."""
+        return self.cosine.dims[-2] * self.width // (2 if self.pairs == "neighbours" else 4)
 
     @property
     def kind(self) -> str:
@@ -47,12 +69,12 @@ class Rotary:
     @property
     def rotated(self) -> int:
         """Loads of a row that rotate, where halves pair up."""
-        return self.cosine.dims[1] // 4
+        return self.width // 4
 
     def fits(self, x: Tensor) -> bool:
         """Whether the tables are right for rows of `x` and these can be rotated four elements at a time."""
-        width, rotated = x.dims[3], self.cosine.dims[1]
-        if width % 4 or self.sine.dims != self.cosine.dims:
+        width, rotated = x.dims[3], self.width
+        if width % 4 or len({table.dims for table in self.tables}) > 1:
             return False
         return rotated == width // 2 if self.pairs == "neighbours" else rotated % 8 == 0 and rotated <= width
 
@@ -64,6 +86,8 @@ class Fresh:
     key: Tensor
     value: Tensor
     rotary: Rotary | None = None
+    places: Tensor | None = None  # slot and position of each token, where they are tokens of several sequences
+    cached_before: bool = False  # by another dispatch; the caches are behind their positions then
 
     def goes_with(self, query: Tensor) -> bool:
         """Whether one kernel can take all three: the same tokens, dtype and width, in loads of four."""
@@ -73,8 +97,8 @@ class Fresh:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        rotary = self.rotary
-        return (self.key, self.value) if rotary is None else (self.key, self.value, rotary.cosine, rotary.sine)
+        tables = () if self.rotary is None else self.rotary.tables
+        return (self.key, self.value, *tables, *(() if self.places is None else (self.places,)))
 
 
 class Form(NamedTuple):
@@ -122,7 +146,7 @@ VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 def scratch_for_token(cx: Context, operands: Operands) -> Tensor:
     """What `attend_token` may need, whatever is chosen. Asked for at any number of tokens, for when it is one."""
     splits = max(variant.form.splits(operands.most_keys) for variant in VARIANTS)
-    return cx.scratch(DType.FLOAT32, (operands.query.bound[0] * operands.heads, splits, operands.value_steps + 1, 4))
+    return cx.scratch(DType.FLOAT32, (operands.most_batch * operands.heads, splits, operands.value_steps + 1, 4))
 
 
 def attend_token(
@@ -153,7 +177,7 @@ def attend_token(
 
 def _form(cx: Context, operands: Operands) -> Form:
     steps = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys)
-    groups = operands.batch * operands.key_heads * _head_parts(operands)
+    groups = operands.busy_batch * operands.key_heads * _head_parts(operands)
     shape = (*steps, *operands.kinds, groups)
     handing = (BROADCAST_SPLIT, BROADCAST) if groups < FEW_WORKGROUPS else (BROADCAST, BROADCAST_SPLIT)
     chosen = cx.variant("attention of a token", shape, cpu=(*handing, ROWS), gpu=(LANES_SPLIT, LANES))
@@ -176,30 +200,42 @@ def _dispatch(
     target: Tensor,
 ) -> None:
     caches = (operands.key, operands.value)
-    rotary = fresh.rotary if fresh is not None else None
     head_parts = _head_parts(operands)
     slices = form.lanes // form.columns(operands.value_steps)
-    params = TokenAttention(
-        **operands.params(seen, scale),
-        table_row=rotary.row if rotary is not None else FIRST,
-        rotated=rotary.rotated if rotary is not None else 0,
-        head_parts=head_parts,
-        splits=splits,
-        slices=slices,
-    )
+    fills = fresh is not None and not fresh.cached_before
+    given = () if fresh is None else fresh.tensors
+    divided = {"head_parts": head_parts, "splits": splits, "slices": slices}
     cx.dispatch(
         "attention/attention_token.wgsl",
-        reads=(operands.query, *(caches if fresh is None else fresh.tensors)),
-        writes=(target,) if fresh is None else (*caches, target),
-        params=params,
+        reads=(operands.query, *given, *(() if fills else caches)),
+        writes=(*(caches if fills else ()), target),
+        params=_params(operands, seen, fresh, scale, divided),
         threads=operands.batch * operands.key_heads * head_parts * splits * form.lanes,
         workgroup=form.lanes,
-        fresh=fresh is not None,
+        fresh="" if fresh is None else "cached" if fills else "before",
+        slots=fresh is not None and fresh.places is not None,
         split=splits > 1,
         heads=-(-operands.group // head_parts),
         slices=slices,
-        **_flags(operands, rotary, form),
+        **_flags(operands, fresh.rotary if fresh is not None else None, form),
     )
+
+
+def _params(
+    operands: Operands, seen: Seen, fresh: Fresh | None, scale: float | None, divided: dict[str, int]
+) -> TokenAttention:
+    rotary = fresh.rotary if fresh is not None else None
+    params = {
+        **operands.params(seen, scale),
+        **divided,
+        "table_row": rotary.row if rotary is not None else FIRST,
+        "rotated": rotary.rotated if rotary is not None else 0,
+    }
+    if fresh is None or fresh.places is None:
+        return TokenAttention(**params)
+    table_loads = rotary.loads if rotary is not None else 0
+    slots, capacity = operands.key.dims[:2]
+    return SlotAttention(**params, rows=operands.batch, slots=slots, capacity=capacity, table_loads=table_loads)
 
 
 def _flags(operands: Operands, rotary: Rotary | None, form: Form) -> dict[str, object]:

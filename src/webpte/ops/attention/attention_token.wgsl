@@ -10,8 +10,13 @@
 {$ set rows = heads $}
 {$ set causal = false $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
-{$ set cache_at = 5 if rotary else 3 if fresh else 1 $}
-{$ set cache_access = "read_write" if fresh else "read" $}
+{# The token's own key and value are added apart from the cached ones; `fresh` says whether they are `cached` here too,
+   or `before`, by another dispatch. With `slots` each row of the queries says whose it is and where. #}
+{$ set cache_access = "read_write" if fresh == "cached" else "read" $}
+{$ set rows_at = 4 if rotary else 3 $}
+{$ set cache_at = rows_at + 1 if slots else 5 if rotary else 3 if fresh else 1 $}
+{$ set position = "cached" if slots else "u32(live(p.table_row))" $}
+{$ set sine = "cosine[p.table_loads + entry]" if slots else "sine[entry]" $}
 
 @group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
 $$ if fresh
@@ -20,7 +25,12 @@ $$ if fresh
 $$ endif
 $$ if rotary
 @group(1) @binding(3) var<storage, read> cosine: {{ array_of(table) }};
+$$ if not slots
 @group(1) @binding(4) var<storage, read> sine: {{ array_of(table) }};
+$$ endif
+$$ endif
+$$ if slots
+@group(1) @binding({{ rows_at }}) var<storage, read> places: array<vec2<i32>>;  // slot and position of each row
 $$ endif
 @group(1) @binding({{ cache_at }}) var<storage, {{ cache_access }}> keys: {{ array_of(cache) }};
 @group(1) @binding({{ cache_at + 1 }}) var<storage, {{ cache_access }}> values: {{ array_of(cache) }};
@@ -73,7 +83,6 @@ $$ else
     let lane = local.x;
 $$ endif
     let job = id.x + id.y * groups.x;  // (B, key head, part of its query heads, split)
-    let busy = job * LANES < p.threads;
     let part = job / p.splits;
     let split = job - part * p.splits;
     let row_of_keys = part / p.head_parts;  // (B, key head)
@@ -82,24 +91,37 @@ $$ endif
     let key_head = row_of_keys - batch * p.key_heads;
     let first_head = row_of_keys * p.group + head_part * HEADS;
     let last_head = row_of_keys * p.group + p.group - 1u;
-    let first = batch * p.batch_rows + key_head * p.head_rows;  // row of the first key
+$$ if slots
+    let place = places[min(batch, p.rows - 1u)];
+    let position = place.y + live(p.start);
+    let known = place.x >= 0 && u32(place.x) < p.slots && position >= 0 && u32(position) < p.capacity;
+    let busy = job * LANES < p.threads && known;  // an idle row is nobody's
+    let cached = select(0u, u32(position), known);
+    let slot = select(0u, u32(place.x), known);
+$$ else
+    let busy = job * LANES < p.threads;
     let cached = u32(live(p.start)) + p.keys;
+    let slot = batch;
+$$ endif
+    let first = slot * p.batch_rows + key_head * p.head_rows;  // row of the first key
 
     for (var i = lane; i < HEADS * p.key_steps; i += LANES) {
         let d = i % KEY_STEPS;
         let row = min(first_head + i / KEY_STEPS, last_head);
-{{ angles(rotary, table, "u32(live(p.table_row))") }}
+{{ angles(rotary, table, position, sine) }}
         let query = ({{ rotated(rotary, "q", "row", type) }}) * p.scale;
         queries[i] = query;
 $$ if fresh
         let own_key = {{ rotated(rotary, "k", "row_of_keys", type) }};
         own_products[i] = dot(query, own_key);
+$$ endif
+$$ if fresh == "cached"
         if (busy && split + head_part == 0u && i < p.key_steps) {
             keys[(first + cached * p.key_rows) * p.key_steps + d] = {{ storable("own_key", cache) }};
         }
 $$ endif
     }
-$$ if fresh
+$$ if fresh == "cached"
     for (var d = lane; d < p.value_steps && busy && split + head_part == 0u; d += LANES) {
         let own_value = {{ loaded("v[row_of_keys * p.value_steps + d]", type) }};
         values[(first + cached * p.key_rows) * p.value_steps + d] = {{ storable("own_value", cache) }};

@@ -71,10 +71,11 @@ def _check_table(
 def _rotated_apart(cx: Context, query: Tensor, fresh: Fresh, rotary: Rotary) -> tuple[Tensor, Fresh]:
     """Queries and keys rotated before, for widths that cannot be loaded in fours."""
     by = rotate_halves if rotary.pairs == "halves" else rotate_neighbours
+    cosine, sine = rotary.tables
     rotated = []
     for x in (query, fresh.key):
         rotated.append(cx.scratch(x.dtype, x.dims))
-        by(cx, x, rotary.cosine, rotary.sine, rotary.row, rotated[-1])
+        by(cx, x, cosine, sine, rotary.row, rotated[-1])
     return rotated[0], Fresh(rotated[1], fresh.value)
 
 

@@ -1,0 +1,165 @@
+"""Attention of tokens of several sequences, each over the keys and values of its own in a pool of slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...errors import ShapeError
+from ...graph import SLOT_ATTENTION, DType, numel
+from ...lowering.context import Context, LiveScalar, Tensor
+from ...lowering.loads import kind
+from ...lowering.registry import FLOATS, op
+from ...lowering.work import Sizes
+from ...wgsl import Live, Uniforms, u32
+from .attention import attention_reference
+from .attention_operands import Operands, Seen
+from .attention_token import Fresh, Rotary, attend_token, scratch_for_token
+from .rotary import rotated_halves, rotated_neighbours
+
+
+class SlotFill(Uniforms):
+    start: Live
+    slots: u32
+    capacity: u32
+    key_heads: u32
+    key_steps: u32  # loads per row
+    rotated: u32  # of which rotate, where halves pair up
+    table_loads: u32  # of the cosines, which the sines follow
+
+
+@dataclass(frozen=True)
+class SlotOperands(Operands):
+    """Queries of (1, R, H, D) over caches of (slots, C, H, D): every row has a slot of its own to look at.
+
+    Nothing but the device and the caches decides how its work is divided: a row's bits do not depend on the others.
+    """
+
+    @property
+    def _batches_fit(self) -> bool:
+        return self.query.dims[0] == 1
+
+    @property
+    def batch(self) -> int:
+        return self.query.dims[1]
+
+    @property
+    def most_batch(self) -> int:
+        return self.query.bound[1]
+
+    @property
+    def busy_batch(self) -> int:
+        return 1
+
+    @property
+    def _batch_rows(self) -> int:
+        return self.key_heads * self.capacity
+
+
+def _flops(sizes: Sizes) -> int:
+    """As if the caches were half full: how full they are is in a tensor."""
+    return 2 * numel(sizes.dims("query")) * sizes.dims("key_cache")[1]
+
+
+@op(SLOT_ATTENTION, dtypes=(*FLOATS, DType.INT32), mutates=("key_cache", "value_cache"), work=_flops)
+def slot_attention(
+    cx: Context,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    key_cache: Tensor,
+    value_cache: Tensor,
+    places: Tensor,
+    advance: LiveScalar,
+    scale: float | None,
+    table: Tensor | None,
+    halves: bool,
+    *,
+    out: Tensor,
+) -> None:
+    """Row r of (1, R, H, D) is the token of slot places[r, 0] at position places[r, 1] + advance: its key and value are
+    cached there, and it sees those of its slot up to its own. Rows of one slot stand in the order of their positions. A
+    row whose slot is negative is idle.
+
+    `table` is (2, P, W), the cosines and sines that queries and keys rotate by at each position.
+    """
+    rotary = None if table is None else Rotary("halves" if halves else "neighbours", table, None)
+    caches = (key_cache, value_cache)
+    operands = SlotOperands(query, *caches)
+    fresh = Fresh(key, value, rotary, places, cached_before=operands.batch > 1)
+    _check(operands, fresh, places)
+    partial = scratch_for_token(cx, operands)
+    if fresh.cached_before:  # a row may be seen by the next
+        _fill(cx, fresh, caches, places, advance)
+    attend_token(cx, operands, Seen(0, advance.live), fresh, scale, partial, out)
+
+
+def _check(operands: SlotOperands, fresh: Fresh, places: Tensor) -> None:
+    rotary = fresh.rotary
+    if fresh.key.dims[2:] != operands.key.dims[2:] or fresh.value.dims[2:] != operands.value.dims[2:]:
+        raise ShapeError(f"keys of {list(fresh.key.dims)} do not fit caches of {list(operands.key.dims)}")
+    if not fresh.goes_with(operands.query) or (rotary is not None and not rotary.fits(operands.query)):
+        raise ShapeError(
+            f"heads of {operands.query.dims[3]} elements, or their rotary tables, cannot be loaded in fours"
+        )
+    if rotary is not None and rotary.cosine.dims[1] < operands.capacity:
+        raise ShapeError(f"rotary tables of {rotary.cosine.dims[1]} rows for a cache of {operands.capacity}")
+    if places.dims != (operands.batch, 2) or places.dtype is not DType.INT32:
+        raise ShapeError(f"{operands.batch} rows have places of {places.dtype.short}{list(places.dims)}")
+
+
+def _fill(cx: Context, fresh: Fresh, caches: tuple[Tensor, Tensor], places: Tensor, advance: LiveScalar) -> None:
+    _, rows, key_heads, width = fresh.key.dims
+    rotary = fresh.rotary
+    cx.dispatch(
+        "attention/slot_fill.wgsl",
+        reads=fresh.tensors,
+        writes=caches,
+        params=SlotFill(
+            start=advance.live,
+            slots=caches[0].dims[0],
+            capacity=caches[0].dims[1],
+            key_heads=key_heads,
+            key_steps=width // 4,
+            rotated=rotary.rotated if rotary is not None else 0,
+            table_loads=rotary.loads if rotary is not None else 0,
+        ),
+        threads=rows * 2 * key_heads * (width // 4),
+        type=kind(fresh.key, 4),
+        cache=kind(caches[0], 4),
+        rotary=rotary.pairs if rotary is not None else "",
+        table=rotary.kind if rotary is not None else "",
+    )
+
+
+@slot_attention.reference
+def _(
+    query: Any,
+    key: Any,
+    value: Any,
+    key_cache: Any,
+    value_cache: Any,
+    places: Any,
+    advance: int,
+    scale: float | None,
+    table: Any,
+    halves: bool,
+) -> Any:
+    """Writes into the caches it is given, as the op does. What idle rows give is not defined; here it is zero."""
+    out = np.zeros_like(query)
+    by = rotated_halves if halves else rotated_neighbours
+    for row, (slot, start) in enumerate(places):
+        if slot < 0:
+            continue
+        at, one = start + advance, slice(row, row + 1)
+        q, k = query[:, one], key[:, one]  # (1, 1, H, D)
+        if table is not None:
+            cos, sin = (angles[at, None, None, :] for angles in table)
+            q, k = by(q, cos, sin), by(k, cos, sin)
+        key_cache[slot, at], value_cache[slot, at] = k[0, 0], value[0, row]
+        own = [cache[slot : slot + 1, : at + 1].astype(query.dtype) for cache in (key_cache, value_cache)]
+        seen = (t.swapaxes(1, 2) for t in (q, *own))  # (1, H, 1 or C, D)
+        out[:, one] = attention_reference(*seen, None, scale).swapaxes(1, 2)
+    return out

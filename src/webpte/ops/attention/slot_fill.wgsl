@@ -1,0 +1,42 @@
+{$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ include "attention/rotate.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded, storable $}
+{$ from "attention/rotate.wgsl" import angles, rotated $}
+{$ set places_at = 3 if rotary else 2 $}
+
+@group(1) @binding(0) var<storage, read> k: {{ array_of(type) }};
+@group(1) @binding(1) var<storage, read> v: {{ array_of(type) }};
+$$ if rotary
+@group(1) @binding(2) var<storage, read> cosine: {{ array_of(table) }};
+$$ endif
+@group(1) @binding({{ places_at }}) var<storage, read> places: array<vec2<i32>>;  // slot and position of each row
+@group(1) @binding({{ places_at + 1 }}) var<storage, read_write> keys: {{ array_of(cache) }};
+@group(1) @binding({{ places_at + 2 }}) var<storage, read_write> values: {{ array_of(cache) }};
+
+// One invocation per load of keys, then values: (R, heads of both, D / 4).
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    let d = i % p.key_steps;
+    let head = i / p.key_steps % (2u * p.key_heads);
+    let row = i / (p.key_steps * 2u * p.key_heads);
+    let place = places[row];
+    let position = place.y + live(p.start);
+    if (place.x < 0 || u32(place.x) >= p.slots || position < 0 || u32(position) >= p.capacity) {
+        return;
+    }
+    let target_row = u32(place.x) * p.capacity + u32(position);
+{{ angles(rotary, table, "u32(position)", "cosine[p.table_loads + entry]") }}
+    if (head < p.key_heads) {
+        let key = {{ rotated(rotary, "k", "(row * p.key_heads + head)", type) }};
+        keys[(target_row * p.key_heads + head) * p.key_steps + d] = {{ storable("key", cache) }};
+    } else {
+        let at = head - p.key_heads;
+        let value = {{ loaded("v[(row * p.key_heads + at) * p.key_steps + d]", type) }};
+        values[(target_row * p.key_heads + at) * p.key_steps + d] = {{ storable("value", cache) }};
+    }
+}

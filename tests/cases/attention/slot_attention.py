@@ -1,0 +1,62 @@
+"""Attention of tokens of several sequences over a pool of slots."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.support.harness.cases import Case, Sym, T, case
+
+HALF: dict[str, Any] = {"atol": 4e-3, "rtol": 2e-3}
+LONG: dict[str, Any] = {"slots": 3, "capacity": 613, "n": (7, 1)}
+
+
+def decoding(dims: tuple[int, ...]) -> np.ndarray:
+    """A token for each of as many slots, from the last on, at positions of their own."""
+    rows = np.arange(dims[0])
+    return np.stack([dims[0] - 1 - rows, rows * 3 % 8], axis=1)
+
+
+def reading(start: int) -> Callable[[tuple[int, ...]], np.ndarray]:
+    """A token of slot 0, then a piece of a prompt in slot 2 that begins at a position."""
+
+    def make(dims: tuple[int, ...]) -> np.ndarray:
+        rows = [(0, 5), *((2, start + i) for i in range(dims[0]))]
+        return np.array(rows[: dims[0]])
+
+    return make
+
+
+def slotted(heads: int, kv_heads: int, width: int, places: Callable[[tuple[int, ...]], np.ndarray], **more) -> Case:
+    """`rotated` elements of a head rotate by halves, all of them by neighbours with "neighbours"."""
+    slots, capacity, rotated = more.pop("slots", 11), more.pop("capacity", 16), more.pop("rotated", None)
+    dtype, cache, scale = more.pop("dtype", "f32"), more.pop("cache", None), more.pop("scale", None)
+    q, k, v = (T(1, "n", h, width, dtype=dtype) for h in (heads, kv_heads, kv_heads))
+    caches = [T(slots, capacity, kv_heads, width, dtype=cache or dtype, constant=more.pop("kept", False)) for _ in "kv"]
+    halves = isinstance(rotated, int)
+    table = T(2, capacity + 3, rotated if halves else width // 2, dtype=dtype, constant=True) if rotated else None
+    rows = T("n", 2, dtype="i32", make=places)
+    advance = more.pop("advance", 0)
+    return case("webpte.slot_attention", q, k, v, *caches, rows, advance, scale, table, halves, **more)
+
+
+CASES = [
+    slotted(4, 2, 16, decoding, n=(11, 7, 2, 1)),
+    slotted(9, 3, 64, decoding, rotated="neighbours", n=(11, 7, 1)),
+    slotted(3, 1, 8, decoding, rotated="neighbours", scale=0.3, advance=2, n=(5, 1)),
+    slotted(6, 2, 16, decoding, rotated=16, advance=Sym("n"), n=(5, 2, 1)),
+    slotted(5, 1, 20, decoding, rotated=8, n=(5, 1)),
+    slotted(4, 2, 16, reading(0), rotated="neighbours", n=(11, 3, 2, 1)),
+    slotted(7, 7, 32, reading(4), rotated=32, n=(11, 5)),
+    slotted(4, 2, 8, reading(1), rotated="neighbours", dtype="f16", n=(5, 1), **HALF),
+    slotted(4, 2, 16, reading(1), rotated=8, cache="f16", n=(5, 1), **HALF),
+    *(
+        built
+        for variant in ("broadcast", "broadcast split", "rows", "lanes", "lanes split")
+        for built in (
+            slotted(8, 2, 32, reading(590), rotated="neighbours", variant=variant, **LONG),
+            slotted(7, 1, 64, reading(41), rotated=32, variant=variant, **LONG),
+            slotted(6, 2, 256, reading(131), cache="f16", variant=variant, **LONG, **HALF),
+        )
+    ),
+]

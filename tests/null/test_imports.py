@@ -52,7 +52,13 @@ ARROWS: dict[str, set[str]] = {
         "llm",
         "__init__",
     },  # they look inside
-    "llm": {"runtime", "graph", "__init__"},  # graph: the sampler is appended to the model's
+    "llm": {
+        "runtime",
+        "graph",  # the sampler is appended to the model's
+        "fusion",
+        "lowering",  # and a model of one sequence becomes one of many
+        "__init__",
+    },
     "export": set(),  # calls ExecuTorch and writes files; it needs nothing of the runtime
     "cli": {"runtime", "tools", "llm", "export", "__init__"},  # thin faces of those rooms
     "__init__": {"runtime"},

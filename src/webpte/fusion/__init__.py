@@ -12,9 +12,11 @@ from .epilogues import add_epilogues
 from .halves import widen_halves
 from .layouts import fold_transposes
 from .linears import add_residuals, gate_linears, join_linears, share_qparams
+from .pattern import roles
+from .rewriter import Rewriter
 from .views import drop_identities
 
-__all__ = ["PASSES", "apply_passes", "widen_halves"]
+__all__ = ["PASSES", "Rewriter", "apply_passes", "roles", "rotate_in_attention", "widen_halves"]
 
 Pass = Callable[[Graph], Graph]
 PASSES: dict[str, Pass] = {  # in the order they are applied

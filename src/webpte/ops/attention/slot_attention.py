@@ -63,7 +63,7 @@ def _flops(sizes: Sizes) -> int:
     return 2 * numel(sizes.dims("query")) * sizes.dims("key_cache")[1]
 
 
-@op(SLOT_ATTENTION, dtypes=(*FLOATS, DType.INT32), mutates=("key_cache", "value_cache"), work=_flops)
+@op(SLOT_ATTENTION, dtypes=FLOATS | {DType.INT32}, mutates=("key_cache", "value_cache"), work=_flops)
 def slot_attention(
     cx: Context,
     query: Tensor,
@@ -160,6 +160,6 @@ def _(
             q, k = by(q, cos, sin), by(k, cos, sin)
         key_cache[slot, at], value_cache[slot, at] = k[0, 0], value[0, row]
         own = [cache[slot : slot + 1, : at + 1].astype(query.dtype) for cache in (key_cache, value_cache)]
-        seen = (t.swapaxes(1, 2) for t in (q, *own))  # (1, H, 1 or C, D)
-        out[:, one] = attention_reference(*seen, None, scale).swapaxes(1, 2)
+        seen = [t.swapaxes(1, 2) for t in (q, *own)]  # (1, H, 1 or C, D)
+        out[:, one] = attention_reference(seen[0], seen[1], seen[2], None, scale).swapaxes(1, 2)
     return out

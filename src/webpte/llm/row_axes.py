@@ -1,0 +1,158 @@
+"""Where the rows of a model are: which dim of each value has one entry for each token, and who mixes them.
+
+A call treats rows by themselves if what it gives for a token depends on nothing of another. Calls of which that is not
+known are refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..errors import Error
+from ..fusion import roles
+from ..graph import SLOT_ATTENTION, Call, Graph, Int, IntList, TensorSpec, normalize_dim, numel
+from ..lowering import elementwise_op, find
+
+PATTERN = {
+    "size": ("sym_size.int",),
+    "last": ("aten.select_copy.int",),
+    # Each row of the results comes from that of the arguments that have rows:
+    "attention": (SLOT_ATTENTION,),
+    "lookup": ("aten.embedding.default", "et_vk.embedding_q4gsw.default"),
+    "rows": (
+        "aten.linear.default",
+        "et_vk.linear_q4gsw.default",
+        "et_vk.linear_dq8ca_q4gsw.default",
+        "aten._weight_int8pack_mm.default",
+        "et_vk.rms_norm.default",
+    ),
+    "blocks": ("torchao.choose_qparams_affine.default",),
+}
+ROLES = roles(PATTERN)
+Refuse = Callable[[str], Error]
+
+
+class Head(NamedTuple):
+    """The calls that turn rows into logits, each by itself."""
+
+    source: int  # the value whose rows they begin with
+    steps: tuple[int, ...]
+    last: int | None  # of them, the one that takes the last row
+
+
+@dataclass
+class Axes:
+    """The dim that rows have in each value."""
+
+    graph: Graph
+    refuse: Refuse
+    axis: dict[int, int]
+    makers: dict[int, int] = field(default_factory=dict)  # value -> step
+
+    def follow(self) -> None:
+        for index, call in enumerate(self.graph.steps):
+            assert isinstance(call, Call)
+            carried = self.carried(call)
+            if not carried or ROLES.get(call.name) == "size":
+                continue
+            if not self._by_rows(call, carried):
+                raise self.refuse(f"{call.name} ({call.origin}) is not known to treat tokens each by itself")
+            self.makers.update(dict.fromkeys(call.outs, index))
+
+    def carried(self, call: Call) -> list[int]:
+        """The arguments that have rows."""
+        return [value_id for value_id in self.graph.flatten(call.args) if value_id in self.axis]
+
+    def head(self, output: int) -> Head:
+        """Everything behind the last place where rows take more than one way."""
+        if output not in self.axis:
+            raise self.refuse("its output does not come from its tokens")
+        steps: set[int] = set()
+        sources: set[int] = set()
+        found = [output]
+        while found:
+            value_id = found.pop()
+            index = self.makers.get(value_id)
+            if index is None or not self._in_head(index):
+                sources.add(value_id)
+            elif index not in steps:
+                steps.add(index)
+                found.extend(self.carried(self.graph.call(index)))
+        if len(sources) != 1 or not steps:
+            raise self.refuse("its logits come from more than one place")
+        last = [index for index in steps if ROLES.get(self.graph.call(index).name) == "last"]
+        return Head(sources.pop(), tuple(sorted(steps)), last[0] if last else None)
+
+    def _in_head(self, index: int) -> bool:
+        call = self.graph.call(index)
+        alone = len(set(self.carried(call))) == 1
+        return ROLES.get(call.name) in ("last", "rows", "blocks") or (alone and elementwise_op(call) is not None)
+
+    def _by_rows(self, call: Call, carried: Sequence[int]) -> bool:
+        role = ROLES.get(call.name)
+        if role == "last":
+            return self._takes_last(call)
+        op = find(call)
+        if op is not None and op.facts.view is not None:
+            return self._reshapes(call, carried)
+        if elementwise_op(call) is not None:
+            return self._elementwise(call, carried)
+        if role not in ("rows", "blocks", "attention", "lookup"):
+            return False
+        axis = self.axis[carried[0]]
+        self.axis.update(dict.fromkeys(call.outs, axis))
+        if any(self.axis[value_id] != axis for value_id in carried):
+            return False
+        summed = role == "rows" and axis == self._rank(carried[0]) - 1  # over all of the last dim
+        return not summed and (role != "blocks" or self._one_row_each(call, axis))
+
+    def _one_row_each(self, call: Call, axis: int) -> bool:
+        sizes = [self.graph.values[value_id] for value_id in call.args]
+        return any(isinstance(size, IntList) and size.values[axis] == 1 for size in sizes)
+
+    def _takes_last(self, call: Call) -> bool:
+        """x[:, -1] of (1, S, N): rows go where the batch was."""
+        source, dim, place = call.args
+        values, axis = self.graph.values, self.axis[source]
+        where = values[dim]
+        if not isinstance(where, Int) or normalize_dim(where.value, self._rank(source)) != axis or axis != 1:
+            return False
+        self.axis[call.outs[0]] = 0
+        return values[place] == Int(-1) and self._dims(source)[0] == 1
+
+    def _reshapes(self, call: Call, carried: Sequence[int]) -> bool:
+        """Rows stay rows if nothing but ones stands before them, here and there."""
+        source, (out,) = carried[0], call.outs
+        before, after, axis = self._dims(source), self._dims(out), self.axis[source]
+        places = [i for i, size in enumerate(after) if size == before[axis] and numel(after[:i]) == 1]
+        if numel(before[:axis]) != 1 or not places:
+            return False
+        self.axis[out] = places[0]
+        return True
+
+    def _elementwise(self, call: Call, carried: Sequence[int]) -> bool:
+        """Operands are aligned at their last dims; one without rows must be the same for all."""
+        (out,) = call.outs
+        behind = {self._rank(value_id) - self.axis[value_id] for value_id in carried}
+        place = min(behind)
+        self.axis[out] = self._rank(out) - place
+        return len(behind) == 1 and all(
+            self._rank(value_id) < place or self._dims(value_id)[-place] == 1
+            for value_id in self.graph.flatten(call.args)
+            if value_id not in self.axis and isinstance(self.graph.values[value_id], TensorSpec)
+        )
+
+    def _dims(self, value_id: int) -> tuple[int, ...]:
+        return self.graph.tensor(value_id).dims
+
+    def _rank(self, value_id: int) -> int:
+        return len(self._dims(value_id))
+
+
+def row_axes(graph: Graph, tokens: int, refuse: Refuse) -> Axes:
+    """Follow the rows of tokens (1, S) through a graph without branches."""
+    axes = Axes(graph, refuse, {tokens: 1})
+    axes.follow()
+    return axes

@@ -1,0 +1,245 @@
+"""A model of one sequence as a model of many: rows of (slot, position) in one pass over the weights.
+
+Everything between the tokens and the logits must treat each row by itself. What does not is attention, whose position
+and caches become those of each row, and the choice of the last row, which becomes the choice of any.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..errors import UnsupportedError
+from ..fusion import Rewriter, roles, rotate_in_attention
+from ..graph import (
+    PREPACK,
+    ROTARY_ATTENTION,
+    SLOT_ATTENTION,
+    Bool,
+    Call,
+    DType,
+    Graph,
+    Int,
+    Jump,
+    Null,
+    Origin,
+    Step,
+    SymInt,
+    TensorSpec,
+    Value,
+    ValueList,
+)
+from .row_axes import Axes, row_axes
+
+TOKENS, POSITION = range(2)  # inputs of a model
+PLACES, PICKED, ADVANCE = range(1, 4)  # and of one of many sequences, behind the tokens
+MOST_PICKED = 32  # rows that a pass may give the logits of
+
+PATTERN = {
+    "attention": ("sdpa_with_kv_cache.default",),
+    "position": ("et_vk.select_as_symint.default",),
+    "gather": ("aten.index_select.default",),
+    "view": ("aten.view_copy.default",),
+    "size": ("sym_size.int",),
+}
+ROLES = roles(PATTERN)
+GATHER, VIEW, SIZE = (PATTERN[role][0] for role in ("gather", "view", "size"))
+
+
+@dataclass(frozen=True)
+class Slotted:
+    """The rewritten graph: its one output is the logits of the picked rows, (P, V)."""
+
+    graph: Graph
+    advance: int  # the value that is added to all positions
+
+
+def with_slots(graph: Graph, slots: int, cache: DType | None = None) -> Slotted:
+    """Let `slots` sequences share the model, their keys and values stored as `cache`, if that is given.
+
+    Inputs become the tokens (1, R), their places (R, 2) of slot and position, the rows (P,) whose logits are wanted,
+    and a number that is added to all positions. A row whose slot is negative is idle.
+    """
+    return _Rewrite(graph, slots, cache).done()
+
+
+class _Rewrite:
+    def __init__(self, graph: Graph, slots: int, cache: DType | None) -> None:
+        self.name = graph.name
+        self._check_inputs(graph)
+        self.rewriter = rewriter = Rewriter(rotate_in_attention(graph))
+        self.slots = slots
+        self.cache = cache
+        self.rows = graph.tensor(graph.inputs[TOKENS]).dims[1]
+        self.most_picked = min(self.rows, MOST_PICKED)
+        self.tokens, self.position = graph.inputs
+        self.places = rewriter.add(_integers(self.rows, 2))
+        self.picked = rewriter.add(_integers(self.most_picked))
+        self.advance = rewriter.add(SymInt())
+        self.tables: dict[tuple[int, int], int] = {}
+
+    def done(self) -> Slotted:
+        self._replace_attention()
+        self._drop_positions()
+        graph = self.rewriter.done()
+        axes = row_axes(graph, self.tokens, self.refuse)
+        graph = self._with_picked_rows(graph, axes)
+        inputs = (self.tokens, self.places, self.picked, self.advance)
+        return Slotted(replace(graph, inputs=inputs), self.advance)
+
+    def refuse(self, reason: str) -> UnsupportedError:
+        return UnsupportedError(f"{self.name} cannot run several sequences at once: {reason}")
+
+    def _check_inputs(self, graph: Graph) -> None:
+        specs = [graph.values[value_id] for value_id in graph.inputs]
+        dims = [spec.dims if isinstance(spec, TensorSpec) else () for spec in specs]
+        if len(dims) != 2 or len(dims[TOKENS]) != 2 or dims[TOKENS][0] != 1 or dims[POSITION] != (1,):
+            raise self.refuse(f"it takes {', '.join(map(str, specs))}, not tokens (1, n) and a position (1)")
+        if dims[TOKENS][1] == 1:
+            raise self.refuse("it takes one token at a time; export it with dynamic shapes")
+        if any(isinstance(step, Jump) for step in graph.steps):
+            raise self.refuse("it has branches")
+
+    # -- attention -------------------------------------------------------------------------------------------------
+
+    def _replace_attention(self) -> None:
+        rewriter, found = self.rewriter, 0
+        for index in range(len(rewriter.steps)):
+            call = rewriter.call(index)
+            if call is None or (call.name != ROTARY_ATTENTION and ROLES.get(call.name) != "attention"):
+                continue
+            found += 1
+            rewriter.replace([index], self._slot_attention(call), index)
+        if not found:
+            raise self.refuse("it has no attention over a KV cache of its own; export it with use_sdpa_with_kv_cache")
+
+    def _slot_attention(self, call: Call) -> Call:
+        given = self.rewriter.arguments(call)
+        self._check_attention(call, given)
+        rotary = call.name == ROTARY_ATTENTION
+        return self.rewriter.make(
+            SLOT_ATTENTION,
+            call.outs,
+            call.origin,
+            **{name: given[name] for name in ("query", "key", "value", "scale")},
+            key_cache=self._pool(given["key_cache"], call),
+            value_cache=self._pool(given["value_cache"], call),
+            places=self.places,
+            advance=self.advance,
+            table=self._table(given["cosine"], given["sine"]) if rotary else None,
+            halves=given["halves"] if rotary else Bool(False),
+        )
+
+    def _check_attention(self, call: Call, given: dict[str, int]) -> None:
+        values = self.rewriter.values
+        mask = given.get("attn_mask")
+        if (mask is not None and not isinstance(values[mask], Null)) or values[given["is_causal"]] != Bool(True):
+            raise self.refuse(f"the attention of {call.origin} takes a mask of its own")
+        starts = [given["start_pos"], *([given["table_start"]] if "table_start" in given else [])]
+        if not all(map(self._is_position, starts)):
+            raise self.refuse(f"the position of {call.origin} is not the one that is given")
+
+    def _is_position(self, value_id: int) -> bool:
+        made = self.rewriter.maker(value_id)
+        if made is None or ROLES.get(made[1].name) != "position":
+            return False
+        return made[1].args[0] == self.position  # of which there is but one element
+
+    def _pool(self, cache: int, call: Call) -> int:
+        """The cache of one sequence, as many times as there are slots."""
+        spec = self.rewriter.values[cache]
+        if not isinstance(spec, TensorSpec) or not spec.stored or len(self.rewriter.users[cache]) != 1:
+            raise self.refuse(f"the caches of {call.origin} are not its own")
+        if len(spec.dims) != 4 or spec.dims[0] != 1:
+            raise self.refuse(f"a cache has the shape {list(spec.dims)}, not (1, C, H, D)")
+        self.rewriter.values[cache] = replace(
+            spec,
+            dtype=self.cache or spec.dtype,
+            dims=(self.slots, *spec.dims[1:]),
+            constant=None,  # rows are read after they were written
+            mutable=True,
+        )
+        return cache
+
+    def _table(self, cosine: int, sine: int) -> int:
+        """Both tables in one tensor of (2, P, W): a kernel has few bindings."""
+        if (cosine, sine) not in self.tables:
+            first, second = self._constant(cosine), self._constant(sine)
+            if first is None or second is None or (first.dims, first.dtype) != (second.dims, second.dtype):
+                raise self.refuse("its rotary tables are computed, not stored")
+            assert first.constant is not None and second.constant is not None
+            joined = replace(first.constant, rest=(*first.constant.rest, *second.constant.spans))
+            table = replace(first, dims=(2, *first.dims), constant=joined)
+            self.tables[cosine, sine] = self.rewriter.add(table)
+        return self.tables[cosine, sine]
+
+    def _constant(self, value_id: int) -> TensorSpec | None:
+        made = self.rewriter.maker(value_id)
+        if made is not None and made[1].name == PREPACK:
+            value_id = made[1].args[0]
+        spec = self.rewriter.values[value_id]
+        return spec if isinstance(spec, TensorSpec) and spec.constant is not None else None
+
+    def _drop_positions(self) -> None:
+        """Remove what reads the position and is read by nobody any more."""
+        rewriter = self.rewriter
+        for index in list(rewriter.users[self.position]):
+            call = rewriter.call(index)
+            assert call is not None
+            if any(rewriter.users.get(out) for out in call.outs):
+                user = rewriter.call(next(user for out in call.outs for user in rewriter.users.get(out, ())))
+                raise self.refuse(f"{user.name if user else 'something'} depends on the position too")
+            rewriter.drop(index)
+
+    # -- the head --------------------------------------------------------------------------------------------------
+
+    def _with_picked_rows(self, graph: Graph, axes: Axes) -> Graph:
+        """Gather the picked rows before the last calls that treat rows by themselves, among them that of the last."""
+        head = axes.head(graph.outputs[0])
+        head_steps = set(head.steps)
+        values: list[Value] = list(graph.values)
+        origin = graph.steps[head.steps[0]].origin
+        gathered = _add(values, self._of_picked(graph.tensor(head.source), axes.axis[head.source]))
+        count = _add(values, SymInt())
+        steps: list[Step] = []
+        for index, step in enumerate(graph.steps):
+            if index == head.steps[0]:
+                axis = _add(values, Int(axes.axis[head.source]))
+                steps.append(Call(SIZE, (self.picked, _add(values, Int(0))), (count,), origin))
+                steps.append(Call(GATHER, (head.source, axis, self.picked), (gathered,), origin))
+            if index in head_steps:
+                assert isinstance(step, Call)
+                for out in step.outs:
+                    values[out] = self._of_picked(graph.tensor(out), axes.axis[out])
+                if index == head.last:
+                    step = _reshaped(values, gathered, count, step.outs[0], step.origin)
+                else:
+                    step = replace(step, args=tuple(gathered if a == head.source else a for a in step.args))
+            steps.append(step)
+        logits = graph.outputs[0]
+        spec = values[logits]
+        assert isinstance(spec, TensorSpec)
+        if len(spec.dims) == 3:  # (1, P, V)
+            flat = _add(values, replace(spec, dims=spec.dims[1:]))
+            steps.append(_reshaped(values, logits, count, flat, origin))
+            logits = flat
+        return replace(graph, values=tuple(values), steps=tuple(steps), outputs=(logits,))
+
+    def _of_picked(self, spec: TensorSpec, axis: int) -> TensorSpec:
+        return replace(spec, dims=(*spec.dims[:axis], self.most_picked, *spec.dims[axis + 1 :]))
+
+
+def _integers(*dims: int) -> TensorSpec:
+    return TensorSpec(DType.INT32, dims, DType.INT32, dynamic=True)
+
+
+def _add(values: list[Value], value: Value) -> int:
+    values.append(value)
+    return len(values) - 1
+
+
+def _reshaped(values: list[Value], source: int, count: int, out: int, origin: Origin) -> Call:
+    """As many rows as `count` says: (1, P, N) -> (P, N)."""
+    spec = values[out]
+    assert isinstance(spec, TensorSpec)
+    sizes = _add(values, ValueList((count, *(_add(values, Int(size)) for size in spec.dims[1:]))))
+    return Call(VIEW, (source, sizes), (out,), origin)

@@ -8,7 +8,7 @@ from .handover import Feed
 from .ledger import held
 from .machine_memory import offered
 from .observing import Observer
-from .session import Session
+from .session import Session, Span
 from .weights import Weights, constant_key, storage_dtype
 from .workspace import Workspace
 
@@ -21,6 +21,7 @@ __all__ = [
     "Needs",
     "Observer",
     "Session",
+    "Span",
     "Weights",
     "Workspace",
     "acquire",

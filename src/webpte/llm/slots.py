@@ -29,6 +29,7 @@ from ..graph import (
     ValueList,
 )
 from .row_axes import Axes, row_axes
+from .sampled import append_sampler
 
 TOKENS, POSITION = range(2)  # inputs of a model
 PLACES, PICKED, ADVANCE = range(1, 4)  # and of one of many sequences, behind the tokens
@@ -62,6 +63,21 @@ def with_slots(graph: Graph, slots: int, cache: DType | None = None) -> Slotted:
     return _Rewrite(graph, slots, cache).done()
 
 
+def with_sampled_slots(graph: Graph, slots: int, cache: DType | None = None) -> Graph:
+    """`with_slots` and the sampler, whose inputs stand behind the others: outputs as those of `with_sampler`."""
+    found = with_slots(graph, slots, cache)
+    values, steps = list(found.graph.values), list(found.graph.steps)
+    (logits,) = found.graph.outputs
+    sampler = append_sampler(values, steps, logits, found.advance, steps[-1].origin)
+    return replace(
+        found.graph,
+        values=tuple(values),
+        steps=tuple(steps),
+        inputs=(*found.graph.inputs, *sampler.inputs),
+        outputs=(logits, *sampler.outputs),
+    )
+
+
 class _Rewrite:
     def __init__(self, graph: Graph, slots: int, cache: DType | None) -> None:
         self.name = graph.name
@@ -75,6 +91,7 @@ class _Rewrite:
         self.places = rewriter.add(_integers(self.rows, 2))
         self.picked = rewriter.add(_integers(self.most_picked))
         self.advance = rewriter.add(SymInt())
+        self.pools: set[int] = set()
         self.tables: dict[tuple[int, int], int] = {}
 
     def done(self) -> Slotted:
@@ -109,6 +126,8 @@ class _Rewrite:
                 continue
             found += 1
             rewriter.replace([index], self._slot_attention(call), index)
+        if self.rewriter.written - self.pools:
+            raise self.refuse("it keeps more than the caches of its attention from call to call")
         if not found:
             raise self.refuse("it has no attention over a KV cache of its own; export it with use_sdpa_with_kv_cache")
 
@@ -158,6 +177,7 @@ class _Rewrite:
             constant=None,  # rows are read after they were written
             mutable=True,
         )
+        self.pools.add(cache)
         return cache
 
     def _table(self, cosine: int, sine: int) -> int:

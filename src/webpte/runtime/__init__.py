@@ -1,5 +1,6 @@
 """Programs and methods you can call."""
 
+from ..device import Span
 from .arguments import ArgumentInfo, describe
 from .choices import choices_path
 from .executorch import Runtime
@@ -13,6 +14,7 @@ __all__ = [
     "Method",
     "Program",
     "Runtime",
+    "Span",
     "choices_path",
     "describe",
     "load",

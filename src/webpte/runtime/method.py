@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..device import Counters, Gpu, Observer, Session, Weights
+from ..device import Counters, Gpu, Observer, Session, Span, Weights
 from ..errors import ClosedError, InputError
 from ..plan import Planner, Scheduler
 from ..progress import OnProgress, ignore
@@ -165,6 +165,29 @@ class Method:
             accept(note)
             self._state.write(state)
             return note
+
+    def copy_spans(self, source: Method, spans: Sequence[Span]) -> None:
+        """Take over parts of the state on the device, of this method or of another with the same pieces of it."""
+        with source.exclusive(), self.exclusive():
+            self._make_ready()
+            self._device_state().copy_spans(source._device_state(), spans)
+
+    def read_spans(self, spans: Sequence[Span]) -> list[memoryview]:
+        """Parts of the state on the device."""
+        with self.exclusive():
+            self._make_ready()
+            return self._device_state().read_spans(spans)
+
+    def write_spans(self, spans: Sequence[Span], pieces: Sequence[memoryview]) -> None:
+        """Put what `read_spans` gave into parts of the state."""
+        with self.exclusive():
+            self._make_ready()
+            self._device_state().write_spans(spans, pieces)
+
+    def _device_state(self) -> Session:
+        if self._session is None:
+            raise InputError(f"{self.name} keeps nothing on a device")
+        return self._session
 
     def save(self, folder: PathLike, shapes: Iterable[Sequence[Sequence[int]]] = ()) -> None:
         """Write the plan into a folder, with the schedules of the last 64 shapes called: `webpte.open_plan` runs it.

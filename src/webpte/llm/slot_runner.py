@@ -1,0 +1,124 @@
+"""A program for one sequence as a runner of many: its graph rewritten, its caches a pool of slots that can grow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from ..graph import DType, Graph
+from ..progress import OnProgress, ignore
+from ..runtime import Method, Program, Span
+from .choice import Choice, Chosen, pack, unpack, wanted
+from .rows import Pick, Row
+from .sampled import LOGITS, TOKEN
+from .slots import PICKED, TOKENS, with_sampled_slots
+
+NOBODY = Pick(0, Choice())  # a pass has logits of at least one row
+
+
+class SlotRunner:
+    """Runs rows of any slots side by side. Raises UnsupportedError for a program that cannot be rewritten."""
+
+    refusal = None
+
+    def __init__(
+        self,
+        program: Program,
+        capacity: int,
+        most_slots: int,
+        cache: DType | None = None,
+        progress: OnProgress = ignore,
+    ) -> None:
+        self._program = program
+        self._cache = cache
+        self.capacity = capacity
+        self.most_slots = most_slots
+        self.slots = 1
+        self.method = self._make(self.slots, progress)
+        self.most_rows = _bound(self.method, TOKENS)[1]
+        self.most_picks = _bound(self.method, PICKED)[0]
+        self._recoveries = 0  # of methods that were replaced
+
+    def _make(self, slots: int, progress: OnProgress) -> Method:
+        rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, slots, self._cache)  # noqa: E731
+        return self._program.method("forward", rewrite, progress)
+
+    @property
+    def recoveries(self) -> int:
+        return self._recoveries + self.method.recoveries
+
+    def run(self, rows: Sequence[Row], picks: Sequence[Pick]) -> list[Chosen]:
+        if not picks:
+            self.method.run(self._arguments(rows, (NOBODY,)), outputs=())
+            return []
+        choices = [pick.choice for pick in picks]
+        return unpack(self.method.run(self._arguments(rows, picks), outputs=wanted(choices)))
+
+    def run_steps(self, rows: Sequence[Row], picks: Sequence[Pick], count: int) -> list[list[Chosen]]:
+        if [pick.row for pick in picks] != list(range(len(rows))):
+            raise InputError("steps choose a token for every row, in order")
+        tokens, places, picked, _, *packed = self._arguments(rows, picks, count)
+        steps = [(tokens, places, picked, advance, *packed) for advance in range(count)]
+        choices = [pick.choice for pick in picks]
+        return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, wanted(choices))]
+
+    def _arguments(self, rows: Sequence[Row], picks: Sequence[Pick], steps: int = 1) -> tuple[Any, ...]:
+        table = np.array(rows, np.int64)  # (R, 3)
+        places = table[:, 1:]
+        if len(rows) > self.most_rows or len(picks) > self.most_picks:
+            raise InputError(
+                f"a pass has at most {self.most_rows} rows and gives the logits of {self.most_picks}; "
+                f"here are {len(rows)} and {len(picks)}"
+            )
+        if (places < 0).any() or (places >= (self.slots, self.capacity - steps + 1)).any():
+            raise InputError(f"a row is outside {self.slots} slots of {self.capacity} tokens: {places.tolist()}")
+        picked = np.array([pick.row for pick in picks], np.int32)
+        chosen = pack([pick.choice for pick in picks])
+        return (table[None, :, 0], places.astype(np.int32), picked, 0, *chosen)
+
+    def logits(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
+        pick = NOBODY._replace(row=len(rows) - 1)
+        (found,) = self.method.run(self._arguments(rows, (pick,)), outputs=(LOGITS,))
+        return np.asarray(found).reshape(-1)
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        self.method.copy_spans(self.method, self._spans(source, target, count))
+
+    def grow(self, slots: int) -> None:
+        """Slots lie one behind the other, so what there is becomes the beginning of what there will be."""
+        old = self.method
+        new = self._make(slots, ignore)
+        sizes = (buffer.nbytes for buffer in old.plan.buffers if buffer.kind == "state")
+        new.copy_spans(old, [Span(number, 0, 0, nbytes) for number, nbytes in enumerate(sizes)])
+        self._recoveries += old.recoveries - new.recoveries
+        self.method, self.slots = new, slots
+        self._program.discard(old)
+
+    def sizes(self, count: int) -> list[int]:
+        return [span.nbytes for span in self._spans(0, 0, count)]
+
+    def read(self, slot: int, count: int) -> list[memoryview]:
+        return self.method.read_spans(self._spans(slot, slot, count))
+
+    def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
+        self.method.write_spans(self._spans(slot, slot, count), pieces)
+
+    def _spans(self, source: int, target: int, count: int) -> list[Span]:
+        """The first `count` rows of a slot, in every cache."""
+        plan = self.method.plan
+        spans: list[Span] = []
+        for buffer in plan.buffers:
+            if buffer.kind == "state":
+                slots, rows = plan.graph.tensor(buffer.tensors[0]).dims[:2]
+                row = plan.stored_bytes(buffer.tensors[0]) // (slots * rows)
+                spans.append(Span(len(spans), source * rows * row, target * rows * row, count * row))
+        return spans
+
+
+def _bound(method: Method, number: int) -> tuple[int, ...]:
+    bound = method.inputs[number].bound
+    assert bound is not None  # with_slots takes no other program
+    return bound

@@ -1,0 +1,161 @@
+"""One sequence's program as one of many: rows of any slots in one pass give what the program gives each alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.export.exporting import export
+from tests.support.harness.cases import assert_close
+from tests.support.models.llama import llama
+from webpte.graph import DType
+from webpte.llm.choice import Choice
+from webpte.llm.rows import Pick, Row
+from webpte.llm.slot_runner import SlotRunner
+from webpte.llm.slots import with_slots
+
+CONTEXT, VOCAB = 64, 128
+VARIANTS = {
+    "llama": 1e-5,
+    "llama_4w_emb4": 1e-5,
+    "llama_hfrope_4w": 1e-5,
+    "llama_8da4w_emb4": 1e-5,
+    "llama_4w_fp16": 4e-3,
+    "full logits": 1e-5,
+}
+LENGTHS = (9, 5, 7)
+SLOTS = (2, 0, 3)  # of the four there are
+
+
+@pytest.fixture
+def texts():
+    random = np.random.default_rng(5)
+    return [random.integers(0, VOCAB, length) for length in LENGTHS]
+
+
+@pytest.fixture
+def runner():
+    with webpte.load(export("llama_4w_emb4").path) as program:
+        yield SlotRunner(program, CONTEXT, most_slots=8)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_rows_of_many_slots_give_what_the_program_gives_each_alone(name, texts):
+    exported = export(llama, quantize="8da4w", full_logits=True) if name == "full logits" else export(name)
+    with webpte.load(exported.path) as program:
+        alone, many = program.method(), program.method(rewrite=lambda graph: with_slots(graph, 4).graph)
+        expected = []
+        for text in texts:
+            alone.reset()
+            steps = [np.asarray(alone(np.array([[token]]), np.array([at]))) for at, token in enumerate(text)]
+            expected.append([step.reshape(-1, step.shape[-1])[-1] for step in steps])
+        read = [(k, at) for k, text in enumerate(texts) for at in range(len(text) - 2)]
+        passes = [(read, 0), *(([(k, len(text) - 2) for k, text in enumerate(texts)], ahead) for ahead in (0, 1))]
+        for rows, advance in passes:
+            tokens = np.array([[texts[k][at + advance] for k, at in rows]])
+            places = np.array([(SLOTS[k], at) for k, at in rows], np.int32)
+            picked = np.arange(len(rows), dtype=np.int32)[::-1].copy()
+            found = many(tokens, places, picked, advance)
+            wanted = np.array([expected[k][at + advance] for k, at in reversed(rows)])
+            assert_close(found, wanted, VARIANTS[name], VARIANTS[name], f"{name}, {len(rows)} rows")
+
+
+def test_an_idle_row_touches_nothing(texts):
+    with webpte.load(export("llama_4w_emb4").path) as program:
+        many = program.method(rewrite=lambda graph: with_slots(graph, 2).graph)
+        tokens = texts[0][None, :4]
+        last = np.array([3], np.int32)
+        places = np.array([(1, at) for at in range(4)], np.int32)
+        many(tokens, places, last, 0)
+        before = [bytes(piece) for piece in many._state.read()]
+        for idle in (places - (2, 0), places + (1, 0), places + (0, CONTEXT), places - (0, 5)):
+            many(tokens, idle.astype(np.int32), last, 0)
+            assert [bytes(piece) for piece in many._state.read()] == before
+
+
+def _read(runner: SlotRunner, slot: int, text: np.ndarray) -> None:
+    runner.run([Row(int(token), slot, at) for at, token in enumerate(text)], [])
+
+
+def test_a_prefix_is_copied_and_goes_on_by_itself(runner, texts):
+    text = texts[0]
+    _read(runner, 0, text[:-1])
+    runner.grow(4)
+    runner.copy(0, 3, len(text) - 1)
+    _read(runner, 0, texts[1])  # over the original
+    kept = runner.logits([Row(int(text[-1]), 3, len(text) - 1)])
+    _read(runner, 1, text[:-1])
+    assert (kept == runner.logits([Row(int(text[-1]), 1, len(text) - 1)])).all()
+    assert np.abs(kept).max() > 0.1
+
+
+def test_slots_are_read_and_written_apart(runner, texts):
+    runner.grow(3)
+    for slot, text in enumerate(texts):
+        _read(runner, slot, text)
+    count = len(texts[0])
+    pieces = [bytes(piece) for piece in runner.read(0, count)]
+    assert [len(piece) for piece in pieces] == runner.sizes(count)
+    others = [bytes(piece) for piece in runner.read(1, CONTEXT)]
+    runner.write(2, count, [memoryview(piece) for piece in pieces])
+    assert [bytes(piece) for piece in runner.read(2, count)] == pieces
+    assert [bytes(piece) for piece in runner.read(1, CONTEXT)] == others
+    assert any(any(piece) for piece in pieces)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_steps_of_one_submit_are_those_of_many(runner, texts, temperature):
+    runner.grow(4)
+
+    def at(step: int, tokens: list[int]) -> tuple[list[Row], list[Pick]]:
+        rows = [Row(token, SLOTS[k], len(texts[k]) + step) for k, token in enumerate(tokens)]
+        choices = [Choice(temperature=temperature, seed=k, step=step) for k in range(len(rows))]
+        return rows, [Pick(k, choice) for k, choice in enumerate(choices)]
+
+    for slot, text in zip(SLOTS, texts, strict=True):
+        _read(runner, slot, text)
+    first = [1, 2, 3]
+    together = [[chosen.token for chosen in found] for found in runner.run_steps(*at(0, first), 5)]
+    apart: list[list[int]] = []
+    for step in range(5):
+        found = runner.run(*at(step, apart[-1] if apart else first))
+        apart.append([chosen.token for chosen in found])
+    assert together == apart
+    assert len({tuple(tokens) for tokens in apart}) > 1
+
+
+def test_half_caches_take_half(texts):
+    with webpte.load(export("llama_4w_emb4").path) as program:
+        whole, half = SlotRunner(program, CONTEXT, 2), SlotRunner(program, CONTEXT, 2, DType.FLOAT16)
+        for runner in (whole, half):
+            _read(runner, 0, texts[0])
+        assert [2 * size for size in half.sizes(3)] == whole.sizes(3) or not _has_f16(half)
+        rows = [Row(7, 0, len(texts[0]))]
+        assert_close(half.logits(rows), whole.logits(rows), 1e-2, 1e-2, "half caches")
+
+
+def _has_f16(runner: SlotRunner) -> bool:
+    return "shader-f16" in runner.method._gpu.caps.features
+
+
+def test_rows_outside_are_refused_before_anything_runs(runner):
+    for row in (Row(1, 1, 0), Row(1, 0, CONTEXT), Row(1, -1, 0), Row(1, 0, -1)):
+        with pytest.raises(webpte.InputError, match="1 slots of 64"):
+            runner.run([row], [])
+    with pytest.raises(webpte.InputError, match="at most"):
+        runner.run([Row(1, 0, at) for at in range(40)], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("llama_static1", "dynamic shapes"),
+        ("llama_nokv", "not tokens"),
+    ],
+)
+def test_programs_that_cannot_say_why(name, reason):
+    with webpte.load(export(name).path) as program:
+        with pytest.raises(webpte.UnsupportedError, match=reason):
+            program.method(rewrite=lambda graph: with_slots(graph, 4).graph)
+        program.method()

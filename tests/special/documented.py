@@ -77,6 +77,7 @@ DOCUMENTED = (
             "webpte.matmul",
             "webpte.rotary_attention",
             "webpte.sample",
+            "webpte.slot_attention",
         ),
         LARGE,
     ),
@@ -151,7 +152,13 @@ DOCUMENTED = (
         "A row all of whose keys are hidden by minus infinity is zero, as in scaled_dot_product_attention, not NaN as"
         " in a softmax; a key with a score of minus infinity is hidden, and not looked at even if it is NaN."
         " Scores are taken relative to the highest so far, which may be infinite: inf - inf.",
-        ("custom_sdpa.default", "et_vk.sdpa.default", "sdpa_with_kv_cache.default", "webpte.rotary_attention"),
+        (
+            "custom_sdpa.default",
+            "et_vk.sdpa.default",
+            "sdpa_with_kv_cache.default",
+            "webpte.rotary_attention",
+            "webpte.slot_attention",
+        ),
         (*INFINITE, "nan"),
         ("NaN lost", "NaN made", "infinity", "value"),
     ),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import webpte
-from tests.cases.sampling.sampling import settings
-from tests.support.harness.cases import OneOp, T, case, choosing, reference
+from tests.cases.sampling.sampling import sample
+from tests.support.harness.cases import OneOp, T, choosing, reference
+from webpte.llm.choice import Choice, pack
 from webpte.ops.sampling.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _keys, kept
 
 DRAWS, VOCABULARY = 20_000, 61
@@ -27,21 +29,23 @@ def chi_square_limit(degrees: int) -> float:
     return degrees * (1 - 2 / (9 * degrees) + 3.719 * np.sqrt(2 / (9 * degrees))) ** 3
 
 
-def sampling(rows, given, advance=0):
-    """A call of the sampler with fixed logits and settings, a row of which is as in tests/cases."""
-    return case("webpte.sample", T(*rows.shape, make=lambda dims: rows), settings(*given), advance, n=(len(rows),))
+def logits_of(rows):
+    return T(*rows.shape, make=lambda dims: rows, dtype="f16" if rows.dtype == np.float16 else "f32")
 
 
 def drawn(folder, rows, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=77, step=3, variant=""):
     """What the device draws for rows of logits, a step further in each: tokens and log probabilities."""
-    given = [(temperature, top_k, top_p, min_p, seed, step + i) for i in range(len(rows))]
-    return ran(folder, sampling(rows, given), rows, variant)
+    choices = [Choice(temperature, top_k, top_p, min_p, seed, step + i) for i in range(len(rows))]
+    return ran(folder, rows, choices, variant)[0]
 
 
-def ran(folder, called, rows, variant=""):
-    OneOp(called).write(folder / "p.pte")
-    with choosing(variant), webpte.load(folder / "p.pte") as program:
-        return program.method().run([np.ascontiguousarray(rows), called.args[1].array(called.sizes[0], None)])
+def ran(folder, rows, choices, variant=""):
+    """What the device and the reference give for rows of logits."""
+    program = OneOp(sample(logits_of(rows), choices, sizes=(len(rows),)))
+    program.write(folder / "p.pte")
+    arrays = [np.ascontiguousarray(rows), pack(choices)[0]]
+    with choosing(variant), webpte.load(folder / "p.pte") as loaded:
+        return loaded.method().run(arrays), reference(program.case, program.substitute(arrays, {}))
 
 
 def assert_follows(counts, expected):
@@ -69,7 +73,7 @@ def assert_follows(counts, expected):
 def test_frequencies_pass_a_chi_square_test(tmp_path, filters):
     logits = np.random.default_rng(4).normal(0, 2, VOCABULARY).astype(np.float32)
     rows = np.broadcast_to(logits, (DRAWS, VOCABULARY))
-    tokens, _ = drawn(tmp_path, rows, *filters)
+    tokens, *_ = drawn(tmp_path, rows, *filters)
     counts = np.bincount(tokens, minlength=VOCABULARY)
     assert_follows(counts, probabilities(logits, *filters) * DRAWS)
 
@@ -78,7 +82,7 @@ def test_a_million_draws_follow_the_probabilities(tmp_path):
     """Down to one in 50,000: 20 draws of a million."""
     draws, vocabulary = 1_000_000, 9
     logits = np.linspace(0, np.log(5e-5), vocabulary).astype(np.float32)
-    tokens, _ = drawn(tmp_path, np.broadcast_to(logits, (draws, vocabulary)))
+    tokens, *_ = drawn(tmp_path, np.broadcast_to(logits, (draws, vocabulary)))
     assert_follows(np.bincount(tokens, minlength=vocabulary), probabilities(logits) * draws)
 
 
@@ -133,7 +137,7 @@ def test_a_token_that_is_all_but_certain_is_always_drawn(tmp_path, vocabulary, r
     logits = np.zeros((rows, vocabulary), np.float32)
     logits[:, 1234] = np.log(vocabulary / 7e-7)
     for unlikely in (0, 5, vocabulary - 1):
-        tokens, _ = drawn(tmp_path, logits, seed=seed_for(2**32 - 1, unlikely, 3))
+        tokens, *_ = drawn(tmp_path, logits, seed=seed_for(2**32 - 1, unlikely, 3))
         assert (tokens == 1234).all()
 
 
@@ -149,7 +153,7 @@ def test_a_long_tail_is_drawn_from_as_often_as_it_weighs(tmp_path, vocabulary, b
     logits[77] = 0
     for top_p in (0.9, 0.99):
         expected = probabilities(logits, 1.0, 0, top_p)
-        tokens, _ = drawn(tmp_path, np.broadcast_to(logits, (100, vocabulary)), top_p=top_p, variant=variant)
+        tokens, *_ = drawn(tmp_path, np.broadcast_to(logits, (100, vocabulary)), top_p=top_p, variant=variant)
         tail = (tokens != 77).sum()
         want = 100 * (1 - expected[77])
         assert 15 < want < 50 and abs(tail - want) < 5 * np.sqrt(want)
@@ -159,9 +163,8 @@ def test_a_long_tail_is_drawn_from_as_often_as_it_weighs(tmp_path, vocabulary, b
 def test_long_tails_give_the_tokens_of_the_reference(tmp_path):
     logits = (-np.abs(np.random.default_rng(2).normal(0, 5, (16, 5003)))).astype(np.float32)
     filters = ((1.0, 0, 0.999, 0.0), (2.5, 0, 0.95, 0.0), (1.0, 4000, 0.99, 0.0), (2.5, 4000, 0.99, 1e-4))
-    called = sampling(logits, [(*filters[i % 4], i, i % 3) for i in range(16)])
-    want, _ = reference(called, OneOp(called).substitute([t.array({"n": 16}, None) for t in called.tensors], {}))
-    assert (ran(tmp_path, called, logits)[0] == want).all()
+    found, want = ran(tmp_path, logits, [replace(Choice(*filters[i % 4]), seed=i, step=i % 3) for i in range(16)])
+    assert (found[0] == want[0]).all()
 
 
 # -- what cannot be drawn from -----------------------------------------------------------------------------------------
@@ -186,10 +189,8 @@ def test_nothing_is_chosen_where_nothing_can_be(tmp_path, filters, vocabulary, d
             row[where] = value
     rows[-2] = -INFINITY
     rows[-2, 41] = -3  # one token is left
-    given = T(*rows.shape, make=lambda dims: rows, dtype="f16" if dtype is np.float16 else "f32")
-    called = case("webpte.sample", given, settings((*filters, 1, 2)), 0, n=(len(rows),))
-    tokens, log_probabilities = ran(tmp_path, called, rows)
-    want, expected = reference(called, [rows, called.args[1].array(called.sizes[0], None), 0])
+    choices = [replace(Choice(*filters), seed=1, step=2)] * len(rows)
+    (tokens, log_probabilities, *_), (want, expected, *_) = ran(tmp_path, rows, choices)
     assert tokens.tolist() == want.tolist()
     assert tokens[:-2].tolist() == [token for _, token in HOPELESS.values()] and tokens[-2] == 41
     assert np.isnan(log_probabilities[:-2]).all() and np.isfinite(log_probabilities[-2:]).all()

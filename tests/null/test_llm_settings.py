@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import webpte
 from webpte.llm.choice import ALL_HIDDEN
-from webpte.llm.sampled import SETTINGS
+from webpte.llm.sampled import EDITED, MOST_TOPS, SETTINGS, TOPS
 from webpte.llm.settings import Settings, settings_from, tokens_from
 from webpte.ops.sampling import sampling
 
@@ -77,5 +77,6 @@ def test_tokens_inside_it_are_taken_as_they_are(tokens):
 
 
 def test_the_samplers_marks_and_columns_are_known_by_the_same_numbers():
-    assert sampling.SETTINGS == SETTINGS
+    assert (sampling.SETTINGS, sampling.EDITED, sampling.LIKELIEST) == (SETTINGS, EDITED, TOPS)
+    assert sampling.MOST_LIKELIEST == MOST_TOPS
     assert sampling.ALL_HIDDEN == ALL_HIDDEN and sampling.UNUSABLE < 0

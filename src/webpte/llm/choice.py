@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .errors import LogitsError
-from .sampled import LOG_PROBABILITY, SETTINGS, TOKEN
+from .sampled import EDITED, LIKELIEST, LIKELIEST_LOG_PROBABILITY, LOG_PROBABILITY, SETTINGS, TOKEN, TOPS, padded
 from .settings import Settings
 
-ALL_HIDDEN = -2  # in a token's place: every logit is minus infinity; any other negative number: NaN or infinity
-_FLOATS = [SETTINGS.index(name) for name in ("temperature", "top_p", "min_p")]
-_INTEGERS = [SETTINGS.index(name) for name in ("top_k", "seed", "step", "mask")]
+Array = np.ndarray[Any, Any]
+ALL_HIDDEN = -2  # in a token's place: no logit is above minus infinity; any other negative number: NaN or infinity
 NO_MASK = -1
+_FLOATS = [SETTINGS.index(name) for name in ("temperature", "top_p", "min_p")]
+_INTEGERS = [SETTINGS.index(name) for name in ("top_k", "seed", "step", "mask", "unused")]
 
 
 @dataclass(frozen=True)
@@ -30,16 +31,24 @@ class Choice:
     seed: int = 0
     step: int = 0  # tokens that the sequence has chosen before
     logprob: bool = False  # whether anybody asks for it
+    tops: int = 0  # how many of the likeliest tokens to report
+    # i32[E, 3] of (token, bits of a factor, bits of an addend), each token once, at most MOST_EDITS: a logit above 0 is
+    # divided by the factor, another multiplied; then the addend is added.
+    edits: Array | None = field(default=None, compare=False)
+    # i32[mask_words(vocabulary)]: a bit for each token that may be chosen, the lowest of a word first.
+    mask: Array | None = field(default=None, compare=False)
 
 
 class Chosen(NamedTuple):
-    """A token and its log probability, at temperature 1 and before any filter; NaN where nobody has asked for it.
+    """A token and its log probability, which is that of the logits as they are, at temperature 1: NaN where nobody has
+    asked for it. `tops` are the likeliest tokens with theirs, where somebody has.
 
     A negative token is no choice at all: see `impossible`.
     """
 
     token: int
     logprob: float
+    tops: tuple[tuple[int, float], ...] = ()
 
 
 def choice_of(settings: Settings, step: int) -> Choice:
@@ -55,23 +64,61 @@ def choice_of(settings: Settings, step: int) -> Choice:
 
 
 def pack(choices: Sequence[Choice]) -> tuple[Any, ...]:
-    """The sampler's inputs, for rows in the order of the choices."""
-    settings = np.empty((len(choices), len(SETTINGS)), np.int32)
+    """The sampler's inputs, for rows in the order of the choices: what they ask for as words, how many of these are
+    edits, and the features that are needed."""
+    count = len(choices)
+    edits = sum(len(c.edits) for c in choices if c.edits is not None)
+    masks = sum(len(c.mask) for c in choices if c.mask is not None)
+    first = count * len(SETTINGS)
+    words = np.zeros(first + padded(4 * edits + masks), np.int32)
+    settings = words[:first].reshape(count, len(SETTINGS))
     settings.view(np.float32)[:, _FLOATS] = [(c.temperature, c.top_p, c.min_p) for c in choices]
-    settings[:, _INTEGERS] = [(c.top_k, c.seed, c.step, NO_MASK) for c in choices]
-    return (settings,)
+    settings[:, _INTEGERS] = [(c.top_k, c.seed, c.step, NO_MASK, 0) for c in choices]
+    features = TOPS if any(c.tops for c in choices) else 0
+    if edits or masks:
+        features |= EDITED
+        _put_edits(choices, words[first : first + 4 * edits].reshape(edits, 4))
+        _put_masks(choices, words, settings, first + 4 * edits)
+    return words, edits, features
+
+
+def _put_edits(choices: Sequence[Choice], quads: Array) -> None:
+    at = 0
+    for row, choice in enumerate(choices):
+        if choice.edits is not None:
+            end = at + len(choice.edits)
+            quads[at:end, 0] = row
+            quads[at:end, 1:] = choice.edits
+            at = end
+
+
+def _put_masks(choices: Sequence[Choice], words: Array, settings: Array, at: int) -> None:
+    for row, choice in enumerate(choices):
+        if choice.mask is not None:
+            end = at + len(choice.mask)
+            words[at:end] = choice.mask.view(np.int32)
+            settings[row, SETTINGS.index("mask")] = at
+            at = end
 
 
 def wanted(choices: Sequence[Choice]) -> tuple[int, ...]:
     """The outputs that tell what was chosen: those that `unpack` takes."""
-    return (TOKEN, LOG_PROBABILITY) if any(choice.logprob for choice in choices) else (TOKEN,)
+    if any(c.tops for c in choices):
+        return (TOKEN, LOG_PROBABILITY, LIKELIEST, LIKELIEST_LOG_PROBABILITY)
+    return (TOKEN, LOG_PROBABILITY) if any(c.logprob for c in choices) else (TOKEN,)
 
 
 def unpack(outputs: Sequence[Any]) -> list[Chosen]:
-    """What was chosen for each row."""
+    """What was chosen for each row. If a row of the pass has asked for tops, all get as many as there are."""
     tokens = outputs[0].tolist()
     log_probabilities = outputs[1].tolist() if len(outputs) > 1 else [math.nan] * len(tokens)
-    return list(map(Chosen, tokens, log_probabilities))
+    if len(outputs) < 4:
+        return list(map(Chosen, tokens, log_probabilities))
+    tops = [
+        tuple(pair for pair in zip(*row, strict=True) if pair[0] >= 0)
+        for row in zip(outputs[2].tolist(), outputs[3].tolist(), strict=True)
+    ]
+    return list(map(Chosen, tokens, log_probabilities, tops))
 
 
 def impossible(mark: int, position: int) -> LogitsError:

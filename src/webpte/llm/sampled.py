@@ -8,8 +8,11 @@ from typing import NamedTuple
 from ..errors import UnsupportedError
 from ..graph import Call, DType, Graph, Int, Origin, Step, SymInt, TensorSpec, Value
 
-LOGITS, TOKEN, LOG_PROBABILITY = range(3)  # positions of the outputs
-SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask")  # columns of the input
+LOGITS, TOKEN, LOG_PROBABILITY, LIKELIEST, LIKELIEST_LOG_PROBABILITY = range(5)  # positions of the outputs
+SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "unused")  # words of a row's
+EDITED, TOPS = 1, 2  # bits of the features: see webpte.sample
+MOST_TOPS = 20  # likeliest tokens that are reported
+MOST_EDITS = 4096  # of a row
 
 
 class Sampler(NamedTuple):
@@ -23,23 +26,35 @@ def append_sampler(values: list[Value], steps: list[Step], logits: int, advance:
     """Choose a token for each row of logits (P, V), `advance` (SymInt) steps behind the one each row's settings say."""
     spec = values[logits]
     assert isinstance(spec, TensorSpec)
-    rows = spec.dims[0]
+    rows, vocabulary = spec.dims
 
     def add(value: Value) -> int:
         values.append(value)
         return len(values) - 1
 
-    settings = add(TensorSpec(DType.INT32, (rows, len(SETTINGS)), DType.INT32, dynamic=rows > 1))
-    tokens = add(TensorSpec(DType.INT32, (rows,), DType.INT32))
-    log_probabilities = add(TensorSpec(DType.FLOAT32, (rows,), DType.FLOAT32))
-    found = (tokens, log_probabilities)
-    steps.append(Call("webpte.sample", (logits, settings, advance), found, origin))
-    return Sampler((settings,), found)
+    most = rows * len(SETTINGS) + padded(rows * (4 * min(MOST_EDITS, vocabulary) + mask_words(vocabulary)))
+    choices = add(TensorSpec(DType.INT32, (most,), DType.INT32, dynamic=True))
+    edits, features = add(SymInt()), add(SymInt())
+    shapes = (rows,), (rows,), (rows, MOST_TOPS), (rows, MOST_TOPS)
+    kinds = DType.INT32, DType.FLOAT32, DType.INT32, DType.FLOAT32
+    found = tuple(add(TensorSpec(kind, dims, kind)) for kind, dims in zip(kinds, shapes, strict=True))
+    steps.append(Call("webpte.sample", (logits, choices, advance, edits, features), found, origin))
+    return Sampler((choices, edits, features), found)
+
+
+def mask_words(vocabulary: int) -> int:
+    """Words of a mask, in which each token has a bit."""
+    return -(-vocabulary // 32)
+
+
+def padded(words: int) -> int:
+    """How many words to pass for so many of edits and masks: few sizes, for each has a schedule of its own."""
+    return max(1024, 1 << (words - 1).bit_length()) if words else 0
 
 
 def with_sampler(graph: Graph) -> Graph:
-    """Outputs become the last logits, a token and its log probability; behind the model's own inputs stand `advance`
-    and the sampler's."""
+    """Outputs become the last logits and the sampler's; behind the model's own inputs stand `advance` and the
+    sampler's."""
     values: list[Value] = list(graph.values)
     steps = list(graph.steps)
     origin = Origin(steps[-1].origin.instruction if steps else 0)

@@ -1,22 +1,11 @@
+"""What rows may ask of the sampler, alone and side by side."""
+
+from dataclasses import replace
+
 import numpy as np
 
 from tests.support.harness.cases import T, case
-
-NO_MASK = -1
-
-
-def settings(*rows):
-    """(temperature, top_k, top_p, min_p, seed, step) of each row as the op takes them, over again if too few."""
-
-    def make(dims):
-        bits = np.empty(dims, np.int32)
-        for row, given in zip(bits, [rows[i % len(rows)] for i in range(dims[0])], strict=True):
-            row.view(np.float32)[[0, 2, 3]] = given[0], given[2], given[3]
-            row[[1, 4, 5, 6]] = given[1], *given[4:], NO_MASK
-        return bits
-
-    return T("n", 7, dtype="i32", make=make)
-
+from webpte.llm.choice import Choice, pack
 
 # temperature, top_k, top_p, min_p, seed, step
 SETTINGS = [
@@ -28,14 +17,57 @@ SETTINGS = [
     (0.5, 1000, 0.05, 0.0, 1, 1),
     (2.0, 0, 1.0, 0.1, 3, 3),
 ]
+CHOICES = [Choice(*given) for given in SETTINGS]
+
+
+def edits(vocabulary, count, seed):
+    """Changes of some tokens: penalties, bans and what makes a token certain."""
+    random = np.random.default_rng(seed)
+    found = np.empty((count, 3), np.int32)
+    found[:, 0] = random.choice(vocabulary, count, replace=False)
+    found.view(np.float32)[:, 1] = random.choice([1, 1.3, 2, 0.5], count)
+    found.view(np.float32)[:, 2] = random.choice([0, -0.7, 3, -100, 100], count)
+    return found
+
+
+def mask(vocabulary, share, seed):
+    """Bits of the tokens that may be chosen: about a share of all, and one at least."""
+    random = np.random.default_rng(seed)
+    bits = random.random(-(-vocabulary // 32) * 32) < share  # what is behind the vocabulary means nothing
+    bits[random.integers(vocabulary)] = True
+    return np.packbits(bits, bitorder="little").view(np.int32)
+
+
+def sample(logits, choices, advance=0, sizes=(1,), **options):
+    """A call with so many rows, of what the choices ask for; from the first again where they are too few."""
+    inputs = {n: pack([choices[i % len(choices)] for i in range(n)]) for n in sizes}
+    words = {len(found[0]): found[0] for found in inputs.values()}
+    given = T("w", dtype="i32", make=lambda dims: words[dims[0]])
+    _, edits, features = inputs[sizes[0]]
+    return case("webpte.sample", logits, given, advance, edits, features, n=sizes, w=tuple(words), **options)
+
+
+def cases(vocabularies, given, sizes, dtype="f32", variant=""):
+    for v in vocabularies:
+        logits = T("n", v, dtype=dtype, low=-6, high=6)
+        for choices, advance in given:
+            yield sample(logits, [c(v) if callable(c) else c for c in choices], advance, sizes, variant=variant)
+
+
+# What is asked for beside the settings. Only the first row has edits: so their number is that of any number of rows.
+EDITED = [
+    lambda v: replace(CHOICES[0], edits=edits(v, 13, 1)),
+    lambda v: replace(CHOICES[1], mask=mask(v, 0.3, 2)),
+    lambda v: replace(CHOICES[4], mask=mask(v, 0.01, 3)),
+    *CHOICES[2:6],
+]
+EDITED_TOO = [lambda v: replace(CHOICES[4], edits=edits(v, 10, 4), mask=mask(v, 0.5, 5), tops=3), *EDITED[1:]]
+LIKELIEST = [replace(CHOICES[0], tops=20), CHOICES[3]]
+FEATURES = [(EDITED, 0), (EDITED_TOO, 1), (LIKELIEST, 0)]
+ALONE_AND_TOGETHER = [*(([one], 0) for one in CHOICES), (CHOICES, 5), (CHOICES[::-1], 0)]
 CASES = [
-    case("webpte.sample", T("n", v, low=-6, high=6), settings(*given), advance, n=(7, 3, 1), variant=variant)
+    found
     for variant in ("narrow", "wide")
-    for given, advance in (*(([one], 0) for one in SETTINGS), (SETTINGS, 5), (SETTINGS[::-1], 0))
-    for v in (13, 1009, 2056)
+    for found in cases((13, 1009, 2056), ALONE_AND_TOGETHER + FEATURES, (7, 3, 1), variant=variant)
 ]
-CASES += [
-    case("webpte.sample", T("n", v, dtype="f16", low=-6, high=6), settings(*given), 0, n=(5, 2))
-    for given in (SETTINGS[:1], SETTINGS[1:2], SETTINGS[4:5], SETTINGS)
-    for v in (13, 2056)
-]
+CASES += cases((13, 2056), [*ALONE_AND_TOGETHER[:2], (CHOICES, 0), *FEATURES], (5, 2), dtype="f16")

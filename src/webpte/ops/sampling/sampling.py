@@ -4,8 +4,14 @@ Sampling is by the Gumbel trick: the token with the highest logit / temperature 
 and min-p leave. The noise is a hash of (seed, step, token), so equal seeds give equal text on one device, in whatever
 row the sequence stands and whatever stands beside it.
 
+All that a row wants is data in one tensor of words, `choices`:
+- the settings of each row, SETTINGS, of floats the bits;
+- edits of logits, (row, token, factor, addend): a positive logit is divided by the factor, another multiplied, and the
+  addend added; no two of the same row and token;
+- masks, a bit for each token that may be chosen, first the lowest of a word. A row's `mask` is the word it begins with.
+
 A row that holds NaN or infinity has no likeliest token: the answer is UNUSABLE, or ALL_HIDDEN where every logit is
-minus infinity, and its log probability NaN.
+minus infinity or masked, and its log probability NaN.
 """
 
 from __future__ import annotations
@@ -27,8 +33,10 @@ PART_STEPS = 8  # loads that are worth a part
 ROUNDS = 6  # see sampling.wgsl
 # One workgroup chooses in the end: on a CPU one that is a single vector wide.
 NARROW, WIDE = Variant("narrow", ANYWHERE, 8), Variant("wide", ANYWHERE, 256)
-# Columns of the settings of a row; of floats there are the bits. `mask` is not read yet.
-SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask")
+SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "unused")
+COLUMNS, MASK = len(SETTINGS), SETTINGS.index("mask")
+EDITED, LIKELIEST = 1, 2  # bits of the features: there are edits or masks; the likeliest tokens are wanted
+MOST_LIKELIEST = 20
 UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
 
 
@@ -41,54 +49,97 @@ class Sample(Uniforms):
     invocations: u32
     rounds: u32
     unit: f32  # what the likeliest token of a bin weighs where probabilities are added up as integers
+    tops: u32
     advance: Live  # added to the step of every row
 
 
-@op("webpte.sample", dtypes=WORDS)
-def sample(cx: Context, logits: Tensor, settings: Tensor, advance: LiveScalar, *, out: tuple[Tensor, Tensor]) -> None:
-    """Token and its log probability (at temperature 1, before any filter) for each row of logits.
+class Edit(Uniforms):
+    rows: u32
+    vocabulary: u32
+    steps: u32  # loads per row
+    first: u32  # word of the edits
+    last_mask: u32  # the last word that a mask can begin with
+    edits: Live
 
-    A row of settings is SETTINGS. They are data, so nothing here can refuse them: who makes them has to.
+
+@op("webpte.sample", dtypes=WORDS)
+def sample(
+    cx: Context,
+    logits: Tensor,
+    choices: Tensor,
+    advance: LiveScalar,
+    edits: LiveScalar,
+    features: LiveScalar,
+    *,
+    out: tuple[Tensor, Tensor, Tensor, Tensor],
+) -> None:
+    """Token and its log probability (of the logits as they are, at temperature 1) for each row of logits; and if the
+    features ask for it, the likeliest tokens and theirs.
+
+    What is in `choices` is data, so nothing here can refuse it: who makes it has to.
     """
-    rows, vocabulary = _checked_dims(logits, settings)
-    for tensor in out:
-        tensor.dims = (rows,)
+    rows, vocabulary = _checked_dims(logits, choices)
+    asked = features.value
+    tops = MOST_LIKELIEST if asked & LIKELIEST else 0
+    for tensor, dims in zip(out, ((rows,), (rows,), (rows, tops), (rows, tops)), strict=True):
+        tensor.dims = dims
     bounds = _bounds(cx, vocabulary)
-    parts, lanes, invocations = (bounds[name] for name in ("parts", "lanes", "invocations"))
+    parts, invocations = bounds["parts"], bounds["invocations"]
     unit = 2.0 ** (31 - vocabulary.bit_length())  # all tokens together weigh less than 2^32
-    params = Sample(vocabulary=vocabulary, unit=unit, **bounds, advance=advance.live)
+    params = Sample(vocabulary=vocabulary, unit=unit, **bounds, tops=tops, advance=advance.live)
+    type_ = kind(logits, bounds["lanes"])
     found = cx.scratch(DType.INT32, (rows, parts, 8))
-    type_ = kind(logits, lanes)
+    changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
+    tried = (changed,) if asked & EDITED else ()
+    _edit(cx, logits, choices, edits, changed, type_, len(tried))
+    flags: dict[str, Any] = {"type": type_, "edited": bool(tried), "columns": COLUMNS}
     cx.dispatch(
         "sampling/sampling_part.wgsl",
-        reads=(logits, settings),
+        reads=(logits, choices, *tried),
         writes=(found,),
         params=params,
         threads=rows * parts,
-        type=type_,
+        **flags,
     )
-    cx.dispatch(
-        "sampling/sampling.wgsl",
-        reads=(logits, found, settings),
-        writes=out,
-        params=params,
-        threads=rows * invocations,
-        workgroup=invocations,
-        type=type_,
-        invocations=invocations,
-        unusable=UNUSABLE,
-        all_hidden=ALL_HIDDEN,
-    )
+    flags |= {"params": params, "threads": rows * invocations, "workgroup": invocations, "invocations": invocations}
+    flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "most_parts": MOST_PARTS}
+    cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, found, *tried), writes=out[:2], **flags)
+    flags["threads"] *= tops > 0
+    cx.dispatch("sampling/likeliest.wgsl", reads=(logits, found), writes=out[2:], **flags)
 
 
-def _checked_dims(logits: Tensor, settings: Tensor) -> tuple[int, int]:
+def _checked_dims(logits: Tensor, choices: Tensor) -> tuple[int, int]:
     """Rows and vocabulary."""
     if logits.rank != 2:
         raise ShapeError(f"logits have shape {list(logits.dims)}; expected rows by vocabulary")
-    rows, vocabulary = logits.dims  # (P, V), (P, K) -> (P,), (P,)
-    if settings.dims != (rows, len(SETTINGS)):
-        raise ShapeError(f"settings have shape {list(settings.dims)}; expected {[rows, len(SETTINGS)]}")
+    rows, vocabulary = logits.dims  # (P, V)
+    words = choices.numel
+    if words < rows * COLUMNS or words % 4:
+        raise ShapeError(f"choices have {words} words; expected fours, and {rows} x {COLUMNS} of them at least")
     return rows, vocabulary
+
+
+def _edit(
+    cx: Context, logits: Tensor, choices: Tensor, edits: LiveScalar, changed: Tensor, type_: str, times: int
+) -> None:
+    """What masks and edits make of the logits. Zero times too the plan learns what may be bound."""
+    rows, vocabulary = logits.dims
+    steps = vocabulary // (4 if type_.endswith("x4") else 1)
+    first, words = rows * COLUMNS, choices.numel
+    last = max(words - -(-vocabulary // 32), 0)
+    params = Edit(rows=rows, vocabulary=vocabulary, steps=steps, first=first, last_mask=last, edits=edits.live)
+    cx.dispatch(
+        "sampling/masked.wgsl",
+        reads=(logits, choices),
+        writes=(changed,),
+        params=params,
+        threads=rows * steps * times,
+        type=type_,
+        columns=COLUMNS,
+        mask=MASK,
+    )
+    quads = (words - first) // 4 * times
+    cx.dispatch("sampling/edits.wgsl", reads=(choices,), writes=(changed,), params=params, threads=quads)
 
 
 def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
@@ -106,12 +157,12 @@ def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
 
 
 @sample.reference
-def _(logits: Any, settings: Any, advance: int) -> Any:
+def _(logits: Any, choices: Any, advance: int, edits: int, features: int) -> Any:
+    settings = choices[: len(logits) * COLUMNS].reshape(-1, COLUMNS)
+    tried = _tried(logits, choices, settings, edits) if features & EDITED else logits
     unusable = (np.isnan(logits) | np.isposinf(logits)).any(axis=1)
-    hidden = np.isneginf(logits).all(axis=1)
-    wide = np.where((unusable | hidden)[:, None], 0, logits).astype(np.float64)
-    shifted = wide - wide.max(axis=1, keepdims=True)
-    log_probabilities = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    hidden = np.isneginf(tried).all(axis=1)
+    shifted = _shifted(tried, unusable | hidden)
     tokens = shifted.argmax(axis=1)
     keys = _keys(settings[:, 4], settings[:, 5] + advance)
     for packed in set(map(bytes, settings[:, :4])):
@@ -122,9 +173,46 @@ def _(logits: Any, settings: Any, advance: int) -> Any:
             scores = shifted[rows] / temperature
             scores = np.where(kept(scores, int(filters[1]), top_p, min_p), scores, -np.inf)
             tokens[rows] = (scores + _gumbel(keys[rows], scores.shape[1])).argmax(axis=1)
+    raw = _shifted(logits, unusable | np.isneginf(logits).all(axis=1))
+    log_probabilities = raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
     chosen = np.take_along_axis(log_probabilities, tokens[:, None], axis=1)[:, 0]
     tokens = np.select([unusable, hidden], [UNUSABLE, ALL_HIDDEN], tokens)
-    return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32)
+    likeliest = _likeliest(log_probabilities, unusable, MOST_LIKELIEST if features & LIKELIEST else 0)
+    return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32), *likeliest
+
+
+def _tried(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
+    """The logits as masks and edits make them."""
+    found = logits.astype(np.float64)
+    words = -(-logits.shape[1] // 32)
+    for row, mask in enumerate(settings[:, MASK]):
+        if 0 <= mask <= len(choices) - words:
+            bits = np.unpackbits(choices[mask : mask + words].view(np.uint8), bitorder="little")
+            found[row, bits[: logits.shape[1]] == 0] = -np.inf
+    for edit in choices[settings.size : settings.size + 4 * edits].reshape(-1, 4):
+        row, token = edit[:2]
+        factor, addend = edit[2:].view(np.float32).astype(np.float64)
+        if 0 <= row < len(logits) and 0 <= token < logits.shape[1]:
+            x = found[row, token]
+            found[row, token] = (x / factor if x > 0 else x * factor) + addend
+    return found
+
+
+def _shifted(logits: Any, without: Any) -> Any:
+    """The logits below the highest of their row; 0 for rows without."""
+    wide = np.where(without[:, None], 0, logits).astype(np.float64)
+    return wide - wide.max(axis=1, keepdims=True)
+
+
+def _likeliest(log_probabilities: Any, unusable: Any, count: int) -> tuple[Any, Any]:
+    tokens = np.full((len(log_probabilities), count), -1, np.int32)
+    values = np.zeros(tokens.shape, np.float32)
+    order = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :count]
+    found = np.take_along_axis(log_probabilities, order, axis=1)
+    there = np.isfinite(found) & ~unusable[:, None]
+    tokens[:, : order.shape[1]] = np.where(there, order, -1)
+    values[:, : order.shape[1]] = np.where(there, found, 0)
+    return tokens, values
 
 
 def kept(scores: Any, top_k: int, top_p: float, min_p: float = 0.0) -> Any:

@@ -1,14 +1,21 @@
 {$ include "kernel.wgsl" $}
 {$ include "loads.wgsl" $}
-{$ include "sampling/gumbel.wgsl" $}
+{$ include "sampling/choice.wgsl" $}
+{$ include "sampling/lanes.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
 {$ set lanes = 4 if type.endswith("x4") else 1 $}
 
+{$ set tried = "edited" if edited else "logits" $}
+{$ set tried_type = type if not edited else "f32x4" if lanes == 4 else "f32" $}
+
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> parts: array<vec4<u32>>;
-@group(1) @binding(2) var<storage, read> settings: array<i32>;
-@group(1) @binding(3) var<storage, read_write> tokens: array<i32>;
-@group(1) @binding(4) var<storage, read_write> log_probabilities: array<u32>;  // bits: it may be NaN
+@group(1) @binding(1) var<storage, read> choices: array<i32>;
+@group(1) @binding(2) var<storage, read> parts: array<vec4<u32>>;
+$$ if edited
+@group(1) @binding(3) var<storage, read> edited: {{ array_of(tried_type) }};
+$$ endif
+@group(1) @binding({{ 4 if edited else 3 }}) var<storage, read_write> tokens: array<i32>;
+@group(1) @binding({{ 5 if edited else 4 }}) var<storage, read_write> log_probabilities: array<u32>;  // bits: it may be NaN
 
 const INVOCATIONS = {{ invocations }}u;
 const BINS = 2048u;  // in each of which are as many finer ones
@@ -17,43 +24,9 @@ const PER_UNIT = 131072.0;  // finer bins in a unit of logit / temperature: 32 u
 const COARSE_PER_UNIT = 64.0;
 const NAN = 0x7fc00000u;
 
-var<workgroup> shared_value: array<f32, {{ invocations }}>;
-var<workgroup> shared_index: array<u32, {{ invocations }}>;
 var<workgroup> bins: array<atomic<u32>, 2048>;
 var<workgroup> bin_sums: array<f32, {{ invocations }}>;
 var<workgroup> holds: atomic<u32>;
-
-fn sum_over_lanes(lane: u32, value: f32) -> f32 {
-    shared_value[lane] = value;
-    for (var half = p.invocations / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if (lane < half) {
-            shared_value[lane] += shared_value[lane + half];
-        }
-    }
-    workgroupBarrier();
-    let total = shared_value[0];
-    workgroupBarrier();
-    return total;
-}
-
-// The largest value and the first index that has it, in element 0.
-fn best_over_lanes(lane: u32, value: f32, index: u32) {
-    shared_value[lane] = value;
-    shared_index[lane] = index;
-    for (var half = p.invocations / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if (lane < half) {
-            let other = shared_value[lane + half];
-            let at = shared_index[lane + half];
-            if (other > shared_value[lane] || (other == shared_value[lane] && at < shared_index[lane])) {
-                shared_value[lane] = other;
-                shared_index[lane] = at;
-            }
-        }
-    }
-    workgroupBarrier();
-}
 
 // How far a logit is below the highest, in bins.
 fn depth(x: f32, highest: f32, scale: f32) -> u32 {
@@ -105,10 +78,21 @@ fn main(
     let highest = shared_value[0];
     var token = min(shared_index[0], p.vocabulary - 1u);
     workgroupBarrier();
+$$ if edited
+    best = -3.4e38;
+    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+        best = max(best, bitcast<f32>(parts[2u * (row * p.parts + i) + 1u].z));
+    }
+    best_over_lanes(lane, best, 0u);
+    let raw_highest = shared_value[0];
+    workgroupBarrier();
+$$ else
+    let raw_highest = highest;
+$$ endif
     var sum = 0.0;
     for (var i = lane; i < p.parts; i += INVOCATIONS) {
-        let part = parts[2u * (row * p.parts + i)];
-        sum += bitcast<f32>(part.y) * exp(bitcast<f32>(part.x) - highest);
+        let raw = bitcast<f32>(parts[2u * (row * p.parts + i) + 1u].z);
+        sum += bitcast<f32>(parts[2u * (row * p.parts + i)].y) * exp(raw - raw_highest);
     }
     let total = sum_over_lanes(lane, sum);
 
@@ -136,7 +120,7 @@ fn main(
                     continue;
                 }
                 for (var s = i; s < p.steps; s += p.parts) {
-                    let x = {{ loaded("logits[row * p.steps + s]", type) }};
+                    let x = {{ loaded(tried ~ "[row * p.steps + s]", tried_type) }};
                     for (var c = 0u; c < p.lanes; c++) {
                         let d = select(depth(x{{ "[c]" if lanes == 4 }}, highest, scale), part_depth, by_parts);
                         if (d <= limit && (!fine || d / BINS == coarse)) {
@@ -201,7 +185,7 @@ fn main(
                 }
             } else if (depth(bitcast<f32>(parts[2u * (row * p.parts + i)].x), highest, scale) <= limit) {
                 for (var s = i; s < p.steps; s += p.parts) {
-                    let x = {{ loaded("logits[row * p.steps + s]", type) }};
+                    let x = {{ loaded(tried ~ "[row * p.steps + s]", tried_type) }};
                     for (var c = 0u; c < p.lanes; c++) {
                         let logit = x{{ "[c]" if lanes == 4 }};
                         let noisy = logit * scale + gumbel(choice.key, s * {{ lanes }}u + c);
@@ -226,6 +210,6 @@ $$ if lanes == 4
 $$ else
         let logit = {{ loaded("logits[row * p.steps + token]", type) }};
 $$ endif
-        log_probabilities[row] = select(NAN, bitcast<u32>(logit - highest - log(total)), usable);
+        log_probabilities[row] = select(NAN, bitcast<u32>(logit - raw_highest - log(total)), usable);
     }
 }

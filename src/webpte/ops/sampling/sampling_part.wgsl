@@ -1,13 +1,20 @@
 {$ include "kernel.wgsl" $}
 {$ include "loads.wgsl" $}
-{$ include "sampling/gumbel.wgsl" $}
+{$ include "sampling/choice.wgsl" $}
 {$ from "loads.wgsl" import array_of, loaded $}
 {$ set lanes = 4 if type.endswith("x4") else 1 $}
 {$ set number = "vec4<f32>" if lanes == 4 else "f32" $}
+{$ set elements = [".x", ".y", ".z", ".w"] if lanes == 4 else [""] $}
+{# Tokens are chosen by what masks and edits have made of the logits, if there are any; `raw` is as the model says. #}
+{$ set tried_type = type if not edited else "f32x4" if lanes == 4 else "f32" $}
+{$ set raw = "raw_" if edited else "" $}
 
 @group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
-@group(1) @binding(1) var<storage, read> settings: array<i32>;
-@group(1) @binding(2) var<storage, read_write> parts: array<vec4<u32>>;
+@group(1) @binding(1) var<storage, read> choices: array<i32>;
+$$ if edited
+@group(1) @binding(2) var<storage, read> edited: {{ array_of(tried_type) }};
+$$ endif
+@group(1) @binding({{ 3 if edited else 2 }}) var<storage, read_write> parts: array<vec4<u32>>;
 
 // NaN and infinity, from which nothing can be chosen.
 fn is_unusable(x: f32) -> bool {
@@ -15,7 +22,8 @@ fn is_unusable(x: f32) -> bool {
 }
 
 // One invocation per part of a row, which is every p.parts-th load: its highest logit, the first token that has it, the
-// sum of all relative to it, what it holds, and where tokens are drawn from all, the draw.
+// sum of all relative to the highest that the model gave, what it holds, the draw where tokens are drawn from all, and
+// the highest and its token that the model gave.
 @compute @workgroup_size(wg)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
     let i = thread_index(id, groups);
@@ -27,31 +35,37 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     let drawing = draws_freely(choice);
     var highest = -3.4e38;
     var token = 0u;
+$$ if edited
+    var raw_highest = -3.4e38;
+    var raw_token = 0u;
+$$ endif
     var sum = 0.0;
     var score = -3.4e38;
     var drawn = 0u;
     var holds = 0u;
     for (var s = i % p.parts; s < p.steps; s += p.parts) {
-        let read = {{ loaded("logits[row * p.steps + s]", type) }};
-$$ for element in (["read.x", "read.y", "read.z", "read.w"] if lanes == 4 else ["read"])
-        holds |= select(0u, UNUSABLE, is_unusable({{ element }}));
-        holds |= select(CHOICE, 0u, bitcast<u32>({{ element }}) == HIDDEN);
-$$ endfor
+        let given = {{ loaded("logits[row * p.steps + s]", type) }};
+$$ if edited
+        let raw_x = max(given, {{ number }}(-3.4e38));
+        let read = edited[row * p.steps + s];
+$$ else
+        let read = given;
+$$ endif
         let x = max(read, {{ number }}(-3.4e38));
         let first = s * {{ lanes }}u;
-        let before = highest;
-$$ if lanes == 4
-$$ for c in "xyzw"
-        token = select(token, first + {{ loop.index0 }}u, x.{{ c }} > highest);
-        highest = max(highest, x.{{ c }});
+        let before = {{ raw }}highest;
+$$ for element in elements
+        holds |= select(0u, UNUSABLE, is_unusable(given{{ element }}));
+        holds |= select(CHOICE, 0u, bitcast<u32>(read{{ element }}) == HIDDEN);
 $$ endfor
-        let powers = exp(x - highest);
-        sum = sum * exp(before - highest) + powers.x + powers.y + powers.z + powers.w;
-$$ else
-        token = select(token, first, x > highest);
-        highest = max(highest, x);
-        sum = sum * exp(before - highest) + exp(x - highest);
-$$ endif
+$$ for prefix in (["", raw] if edited else [""])
+$$ for element in elements
+        {{ prefix }}token = select({{ prefix }}token, first + {{ loop.index0 }}u, {{ prefix }}x{{ element }} > {{ prefix }}highest);
+        {{ prefix }}highest = max({{ prefix }}highest, {{ prefix }}x{{ element }});
+$$ endfor
+$$ endfor
+        let powers = exp({{ raw }}x - {{ raw }}highest);
+        sum = sum * exp(before - {{ raw }}highest){$ for element in elements $} + powers{{ element }}{$ endfor $};
         for (var c = 0u; c < p.lanes && drawing; c++) {
             let noisy = x{{ "[c]" if lanes == 4 }} * choice.scale + gumbel(choice.key, first + c);
             drawn = select(drawn, first + c, noisy > score);
@@ -59,5 +73,5 @@ $$ endif
         }
     }
     parts[2u * i] = vec4<u32>(bitcast<u32>(highest), bitcast<u32>(sum), token, holds);
-    parts[2u * i + 1u] = vec4<u32>(bitcast<u32>(score), drawn, 0u, 0u);
+    parts[2u * i + 1u] = vec4<u32>(bitcast<u32>(score), drawn, bitcast<u32>({{ raw }}highest), {{ raw }}token);
 }

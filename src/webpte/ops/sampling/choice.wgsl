@@ -1,7 +1,7 @@
 // What a part of a row may hold: a logit nothing can be chosen by, and one of a token that can be chosen.
 const UNUSABLE = 1u;
 const CHOICE = 2u;
-const COLUMNS = 7u;  // of the settings
+const COLUMNS = {{ columns }}u;  // of the settings, with which `choices` begins
 const HIDDEN = 0xff800000u;  // bits of minus infinity: a token that is masked
 
 fn hash(v: u32) -> u32 {
@@ -22,15 +22,15 @@ struct Choice {
 
 fn choice_of(row: u32) -> Choice {
     let at = row * COLUMNS;
-    let temperature = bitcast<f32>(settings[at]);
-    let step = u32(settings[at + 5u] + live(p.advance));
+    let temperature = bitcast<f32>(choices[at]);
+    let step = u32(choices[at + 5u] + live(p.advance));
     return Choice(
         temperature,
         1.0 / max(temperature, 1e-30),
-        u32(settings[at + 1u]),
-        bitcast<f32>(settings[at + 2u]),
-        bitcast<f32>(settings[at + 3u]),
-        hash(hash(hash(u32(settings[at + 4u])) ^ step)),
+        u32(choices[at + 1u]),
+        bitcast<f32>(choices[at + 2u]),
+        bitcast<f32>(choices[at + 3u]),
+        hash(hash(hash(u32(choices[at + 4u])) ^ step)),
     );
 }
 

@@ -1,0 +1,93 @@
+{$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ include "sampling/lanes.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded $}
+{$ set lanes = 4 if type.endswith("x4") else 1 $}
+
+@group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
+@group(1) @binding(1) var<storage, read> parts: array<vec4<u32>>;
+@group(1) @binding(2) var<storage, read_write> tokens: array<i32>;
+@group(1) @binding(3) var<storage, read_write> log_probabilities: array<f32>;
+
+const INVOCATIONS = {{ invocations }}u;
+const UNUSABLE = 1u;
+const LOWEST = -3.4e38;
+
+// What is the likeliest of each part, of the tokens that are not listed yet.
+var<workgroup> part_value: array<f32, {{ most_parts }}>;
+var<workgroup> part_token: array<u32, {{ most_parts }}>;
+var<workgroup> holds: atomic<u32>;
+
+// One workgroup per row lists the tokens from the likeliest on, and -1 where there are no more; of equal ones the first
+// comes first. The list grows by the likeliest of all parts, whose part then has to be searched again.
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(local_invocation_id) local: vec3<u32>,
+) {
+    let lane = local.x;
+    let row = min(id.x + id.y * groups.x, p.threads / INVOCATIONS - 1u);
+    if (lane == 0u) {
+        atomicStore(&holds, 0u);
+    }
+    workgroupBarrier();
+    var best = LOWEST;
+    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+        let at = 2u * (row * p.parts + i);
+        part_value[i] = bitcast<f32>(parts[at + 1u].z);
+        part_token[i] = parts[at + 1u].w;
+        best = max(best, part_value[i]);
+        atomicOr(&holds, parts[at].w);
+    }
+    best_over_lanes(lane, best, 0u);
+    let highest = shared_value[0];
+    let usable = (atomicLoad(&holds) & UNUSABLE) == 0u;
+    workgroupBarrier();
+    var sum = 0.0;
+    for (var i = lane; i < p.parts; i += INVOCATIONS) {
+        sum += bitcast<f32>(parts[2u * (row * p.parts + i)].y) * exp(part_value[i] - highest);
+    }
+    let total = sum_over_lanes(lane, sum);
+
+    for (var rank = 0u; rank < p.tops; rank++) {
+        best = LOWEST;
+        var token = 0xffffffffu;
+        for (var i = lane; i < p.parts; i += INVOCATIONS) {
+            if (part_value[i] > best || (part_value[i] == best && part_token[i] < token)) {
+                best = part_value[i];
+                token = part_token[i];
+            }
+        }
+        best_over_lanes(lane, best, token);
+        let found = shared_value[0];
+        let listed = shared_index[0];
+        workgroupBarrier();
+        let is_token = usable && found > LOWEST && listed < p.vocabulary;
+        if (lane == 0u) {
+            tokens[row * p.tops + rank] = select(-1, i32(listed), is_token);
+            log_probabilities[row * p.tops + rank] = select(0.0, found - highest - log(total), is_token);
+        }
+        let part = listed / {{ lanes }}u % p.parts;
+        best = LOWEST;
+        token = 0xffffffffu;
+        for (var s = part + lane * p.parts; s < p.steps; s += INVOCATIONS * p.parts) {
+            let read = {{ loaded("logits[row * p.steps + s]", type) }};
+            for (var c = 0u; c < p.lanes; c++) {
+                let x = max(read{{ "[c]" if lanes == 4 }}, LOWEST);
+                let other = s * {{ lanes }}u + c;
+                let behind = x < found || (x == found && other > listed);
+                if (behind && (x > best || (x == best && other < token))) {
+                    best = x;
+                    token = other;
+                }
+            }
+        }
+        best_over_lanes(lane, best, token);
+        if (lane == 0u) {
+            part_value[part] = shared_value[0];
+            part_token[part] = shared_index[0];
+        }
+        workgroupBarrier();
+    }
+}

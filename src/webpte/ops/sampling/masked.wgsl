@@ -1,0 +1,32 @@
+{$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded $}
+{$ set lanes = 4 if type.endswith("x4") else 1 $}
+{$ set words = "vec4<u32>" if lanes == 4 else "u32" $}
+
+const HIDDEN = 0xff800000u;  // bits of minus infinity, which WGSL has no number for
+
+@group(1) @binding(0) var<storage, read> logits: {{ array_of(type) }};
+@group(1) @binding(1) var<storage, read> choices: array<i32>;
+@group(1) @binding(2) var<storage, read_write> edited: array<{{ words }}>;
+
+// One invocation per load: the logits with those that the row's mask does not allow hidden.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    let first = i % p.steps * {{ lanes }}u;
+    let mask = u32(choices[i / p.steps * {{ columns }}u + {{ mask }}u]);  // where its words begin; no mask is beyond
+    var bits = 0xffffffffu;
+    if (mask <= p.last_mask) {
+        bits = u32(choices[mask + first / 32u]) >> (first % 32u);
+    }
+    let x = bitcast<{{ words }}>({{ loaded("logits[i]", type) }});
+$$ if lanes == 4
+    edited[i] = select(vec4<u32>(HIDDEN), x, (vec4<u32>(bits) & vec4<u32>(1u, 2u, 4u, 8u)) != vec4<u32>(0u));
+$$ else
+    edited[i] = select(HIDDEN, x, (bits & 1u) != 0u);
+$$ endif
+}

@@ -11,6 +11,7 @@ import pytest
 import webpte
 from tests.cases.sampling.sampling import sample
 from tests.support.harness.cases import OneOp, T, choosing, reference
+from tests.support.harness.chi_square import assert_follows, chi_square_limit
 from webpte.llm.choice import Choice, pack
 from webpte.ops.sampling.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _keys, kept
 
@@ -22,11 +23,6 @@ def probabilities(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
     scores = (logits - logits.max()).astype(np.float64) / temperature
     weights = np.where(kept(scores[None], top_k, top_p, min_p)[0], np.exp(scores), 0)
     return weights / weights.sum()
-
-
-def chi_square_limit(degrees: int) -> float:
-    """The value that chance exceeds once in 10,000 runs, by Wilson and Hilferty's approximation."""
-    return degrees * (1 - 2 / (9 * degrees) + 3.719 * np.sqrt(2 / (9 * degrees))) ** 3
 
 
 def logits_of(rows):
@@ -46,15 +42,6 @@ def ran(folder, rows, choices, variant=""):
     arrays = [np.ascontiguousarray(rows), pack(choices)[0]]
     with choosing(variant), webpte.load(folder / "p.pte") as loaded:
         return loaded.method().run(arrays), reference(program.case, program.substitute(arrays, {}))
-
-
-def assert_follows(counts, expected):
-    assert counts[expected == 0].sum() == 0, "a token that a filter excludes was drawn"
-    common = expected >= 5  # the test's own condition; rarer tokens are counted together
-    pooled = [np.append(v[common], v[~common].sum()) for v in (counts.astype(float), expected)]
-    kept = pooled[1] > 0
-    statistic = (((pooled[0] - pooled[1]) ** 2)[kept] / pooled[1][kept]).sum()
-    assert statistic < chi_square_limit(int(kept.sum()) - 1)
 
 
 @pytest.mark.parametrize(

@@ -52,14 +52,16 @@ class Chosen(NamedTuple):
 
 
 def choice_of(settings: Settings, step: int) -> Choice:
-    """How an answer's token number `step` is chosen."""
+    """How an answer's token number `step` is chosen, but for what depends on the tokens before it: see `Choosing`."""
     return Choice(
         settings.temperature,
         settings.top_k,
         settings.top_p,
-        seed=settings.seed,
-        step=step,
-        logprob=settings.logprobs,
+        settings.min_p,
+        settings.seed,
+        step,
+        settings.logprobs,
+        settings.top_logprobs,
     )
 
 

@@ -5,27 +5,44 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..errors import InputError
+from .sampled import MOST_TOPS
 
 LARGEST = 2**31 - 1  # integers travel to the device in 32 bits
 TEMPERATURES = (1e-6, 1e6)  # beyond which logits divided by one leave the range of f32
 MOST_PER_SUBMIT = 4096
+PENALTIES = (-100.0, 100.0)  # added to logits, of which the likeliest are some tens above the rest
+REPETITION_PENALTIES = (0.01, 100.0)
+MOST_BIASES = 1024
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How tokens are chosen and when to end."""
+    """How tokens are chosen and when to end.
+
+    The logits of a model are changed first: `repetition_penalty` divides those above 0 of all tokens in the prompt and
+    in the answer so far, and multiplies those below; `presence_penalty` is subtracted from the logit of a token that is
+    in the answer, `frequency_penalty` as often as it is there; `logit_bias` is added. Then they are divided by the
+    temperature, and of what `top_k` leaves `top_p` leaves some, and of those `min_p` the ones at least so likely as
+    that part of the likeliest. Log probabilities are those of the unchanged logits.
+    """
 
     max_new_tokens: int = 256
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int = 0
     stop: Sequence[str] = ()
     logprobs: bool = False
+    top_logprobs: int = 0  # likeliest tokens to report beside each
     tokens_per_submit: int | None = None  # as many as a reader takes for a stream, unless given
 
     def __post_init__(self) -> None:
@@ -34,6 +51,12 @@ class Settings:
             "temperature": _temperature(self.temperature),
             "top_k": integer("top_k", self.top_k, 0, LARGEST),
             "top_p": _top_p(self.top_p),
+            "min_p": _between("min_p", self.min_p, 0.0, 1.0),
+            "repetition_penalty": _between("repetition_penalty", self.repetition_penalty, *REPETITION_PENALTIES),
+            "presence_penalty": _between("presence_penalty", self.presence_penalty, *PENALTIES),
+            "frequency_penalty": _between("frequency_penalty", self.frequency_penalty, *PENALTIES),
+            "logit_bias": _logit_bias(self.logit_bias),
+            "top_logprobs": integer("top_logprobs", self.top_logprobs, 0, MOST_TOPS),
             "seed": integer("seed", self.seed, 0, LARGEST),
             "stop": _stop(self.stop),
         }
@@ -45,13 +68,16 @@ class Settings:
             object.__setattr__(self, name, value)
 
 
-def settings_from(given: Mapping[str, Any]) -> Settings:
+def settings_from(given: Mapping[str, Any], vocabulary: int = LARGEST) -> Settings:
     """Settings by keyword; one that does not exist is refused by name."""
-    known = [field.name for field in fields(Settings)]
+    known = [each.name for each in fields(Settings)]
     for name in given:
         if name not in known:
             raise InputError(f"generate has no setting {name!r}; there are {', '.join(known)}")
-    return Settings(**given)
+    settings = Settings(**given)
+    if (highest := max(settings.logit_bias, default=0)) >= vocabulary:
+        raise InputError(f"logit_bias names token {highest}; the vocabulary has 0 to {vocabulary - 1}")
+    return settings
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
@@ -98,6 +124,26 @@ def _top_p(value: Any) -> float:
     if not 0 < number <= 1:
         raise InputError(f"top_p is above 0 and at most 1, not {number:g}")
     return number
+
+
+def _between(name: str, value: Any, low: float, high: float) -> float:
+    number = _real(name, value)
+    if not low <= number <= high:
+        raise InputError(f"{name} is between {low:g} and {high:g}, not {number:g}")
+    return number
+
+
+def _logit_bias(value: Any) -> dict[int, float]:
+    if not isinstance(value, Mapping):
+        raise InputError(f"logit_bias is a mapping of tokens to numbers, not {_shown(value)}")
+    if len(value) > MOST_BIASES:
+        raise InputError(f"logit_bias holds {len(value)} tokens; {MOST_BIASES} are the most")
+    return {
+        integer("logit_bias holds tokens, each of which", token, 0, LARGEST): _between(
+            f"logit_bias holds numbers; that of token {token}", bias, *PENALTIES
+        )
+        for token, bias in value.items()
+    }
 
 
 def _real(name: str, value: Any) -> float:

@@ -1,0 +1,221 @@
+"""What a sequence asks for is what the device draws by, as NumPy computes it from the settings' definitions, whatever
+stands in the other rows."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.null.test_choosing import by_definition
+from tests.support.harness.cases import OneOp, T, case, choosing
+from tests.support.harness.chi_square import assert_follows
+from webpte.graph import SymInt
+from webpte.llm.choice import ALL_HIDDEN, Choice, pack, unpack, wanted
+from webpte.llm.choosing import Choosing
+from webpte.llm.sampled import append_sampler
+from webpte.llm.settings import Settings
+
+DRAWS = 8000
+PROMPT, ANSWER = [3, 3, 5, 17, 20], [5, 8, 8, 8, 30, 2]  # tokens that penalties are about
+
+
+def behind(graph):
+    """The sampler behind a graph whose output is logits."""
+    values, steps = [*graph.values, SymInt()], list(graph.steps)
+    advance = len(graph.values)
+    sampler = append_sampler(values, steps, graph.outputs[0], advance, steps[-1].origin)
+    inputs, outputs = (*graph.inputs, advance, *sampler.inputs), (*graph.outputs, *sampler.outputs)
+    return replace(graph, values=tuple(values), steps=tuple(steps), inputs=inputs, outputs=outputs)
+
+
+@contextlib.contextmanager
+def sampler(folder, rows, vocabulary, dtype="f32", variant=""):
+    """Chooses tokens for up to so many rows of logits."""
+    identity = case("aten.neg.default", T("n", vocabulary, dtype=dtype), n=(rows, 1))
+    OneOp(identity).write(folder / "p.pte")
+    with choosing(variant), webpte.load(folder / "p.pte") as program:
+        method = program.method("forward", behind)
+
+        def choose(logits, choices, advance=0):
+            given = np.ascontiguousarray(-np.broadcast_to(logits, (len(choices), vocabulary)))
+            return unpack(method.run([given, advance, *pack(choices)], outputs=wanted(choices)))
+
+        yield choose
+
+
+def bits(allowed):
+    padded = np.zeros(-(-len(allowed) // 32) * 32, bool)
+    padded[: len(allowed)] = allowed
+    return np.packbits(padded, bitorder="little").view(np.uint32)
+
+
+def expected(logits, settings, allowed):
+    """The probability of each token."""
+    scores = by_definition(logits, settings, PROMPT, ANSWER)
+    scores[~allowed] = -np.inf
+    scores = (scores - scores.max()) / settings.temperature
+    order = np.argsort(-scores, kind="stable")
+    kept = np.isfinite(scores)
+    if settings.top_k:
+        kept[order[settings.top_k :]] = False
+    mass = np.where(kept, np.exp(scores), 0)
+    before = np.cumsum(mass[order]) - mass[order]
+    kept[order[before >= settings.top_p * mass.sum()]] = False
+    kept &= np.exp(scores) >= settings.min_p
+    mass = np.where(kept, mass, 0)
+    return mass / mass.sum()
+
+
+def choices_of(settings, count, mask=None):
+    account = Choosing(settings, PROMPT)
+    for token in ANSWER:
+        account.add(token)
+    first = account.choice(len(ANSWER), mask=mask)
+    return [replace(first, step=first.step + i) for i in range(count)]
+
+
+WARM = Settings(temperature=1.0, seed=5)
+SETTINGS = {
+    "temperature": replace(WARM, temperature=1.7),
+    "top_k": replace(WARM, top_k=7),
+    "top_p": replace(WARM, top_p=0.8),
+    "min_p": replace(WARM, min_p=0.15),
+    "repetition": replace(WARM, repetition_penalty=1.6),
+    "reward for repetition": replace(WARM, repetition_penalty=0.6),
+    "presence": replace(WARM, presence_penalty=1.1),
+    "frequency": replace(WARM, frequency_penalty=0.8),
+    "bias": replace(WARM, logit_bias={8: 2.0, 30: -100.0, 0: 1.0}),
+    "penalties": replace(WARM, repetition_penalty=1.2, presence_penalty=0.4, frequency_penalty=0.3),
+    "all": Settings(
+        temperature=1.3,
+        top_k=25,
+        top_p=0.95,
+        min_p=0.02,
+        repetition_penalty=1.3,
+        presence_penalty=0.5,
+        frequency_penalty=0.2,
+        logit_bias={5: 2.0, 11: -3.0},
+        seed=9,
+    ),
+}
+MASKED = ("temperature", "top_k", "min_p", "bias", "all")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("vocabulary", [61, 64])
+def test_draws_follow_the_distribution_of_each_setting(tmp_path, vocabulary, dtype):
+    """Alone and together, with a mask and without: chi square with the same noise in every run."""
+    random = np.random.default_rng(2)
+    logits = random.normal(0, 1.3, vocabulary).astype(dtype.replace("f", "float"))
+    everything, some = np.ones(vocabulary, bool), random.random(vocabulary) < 0.5
+    runs = [(name, everything, None) for name in SETTINGS] + [(name, some, bits(some)) for name in MASKED]
+    with sampler(tmp_path, DRAWS, vocabulary, dtype) as choose:
+        for name, allowed, mask in runs:
+            found = choose(logits, choices_of(SETTINGS[name], DRAWS, mask))
+            counts = np.bincount([chosen.token for chosen in found], minlength=vocabulary)
+            want = expected(logits, SETTINGS[name], allowed)
+            assert (want > 0).sum() > 3, "too few to say anything of"
+            assert_follows(counts, want * DRAWS)
+
+
+def test_a_setting_that_is_left_out_would_be_noticed():
+    """What the test above compares with differs for each of its settings by more than it forgives."""
+    logits = np.random.default_rng(2).normal(0, 1.3, 61)
+    everything = np.ones(61, bool)
+    plain = expected(logits, WARM, everything)
+    for settings in SETTINGS.values():
+        with pytest.raises(AssertionError):
+            assert_follows(plain * DRAWS, expected(logits, settings, everything) * DRAWS)
+
+
+def test_a_large_vocabulary_is_drawn_from_alike(tmp_path):
+    """49,152 tokens, of which some are likely and the rest together weigh as much."""
+    vocabulary, rows, runs = 49_152, 100, 8
+    logits = np.random.default_rng(3).normal(0, 1, vocabulary).astype(np.float32)
+    logits[:40] += np.linspace(8, 11, 40)
+    allowed = np.random.default_rng(4).random(vocabulary) < 0.7
+    with sampler(tmp_path, rows, vocabulary) as choose:
+        for settings in (SETTINGS["penalties"], replace(SETTINGS["all"], top_k=2000)):
+            choices = choices_of(settings, rows, bits(allowed))
+            found = [chosen.token for run in range(runs) for chosen in choose(logits, choices, run * rows)]
+            counts = np.bincount(found, minlength=vocabulary)
+            assert_follows(counts, expected(logits, settings, allowed) * rows * runs)
+
+
+def mixed(vocabulary, count):
+    """Rows that ask for all kinds of things, no two for the same."""
+    random = np.random.default_rng(8)
+    masks = [bits(random.random(vocabulary) < share) for share in (0.5, 0.02)]
+    rows = []
+    for i, settings in enumerate([Settings(), *SETTINGS.values()] * 3):
+        mask = masks[i % 2] if i % 5 == 3 else None
+        settings = replace(settings, seed=i, top_logprobs=i % 4 if i > 12 else 0)
+        rows.append(choices_of(settings, 1, mask)[0])
+    return rows[:count]
+
+
+@pytest.mark.parametrize("variant", ["narrow", "wide"])
+@pytest.mark.parametrize(("vocabulary", "dtype"), [(61, "f32"), (1009, "f16"), (2056, "f16"), (49_152, "f32")])
+def test_a_row_gets_beside_others_what_it_gets_alone(tmp_path, vocabulary, dtype, variant):
+    rows = mixed(vocabulary, 16)
+    logits = np.random.default_rng(6).normal(0, 3, (16, vocabulary)).astype(dtype.replace("f", "float"))
+    with sampler(tmp_path, 16, vocabulary, dtype, variant) as choose:
+        together = choose(logits, rows, 3)
+        for order in (range(16), range(15, -1, -1), (4, 4, 0, 9)):
+            again = choose(logits[list(order)], [rows[i] for i in order], 3)
+            assert [found.token for found in again] == [together[i].token for i in order]
+        for i, row in enumerate(rows):
+            (alone,) = choose(logits[i : i + 1], [row], 3)
+            (later,) = choose(logits[i : i + 1], [replace(row, step=row.step + 3)])
+            assert alone.token == later.token == together[i].token, row
+            assert alone.tops == together[i].tops if row.tops else not alone.tops
+
+
+@pytest.mark.parametrize("variant", ["narrow", "wide"])
+@pytest.mark.parametrize(("vocabulary", "dtype"), [(7, "f32"), (1009, "f32"), (2056, "f16"), (49_152, "f32")])
+def test_the_likeliest_tokens_are_listed_with_their_probabilities(tmp_path, vocabulary, dtype, variant):
+    """Those of the model: before penalties and masks. Of equal ones the first comes first."""
+    logits = np.random.default_rng(7).normal(0, 3, (3, vocabulary)).astype(dtype.replace("f", "float"))
+    logits[1] = np.round(logits[1])  # many are equal
+    logits[2, 5:] = -np.inf
+    rows = [Choice(tops=20), Choice(tops=5, edits=np.array([[3, 0x40000000, 0]], np.int32)), Choice(tops=20)]
+    wide = logits.astype(np.float64)
+    sure = wide - np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1, keepdims=True)) - wide.max(1, keepdims=True)
+    with sampler(tmp_path, 3, vocabulary, dtype, variant) as choose:
+        for found, values, there in zip(choose(logits, rows), sure, (vocabulary, vocabulary, 5), strict=True):
+            order = np.argsort(-values, kind="stable")[: min(20, there)]
+            assert [token for token, _ in found.tops] == order.tolist()
+            assert np.allclose([value for _, value in found.tops], values[order], atol=1e-4)
+            assert np.isclose(found.logprob, values[found.token], atol=1e-4)
+
+
+def test_nothing_is_chosen_where_the_mask_hides_all_there_is(tmp_path):
+    """No token at all, or none that the model has not hidden itself; the row beside it does not notice."""
+    vocabulary = 70
+    logits = np.random.default_rng(9).normal(0, 1, (4, vocabulary)).astype(np.float32)
+    logits[1, 5] = -np.inf
+    only = np.zeros(vocabulary, bool)
+    nothing, one, other = bits(only), bits(np.arange(vocabulary) == 5), bits(np.arange(vocabulary) == 69)
+    for temperature in (0.0, 1.0):
+        rows = [Choice(temperature, mask=mask, logprob=True) for mask in (nothing, one, one, other)]
+        with sampler(tmp_path, 4, vocabulary) as choose:
+            found = choose(logits, rows)
+        assert [chosen.token for chosen in found] == [ALL_HIDDEN, ALL_HIDDEN, 5, 69]
+        assert np.isnan([chosen.logprob for chosen in found]).tolist() == [True, True, False, False]
+
+
+def test_any_words_are_safe(tmp_path):
+    """The device cannot refuse what makes no sense; it then chooses some token, or none."""
+    random = np.random.default_rng(10)
+    logits = random.normal(0, 3, (8, 1009)).astype(np.float32)
+    OneOp(case("aten.neg.default", T("n", 1009), n=(8, 1))).write(tmp_path / "p.pte")
+    with webpte.load(tmp_path / "p.pte") as program:
+        method = program.method("forward", behind)
+        for _ in range(20):
+            words = random.integers(-(2**31), 2**31, 64 + 1024, dtype=np.int64).astype(np.int32)
+            tokens, _, tops, _ = method.run([logits, 0, words, 10_000, 3], outputs=(1, 2, 3, 4))
+            assert ((tokens >= -2) & (tokens < 1009)).all() and ((tops >= -1) & (tops < 1009)).all()

@@ -1,0 +1,133 @@
+"""Penalties and biases, kept account of token by token, are what their definitions say of all tokens at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import webpte
+from webpte.llm import choosing
+from webpte.llm.choice import Choice, pack, unpack
+from webpte.llm.choosing import Choosing
+from webpte.llm.sampled import EDITED, SETTINGS, TOPS, mask_words
+from webpte.llm.settings import Settings, settings_from
+
+VOCABULARY = 40
+TOKENS = st.lists(st.integers(0, VOCABULARY - 1), max_size=30)
+ASKED = st.builds(
+    Settings,
+    repetition_penalty=st.sampled_from([1.0, 1.3, 0.5]),
+    presence_penalty=st.sampled_from([0.0, 0.5, -1.0]),
+    frequency_penalty=st.sampled_from([0.0, 0.25]),
+    logit_bias=st.dictionaries(st.integers(0, VOCABULARY - 1), st.sampled_from([-100.0, 2.5]), max_size=4),
+)
+LOGITS = np.random.default_rng(1).normal(0, 4, VOCABULARY).astype(np.float32)
+
+
+def by_definition(logits, settings, prompt, answer):
+    changed = logits.astype(np.float64)
+    for token in {*prompt, *answer}:
+        penalty = settings.repetition_penalty
+        changed[token] = changed[token] / penalty if changed[token] > 0 else changed[token] * penalty
+    for token, count in Counter(answer).items():
+        changed[token] -= settings.presence_penalty + settings.frequency_penalty * count
+    for token, bias in settings.logit_bias.items():
+        changed[token] += bias
+    return changed
+
+
+def by_edits(logits, edits):
+    changed = logits.astype(np.float64)
+    for edit in () if edits is None else edits:
+        factor, addend = edit[1:].view(np.float32).astype(np.float64)
+        x = changed[edit[0]]
+        changed[edit[0]] = (x / factor if x > 0 else x * factor) + addend
+    return changed
+
+
+@given(ASKED, TOKENS, TOKENS, TOKENS)
+def test_edits_are_what_the_settings_mean(settings, prompt, answer, drafted):
+    account = Choosing(settings, prompt)
+    for token in answer:
+        account.add(token)
+    ahead = account.choice(7, drafted)
+    choice = account.choice(len(answer))
+    for found, tokens in ((choice, answer), (ahead, answer + drafted)):
+        want = by_definition(LOGITS, settings, prompt, tokens)
+        assert np.allclose(by_edits(LOGITS, found.edits), want, atol=1e-4)
+        assert found.edits is None or len(set(found.edits[:, 0].tolist())) == len(found.edits)
+    assert (choice.step, ahead.step) == (len(answer), 7)
+    if account.steady:
+        assert pack([choice])[0][8:].tolist() == pack([Choosing(settings).choice(0)])[0][8:].tolist()
+
+
+def test_a_choice_does_not_change_with_what_comes_after_it():
+    account = Choosing(Settings(frequency_penalty=1.0))
+    account.add(3)
+    before = account.choice(1)
+    account.add(3)
+    assert before.edits is not None and before.edits.view(np.float32)[0, 2] == -1
+
+
+def test_without_penalties_no_account_is_kept():
+    account = Choosing(Settings(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, seed=4, logprobs=True), [1, 2])
+    account.add(5)
+    assert account.steady and account.choice(6) == Choice(0.5, 3, 0.9, 0.1, 4, 6, True)
+    assert account.choice(6).edits is None and not Choosing(Settings(presence_penalty=0.1)).steady
+    assert Choosing(Settings(logit_bias={1: 2.0})).steady
+
+
+def test_of_too_many_tokens_the_oldest_are_forgotten_and_biases_are_not(monkeypatch):
+    monkeypatch.setattr(choosing, "MOST_EDITS", 5)
+    account = Choosing(Settings(repetition_penalty=2.0, logit_bias={9: 1.0}), [1, 2, 3, 4])
+    account.add(5)
+    edits = account.choice(1).edits
+    assert edits is not None and sorted(edits[:, 0].tolist()) == [2, 3, 4, 5, 9]
+
+
+def test_more_tokens_than_there_was_room_for():
+    account = Choosing(Settings(presence_penalty=1.0))
+    for token in range(1000):
+        account.add(token)
+    edits = account.choice(1000).edits
+    assert edits is not None and edits[:, 0].tolist() == list(range(1000))
+    assert (edits.view(np.float32)[:, 1:] == [1, -1]).all()
+
+
+def test_what_is_packed():
+    edits = Choosing(Settings(logit_bias={7: -3.0, 2: 1.5})).choice(0).edits
+    mask = np.arange(mask_words(70), dtype=np.uint32)
+    rows = [Choice(0.5, 4, 0.25, 0.125, 9, 11), Choice(edits=edits, tops=2), Choice(mask=mask, edits=edits)]
+    words, count, features = pack(rows)
+    assert (count, features) == (4, EDITED | TOPS) and len(words) == 3 * len(SETTINGS) + 1024
+    first = dict(zip(SETTINGS, words[:8], strict=True))
+    assert [first[name].view(np.float32) for name in ("temperature", "top_p", "min_p")] == [0.5, 0.25, 0.125]
+    assert [first[name] for name in ("top_k", "seed", "step", "mask")] == [4, 9, 11, -1]
+    quads = words[24 : 24 + 16].reshape(4, 4)
+    assert quads[:, :2].tolist() == [[1, 7], [1, 2], [2, 7], [2, 2]] and (quads[2:, 1:] == edits).all()
+    place = int(words[2 * 8 + SETTINGS.index("mask")])
+    assert place == 24 + 16 and words[place : place + 3].tolist() == [0, 1, 2]
+
+
+def test_rows_that_ask_for_nothing_more_are_no_larger_than_their_settings():
+    words, count, features = pack([Choice(), Choice(temperature=1.0)])
+    assert (len(words), count, features) == (16, 0, 0)
+
+
+def test_what_is_unpacked():
+    tokens, values = np.array([5, -2]), np.array([-0.5, np.nan])
+    likeliest, theirs = np.array([[5, 1], [3, -1]]), np.array([[-0.5, -1], [-2, 0]])
+    first, second = unpack([tokens, values, likeliest, theirs])
+    assert first == (5, -0.5, ((5, -0.5), (1, -1.0)))
+    assert second.token == -2 and second.tops == ((3, -2.0),)
+    assert [found.token for found in unpack([tokens])] == [5, -2]
+
+
+def test_a_biased_token_must_be_in_the_vocabulary():
+    assert settings_from({"logit_bias": {127: 1}}, 128).logit_bias == {127: 1.0}
+    with pytest.raises(webpte.InputError, match="logit_bias names token 128; the vocabulary has 0 to 127"):
+        settings_from({"logit_bias": {128: 1}}, 128)

@@ -59,9 +59,10 @@ def generator(path: Path, prompt: Any) -> Callable[[], Any] | None:
     except webpte.Error:
         return None
     llm.stop_tokens = frozenset()
+    forget = "forget" if hasattr(llm, "forget") else "reset"  # of a checkout before there were sequences
 
     def generate() -> None:
-        llm.reset()
+        getattr(llm, forget)()
         # One token per submit: how many there would be otherwise depends on how fast a checkout thinks it is.
         for _ in llm.generate(tokens=prompt[0].tolist(), max_new_tokens=TOKENS, tokens_per_submit=1):
             pass

@@ -36,11 +36,10 @@ def main(path: str, tokens: int) -> None:
         for question in QUESTIONS:
             ask(llm, messages, question, max_new_tokens=tokens)
 
-        # A fork continues from here over the same weights; what it says, the original never heard.
-        other = llm.fork()
+        # What both begin with is in the cache; what one says, the other never hears.
         drawn = [
-            ask(talker, list(messages), "Tell me more.", max_new_tokens=tokens, temperature=0.8, top_p=0.95, seed=seed)
-            for seed, talker in enumerate((llm, other))
+            ask(llm, list(messages), "Tell me more.", max_new_tokens=tokens, temperature=0.8, top_p=0.95, seed=seed)
+            for seed in (0, 1)
         ]
         print("The same words twice." if drawn[0] == drawn[1] else "Two seeds, two answers.")
 

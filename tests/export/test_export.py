@@ -94,10 +94,10 @@ def test_a_safetensors_checkpoint_equals_hugging_face(checkpoint, tmp_path):
         assert (llm.capacity, llm.chunk) == (48, 15)
         assert {2, 3} <= llm.stop_tokens
         assert llm.render([{"role": "user", "content": "hi"}]) == "hi"
-        position = 0
+        talk, position = llm.sequence(), 0
         for count in (13, 1, 1, 15, 10):
             position += count
-            got = llm.logits(tokens[position - count : position])
+            got = talk.logits(tokens[position - count : position])
             assert_close(got[0], want[position - 1], 1e-4, 1e-4, f"after {position} tokens")
 
 

@@ -29,17 +29,22 @@ def llm(folder):
         yield model
 
 
+@pytest.fixture
+def talk(llm):
+    """One conversation with it."""
+    return llm.sequence()
+
+
 def test_metadata_comes_from_the_program(folder):
     with LLM.load(folder / "tiny.pte") as model:
         assert (model.capacity, model.chunk) == (CONTEXT, CHUNK)
         assert {2, 3} <= model.stop_tokens
 
 
-def test_greedy_tokens_are_the_argmax_of_the_logits(llm):
-    generation = llm.generate("hello", max_new_tokens=8)
+def test_greedy_tokens_are_the_argmax_of_the_logits(talk):
+    generation = talk.generate("hello", max_new_tokens=8)
     text_of(generation)
-    other = llm.fork()
-    other.reset()
+    other = talk.llm.sequence()
     tokens = list(b"hello")
     for expected in generation.tokens:
         logits = other.logits(tokens)
@@ -48,26 +53,26 @@ def test_greedy_tokens_are_the_argmax_of_the_logits(llm):
 
 
 @pytest.mark.parametrize("count", [1, 2, 30, 31, 32, 45, 62])
-def test_prefill_in_pieces_equals_feeding_one_by_one(llm, count):
+def test_prefill_in_pieces_equals_feeding_one_by_one(talk, count):
     prompt = [(7 * i + 3) % VOCAB for i in range(count)]
-    single = llm.fork()
+    single = talk.fork()
     for token in prompt:
         stepped = single.logits([token])
     for start in range(0, count, CHUNK):
-        whole = llm.logits(prompt[start : start + CHUNK])
+        whole = talk.logits(prompt[start : start + CHUNK])
     assert np.abs(whole - stepped).max() <= 1e-3
     assert whole.argmax() == stepped.argmax()
 
 
-def test_a_known_prefix_is_not_computed_again(llm):
-    first = llm.generate("the quick brown fox", max_new_tokens=4)
+def test_a_known_prefix_is_not_computed_again(talk):
+    first = talk.generate("the quick brown fox", max_new_tokens=4)
     text_of(first)
     assert first.usage.reused_tokens == 0
-    second = llm.generate("the quick brown dog", max_new_tokens=4)
+    second = talk.generate("the quick brown dog", max_new_tokens=4)
     text_of(second)
     assert second.usage.reused_tokens == len("the quick brown ")
-    llm.reset()
-    again = llm.generate("the quick brown dog", max_new_tokens=4)
+    talk.reset()
+    again = talk.generate("the quick brown dog", max_new_tokens=4)
     assert text_of(again) == second.text and again.usage.reused_tokens == 0
 
 
@@ -99,12 +104,12 @@ SETTINGS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_several_tokens_per_submit_are_the_tokens_of_single_steps(llm, settings):
+def test_several_tokens_per_submit_are_the_tokens_of_single_steps(talk, settings):
     def answer(count):
-        llm.reset()
-        generation = llm.generate("hello", max_new_tokens=100, tokens_per_submit=count, **settings)
+        talk.reset()
+        generation = talk.generate("hello", max_new_tokens=100, tokens_per_submit=count, **settings)
         pieces = [(piece.token, piece.logprob) for piece in generation]
-        return pieces, generation.usage.finish_reason, llm.position
+        return pieces, generation.usage.finish_reason, talk.position
 
     single = answer(1)
     assert len(single[0]) == CONTEXT - len("hello") + 1 and single[1:] == ("context", CONTEXT)
@@ -124,24 +129,24 @@ def test_a_burst_is_one_submit(llm):
     assert (done.buffers, done.bind_groups, done.pipelines) == (0, 0, 0)
 
 
-def test_what_ends_an_answer_inside_a_burst_leaves_no_trace(llm):
-    tokens = [piece.token for piece in llm.generate("hello", max_new_tokens=20, tokens_per_submit=1)]
-    llm.stop_tokens = frozenset({tokens[4]})
+def test_what_ends_an_answer_inside_a_burst_leaves_no_trace(talk):
+    tokens = [piece.token for piece in talk.generate("hello", max_new_tokens=20, tokens_per_submit=1)]
+    talk.llm.stop_tokens = frozenset({tokens[4]})
     found = tokens.index(tokens[4]) + 1
     for count in (1, 8):
-        llm.reset()
-        generation = llm.generate("hello", max_new_tokens=20, tokens_per_submit=count)
+        talk.reset()
+        generation = talk.generate("hello", max_new_tokens=20, tokens_per_submit=count)
         assert [piece.token for piece in generation] == tokens[:found]
-        assert llm.position == len("hello") + found - 1
-    llm.reset()
-    stream = iter(llm.generate("hello", max_new_tokens=20, tokens_per_submit=8))
+        assert talk.position == len("hello") + found - 1
+    talk.reset()
+    stream = iter(talk.generate("hello", max_new_tokens=20, tokens_per_submit=8))
     for _ in range(3):
         next(stream)
     stream.close()  # the reader leaves in the middle of a burst
-    assert llm.position == len("hello") + 2
+    assert talk.position == len("hello") + 2
 
 
-def test_bursts_hide_a_slow_readback(llm, monkeypatch):
+def test_bursts_hide_a_slow_readback(talk, monkeypatch):
     """Two more milliseconds per readback, as on a device far away: eight tokens share them."""
     read = Gpu.read
 
@@ -153,27 +158,26 @@ def test_bursts_hide_a_slow_readback(llm, monkeypatch):
     seconds: dict[int, list[float]] = {1: [], 8: []}
     for _ in range(5):
         for count, times in seconds.items():
-            llm.reset()
-            generation = llm.generate("hello", max_new_tokens=41, tokens_per_submit=count)
+            talk.reset()
+            generation = talk.generate("hello", max_new_tokens=41, tokens_per_submit=count)
             text_of(generation)
             times.append(generation.usage.decode_seconds)
     assert np.median(seconds[1]) >= 1.2 * np.median(seconds[8])  # 1.5 and more where nothing else runs
 
 
-def test_a_seed_gives_the_same_text_and_another_seed_another(llm):
+def test_a_seed_gives_the_same_text_and_another_seed_another(talk):
     def draw(seed):
-        llm.reset()
-        return text_of(llm.generate("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed))
+        talk.reset()
+        return text_of(talk.generate("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed))
 
     assert draw(1) == draw(1)
     assert len({draw(seed) for seed in range(4)}) > 1
 
 
-def test_logprobs_are_those_of_the_logits(llm):
-    generation = llm.generate("hello", max_new_tokens=3, logprobs=True)
+def test_logprobs_are_those_of_the_logits(talk):
+    generation = talk.generate("hello", max_new_tokens=3, logprobs=True)
     pieces = list(generation)
-    other = llm.fork()
-    other.reset()
+    other = talk.llm.sequence()
     tokens = list(b"hello")
     for piece in pieces:
         row = other.logits(tokens)[0].astype(np.float64)
@@ -182,25 +186,25 @@ def test_logprobs_are_those_of_the_logits(llm):
         tokens = [piece.token]
 
 
-def test_usage_and_finish_reasons(llm):
-    length = llm.generate("hello", max_new_tokens=5)
+def test_usage_and_finish_reasons(talk):
+    length = talk.generate("hello", max_new_tokens=5)
     text_of(length)
     assert (length.usage.prompt_tokens, length.usage.completion_tokens, length.usage.finish_reason) == (5, 5, "length")
-    llm.reset()
-    full = llm.generate("x" * 60, max_new_tokens=50)
+    talk.reset()
+    full = talk.generate("x" * 60, max_new_tokens=50)
     text_of(full)
     assert full.usage.finish_reason == "context" and full.usage.completion_tokens == CONTEXT - 60 + 1
-    llm.reset()
-    llm.stop_tokens = frozenset({length.tokens[2]})
-    stopped = llm.generate("hello", max_new_tokens=50)
+    talk.reset()
+    talk.llm.stop_tokens = frozenset({length.tokens[2]})
+    stopped = talk.generate("hello", max_new_tokens=50)
     text_of(stopped)
     assert stopped.usage.finish_reason == "stop" and stopped.tokens == length.tokens[:3]
 
 
-def test_stop_strings_end_the_text_before_them(llm):
-    whole = text_of(llm.generate("hello", max_new_tokens=20))
-    llm.reset()
-    cut = llm.generate("hello", max_new_tokens=20, stop=[whole[5:8]])
+def test_stop_strings_end_the_text_before_them(talk):
+    whole = text_of(talk.generate("hello", max_new_tokens=20))
+    talk.reset()
+    cut = talk.generate("hello", max_new_tokens=20, stop=[whole[5:8]])
     assert text_of(cut) == whole[: whole.find(whole[5:8])]
     assert cut.usage.finish_reason == "stop"
 
@@ -211,7 +215,7 @@ def test_cancelling_keeps_the_session_usable(llm):
     for number, _ in enumerate(generation):
         if number == 3:
             cancel.cancel()
-    assert generation.usage.finish_reason == "cancelled" and generation.usage.completion_tokens == 5
+    assert generation.usage.finish_reason == "cancelled" and generation.usage.completion_tokens == 4
     cancelled = llm.generate("x" * 60, cancel=cancel)
     assert text_of(cancelled) == "" and cancelled.usage.finish_reason == "cancelled"
     assert len(text_of(llm.generate("hello", max_new_tokens=4))) == 4
@@ -225,31 +229,31 @@ def test_leaving_the_loop_early_is_a_cancel(llm):
     assert generation.usage.finish_reason == "cancelled"
 
 
-def test_a_prompt_that_does_not_fit_is_a_typed_error(llm):
+def test_a_prompt_that_does_not_fit_is_a_typed_error(talk):
     with pytest.raises(ContextFullError, match="the prompt has 64 tokens; the model's context holds 64"):
-        llm.generate("x" * 64)
-    llm.logits(list(range(30)))
-    llm.logits(list(range(30)))
+        talk.generate("x" * 64)
+    talk.logits(list(range(30)))
+    talk.logits(list(range(30)))
     with pytest.raises(ContextFullError, match="5 more tokens do not fit: 60 of 64 are used"):
-        llm.logits(list(range(5)))
-    assert llm.logits([1]).shape == (1, VOCAB)
+        talk.logits(list(range(5)))
+    assert talk.logits([1]).shape == (1, VOCAB)
 
 
-def test_rewind_forgets_the_last_tokens(llm):
-    llm.logits(list(b"hello"))
-    want = llm.fork().logits([7])
-    llm.logits([7])
-    llm.logits([8])
-    llm.rewind(2)
-    assert llm.position == 5
-    assert np.array_equal(llm.logits([7]), want)
-    with pytest.raises(webpte.InputError, match="cannot rewind 99 tokens; the cache holds 6"):
-        llm.rewind(99)
+def test_rewind_forgets_the_last_tokens(talk):
+    talk.logits(list(b"hello, hello"))
+    want = talk.fork().logits([7])
+    talk.logits([7])
+    talk.logits([8])
+    talk.rewind(2)
+    assert talk.position == 12
+    assert np.array_equal(talk.logits([7]), want)
+    with pytest.raises(webpte.InputError, match="cannot rewind 99 tokens; the sequence has 13"):
+        talk.rewind(99)
 
 
-def test_forks_interleaved_equal_separate_runs(llm, folder):
-    other = llm.fork()
-    a, b = iter(llm.generate("first", max_new_tokens=10)), iter(other.generate("second", max_new_tokens=10))
+def test_forks_interleaved_equal_separate_runs(talk, folder):
+    other = talk.fork()
+    a, b = iter(talk.generate("first", max_new_tokens=10)), iter(other.generate("second", max_new_tokens=10))
     together = [(next(a).token, next(b).token) for _ in range(10)]
     for index, prompt in enumerate(("first", "second")):
         with LLM.load(folder / "tiny.pte") as alone:
@@ -259,11 +263,12 @@ def test_forks_interleaved_equal_separate_runs(llm, folder):
             assert generation.tokens == [pair[index] for pair in together]
 
 
-def test_snapshots_carry_the_tokens(llm, folder, tmp_path):
-    llm.logits(list(b"hello"))
-    llm.snapshot(tmp_path / "state")
-    want = llm.logits([7])
-    with LLM.load(folder / "tiny.pte") as other:
+def test_snapshots_carry_the_tokens(talk, folder, tmp_path):
+    talk.logits(list(b"hello"))
+    talk.snapshot(tmp_path / "state")
+    want = talk.logits([7])
+    with LLM.load(folder / "tiny.pte") as model:
+        other = model.sequence()
         other.restore(tmp_path / "state")
         assert other.position == 5
         assert np.array_equal(other.logits([7]), want)
@@ -297,15 +302,14 @@ def test_half_caches_take_half_the_memory_and_say_nearly_the_same(llm, folder):
     with LLM.load(folder / "tiny.pte", kv_cache="f16") as half:
         state = half.method.plan.bytes_by_kind()["state"]
         assert state * 4 == llm.method.plan.bytes_by_kind()["state"] * stored > 0
-        for model in (llm, half):
-            model.logits(list(b"hello"))
-        want = llm.logits([7])
-        got = half.logits([7])
-        assert 0 < np.abs(got - want).max() <= 2e-3
-        half.snapshot(folder / "half.state")
+        whole, halved = llm.sequence(), half.sequence()
+        for talk in (whole, halved):
+            talk.logits(list(b"hello"))
+        assert 0 < np.abs(halved.logits([7]) - whole.logits([7])).max() <= 2e-3
+        halved.snapshot(folder / "half.state")
         if stored == 2:
             with pytest.raises(webpte.DataError, match="buffers of other sizes"):
-                llm.restore(folder / "half.state")
+                whole.restore(folder / "half.state")
     with pytest.raises(webpte.InputError, match="kv_cache is one of f32, f16"):
         LLM.load(folder / "tiny.pte", kv_cache="f8")  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""A cache has one owner: answers never mix, whatever overlaps, is dropped, interrupted or run from another thread."""
+"""A sequence has one answer at a time: they never mix, whatever overlaps, is dropped, interrupted or run by threads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ import pytest
 
 import webpte
 from tests.support.models.tiny_llm import CONTEXT, VOCAB, exhaust, text_of, tokens_of, write_tiny_llm
-from webpte.llm import LLM, LogitsError, StaleGenerationError, model
-from webpte.llm.choice import unpack
+from webpte.llm import LLM, LogitsError, StaleGenerationError, choice
 
 FIRST, SECOND = list(range(1, 20)), list(range(40, 60))
 
@@ -23,95 +22,94 @@ def shared(tmp_path_factory):
         loaded.stop_tokens = frozenset()
         want = {}
         for prompt in (FIRST, SECOND):
-            loaded.reset()
             want[prompt[0]] = tokens_of(loaded.generate(tokens=prompt, max_new_tokens=24, tokens_per_submit=1))
         yield SimpleNamespace(model=loaded, first=want[FIRST[0]], second=want[SECOND[0]])
 
 
 @pytest.fixture
-def llm(shared):
-    shared.model.reset()
-    return shared.model
+def talk(shared):
+    """A conversation: what the tests below disturb."""
+    return shared.model.sequence()
 
 
-def answer(llm, prompt, count=24, per_submit=1, **settings: Any):
-    return llm.generate(tokens=prompt, max_new_tokens=count, tokens_per_submit=per_submit, **settings)
+def answer(talk, prompt, count=24, per_submit=1, **settings: Any):
+    return talk.generate(tokens=prompt, max_new_tokens=count, tokens_per_submit=per_submit, **settings)
 
 
-def assert_sound(llm, shared):
+def assert_sound(talk, shared):
     """The model answers as if nothing had happened, from what its cache holds."""
-    assert tokens_of(answer(llm, SECOND)) == shared.second
-    assert tokens_of(answer(llm, FIRST)) == shared.first
+    assert tokens_of(answer(talk, SECOND)) == shared.second
+    assert tokens_of(answer(talk, FIRST)) == shared.first
 
 
-def test_an_abandoned_answer_leaves_the_next_one_alone(llm, shared):
-    old = answer(llm, FIRST, per_submit=8)
+def test_an_abandoned_answer_leaves_the_next_one_alone(talk, shared):
+    old = answer(talk, FIRST, per_submit=8)
     stream = iter(old)
     for _ in range(3):
         next(stream)
-    new = answer(llm, SECOND)
+    new = answer(talk, SECOND)
     for _ in range(6):
         next(new)
-    position = llm.position
+    position = talk.position
     del old, stream
     gc.collect()
-    assert llm.position == position
+    assert talk.position == position
     assert tokens_of(new) == shared.second
 
 
-def test_of_two_answers_at_once_the_older_is_refused(llm, shared):
-    older, newer = answer(llm, FIRST), answer(llm, SECOND)
+def test_of_two_answers_at_once_the_older_is_refused(talk, shared):
+    older, newer = answer(talk, FIRST), answer(talk, SECOND)
     next(older)
     next(newer)
     with pytest.raises(StaleGenerationError, match=r"another generation, or reset.*fork"):
         next(older)
     assert older.usage.finish_reason == "cancelled" and list(older) == []
     assert tokens_of(newer) == shared.second
-    assert_sound(llm, shared)
+    assert_sound(talk, shared)
 
 
-def test_zipped_answers_never_mix(llm, shared):
-    a, b = answer(llm, FIRST), answer(llm, SECOND)
+def test_zipped_answers_never_mix(talk, shared):
+    a, b = answer(talk, FIRST), answer(talk, SECOND)
     with pytest.raises(StaleGenerationError):
         for _ in zip(a, b, strict=False):
             pass
     assert a.tokens == shared.first[: len(a.tokens)] and b.tokens == shared.second[: len(b.tokens)]
-    assert_sound(llm, shared)
+    assert_sound(talk, shared)
 
 
 @pytest.mark.parametrize("act", ["reset", "rewind", "logits", "restore"])
-def test_what_else_uses_the_cache_takes_it(llm, shared, act, tmp_path):
-    llm.snapshot(tmp_path / "empty")
-    stream = answer(llm, FIRST, per_submit=8)
+def test_what_else_uses_the_cache_takes_it(talk, shared, act, tmp_path):
+    talk.snapshot(tmp_path / "empty")
+    stream = answer(talk, FIRST, per_submit=8)
     for _ in range(3):
         next(stream)
-    assert llm.position == len(FIRST) + 2  # what was computed ahead is not counted
+    assert talk.position == len(FIRST) + 2  # what was computed ahead is not counted
     {
-        "reset": llm.reset,
-        "rewind": lambda: llm.rewind(1),
-        "logits": lambda: llm.logits([5]),
-        "restore": lambda: llm.restore(tmp_path / "empty"),
+        "reset": talk.reset,
+        "rewind": lambda: talk.rewind(1),
+        "logits": lambda: talk.logits([5]),
+        "restore": lambda: talk.restore(tmp_path / "empty"),
     }[act]()
-    assert llm.position == {"reset": 0, "rewind": len(FIRST) + 1, "logits": len(FIRST) + 3, "restore": 0}[act]
+    assert talk.position == {"reset": 0, "rewind": len(FIRST) + 1, "logits": len(FIRST) + 3, "restore": 0}[act]
     with pytest.raises(StaleGenerationError):
         exhaust(stream)
     assert stream.tokens == shared.first[: len(stream.tokens)]
-    assert_sound(llm, shared)
+    assert_sound(talk, shared)
 
 
-def test_a_fork_in_the_middle_of_a_burst_starts_behind_what_was_seen(llm, shared):
-    stream = answer(llm, FIRST, per_submit=8)
+def test_a_fork_in_the_middle_of_a_burst_starts_behind_what_was_seen(talk, shared):
+    stream = answer(talk, FIRST, per_submit=8)
     for _ in range(4):
         next(stream)
-    other = llm.fork()
-    assert other.position == llm.position == len(FIRST) + 3
+    other = talk.fork()
+    assert other.position == talk.position == len(FIRST) + 3
     assert int(other.logits([shared.first[3]]).argmax()) == shared.first[4]
     assert tokens_of(stream) == shared.first
     other.close()
 
 
-def test_iterating_again_goes_on(llm, shared):
-    generation = answer(llm, FIRST)
+def test_iterating_again_goes_on(talk, shared):
+    generation = answer(talk, FIRST)
     for number, _ in enumerate(generation):
         if number == 4:
             break
@@ -122,13 +120,13 @@ def test_iterating_again_goes_on(llm, shared):
     assert text_of(generation) == text
 
 
-def test_threads_are_told_or_right_but_never_mixed(llm, shared):
-    """Each begins answers on the same model; whoever is pushed aside gets an error and never another's tokens."""
+def test_threads_are_told_or_right_but_never_mixed(talk, shared):
+    """Each begins answers in the same sequence; whoever is pushed aside gets an error and never another's tokens."""
     wrong, refused, right = [], [], []
 
-    def talk(prompt, want):
+    def ask(prompt, want):
         for _ in range(12):
-            generation = answer(llm, prompt, 8, per_submit=3)
+            generation = answer(talk, prompt, 8, per_submit=3)
             try:
                 exhaust(generation)
                 right.append(1)
@@ -139,25 +137,23 @@ def test_threads_are_told_or_right_but_never_mixed(llm, shared):
             if generation.tokens != want[: len(generation.tokens)]:
                 wrong.append(generation.tokens)
 
-    threads = [
-        threading.Thread(target=talk, args=pair) for pair in ((FIRST, shared.first), (SECOND, shared.second)) * 2
-    ]
+    threads = [threading.Thread(target=ask, args=pair) for pair in ((FIRST, shared.first), (SECOND, shared.second)) * 2]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert not wrong and len(right) + len(refused) == 48
-    assert_sound(llm, shared)
+    assert_sound(talk, shared)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("call", [0, 1, 3])
-def test_an_interrupt_leaves_the_truth(llm, shared, monkeypatch, when, call):
+def test_an_interrupt_leaves_the_truth(talk, shared, monkeypatch, when, call):
     """Raised before or after the device was given the work: what the model believes of its cache stays true."""
     seen = []
 
     def interrupted(name):
-        real = getattr(llm.method, name)
+        real = getattr(talk.llm.method, name)
 
         def run(*arguments, **options):
             seen.append(name)
@@ -168,61 +164,63 @@ def test_an_interrupt_leaves_the_truth(llm, shared, monkeypatch, when, call):
                 raise KeyboardInterrupt
             return result
 
-        monkeypatch.setattr(llm.method, name, run)
+        monkeypatch.setattr(talk.llm.method, name, run)
 
-    exhaust(answer(llm, FIRST[:10], 2))
+    exhaust(answer(talk, FIRST[:10], 2))
     interrupted("run")
     interrupted("run_steps")
-    generation = answer(llm, FIRST, per_submit=4)
+    generation = answer(talk, FIRST, per_submit=4)
     with pytest.raises(KeyboardInterrupt):
         exhaust(generation)
     monkeypatch.undo()
     assert generation.tokens == shared.first[: len(generation.tokens)] and list(generation) == []
-    assert tokens_of(answer(llm, FIRST)) == shared.first
-    assert_sound(llm, shared)
+    assert tokens_of(answer(talk, FIRST)) == shared.first
+    assert_sound(talk, shared)
 
 
-def poisoned(llm, monkeypatch, mark, after):
+def poisoned(monkeypatch, mark, after):
     """Sampled tokens become a mark of the sampler from some step on."""
     steps = []
 
-    def spoiled(found):
+    def spoiled(outputs):
         steps.append(1)
-        return found._replace(token=mark) if len(steps) > after else found
+        found = real(outputs)
+        return [chosen._replace(token=mark) for chosen in found] if len(steps) > after else found
 
-    monkeypatch.setattr(model, "unpack", lambda results: list(map(spoiled, unpack(results))))
+    real = choice.unpack
+    monkeypatch.setattr("webpte.llm.slot_runner.unpack", spoiled)
 
 
 @pytest.mark.parametrize("per_submit", [1, 4])
 @pytest.mark.parametrize(("mark", "why"), [(-1, "hold NaN or infinity"), (-2, "are all minus infinity")])
-def test_logits_that_leave_no_choice_are_an_error(llm, shared, monkeypatch, mark, why, per_submit):
-    exhaust(answer(llm, FIRST[:10], 1))
-    poisoned(llm, monkeypatch, mark, 3)
-    generation = answer(llm, FIRST, per_submit=per_submit)
+def test_logits_that_leave_no_choice_are_an_error(talk, shared, monkeypatch, mark, why, per_submit):
+    exhaust(answer(talk, FIRST[:10], 1))
+    poisoned(monkeypatch, mark, 3)
+    generation = answer(talk, FIRST, per_submit=per_submit)
     with pytest.raises(LogitsError, match=f"behind position {len(FIRST) + 2} {why}"):
         exhaust(generation)
     assert generation.tokens == shared.first[:3]
     monkeypatch.undo()
-    assert_sound(llm, shared)
+    assert_sound(talk, shared)
 
 
-def test_nothing_is_touched_by_a_refused_call(llm, shared):
-    exhaust(answer(llm, FIRST))
-    position = llm.position
+def test_nothing_is_touched_by_a_refused_call(talk, shared):
+    exhaust(answer(talk, FIRST))
+    position = talk.position
     for tokens in ([-1], [VOCAB], [2**31], [1.5], [[1]], [True], []):
         with pytest.raises(webpte.InputError):
-            llm.generate(tokens=tokens)
+            talk.generate(tokens=tokens)
         with pytest.raises(webpte.InputError):
-            llm.logits(tokens)
+            talk.logits(tokens)
     for settings in ({"seed": 2**31}, {"top_p": 2.0}, {"max_new_tokens": 0}, {"stop": None}):
         with pytest.raises(webpte.InputError):
-            llm.generate("x", **settings)
+            talk.generate("x", **settings)
     prompts: list[Any] = [None, 5, b"abc", [5], {}, [{"role": "user"}]]
     for prompt in prompts:
         with pytest.raises(webpte.InputError):
-            llm.generate(prompt)
+            talk.generate(prompt)
     for count in (-1, 1.0, 10**9, None):
         with pytest.raises(webpte.InputError):
-            llm.rewind(count)
-    assert llm.position == position == len(FIRST) + 23 <= CONTEXT
-    assert_sound(llm, shared)
+            talk.rewind(count)
+    assert talk.position == position == len(FIRST) + 23 <= CONTEXT
+    assert_sound(talk, shared)

@@ -62,7 +62,7 @@ llm = load(recover=True)
 lose(llm)
 assert tokens_of(answer(llm)) == WANT
 for per_submit in (1, 4):
-    llm.reset()
+    llm.forget()
     generation = answer(llm, tokens_per_submit=per_submit)
     for number in range(20):
         if number in (1, 7, 13):
@@ -70,7 +70,7 @@ for per_submit in (1, 4):
         assert next(generation).token == WANT[number], number
 assert llm.method.recoveries == 7, llm.method.recoveries
 for number in (0, 1, 2, 5):
-    llm.reset()
+    llm.forget()
     lose_in_submit(llm, number)
     assert tokens_of(answer(llm, tokens_per_submit=3)) == WANT
 llm.close()
@@ -82,28 +82,29 @@ print("done")
 def test_without_being_asked_it_is_an_error_and_recover_brings_back_the_cache(path, tmp_path):
     code = """
 llm = load()
-other = llm.fork()
-assert tokens_of(answer(llm)) == WANT
+talk, other = llm.sequence(), llm.sequence()
+assert tokens_of(answer(talk)) == WANT
 other.logits(PROMPT[:30])
-want = llm.fork().logits([7]), other.fork().logits([7])
-llm.snapshot(sys.argv[3])
-generation = answer(llm)
-next(generation)
+want = talk.fork().logits([7]), other.fork().logits([7])
+talk.snapshot(sys.argv[3])
+generation, begun = answer(talk), answer(llm)
+next(generation), next(begun)
 lose(llm)
-for use in (lambda: next(generation), lambda: llm.logits([1]), llm.fork, lambda: llm.snapshot(sys.argv[3])):
+exhausted = lambda: [next(generation) for _ in range(20)]
+for use in (exhausted, lambda: talk.logits([1]), lambda: talk.snapshot(sys.argv[3])):
     try:
         use()
         raise SystemExit("went on without a device")
     except webpte.DeviceLost:
         pass
 assert list(generation) == []
-position = llm.position
-assert llm.recover() and not llm.recover() and llm.position == position
-again = answer(llm)
-assert tokens_of(again) == WANT and again.usage.reused_tokens == len(PROMPT) - 1
-assert abs(other.logits([7]) - want[1]).max() < 1e-4  # its cache came back when it was used
-llm.restore(sys.argv[3])
-assert abs(llm.logits([7]) - want[0]).max() < 1e-4
+position = talk.position
+assert llm.recover() and not llm.recover() and talk.position == position
+assert tokens_of(begun) == WANT  # nobody has asked it while there was no device
+assert tokens_of(answer(talk)) == WANT
+assert abs(other.logits([7]) - want[1]).max() < 1e-4  # its tokens are computed when it is used
+talk.restore(sys.argv[3])
+assert abs(talk.logits([7]) - want[0]).max() < 1e-4
 lose(llm)
 llm.program.recover()  # by somebody who knows nothing of tokens
 assert tokens_of(answer(llm)) == WANT
@@ -115,8 +116,12 @@ print("done")
 def test_what_was_known_is_kept_until_it_was_computed_again(path):
     code = """
 llm = load()
-tokens_of(answer(llm))
+talk = llm.sequence()
+tokens_of(answer(talk))
+with load() as alone:
+    want = alone.sequence().logits([*PROMPT, *WANT])
 lose(llm)
+assert llm.recover()
 real = llm.method.run
 
 def run(*arguments, **options):  # the first piece that is computed again
@@ -126,13 +131,12 @@ def run(*arguments, **options):  # the first piece that is computed again
 
 llm.method.run = run
 try:
-    llm.recover()
-    raise SystemExit("recovered on a lost device")
+    talk.logits(WANT[-1:])
+    raise SystemExit("computed on a lost device")
 except webpte.DeviceLost:
     pass
 assert llm.recover()
-again = answer(llm)
-assert tokens_of(again) == WANT and again.usage.reused_tokens == len(PROMPT) - 1
+assert abs(talk.logits(WANT[-1:]) - want).max() < 1e-4
 print("done")
 """
     assert run_python(COMMON + code, path, "greedy").split() == ["done"]
@@ -144,22 +148,22 @@ def test_a_recovery_by_another_thread_never_slips_between_a_cache_and_its_use(pa
 import threading
 import numpy as np
 with load() as alone:
-    alone.logits(PROMPT[:30])
-    want = alone.logits([7])
+    want = alone.sequence().logits([*PROMPT[:30], 7])
 llm = load(recover=True)
-llm.logits(PROMPT[:30])
-refill, threads = llm._refill, []
+talk = llm.sequence()
+talk.logits(PROMPT[:30])
+logits, threads = llm.engine.runner.logits, []
 
-def disturbed():
-    refill()
+def disturbed(rows):  # the engine has seen that nothing was lost, and is about to use what it knows
     if not threads:
         lose(llm)
         threads.append(threading.Thread(target=llm.program.recover))
         threads[0].start()
-        threads[0].join(5)  # which it needs only if nothing holds it back
+        threads[0].join(5)
+    return logits(rows)
 
-llm._refill = disturbed
-print(np.abs(llm.logits([7]) - want).max() < 1e-5, llm.method.recoveries)
+llm.engine.runner.logits = disturbed
+print(np.abs(talk.logits([7]) - want).max() < 1e-4, llm.method.recoveries)
 """
     assert run_python(COMMON + code, path, "greedy") == "True 1\n"
 
@@ -173,7 +177,7 @@ next(stream)
 held, leave = threading.Event(), threading.Event()
 
 def hold():
-    with llm._lock, llm.method.exclusive(), stream._turn:
+    with llm.engine.turn, llm.method.exclusive(), stream._turn:
         held.set()
         leave.wait(60)
 
@@ -184,7 +188,8 @@ child = os.fork()
 if child == 0:
     signal.alarm(30)
     refused = 0
-    for use in (lambda: next(stream), llm.reset, llm.fork, lambda: llm.logits([1]), lambda: next(answer(llm))):
+    talk = llm.sequence()
+    for use in (lambda: next(stream), talk.reset, talk.fork, lambda: talk.logits([1]), lambda: next(answer(llm))):
         try:
             use()
         except webpte.ForkedError:

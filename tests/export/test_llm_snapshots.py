@@ -22,24 +22,24 @@ def shared(tmp_path_factory):
 
 
 @pytest.fixture
-def llm(shared):
-    shared.reset()
-    return shared
+def talk(shared):
+    return shared.sequence()
 
 
-def ask(llm, count=8):
-    return tokens_of(llm.generate(tokens=PROMPT, max_new_tokens=count, tokens_per_submit=1))
+def ask(talk, count=8):
+    return tokens_of(talk.generate(tokens=PROMPT, max_new_tokens=count, tokens_per_submit=1))
 
 
-def test_a_methods_snapshot_is_none_of_a_model(llm, tmp_path):
+def test_a_methods_snapshot_is_none_of_a_model(talk, tmp_path):
     """The state of an empty cache, without a note: taken, the cached prompt would answer from zeros."""
-    llm.method.reset()
-    llm.method.snapshot(tmp_path / "bare")
-    want = ask(llm)
-    llm.rewind(7)
+    talk.llm.method.reset()
+    talk.llm.method.snapshot(tmp_path / "bare")
+    talk.llm.forget()
+    want = ask(talk)
+    talk.rewind(7)
     with pytest.raises(webpte.FormatError, match="no snapshot of a language model"):
-        llm.restore(tmp_path / "bare")
-    again = llm.generate(tokens=PROMPT, max_new_tokens=8)
+        talk.restore(tmp_path / "bare")
+    again = talk.generate(tokens=PROMPT, max_new_tokens=8)
     assert tokens_of(again) == want and again.usage.reused_tokens == len(PROMPT) - 1
 
 
@@ -63,23 +63,23 @@ NOTES = {
 
 
 @pytest.mark.parametrize("note", NOTES.values(), ids=NOTES)
-def test_an_impossible_note_is_refused_and_the_model_is_as_it_was(llm, tmp_path, note):
-    want = ask(llm)
-    llm.snapshot(tmp_path / "good")
-    owner, sizes = llm.method._fingerprint(), llm.method._session.state_sizes()
+def test_an_impossible_note_is_refused_and_the_model_is_as_it_was(talk, tmp_path, note):
+    want = ask(talk)
+    talk.snapshot(tmp_path / "good")
+    owner, sizes = talk.llm.fingerprint, talk.llm.engine.runner.sizes(talk.position)
     buffers, _ = read_state(tmp_path / "good", owner, sizes)
     zeros = [memoryview(bytes(len(data))) for data in buffers]
     write_state(tmp_path / "bad", owner, zeros, note)
-    position = llm.position
+    position = talk.position
     with pytest.raises(webpte.FormatError):
-        llm.restore(tmp_path / "bad")
-    assert llm.position == position and ask(llm) == want
+        talk.restore(tmp_path / "bad")
+    assert talk.position == position and ask(talk) == want
 
 
-def test_an_interrupted_restore_forgets_what_it_may_have_overwritten(llm, tmp_path, monkeypatch):
-    want = ask(llm)
-    llm.snapshot(tmp_path / "good")
-    session = llm.method._session
+def test_an_interrupted_restore_forgets_what_it_may_have_overwritten(talk, tmp_path, monkeypatch):
+    want = ask(talk)
+    talk.snapshot(tmp_path / "good")
+    session = talk.llm.method._session
     real = session.gpu.write
     written = []
 
@@ -91,8 +91,8 @@ def test_an_interrupted_restore_forgets_what_it_may_have_overwritten(llm, tmp_pa
 
     monkeypatch.setattr(session.gpu, "write", write)
     with pytest.raises(KeyboardInterrupt):
-        llm.restore(tmp_path / "good")
+        talk.restore(tmp_path / "good")
     monkeypatch.undo()
-    assert llm.position == 0 and ask(llm) == want
-    llm.restore(tmp_path / "good")
-    assert llm.position == len(PROMPT) + 7 and ask(llm) == want
+    assert talk.position == 0 and ask(talk) == want
+    talk.restore(tmp_path / "good")
+    assert talk.position == len(PROMPT) + 7 and ask(talk) == want

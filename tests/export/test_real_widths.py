@@ -44,15 +44,15 @@ def loaded(folder):
 
 
 @pytest.fixture
-def llm(loaded):
-    loaded.reset()
-    return loaded
+def talk(loaded):
+    loaded.forget()
+    return loaded.sequence()
 
 
-def tokens_of(llm, **settings):
+def tokens_of(talk, **settings):
     """A whole answer to the prompt, from an empty cache."""
-    llm.reset()
-    generation = llm.generate(tokens=PROMPT, **settings)
+    talk.reset()
+    generation = talk.generate(tokens=PROMPT, **settings)
     for _ in generation:
         pass
     return generation.tokens
@@ -64,54 +64,54 @@ def test_prefill_and_decode_equal_eager():
         check(program, exported, TOLERANCE)
 
 
-def test_greedy_tokens_are_the_argmax_of_the_logits(llm):
-    tokens = tokens_of(llm, max_new_tokens=6, tokens_per_submit=1)
-    llm.reset()
+def test_greedy_tokens_are_the_argmax_of_the_logits(talk):
+    tokens = tokens_of(talk, max_new_tokens=6, tokens_per_submit=1)
+    talk.reset()
     given = list(PROMPT)
     for token in tokens:
-        assert int(llm.logits(given).argmax()) == token
+        assert int(talk.logits(given).argmax()) == token
         given = [token]
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_several_tokens_per_submit_are_those_of_single_steps(llm, settings):
-    single = tokens_of(llm, max_new_tokens=13, tokens_per_submit=1, **settings)
+def test_several_tokens_per_submit_are_those_of_single_steps(talk, settings):
+    single = tokens_of(talk, max_new_tokens=13, tokens_per_submit=1, **settings)
     assert len(set(single)) > 1
     for count in (2, 4, 8):
-        assert tokens_of(llm, max_new_tokens=13, tokens_per_submit=count, **settings) == single
+        assert tokens_of(talk, max_new_tokens=13, tokens_per_submit=count, **settings) == single
 
 
-def test_what_a_fast_device_does_by_itself(llm, monkeypatch):
+def test_what_a_fast_device_does_by_itself(talk, monkeypatch):
     """Where a step is short a generation takes more and more tokens per submit: here it does so however long one is."""
-    single = tokens_of(llm, max_new_tokens=20, tokens_per_submit=1)
-    monkeypatch.setattr("webpte.llm.generation.LATENCY", 1e9)
-    before = llm.method.counters.snapshot()
-    assert tokens_of(llm, max_new_tokens=20) == single
-    done = llm.method.counters.since(before)
+    single = tokens_of(talk, max_new_tokens=20, tokens_per_submit=1)
+    monkeypatch.setattr("webpte.llm.pace.LATENCY", 1e9)
+    before = talk.llm.method.counters.snapshot()
+    assert tokens_of(talk, max_new_tokens=20) == single
+    done = talk.llm.method.counters.since(before)
     assert done.submits <= 1 + 5, "1 for the prompt, then 1, 2, 4, 8 and 4 tokens"
 
 
-def test_forks_go_their_own_ways(llm):
-    alone = tokens_of(llm, max_new_tokens=6, tokens_per_submit=3)
-    llm.reset()
-    llm.logits(PROMPT[:-1])
-    with llm.fork() as other:
+def test_forks_go_their_own_ways(talk):
+    alone = tokens_of(talk, max_new_tokens=6, tokens_per_submit=3)
+    talk.reset()
+    talk.logits(PROMPT[:-1])
+    with talk.fork() as other:
         seeded = {"temperature": 1.0, "seed": 3}
         streams = [
-            iter(llm.generate(tokens=PROMPT, max_new_tokens=6, tokens_per_submit=3)),
+            iter(talk.generate(tokens=PROMPT, max_new_tokens=6, tokens_per_submit=3)),
             iter(other.generate(tokens=PROMPT, max_new_tokens=6, tokens_per_submit=2, **seeded)),
         ]
         mixed = [[next(stream).token for stream in streams] for _ in range(6)]
     assert [ours for ours, _ in mixed] == alone
-    assert [theirs for _, theirs in mixed] == tokens_of(llm, max_new_tokens=6, tokens_per_submit=1, **seeded)
+    assert [theirs for _, theirs in mixed] == tokens_of(talk, max_new_tokens=6, tokens_per_submit=1, **seeded)
 
 
-def test_a_snapshot_continues_the_same(llm, tmp_path):
-    llm.logits(PROMPT)
-    llm.snapshot(tmp_path / "state")
-    wanted = llm.logits([5])
-    llm.reset()
-    llm.logits(PROMPT[::-1])
-    llm.restore(tmp_path / "state")
-    assert llm.position == len(PROMPT)
-    np.testing.assert_array_equal(llm.logits([5]), wanted)
+def test_a_snapshot_continues_the_same(talk, tmp_path):
+    talk.logits(PROMPT)
+    talk.snapshot(tmp_path / "state")
+    wanted = talk.logits([5])
+    talk.reset()
+    talk.logits(PROMPT[::-1])
+    talk.restore(tmp_path / "state")
+    assert talk.position == len(PROMPT)
+    np.testing.assert_array_equal(talk.logits([5]), wanted)

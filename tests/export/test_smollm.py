@@ -20,6 +20,8 @@ from tests.support.harness.children import run_python
 from tests.support.harness.terminal import Terminal
 from tests.support.models.smollm import NEW_TOKENS, smollm2
 from webpte.llm import LLM
+from webpte.llm.choice import Choice
+from webpte.llm.rows import Pick, Row
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # the first run on a machine exports
 
@@ -59,8 +61,7 @@ def test_8da4w_is_as_near_to_eager_pytorch_as_eager_is_to_itself():
     ours, theirs, agreed = [], [], 0
     with LLM.load(found.path) as llm:
         for golden, (eager, *nudged) in zip(found.goldens, found.nudged(), strict=True):
-            llm.reset()
-            logits = llm.logits(golden["prompt"]).reshape(-1)
+            logits = llm.sequence().logits(golden["prompt"]).reshape(-1)
             ours.append(np.abs(logits - eager).max())
             theirs.append(max(np.abs(other - eager).max() for other in nudged))
             agreed += int(logits.argmax()) in {int(row.argmax()) for row in (eager, *nudged)}
@@ -80,67 +81,53 @@ def test_the_capital_of_france_is_paris(llm):
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 17, 31, 64, 97, 150, 250])
 def test_prefill_equals_stepping(llm, count):
     prompt = [(i * 7919 + 13) % 49000 for i in range(count)]
-    llm.reset()
+    talk = llm.sequence()
     for token in prompt:
-        stepped = llm.logits([token])
-    llm.reset()
-    whole = llm.logits(prompt)
+        stepped = talk.logits([token])
+    talk.reset()
+    whole = talk.logits(prompt)
     assert np.abs(whole - stepped).max() <= 1e-3
     assert whole.argmax() == stepped.argmax()
 
 
 def test_a_long_prompt_in_pieces_equals_stepping(llm):
     prompt = [(i * 6007 + 5) % 49000 for i in range(600)]
-    llm.reset()
-    for start in range(0, 600, llm.chunk):
-        whole = llm.logits(prompt[start : start + llm.chunk])
-    llm.reset()
+    talk = llm.sequence()
+    whole = talk.logits(prompt)
+    talk.reset()
     for token in prompt:
-        stepped = llm.logits([token])
+        stepped = talk.logits([token])
     assert np.abs(whole - stepped).max() <= 1e-3
     assert whole.argmax() == stepped.argmax()
 
 
 def test_a_step_at_900_tokens_of_context(llm):
     """Attention grows; nothing else may. Steps at both contexts are timed in turn, in one run."""
-    short, long = llm.fork(), llm.fork()
-    for model, length in ((short, 50), (long, 900)):
-        model.reset()
-        for start in range(0, length, model.chunk):
-            model.logits([(i * 31 + 7) % 49000 for i in range(start, min(start + model.chunk, length))])
-    times: dict[int, list[float]] = {id(short): [], id(long): []}
+    runner = llm.engine.runner
+    llm.sequence().logits([(i * 31 + 7) % 49000 for i in range(900)])
+    times: dict[int, list[float]] = {50: [], 900: []}
     for turn in range(18):
-        for model in (short, long):
-            before = model.method.counters.snapshot()
+        for position, taken in times.items():
+            before = llm.method.counters.snapshot()
             started = time.perf_counter()
-            model.decode(None, 11 + turn, _greedy(), turn, 1)
-            times[id(model)].append(time.perf_counter() - started)
-            done = model.method.counters.since(before)
+            runner.run([Row(11 + turn, 0, position)], [Pick(0, Choice())])
+            taken.append(time.perf_counter() - started)
+            done = llm.method.counters.since(before)
             if turn >= 2:
                 assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
                 assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
-    fast, slow = (statistics.median(times[id(m)][2:]) for m in (short, long))
+    llm.forget()
+    fast, slow = (statistics.median(taken[2:]) for taken in times.values())
     print(
         f"\nSmolLM2 4w decode: {fast * 1e3:.0f} ms at context 50, {slow * 1e3:.0f} ms at 900, ratio {slow / fast:.2f}"
     )
     assert slow <= 1.6 * fast
 
 
-def _greedy():
-    from webpte.llm.settings import Settings
-
-    return Settings()
-
-
 def test_forks_interleaved_equal_separate_runs(llm):
     prompts = [golden["prompt"] for golden in smollm2("4w").goldens[:2]]
-    alone = []
-    for prompt in prompts:
-        llm.reset()
-        alone.append(ask(llm, prompt, 12).tokens)
-    forks = [llm.fork(), llm.fork()]
-    for fork in forks:
-        fork.reset()
+    alone = [ask(llm, prompt, 12).tokens for prompt in prompts]
+    forks = [llm.sequence(), llm.sequence().fork()]
     streams = [iter(f.generate(tokens=p, max_new_tokens=12)) for f, p in zip(forks, prompts, strict=True)]
     together = [[next(stream).token for stream in streams] for _ in range(12)]
     assert [list(column) for column in zip(*together, strict=True)] == alone
@@ -148,16 +135,19 @@ def test_forks_interleaved_equal_separate_runs(llm):
 
 def test_a_snapshot_continues_in_a_new_process(llm, tmp_path):
     prompt = smollm2("4w").goldens[0]["prompt"]
-    llm.reset()
-    llm.logits(prompt)
-    llm.snapshot(tmp_path / "state")
-    want = llm.logits([100])
+    talk = llm.sequence()
+    talk.logits(prompt)
+    talk.snapshot(tmp_path / "state")
+    want = talk.logits([100])
     child = """
 import sys, json
 from webpte.llm import LLM
+from webpte.llm.choice import Choice
+from webpte.llm.rows import Pick, Row
 with LLM.load(sys.argv[1]) as llm:
-    llm.restore(sys.argv[2])
-    print(json.dumps([llm.position, llm.logits([100]).tolist()]))
+    talk = llm.sequence()
+    talk.restore(sys.argv[2])
+    print(json.dumps([talk.position, talk.logits([100]).tolist()]))
 """
     position, got = json.loads(run_python(child, smollm2("4w").path, tmp_path / "state"))
     assert position == len(prompt)
@@ -166,7 +156,7 @@ with LLM.load(sys.argv[1]) as llm:
 
 def test_a_shared_prefix_is_not_computed_again(llm):
     prefix = [(i * 7919 + 13) % 49000 for i in range(300)]
-    llm.reset()
+    llm.forget()
     first = ask(llm, [*prefix, 11, 12, 13], 1)
     second = ask(llm, [*prefix, 21, 22, 23], 1)
     assert second.usage.reused_tokens == 300
@@ -178,16 +168,14 @@ def test_a_shared_prefix_is_not_computed_again(llm):
 def test_the_same_seed_gives_the_same_text(llm):
     settings = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "seed": 5}
     prompt = smollm2("4w").goldens[2]["prompt"]
-    texts = []
-    for seed in (5, 5, 6):
-        llm.reset()
-        texts.append(ask(llm, prompt, 24, **{**settings, "seed": seed}).text)
+    texts = [ask(llm, prompt, 24, **{**settings, "seed": seed}).text for seed in (5, 5, 6)]
     assert texts[0] == texts[1] != texts[2]
 
 
 def test_ctrl_c_during_prefill_is_immediate_and_the_session_goes_on(llm):
     prompt = [(i * 7919 + 13) % 49000 for i in range(250)]
-    llm.reset()
+    llm.forget()
+    talk = llm.sequence()
     sent = []
 
     def interrupt():
@@ -197,11 +185,11 @@ def test_ctrl_c_during_prefill_is_immediate_and_the_session_goes_on(llm):
     timer = threading.Timer(1.0, interrupt)
     timer.start()
     with pytest.raises(KeyboardInterrupt):
-        llm.logits(prompt)
+        talk.logits(prompt)
     assert time.monotonic() - sent[0] < 0.5
-    assert llm.position == 0
-    want = llm.fork().logits(prompt[:5])
-    assert np.array_equal(llm.logits(prompt[:5]), want)
+    assert talk.position == 0
+    want = llm.sequence().logits(prompt[:5])
+    assert np.array_equal(talk.logits(prompt[:5]), want)
 
 
 @pytest.mark.parametrize("driver_cache", ["warm", "empty"])

@@ -143,10 +143,24 @@ MUTANTS = (
     ),
     Mutant(
         "prefill reuses the whole prompt",
-        "llm/model.py",
-        "self._occupancy.common_prefix(prompt[:-1])",
-        "self._occupancy.common_prefix(prompt)",
-        "tests/export/test_llm.py",
+        "llm/job.py",
+        'return self.tokens if self.goal == "cache" else self.tokens[:-1]',
+        "return self.tokens",
+        "tests/null/test_engine.py",
+    ),
+    Mutant(
+        "a copied prefix is one token short",
+        "llm/engine.py",
+        "self.runner.copy(source.number, slot.number, count)",
+        "self.runner.copy(source.number, slot.number, count - 1)",
+        "tests/null/test_engine.py",
+    ),
+    Mutant(
+        "a lost device leaves what was known of caches",
+        "llm/engine.py",
+        "self.table.lose()",
+        "pass",
+        "tests/null/test_engine.py",
     ),
     Mutant(
         "slices of live length one too long",

@@ -40,17 +40,16 @@ class Look:
 
 
 def one_round(model: LLM) -> int:
-    """Answers with each number of tokens per submit, from the model and from a fork; the steps it took."""
+    """Answers with each number of tokens per submit, in a sequence and in a fork of it; the steps it took."""
     steps = 0
     for count in PER_SUBMIT:
-        model.reset()
-        steps += len(tokens_of(model.generate(PROMPT, max_new_tokens=NEW, tokens_per_submit=count)))
-        fork = model.fork()
+        talk = model.sequence()
+        steps += len(tokens_of(talk.generate(PROMPT, max_new_tokens=NEW, tokens_per_submit=count)))
+        fork = talk.fork()
         steps += len(tokens_of(fork.generate(f"{PROMPT}, {count}", max_new_tokens=NEW, tokens_per_submit=count)))
         if count > 2:
             fork.close()  # others are left to the collector
-    model.method.reset()
-    model.reset()
+    model.forget()
     return steps
 
 

@@ -60,7 +60,6 @@ def _turn(llm: LLM, messages: Messages, first: Messages, chosen: dict[str, Any])
         return False
     if line == "/reset":
         messages[:] = first
-        llm.reset()
         print("(forgotten)")
     elif line.startswith("/save"):
         _save(line.removeprefix("/save").strip(), messages)

@@ -1,9 +1,10 @@
 """Language models: prompts in, text out, over any program that ExecuTorch's Llama export made."""
 
 from .cancel import CancelToken
-from .errors import ConstraintError, ContextFullError, LogitsError, StaleGenerationError
+from .errors import ConstraintError, ContextFullError, LogitsError, QueueFullError, StaleGenerationError
 from .generation import Generation, Piece, Usage
 from .model import LLM
+from .sequence import Sequence
 from .tokenizer import Tokenizer
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "Generation",
     "LogitsError",
     "Piece",
+    "QueueFullError",
+    "Sequence",
     "StaleGenerationError",
     "Tokenizer",
     "Usage",

@@ -18,5 +18,9 @@ class LogitsError(Error):
     """The model's logits hold NaN or infinity, or hide every token: nothing can be chosen. The session is unchanged."""
 
 
+class QueueFullError(Error):
+    """So many answers wait to be computed that no more are taken: `max_waiting` of `LLM.load` says how many may."""
+
+
 class StaleGenerationError(Error):
-    """Something else has used the model's cache since: this answer cannot go on. Two at once need `fork()`."""
+    """Something else has used the answer's sequence since: it cannot go on. Two at once need two sequences."""

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from ..errors import Error
 from .cancel import CancelToken
+from .choice import Chosen
+from .errors import StaleGenerationError
+from .job import Finish, Job, Limits
 from .settings import Settings
 from .tokenizer import TextStream
 
 if TYPE_CHECKING:
-    from .choice import Chosen
-    from .model import LLM
-
-LATENCY = 0.05  # seconds between two bursts of text that a reader takes for a stream
-MOST_PER_SUBMIT = 8
-Finish = Literal["stop", "length", "context", "cancelled"]
+    from .sequence import Sequence as Conversation
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,8 @@ class Usage:
     prompt_tokens: int = 0
     reused_tokens: int = 0  # of the prompt, already in the cache
     completion_tokens: int = 0
-    prefill_seconds: float = 0.0
-    decode_seconds: float = 0.0
+    prefill_seconds: float = 0.0  # of the ticks that took part of the prompt, up to the first token
+    decode_seconds: float = 0.0  # of those behind it; others may have been computed in the same
     finish_reason: Finish | None = None
 
     @property
@@ -55,29 +53,32 @@ class Usage:
 class Generation:
     """One answer. Iterate for pieces; `text`, `tokens` and `usage` tell what has come so far.
 
-    The work is done while you iterate. Iterating again goes on where it was left; after the end there is nothing more.
-    A generation holds the model's cache from its first piece on, until another one or the model's own methods take it:
-    when it needs the model next, it raises StaleGenerationError.
+    The work is done while you iterate, or while others do: then a few tokens are computed ahead. Iterating again goes
+    on where it was left; after the end there is nothing more. An answer holds its sequence from its first piece on,
+    until another one in the same sequence, or the sequence's own methods, take it: then it raises StaleGenerationError.
     """
 
     text: str
     tokens: list[int]
     usage: Usage
+    error: Error | None
+    """What has ended it, where that was an error."""
 
-    def __init__(self, llm: LLM, prompt: Sequence[int], settings: Settings, cancel: CancelToken) -> None:
-        self.llm = llm
+    def __init__(
+        self, sequence: Conversation, prompt: Sequence[int], settings: Settings, cancel: CancelToken | None = None
+    ) -> None:
+        self.llm = sequence.llm
+        self.sequence = sequence
         self.prompt = prompt
         self.settings = settings
-        self.cancel = cancel
+        self.cancel = cancel or CancelToken()
         self.text = ""
         self.tokens = []
         self.usage = Usage(prompt_tokens=len(prompt))
-        self._holder = object()  # not the generation: the model must not keep alive what its reader has dropped
-        self._coming: list[Chosen] = []  # computed, and not yet given out
-        self._stream = TextStream(llm.tokenizer)
+        self.error = None
+        self._job: Job | None = None
+        self._stream = TextStream(sequence.llm.tokenizer)
         self._hold = _Holder(settings.stop)
-        self._pace = _Pace(settings.tokens_per_submit)
-        self._started = False
         self._turn = threading.Lock()  # a piece goes to one reader
 
     def __iter__(self) -> Iterator[Piece]:
@@ -90,13 +91,24 @@ class Generation:
                 raise StopIteration
             try:
                 piece = self._next()
-            except BaseException:
-                self._finish("cancelled")  # what a step has left behind is unknown: no going on
+            except BaseException as error:
+                self.error = error if isinstance(error, Error) else None
+                self._finish("cancelled")
                 raise
             if piece is None:
-                self._finish("cancelled")
                 raise StopIteration
             return piece
+
+    def start(self) -> Job:
+        """Get in line for a slot, as the first piece does that is asked for."""
+        if self._job is None:
+            llm = self.llm
+            limits = Limits(llm.stop_tokens, self.settings.max_new_tokens, llm.capacity)
+            job = Job(self.sequence, self.prompt, self.settings, limits, cancel=self.cancel)
+            job.read_by(self)
+            llm.engine.start(job)
+            self._job = job
+        return self._job
 
     def close(self) -> None:
         """Give up the rest of the answer."""
@@ -106,75 +118,45 @@ class Generation:
     def _finish(self, reason: Finish) -> None:
         if self.usage.finish_reason is None:
             self.usage.finish_reason = reason
-            self._coming.clear()
+            if self._job is not None:
+                self._job.give_up()
 
     def _next(self) -> Piece | None:
         """The next piece; None if it was cancelled before there is one."""
-        if not self._coming:
-            self._compute()
-        if not self._coming:
+        job = self.start()
+        if not self.cancel.cancelled and not job.coming:
+            if not self.sequence.held_by(job):
+                raise StaleGenerationError(
+                    "something else has used this answer's sequence since its last token: another generation, or "
+                    "reset, rewind, logits or restore. Finish one answer before the next, or give each a sequence of "
+                    "its own: fork() makes one."
+                )
+            self.llm.engine.wait([job])
+        usage = self.usage
+        usage.reused_tokens = job.reused or 0
+        usage.prefill_seconds, usage.decode_seconds = job.prefill_seconds, job.decode_seconds
+        if job.error is not None and not job.coming:
+            raise job.error
+        if self.cancel.cancelled or not job.coming:
+            self._finish("cancelled")
             return None
-        chosen = self._coming.pop(0)
-        self.llm.keep_back(self._holder, len(self._coming))
-        text, ended = self._take(chosen.token)
-        if ended is not None:
-            self._finish(ended)
-        return Piece(text, chosen.token, chosen.logprob if self.settings.logprobs else None)
+        return self._piece(job, *job.coming.popleft())
 
-    def _compute(self) -> None:
-        """Have the model compute the next tokens."""
-        usage, settings = self.usage, self.settings
-        started = time.perf_counter()
-        if not self._started:
-            self._started = True
-            usage.reused_tokens, chosen = self.llm.prefill(self._holder, self.prompt, settings, self.cancel)
-            usage.prefill_seconds = time.perf_counter() - started
-            self._coming = [chosen] if chosen is not None else []
-            return
-        count = min(self._pace.count, settings.max_new_tokens - len(self.tokens))
-        self._coming = self.llm.decode(self._holder, self.tokens[-1], settings, len(self.tokens), count)
-        seconds = time.perf_counter() - started
-        self._pace.note(len(self._coming), seconds)
-        usage.decode_seconds += seconds
-
-    def _take(self, token: int) -> tuple[str, Finish | None]:
-        """Count a token in; the text it completes, and what it ends the answer for."""
+    def _piece(self, job: Job, chosen: Chosen, ended: Finish | None) -> Piece:
+        """Count a token in, with the text it completes."""
+        if self.tokens:
+            self.sequence.note_seen(job, self.tokens[-1])
         stream, hold = self._stream, self._hold
         self.usage.completion_tokens += 1
-        self.tokens.append(token)
-        ended = self._end(token)
-        text = "" if ended == "stop" else hold.push(stream.push(token))
+        self.tokens.append(chosen.token)
+        text = "" if ended == "stop" else hold.push(stream.push(chosen.token))
         if hold.found:
             ended = "stop"
         if ended is not None:
             text += "" if hold.found else hold.rest(stream.flush() if ended != "stop" else "")
+            self._finish(ended)
         self.text += text
-        return text, ended
-
-    def _end(self, token: int) -> Finish | None:
-        if token in self.llm.stop_tokens:
-            return "stop"
-        if self.cancel.cancelled:
-            return "cancelled"
-        if len(self.tokens) >= self.settings.max_new_tokens:
-            return "length"
-        if len(self.prompt) + len(self.tokens) > self.llm.capacity:  # the last token is not in the cache yet
-            return "context"
-        return None
-
-
-class _Pace:
-    """How many tokens to compute per submit: several where a step is short, one where a reader would notice."""
-
-    def __init__(self, fixed: int | None) -> None:
-        self._fixed = fixed
-        self.count = fixed or 1
-
-    def note(self, tokens: int, seconds: float) -> None:
-        """Learn from what the last submit took."""
-        if self._fixed is None:
-            fitting = int(LATENCY * tokens / seconds) if seconds > 0 else MOST_PER_SUBMIT
-            self.count = max(1, min(fitting, 2 * self.count, MOST_PER_SUBMIT))
+        return Piece(text, chosen.token, chosen.logprob if self.settings.logprobs else None)
 
 
 class _Holder:

@@ -59,6 +59,10 @@ class Runner(Protocol):
         """In one pass."""
 
     @property
+    def most_picks(self) -> int:
+        """In one pass, too."""
+
+    @property
     def recoveries(self) -> int:
         """How often the caches were lost with a device. A change means that every slot is empty."""
 

@@ -149,10 +149,7 @@ class Method:
 
     def snapshot(self, path: PathLike, note: bytes = b"") -> None:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
-        with self.exclusive():
-            self._make_ready()
-            state = self._state.read()
-        write_state(path, self._fingerprint(), state, note)
+        write_state(path, self._fingerprint(), self.read_state(), note)
 
     def restore(self, path: PathLike, accept: Callable[[bytes], None] = lambda note: None) -> bytes:
         """Take the state from a file that `snapshot` wrote, and give back its note. Another program's is refused.
@@ -188,6 +185,27 @@ class Method:
         if self._session is None:
             raise InputError(f"{self.name} keeps nothing on a device")
         return self._session
+
+    def fingerprint(self) -> str:
+        """What a snapshot of this method's state is known by: program, method and weights."""
+        return self._fingerprint()
+
+    def state_sizes(self) -> list[int]:
+        """Bytes of each piece of the state."""
+        with self.exclusive():
+            self._make_ready()
+            return self._state.sizes()
+
+    def read_state(self) -> list[memoryview]:
+        """The state, piece by piece: what `write_state` takes."""
+        with self.exclusive():
+            self._make_ready()
+            return self._state.read()
+
+    def write_state(self, pieces: Sequence[memoryview]) -> None:
+        with self.exclusive():
+            self._make_ready()
+            self._state.write(pieces)
 
     def save(self, folder: PathLike, shapes: Iterable[Sequence[Sequence[int]]] = ()) -> None:
         """Write the plan into a folder, with the schedules of the last 64 shapes called: `webpte.open_plan` runs it.

@@ -13,7 +13,7 @@ import os
 import stat
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import BinaryIO
 
 from ..errors import DataError, FormatError, InputError
@@ -62,8 +62,14 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-def read_state(path: PathLike, fingerprint: str, sizes: Sequence[int]) -> tuple[list[memoryview], bytes]:
-    """The buffers and the note of a file, checked to belong to this program and to be whole."""
+Sizes = Sequence[int] | Callable[[bytes], Sequence[int]]  # bytes of each buffer, if need be by the file's note
+
+
+def read_state(path: PathLike, fingerprint: str, sizes: Sizes) -> tuple[list[memoryview], bytes]:
+    """The buffers and the note of a file, checked to belong to this program and to be whole.
+
+    Sizes that depend on the note are asked for before the file's digest is checked, and may refuse it.
+    """
     name = os.fspath(path)
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # before open(), which would wait for ever on a pipe
@@ -74,7 +80,7 @@ def read_state(path: PathLike, fingerprint: str, sizes: Sequence[int]) -> tuple[
         raise FormatError(f"{name} cannot be read: {error}") from error
 
 
-def _read(file: BinaryIO, name: str, fingerprint: str, sizes: Sequence[int]) -> tuple[list[memoryview], bytes]:
+def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[list[memoryview], bytes]:
     head = file.read(_HEADER.size)
     if head.startswith(OLD_MAGIC):
         raise FormatError(f"{name} is a snapshot of an older format, without a digest; make it again")
@@ -83,23 +89,25 @@ def _read(file: BinaryIO, name: str, fingerprint: str, sizes: Sequence[int]) -> 
     _, owner, count, length = _HEADER.unpack(head)
     if owner != fingerprint.encode():
         raise DataError(f"{name} holds the state of another program or method, or of one with other weights")
-    wanted = struct.pack(f"<{len(sizes)}Q", *sizes)
-    if count != len(sizes) or (table := file.read(len(wanted))) != wanted:
-        raise DataError(f"{name} holds {count} buffers of other sizes than this method's {len(sizes)}")
-    expected = len(head) + len(wanted) + length + sum(sizes) + _DIGEST
     found = os.fstat(file.fileno()).st_size
+    table = file.read(min(8 * count, found))
+    note = file.read(min(length, MOST_NOTE))
+    sizes = wanted(note) if callable(wanted) else wanted
+    if count != len(sizes) or table != struct.pack(f"<{len(sizes)}Q", *sizes):
+        raise DataError(f"{name} holds {count} buffers of other sizes than this method's {len(sizes)}")
+    expected = len(head) + len(table) + length + sum(sizes) + _DIGEST
     if length > MOST_NOTE or found != expected:
         kind = "truncated" if found < expected else "longer than it says"
         raise FormatError(f"{name} is {kind}: it has {found} bytes, and its note and {count} buffers need {expected}")
     rest = file.read()
     body, digest = memoryview(rest)[:-_DIGEST], rest[-_DIGEST:]
     whole = hashlib.sha256(head)
-    whole.update(table)
-    whole.update(body)
+    for part in (table, note, body):
+        whole.update(part)
     if whole.digest() != digest:
         raise FormatError(f"{name} is damaged: its contents do not match their SHA-256")
-    state, offset = [], length
+    state, offset = [], 0
     for size in sizes:
         state.append(body[offset : offset + size])
         offset += size
-    return state, bytes(body[:length])
+    return state, note

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import Error
 from ..llm.choice import Choice, pack
-from ..llm.generation import LATENCY, MOST_PER_SUBMIT
+from ..llm.pace import LATENCY, MOST_PER_SUBMIT
 from ..llm.sampled import TOKEN
 from ..progress import OnProgress, Progress
 from ..runtime import ArgumentInfo, Method

@@ -1,0 +1,135 @@
+"""What the engine is asked for: the next tokens of a sequence, its logits, or only that it is cached."""
+
+from __future__ import annotations
+
+import weakref
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from .cancel import CancelToken
+from .choice import Choice, Chosen, choice_of, impossible
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from .sequence import Sequence as Conversation
+
+Goal = Literal["tokens", "logits", "cache"]
+Finish = Literal["stop", "length", "context", "cancelled"]
+AHEAD = 8  # tokens that are computed before anyone has read those before them, at most
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When an answer ends by itself."""
+
+    stop_tokens: Collection[int]
+    most_tokens: int
+    capacity: int  # of the cache, into which the last token need not fit
+
+
+class Job:
+    """One answer under way. The engine writes it while it ticks; whoever reads the answer takes from `coming`."""
+
+    def __init__(
+        self,
+        sequence: Conversation,
+        prompt: Sequence[int],
+        settings: Settings,
+        limits: Limits,
+        *,
+        goal: Goal = "tokens",
+        cancel: CancelToken | None = None,
+    ) -> None:
+        self.sequence = sequence
+        self.prompt = tuple(prompt)
+        self.settings = settings
+        self.goal = goal
+        self.tokens = list(prompt)  # and all that were chosen
+        self.coming: deque[tuple[Chosen, Finish | None]] = deque()  # not yet read, and what ends with them
+        self.finish: Finish | None = None
+        self.error: Exception | None = None
+        self.result: np.ndarray[Any, Any] | None = None  # logits
+        self.reused: int | None = None  # tokens of the prompt that were cached
+        self.prefill_seconds = 0.0
+        self.decode_seconds = 0.0
+        self._limits = limits
+        self._cancel = cancel or CancelToken()
+        self._reader: weakref.ref[object] | None = None
+        self._dropped = False
+
+    def give_up(self) -> None:
+        """Nobody wants the rest. The engine sees to it in its next tick."""
+        self._dropped = True
+
+    def read_by(self, reader: object) -> None:
+        """The job is over when its reader is gone: the engine must not keep alive what was dropped."""
+        self._reader = weakref.ref(reader)
+
+    @property
+    def over(self) -> bool:
+        """Nothing more will come than what is there."""
+        return self.finish is not None
+
+    @property
+    def given_up(self) -> bool:
+        dropped = self._dropped or (self._reader is not None and self._reader() is None)
+        return dropped or self._cancel.cancelled or not self.sequence.held_by(self)
+
+    @property
+    def ahead(self) -> bool:
+        """So much is unread that the others come first."""
+        return len(self.coming) >= AHEAD
+
+    @property
+    def chosen(self) -> int:
+        """How many tokens."""
+        return len(self.tokens) - len(self.prompt)
+
+    @property
+    def cached(self) -> int:
+        """Tokens that are computed: where the next row goes."""
+        slot = self.sequence.slot
+        return len(slot.tokens) if slot is not None else 0
+
+    @property
+    def reusable(self) -> list[int]:
+        """Tokens that need not be computed if they are cached. What comes behind the last one has not been kept."""
+        return self.tokens if self.goal == "cache" else self.tokens[:-1]
+
+    @property
+    def most_steps(self) -> int:
+        """How many more tokens fit, into the answer and into the cache."""
+        return min(self._limits.most_tokens - self.chosen, self._limits.capacity - len(self.tokens) + 1)
+
+    def choice(self) -> Choice:
+        """How the next token is chosen."""
+        return choice_of(self.settings, self.chosen)
+
+    def give(self, chosen: Sequence[Chosen]) -> None:
+        """Tokens that follow each other. Those behind an end, or behind one that cannot be, are none."""
+        for number, found in enumerate(chosen):
+            if found.token < 0:
+                if number == 0:  # otherwise it comes first when what follows the good ones is computed
+                    self.fail(impossible(found.token, len(self.tokens) - 1))
+                return
+            self.tokens.append(found.token)
+            reason = self._end(found.token)
+            self.coming.append((found, reason))  # before the end is known: a reader looks for tokens first
+            if reason is not None:
+                self.finish = reason
+                return
+
+    def fail(self, error: Exception) -> None:
+        self.error = error
+        self.finish = "cancelled"
+
+    def _end(self, token: int) -> Finish | None:
+        if token in self._limits.stop_tokens:
+            return "stop"
+        if self.chosen >= self._limits.most_tokens:
+            return "length"
+        return "context" if len(self.tokens) > self._limits.capacity else None

@@ -1,0 +1,358 @@
+"""The engine over a runner whose tokens depend on every bit of its caches: each sequence gets what it gets alone."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
+from webpte.errors import DeviceLost
+from webpte.llm import CancelToken, LogitsError, QueueFullError, StaleGenerationError
+from webpte.llm.job import AHEAD
+from webpte.llm.pace import SMALLEST_PIECE, Pace
+
+A, B, C = list(range(1, 20)), list(range(30, 50)), list(range(60, 63))
+
+
+def tokens_of(answer):
+    for _ in answer:
+        pass
+    return answer.tokens
+
+
+def ask(model, prompt, count=20, **settings: Any):
+    return model.generate(tokens=prompt, max_new_tokens=count, **settings)
+
+
+def test_one_answer_is_what_it_should_be():
+    llm = FakeLLM()
+    assert tokens_of(ask(llm, A)) == alone(A, 20)
+    seeded: dict[str, Any] = {"temperature": 0.7, "seed": 5}
+    assert tokens_of(ask(llm, A, **seeded)) == alone(A, 20, **seeded) != alone(A, 20)
+    assert tokens_of(ask(llm, A, 100)) == alone(A, 100) and len(alone(A, 100)) == 64 - len(A) + 1
+
+
+def test_answers_side_by_side_share_passes():
+    llm = FakeLLM()
+    answers = [ask(llm, prompt, tokens_per_submit=1) for prompt in (A, B, C)]
+    for _ in zip(*answers, strict=True):
+        pass
+    assert [answer.tokens for answer in answers] == [alone(prompt, 20) for prompt in (A, B, C)]
+    assert [len(rows) for rows in llm.runner.passes[10:15]] == [3] * 5
+    assert len(llm.runner.passes) < 30  # they have not begun at once
+
+
+def test_more_sequences_than_slots_take_turns():
+    llm = FakeLLM(FakeRunner(most_slots=2))
+    prompts = [[n, *A] for n in range(5)]
+    answers = [ask(llm, prompt) for prompt in prompts]
+    for _ in zip(*answers, strict=True):
+        pass
+    assert [answer.tokens for answer in answers] == [alone(prompt, 20) for prompt in prompts]
+    assert llm.runner.slots == 2
+
+
+def test_a_program_that_cannot_be_batched_takes_turns_too():
+    llm = FakeLLM(FakeRunner(most_slots=1))
+    answers = [ask(llm, prompt) for prompt in (A, B)]
+    for _ in zip(*answers, strict=True):
+        pass
+    assert [answer.tokens for answer in answers] == [alone(A, 20), alone(B, 20)]
+
+
+def test_slots_grow_as_memory_allows():
+    runner = FakeRunner(most_slots=16)
+    runner.memory = 4
+    llm = FakeLLM(runner, most_slots=8)
+    answers = [ask(llm, [n]) for n in range(12)]
+    for answer in answers:
+        next(answer)
+    assert runner.slots == 4 and llm.engine.most_at_once == 4
+    assert [tokens_of(answer) for answer in answers] == [alone([n], 20) for n in range(12)]
+
+
+def test_a_prefix_in_any_slot_is_copied_or_taken_over():
+    llm = FakeLLM()
+    shared = list(range(40))
+    assert tokens_of(ask(llm, [*shared, 1], 4)) == alone([*shared, 1], 4)
+    before = len(llm.runner.passes)
+    first = ask(llm, [*shared, 2], 4, tokens_per_submit=1)
+    next(first)
+    assert first.usage.reused_tokens == 40 and not llm.runner.copies  # nobody lived there
+    second = ask(llm, [*shared, 3], 4)
+    next(second)
+    assert second.usage.reused_tokens == 40 and len(llm.runner.copies) == 1
+    assert sum(row.position < 40 for rows in llm.runner.passes[before:] for row in rows) == 0
+    assert tokens_of(first) == alone([*shared, 2], 4) and tokens_of(second) == alone([*shared, 3], 4)
+
+
+def test_prompts_that_begin_alike_compute_the_beginning_once():
+    llm = FakeLLM(FakeRunner(most_slots=8, most_rows=8))
+    shared = [n % 90 for n in range(50)]
+    answers = [ask(llm, [*shared, n], 4) for n in range(6)]
+    for answer in answers:
+        answer.start()
+    assert [tokens_of(answer) for answer in answers] == [alone([*shared, n], 4) for n in range(6)]
+    computed = sum(row.position < 50 for rows in llm.runner.passes for row in rows)
+    assert computed == 50 and [answer.usage.reused_tokens for answer in answers] == [0, *[50] * 5]
+
+
+def test_what_is_over_is_found_again_until_it_is_forgotten():
+    llm = FakeLLM()
+    tokens_of(ask(llm, A))
+    again = ask(llm, A)
+    assert tokens_of(again) == alone(A, 20) and again.usage.reused_tokens == len(A) - 1
+    llm.forget()
+    new = ask(llm, A)
+    assert tokens_of(new) == alone(A, 20) and new.usage.reused_tokens == 0
+
+
+def test_a_long_prompt_does_not_hold_up_the_others():
+    """A pass may take twice what it takes without the prompt's piece; nobody waits for the whole of it."""
+    runner = FakeRunner(most_slots=8, capacity=700, most_rows=256)
+    runner.cost = lambda rows: 0.02 + 0.005 * rows
+    llm = FakeLLM(runner, most_slots=8)
+    others = [ask(llm, [n], 600, tokens_per_submit=1) for n in range(7)]
+    for _ in range(10):
+        for answer in others:
+            next(answer)
+    prompt = [n % 90 for n in range(600)]
+    late = ask(llm, prompt, 3)
+    late.start()
+    gaps, last = [], runner.now
+    while late.usage.completion_tokens == 0:
+        for answer in others:
+            next(answer)
+        gaps.append(runner.now - last)
+        last = runner.now
+        if late.start().coming:
+            next(late)
+    plain = runner.cost(7)
+    assert max(gaps) <= 2.5 * plain and len(gaps) < 100
+    assert late.tokens[0] == alone(prompt, 1, 700)[0]
+    assert all(answer.tokens == alone([n], len(answer.tokens), 700) for n, answer in enumerate(others))
+
+
+def test_prompts_take_turns():
+    runner = FakeRunner(most_slots=4, most_rows=8)
+    llm = FakeLLM(runner)
+    answers = [ask(llm, [n] * 40, 2) for n in range(3)]
+    for answer in answers:
+        answer.start()
+    next(answers[2])
+    seen = [rows[0].token for rows in runner.passes[:6]]
+    assert sorted(seen[:3]) == [0, 1, 2] and seen[:3] == seen[3:]
+    assert [tokens_of(answer) for answer in answers] == [alone([n] * 40, 2) for n in range(3)]
+
+
+def test_cancelling_ends_within_a_tick_and_frees_the_slot():
+    llm = FakeLLM(FakeRunner(most_slots=2))
+    cancel = CancelToken()
+    stopped, other = ask(llm, A, cancel=cancel), ask(llm, B)
+    next(stopped)
+    next(other)
+    cancel.cancel()
+    assert list(stopped) == [] and stopped.usage.finish_reason == "cancelled"
+    third = ask(llm, C)
+    assert tokens_of(third) == alone(C, 20) and tokens_of(other) == alone(B, 20)
+    assert llm.runner.slots == 2
+    never = ask(llm, A, cancel=cancel)
+    assert list(never) == [] and never.usage.finish_reason == "cancelled"
+
+
+def test_an_answer_that_is_dropped_frees_its_slot():
+    llm = FakeLLM(FakeRunner(most_slots=4))
+    gc.disable()  # nothing may wait for the collector
+    try:
+        for n in range(20):
+            next(ask(llm, [n]))
+        kept = llm.sequence()
+        kept.logits([1, 2, 3])
+        del kept
+        assert tokens_of(ask(llm, A)) == alone(A, 20)
+    finally:
+        gc.enable()
+    assert llm.runner.slots == 1
+
+
+def test_unread_answers_are_computed_a_little_ahead_only():
+    llm = FakeLLM()
+    idle = ask(llm, A, 40)
+    next(idle)
+    tokens_of(ask(llm, B, 40))
+    assert len(idle.start().coming) <= AHEAD + 8
+    assert tokens_of(idle) == alone(A, 40)
+
+
+def test_the_queue_is_bounded():
+    llm = FakeLLM(most_waiting=3)
+    answers = [ask(llm, [n]) for n in range(4)]
+    for answer in answers[:3]:
+        answer.start()
+    with pytest.raises(QueueFullError, match="3 answers wait already, for 4 that are computed at once"):
+        next(answers[3])
+    assert [tokens_of(answer) for answer in answers[:3]] == [alone([n], 20) for n in range(3)]
+
+
+def test_one_that_fails_does_not_hurt_the_others():
+    llm = FakeLLM()
+    llm.runner.bad = lambda tokens: tokens[:1] == A[:1] and len(tokens) > len(A) + 2
+    good, bad = ask(llm, B), ask(llm, A)
+    for _ in range(3):
+        next(good)
+        next(bad)
+    with pytest.raises(LogitsError, match=f"behind position {len(A) + 2} hold NaN"):
+        tokens_of(bad)
+    assert bad.tokens == alone(A, 3) and isinstance(bad.error, LogitsError)
+    assert tokens_of(good) == alone(B, 20)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("call", range(8))
+def test_an_interrupt_ends_one_answer_and_the_others_go_on(moment, call):
+    llm = FakeLLM()
+    seen = []
+
+    def interrupt():
+        seen.append(1)
+        if len(seen) - 1 == call:
+            raise KeyboardInterrupt
+
+    first, second = ask(llm, A, tokens_per_submit=3), ask(llm, [*A, 5, 6, 7])
+    second.start()
+    setattr(llm.runner, moment, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        tokens_of(first)
+    assert list(first) == [] and first.tokens == alone(A, 20)[: len(first.tokens)]
+    assert tokens_of(second) == alone([*A, 5, 6, 7], 20)
+    assert tokens_of(ask(llm, A)) == alone(A, 20)
+
+
+def test_a_lost_device_is_an_error_until_someone_recovers():
+    llm = FakeLLM()
+    kept = llm.sequence()
+    first, second, other = ask(llm, A), ask(llm, B), ask(kept, C)
+    for answer in (first, second, other):
+        next(answer)
+    llm.runner.lose()
+    for answer in (first, second):
+        with pytest.raises(DeviceLost):
+            tokens_of(answer)
+    assert llm.recover() and not llm.recover()
+    assert tokens_of(other) == alone(C, 20)
+    assert tokens_of(ask(llm, A)) == alone(A, 20)
+    assert tokens_of(ask(kept, C, 4)) == alone(C, 4)
+
+
+@pytest.mark.parametrize("call", range(1, 12))
+def test_with_recover_answers_go_on_through_losses(call):
+    llm = FakeLLM(recover=True)
+    seen = []
+
+    def lose():
+        seen.append(1)
+        if len(seen) in (call, call + 5, call + 17):
+            llm.runner.lose()
+
+    llm.runner.before = lose
+    answers = [ask(llm, prompt) for prompt in (A, B, C)]
+    for _ in zip(*answers, strict=True):
+        pass
+    assert [answer.tokens for answer in answers] == [alone(prompt, 20) for prompt in (A, B, C)]
+    assert llm.runner.recoveries == 3
+
+
+def test_a_recovery_by_another_thread_during_a_pass_spoils_only_that_pass():
+    llm = FakeLLM()
+    answer = ask(llm, A)
+    next(answer)
+
+    def recovered_meanwhile():
+        llm.runner.after = lambda: None
+        llm.runner.lose()
+        llm.runner.recover()
+
+    llm.runner.after = recovered_meanwhile
+    assert tokens_of(answer) == alone(A, 20)
+
+
+def test_two_answers_in_one_sequence_are_refused():
+    sequence = FakeLLM().sequence()
+    older, newer = ask(sequence, A), ask(sequence, B)
+    next(older)
+    next(newer)
+    with pytest.raises(StaleGenerationError, match=r"another generation, or reset.*fork"):
+        tokens_of(older)
+    assert tokens_of(newer) == alone(B, 20)
+
+
+def test_a_sequence_remembers(tmp_path):
+    llm = FakeLLM()
+    sequence = llm.sequence()
+    answer = ask(sequence, A, 5)
+    tokens_of(answer)
+    assert sequence.tokens == (*A, *answer.tokens[:4]) and sequence.room == 64 - sequence.position
+    fork = sequence.fork()
+    want = sequence.fork().logits([7])
+    assert np.array_equal(fork.logits([7]), want) and fork.position == sequence.position + 1
+    sequence.snapshot(tmp_path / "state")
+    sequence.rewind(4)
+    assert sequence.tokens == tuple(A)
+    assert tokens_of(ask(sequence, [*A, 9], 3)) == alone([*A, 9], 3)
+    other = FakeLLM().sequence()
+    other.restore(tmp_path / "state")
+    assert other.tokens == (*A, *answer.tokens[:4]) and np.array_equal(other.logits([7]), want)
+    sequence.reset()
+    assert sequence.position == 0 and np.array_equal(sequence.logits(A), llm.sequence().logits(A))
+
+
+def test_parked_sequences_are_computed_again(tmp_path):
+    llm = FakeLLM(FakeRunner(most_slots=1))
+    first, second = llm.sequence(), llm.sequence()
+    want = FakeLLM().sequence().logits([*A, 7])
+    first.logits(A)
+    second.logits(B)
+    first.snapshot(tmp_path / "state")
+    second.restore(tmp_path / "state")
+    first.reset()
+    first.logits(B)
+    assert np.array_equal(second.logits([7]), want)
+
+
+def test_threads_share_the_engine():
+    llm = FakeLLM(FakeRunner(most_slots=3))
+    wrong: list[Any] = []
+
+    def talk(number):
+        for turn in range(6):
+            prompt = [number, turn, *A]
+            try:
+                found = tokens_of(ask(llm, prompt, 12, seed=turn, temperature=0.5))
+            except BaseException as error:
+                wrong.append(error)
+            else:
+                if found != alone(prompt, 12, seed=turn, temperature=0.5):
+                    wrong.append(found)
+
+    threads = [threading.Thread(target=talk, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not wrong and not any(thread.is_alive() for thread in threads)
+    assert max(len(rows) for rows in llm.runner.passes) > 1
+
+
+def test_pieces_follow_what_passes_take():
+    pace = Pace()
+    assert pace.piece(0, 256) == 256
+    assert pace.piece(7, 256) == SMALLEST_PIECE
+    for rows, seconds, piece in ((7, 0.1, 12 - 7), (12, 0.11, 24 - 7), (24, 0.21, 16 - 7), (16, 0.12, 16 - 7)):
+        for _ in range(3):
+            pace.note(rows, 1, seconds)
+        assert pace.piece(7, 256) == piece
+    assert pace.piece(7, 12) == 12 - 7

@@ -1,0 +1,189 @@
+"""A language model's runner in NumPy: what comes next is a hash of what the cache holds, so every mistake shows.
+
+A row in the wrong slot, at the wrong position, copied too short or forgotten changes all tokens behind it. Costs, lost
+devices and interrupts can be arranged.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from webpte.errors import DeviceLost, OutOfMemory
+from webpte.llm import LLM
+from webpte.llm.choice import Choice, Chosen
+from webpte.llm.engine import Engine
+from webpte.llm.rows import Pick, Row
+from webpte.runtime.process import Process
+
+VOCABULARY = 97
+EMPTY = -7
+
+
+class FakeRunner:
+    """Slots of `capacity` tokens, at first one, at most `most_slots`."""
+
+    refusal = None
+    method: Any = None
+
+    def __init__(self, most_slots: int = 4, capacity: int = 64, most_rows: int = 16) -> None:
+        self.most_slots = most_slots
+        self.capacity = capacity
+        self.most_rows = most_rows
+        self.most_picks = min(most_rows, 8)
+        self.cache = np.full((1, capacity), EMPTY)
+        self.recoveries = 0
+        self.lost = False
+        self.passes: list[list[Row]] = []
+        self.copies: list[tuple[int, int, int]] = []
+        self.before: Callable[[], None] = lambda: None  # called before whatever touches the device
+        self.after: Callable[[], None] = lambda: None
+        self.bad: Callable[[list[int]], bool] = lambda tokens: False  # whose logits are NaN
+        self.now = 0.0  # seconds
+        self.cost: Callable[[int], float] = lambda rows: 0.001
+        self.memory = 1 << 30  # slots that fit
+
+    @property
+    def slots(self) -> int:
+        return len(self.cache)
+
+    def run(self, rows: Sequence[Row], picks: Sequence[Pick]) -> list[Chosen]:
+        self._touch()
+        assert 0 < len(rows) <= self.most_rows and len(picks) <= self.most_picks
+        self._check_order(rows)
+        self.passes.append(list(rows))
+        for token, slot, position in rows:
+            assert 0 <= token < VOCABULARY
+            self.cache[slot, position] = token
+        found = [self._chosen(rows[pick.row], pick.choice) for pick in picks]
+        self.now += self.cost(len(rows))
+        self.after()
+        return found
+
+    def run_steps(self, rows: Sequence[Row], picks: Sequence[Pick], count: int) -> list[list[Chosen]]:
+        assert [pick.row for pick in picks] == list(range(len(rows)))
+        steps = []
+        for advance in range(count):
+            moved = [Row(row.token, row.slot, row.position + advance) for row in rows]
+            later = [Pick(pick.row, replace(pick.choice, step=pick.choice.step + advance)) for pick in picks]
+            steps.append(self.run(moved, later))
+            rows = [Row(max(0, c.token), r.slot, r.position) for c, r in zip(steps[-1], rows, strict=True)]
+        return steps
+
+    def logits(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
+        self.run(rows, ())
+        seed = zlib.crc32(self._prefix(rows[-1]).tobytes())
+        return np.random.default_rng(seed).standard_normal(VOCABULARY)
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        self._touch()
+        assert source != target
+        self.copies.append((source, target, count))
+        self.cache[target] = EMPTY
+        self.cache[target, :count] = self.cache[source, :count]
+        self.after()
+
+    def grow(self, slots: int) -> None:
+        self._touch()
+        assert self.slots < slots <= self.most_slots
+        if slots > self.memory:
+            raise OutOfMemory(f"{slots} slots", slots, self.memory)
+        self.cache = np.concatenate([self.cache, np.full((slots - self.slots, self.capacity), EMPTY)])
+
+    def sizes(self, count: int) -> list[int]:
+        return [8 * count]
+
+    def read(self, slot: int, count: int) -> list[memoryview]:
+        self._touch()
+        return [memoryview(self.cache[slot, :count].tobytes())]
+
+    def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
+        self._touch()
+        self.cache[slot, :count] = np.frombuffer(pieces[0], np.int64)
+
+    def lose(self) -> None:
+        self.lost = True
+
+    def recover(self) -> bool:
+        found, self.lost = self.lost, False
+        if found:
+            self.cache[:] = EMPTY
+            self.recoveries += 1
+        return found
+
+    def _touch(self) -> None:
+        self.before()
+        if self.lost:
+            raise DeviceLost("the device is gone")
+
+    def _check_order(self, rows: Sequence[Row]) -> None:
+        ends: dict[int, int] = {}
+        for before, row in zip([None, *rows], rows, strict=False):
+            if before is not None and before.slot == row.slot:
+                assert row.position == before.position + 1
+            else:
+                assert row.slot not in ends, "rows of a slot stand together"
+            ends[row.slot] = row.position
+            assert 0 <= row.slot < self.slots and 0 <= row.position < self.capacity
+
+    def _prefix(self, row: Row) -> np.ndarray[Any, Any]:
+        found = self.cache[row.slot, : row.position + 1]
+        assert (found != EMPTY).all(), "something was never computed"
+        return found
+
+    def _chosen(self, row: Row, choice: Choice) -> Chosen:
+        prefix = self._prefix(row)
+        if self.bad(prefix.tolist()):
+            return Chosen(-1, 0.0)
+        return Chosen(expected(prefix.tolist(), choice), 0.0)
+
+
+def expected(tokens: Sequence[int], choice: Choice) -> int:
+    """The token that follows."""
+    return zlib.crc32(repr((list(tokens), astuple(choice))).encode()) % VOCABULARY
+
+
+class FakeTokenizer:
+    """A character for a token."""
+
+    def encode(self, text: str, *, specials: bool = False) -> list[int]:
+        return [ord(character) % VOCABULARY for character in text]
+
+    def decode(self, tokens: Sequence[int], *, specials: bool = False) -> str:
+        return "".join(chr(0x4E00 + token) for token in tokens)
+
+
+class FakeLLM(LLM):
+    """A model over a fake runner. Its text is nonsense; its stop tokens are none."""
+
+    def __init__(self, runner: FakeRunner | None = None, *, recover: bool = False, **options: Any) -> None:
+        self.runner = runner = runner or FakeRunner()
+        self.program: Any = SimpleNamespace(recover=lambda progress: runner.recover(), close=lambda: None)
+        self.tokenizer: Any = FakeTokenizer()
+        self.template = None
+        self.special_tokens: Any = SimpleNamespace(texts={}, add_bos=False)
+        self.capacity, self.chunk, self.vocabulary = runner.capacity, runner.most_rows, VOCABULARY
+        self.stop_tokens = frozenset()
+        recovered = self.recover if recover else None
+        self.engine = Engine(runner, recover=recovered, clock=lambda: runner.now, **options)
+        self._process = Process("the language model")
+
+    @property
+    def fingerprint(self) -> str:
+        return "f" * 64
+
+
+def alone(prompt: Sequence[int], count: int, capacity: int = 64, **settings: Any) -> list[int]:
+    """The tokens that an answer must have."""
+    from webpte.llm.choice import choice_of
+    from webpte.llm.settings import settings_from
+
+    tokens = list(prompt)
+    while len(tokens) < min(len(prompt) + count, capacity + 1):
+        tokens.append(expected(tokens, choice_of(settings_from(settings), len(tokens) - len(prompt))))
+    return tokens[len(prompt) :]

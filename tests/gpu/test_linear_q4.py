@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
-from tests.cases.q4.linear_q4 import CASES, FUSED, by
-from tests.support.harness.cases import planned_kernels, run_case
+import webpte
+from tests.cases.q4.linear_q4 import CASES, FUSED, by, gated, joined, rounded
+from tests.support.harness.cases import OneOp, T, choosing, planned_kernels, run_case
 from webpte.device import adapter_caps
 
 VARIANTS = ("broadcast", "tile", "lanes", "shared", "packed")
@@ -38,3 +40,30 @@ def test_without_subgroups_tiles_are_the_choice(tmp_path, device, monkeypatch):
     with pytest.raises(AssertionError, match="no such variant"):
         run_case(by("broadcast")[0], tmp_path)
     assert run_case(by("tile")[0], tmp_path) >= 2
+
+
+MOST = {"broadcast": 35, "tile": 35, "lanes": 16, "packed": 16}  # rows that one kernel runs: beyond, GPUs have another
+
+
+@pytest.mark.parametrize(("variant", "group"), [("broadcast", 32), ("broadcast", 96), *((v, 64) for v in MOST)])
+@pytest.mark.parametrize("gate", [False, True])
+def test_a_row_does_not_depend_on_how_many_there_are(gate, variant, group, tmp_path, device):
+    """To the bit: a sequence that is decoded beside others gives what it gives alone."""
+    if variant == "broadcast" and not adapter_caps().subgroup:
+        pytest.skip("the adapter has no subgroups")
+    inner, most = 576, MOST[variant]
+    options = {"group": group, "row": rounded("n") if variant == "packed" else None, "n": (most, 1)}
+    x = T("n", inner)
+    OneOp(gated(x, 67, **options) if gate else joined(x, (60, 7), **options)).write(tmp_path / "layer.pte")
+    random = np.random.default_rng(group)
+    inputs = [random.normal(size=(most, inner)).astype(np.float32)]
+    if variant == "packed":
+        inputs += [random.uniform(0.01, 0.02, most).astype(np.float32), random.integers(-9, 9, most).astype(np.int8)]
+    with choosing(variant), webpte.load(tmp_path / "layer.pte") as program:
+        method = program.method()
+        alone = [method.run([part[i : i + 1] for part in inputs]) for i in range(most)]
+        for count in (*range(2, 17), 17, 24, most) if most > 16 else range(2, most + 1):
+            found = method.run([part[:count] for part in inputs])
+            for i, result in enumerate(found):
+                expected = np.concatenate([row[i] for row in alone[:count]])
+                assert np.array_equal(result, expected), f"{count} rows"

@@ -170,18 +170,6 @@ DOCUMENTED = (
         ("NaN lost",),
     ),
     Documented(
-        "4-bit weights times infinity",
-        "Codes are centred after the sum: inf - inf is NaN where a centred code would have kept the infinity.",
-        (
-            "et_vk.linear_q4gsw.default",
-            "et_vk.linear_q4gsw_backward.default",
-            "et_vk.linear_qcs4w.default",
-            "webpte.linear_q4",
-        ),
-        INFINITE,
-        ("NaN made", "NaN lost"),
-    ),
-    Documented(
         "Quantised NaN and infinity",
         "Neither has a code: eager converts NaN to an integer, which is undefined; here it becomes the lowest code. A"
         " range with NaN in it is that of the other elements; one with an infinity has no scale.",

@@ -190,6 +190,12 @@ def by(variant, row_qparams=False):
 
 VARIANTS = [c for variant in ("broadcast", "tile", "lanes", "shared") for c in by(variant)]
 VARIANTS += by("packed", row_qparams=True)
+# Tiles have as many rows as there are, up to 16; then as few tiles as can be have them evenly.
+COUNTS = {"n": (35, 17, 16, 12, 7, 5, 4, 2), "variant": "broadcast"}
+VARIANTS += [
+    case(Q4, T("n", 96), codes(29, 48), scales(3, 32), 32, bias(32), **COUNTS),
+    gated(T("n", 96), 13, group=16, **COUNTS),
+]
 
 INT8 = "aten._weight_int8pack_mm.default"
 

@@ -7,6 +7,7 @@
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
 {$ set s_type = "vec" ~ wide ~ "<" ~ scale_type ~ ">" if aligned else scale_type $}
 {$ set quads = 2 * words $}
+{$ set held = [1, lanes // quads] | max if lanes else 1 $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
 {$ include "q4/codes_q4.wgsl" $}
@@ -26,8 +27,8 @@ $$ endif
     if (workgroup * wg >= p.threads) {
         return;
     }
-    let column = ((workgroup % p.column_groups) * wg + local) * {{ columns }}u;
-    let row = (workgroup / p.column_groups) * {{ tile }}u;
+    let column = ((workgroup % p.stride) * wg + local) * {{ columns }}u;
+    let row = (workgroup / p.stride) * {{ tile }}u;
     let last = p.columns - 1u;
     let groups = p.groups;
     let group_loads = p.group_loads;
@@ -38,10 +39,16 @@ $$ for c in range(columns)
     let w{{ c }} = n{{ c }} * p.row_loads;
 $$ endfor
 $$ if lanes
-    let held = lane % {{ lanes }}u;
+    let own_quad = lane % {{ [quads, lanes] | min }}u;
+$$ for o in range(0, tile, held)
+    let x{{ o }} = min(row + {{ o }}u + lane / {{ quads }}u % {{ held }}u, p.rows - 1u) * p.row_loads * {{ quads }}u;
+$$ endfor
+$$ else
+$$ for r in range(tile)
+    let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * p.row_loads * {{ quads }}u;
+$$ endfor
 $$ endif
 $$ for r in range(tile)
-    let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * p.row_loads * {{ quads }}u{{ " + held" if lanes }};
 $$ for v in range(weights)
 $$ for c in range(columns)
     var sum{{ v }}_{{ r }}_{{ c }} = 0.0;
@@ -54,7 +61,6 @@ $$ endif
     for (var g = 0u; g < groups; g++) {
         let s = g * scale_stride + first;
 $$ for r in range(tile)
-        var x_total{{ r }} = vec4<f32>();
 $$ for v in range(weights)
 $$ for c in range(columns)
         var part{{ v }}_{{ r }}_{{ c }} = 0.0;
@@ -67,29 +73,39 @@ $$ if single
 $$ else
         for (var k = 0u; k < group_loads; k++) {
 $$ endif
-$$ for r in range(tile)
 $$ if lanes
+$$ for o in range(0, tile, held)
 $$ for h in range(0, quads, lanes)
-            let own{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
-            x_total{{ r }} += own{{ r }}_{{ h }};
+            let own{{ o }}_{{ h }} = vec4<f32>(x[x{{ o }} + load * {{ quads }}u + {{ h }}u + own_quad]) * UNITS;
 $$ endfor
-$$ for h in range(quads)
-            let a{{ r }}_{{ h }} = subgroupBroadcast(own{{ r }}_{{ h - h % lanes }} * UNITS, {{ h % lanes }}u);
-$$ endfor
-$$ else
-$$ for h in range(quads)
-            let own{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]);
-            x_total{{ r }} += own{{ r }}_{{ h }};
-            let a{{ r }}_{{ h }} = own{{ r }}_{{ h }} * UNITS;
-$$ endfor
-$$ endif
 $$ endfor
 $$ for c in range(columns)
 $$ for v in range(weights)
-            {
-                let q = weight{{ v }}[w{{ c }} + load];
+            let q{{ v }}_{{ c }} = weight{{ v }}[w{{ c }} + load];
+$$ endfor
+$$ endfor
+$$ for r in range(tile)
 $$ for h in range(quads)
-                let b{{ h }} = codes(q{{ "" if words == 1 else "." ~ "xyzw"[h // 2] }}{{ " >> 16u" if h % 2 }});
+            let a{{ r }}_{{ h }} = subgroupBroadcast(own{{ r - r % held }}_{{ h - h % lanes }}, {{ (r % held * quads + h) % lanes }}u);
+$$ endfor
+$$ endfor
+$$ else
+$$ for r in range(tile)
+$$ for h in range(quads)
+            let a{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]) * UNITS;
+$$ endfor
+$$ endfor
+$$ for c in range(columns)
+$$ for v in range(weights)
+            let q{{ v }}_{{ c }} = weight{{ v }}[w{{ c }} + load];
+$$ endfor
+$$ endfor
+$$ endif
+$$ for c in range(columns)
+$$ for v in range(weights)
+            {
+$$ for h in range(quads)
+                let b{{ h }} = codes(q{{ v }}_{{ c }}{{ "" if words == 1 else "." ~ "xyzw"[h // 2] }}{{ " >> 16u" if h % 2 }});
 $$ for r in range(tile)
                 part{{ v }}_{{ r }}_{{ c }} += dot(a{{ r }}_{{ h }}, b{{ h }});
 $$ endfor
@@ -101,15 +117,6 @@ $$ if not single
             load++;
 $$ endif
         }
-        // A weight is its code less 8: that is taken off once per group, and the scale applied.
-$$ for r in range(tile)
-        let own_total{{ r }} = dot(x_total{{ r }}, vec4<f32>(8.0));
-$$ if lanes
-        let excess{{ r }} = subgroupAdd(select(0.0, own_total{{ r }}, lane < {{ lanes }}u));
-$$ else
-        let excess{{ r }} = own_total{{ r }};
-$$ endif
-$$ endfor
 $$ for v in range(weights)
 $$ for c in range(columns)
 $$ if aligned and c % wide == 0
@@ -121,7 +128,7 @@ $$ else
         let factor{{ v }}_{{ c }} = f32(scales{{ v }}[s + n{{ c }}]);
 $$ endif
 $$ for r in range(tile)
-        sum{{ v }}_{{ r }}_{{ c }} += factor{{ v }}_{{ c }} * (part{{ v }}_{{ r }}_{{ c }} - excess{{ r }});
+        sum{{ v }}_{{ r }}_{{ c }} += factor{{ v }}_{{ c }} * part{{ v }}_{{ r }}_{{ c }};
 $$ endfor
 $$ endfor
 $$ endfor

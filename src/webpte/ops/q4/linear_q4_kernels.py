@@ -20,6 +20,7 @@ from ..quantize.affine import fake_quantise
 
 CODES = 8  # in a word
 FEW_ROWS = 16
+HANDED = 8  # invocations that hand what they read to each other, at most
 SHARED_TILE = (32, 8)  # rows and columns of a workgroup, and quads of K in a step, of linear_q4_shared.wgsl
 
 
@@ -108,12 +109,13 @@ class Columns(Uniforms):
 
 
 class LinearQ4(Columns):
-    column_groups: u32  # workgroups side by side
+    stride: u32  # workgroups side by side, or for lanes below each other
     groups: u32
     group_loads: u32  # how many loads make a group, and a row of the weight
     row_loads: u32
     tile: u32
     tile_columns: u32
+    load_words: u32
 
 
 class LinearQ4Shared(Columns):
@@ -168,44 +170,78 @@ def _shared(caps: Caps, layer: Layer, bound: dict[str, int]) -> Form:
 
 
 def _lanes(caps: Caps, layer: Layer, bound: dict[str, int], *, packed: bool) -> Form:
-    """A workgroup owns a few rows and columns; its invocations lie along K."""
-    tile, columns = 4 if layer.rows > 1 else 1, 4 // len(layer.weights)
-    workgroup = caps.workgroup(64)
+    """A workgroup owns a few rows and columns; its invocations lie along K.
+
+    Workgroups that share columns are neighbours: what one reads of the weight the next finds in a cache.
+    """
+    tile = next(rows for rows in (1, 2, 4) if rows >= min(layer.rows, 4))
+    columns, workgroup = 4 // len(layer.weights), caps.workgroup(64)
     words = layer.weights[0].words_per_load(layer.inner)
     while words > 1 and layer.inner // CODES // words < workgroup:
         words //= 2  # all invocations should have something to read
-    across = -(-bound["columns"] // columns)
-    params = _tiled_params(layer, bound, across, words, tile, columns)
+    down = -(-layer.rows // tile)
+    params = _tiled_params(layer, bound, down, words, tile, columns)
     flags: dict[str, object] = {"packed": packed, "words": words, "tile": tile, "columns": columns}
-    return Form("q4/linear_q4_lanes.wgsl", flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
+    return Form("q4/linear_q4_lanes.wgsl", flags, params, down * -(-bound["columns"] // columns) * workgroup, workgroup)
 
 
 def _tiles(caps: Caps, layer: Layer, bound: dict[str, int], *, broadcast: bool) -> Form:
     """An invocation owns a few rows and columns; if `broadcast`, the invocations of a subgroup hand x to each other."""
-    weight, several = layer.weights[0], layer.rows > 1
-    by_rows = broadcast and several
-    words = weight.words_per_load(layer.inner)
-    if by_rows or not broadcast:
-        words = 1  # more would take more registers, or a longer loop, than a core holds
-    tile, columns = ((8, 8) if broadcast else (2, 8)) if several else (1, 4 if broadcast else 16)
+    weight = layer.weights[0]
+    tile, columns, words = _handed(layer.rows) if broadcast else _held(layer.rows)
+    words = min(words, weight.words_per_load(layer.inner))
     columns //= len(layer.weights)
     together = min(columns, 4)  # scales that are read at once
     aligned = weight.scale_stride % together == 0 and bound["first"] % together == 0
     workgroup = caps.workgroup(8)
-    lanes = min(caps.subgroup, tile if by_rows else 2 * words, workgroup) if broadcast else 0
-    flags: dict[str, object] = {"columns": columns, "aligned": aligned, "lanes": lanes}
-    if not by_rows:
-        flags |= {"words": words, "tile": tile, "single": weight.group == words * CODES}
+    flags: dict[str, object] = {
+        "tile": tile,
+        "columns": columns,
+        "words": words,
+        "single": weight.group == words * CODES,
+        "aligned": aligned,
+        "lanes": min(caps.subgroup, HANDED, workgroup) if broadcast else 0,
+    }
     across = -(-bound["columns"] // (columns * workgroup))
     params = _tiled_params(layer, bound, across, words, tile, columns)
-    template = "q4/linear_q4_rows.wgsl" if by_rows else "q4/linear_q4.wgsl"
-    return Form(template, flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
+    return Form("q4/linear_q4.wgsl", flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
 
 
-def _tiled_params(layer: Layer, bound: dict[str, int], across: int, words: int, tile: int, columns: int) -> LinearQ4:
+class Tile(NamedTuple):
+    """What an invocation owns. All of them add up in one order: a row's result does not depend on its tile."""
+
+    rows: int
+    columns: int
+    words: int  # of a load, at most
+
+
+def _handed(rows: int) -> Tile:
+    """A tile whose x is handed round: of as many rows as there are, so that one more costs what it adds.
+
+    What is written out for it must fit the instruction cache of a core: the more rows, the fewer columns and words.
+    """
+    if rows <= 4:
+        return Tile(_even(rows, 4), 4, 4)
+    if rows <= FEW_ROWS:
+        return Tile(rows, 8 if rows <= 12 else 4, 1)
+    return Tile(_even(rows, 12), 8, 1)
+
+
+def _held(rows: int) -> Tile:
+    """A tile each of whose invocations reads all of x that it needs: more would take more registers than a core has."""
+    return Tile(1, 16, 1) if rows <= 1 else Tile(_even(rows, 4), 8, 1)
+
+
+def _even(rows: int, most: int) -> int:
+    """How many rows a tile has where as few tiles as can be have them evenly."""
+    rows = max(1, rows)
+    return -(-rows // -(-rows // most))
+
+
+def _tiled_params(layer: Layer, bound: dict[str, int], stride: int, words: int, tile: int, columns: int) -> LinearQ4:
     load, group = words * CODES, layer.weights[0].group
     loads = {"groups": layer.inner // group, "group_loads": group // load, "row_loads": layer.inner // load}
-    return LinearQ4(column_groups=across, tile=tile, tile_columns=columns, **loads, **bound)
+    return LinearQ4(stride=stride, tile=tile, tile_columns=columns, load_words=words, **loads, **bound)
 
 
 Rule = Callable[[Caps, Layer, dict[str, int]], Form]

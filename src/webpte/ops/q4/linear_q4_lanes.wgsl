@@ -26,8 +26,8 @@ fn main(
     if (workgroup * wg >= p.threads) {
         return;
     }
-    let column = (workgroup % p.column_groups) * {{ columns }}u;
-    let row = (workgroup / p.column_groups) * {{ tile }}u;
+    let column = (workgroup / p.stride) * {{ columns }}u;
+    let row = (workgroup % p.stride) * {{ tile }}u;
 $$ for c in range(columns)
     let n{{ c }} = min(column + {{ c }}u, p.columns - 1u);
 $$ endfor
@@ -46,58 +46,62 @@ $$ endfor
 $$ endfor
     for (var load = local; load < p.row_loads; load += wg) {
         let s = (load / p.group_loads) * p.scale_stride + p.first;
-$$ for r in range(tile)
-$$ if packed
-        var excess{{ r }} = 0;
-$$ for h in range(words)
-        let a{{ r }}_{{ h }} = x[x{{ r }} + load * {{ words }}u + {{ h + 1 }}u];
-        excess{{ r }} += 8 * (dot4I8Packed(a{{ r }}_{{ h }}.x, ONES) + dot4I8Packed(a{{ r }}_{{ h }}.y, ONES));
-$$ endfor
-$$ else
-        var x_total{{ r }} = vec4<f32>();
-$$ for h in range(2 * words)
-        let own{{ r }}_{{ h }} = vec4<f32>(x[x{{ r }} + load * {{ 2 * words }}u + {{ h }}u]);
-        x_total{{ r }} += own{{ r }}_{{ h }};
-        let a{{ r }}_{{ h }} = own{{ r }}_{{ h }} * UNITS;
-$$ endfor
-        let excess{{ r }} = dot(x_total{{ r }}, vec4<f32>(8.0));
-$$ endif
-$$ endfor
 $$ for v in range(weights)
 $$ for c in range(columns)
-        {
-            let q = weight{{ v }}[n{{ c }} * p.row_loads + load];
-            let scale = f32(scales{{ v }}[s + n{{ c }}]);
-$$ for r in range(tile)
-            var part{{ r }} = -excess{{ r }};
-$$ endfor
+        let q{{ v }}_{{ c }} = weight{{ v }}[n{{ c }} * p.row_loads + load];
+        let scale{{ v }}_{{ c }} = f32(scales{{ v }}[s + n{{ c }}]);
 $$ if packed
-            var total = {{ -64 * words }};
-$$ for h in range(words)
-{$ set word = "q" if words == 1 else "q." ~ "xyzw"[h] $}
-            let even{{ h }} = {{ word }} & 0x0f0f0f0fu;
-            let odd{{ h }} = ({{ word }} >> 4u) & 0x0f0f0f0fu;
-            total += dot4I8Packed(even{{ h }} + odd{{ h }}, ONES);
-$$ for r in range(tile)
-            part{{ r }} += dot4I8Packed(even{{ h }}, a{{ r }}_{{ h }}.x) + dot4I8Packed(odd{{ h }}, a{{ r }}_{{ h }}.y);
-$$ endfor
-$$ endfor
-$$ else
-$$ for h in range(2 * words)
-            let b{{ h }} = codes(q{{ "" if words == 1 else "." ~ "xyzw"[h // 2] }}{{ " >> 16u" if h % 2 }});
-$$ for r in range(tile)
-            part{{ r }} += dot(a{{ r }}_{{ h }}, b{{ h }});
-$$ endfor
-$$ endfor
+        var total{{ v }}_{{ c }} = {{ -64 * words }};
 $$ endif
 $$ for r in range(tile)
+        var part{{ v }}_{{ r }}_{{ c }} = {{ "0" if packed else "0.0" }};
+$$ endfor
+$$ endfor
+$$ endfor
+$$ for h in range(words if packed else 2 * words)
+        {  // A part of x is read when all columns can use it, and not held: there may be many rows.
+$$ for v in range(weights)
+$$ for c in range(columns)
+{$ set word = "q%d_%d" % (v, c) ~ ("" if words == 1 else "." ~ "xyzw"[h if packed else h // 2]) $}
 $$ if packed
-            sum{{ v }}_{{ r }}_{{ c }} += scale * f32(part{{ r }} - zero{{ r }} * total);
+            let even{{ v }}_{{ c }} = {{ word }} & 0x0f0f0f0fu;
+            let odd{{ v }}_{{ c }} = ({{ word }} >> 4u) & 0x0f0f0f0fu;
+            total{{ v }}_{{ c }} += dot4I8Packed(even{{ v }}_{{ c }} + odd{{ v }}_{{ c }}, ONES);
 $$ else
-            sum{{ v }}_{{ r }}_{{ c }} += scale * part{{ r }};
+            let b{{ v }}_{{ c }} = codes({{ word }}{{ " >> 16u" if h % 2 }});
 $$ endif
+$$ endfor
+$$ endfor
+$$ for r in range(tile)
+            {
+$$ if packed
+                let a = x[x{{ r }} + load * {{ words }}u + {{ h + 1 }}u];
+                let excess = 8 * (dot4I8Packed(a.x, ONES) + dot4I8Packed(a.y, ONES));
+$$ else
+                let a = vec4<f32>(x[x{{ r }} + load * {{ 2 * words }}u + {{ h }}u]) * UNITS;
+$$ endif
+$$ for v in range(weights)
+$$ for c in range(columns)
+$$ if packed
+                part{{ v }}_{{ r }}_{{ c }} += dot4I8Packed(even{{ v }}_{{ c }}, a.x) + dot4I8Packed(odd{{ v }}_{{ c }}, a.y) - excess;
+$$ else
+                part{{ v }}_{{ r }}_{{ c }} += dot(a, b{{ v }}_{{ c }});
+$$ endif
+$$ endfor
+$$ endfor
+            }
 $$ endfor
         }
+$$ endfor
+$$ for v in range(weights)
+$$ for r in range(tile)
+$$ for c in range(columns)
+$$ if packed
+        sum{{ v }}_{{ r }}_{{ c }} += scale{{ v }}_{{ c }} * f32(part{{ v }}_{{ r }}_{{ c }} - zero{{ r }} * total{{ v }}_{{ c }});
+$$ else
+        sum{{ v }}_{{ r }}_{{ c }} += scale{{ v }}_{{ c }} * part{{ v }}_{{ r }}_{{ c }};
+$$ endif
+$$ endfor
 $$ endfor
 $$ endfor
     }

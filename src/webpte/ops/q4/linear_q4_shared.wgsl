@@ -21,8 +21,8 @@ fn fill{{ v }}(c: u32, n: u32, word: u32, at: u32) {
     if (at < p.row_words) {
         let q = weight{{ v }}[n * p.row_words + at];
         let scale = f32(scales{{ v }}[(at / p.group_words) * p.scale_stride + p.first + n]);
-        low = (codes(q) * UNITS - 8.0) * scale;
-        high = (codes(q >> 16u) * UNITS - 8.0) * scale;
+        low = codes(q) * UNITS * scale;
+        high = codes(q >> 16u) * UNITS * scale;
     }
     w_tile{{ v }}[c * STRIDE + word * 2u] = low;
     w_tile{{ v }}[c * STRIDE + word * 2u + 1u] = high;

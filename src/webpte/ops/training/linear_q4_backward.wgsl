@@ -26,17 +26,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 $$ if words
     var low = vec4<f32>();
     var high = vec4<f32>();
-    var total = 0.0;
     for (var n = 0u; n < p.rows; n++) {
         let d = f32(d_out[d_row + n]) * f32(scales[s + n]);
         let word = w[n * p.row_runs + k / 8u];
         low += d * codes(word);
         high += d * codes(word >> 16u);
-        total += d;
     }
-    // A weight is its code less 8.
-    low = low * UNITS - 8.0 * total;
-    high = high * UNITS - 8.0 * total;
+    low *= UNITS;
+    high *= UNITS;
     let first = row * p.columns + k;
 $$ for c in range(8)
     d_x[first + {{ c }}u] = {{ type }}({{ "f32(d_x[first + " ~ c ~ "u]) + " if more }}{{ "low" if c < 4 else "high" }}[{{ c % 4 }}]);

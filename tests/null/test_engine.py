@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ import pytest
 
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
 from webpte.errors import DeviceLost
-from webpte.llm import CancelToken, LogitsError, QueueFullError, StaleGenerationError
-from webpte.llm.job import AHEAD
+from webpte.llm import CancelToken, ConstraintError, LogitsError, QueueFullError, StaleGenerationError
+from webpte.llm.job import AHEAD, Job, Limits
 from webpte.llm.pace import SMALLEST_PIECE, Pace
+from webpte.llm.settings import settings_from
 
 A, B, C = list(range(1, 20)), list(range(30, 50)), list(range(60, 63))
 
@@ -209,6 +211,70 @@ def test_one_that_fails_does_not_hurt_the_others():
         tokens_of(bad)
     assert bad.tokens == alone(A, 3) and isinstance(bad.error, LogitsError)
     assert tokens_of(good) == alone(B, 20)
+
+
+class Oracle:
+    """Steering that knows the answer: every third draft is wrong, and what follows a 7 is forced."""
+
+    guided, ended = True, False
+
+    def __init__(self, answer):
+        self.answer, self.taken, self.seen, self.fails_at = answer, 0, [], len(answer)
+
+    def take(self, token):
+        assert token == self.answer[self.taken]
+        self.taken += 1
+
+    def forced(self):
+        return tuple(self.answer[self.taken : self.taken + 2]) if self.taken and self.taken % 7 == 0 else ()
+
+    def ahead(self, rows, most):
+        if self.taken >= self.fails_at:
+            raise ConstraintError("impossible")
+        drafts = self.answer[self.taken : self.taken + min(most, 4)]
+        drafts = [token if (self.taken + at) % 3 else (token + 1) % 90 for at, token in enumerate(drafts)]
+        return SimpleNamespace(drafts=tuple(drafts), masks=[None] * (1 + len(drafts)))
+
+    def verified(self, rows, drafted, accepted, seconds):
+        self.seen.append((rows, drafted, accepted))
+
+
+def steered(llm, prompt, count, oracle):
+    """A job as an answer would start it."""
+    limits = Limits((), count, llm.capacity)
+    job = Job(llm.sequence(), prompt, settings_from({}), limits, steering=oracle)
+    llm.engine.start(job)
+    return job
+
+
+def test_drafts_are_verified_and_forced_tokens_taken():
+    llm = FakeLLM()
+    want = alone(A, 40)
+    oracle, other = Oracle(want), ask(llm, B, 40)
+    job = steered(llm, A, 40, oracle)
+    other.start()
+    while not job.over:
+        llm.engine.tick()
+        job.coming.clear()
+        if other.usage.finish_reason is None:
+            next(other)
+    assert job.tokens[len(A) :] == want and oracle.taken == 40
+    assert any(accepted == 2 for _, _, accepted in oracle.seen) and any(rows == 2 for rows, _, _ in oracle.seen)
+    assert len(oracle.seen) < 25
+    assert tokens_of(other) == alone(B, 40)
+
+
+def test_steering_that_fails_ends_its_own_answer():
+    llm = FakeLLM()
+    oracle, other = Oracle(alone(A, 40)), ask(llm, B)
+    oracle.fails_at = 5
+    job = steered(llm, A, 40, oracle)
+    next(other)
+    while not job.over:
+        llm.engine.wait([job])
+        job.coming.clear()
+    assert isinstance(job.error, ConstraintError)
+    assert tokens_of(other) == alone(B, 20)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 from ..errors import DeviceLost, OutOfMemory
 from ..runtime.process import Process
-from .choice import Chosen
+from .choice import Choice, Chosen
 from .errors import QueueFullError
 from .job import Job
 from .pace import Pace
@@ -35,7 +35,9 @@ class Part(NamedTuple):
     job: Job
     slot: Slot
     tokens: list[int]  # from the first that is not cached
-    whole: bool  # nothing is left then: the next token can be chosen
+    drafted: int  # the last of them
+    choices: list[Choice]  # of the tokens behind the last of them
+    whole: bool  # nothing is left then
 
 
 class Engine:
@@ -246,20 +248,28 @@ class Engine:
             self.table.grow(self.runner.slots)
 
     def _gather(self) -> list[Part]:
-        """A row for everyone who decodes, and a piece of the prompts that are being read, which take turns."""
+        """Rows for everyone who decodes, and a piece of the prompts that are being read, which take turns."""
         ready = [(job, slot) for job in self._active if not job.ahead and (slot := job.sequence.slot) is not None]
         reading = [(job, slot) for job, slot in ready if len(job.tokens) - len(slot.tokens) > 1 or job.goal != "tokens"]
         decoding = [pair for pair in ready if pair not in reading][: self.runner.most_picks]
-        parts = [Part(job, slot, job.tokens[-1:], True) for job, slot in decoding]
-        left = self.pace.piece(len(parts), self.runner.most_rows)
-        picks = self.runner.most_picks - len(parts)
+        parts: list[Part] = []
+        spare = self.runner.most_picks - len(decoding)
+        for job, slot in decoding:
+            if (found := job.next(len(decoding), spare)) is not None:
+                drafted = len(found.tokens) - 1
+                parts.append(Part(job, slot, found.tokens, drafted, found.choices, True))
+                spare -= drafted
+        left = self.pace.piece(sum(len(part.tokens) for part in parts), self.runner.most_rows)
         for job, slot in reading:
             rest = job.tokens[len(slot.tokens) :]
-            piece = rest[:left] if picks or len(rest) > left else rest[:-1]  # of which the last waits with the others
-            if piece:
-                parts.append(Part(job, slot, piece, len(piece) == len(rest)))
+            picked = job.goal == "tokens" and len(rest) <= left
+            piece = rest[:-1] if picked and not spare else rest[:left]  # of which the last waits with the others
+            whole = len(piece) == len(rest)
+            found = job.next(len(decoding), 0) if picked and whole else None
+            if piece and (found is not None or not picked or not whole):
+                parts.append(Part(job, slot, piece, 0, found.choices if found is not None else [], whole))
                 left -= len(piece)
-                picks -= len(piece) == len(rest)
+                spare -= found is not None
         served = [part.job for part in parts]
         self._active = [job for job in self._active if job not in served] + served
         return parts
@@ -276,30 +286,39 @@ class Engine:
     def _pass(self, parts: list[Part]) -> dict[Job, list[Chosen]]:
         rows: list[Row] = []
         picks: list[Pick] = []
-        picked = [part.job for part in parts if part.whole and part.job.goal == "tokens"]
         for part in parts:
             rows += _rows(part)
-            if part.whole and part.job.goal == "tokens":
-                picks.append(Pick(len(rows) - 1, part.job.choice()))
-        steps = self._steps(rows, picks, picked)
+            first = len(rows) - len(part.choices)
+            picks += [Pick(first + number, choice) for number, choice in enumerate(part.choices)]
+        steps = self._steps(parts)
         started = self._clock()
         found = self.runner.run_steps(rows, picks, steps) if steps > 1 else [self.runner.run(rows, picks)]
-        self.pace.note(len(rows), steps, self._clock() - started)
-        return {job: [step[number] for step in found] for number, job in enumerate(picked)}
+        seconds = self._clock() - started
+        self.pace.note(len(rows), steps, seconds)
+        given: dict[Job, list[Chosen]] = {}
+        number = 0
+        for job, _, tokens, drafted, choices, _ in parts:
+            chosen = [each for step in found for each in step[number : number + len(choices)]]
+            number += len(choices)
+            if choices:
+                drafts = tokens[len(tokens) - drafted :]
+                plain = len(rows) - sum(part.drafted for part in parts)
+                given[job] = job.accepted(drafts, chosen, plain, seconds) if steps == 1 else chosen
+        return given
 
-    def _steps(self, rows: list[Row], picks: list[Pick], picked: list[Job]) -> int:
+    def _steps(self, parts: list[Part]) -> int:
         """Tokens to compute for each in one submit: several, where all decode and nothing has to be seen between."""
-        if len(picks) != len(rows):
+        if any(len(part.tokens) != 1 or not part.choices or not part.job.steady for part in parts):
             return 1
-        usual = self.pace.steps(len(rows))
-        return min(min(job.settings.tokens_per_submit or usual, job.most_steps) for job in picked)
+        usual = self.pace.steps(len(parts))
+        return min(min(part.job.settings.tokens_per_submit or usual, part.job.most_steps) for part in parts)
 
     def _hand_out(self, parts: list[Part], given: dict[Job, list[Chosen]], seconds: float) -> None:
-        for job, slot, tokens, whole in parts:
+        for job, slot, tokens, drafted, _, whole in parts:
             chosen = given.get(job, [])
             good = list(itertools.takewhile(lambda found: found.token >= 0, chosen))
             if good or not chosen:
-                slot.tokens += [*tokens, *(found.token for found in good[:-1])]
+                slot.tokens += [*tokens[: len(tokens) - drafted], *(found.token for found in good[:-1])]
             self.table.touch(slot)
             job.sequence.note_cached(job, len(slot.tokens))
             if job.chosen:

@@ -26,6 +26,7 @@ class Piece:
     text: str
     token: int
     logprob: float | None = None
+    top_logprobs: tuple[tuple[int, float], ...] = ()  # the likeliest tokens, as many as were asked for
 
 
 @dataclass
@@ -156,7 +157,9 @@ class Generation:
             text += "" if hold.found else hold.rest(stream.flush() if ended != "stop" else "")
             self._finish(ended)
         self.text += text
-        return Piece(text, chosen.token, chosen.logprob if self.settings.logprobs else None)
+        wanted = self.settings
+        tops = chosen.tops[: wanted.top_logprobs]
+        return Piece(text, chosen.token, chosen.logprob if wanted.logprobs else None, tops)
 
 
 class _Holder:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from ..errors import Error
 from .cancel import CancelToken
-from .choice import Choice, Chosen, choice_of, impossible
+from .choice import Choice, Chosen, impossible
+from .choosing import Choosing
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -20,6 +23,46 @@ if TYPE_CHECKING:
 Goal = Literal["tokens", "logits", "cache"]
 Finish = Literal["stop", "length", "context", "cancelled"]
 AHEAD = 8  # tokens that are computed before anyone has read those before them, at most
+
+
+class Ahead(Protocol):
+    """Tokens to verify beside the last one, and what may be chosen behind that and behind each of them."""
+
+    @property
+    def drafts(self) -> tuple[int, ...]: ...
+    @property
+    def masks(self) -> Sequence[np.ndarray[Any, Any] | None]: ...
+
+
+class Steering(Protocol):
+    """What an answer has to follow, and what is expected of it. Whatever it raises ends this answer alone."""
+
+    @property
+    def guided(self) -> bool:
+        """Each token decides what may follow."""
+
+    @property
+    def ended(self) -> bool:
+        """The answer is complete."""
+
+    def take(self, token: int) -> None:
+        """The answer's next token."""
+
+    def forced(self) -> tuple[int, ...]:
+        """Tokens that must come next."""
+
+    def ahead(self, rows: int, most: int) -> Ahead:
+        """What to compute in a pass that has `rows` rows without drafts, of which there may be `most`."""
+
+    def verified(self, rows: int, drafted: int, accepted: int, seconds: float) -> None:
+        """A pass of `rows` rows and `drafted` more took so long; so many of the drafts were right."""
+
+
+class Next(NamedTuple):
+    """The rows of a job that decodes, and how the token behind each is chosen."""
+
+    tokens: list[int]
+    choices: list[Choice]
 
 
 @dataclass(frozen=True)
@@ -43,6 +86,7 @@ class Job:
         *,
         goal: Goal = "tokens",
         cancel: CancelToken | None = None,
+        steering: Steering | None = None,
     ) -> None:
         self.sequence = sequence
         self.prompt = tuple(prompt)
@@ -57,9 +101,12 @@ class Job:
         self.prefill_seconds = 0.0
         self.decode_seconds = 0.0
         self._limits = limits
+        self._choosing = Choosing(settings, prompt)
+        self._steering = steering
         self._cancel = cancel or CancelToken()
         self._reader: weakref.ref[object] | None = None
         self._dropped = False
+        self.take_forced()
 
     def give_up(self) -> None:
         """Nobody wants the rest. The engine sees to it in its next tick."""
@@ -105,9 +152,34 @@ class Job:
         """How many more tokens fit, into the answer and into the cache."""
         return min(self._limits.most_tokens - self.chosen, self._limits.capacity - len(self.tokens) + 1)
 
-    def choice(self) -> Choice:
-        """How the next token is chosen."""
-        return choice_of(self.settings, self.chosen)
+    @property
+    def steady(self) -> bool:
+        """Whether several tokens may be chosen without looking at those before them."""
+        return self._choosing.steady and (self._steering is None or not self._steering.guided)
+
+    def next(self, rows: int, most_drafts: int) -> Next | None:
+        """The last token and what is drafted behind it; None if its steering fails."""
+        if self._steering is None:
+            return Next(self.tokens[-1:], [self._choosing.choice(self.chosen)])
+        try:
+            ahead = self._steering.ahead(rows, min(most_drafts, self.most_steps - 1))
+            drafts, masks = ahead.drafts, ahead.masks
+            choices = [
+                self._choosing.choice(self.chosen + number, drafts[:number], mask) for number, mask in enumerate(masks)
+            ]
+        except Error as error:
+            self.fail(error)
+            return None
+        return Next([self.tokens[-1], *drafts], choices)
+
+    def accepted(self, drafts: Sequence[int], chosen: Sequence[Chosen], rows: int, seconds: float) -> list[Chosen]:
+        """Of what was chosen behind the last token and behind drafts, that which follows what was chosen before."""
+        right = 0
+        while right < len(drafts) and chosen[right].token == drafts[right]:
+            right += 1
+        if self._steering is not None:
+            self._steering.verified(rows, len(drafts), right, seconds)
+        return list(chosen[: right + 1])
 
     def give(self, chosen: Sequence[Chosen]) -> None:
         """Tokens that follow each other. Those behind an end, or behind one that cannot be, are none."""
@@ -116,19 +188,43 @@ class Job:
                 if number == 0:  # otherwise it comes first when what follows the good ones is computed
                     self.fail(impossible(found.token, len(self.tokens) - 1))
                 return
-            self.tokens.append(found.token)
+            self._add(found)
+            if self.over:
+                return
+        if chosen:
+            self.take_forced()
+
+    def take_forced(self) -> None:
+        """Tokens without a choice need not be chosen; unless somebody asks how likely they were."""
+        forced: tuple[int, ...] = ()
+        try:
+            if self._steering is not None and not self.settings.logprobs and not self.settings.top_logprobs:
+                forced = self._steering.forced()
+        except Error as error:
+            self.fail(error)
+        for token in forced:
+            if not self.over:
+                self._add(Chosen(token, math.nan))
+
+    def _add(self, found: Chosen) -> None:
+        self.tokens.append(found.token)
+        self._choosing.add(found.token)
+        try:
+            if self._steering is not None:
+                self._steering.take(found.token)
+        except Error as error:
+            self.fail(error)
+        else:
             reason = self._end(found.token)
             self.coming.append((found, reason))  # before the end is known: a reader looks for tokens first
-            if reason is not None:
-                self.finish = reason
-                return
+            self.finish = reason
 
     def fail(self, error: Exception) -> None:
         self.error = error
         self.finish = "cancelled"
 
     def _end(self, token: int) -> Finish | None:
-        if token in self._limits.stop_tokens:
+        if token in self._limits.stop_tokens or (self._steering is not None and self._steering.ended):
             return "stop"
         if self.chosen >= self._limits.most_tokens:
             return "length"

@@ -148,7 +148,7 @@ class LLM:
         settings: Mapping[str, Any],
     ) -> Generation:
         """What `generate` does, in a sequence."""
-        chosen = settings_from(settings)
+        chosen = settings_from(settings, self.vocabulary)
         if tokens is None:
             tokens = self._encode(prompt)
         elif prompt is not None:

@@ -57,9 +57,21 @@ def test_rows_of_many_slots_give_what_the_program_gives_each_alone(name, texts):
             tokens = np.array([[texts[k][at + advance] for k, at in rows]])
             places = np.array([(SLOTS[k], at) for k, at in rows], np.int32)
             picked = np.arange(len(rows), dtype=np.int32)[::-1].copy()
-            found = many(tokens, places, picked, advance)
+            found = many(tokens, places, 0 if rows is read else len(rows), picked, advance)
             wanted = np.array([expected[k][at + advance] for k, at in reversed(rows)])
             assert_close(found, wanted, VARIANTS[name], VARIANTS[name], f"{name}, {len(rows)} rows")
+
+
+@pytest.mark.parametrize("name", ["llama_4w_emb4", "llama_hfrope_4w", "llama_4w_fp16"])
+def test_rows_that_share_their_keys_have_the_bits_of_single_ones(name, texts):
+    with webpte.load(export(name).path) as program:
+        many = program.method(rewrite=lambda graph: with_slots(graph, 4).graph)
+        rows = [(k, at) for k, text in enumerate(texts) for at in range(len(text))]
+        tokens = np.array([[texts[k][at] for k, at in rows]])
+        places = np.array([(SLOTS[k], at) for k, at in rows], np.int32)
+        picked = np.arange(len(rows), dtype=np.int32)
+        apart, *others = [many(tokens, places, singles, picked, 0).tobytes() for singles in (len(rows), 0, 3)]
+        assert others == [apart, apart]
 
 
 def test_an_idle_row_touches_nothing(texts):
@@ -68,11 +80,11 @@ def test_an_idle_row_touches_nothing(texts):
         tokens = texts[0][None, :4]
         last = np.array([3], np.int32)
         places = np.array([(1, at) for at in range(4)], np.int32)
-        many(tokens, places, last, 0)
+        many(tokens, places, 0, last, 0)
         before = [bytes(piece) for piece in many._state.read()]
         for slot, position in ((-2, 0), (1, 0), (0, CONTEXT), (0, -5)):
             idle = places + np.array((slot, position))
-            many(tokens, idle.astype(np.int32), last, 0)
+            many(tokens, idle.astype(np.int32), 0, last, 0)
             assert [bytes(piece) for piece in many._state.read()] == before
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -60,8 +61,8 @@ class SlotRunner:
     def run_steps(self, rows: Sequence[Row], picks: Sequence[Pick], count: int) -> list[list[Chosen]]:
         if [pick.row for pick in picks] != list(range(len(rows))):
             raise InputError("steps choose a token for every row, in order")
-        tokens, places, picked, _, *packed = self._arguments(rows, picks, count)
-        steps = [(tokens, places, picked, advance, *packed) for advance in range(count)]
+        tokens, places, singles, picked, _, *packed = self._arguments(rows, picks, count)
+        steps = [(tokens, places, singles, picked, advance, *packed) for advance in range(count)]
         choices = [pick.choice for pick in picks]
         return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, wanted(choices))]
 
@@ -77,7 +78,7 @@ class SlotRunner:
             raise InputError(f"a row is outside {self.slots} slots of {self.capacity} tokens: {places.tolist()}")
         picked = np.array([pick.row for pick in picks], np.int32)
         chosen = pack([pick.choice for pick in picks])
-        return (table[None, :, 0], places.astype(np.int32), picked, 0, *chosen)
+        return (table[None, :, 0], places.astype(np.int32), _singles(rows), picked, 0, *chosen)
 
     def logits(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
         pick = NOBODY._replace(row=len(rows) - 1)
@@ -116,6 +117,12 @@ class SlotRunner:
                 row = plan.stored_bytes(buffer.tensors[0]) // (slots * rows)
                 spans.append(Span(len(spans), source * rows * row, target * rows * row, count * row))
         return spans
+
+
+def _singles(rows: Sequence[Row]) -> int:
+    """How many of the first rows are followed by one of another slot."""
+    pairs = itertools.pairwise(rows)
+    return next((index for index, (row, after) in enumerate(pairs) if row.slot == after.slot), len(rows))
 
 
 def _bound(method: Method, number: int) -> tuple[int, ...]:

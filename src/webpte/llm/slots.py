@@ -32,7 +32,7 @@ from .row_axes import Axes, row_axes
 from .sampled import append_sampler
 
 TOKENS, POSITION = range(2)  # inputs of a model
-PLACES, PICKED, ADVANCE = range(1, 4)  # and of one of many sequences, behind the tokens
+PLACES, SINGLES, PICKED, ADVANCE = range(1, 5)  # and of one of many sequences, behind the tokens
 MOST_PICKED = 32  # rows that a pass may give the logits of
 
 PATTERN = {
@@ -57,8 +57,9 @@ class Slotted:
 def with_slots(graph: Graph, slots: int, cache: DType | None = None) -> Slotted:
     """Let `slots` sequences share the model, their keys and values stored as `cache`, if that is given.
 
-    Inputs become the tokens (1, R), their places (R, 2) of slot and position, the rows (P,) whose logits are wanted,
-    and a number that is added to all positions. A row whose slot is negative is idle.
+    Inputs become the tokens (1, R), their places (R, 2) of slot and position, how many of the first rows are the only
+    ones of their slots, the rows (P,) whose logits are wanted, and a number that is added to all positions. Rows of one
+    slot stand together, in the order of their positions. A row whose slot is negative is idle.
     """
     return _Rewrite(graph, slots, cache).done()
 
@@ -91,6 +92,7 @@ class _Rewrite:
         self.places = rewriter.add(_integers(self.rows, 2))
         self.picked = rewriter.add(_integers(self.most_picked))
         self.advance = rewriter.add(SymInt())
+        self.singles = rewriter.add(SymInt())
         self.pools: set[int] = set()
         self.tables: dict[tuple[int, int], int] = {}
 
@@ -100,7 +102,7 @@ class _Rewrite:
         graph = self.rewriter.done()
         axes = row_axes(graph, self.tokens, self.refuse)
         graph = self._with_picked_rows(graph, axes)
-        inputs = (self.tokens, self.places, self.picked, self.advance)
+        inputs = (self.tokens, self.places, self.singles, self.picked, self.advance)
         return Slotted(replace(graph, inputs=inputs), self.advance)
 
     def refuse(self, reason: str) -> UnsupportedError:
@@ -144,6 +146,7 @@ class _Rewrite:
             value_cache=self._pool(given["value_cache"], call),
             places=self.places,
             advance=self.advance,
+            singles=self.singles,
             table=self._table(given["cosine"], given["sine"]) if rotary else None,
             halves=given["halves"] if rotary else Bool(False),
         )

@@ -36,16 +36,16 @@ def slotted(heads: int, kv_heads: int, width: int, places: Callable[[tuple[int, 
     halves = isinstance(rotated, int)
     table = T(2, capacity + 3, rotated if halves else width // 2, dtype=dtype, constant=True) if rotated else None
     rows = T("n", 2, dtype="i32", make=places)
-    advance = more.pop("advance", 0)
-    return case("webpte.slot_attention", q, k, v, *caches, rows, advance, scale, table, halves, **more)
+    advance, singles = more.pop("advance", 0), more.pop("singles", 1)
+    return case("webpte.slot_attention", q, k, v, *caches, rows, advance, singles, scale, table, halves, **more)
 
 
 CASES = [
-    slotted(4, 2, 16, decoding, n=(11, 7, 2, 1)),
-    slotted(9, 3, 64, decoding, rotated="neighbours", n=(11, 7, 1)),
+    slotted(4, 2, 16, decoding, singles=11, n=(11, 7, 2, 1)),
+    slotted(9, 3, 64, decoding, rotated="neighbours", singles=4, n=(11, 7, 1)),
     slotted(3, 1, 8, decoding, rotated="neighbours", scale=0.3, advance=2, n=(5, 1)),
     slotted(6, 2, 16, decoding, rotated=16, advance=Sym("n"), n=(5, 2, 1)),
-    slotted(5, 1, 20, decoding, rotated=8, n=(5, 1)),
+    slotted(5, 1, 20, decoding, rotated=8, singles=0, n=(5, 1)),
     slotted(4, 2, 16, reading(0), rotated="neighbours", n=(11, 3, 2, 1)),
     slotted(7, 7, 32, reading(4), rotated=32, n=(11, 5)),
     slotted(4, 2, 8, reading(1), rotated="neighbours", dtype="f16", n=(5, 1), **HALF),

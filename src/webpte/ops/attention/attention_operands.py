@@ -69,6 +69,11 @@ class Operands:
         return self.query.dims[0]
 
     @property
+    def alone(self) -> int:
+        """Of the batch, what the kernel for one token serves."""
+        return self.batch
+
+    @property
     def most_batch(self) -> int:
         """The largest there can be."""
         return self.query.bound[0]

@@ -42,6 +42,7 @@ $$ endif
     let first = batch * p.batch_rows + key_head * p.head_rows;  // row of the first key
     let start = u32(live(p.start)) + p.keys;
     let begin = 0u;
+    let stride = TILE * LANES;
     // What the last of the rows sees, the same for all invocations.
     let end = start + min(row_block * {{ rows }}u + {{ rows - 1 }}u, last_row) / p.group * p.causal;
     let own_visible = start + token * p.causal;

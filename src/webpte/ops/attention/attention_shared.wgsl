@@ -1,4 +1,4 @@
-{# The keys from `begin` to `end` for some query heads of one token, by a workgroup with shared memory: it scores as
+{# The keys from `begin` to `end`, in steps of `stride`, for some query heads of one token, by a workgroup with shared memory: it scores as
    many keys as that holds, `parts` invocations to TILE of them, then adds up their values, COLUMNS beside each other
    and in SLICES of the keys. Declares top, weight and the sums of a slice. #}
     var top = {{ score }}(LOWEST);
@@ -8,7 +8,7 @@ $$ for w in range(wide)
     var sum{{ h }}_{{ w }} = vec4<f32>();
 $$ endfor
 $$ endfor
-    for (var base = begin; base < end; base += TILES * TILE) {
+    for (var base = begin; base < end; base += stride) {
         let count = min(end - base, TILES * TILE);
         // Scores of TILE keys.
         let mine = lane / {{ parts }}u * TILE;

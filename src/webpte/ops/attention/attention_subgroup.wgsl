@@ -1,7 +1,7 @@
-{# The keys from `begin` to `end` for `rows` of queries, in fours, by one subgroup of LANES invocations. Each scores
+{# The keys from `begin` to `end`, in steps of `stride`, for `rows` of queries, in fours, by one subgroup of LANES invocations. Each scores
    TILE keys at a time for all rows, then all add up the values of each other's keys, LANES columns beside each other.
    Queries are handed around too: each invocation loads a row of them as it goes or, with `pieces`, holds its share of
-   all rows in q0_0, q0_1, ... Declares top, weight (an invocation's share of it) and the sums of all rows. #}
+   all rows in q0_0, q0_1, ... With `own_query` too it loads a row, in the order that shares would come in. Declares top, weight (an invocation's share of it) and the sums of all rows. #}
 {$ set fours = (rows + 3) // 4 $}
 {$ set width = rows if rows < 4 else 4 $}
 {$ set score = {1: "f32", 2: "vec2<f32>", 3: "vec3<f32>", 4: "vec4<f32>"}[width] $}
@@ -16,7 +16,7 @@ $$ for r in range(rows)
     var sum{{ r }}_{{ w }} = vec4<f32>();
 $$ endfor
 $$ endfor
-    for (var base = begin; base < end; base += TILE * LANES) {
+    for (var base = begin; base < end; base += stride) {
         let last = min(end - base, TILE * LANES) - 1u;
 $$ for t in range(tile)
         let key{{ t }} = (first + (base + min({{ t }}u * LANES + lane, last)) * p.key_rows) * p.key_steps;
@@ -31,8 +31,15 @@ $$ for piece in range(pieces)
 $$ for t in range(tile)
             let k{{ t }}_{{ piece }} = {{ loaded("keys[key" ~ t ~ " + at" ~ piece ~ "]", cache) }};
 $$ endfor
+$$ if own_query
+            let own{{ piece }} = select(vec4<f32>(), {{ own_query }}[at{{ piece }}], {{ piece }}u * LANES + i < p.key_steps);
+$$ endif
 $$ for r in range(rows)
+$$ if own_query
+            let a{{ r }}_{{ piece }} = subgroupBroadcast(own{{ piece }}, {{ r }}u);
+$$ else
             let a{{ r }}_{{ piece }} = subgroupShuffle(q{{ r }}_{{ piece }}, i);
+$$ endif
 $$ for t in range(tile)
             score{{ t }}_{{ r // 4 }}{{ each[r % 4] }} += dot(a{{ r }}_{{ piece }}, k{{ t }}_{{ piece }});
 $$ endfor
@@ -58,7 +65,7 @@ $$ for f in range(fours)
 $$ for t in range(tile)
 $$ if causal
         let seen{{ t }}_{{ f }} = vec4<u32>(base + {{ t }}u * LANES + lane) < visible{{ f }};
-        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }} * p.scale, seen{{ t }}_{{ f }});
+        score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }}{{ " * p.scale" if not pieces }}, seen{{ t }}_{{ f }});
 $$ else
         score{{ t }}_{{ f }} = select({{ score }}(LOWEST), score{{ t }}_{{ f }}, {{ t }}u * LANES + lane <= last);
 $$ endif
@@ -70,6 +77,9 @@ $$ endfor
         weight{{ f }} *= keep{{ f }};
 $$ for t in range(tile)
         score{{ t }}_{{ f }} = exp(score{{ t }}_{{ f }} - top{{ f }});
+$$ if causal and pieces
+        score{{ t }}_{{ f }} = select({{ score }}(), score{{ t }}_{{ f }}, seen{{ t }}_{{ f }});  // rows that see nothing at all
+$$ endif
         weight{{ f }} += score{{ t }}_{{ f }};
 $$ endfor
 $$ endfor

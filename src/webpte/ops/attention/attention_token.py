@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ...graph import DType
 from ...lowering.context import Context, Tensor
@@ -159,23 +159,27 @@ def attend_token(
     out: Tensor,
 ) -> None:
     """Attention of one token over the keys that are seen and, with `fresh`, its own, which is cached behind them."""
-    value_steps = operands.value_steps
     out.dims = (*operands.query.dims[:3], operands.value.dims[3])
-    form = _form(cx, operands)
-    splits = form.splits(operands.most_keys)
-    _dispatch(cx, operands, seen, fresh, scale, form, splits, out if splits == 1 else partial)
-    if splits > 1:
-        cx.dispatch(
-            "attention/attention_merge.wgsl",
-            reads=(partial,),
-            writes=(out,),
-            params=Merge(splits=splits, value_steps=value_steps),
-            threads=operands.batch * operands.heads * value_steps,
-            type=operands.kinds[0],
-        )
+    form = token_form(cx, operands)
+    split = form.splits(operands.most_keys) > 1
+    dispatch_token(cx, operands, seen, fresh, scale, form, partial if split else out)
+    if split:
+        merge_splits(cx, operands, form, partial, out)
 
 
-def _form(cx: Context, operands: Operands) -> Form:
+def merge_splits(cx: Context, operands: Operands, form: Form, partial: Tensor, out: Tensor) -> None:
+    value_steps = operands.value_steps
+    cx.dispatch(
+        "attention/attention_merge.wgsl",
+        reads=(partial,),
+        writes=(out,),
+        params=Merge(splits=form.splits(operands.most_keys), value_steps=value_steps),
+        threads=operands.batch * operands.heads * value_steps,
+        type=operands.kinds[0],
+    )
+
+
+def token_form(cx: Context, operands: Operands) -> Form:
     steps = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys)
     groups = operands.busy_batch * operands.key_heads * _head_parts(operands)
     shape = (*steps, *operands.kinds, groups)
@@ -189,18 +193,18 @@ def _head_parts(operands: Operands) -> int:
     return -(-operands.group // MOST_HEADS)
 
 
-def _dispatch(
+def dispatch_token(
     cx: Context,
     operands: Operands,
     seen: Seen,
     fresh: Fresh | None,
     scale: float | None,
     form: Form,
-    splits: int,
     target: Tensor,
 ) -> None:
+    """All of it, or its splits where `target` has room for them."""
     caches = (operands.key, operands.value)
-    head_parts = _head_parts(operands)
+    head_parts, splits = _head_parts(operands), form.splits(operands.most_keys)
     slices = form.lanes // form.columns(operands.value_steps)
     fills = fresh is not None and not fresh.cached_before
     given = () if fresh is None else fresh.tensors
@@ -210,35 +214,43 @@ def _dispatch(
         reads=(operands.query, *given, *(() if fills else caches)),
         writes=(*(caches if fills else ()), target),
         params=_params(operands, seen, fresh, scale, divided),
-        threads=operands.batch * operands.key_heads * head_parts * splits * form.lanes,
+        threads=operands.alone * operands.key_heads * head_parts * splits * form.lanes,
         workgroup=form.lanes,
         fresh="" if fresh is None else "cached" if fills else "before",
         slots=fresh is not None and fresh.places is not None,
         split=splits > 1,
         heads=-(-operands.group // head_parts),
         slices=slices,
-        **_flags(operands, fresh.rotary if fresh is not None else None, form),
+        **token_flags(operands, fresh.rotary if fresh is not None else None, form),
     )
 
 
 def _params(
     operands: Operands, seen: Seen, fresh: Fresh | None, scale: float | None, divided: dict[str, int]
 ) -> TokenAttention:
+    if fresh is not None and fresh.places is not None:
+        return SlotAttention(**slot_params(operands, seen, fresh, scale), **divided)
+    return TokenAttention(**_token_params(operands, seen, fresh, scale), **divided)
+
+
+def _token_params(operands: Operands, seen: Seen, fresh: Fresh | None, scale: float | None) -> dict[str, Any]:
     rotary = fresh.rotary if fresh is not None else None
-    params = {
+    return {
         **operands.params(seen, scale),
-        **divided,
         "table_row": rotary.row if rotary is not None else FIRST,
         "rotated": rotary.rotated if rotary is not None else 0,
     }
-    if fresh is None or fresh.places is None:
-        return TokenAttention(**params)
-    table_loads = rotary.loads if rotary is not None else 0
+
+
+def slot_params(operands: Operands, seen: Seen, fresh: Fresh, scale: float | None) -> dict[str, Any]:
+    """The fields of `SlotAttention`, but for how the work is divided."""
     slots, capacity = operands.key.dims[:2]
-    return SlotAttention(**params, rows=operands.batch, slots=slots, capacity=capacity, table_loads=table_loads)
+    table_loads = fresh.rotary.loads if fresh.rotary is not None else 0
+    size = {"rows": operands.batch, "slots": slots, "capacity": capacity, "table_loads": table_loads}
+    return {**_token_params(operands, seen, fresh, scale), **size}
 
 
-def _flags(operands: Operands, rotary: Rotary | None, form: Form) -> dict[str, object]:
+def token_flags(operands: Operands, rotary: Rotary | None, form: Form) -> dict[str, object]:
     """What is compiled in beside them."""
     return {
         "type": operands.kinds[0],

@@ -9,6 +9,7 @@
 {# What attention_subgroup.wgsl is told: #}
 {$ set rows = heads $}
 {$ set causal = false $}
+{$ set own_query = "" $}
 {$ set pieces = (key_steps + lanes - 1) // lanes $}
 {# The token's own key and value are added apart from the cached ones; `fresh` says whether they are `cached` here too,
    or `before`, by another dispatch. With `slots` each row of the queries says whose it is and where. #}
@@ -140,9 +141,11 @@ $$ endif
 
     let slice = lane / COLUMNS;
     let column = lane % COLUMNS;
-    let share = (cached + p.splits - 1u) / p.splits;
-    let begin = split * share;
-    let end = min(begin + share, cached);
+    // Splits take turns: whose turn it is for a key does not depend on how many there are.
+    let step = {{ "TILE * LANES" if subgroup else "TILES * TILE" }};
+    let begin = split * step;
+    let stride = p.splits * step;
+    let end = cached;
 $$ if subgroup
 $$ for piece in range(pieces)
     let own{{ piece }} = min({{ piece }}u * LANES + lane, KEY_STEPS - 1u);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,24 @@ from ...lowering.work import Sizes
 from ...wgsl import Live, Uniforms, u32
 from .attention import attention_reference
 from .attention_operands import Operands, Seen
-from .attention_token import Fresh, Rotary, attend_token, scratch_for_token
+from .attention_token import (
+    Form,
+    Fresh,
+    Rotary,
+    SlotAttention,
+    dispatch_token,
+    merge_splits,
+    scratch_for_token,
+    slot_params,
+    token_flags,
+    token_form,
+)
 from .rotary import rotated_halves, rotated_neighbours
+
+
+class SlotBlocks(SlotAttention):
+    first_row: u32  # behind the single ones
+    row_blocks: u32  # workgroups for the rows of a key head
 
 
 class SlotFill(Uniforms):
@@ -37,6 +53,8 @@ class SlotOperands(Operands):
     Nothing but the device and the caches decides how its work is divided: a row's bits do not depend on the others.
     """
 
+    singles: int = 0  # of the rows, the first so many are the only ones of their slots
+
     @property
     def _batches_fit(self) -> bool:
         return self.query.dims[0] == 1
@@ -44,6 +62,10 @@ class SlotOperands(Operands):
     @property
     def batch(self) -> int:
         return self.query.dims[1]
+
+    @property
+    def alone(self) -> int:
+        return self.singles
 
     @property
     def most_batch(self) -> int:
@@ -73,6 +95,7 @@ def slot_attention(
     value_cache: Tensor,
     places: Tensor,
     advance: LiveScalar,
+    singles: int,
     scale: float | None,
     table: Tensor | None,
     halves: bool,
@@ -80,20 +103,57 @@ def slot_attention(
     out: Tensor,
 ) -> None:
     """Row r of (1, R, H, D) is the token of slot places[r, 0] at position places[r, 1] + advance: its key and value are
-    cached there, and it sees those of its slot up to its own. Rows of one slot stand in the order of their positions. A
-    row whose slot is negative is idle.
+    cached there, and it sees those of its slot up to its own. Rows of one slot stand together, in the order of their
+    positions, behind the first `singles`, which are the only ones of theirs. A row whose slot is negative is idle.
 
     `table` is (2, P, W), the cosines and sines that queries and keys rotate by at each position.
     """
     rotary = None if table is None else Rotary("halves" if halves else "neighbours", table, None)
     caches = (key_cache, value_cache)
     operands = SlotOperands(query, *caches)
-    fresh = Fresh(key, value, rotary, places, cached_before=operands.batch > 1)
+    form = token_form(cx, operands)
+    rows = operands.batch
+    # Rows that follow each other can share what is loaded of keys where invocations can hand it to each other.
+    operands = replace(operands, singles=min(singles, rows) if form.subgroup else rows)
+    fresh = Fresh(key, value, rotary, places, cached_before=rows > 1)
     _check(operands, fresh, places)
     partial = scratch_for_token(cx, operands)
+    out.dims = query.dims
     if fresh.cached_before:  # a row may be seen by the next
         _fill(cx, fresh, caches, places, advance)
-    attend_token(cx, operands, Seen(0, advance.live), fresh, scale, partial, out)
+    seen, split = Seen(0, advance.live), form.splits(operands.most_keys) > 1
+    target = partial if split else out
+    if operands.singles:
+        dispatch_token(cx, operands, seen, fresh, scale, form, target)
+    if operands.singles < rows:
+        _by_blocks(cx, operands, seen, fresh, scale, form, target)
+    if split:
+        merge_splits(cx, operands, form, partial, out)
+
+
+def _by_blocks(
+    cx: Context,
+    operands: SlotOperands,
+    seen: Seen,
+    fresh: Fresh,
+    scale: float | None,
+    form: Form,
+    target: Tensor,
+) -> None:
+    """The rows behind the single ones, as many tokens times heads at a time as there are invocations."""
+    splits = form.splits(operands.most_keys)
+    blocks = -(-(operands.batch - operands.singles) * operands.group // form.lanes)
+    divided = {"head_parts": 1, "splits": splits, "slices": 1, "first_row": operands.singles, "row_blocks": blocks}
+    cx.dispatch(
+        "attention/slot_block.wgsl",
+        reads=(operands.query, *fresh.tensors, operands.key, operands.value),
+        writes=(target,),
+        params=SlotBlocks(**slot_params(operands, seen, fresh, scale), **divided),
+        threads=operands.key_heads * blocks * splits * form.lanes,
+        workgroup=form.lanes,
+        split=splits > 1,
+        **token_flags(operands, fresh.rotary, form),
+    )
 
 
 def _check(operands: SlotOperands, fresh: Fresh, places: Tensor) -> None:
@@ -143,6 +203,7 @@ def _(
     value_cache: Any,
     places: Any,
     advance: int,
+    singles: object,
     scale: float | None,
     table: Any,
     halves: bool,

@@ -1,0 +1,148 @@
+{$ include "kernel.wgsl" $}
+{$ include "loads.wgsl" $}
+{$ include "attention/rotate.wgsl" $}
+{$ from "loads.wgsl" import array_of, loaded, storable $}
+{$ from "attention/rotate.wgsl" import angles, rotated $}
+{$ set rows = lanes $}
+{$ set fours = (rows + 3) // 4 $}
+{# What attention_subgroup.wgsl is told: #}
+{$ set causal = true $}
+{$ set own_query = "queries[lane]" $}
+{$ set pieces = (key_steps + lanes - 1) // lanes $}
+{$ set sine = "cosine[p.table_loads + entry]" $}
+{$ set places_at = 4 if rotary else 3 $}
+
+@group(1) @binding(0) var<storage, read> q: {{ array_of(type) }};
+@group(1) @binding(1) var<storage, read> k: {{ array_of(type) }};
+@group(1) @binding(2) var<storage, read> v: {{ array_of(type) }};
+$$ if rotary
+@group(1) @binding(3) var<storage, read> cosine: {{ array_of(table) }};
+$$ endif
+@group(1) @binding({{ places_at }}) var<storage, read> places: array<vec2<i32>>;  // slot and position of each token
+@group(1) @binding({{ places_at + 1 }}) var<storage, read> keys: {{ array_of(cache) }};
+@group(1) @binding({{ places_at + 2 }}) var<storage, read> values: {{ array_of(cache) }};
+$$ if split
+@group(1) @binding({{ places_at + 3 }}) var<storage, read_write> partial: array<vec4<f32>>;
+$$ else
+@group(1) @binding({{ places_at + 3 }}) var<storage, read_write> y: {{ array_of(type) }};
+$$ endif
+
+const LOWEST = -3.4e38;
+const LANES = {{ lanes }}u;
+const TILE = {{ tile }}u;
+const KEY_STEPS = {{ key_steps }}u;
+
+var<workgroup> queries: array<array<vec4<f32>, {{ key_steps }}>, {{ rows }}>;
+
+// Where a token is in its slot; -1 if it is idle.
+fn position_of(token: u32) -> i32 {
+    let place = places[token];
+    let position = place.y + live(p.start);
+    let known = place.x >= 0 && u32(place.x) < p.slots && position >= 0 && u32(position) < p.capacity;
+    return select(-1, position, known);
+}
+
+// Attention of tokens that follow each other, mostly of one slot: a subgroup has as many rows, which are tokens times
+// query heads of a key head, as invocations. All is added up as attention_token.wgsl does it for each, where keys that a
+// row does not see weigh nothing: the bits are the same.
+@compute @workgroup_size(wg)
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+    @builtin(subgroup_invocation_id) lane: u32,
+) {
+    let job = id.x + id.y * groups.x;  // (key head, block, split)
+    let busy = job * LANES < p.threads;
+    let part = job / p.splits;
+    let split = job - part * p.splits;
+    let key_head = min(part / p.row_blocks, p.key_heads - 1u);
+    let block = part % p.row_blocks;
+    let last_row = (p.rows - p.first_row) * p.group - 1u;
+    let r = min(block * {{ rows }}u + lane, last_row);
+    let token = p.first_row + r / p.group;
+    let row = token * p.heads + key_head * p.group + r % p.group;
+    let own_position = position_of(token);
+
+    for (var i = lane; i < {{ rows }}u * KEY_STEPS; i += LANES) {
+        let d = i % KEY_STEPS;
+        let other = min(block * {{ rows }}u + i / KEY_STEPS, last_row);
+        let other_token = p.first_row + other / p.group;
+        let other_row = other_token * p.heads + key_head * p.group + other % p.group;
+{{ angles(rotary, table, "u32(max(position_of(other_token), 0))", sine) }}
+        queries[i / KEY_STEPS][d] = ({{ rotated(rotary, "q", "other_row", type) }}) * p.scale;
+    }
+    workgroupBarrier();
+    var own_score = 0.0;
+    for (var d = 0u; d < p.key_steps; d++) {
+{{ angles(rotary, table, "u32(max(own_position, 0))", sine) }}
+        let own_key = {{ rotated(rotary, "k", "(token * p.key_heads + key_head)", type) }};
+        own_score += dot(queries[lane][d], own_key);
+    }
+
+    let begin = split * TILE * LANES;
+    let stride = p.splits * TILE * LANES;
+    let first_token = p.first_row + block * {{ rows }}u / p.group;
+    let last_token = p.first_row + min(block * {{ rows }}u + {{ rows - 1 }}u, last_row) / p.group;
+    for (var start = first_token; start <= last_token; start++) {
+        let slot = places[start].x;
+        if (start > first_token && places[start - 1u].x == slot) {
+            continue;  // it went with the one before
+        }
+        var highest_position = 0;
+        for (var t = start; t <= last_token && places[t].x == slot; t++) {
+            highest_position = max(highest_position, position_of(t));
+        }
+        let end = u32(highest_position);
+        let first = u32(clamp(slot, 0, i32(p.slots) - 1)) * p.batch_rows + key_head * p.head_rows;  // row of the first key
+        let takes_part = token >= start && places[token].x == slot && own_position >= 0;
+        let own_visible = select(0u, u32(max(own_position, 0)), takes_part);
+$$ for f in range(fours)
+        let visible{{ f }} = vec4<u32>(
+$$ for r in range(4 * f, 4 * f + 4)
+            subgroupBroadcast(own_visible, {{ [r, rows - 1] | min }}u),
+$$ endfor
+        );
+$$ endfor
+{$ include "attention/attention_subgroup.wgsl" $}
+$$ for f in range(fours)
+        let sum_of_weights{{ f }} = subgroupAdd(weight{{ f }});
+$$ endfor
+        for (var i = 0u; i < {{ rows }}u; i++) {
+            var found = top0[i & 3u];
+            var found_weight = sum_of_weights0[i & 3u];
+$$ for f in range(1, fours)
+            found = select(found, top{{ f }}[i & 3u], i > {{ 4 * f - 1 }}u);
+            found_weight = select(found_weight, sum_of_weights{{ f }}[i & 3u], i > {{ 4 * f - 1 }}u);
+$$ endfor
+            let taken = subgroupShuffle(select(0u, 1u, takes_part), i) == 1u && block * {{ rows }}u + i <= last_row && busy;
+            let row_i = subgroupShuffle(row, i);
+            let value_row = (subgroupShuffle(token, i) * p.key_heads + key_head) * p.value_steps;
+            let own = select(LOWEST, subgroupShuffle(own_score, i), split == 0u);
+            let higher = max(own, found);
+            let keep = exp(own - higher);
+            let add = exp(found - higher);
+            let whole = select(0.0, 1.0, split == 0u) * keep + found_weight * add;
+$$ for w in range(wide)
+            var sum{{ w }} = sum0_{{ w }};
+$$ for r in range(1, rows)
+            sum{{ w }} = select(sum{{ w }}, sum{{ r }}_{{ w }}, i == {{ r }}u);
+$$ endfor
+            if (taken && lane + {{ w }}u * LANES < p.value_steps) {
+                let d = lane + {{ w }}u * LANES;
+                let own_value = {{ loaded("v[value_row + d]", type) }};
+                let out_sum = select(vec4<f32>(), own_value, split == 0u) * keep + sum{{ w }} * add;
+$$ if split
+                let at = (row_i * p.splits + split) * (p.value_steps + 1u);
+                if (d == 0u) {
+                    partial[at] = vec4<f32>(higher, whole, 0.0, 0.0);
+                }
+                partial[at + 1u + d] = out_sum;
+$$ else
+                let out = out_sum / max(whole, 1.0);
+                y[row_i * p.value_steps + d] = {{ storable("out", type) }};
+$$ endif
+            }
+$$ endfor
+        }
+    }
+}

@@ -117,6 +117,26 @@ def test_generate_prints_text_and_rates(model):
     assert report["usage"]["prompt_tokens"] == 5 and report["usage"]["finish_reason"] in ("length", "stop")
 
 
+def test_generate_changes_logits_and_lists_the_likeliest(model):
+    penalties = ("--repetition-penalty", "1.2", "--presence-penalty", "0.5", "--frequency-penalty", "0.5")
+    asked = (
+        "--temperature",
+        "1",
+        "--min-p",
+        "0.1",
+        "--logit-bias",
+        "65=100",
+        *penalties,
+        "--json",
+        "--top-logprobs",
+        "2",
+    )
+    report = json.loads(command("generate", model, "--prompt", "hi", "--max-new-tokens", "3", "--raw", *asked).stdout)
+    assert report["tokens"] == [65, 65, 65] and [len(entry["top"]) for entry in report["logprobs"]] == [2, 2, 2]
+    wrong = command("generate", model, "--prompt", "hi", "--logit-bias", "A=100")
+    assert wrong.returncode == 2 and "'A=100' is not TOKEN=NUMBER" in wrong.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,10 +8,23 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from ..llm import LLM, Usage
+from ..llm import LLM, Piece, Usage
 from . import interrupts
 from .bars import bars
 from .say import say
+
+SETTINGS = (
+    "max_new_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     add_settings(parser)
     parser.add_argument("--json", action="store_true", help="print text, tokens and usage as JSON")
+    parser.add_argument(
+        "--top-logprobs", type=int, default=0, metavar="N", help="with --json, the N likeliest tokens beside each (0)"
+    )
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
@@ -33,13 +49,41 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--top-p", type=float, default=1.0, metavar="P", help="draw from the likeliest that sum to P (1)"
     )
+    parser.add_argument(
+        "--min-p", type=float, default=0.0, metavar="P", help="and from those P times as likely as the likeliest (0)"
+    )
+    _add_changes(parser)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same text (0)")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
 
 
+def _add_changes(parser: argparse.ArgumentParser) -> None:
+    """Options that change what the model gives."""
+    parser.add_argument(
+        "--repetition-penalty", type=float, default=1.0, metavar="X", help="above 1: what was there is less likely (1)"
+    )
+    parser.add_argument(
+        "--presence-penalty", type=float, default=0.0, metavar="X", help="taken from logits of tokens in the answer (0)"
+    )
+    parser.add_argument(
+        "--frequency-penalty", type=float, default=0.0, metavar="X", help="the same, as often as they are in it (0)"
+    )
+    parser.add_argument(
+        "--logit-bias", type=_bias, action="append", default=[], metavar="TOKEN=X", help="add X to a logit; repeatable"
+    )
+
+
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    names = ("max_new_tokens", "temperature", "top_k", "top_p", "seed", "stop")
-    return {name: getattr(arguments, name) for name in names}
+    return {name: getattr(arguments, name) for name in SETTINGS} | {"logit_bias": dict(arguments.logit_bias)}
+
+
+def _bias(text: str) -> tuple[int, float]:
+    """`17=-2.5`: a token and what is added to its logit."""
+    token, _, number = text.partition("=")
+    try:
+        return int(token), float(number)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TOKEN=NUMBER") from None
 
 
 def open_model(arguments: argparse.Namespace) -> LLM:
@@ -54,20 +98,28 @@ def run(arguments: argparse.Namespace) -> None:
     with open_model(arguments) as llm:
         templated = llm.template is not None and not arguments.raw
         prompt = [{"role": "user", "content": arguments.prompt}] if templated else arguments.prompt
-        answer = llm.generate(prompt, **settings(arguments))
+        tops = arguments.top_logprobs
+        answer = llm.generate(prompt, **settings(arguments), logprobs=tops > 0, top_logprobs=tops)
+        pieces = []
         try:
             for piece in answer:
+                pieces.append(piece)
                 if not arguments.json:
                     say(piece.text, end="")
         except KeyboardInterrupt:
             interrupted = True  # what came so far is printed
         if arguments.json:
-            print(json.dumps({"text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage)}))
+            found = {"text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage)}
+            print(json.dumps(found | ({"logprobs": [_logprobs(piece) for piece in pieces]} if tops else {})))
         else:
             print()
             print(summary(answer.usage), file=sys.stderr)
         if interrupted:
             interrupts.leave()
+
+
+def _logprobs(piece: Piece) -> dict[str, Any]:
+    return {"token": piece.token, "logprob": piece.logprob, "top": piece.top_logprobs}
 
 
 def summary(usage: Usage) -> str:

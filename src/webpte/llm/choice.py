@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,8 +17,7 @@ from .settings import Settings
 Array = np.ndarray[Any, Any]
 ALL_HIDDEN = -2  # in a token's place: no logit is above minus infinity; any other negative number: NaN or infinity
 NO_MASK = -1
-_FLOATS = [SETTINGS.index(name) for name in ("temperature", "top_p", "min_p")]
-_INTEGERS = [SETTINGS.index(name) for name in ("top_k", "seed", "step", "mask", "unused")]
+_ROW = struct.Struct("<fiffiiii")  # SETTINGS
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,18 @@ def choice_of(settings: Settings, step: int) -> Choice:
 def pack(choices: Sequence[Choice]) -> tuple[Any, ...]:
     """The sampler's inputs, for rows in the order of the choices: what they ask for as words, how many of these are
     edits, and the features that are needed."""
-    count = len(choices)
     edits = sum(len(c.edits) for c in choices if c.edits is not None)
     masks = sum(len(c.mask) for c in choices if c.mask is not None)
-    first = count * len(SETTINGS)
-    words = np.zeros(first + padded(4 * edits + masks), np.int32)
-    settings = words[:first].reshape(count, len(SETTINGS))
-    settings.view(np.float32)[:, _FLOATS] = [(c.temperature, c.top_p, c.min_p) for c in choices]
-    settings[:, _INTEGERS] = [(c.top_k, c.seed, c.step, NO_MASK, 0) for c in choices]
+    first = len(choices) * len(SETTINGS)
+    data = bytearray(4 * (first + padded(4 * edits + masks)))
+    for row, c in enumerate(choices):
+        _ROW.pack_into(data, row * _ROW.size, c.temperature, c.top_k, c.top_p, c.min_p, c.seed, c.step, NO_MASK, 0)
+    words = np.frombuffer(data, np.int32)
     features = TOPS if any(c.tops for c in choices) else 0
     if edits or masks:
         features |= EDITED
         _put_edits(choices, words[first : first + 4 * edits].reshape(edits, 4))
-        _put_masks(choices, words, settings, first + 4 * edits)
+        _put_masks(choices, words, first + 4 * edits)
     return words, edits, features
 
 
@@ -94,12 +93,12 @@ def _put_edits(choices: Sequence[Choice], quads: Array) -> None:
             at = end
 
 
-def _put_masks(choices: Sequence[Choice], words: Array, settings: Array, at: int) -> None:
+def _put_masks(choices: Sequence[Choice], words: Array, at: int) -> None:
     for row, choice in enumerate(choices):
         if choice.mask is not None:
             end = at + len(choice.mask)
             words[at:end] = choice.mask.view(np.int32)
-            settings[row, SETTINGS.index("mask")] = at
+            words[row * len(SETTINGS) + SETTINGS.index("mask")] = at
             at = end
 
 

@@ -135,7 +135,8 @@ class LLM:
         """A stream of pieces. A string is continued as it is, after the begin-of-text token where the tokenizer or its
         configuration says so; messages go through the chat template.
 
-        Settings: max_new_tokens, temperature (0 is greedy), top_k, top_p, seed, stop, logprobs.
+        Settings: max_new_tokens, temperature (0 is greedy), top_k, top_p, min_p, repetition_penalty, presence_penalty,
+        frequency_penalty, logit_bias (a mapping of tokens to numbers), seed, stop, logprobs, top_logprobs.
         """
         return self.answer_in(Sequence(self, kept=False), prompt, tokens, cancel, settings)
 

@@ -8,7 +8,7 @@ from .handover import Feed
 from .ledger import held
 from .machine_memory import offered
 from .observing import Observer
-from .session import Session, Span
+from .session import Extent, Session
 from .weights import Weights, constant_key, storage_dtype
 from .workspace import Workspace
 
@@ -16,12 +16,12 @@ __all__ = [
     "MEMORY_KINDS",
     "AdapterInfo",
     "Counters",
+    "Extent",
     "Feed",
     "Gpu",
     "Needs",
     "Observer",
     "Session",
-    "Span",
     "Weights",
     "Workspace",
     "acquire",

@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 BRIEF_SECONDS = 0.1  # work that took no longer before may be waited for in one piece
 
 
-class Span(NamedTuple):
+class Extent(NamedTuple):
     """A part of a state buffer, in bytes, of which WebGPU copies only multiples of 4."""
 
     buffer: int  # its number among those of the state
@@ -108,36 +108,36 @@ class Session:
         for (buffer, _), data in zip(self._states(), state, strict=True):
             self.gpu.write(buffer, 0, data)
 
-    def copy_spans(self, source: Session, spans: Sequence[Span]) -> None:
+    def copy_extents(self, source: Session, extents: Sequence[Extent]) -> None:
         """Take over parts of the state of a session, which may be this one, of a plan with as many state buffers."""
         mine, theirs = self._states(), source._states()
-        between = self.gpu.create_buffer("state on its way", max(4, sum(span.nbytes for span in spans)), USAGE)
+        between = self.gpu.create_buffer("state on its way", max(4, sum(extent.nbytes for extent in extents)), USAGE)
         there, back, at = [], [], 0
-        for span in spans:  # by way of another buffer: WebGPU copies nothing inside one
-            there.append(Copy(theirs[span.buffer][0], span.source, between, at, span.nbytes))
-            back.append(Copy(between, at, mine[span.buffer][0], span.target, span.nbytes))
-            at += span.nbytes
+        for extent in extents:  # by way of another buffer: WebGPU copies nothing inside one
+            there.append(Copy(theirs[extent.buffer][0], extent.source, between, at, extent.nbytes))
+            back.append(Copy(between, at, mine[extent.buffer][0], extent.target, extent.nbytes))
+            at += extent.nbytes
         self.gpu.submit([([*there, *back], ())])
         between.destroy()
 
-    def read_spans(self, spans: Sequence[Span]) -> list[memoryview]:
-        """Parts of the state, from where each span begins in its source."""
-        states, total = self._states(), sum(span.nbytes for span in spans)
+    def read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:
+        """Parts of the state, from where each extent begins in its source."""
+        states, total = self._states(), sum(extent.nbytes for extent in extents)
         staging = self.workspace.take_staging(total)
         copies, pieces, at = [], [], 0
-        for span in spans:
-            copies.append(Copy(states[span.buffer][0], span.source, staging, at, span.nbytes))
-            at += span.nbytes
+        for extent in extents:
+            copies.append(Copy(states[extent.buffer][0], extent.source, staging, at, extent.nbytes))
+            at += extent.nbytes
         data = memoryview(self.gpu.read(staging, total, self.gpu.submit([(copies, ())])))
         self.workspace.staging = staging
-        for span in spans:
-            pieces.append(data[: span.nbytes])
-            data = data[span.nbytes :]
+        for extent in extents:
+            pieces.append(data[: extent.nbytes])
+            data = data[extent.nbytes :]
         return pieces
 
-    def write_spans(self, spans: Sequence[Span], pieces: Sequence[memoryview]) -> None:
-        for span, piece in zip(spans, pieces, strict=True):
-            self.gpu.write(self._states()[span.buffer][0], span.target, piece)
+    def write_extents(self, extents: Sequence[Extent], pieces: Sequence[memoryview]) -> None:
+        for extent, piece in zip(extents, pieces, strict=True):
+            self.gpu.write(self._states()[extent.buffer][0], extent.target, piece)
 
     def read_tensor(self, tensor: int, observer: Observer | None = None) -> memoryview:
         """All of a tensor, which must be state: others share their memory."""

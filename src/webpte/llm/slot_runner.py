@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import InputError
 from ..graph import DType, Graph
 from ..progress import OnProgress, ignore
-from ..runtime import Method, Program, Span
+from ..runtime import Extent, Method, Program
 from .choice import Choice, Chosen, pack, unpack, wanted
 from .rows import Pick, Row
 from .sampled import LOGITS, TOKEN
@@ -86,37 +86,37 @@ class SlotRunner:
         return np.asarray(found).reshape(-1)
 
     def copy(self, source: int, target: int, count: int) -> None:
-        self.method.copy_spans(self.method, self._spans(source, target, count))
+        self.method.copy_extents(self.method, self._extents(source, target, count))
 
     def grow(self, slots: int) -> None:
         """Slots lie one behind the other, so what there is becomes the beginning of what there will be."""
         old = self.method
         new = self._make(slots, ignore)
         sizes = (buffer.nbytes for buffer in old.plan.buffers if buffer.kind == "state")
-        new.copy_spans(old, [Span(number, 0, 0, nbytes) for number, nbytes in enumerate(sizes)])
+        new.copy_extents(old, [Extent(number, 0, 0, nbytes) for number, nbytes in enumerate(sizes)])
         self._recoveries += old.recoveries - new.recoveries
         self.method, self.slots = new, slots
         self._program.discard(old)
 
     def sizes(self, count: int) -> list[int]:
-        return [span.nbytes for span in self._spans(0, 0, count)]
+        return [extent.nbytes for extent in self._extents(0, 0, count)]
 
     def read(self, slot: int, count: int) -> list[memoryview]:
-        return self.method.read_spans(self._spans(slot, slot, count))
+        return self.method.read_extents(self._extents(slot, slot, count))
 
     def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
-        self.method.write_spans(self._spans(slot, slot, count), pieces)
+        self.method.write_extents(self._extents(slot, slot, count), pieces)
 
-    def _spans(self, source: int, target: int, count: int) -> list[Span]:
+    def _extents(self, source: int, target: int, count: int) -> list[Extent]:
         """The first `count` rows of a slot, in every cache."""
         plan = self.method.plan
-        spans: list[Span] = []
+        extents: list[Extent] = []
         for buffer in plan.buffers:
             if buffer.kind == "state":
                 slots, rows = plan.graph.tensor(buffer.tensors[0]).dims[:2]
                 row = plan.stored_bytes(buffer.tensors[0]) // (slots * rows)
-                spans.append(Span(len(spans), source * rows * row, target * rows * row, count * row))
-        return spans
+                extents.append(Extent(len(extents), source * rows * row, target * rows * row, count * row))
+        return extents
 
 
 def _singles(rows: Sequence[Row]) -> int:

@@ -1,6 +1,6 @@
 """Programs and methods you can call."""
 
-from ..device import Span
+from ..device import Extent
 from .arguments import ArgumentInfo, describe
 from .choices import choices_path
 from .executorch import Runtime
@@ -11,10 +11,10 @@ from .tuning import Choice
 __all__ = [
     "ArgumentInfo",
     "Choice",
+    "Extent",
     "Method",
     "Program",
     "Runtime",
-    "Span",
     "choices_path",
     "describe",
     "load",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..device import Counters, Gpu, Observer, Session, Span, Weights
+from ..device import Counters, Extent, Gpu, Observer, Session, Weights
 from ..errors import ClosedError, InputError
 from ..plan import Planner, Scheduler
 from ..progress import OnProgress, ignore
@@ -163,23 +163,23 @@ class Method:
             self._state.write(state)
             return note
 
-    def copy_spans(self, source: Method, spans: Sequence[Span]) -> None:
+    def copy_extents(self, source: Method, extents: Sequence[Extent]) -> None:
         """Take over parts of the state on the device, of this method or of another with the same pieces of it."""
         with source.exclusive(), self.exclusive():
             self._make_ready()
-            self._device_state().copy_spans(source._device_state(), spans)
+            self._device_state().copy_extents(source._device_state(), extents)
 
-    def read_spans(self, spans: Sequence[Span]) -> list[memoryview]:
+    def read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:
         """Parts of the state on the device."""
         with self.exclusive():
             self._make_ready()
-            return self._device_state().read_spans(spans)
+            return self._device_state().read_extents(extents)
 
-    def write_spans(self, spans: Sequence[Span], pieces: Sequence[memoryview]) -> None:
-        """Put what `read_spans` gave into parts of the state."""
+    def write_extents(self, extents: Sequence[Extent], pieces: Sequence[memoryview]) -> None:
+        """Put what `read_extents` gave into parts of the state."""
         with self.exclusive():
             self._make_ready()
-            self._device_state().write_spans(spans, pieces)
+            self._device_state().write_extents(extents, pieces)
 
     def _device_state(self) -> Session:
         if self._session is None:

@@ -115,3 +115,15 @@ def test_a_snapshot_continues_the_same(talk, tmp_path):
     talk.restore(tmp_path / "state")
     assert talk.position == len(PROMPT)
     np.testing.assert_array_equal(talk.logits([5]), wanted)
+
+
+def test_a_prompt_in_any_pieces_gives_the_same_bits(talk):
+    """Every layer gives a row what it gives it alone, so logits do not tell how the tokens before were read."""
+    prompt = [(i * 7919 + 13) % VOCAB for i in range(60)]
+    talk.reset()
+    single = [talk.logits([token]) for token in prompt]
+    for piece in (2, 3, 5, 8, 9, 13, 16, 17, 32):
+        talk.reset()
+        for first in range(0, len(prompt) - piece + 1, piece):
+            found = talk.logits(prompt[first : first + piece])
+            assert np.array_equal(found, single[first + piece - 1]), f"token {first + piece - 1} in pieces of {piece}"

@@ -12,10 +12,19 @@ ALONE, BY_8, BY_64 = (Variant(name, ANYWHERE, lanes) for name, lanes in (("alone
 
 def lanes_per_row(cx: Context, family: str, rows: int, columns: int) -> int:
     """Invocations that share a row of `columns` elements where there are so many rows: 1, or a workgroup of them."""
-    few, long = rows <= FEW_ROWS, columns >= LONG_ROW
+    return _lanes(cx, family, columns, few=rows <= FEW_ROWS, key=("few rows" if rows <= FEW_ROWS else "many rows",))
+
+
+def lanes_per_any_row(cx: Context, family: str, columns: int) -> int:
+    """The same however many rows there are: they add up in one order, and a row's bits do not depend on the others."""
+    return _lanes(cx, family, columns, few=True, key=())
+
+
+def _lanes(cx: Context, family: str, columns: int, few: bool, key: tuple[str, ...]) -> int:
+    long = columns >= LONG_ROW
     cpu = (BY_8, ALONE) if few and long else (ALONE, BY_8)
     gpu = (BY_64, BY_8, ALONE) if long else (ALONE, BY_8, BY_64)
-    return cx.variant(family, (columns, "few rows" if few else "many rows"), cpu=cpu, gpu=gpu).form
+    return cx.variant(family, (columns, *key), cpu=cpu, gpu=gpu).form
 
 
 def workgroup_for(lanes: int) -> int:

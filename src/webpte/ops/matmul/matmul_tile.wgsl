@@ -9,7 +9,7 @@
 {# Rows that one load gives to a subgroup, and steps of K; loads that all rows take. #}
 {$ set held = [rows, lanes] | min if lanes else 1 $}
 {$ set parts = lanes // held if lanes else 1 $}
-{$ set loads = rows // held $}
+{$ set loads = (rows + held - 1) // held $}
 {$ include "matmul/matmul_put.wgsl" $}
 
 {# Multiply what stands in a0, a1, ... by b at step `k` of K. #}
@@ -80,7 +80,7 @@ $$ endfor
 $$ endfor
     var k = 0u;
 $$ if lanes
-    let held_step = lane % {{ lanes }}u / {{ held }}u;
+    let held_step = min(lane % {{ lanes }}u / {{ held }}u, {{ parts - 1 }}u);
 $$ for l in range(loads)
     let held{{ l }} = a_start + min(row + {{ l * held }}u + lane % {{ held }}u, p.rows - 1u) * a_row + held_step;
 $$ endfor

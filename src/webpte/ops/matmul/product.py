@@ -21,6 +21,8 @@ SHARED_TEMPLATE = "matmul/matmul_shared.wgsl"
 SHARED = 32  # rows and columns of a workgroup of it
 SHARED_DEPTH = 16  # steps of K that it holds
 LANES = 8  # invocations that share a load, at most: more would unroll the kernel further
+# Rows of a tile: one row more should cost little more, and every size is a kernel to compile.
+TILE_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 
 
 class Limits(NamedTuple):
@@ -225,7 +227,7 @@ def _shared(caps: Caps, shape: Shape, layout: Layout) -> Form:
 
 
 def _lanes(caps: Caps, shape: Shape, layout: Layout) -> Form:
-    rows, workgroup = 1 if shape.rows == 1 else 4, caps.workgroup(64)
+    rows, workgroup = next(r for r in (1, 2, 4) if r >= min(shape.rows, 4)), caps.workgroup(64)
     flags: dict[str, object] = {"rows": rows, "columns": 4, "a_width": _a_width(shape, layout)}
     return Form("matmul/matmul_lanes.wgsl", rows, 4, workgroup, 4, flags)
 
@@ -237,7 +239,10 @@ def _a_width(shape: Shape, layout: Layout) -> int:
 
 
 def _tile(caps: Caps, shape: Shape, layout: Layout, *, most: int, handing: bool) -> Form:
-    """An invocation owns `most` rows of the result; if `handing`, those of a subgroup share what they load."""
+    """An invocation owns up to `most` rows of the result; if `handing`, those of a subgroup share what they load.
+
+    It adds up along K in one order, whatever its tile: a row's result does not depend on how many rows there are.
+    """
     on_cpu = caps.kind == "cpu"
     workgroup = caps.workgroup(LANES if on_cpu else 64)
     columns, a_width = 4, _a_width(shape, layout)
@@ -247,7 +252,7 @@ def _tile(caps: Caps, shape: Shape, layout: Layout, *, most: int, handing: bool)
     b_width = a_width
     if not layout.by_rows:
         b_width = 4 if shape.columns % 4 == 0 and layout.b.fits(4) else 1
-    rows = next(r for r in (1, 4, 8, 16) if r >= min(shape.rows, most))
+    rows = tile_rows(shape.rows, most if layout.by_rows else min(most, 24))
     parts = max(1, lanes // rows)
     flags: dict[str, object] = {
         "rows": rows,
@@ -260,9 +265,15 @@ def _tile(caps: Caps, shape: Shape, layout: Layout, *, most: int, handing: bool)
     return Form("matmul/matmul_tile.wgsl", rows, columns, workgroup, columns * workgroup, flags, parts)
 
 
+def tile_rows(rows: int, most: int) -> int:
+    """How many rows a tile has where as few tiles as can be have them evenly."""
+    rows = max(1, rows)
+    return next(size for size in TILE_ROWS if size >= -(-rows // -(-rows // most)))
+
+
 Rule = Callable[[Caps, Shape, Layout], Form]
 TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tile, most=8, handing=False))
-BROADCAST: Variant[Rule] = Variant("broadcast", Needs(subgroup=4), functools.partial(_tile, most=16, handing=True))
+BROADCAST: Variant[Rule] = Variant("broadcast", Needs(subgroup=4), functools.partial(_tile, most=32, handing=True))
 BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes)
 BY_WORKGROUPS: Variant[Rule] = Variant("shared", Needs(workgroup=64), _shared)
 

@@ -12,7 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, op
-from ...lowering.rows import lanes_per_row, workgroup_for
+from ...lowering.rows import lanes_per_any_row, workgroup_for
 from ...lowering.shapes import Dims
 from ...wgsl import Uniforms, f32, u32
 
@@ -30,7 +30,7 @@ def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor)
         raise ShapeError(f"weight {list(weight.dims)} does not fit the last dim of {list(x.dims)}")
     out.dims = x.dims
     rows, columns = numel(x.dims[:-1]), x.dims[-1]
-    lanes = lanes_per_row(cx, "rms norm", rows, columns)
+    lanes = lanes_per_any_row(cx, "rms norm", columns)
     wide = 4 if columns % 4 == 0 else 1
     cx.dispatch(
         "norm/rms_norm.wgsl",
@@ -89,7 +89,7 @@ def row_norm(
     affine.check()
     y, mean, rstd = out
     rows = mean.numel if columns else 0
-    lanes = lanes_per_row(cx, "row norm", rows, columns)
+    lanes = lanes_per_any_row(cx, "row norm", columns)
     wide = 4 if columns % 4 == 0 and (affine.inner == 1 or affine.inner % 4 == 0) else 1
     weights_wide = wide if affine.inner == 1 else 1
     params = RowNorm(

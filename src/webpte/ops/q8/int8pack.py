@@ -12,8 +12,10 @@ from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.work import sums_over
 from ...wgsl import Uniforms, u32
+from ..matmul.product import tile_rows
 
-ROWS = 4  # output rows of one invocation when there are several; columns are always 4
+COLUMNS = 4  # of an invocation
+HANDED = 8  # invocations that hand what they read to each other, at most
 
 
 class Int8Pack(Uniforms):
@@ -21,7 +23,7 @@ class Int8Pack(Uniforms):
     columns: u32  # of the part of the weight that is bound
     first: u32  # where that part begins
     out_columns: u32
-    column_tiles: u32
+    column_groups: u32  # workgroups side by side
     inner: u32
 
 
@@ -32,22 +34,25 @@ def weight_int8pack_mm(cx: Context, self: Tensor, mat2: Tensor, scales: Tensor, 
     columns, inner = mat2.dims
     out.dims = (*self.dims[:-1], columns)  # (..., K) x (N, K) -> (..., N)
     rows = numel(self.dims[:-1])
-    tile = 1 if rows == 1 else ROWS
+    workgroup = cx.caps.workgroup(HANDED if cx.caps.kind == "cpu" else 32)
+    lanes = min(cx.caps.subgroup, HANDED) if cx.caps.kind == "cpu" else 0
+    tile = tile_rows(rows, 16 if lanes else 4)
     for first, count, part in cx.parts(mat2, inner, columns):
-        tiles = -(-count // 4)
+        across = -(-count // (COLUMNS * workgroup))
         cx.dispatch(
             "q8/int8pack.wgsl",
             reads=(self, part, scales),
             writes=(out,),
             params=Int8Pack(
-                rows=rows, columns=count, first=first, out_columns=columns, column_tiles=tiles, inner=inner
+                rows=rows, columns=count, first=first, out_columns=columns, column_groups=across, inner=inner
             ),
-            threads=tiles * -(-rows // tile),
-            workgroup=32,
+            threads=across * -(-rows // tile) * workgroup,
+            workgroup=workgroup,
             type=self.wgsl,
             scale_type=scales.wgsl,
             out_type=out.wgsl,
             tile=tile,
+            lanes=lanes,
             width=4 if inner % 4 == 0 else 1,
         )
 

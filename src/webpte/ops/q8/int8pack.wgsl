@@ -16,33 +16,48 @@ $$ else
 $$ endif
 }
 
-// Each invocation owns {{ tile }} rows by 4 columns; tails clamp their reads and skip their writes.
+// Each invocation owns {{ tile }} rows by 4 columns; those of a workgroup have the rows in common, and if there are `lanes`
+// each reads some of them for all. Tails clamp their reads and skip their writes.
 @compute @workgroup_size(wg)
-fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
-    let i = thread_index(id, groups);
-    if (i >= p.threads) {
+fn main(
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) workgroups: vec3<u32>,
+    @builtin(local_invocation_index) local: u32,
+$$ if lanes
+    @builtin(subgroup_invocation_id) lane: u32,
+$$ endif
+) {
+    let workgroup = id.x + id.y * workgroups.x;
+    if (workgroup * wg >= p.threads) {
         return;
     }
-    let column = (i % p.column_tiles) * 4u;
-    let row = (i / p.column_tiles) * {{ tile }}u;
+    let column = ((workgroup % p.column_groups) * wg + local) * 4u;
+    let row = (workgroup / p.column_groups) * {{ tile }}u;
     let steps = p.inner / {{ width }}u;
 $$ for c in range(4)
     let n{{ c }} = min(column + {{ c }}u, p.columns - 1u);
 $$ endfor
+$$ for o in range(0, tile, lanes or 1)
+    let x{{ o }} = min(row + {{ o }}u{{ " + lane %% %du" % lanes if lanes }}, p.rows - 1u) * steps;
+$$ endfor
 $$ for r in range(tile)
-    let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * steps;
 $$ for c in range(4)
-    var sum{{ r }}{{ c }} = {{ wide }}();
+    var sum{{ r }}_{{ c }} = {{ wide }}();
 $$ endfor
 $$ endfor
     for (var k = 0u; k < steps; k++) {
-$$ for r in range(tile)
-        let a{{ r }} = {{ wide }}(x[x{{ r }} + k]);
-$$ endfor
 $$ for c in range(4)
         let b{{ c }} = weight(n{{ c }} * steps + k);
+$$ endfor
+$$ for o in range(0, tile, lanes or 1)
+        let own{{ o }} = {{ wide }}(x[x{{ o }} + k]);
+$$ endfor
 $$ for r in range(tile)
-        sum{{ r }}{{ c }} += a{{ r }} * b{{ c }};
+        let a{{ r }} = {{ "subgroupBroadcast(own%d, %du)" % (r - r % lanes, r % lanes) if lanes else "own%d" % r }};
+$$ endfor
+$$ for c in range(4)
+$$ for r in range(tile)
+        sum{{ r }}_{{ c }} += a{{ r }} * b{{ c }};
 $$ endfor
 $$ endfor
     }
@@ -51,7 +66,7 @@ $$ for c in range(4)
         let scale = f32(scales[p.first + n{{ c }}]);
 $$ for r in range(tile)
         if (row + {{ r }}u < p.rows) {
-            let total = {{ "dot(sum" ~ r ~ c ~ ", vec4<f32>(1.0))" if width == 4 else "sum" ~ r ~ c }};
+            let total = {{ "dot(sum%d_%d, vec4<f32>(1.0))" % (r, c) if width == 4 else "sum%d_%d" % (r, c) }};
             y[(row + {{ r }}u) * p.out_columns + p.first + n{{ c }}] = {{ out_type }}(total * scale);
         }
 $$ endfor

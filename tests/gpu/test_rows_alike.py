@@ -1,0 +1,88 @@
+"""A row's result has the same bits however many rows stand beside it, in every op that a language model runs.
+
+So a sequence in a batch gives what it gives alone, a prompt may be read in pieces, and a drafted token is checked as it
+would have been decoded. A GPU has other kernels for many rows, which add up in another order: see docs/numbers.md.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.cases.q4.linear_q4 import DQ8, INT8, Q4, QCS, codes, half, int8, rounded, scales, sums
+from tests.cases.q8.q8ta import linear as int8_linear
+from tests.cases.quantize.quantize import CHOOSE_TOKEN, I8, SIGNED, TOKEN, zeros
+from tests.support.harness.cases import OneOp, T, case
+from webpte.device import adapter_caps
+
+MOST, WIDTH = 35, 576
+COUNTS = (2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 17, 24, MOST)
+MANY = 17  # rows from which on a GPU may run another kernel
+ROWS = {"n": (MOST, 1)}
+
+
+def tokens(*dims):
+    return T(*dims, dtype="i32", low=0, high=36)
+
+
+def fixed(*dims, **options):
+    return T(*dims, constant=True, **options)
+
+
+X, HALF_X = T("n", WIDTH), half(T("n", WIDTH))
+SUBJECTS = {
+    "4-bit linear": case(Q4, X, codes(37, WIDTH // 2), scales(WIDTH // 32, 40), 32, None, **ROWS),
+    "4-bit linear, any group": case(Q4, T("n", 20), codes(5, 12), scales(1, 8), 20, None, **ROWS),
+    "4-bit linear, channels": case(QCS, X, codes(37, WIDTH // 2), scales(37), **ROWS),
+    "4-bit linear of int8": case(
+        DQ8, X, *rounded("n"), codes(24, WIDTH // 2), sums(18, 24), scales(18, 24), 32, None, **ROWS
+    ),
+    "8-bit linear": case(INT8, X, int8(37, WIDTH), scales(37), **ROWS),
+    "8-bit linear, odd": case(INT8, T("n", 29), int8(11, 29), scales(11), **ROWS),
+    "8-bit linear of int8": int8_linear(("n", 64), 36, **ROWS),
+    "linear": case("aten.linear.default", X, fixed(37, WIDTH), fixed(37), **ROWS),
+    "linear, odd": case("aten.linear.default", T("n", 29), fixed(11, 29), None, **ROWS),
+    "linear of halves": case("aten.linear.default", HALF_X, half(fixed(37, WIDTH)), None, **ROWS),
+    "mm": case("aten.mm.default", X, fixed(WIDTH, 36), **ROWS),
+    "mm, odd": case("aten.mm.default", T("n", 29), fixed(29, 37), **ROWS),
+    "addmm": case("aten.addmm.default", fixed(36), X, fixed(WIDTH, 36), 1, 1, **ROWS),
+    "rms norm": case("et_vk.rms_norm.default", X, fixed(WIDTH), 1e-5, **ROWS),
+    "rms norm, short": case("et_vk.rms_norm.default", T("n", 3, 20), fixed(20), 1e-5, **ROWS),
+    "rms norm of halves": case("et_vk.rms_norm.default", HALF_X, half(fixed(WIDTH)), 1e-5, **ROWS),
+    "layer norm": case("aten.native_layer_norm.default", X, [WIDTH], fixed(WIDTH), fixed(WIDTH), 1e-5, **ROWS),
+    "embedding": case("aten.embedding.default", fixed(37, 64), tokens("n"), -1, False, False, **ROWS),
+    "4-bit embedding": case(
+        "et_vk.embedding_q4gsw.default", codes(37, 32), scales(37, 2), 32, tokens("n"), True, **ROWS
+    ),
+    "8-bit embedding": case(
+        "quantized_decomposed.embedding_byte.default", int8(37, 16), scales(37), None, -128, 127, tokens("n"), **ROWS
+    ),
+    "add": case("aten.add.Tensor", X, T("n", WIDTH), 1, **ROWS),
+    "mul": case("aten.mul.Tensor", X, T("n", WIDTH), **ROWS),
+    "sigmoid": case("aten.sigmoid.default", X, **ROWS),
+    "scales of int8": case(CHOOSE_TOKEN, X, I8, **ROWS),
+    "int8": case(TOKEN, X, T("n", 1, low=0.01, high=0.02), zeros("n", 1), *SIGNED, **ROWS),
+}
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_row_does_not_depend_on_how_many_there_are(name, tmp_path, device):
+    subject = SUBJECTS[name]
+    OneOp(subject).write(tmp_path / "op.pte")
+    random = np.random.default_rng(7)
+    inputs = [t.array({"n": MOST}, random) for t in subject.tensors if not t.constant]
+    varying = [t.dims[:1] == ("n",) for t in subject.tensors if not t.constant]
+
+    def part(first: int, end: int) -> list[np.ndarray]:
+        return [x[first:end] if cut else x for x, cut in zip(inputs, varying, strict=True)]
+
+    with webpte.load(tmp_path / "op.pte", tune="off") as program:
+        method = program.method()
+        alone = [method.run(part(row, row + 1)) for row in range(MOST)]
+        for count in COUNTS:
+            if count >= MANY and adapter_caps().kind != "cpu":
+                break
+            for i, found in enumerate(method.run(part(0, count))):
+                expected = np.concatenate([row[i] for row in alone[:count]])
+                assert np.array_equal(found, expected), f"output {i} of {count} rows"

@@ -10,10 +10,11 @@ import time
 
 import pytest
 
+import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.terminal import SRC, Terminal
 from tests.support.models.tiny_llm import write_tokenizer
-from webpte.cli import generate, main
+from webpte.cli import generate, generate_file, main
 from webpte.tools.text import plain
 
 
@@ -135,6 +136,56 @@ def test_generate_changes_logits_and_lists_the_likeliest(model):
     assert report["tokens"] == [65, 65, 65] and [len(entry["top"]) for entry in report["logprobs"]] == [2, 2, 2]
     wrong = command("generate", model, "--prompt", "hi", "--logit-bias", "A=100")
     assert wrong.returncode == 2 and "'A=100' is not TOKEN=NUMBER" in wrong.stderr
+
+
+def test_a_file_of_prompts_is_answered_line_by_line(model, tmp_path):
+    lines: list[object] = [f"line {n}" for n in range(20)]
+    lines += [{"id": "mine", "prompt": "hello", "max_new_tokens": 2}, {"messages": [{"role": "user", "content": "hi"}]}]
+    lines += [{"tokens": [1, 2, 3], "seed": 4, "temperature": 0.7}, {"prompt": "x" * 500}]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
+    done = command("generate", model, "--file", file, "--max-new-tokens", "5")
+    assert done.returncode == 1 and "24 of 24 answers, 1 failed" in done.stderr, done.stderr
+    found = {report["id"]: report for report in map(json.loads, done.stdout.splitlines())}
+    assert set(found) == {*range(20), "mine", 21, 22, 23}
+    assert found["mine"]["usage"]["completion_tokens"] <= 2 and found["mine"]["usage"]["prompt_tokens"] == 5
+    assert "ContextFullError" in found[23]["error"] and found[23]["text"] == ""
+    alone = command("generate", model, "--prompt", "line 7", "--max-new-tokens", "5", "--json")
+    assert found[7]["tokens"] == json.loads(alone.stdout)["tokens"]
+
+
+def test_ctrl_c_keeps_the_answers_that_are_finished(model, tmp_path, monkeypatch, capsys):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("\n".join(json.dumps(f"line {n}") for n in range(40)))
+    real, seen = generate_file._report, []
+
+    def press_ctrl_c_at_the_third(name, answer):
+        seen.append(name)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return real(name, answer)
+
+    monkeypatch.setattr(generate_file, "_report", press_ctrl_c_at_the_third)
+    assert main(["generate", str(model), "--file", str(file), "--max-new-tokens", "4"]) == 130
+    captured = capsys.readouterr()
+    assert [json.loads(line)["id"] for line in captured.out.splitlines()] == seen[:2]
+    assert "2 of 40 answers" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "is no JSON"),
+        ("5", "neither a text"),
+        ('{"a": 1}', "neither a text"),
+        ('{"prompt": "a", "tokens": []}', "one of"),
+    ],
+)
+def test_a_line_that_is_no_prompt_is_named_before_anything_is_loaded(line, message, tmp_path):
+    file = tmp_path / "prompts.jsonl"
+    file.write_text(f'"good"\n{line}\n')
+    with pytest.raises(webpte.InputError, match=rf"prompts\.jsonl:2 .*{message}"):
+        generate_file.read_prompts(file)
 
 
 @pytest.mark.parametrize(

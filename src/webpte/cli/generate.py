@@ -29,7 +29,15 @@ SETTINGS = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the .pte program")
-    parser.add_argument("--prompt", required=True, metavar="TEXT", help="what to say to the model")
+    asked = parser.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--prompt", metavar="TEXT", help="what to say to the model")
+    asked.add_argument(
+        "--file",
+        dest="prompts",
+        metavar="JSONL",
+        help="many prompts, one a line: a JSON string, or an object with prompt, messages or tokens, an id and "
+        "settings; answers are printed as they are finished, a JSON object each",
+    )
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     add_settings(parser)
     parser.add_argument("--json", action="store_true", help="print text, tokens and usage as JSON")
@@ -93,7 +101,11 @@ def open_model(arguments: argparse.Namespace) -> LLM:
         )
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.prompts is not None:
+        from .generate_file import run_file
+
+        return run_file(arguments)
     interrupted = False
     with open_model(arguments) as llm:
         templated = llm.template is not None and not arguments.raw
@@ -116,6 +128,7 @@ def run(arguments: argparse.Namespace) -> None:
             print(summary(answer.usage), file=sys.stderr)
         if interrupted:
             interrupts.leave()
+    return 0
 
 
 def _logprobs(piece: Piece) -> dict[str, Any]:

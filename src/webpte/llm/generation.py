@@ -80,7 +80,16 @@ class Generation:
         self._job: Job | None = None
         self._stream = TextStream(sequence.llm.tokenizer)
         self._hold = _Holder(settings.stop)
+        self._given_up = False
         self._turn = threading.Lock()  # a piece goes to one reader
+
+    @classmethod
+    def refused(cls, sequence: Conversation, error: Error) -> Generation:
+        """In the place of an answer to a prompt that was refused."""
+        answer = cls(sequence, (), Settings())
+        answer.error = error
+        answer.usage.finish_reason = "cancelled"
+        return answer
 
     def __iter__(self) -> Iterator[Piece]:
         return self
@@ -111,6 +120,19 @@ class Generation:
             self._job = job
         return self._job
 
+    @property
+    def ready(self) -> bool:
+        """Whether the next piece, or the end, is there without waiting."""
+        if self.usage.finish_reason is not None:
+            return True
+        return self._job is not None and (bool(self._job.coming) or self._job.over)
+
+    def give_up(self) -> None:
+        """As `close`, without waiting for a thread that is reading: it ends with the pass that is being computed."""
+        self._given_up = True
+        if self._job is not None:
+            self._job.give_up()
+
     def close(self) -> None:
         """Give up the rest of the answer."""
         with self._turn:
@@ -122,10 +144,17 @@ class Generation:
             if self._job is not None:
                 self._job.give_up()
 
+    @property
+    def _stopped(self) -> bool:
+        return self._given_up or self.cancel.cancelled
+
     def _next(self) -> Piece | None:
         """The next piece; None if it was cancelled before there is one."""
+        if self._stopped:
+            self._finish("cancelled")
+            return None
         job = self.start()
-        if not self.cancel.cancelled and not job.coming:
+        if not job.coming:
             if not self.sequence.held_by(job):
                 raise StaleGenerationError(
                     "something else has used this answer's sequence since its last token: another generation, or "
@@ -138,7 +167,7 @@ class Generation:
         usage.prefill_seconds, usage.decode_seconds = job.prefill_seconds, job.decode_seconds
         if job.error is not None and not job.coming:
             raise job.error
-        if self.cancel.cancelled or not job.coming:
+        if self._stopped or not job.coming:
             self._finish("cancelled")
             return None
         return self._piece(job, *job.coming.popleft())

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from .chat import Messages, render_chat
 from .engine import Engine
 from .errors import ContextFullError
 from .generation import Generation
+from .many import Many, Prompt
 from .metadata import beside, cache_rows, metadata, numbers, vocabulary
 from .rows import Runner
 from .sampled import with_sampler
@@ -27,6 +29,7 @@ from .settings import LARGEST, integer, settings_from, tokens_from
 from .single_runner import SingleRunner
 from .slot_runner import SlotRunner
 from .special_tokens import encode_prompt, read_special_tokens
+from .stream import Stream
 from .tokenizer import Tokenizer
 
 PathLike = str | os.PathLike[str]
@@ -77,6 +80,7 @@ class LLM:
         self.chunk = runner.most_rows
         self.vocabulary = vocabulary(runner.method)
         self.stop_tokens = self._stop_tokens()
+        self._worker: Executor | None = None
         self._process = Process("the language model")
 
     @classmethod
@@ -174,6 +178,25 @@ class LLM:
             raise InputError("the model has no chat template; put chat_template.jinja beside it or pass a string")
         return render_chat(self.template, messages, self.special_tokens.texts)
 
+    def generate_many(
+        self, prompts: Iterable[Prompt], *, in_order: bool = True, progress: OnProgress = ignore, **settings: Any
+    ) -> Iterator[Generation]:
+        """Finished answers, in the order of the prompts or as they come: as many are computed at once as there may be.
+
+        A prompt is a text, messages, or a mapping with `prompt` or `tokens` and settings of its own. An answer that
+        fails has an `error`, and the others go on. Prompts are taken one by one as there is room for them.
+        """
+        settings_from(settings, self.vocabulary)
+        return (answer for _, answer in Many(self, prompts, settings, in_order, progress).run())
+
+    def stream(
+        self, prompt: str | Messages | None = None, *, tokens: Tokens[int] | None = None, **settings: Any
+    ) -> Stream:
+        """As `generate`, for `async for`. Its `answer` has text, tokens and usage."""
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, "webpte stream")
+        return Stream(self.generate(prompt, tokens=tokens, **settings), self._worker)
+
     def sequence(self) -> Sequence:
         """A conversation of its own, to be continued, rewound, forked or written down."""
         return Sequence(self)
@@ -220,6 +243,8 @@ class LLM:
 
     def close(self) -> None:
         if self._process.here:
+            if self._worker is not None:
+                self._worker.shutdown(wait=False)
             with self.engine.turn:
                 self.program.close()
 

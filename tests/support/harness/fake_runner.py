@@ -171,6 +171,7 @@ class FakeLLM(LLM):
         self.stop_tokens = frozenset()
         recovered = self.recover if recover else None
         self.engine = Engine(runner, recover=recovered, clock=lambda: runner.now, **options)
+        self._worker = None
         self._process = Process("the language model")
 
     @property

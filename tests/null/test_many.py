@@ -1,0 +1,112 @@
+"""Many prompts, and asyncio, over the engine with a fake runner."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
+from webpte.errors import InputError
+from webpte.llm import ContextFullError, LogitsError
+from webpte.progress import Progress
+
+PROMPTS = [{"tokens": [n, n + 1, n + 2], "max_new_tokens": 3 + 7 * (n % 4)} for n in range(40)]
+WANT = [alone(list(p["tokens"]), int(p["max_new_tokens"])) for p in PROMPTS]  # type: ignore[call-overload]
+
+
+def test_answers_come_in_order_or_as_they_are_finished():
+    llm = FakeLLM(FakeRunner(most_slots=4))
+    events: list[Progress] = []
+    assert [answer.tokens for answer in llm.generate_many(PROMPTS, progress=events.append)] == WANT
+    assert [event.done for event in events] == list(range(1, 41)) and {event.total for event in events} == {40}
+    found = [answer.tokens for answer in llm.generate_many(PROMPTS, in_order=False)]
+    assert sorted(found) == sorted(WANT) and found != WANT
+    assert max(len(rows) for rows in llm.runner.passes) >= 4
+
+
+def test_prompts_are_taken_as_there_is_room():
+    llm = FakeLLM(FakeRunner(most_slots=2), most_slots=2)
+    taken: list[int] = []
+
+    def endless():
+        for number in itertools.count():
+            taken.append(number)
+            yield {"tokens": [number % 90], "max_new_tokens": 4}
+
+    answers = llm.generate_many(endless())
+    for number, answer in zip(range(6), answers, strict=False):
+        assert answer.tokens == alone([number], 4)
+    assert len(taken) <= 6 + 2 * 2
+    answers.close()  # type: ignore[attr-defined]
+    assert next(llm.generate_many([{"tokens": [5]}])).tokens == alone([5], 256)
+
+
+def test_a_prompt_that_fails_is_one_of_the_answers():
+    llm = FakeLLM()
+    llm.runner.bad = lambda tokens: tokens[0] == 3
+    prompts: list[Any] = [
+        {"tokens": [1]},
+        {"tokens": [500]},
+        {"tokens": [2] * 99},
+        {"tokens": [3]},
+        {"nonsense": 1},
+        "a",
+    ]
+    answers = list(llm.generate_many(prompts, max_new_tokens=5))
+    assert [type(answer.error) for answer in answers] == [
+        type(None), InputError, ContextFullError, LogitsError, InputError, type(None),
+    ]  # fmt: skip
+    assert answers[0].tokens == alone([1], 5) and answers[5].tokens == alone([ord("a") % 97], 5)
+    with pytest.raises(InputError, match="nonsense"):
+        llm.generate_many([], nonsense=1)
+
+
+def test_many_wait_for_room_in_a_queue_that_others_fill():
+    llm = FakeLLM(FakeRunner(most_slots=1), most_waiting=2)
+    other = llm.generate(tokens=[77])
+    other.start()
+    assert [answer.tokens for answer in llm.generate_many(PROMPTS[:6])] == WANT[:6]
+    assert next(other).token == alone([77], 1)[0]
+
+
+def test_tasks_share_passes_and_one_that_is_cancelled_leaves():
+    llm = FakeLLM(FakeRunner(most_slots=8))
+
+    async def read(number: int) -> list[int]:
+        return [piece.token async for piece in llm.stream(tokens=[number], max_new_tokens=30)]
+
+    async def main() -> tuple[list[list[int]], list[list[int]]]:
+        first = await asyncio.gather(*map(read, range(8)))
+        tasks = [asyncio.create_task(read(number)) for number in range(8)]
+        await asyncio.sleep(0)
+        tasks[3].cancel()
+        rest = await asyncio.gather(*(task for number, task in enumerate(tasks) if number != 3))
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[3]
+        return first, rest
+
+    first, rest = asyncio.run(main())
+    want = [alone([number], 30) for number in range(8)]
+    assert first == want and rest == want[:3] + want[4:]
+    assert max(len(rows) for rows in llm.runner.passes) == 8
+    llm.engine.tick()
+    assert not llm.engine._active and not llm.engine._waiting
+    llm.close()
+
+
+def test_a_stream_tells_of_its_answer():
+    llm = FakeLLM()
+
+    async def main() -> None:
+        stream = llm.stream(tokens=[1, 2], max_new_tokens=3)
+        async for piece in stream:
+            assert piece.token == alone([1, 2], 3)[0]
+            break
+        await stream.aclose()
+        assert [piece async for piece in stream] == []
+        assert stream.answer.usage.finish_reason == "cancelled" and len(stream.answer.tokens) == 1
+
+    asyncio.run(main())

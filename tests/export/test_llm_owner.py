@@ -192,7 +192,9 @@ def poisoned(monkeypatch, mark, after):
 
 
 @pytest.mark.parametrize("per_submit", [1, 4])
-@pytest.mark.parametrize(("mark", "why"), [(-1, "hold NaN or infinity"), (-2, "are all minus infinity")])
+@pytest.mark.parametrize(
+    ("mark", "why"), [(-1, "hold NaN or infinity"), (-2, "are minus infinity for every token that may come")]
+)
 def test_logits_that_leave_no_choice_are_an_error(talk, shared, monkeypatch, mark, why, per_submit):
     exhaust(answer(talk, FIRST[:10], 1))
     poisoned(monkeypatch, mark, 3)

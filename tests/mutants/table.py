@@ -323,4 +323,32 @@ MUTANTS = (
         "",
         "tests/null/test_facts.py",
     ),
+    Mutant(
+        "noise that depends on the row",
+        "ops/sampling/choice.wgsl",
+        "hash(hash(hash(u32(choices[at + 4u])) ^ step))",
+        "hash(hash(hash(u32(choices[at + 4u])) ^ step) ^ row)",
+        "tests/gpu/test_sampling_settings.py -k beside_others",
+    ),
+    Mutant(
+        "log probabilities of changed logits",
+        "ops/sampling/sampling_part.wgsl",
+        '{$ set raw = "raw_" if edited else "" $}',
+        '{$ set raw = "" $}',
+        "tests/gpu/test_sampling_settings.py -k likeliest",
+    ),
+    Mutant(
+        "drafted tokens counted for good",
+        "llm/choosing.py",
+        "other = copy.copy(self)",
+        "other = self",
+        "tests/null/test_choosing.py",
+    ),
+    Mutant(
+        "tokens of the prompt count as those of the answer",
+        "llm/choosing.py",
+        "self._counts[token] = 0",
+        "self._counts[token] = 1",
+        "tests/null/test_choosing.py",
+    ),
 )

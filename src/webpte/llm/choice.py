@@ -124,7 +124,7 @@ def unpack(outputs: Sequence[Any]) -> list[Chosen]:
 
 def impossible(mark: int, position: int) -> LogitsError:
     """What a negative number in a token's place means."""
-    why = "are all minus infinity" if mark == ALL_HIDDEN else "hold NaN or infinity"
+    why = "are minus infinity for every token that may come" if mark == ALL_HIDDEN else "hold NaN or infinity"
     return LogitsError(
         f"no token can be chosen: the logits behind position {position} {why}. Weights or inputs beyond the range of "
         "the program's dtype do that; `webpte compare` finds the first call whose result is not finite."

@@ -37,6 +37,7 @@ SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "u
 COLUMNS, MASK = len(SETTINGS), SETTINGS.index("mask")
 EDITED, LIKELIEST = 1, 2  # bits of the features: there are edits or masks; the likeliest tokens are wanted
 MOST_LIKELIEST = 20
+LARGE = 3.4e38  # edits leave logits finite
 UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
 
 
@@ -173,11 +174,12 @@ def _(logits: Any, choices: Any, advance: int, edits: int, features: int) -> Any
             scores = shifted[rows] / temperature
             scores = np.where(kept(scores, int(filters[1]), top_p, min_p), scores, -np.inf)
             tokens[rows] = (scores + _gumbel(keys[rows], scores.shape[1])).argmax(axis=1)
-    raw = _shifted(logits, unusable | np.isneginf(logits).all(axis=1))
+    without = unusable | np.isneginf(logits).all(axis=1)
+    raw = _shifted(logits, without)
     log_probabilities = raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
     chosen = np.take_along_axis(log_probabilities, tokens[:, None], axis=1)[:, 0]
     tokens = np.select([unusable, hidden], [UNUSABLE, ALL_HIDDEN], tokens)
-    likeliest = _likeliest(log_probabilities, unusable, MOST_LIKELIEST if features & LIKELIEST else 0)
+    likeliest = _likeliest(logits, log_probabilities, without, MOST_LIKELIEST if features & LIKELIEST else 0)
     return tokens.astype(np.int32), np.where(tokens < 0, np.nan, chosen).astype(np.float32), *likeliest
 
 
@@ -192,9 +194,9 @@ def _tried(logits: Any, choices: Any, settings: Any, edits: int) -> Any:
     for edit in choices[settings.size : settings.size + 4 * edits].reshape(-1, 4):
         row, token = edit[:2]
         factor, addend = edit[2:].view(np.float32).astype(np.float64)
-        if 0 <= row < len(logits) and 0 <= token < logits.shape[1]:
+        if 0 <= row < len(logits) and 0 <= token < logits.shape[1] and not np.isneginf(found[row, token]):
             x = found[row, token]
-            found[row, token] = (x / factor if x > 0 else x * factor) + addend
+            found[row, token] = np.clip((x / factor if x > 0 else x * factor) + addend, -LARGE, LARGE)
     return found
 
 
@@ -204,12 +206,12 @@ def _shifted(logits: Any, without: Any) -> Any:
     return wide - wide.max(axis=1, keepdims=True)
 
 
-def _likeliest(log_probabilities: Any, unusable: Any, count: int) -> tuple[Any, Any]:
+def _likeliest(logits: Any, log_probabilities: Any, without: Any, count: int) -> tuple[Any, Any]:
     tokens = np.full((len(log_probabilities), count), -1, np.int32)
     values = np.zeros(tokens.shape, np.float32)
-    order = np.argsort(-log_probabilities, axis=1, kind="stable")[:, :count]
+    order = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     found = np.take_along_axis(log_probabilities, order, axis=1)
-    there = np.isfinite(found) & ~unusable[:, None]
+    there = np.isfinite(found) & ~without[:, None]
     tokens[:, : order.shape[1]] = np.where(there, order, -1)
     values[:, : order.shape[1]] = np.where(there, found, 0)
     return tokens, values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -186,6 +187,24 @@ def test_a_line_that_is_no_prompt_is_named_before_anything_is_loaded(line, messa
     file.write_text(f'"good"\n{line}\n')
     with pytest.raises(webpte.InputError, match=rf"prompts\.jsonl:2 .*{message}"):
         generate_file.read_prompts(file)
+
+
+def test_generate_follows_what_it_is_told_to(model, tmp_path):
+    (tmp_path / "schema.json").write_text('{"enum": ["red", "green"]}')
+    (tmp_path / "sums.lark").write_text('start: /[0-9]/ "+" /[0-9]/')
+    asked = {
+        ("--json-schema", str(tmp_path / "schema.json")): r'"(red|green)"',
+        ("--grammar", str(tmp_path / "sums.lark")): r"\d\+\d",
+        ("--regex", "[abc]{3}!"): r"[abc]{3}!",
+        ("--choices", "yes", "no"): r"yes|no",
+    }
+    for options, pattern in asked.items():
+        arguments = ("generate", model, "--prompt", "hi", "--raw", "--json", "--speculate", "on", *options)
+        report = json.loads(command(*arguments).stdout)
+        assert re.fullmatch(pattern, report["text"]) and report["usage"]["finish_reason"] == "stop"
+    for options, message in {("--json-schema", "nothing.json"): "nothing.json", ("--regex", "(a"): "regex"}.items():
+        done = command("generate", model, "--prompt", "hi", *options)
+        assert done.returncode == 1 and message in done.stderr
 
 
 @pytest.mark.parametrize(

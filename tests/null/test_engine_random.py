@@ -17,15 +17,28 @@ PROMPTS = st.builds(
     st.sampled_from([0, 3, 20, 40]),
     st.lists(st.integers(0, 4), min_size=1, max_size=20),
 )
-CHOICES = st.sampled_from([{}, {"temperature": 0.5, "seed": 1}, {"temperature": 0.5, "seed": 2}])
+CHOICES = st.sampled_from(
+    [
+        {},
+        {"temperature": 0.5, "seed": 1},
+        {"temperature": 0.5, "seed": 2, "speculate": True},
+        {"frequency_penalty": 0.5, "speculate": True},
+    ]
+)
 
 
 class Engine(RuleBasedStateMachine):
     """Answers of a model, and of sequences that are kept."""
 
-    @initialize(slots=st.integers(1, 4), rows=st.sampled_from([1, 4, 16]), recover=st.booleans())
-    def begin(self, slots: int, rows: int, recover: bool) -> None:
+    @initialize(
+        slots=st.integers(1, 4),
+        rows=st.sampled_from([1, 4, 16]),
+        recover=st.booleans(),
+        recalls=st.sampled_from([None, 1, 2]),
+    )
+    def begin(self, slots: int, rows: int, recover: bool, recalls: int | None) -> None:
         self.llm = FakeLLM(FakeRunner(most_slots=slots, most_rows=rows), recover=recover)
+        self.llm.runner.recalls = recalls
         self.recover = recover
         self.answers: list[Any] = []
         self.sequences = [self.llm.sequence()]
@@ -42,7 +55,7 @@ class Engine(RuleBasedStateMachine):
         answer = model.generate(
             tokens=prompt, max_new_tokens=count, tokens_per_submit=per_submit, cancel=CancelToken(), **chosen
         )
-        self.answers.append((answer, alone(prompt, count, **chosen)))
+        self.answers.append((answer, alone(prompt, count, recalls=self.llm.runner.recalls, **chosen)))
 
     @precondition(lambda self: self.answers)
     @rule(which=st.integers(0, 9), count=st.integers(1, 12))

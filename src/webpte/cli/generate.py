@@ -11,6 +11,7 @@ from typing import Any
 from ..llm import LLM, Piece, Usage
 from . import interrupts
 from .bars import bars
+from .constraints import add_constraints, constraints
 from .say import say
 
 SETTINGS = (
@@ -40,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     add_settings(parser)
+    add_constraints(parser)
     parser.add_argument("--json", action="store_true", help="print text, tokens and usage as JSON")
     parser.add_argument(
         "--top-logprobs", type=int, default=0, metavar="N", help="with --json, the N likeliest tokens beside each (0)"
@@ -62,6 +64,9 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     )
     _add_changes(parser)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="same seed, same text (0)")
+    parser.add_argument(
+        "--speculate", choices=("on", "off"), help="verify drafts out of the text so far: always, never (where it pays)"
+    )
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before this text; repeatable")
 
 
@@ -82,7 +87,9 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
 
 
 def settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    return {name: getattr(arguments, name) for name in SETTINGS} | {"logit_bias": dict(arguments.logit_bias)}
+    speculate = {"on": True, "off": False}.get(arguments.speculate)
+    more = {"logit_bias": dict(arguments.logit_bias), "speculate": speculate}
+    return {name: getattr(arguments, name) for name in SETTINGS} | more
 
 
 def _bias(text: str) -> tuple[int, float]:
@@ -111,7 +118,8 @@ def run(arguments: argparse.Namespace) -> int:
         templated = llm.template is not None and not arguments.raw
         prompt = [{"role": "user", "content": arguments.prompt}] if templated else arguments.prompt
         tops = arguments.top_logprobs
-        answer = llm.generate(prompt, **settings(arguments), logprobs=tops > 0, top_logprobs=tops)
+        given = settings(arguments) | constraints(arguments)
+        answer = llm.generate(prompt, **given, logprobs=tops > 0, top_logprobs=tops)
         pieces = []
         try:
             for piece in answer:

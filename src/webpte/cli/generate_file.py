@@ -15,6 +15,7 @@ from ..llm import LLM, Generation
 from ..llm.many import Many
 from . import interrupts
 from .bars import bars
+from .constraints import constraints
 from .generate import open_model, settings
 
 
@@ -28,7 +29,8 @@ def run_file(arguments: argparse.Namespace) -> int:
         prompts = [_arguments(llm, line, arguments.raw) for line in lines]
         try:
             with bars() as progress:
-                many = Many(llm, prompts, settings(arguments), False, progress)
+                given = settings(arguments) | constraints(arguments)
+                many = Many(llm, prompts, given, False, progress)
                 for number, answer in many.run():
                     name = lines[number].get("id", number)
                     print(json.dumps(_report(name, answer)), file=output, flush=True)

@@ -23,9 +23,11 @@ from .job import Job
 from .pace import Pace
 from .rows import Pick, Row, Runner
 from .slot_table import Resident, Slot, SlotTable, common_prefix
+from .speculation import Costs
 
 Result = TypeVar("Result")
 WAKE = 0.1  # seconds after which a waiting thread looks by itself, should an interrupt have swallowed its call
+FEW = 16  # tokens that follow what is cached for one that decodes: the last, and those that a constraint forces
 WORTH_WAITING_FOR = 32  # tokens that two prompts begin with, of which one is being read; fewer are computed twice
 
 
@@ -56,6 +58,7 @@ class Engine:
         self.table = SlotTable(runner.slots)
         self.turn = threading.RLock()  # held for a tick, and by whoever else uses the device or the table
         self.pace = Pace()
+        self.costs = Costs()
         self._most_slots = min(most_slots, runner.most_slots)
         self._most_waiting = most_waiting
         self._recover = recover
@@ -250,28 +253,42 @@ class Engine:
     def _gather(self) -> list[Part]:
         """Rows for everyone who decodes, and a piece of the prompts that are being read, which take turns."""
         ready = [(job, slot) for job in self._active if not job.ahead and (slot := job.sequence.slot) is not None]
-        reading = [(job, slot) for job, slot in ready if len(job.tokens) - len(slot.tokens) > 1 or job.goal != "tokens"]
+        few = min(FEW, self.runner.most_rows)
+        reading = [(job, slot) for job, slot in ready if _is_reading(job, slot, few)]
         decoding = [pair for pair in ready if pair not in reading][: self.runner.most_picks]
-        parts: list[Part] = []
-        spare = self.runner.most_picks - len(decoding)
-        for job, slot in decoding:
-            if (found := job.next(len(decoding), spare)) is not None:
-                drafted = len(found.tokens) - 1
-                parts.append(Part(job, slot, found.tokens, drafted, found.choices, True))
-                spare -= drafted
-        left = self.pace.piece(sum(len(part.tokens) for part in parts), self.runner.most_rows)
+        parts = self._decode(decoding, drafting=not reading)  # who reads a prompt need not wait for drafts
+        rows = sum(len(part.tokens) for part in parts)
+        spare = self.runner.most_picks - sum(len(part.choices) for part in parts)
+        left = self.pace.piece(rows, self.runner.most_rows)
         for job, slot in reading:
             rest = job.tokens[len(slot.tokens) :]
             picked = job.goal == "tokens" and len(rest) <= left
             piece = rest[:-1] if picked and not spare else rest[:left]  # of which the last waits with the others
             whole = len(piece) == len(rest)
-            found = job.next(len(decoding), 0) if picked and whole else None
+            found = job.next(rows, 0) if picked and whole else None
             if piece and (found is not None or not picked or not whole):
                 parts.append(Part(job, slot, piece, 0, found.choices if found is not None else [], whole))
                 left -= len(piece)
                 spare -= found is not None
         served = [part.job for part in parts]
         self._active = [job for job in self._active if job not in served] + served
+        return parts
+
+    def _decode(self, decoding: list[tuple[Job, Slot]], drafting: bool) -> list[Part]:
+        """The last token of each, those that are known but not cached before it, and drafts behind it."""
+        rows = sum(len(job.tokens) - len(slot.tokens) for job, slot in decoding)
+        while rows > self.runner.most_rows:  # they come first in the next tick
+            job, slot = decoding.pop()
+            rows -= len(job.tokens) - len(slot.tokens)
+        parts: list[Part] = []
+        spare = min(self.runner.most_picks - len(decoding), self.runner.most_rows - rows) if drafting else 0
+        for job, slot in decoding:
+            if (found := job.next(rows, spare)) is not None:
+                drafted = len(found.tokens) - 1
+                tokens = job.tokens[len(slot.tokens) : -1] + found.tokens
+                parts.append(Part(job, slot, tokens, drafted, found.choices, True))
+                spare -= drafted
+                rows += drafted
         return parts
 
     def _run(self, parts: list[Part]) -> dict[Job, list[Chosen]]:
@@ -295,6 +312,7 @@ class Engine:
         found = self.runner.run_steps(rows, picks, steps) if steps > 1 else [self.runner.run(rows, picks)]
         seconds = self._clock() - started
         self.pace.note(len(rows), steps, seconds)
+        self.costs.note(len(rows), seconds / steps)
         given: dict[Job, list[Chosen]] = {}
         number = 0
         for job, _, tokens, drafted, choices, _ in parts:
@@ -302,8 +320,7 @@ class Engine:
             number += len(choices)
             if choices:
                 drafts = tokens[len(tokens) - drafted :]
-                plain = len(rows) - sum(part.drafted for part in parts)
-                given[job] = job.accepted(drafts, chosen, plain, seconds) if steps == 1 else chosen
+                given[job] = job.accepted(drafts, chosen, len(rows) - drafted, seconds) if steps == 1 else chosen
         return given
 
     def _steps(self, parts: list[Part]) -> int:
@@ -321,7 +338,7 @@ class Engine:
                 slot.tokens += [*tokens[: len(tokens) - drafted], *(found.token for found in good[:-1])]
             self.table.touch(slot)
             job.sequence.note_cached(job, len(slot.tokens))
-            if job.chosen:
+            if job.begun:
                 job.decode_seconds += seconds
             else:
                 job.prefill_seconds += seconds
@@ -330,6 +347,12 @@ class Engine:
                 job.finish = "length"
             if job.over:
                 self._retire(job)
+
+
+def _is_reading(job: Job, slot: Slot, few: int) -> bool:
+    """Whether a prompt is being read, or what was said before is computed again; else the job decodes."""
+    rest = len(job.tokens) - len(slot.tokens)
+    return job.goal != "tokens" or rest > few or (rest > 1 and len(slot.tokens) < len(job.prompt))
 
 
 def _rows(part: Part) -> list[Row]:

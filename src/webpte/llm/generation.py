@@ -114,7 +114,8 @@ class Generation:
         if self._job is None:
             llm = self.llm
             limits = Limits(llm.stop_tokens, self.settings.max_new_tokens, llm.capacity)
-            job = Job(self.sequence, self.prompt, self.settings, limits, cancel=self.cancel)
+            steering = llm.steering(self.settings, self.prompt)
+            job = Job(self.sequence, self.prompt, self.settings, limits, cancel=self.cancel, steering=steering)
             job.read_by(self)
             llm.engine.start(job)
             self._job = job
@@ -179,11 +180,12 @@ class Generation:
         stream, hold = self._stream, self._hold
         self.usage.completion_tokens += 1
         self.tokens.append(chosen.token)
-        text = "" if ended == "stop" else hold.push(stream.push(chosen.token))
+        silent = job.is_end(chosen.token)
+        text = "" if silent else hold.push(stream.push(chosen.token))
         if hold.found:
             ended = "stop"
         if ended is not None:
-            text += "" if hold.found else hold.rest(stream.flush() if ended != "stop" else "")
+            text += "" if hold.found else hold.rest("" if silent else stream.flush())
             self._finish(ended)
         self.text += text
         wanted = self.settings

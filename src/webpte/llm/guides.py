@@ -110,14 +110,14 @@ class Guides:
     """Makes guides for one model's vocabulary. Constraints are compiled once; it may be used from any thread."""
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: int, ends: Iterable[int]) -> None:
-        self._ends = frozenset(ends)
+        self.ends = frozenset(ends)
         self._lock = threading.Lock()
         self._compiled: OrderedDict[Constraint, llguidance.LLMatcher] = OrderedDict()
         try:
             import llguidance
         except ImportError as error:
             raise UnsupportedError("constraints need the llguidance package: pip install 'webpte[llm]'") from error
-        words = _Words(tokenizer, vocabulary, self._ends)
+        words = _Words(tokenizer, vocabulary, self.ends)
         self._known = words.known
         self._closing = _bits([number in words.ends for number in range(len(words.tokens))])
         self._tokens = llguidance.LLTokenizer(
@@ -131,7 +131,7 @@ class Guides:
             self._compiled[constraint] = matcher  # the latest used is the last
             if len(self._compiled) > KEPT:
                 self._compiled.popitem(last=False)
-            return Guide(matcher.deep_copy(), self._known, self._ends)
+            return Guide(matcher.deep_copy(), self._known, self.ends)
 
     def _compile(self, constraint: Constraint) -> llguidance.LLMatcher:
         import llguidance

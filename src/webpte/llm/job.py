@@ -107,6 +107,7 @@ class Job:
         self._reader: weakref.ref[object] | None = None
         self._dropped = False
         self.take_forced()
+        self._given = self.chosen
 
     def give_up(self) -> None:
         """Nobody wants the rest. The engine sees to it in its next tick."""
@@ -135,6 +136,11 @@ class Job:
     def chosen(self) -> int:
         """How many tokens."""
         return len(self.tokens) - len(self.prompt)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the prompt is read: a token was chosen behind it, which those that it forces are not."""
+        return self.chosen > self._given
 
     @property
     def cached(self) -> int:
@@ -223,8 +229,12 @@ class Job:
         self.error = error
         self.finish = "cancelled"
 
+    def is_end(self, token: int) -> bool:
+        """Whether a token is no text, but the end of one."""
+        return token in self._limits.stop_tokens
+
     def _end(self, token: int) -> Finish | None:
-        if token in self._limits.stop_tokens or (self._steering is not None and self._steering.ended):
+        if self.is_end(token) or (self._steering is not None and self._steering.ended):
             return "stop"
         if self.chosen >= self._limits.most_tokens:
             return "length"

@@ -44,7 +44,9 @@ class Many:
                 self._begin()
                 if not self._live and not finished:
                     return
-                self._llm.engine.wait([answer.start() for answer in self._live.values()])
+                jobs = [answer.start() for answer in self._live.values() if answer.error is None]
+                if len(jobs) == len(self._live):  # else one that was refused is over already
+                    self._llm.engine.wait(jobs)
                 finished |= self._finished()
                 ready = itertools.takewhile(finished.__contains__, itertools.count(following))
                 for number in list(ready if self._in_order else finished):

@@ -20,15 +20,18 @@ from .chat import Messages, render_chat
 from .engine import Engine
 from .errors import ContextFullError
 from .generation import Generation
+from .guides import Guides
 from .many import Many, Prompt
 from .metadata import beside, cache_rows, metadata, numbers, vocabulary
 from .rows import Runner
 from .sampled import with_sampler
 from .sequence import Sequence
-from .settings import LARGEST, integer, settings_from, tokens_from
+from .settings import LARGEST, Settings, integer, settings_from, tokens_from
 from .single_runner import SingleRunner
 from .slot_runner import SlotRunner
 from .special_tokens import encode_prompt, read_special_tokens
+from .speculation import Speculation
+from .steering import Steering
 from .stream import Stream
 from .tokenizer import Tokenizer
 
@@ -51,6 +54,8 @@ END_TOKENS = (
 
 class LLM:
     """Weights, a tokenizer and an engine that computes many answers at once. It may be used from any thread."""
+
+    _guides: Guides | None = None
 
     def __init__(
         self,
@@ -140,7 +145,8 @@ class LLM:
         configuration says so; messages go through the chat template.
 
         Settings: max_new_tokens, temperature (0 is greedy), top_k, top_p, min_p, repetition_penalty, presence_penalty,
-        frequency_penalty, logit_bias (a mapping of tokens to numbers), seed, stop, logprobs, top_logprobs.
+        frequency_penalty, logit_bias (a mapping of tokens to numbers), seed, stop, logprobs, top_logprobs, speculate;
+        and one of json_schema, regex, grammar and choices, which the answer follows.
         """
         return self.answer_in(Sequence(self, kept=False), prompt, tokens, cancel, settings)
 
@@ -154,6 +160,8 @@ class LLM:
     ) -> Generation:
         """What `generate` does, in a sequence."""
         chosen = settings_from(settings, self.vocabulary)
+        if chosen.constraint is not None:
+            self.guides.guide(chosen.constraint)  # what cannot be followed is refused now
         if tokens is None:
             tokens = self._encode(prompt)
         elif prompt is not None:
@@ -206,6 +214,23 @@ class LLM:
         self.check_process()
         with self.engine.turn:
             self.engine.table.forget()
+
+    # -- for answers -----------------------------------------------------------------------------------------------
+
+    @property
+    def guides(self) -> Guides:
+        """What follows constraints. Reading the vocabulary takes a moment, so it is done when it is first needed."""
+        found = self._guides
+        if found is None or found.ends != self.stop_tokens:
+            found = self._guides = Guides(self.tokenizer, self.vocabulary, self.stop_tokens)
+        return found
+
+    def steering(self, settings: Settings, prompt: Tokens[int]) -> Steering:
+        """What an answer has to follow, and what is expected of it."""
+        guide = self.guides.guide(settings.constraint) if settings.constraint is not None else None
+        if settings.speculate is False or self.engine.runner.most_picks == 1:
+            return Steering(guide)
+        return Steering(guide, Speculation(self.engine.costs, prompt, always=settings.speculate is True))
 
     # -- the device ------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ..errors import InputError
+from .constraints import Constraint, constraint_from
 from .sampled import MOST_TOPS
 
 LARGEST = 2**31 - 1  # integers travel to the device in 32 bits
@@ -44,6 +45,12 @@ class Settings:
     logprobs: bool = False
     top_logprobs: int = 0  # likeliest tokens to report beside each
     tokens_per_submit: int | None = None  # as many as a reader takes for a stream, unless given
+    json_schema: Any = None  # the answer follows this, or one of the next three
+    regex: str | None = None
+    grammar: str | None = None
+    choices: Sequence[str] | None = None
+    speculate: bool | None = None  # drafts out of the sequence's own text: where they pay, unless given
+    constraint: Constraint | None = field(init=False, default=None)  # what of the four was given
 
     def __post_init__(self) -> None:
         checked = {
@@ -59,18 +66,21 @@ class Settings:
             "top_logprobs": integer("top_logprobs", self.top_logprobs, 0, MOST_TOPS),
             "seed": integer("seed", self.seed, 0, LARGEST),
             "stop": _stop(self.stop),
+            "constraint": constraint_from(self.json_schema, self.regex, self.grammar, self.choices),
         }
         if self.tokens_per_submit is not None:
             checked["tokens_per_submit"] = integer("tokens_per_submit", self.tokens_per_submit, 1, MOST_PER_SUBMIT)
         if not isinstance(self.logprobs, bool):
             raise InputError(f"logprobs is True or False, not {self.logprobs!r}")
+        if self.speculate is not None and not isinstance(self.speculate, bool):
+            raise InputError(f"speculate is True, False or None, not {self.speculate!r}")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
 
 def settings_from(given: Mapping[str, Any], vocabulary: int = LARGEST) -> Settings:
     """Settings by keyword; one that does not exist is refused by name."""
-    known = [each.name for each in fields(Settings)]
+    known = [each.name for each in fields(Settings) if each.init]
     for name in given:
         if name not in known:
             raise InputError(f"generate has no setting {name!r}; there are {', '.join(known)}")

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 
 from .lookup import SHORTEST, Lookup
 
-MOST = 15  # drafts in a pass
+COUNTS = (1, 3, 7, 15)  # drafts in a pass: few numbers, because a new number of rows has to be prepared
+MOST = COUNTS[-1]
 KEPT = 9  # latest passes by number of rows, of which the median counts
 ENOUGH = 3  # of them: fewer may all have been unlucky, or the first, which compiles
 STALE = 500  # passes after which a number of rows that was not seen is unknown again
@@ -98,10 +99,9 @@ class Speculation:
 
     def draft(self, rows: int, most: int) -> tuple[int, ...]:
         """What to verify beside the last token, in a pass that has `rows` rows without it."""
-        most = min(most, MOST)
-        if most < 1 or not self._lookup.length:
+        if not self._lookup.length:
             return ()
-        return self._lookup.draft(most if self._always else self._worth(rows, most))
+        return self._lookup.draft(usual(most) if self._always else self._worth(rows, usual(most)))
 
     def note(self, rows: int, drafted: int, accepted: int, seconds: float) -> None:
         """A pass of `rows` rows and `drafted` more was run; so many of the drafts were right."""
@@ -130,7 +130,7 @@ class Speculation:
             cost = self._costs.seconds(rows + drafts) or plain
             if cost - plain > credit + OVERDRAFT * plain:
                 break
-            if expected / cost > best:
+            if drafts in COUNTS and expected / cost > best:
                 best, count = expected / cost, drafts
         return count
 
@@ -141,6 +141,11 @@ class Speculation:
         return (self._right.get(bucket, 0.0) + believed) / (self._tried.get(bucket, 0.0) + BELIEF)
 
 
+def usual(most: int) -> int:
+    """The largest number of drafts that is made, up to `most`."""
+    return max((count for count in COUNTS if count <= most), default=0)
+
+
 def _bucket(length: int) -> int:
-    """Lengths that are alike: 3, 4, 5 to 6, 7 to 10, 11 to 18 ..."""
+    """Lengths that are alike: 2, 3, 4 to 5, 6 to 9, 10 to 17 ..."""
     return (length - SHORTEST).bit_length()

@@ -43,6 +43,7 @@ class FakeRunner:
         self.copies: list[tuple[int, int, int]] = []
         self.before: Callable[[], None] = lambda: None  # called before whatever touches the device
         self.after: Callable[[], None] = lambda: None
+        self.recalls: int | None = None  # last tokens alone decide what comes next: it talks in circles
         self.bad: Callable[[list[int]], bool] = lambda tokens: False  # whose logits are NaN
         self.now = 0.0  # seconds
         self.cost: Callable[[int], float] = lambda rows: 0.001
@@ -140,12 +141,20 @@ class FakeRunner:
         prefix = self._prefix(row)
         if self.bad(prefix.tolist()):
             return Chosen(-1, 0.0)
-        return Chosen(expected(prefix.tolist(), choice), 0.0)
+        return Chosen(expected(prefix.tolist(), choice, self.recalls), -1.0)
 
 
-def expected(tokens: Sequence[int], choice: Choice) -> int:
+def expected(tokens: Sequence[int], choice: Choice, recalls: int | None = None) -> int:
     """The token that follows."""
-    return zlib.crc32(repr((list(tokens), astuple(choice))).encode()) % VOCABULARY
+    given = list(tokens) if recalls is None else list(tokens)[-recalls:]
+    edits = choice.edits.tobytes() if choice.edits is not None else b""
+    step = choice.step if recalls is None else 0
+    asked = astuple(replace(choice, edits=None, mask=None, step=step, logprob=False, tops=0))
+    number = zlib.crc32(repr((given, asked, edits)).encode())
+    if choice.mask is None:
+        return number % VOCABULARY
+    allowed = np.flatnonzero(np.unpackbits(choice.mask.view(np.uint8), bitorder="little"))
+    return int(allowed[number % len(allowed)])
 
 
 class FakeTokenizer:
@@ -179,12 +188,15 @@ class FakeLLM(LLM):
         return "f" * 64
 
 
-def alone(prompt: Sequence[int], count: int, capacity: int = 64, **settings: Any) -> list[int]:
+def alone(
+    prompt: Sequence[int], count: int, capacity: int = 64, recalls: int | None = None, **settings: Any
+) -> list[int]:
     """The tokens that an answer must have."""
-    from webpte.llm.choice import choice_of
+    from webpte.llm.choosing import Choosing
     from webpte.llm.settings import settings_from
 
-    tokens = list(prompt)
+    tokens, choosing = list(prompt), Choosing(settings_from(settings), prompt)
     while len(tokens) < min(len(prompt) + count, capacity + 1):
-        tokens.append(expected(tokens, choice_of(settings_from(settings), len(tokens) - len(prompt))))
+        tokens.append(expected(tokens, choosing.choice(len(tokens) - len(prompt)), recalls))
+        choosing.add(tokens[-1])
     return tokens[len(prompt) :]

@@ -1,0 +1,70 @@
+"""Constraints and drafts on the device, with the tiny Llama: answers follow what they must, and no token changes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.schemas.answers import answer, wrong
+from tests.schemas.making import schema
+from tests.support.models.tiny_llm import CONTEXT, exhaust, text_of, tokens_of, write_tiny_llm
+from webpte.llm import LLM
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory):
+    with LLM.load(write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte") as model:
+        model.stop_tokens = frozenset()  # random weights choose any token; runs shall be long
+        yield model
+
+
+def test_answers_to_schemas_validate(llm):
+    small = [found for found in map(schema, range(60)) if len(str(found)) < 150 and "größe" not in str(found)]
+    answers = answer(llm, small, 60)
+    finished = [found for found in answers if found.finished]
+    assert len(finished) >= 5
+    assert [wrong(found) for found in finished] == [None] * len(finished)
+
+
+@pytest.mark.parametrize("drawn", [{}, {"temperature": 1.0, "seed": 3}])
+def test_a_constraint_is_followed_and_chosen_from_by_the_settings(llm, drawn):
+    text = text_of(llm.generate("hi", regex="[a-f]{2}-[0-9]{3}", **drawn))
+    assert re.fullmatch("[a-f]{2}-[0-9]{3}", text)
+    assert text == text_of(llm.generate("hi", regex="[a-f]{2}-[0-9]{3}", speculate=True, **drawn))
+
+
+def test_constrained_and_free_answers_share_passes(llm):
+    asked: list[dict[str, Any]] = [{"regex": "[a-z]{20}"}, {}, {"choices": ["yes", "no"]}, {"temperature": 1.0}]
+    alone = [tokens_of(llm.generate(f"number {at}", max_new_tokens=20, **given)) for at, given in enumerate(asked)]
+    answers = [llm.generate(f"number {at}", max_new_tokens=20, **given) for at, given in enumerate(asked)]
+    for each in answers:
+        each.start()
+    for each in answers:
+        exhaust(each)
+    assert [each.tokens for each in answers] == alone
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_drafts_change_no_token(llm, number):
+    """A text that repeats itself is drafted, and what is drawn or penalised is drawn and penalised the same."""
+    drawn: list[dict[str, Any]] = [{}, {"temperature": 0.9, "seed": number}, {"frequency_penalty": 0.4}]
+    prompt = ("abcd" * 8)[: 9 + number]
+    for settings in drawn:
+        found = [
+            tokens_of(llm.generate(prompt, max_new_tokens=CONTEXT - len(prompt), speculate=how, **settings))
+            for how in (False, True)
+        ]
+        assert found[0] == found[1]
+
+
+def test_drafts_that_are_right_save_passes(llm):
+    """A grammar that leaves no freedom for long, but more than it forces: what was said once is said again."""
+    words = {"regex": "(ab|cd){24}"}
+    counts = []
+    for how in (False, True):
+        before = llm.method.counters.snapshot()
+        exhaust(llm.generate("hello", max_new_tokens=50, speculate=how, **words))
+        counts.append(llm.method.counters.since(before).submits)
+    assert counts[1] < counts[0]

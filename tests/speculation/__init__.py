@@ -1,0 +1,1 @@
+"""Answers with and without drafts: the same tokens, and how much sooner."""

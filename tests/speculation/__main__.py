@@ -1,0 +1,56 @@
+"""A language model's answers with and without drafts: `python -m tests.speculation MODEL.pte`.
+
+The tokens of 50 prompts must be equal, for the likeliest token and for drawn ones. Then rewriting a text and writing
+prose are timed, with and without in turn. Ends with status 1 if a token differs, if rewriting is not 1.4 times faster,
+or if prose is slower than 0.97 times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+
+from webpte.llm import LLM
+
+from .prompts import PROSE, REWRITES, fifty
+from .timing import ask, faster
+
+REWRITING, WRITING = 1.4, 0.97
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.speculation", description=__doc__)
+    parser.add_argument("model", help="a .pte language model with its tokenizer beside it")
+    parser.add_argument("--tokens", type=int, default=48, metavar="N", help="of each of the 50 answers (48)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="of timing (3)")
+    options = parser.parse_args(arguments)
+    with LLM.load(options.model) as llm:
+        different = compare(llm, fifty(), options.tokens)
+        rewriting = faster(llm, REWRITES, options.rounds)
+        writing = [*faster(llm, PROSE, options.rounds), *faster(llm, PROSE, options.rounds, temperature=0.8, seed=3)]
+    print("rewriting is", " ".join(f"{found:.2f}" for found in rewriting), "times as fast")
+    print("prose is", " ".join(f"{found:.2f}" for found in writing), "times as fast")
+    print(f"medians {statistics.median(rewriting):.2f} and {statistics.median(writing):.2f}")
+    return int(different > 0 or statistics.median(rewriting) < REWRITING or min(writing) < WRITING)
+
+
+def compare(llm: LLM, questions: Sequence[str], count: int) -> int:
+    """How many answers differ, with drafts wherever there are any."""
+    different = drawn = 0
+    for number, question in enumerate(questions):
+        settings = {"temperature": 0.9, "top_p": 0.95, "seed": number} if number % 2 else {}
+        drawn += bool(settings)
+        plain, drafting = (ask(llm, question, count, speculate=how, **settings) for how in (False, True))
+        if plain.tokens != drafting.tokens:
+            different += 1
+            print(f"DIFFERENT: {question!r} with {settings}\n  {plain.text!r}\n  {drafting.text!r}")
+    print(
+        f"{len(questions)} prompts, {drawn} of them drawn: {len(questions) - different} equal with and without drafts"
+    )
+    return different
+
+
+if __name__ == "__main__":
+    sys.exit(main())

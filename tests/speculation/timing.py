@@ -1,0 +1,33 @@
+"""How much sooner an answer is there with drafts than without."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from webpte.llm import LLM
+from webpte.llm.generation import Generation
+
+TOKENS = 160
+
+
+def ask(llm: LLM, question: str, count: int, **settings: Any) -> Generation:
+    """A whole answer. What is left of others in the cache must not make it faster."""
+    prompt = [{"role": "user", "content": question}] if llm.template is not None else question
+    answer = llm.generate(prompt, max_new_tokens=count, **settings)
+    for _ in answer:
+        pass
+    return answer
+
+
+def faster(llm: LLM, questions: Sequence[str], rounds: int, **settings: Any) -> list[float]:
+    """For each question, the time of its decoding without drafts by that with them, as they come by themselves."""
+    ratios: list[list[float]] = [[] for _ in questions]
+    for turn in range(rounds + 1):
+        for number, question in enumerate(questions):
+            plain, drafting = (ask(llm, question, TOKENS, speculate=how, **settings) for how in (False, None))
+            assert plain.tokens == drafting.tokens
+            if turn:  # in the first, passes of new numbers of rows are prepared
+                ratios[number].append(plain.usage.decode_seconds / drafting.usage.decode_seconds)
+    return [statistics.median(found) for found in ratios]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,8 @@ def test_min_p_leaves_what_is_nearly_as_likely_as_the_likeliest(llm, logits_behi
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_the_likeliest_tokens_come_with_each_piece(llm, logits_behind, count):
-    settings = {"temperature": 1.5, "seed": 2, "presence_penalty": 0.5, "tokens_per_submit": count}
+    settings = {"temperature": 1.5, "seed": 2, "tokens_per_submit": count}
+    settings |= {"presence_penalty": 0.5} if count == 1 else {}  # for which one token is computed at a time
     pieces = list(llm.generate(tokens=PROMPT, max_new_tokens=6, top_logprobs=3, logprobs=True, **settings))
     for i, piece in enumerate(pieces):
         logits = logits_behind(PROMPT + [before.token for before in pieces[:i]]).astype(np.float64)
@@ -97,6 +99,25 @@ def test_the_likeliest_tokens_come_with_each_piece(llm, logits_behind, count):
         assert np.allclose([value for _, value in piece.top_logprobs], sure[order], atol=1e-3)
         assert piece.logprob == pytest.approx(sure[piece.token], abs=1e-3)
     assert all(piece.top_logprobs == () for piece in llm.generate(tokens=PROMPT, max_new_tokens=2, logprobs=True))
+
+
+def test_answers_side_by_side_are_those_alone(llm):
+    """Each asks for something else, in the same passes."""
+    seeded = {"temperature": 1.5, "seed": 4}
+    asked = [
+        *PENALTIES.values(),
+        {**seeded, "min_p": 0.3},
+        {**seeded, "top_k": 9, "logit_bias": {3: 2}},
+        {"top_logprobs": 5},
+    ]
+    alone = [answer(llm, 10 + 3 * i, **settings) for i, settings in enumerate(asked)]
+    together = [llm.generate(tokens=PROMPT, max_new_tokens=10 + 3 * i, **settings) for i, settings in enumerate(asked)]
+    before = llm.method.counters.snapshot()
+    for _ in itertools.zip_longest(*together):
+        pass
+    passes = llm.method.counters.since(before).passes
+    assert [generation.tokens for generation in together] == alone
+    assert passes < sum(map(len, alone)) / 3
 
 
 def test_a_biased_token_must_exist(llm):

@@ -295,6 +295,7 @@ class Engine:
         """Have it computed; the tokens that each job was given."""
         alone = [part for part in parts if part.whole and part.job.goal == "logits"]
         together = [part for part in parts if part not in alone]
+        together.sort(key=lambda part: len(part.tokens) > 1)  # attention has another kernel for rows that share keys
         given = self._pass(together) if together else {}
         for part in alone:
             part.job.result = self.runner.logits(_rows(part))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from .curve import TILE, Curve
 from .documentation import DOCS, STORED
 from .goals import BARE, UNFUSED, WEBPTE
 from .results import Report
@@ -32,12 +33,21 @@ class Llama:
     head: int
     hidden: int
     vocab: int
+    context: int  # tokens that its cache has room for
 
     @property
     def weights(self) -> int:
         """4-bit weights that one token is multiplied by."""
+        return self.layer_weights + self.head_weights
+
+    @property
+    def layer_weights(self) -> int:
         attention = 2 * self.dim * self.heads * self.head + 2 * self.dim * self.kv_heads * self.head
-        return self.layers * (attention + 3 * self.dim * self.hidden) + self.vocab * self.dim
+        return self.layers * (attention + 3 * self.dim * self.hidden)
+
+    @property
+    def head_weights(self) -> int:
+        return self.vocab * self.dim
 
     @property
     def dispatches(self) -> int:
@@ -52,12 +62,19 @@ class Llama:
         return 4 * 2 * self.layers * self.kv_heads * self.head * context
 
 
-LLAMA256 = Llama("llama256", 4, 256, 8, 4, 32, 768, 2048)
-SMOLLM2 = Llama("SmolLM2-135M", 30, 576, 9, 3, 64, 1536, 49152)
-LLAMA1B = Llama("Llama-3.2-1B", 16, 2048, 32, 8, 64, 8192, 128256)
+LLAMA256 = Llama("llama256", 4, 256, 8, 4, 32, 768, 2048, 128)
+SMOLLM2 = Llama("SmolLM2-135M", 30, 576, 9, 3, 64, 1536, 49152, 1024)
+LLAMA1B = Llama("Llama-3.2-1B", 16, 2048, 32, 8, 64, 8192, 128256, 131072)
 CHECKS = ((LLAMA256, 33, "llama256_decode"), (SMOLLM2, 101, "smollm2_decode_100"), (SMOLLM2, 901, "smollm2_decode_900"))
+CURVES = {"llama256": LLAMA256, "smollm2": SMOLLM2}  # by the stems of their files
+MOST_OF_ONE_TILE = 16
+SHOWN_ROWS = (1, 2, 4, 8, 12, 16, 17, 24, 32)
 # Published memory bandwidths in GB/s.
 DEVICES = {"Apple M4 Pro": 273, "Intel Arc B580": 456, "AMD Radeon RX 7900 XTX": 960}
+TERAFLOPS = {"Apple M4 Pro": 9.2, "Intel Arc B580": 13.7, "AMD Radeon RX 7900 XTX": 61.4}  # published, of f32
+SEQUENCES = (1, 2, 4, 8, 16, 32, 64)
+COMPUTE_SHARES = (0.15, 0.4)  # of those that the kernels reach
+WEIGHT_READS = (4, 64)  # sequences for which weights are read from memory once: a tile's, or all that there are
 SHARES = (0.45, 0.75)  # of its bandwidth that a device reaches; ExecuTorch's C++ backend reached 0.48 on the M4 Pro
 DISPATCH_MICROSECONDS = (25.0, 3.0)  # with a pass for each, as was published for Vulkan; back to back in one pass
 READBACK_MICROSECONDS = (500.0, 100.0)
@@ -72,19 +89,24 @@ class Rates:
     dispatch: float
     weight: float
     attention: float  # per multiplication with the cache
+    further: float = 1.0  # what a row that is not the first of its tile costs a weight, relative to the first
 
     @classmethod
-    def of(cls, rows: Report, units: Report) -> Rates:
+    def of(cls, rows: Report, units: Report, curve: Curve) -> Rates:
         call = _taken(rows, "add_small", WEBPTE)
         dispatch = (_taken(rows, "chain_200", UNFUSED) - call) / (CHAIN - 1)
         weight = (_taken(rows, "q4_gemv_4096", WEBPTE) - call - dispatch) / SINGLE_MATRIX
         grown = _taken(units, "attention_900", BARE) - _taken(units, "attention_100", BARE)
-        return cls(call, dispatch, weight, grown / 800 / BARE_ATTENTION)
+        one, tile = curve.kernel[1], curve.kernel[TILE]
+        return cls(call, dispatch, weight, grown / 800 / BARE_ATTENTION, (tile - one) / (TILE - 1) / one)
 
-    def parts(self, model: Llama, context: int) -> dict[str, float]:
+    def parts(self, model: Llama, context: int, rows: int = 1) -> dict[str, float]:
+        """Of a pass over so many rows, the last of which gets a next token."""
+        tiles = 1 if rows <= MOST_OF_ONE_TILE else -(-rows // TILE)
+        times = tiles * (1 - self.further) + rows * self.further
         return {
-            "weights": model.weights * self.weight,
-            "attention": model.attention(context) * self.attention,
+            "weights": (model.layer_weights * times + model.head_weights) * self.weight,
+            "attention": rows * model.attention(context) * self.attention,
             "dispatches": model.dispatches * self.dispatch,
             "call": self.call,
         }
@@ -97,39 +119,66 @@ def _taken(report: Report, row: str, contender: str) -> float:
     return seconds
 
 
-def measured(rows: Report, units: Report) -> list[tuple[Llama, int, float, dict[str, float]]]:
+def measured(rows: Report, units: Report, curve: Curve) -> list[tuple[Llama, int, float, dict[str, float]]]:
     """Model, context, seconds as measured, and the parts of the prediction."""
-    rates = Rates.of(rows, units)
+    rates = Rates.of(rows, units, curve)
     return [(model, context, _taken(units, row, WEBPTE), rates.parts(model, context)) for model, context, row in CHECKS]
 
 
-def stored() -> tuple[Report, Report]:
-    """The last results of the bench: whole rows, and rows beside the unit."""
-    return Report.read(STORED), Report.read(STORED.with_name("units.json"))
-
-
-def expected(bandwidth: float, model: Llama = LLAMA1B, context: int = 512) -> tuple[float, float]:
-    """Tokens per second, cautious and hopeful, on a device with so many GB/s."""
-    nbytes = model.weights * BYTES_PER_WEIGHT + model.cache_bytes(context)
+def measured_rows(rows: Report, units: Report, curve: Curve) -> list[tuple[Llama, int, float, float]]:
+    """Model, number of rows, and how many times a single row they cost: as measured, and as predicted."""
+    rates = Rates.of(rows, units, curve)
     found = []
-    for share, dispatch, readback in zip(SHARES, DISPATCH_MICROSECONDS, READBACK_MICROSECONDS, strict=True):
-        seconds = nbytes / (share * bandwidth * 1e9) + (model.dispatches * dispatch + readback) * 1e-6
-        found.append(1 / seconds)
+    for name, seconds in curve.models.items():
+        model = CURVES[name]
+        context = min(curve.context, model.context - max(seconds))
+        one = sum(rates.parts(model, context).values())
+        for count, taken in seconds.items():
+            predicted = sum(rates.parts(model, context, count).values()) / one
+            found.append((model, count, taken / seconds[1], predicted))
+    return found
+
+
+def stored() -> tuple[Report, Report, Curve]:
+    """The last results of the bench: whole rows, rows beside the unit, and the curve of few rows."""
+    return Report.read(STORED), Report.read(STORED.with_name("units.json")), Curve.read()
+
+
+def expected(device: str, model: Llama = LLAMA1B, context: int = 512, sequences: int = 1) -> tuple[float, float]:
+    """Tokens per second of all sequences, cautious and hopeful. Whichever takes longer counts, reading or computing."""
+    found = []
+    for share, compute, together, dispatch, readback in zip(
+        SHARES, COMPUTE_SHARES, WEIGHT_READS, DISPATCH_MICROSECONDS, READBACK_MICROSECONDS, strict=True
+    ):
+        weights = model.weights * BYTES_PER_WEIGHT * -(-sequences // together)
+        nbytes = weights + sequences * model.cache_bytes(context)
+        flops = 2 * sequences * (model.weights + model.attention(context))
+        working = max(nbytes / (share * DEVICES[device] * 1e9), flops / (compute * TERAFLOPS[device] * 1e12))
+        found.append(sequences / (working + (model.dispatches * dispatch + readback) * 1e-6))
     return found[0], found[1]
 
 
-def markdown(rows: Report, units: Report) -> str:
-    rates = Rates.of(rows, units)
+def markdown(rows: Report, units: Report, curve: Curve) -> str:
+    rates = Rates.of(rows, units, curve)
     checks = [
         f"| {model.name} at {context} | {model.weights / 1e6:.1f} M | {model.dispatches} | "
         + " | ".join(f"{1e3 * parts[part]:.2f}" for part in ("weights", "attention", "dispatches", "call"))
         + f" | {1e3 * sum(parts.values()):.2f} | {1e3 * taken:.2f} | {sum(parts.values()) / taken:.2f} |"
-        for model, context, taken, parts in measured(rows, units)
+        for model, context, taken, parts in measured(rows, units, curve)
     ]
     devices = [
         f"| {name} | {bandwidth} | {low:.0f} to {high:.0f} |"
         for name, bandwidth in DEVICES.items()
-        for low, high in [expected(bandwidth)]
+        for low, high in [expected(name)]
+    ]
+    further = [
+        f"| {model.name} | {count} | {taken:.2f} | {count / taken:.2f} | {predicted:.2f} | {predicted / taken:.2f} |"
+        for model, count, taken, predicted in measured_rows(rows, units, curve)
+        if count in SHOWN_ROWS
+    ]
+    batches = [
+        f"| {name} | " + " | ".join("%.0f to %.0f" % expected(name, sequences=n) for n in SEQUENCES) + " |"  # noqa: UP031
+        for name in DEVICES
     ]
     return PAGE_TEXT.format(
         call=1e6 * rates.call,
@@ -139,6 +188,16 @@ def markdown(rows: Report, units: Report) -> str:
         adapter=rows.facts["adapter"],
         checks="\n".join(checks),
         devices="\n".join(devices),
+        further=100 * rates.further,
+        curve="\n".join(further),
+        curve_context=curve.context,
+        curve_clock=curve.clock,
+        most=MOST_OF_ONE_TILE,
+        tile=TILE,
+        sequences=" | ".join(map(str, SEQUENCES)),
+        batches="\n".join(batches),
+        compute=COMPUTE_SHARES,
+        together=WEIGHT_READS,
         megabytes=LLAMA1B.weights * BYTES_PER_WEIGHT / 1e6,
         gigaflops=2 * LLAMA1B.weights / 1e9,
         dispatches=LLAMA1B.dispatches,
@@ -150,7 +209,7 @@ def markdown(rows: Report, units: Report) -> str:
 
 PAGE_TEXT = """# Scale
 
-Generated by `python -m bench.scale` from `bench/results.json` and `bench/units.json`.
+Generated by `python -m bench.scale` from `bench/results.json`, `bench/units.json` and `bench/curve.json`.
 
 ## What a token costs
 
@@ -173,6 +232,22 @@ Their sum against what the same bench measured, in milliseconds:
 
 A test holds the ratio between 0.75 and 1.25.
 
+## What further rows cost
+
+Rows of a prompt, of drafted tokens or of several sequences stand side by side in one pass. A weight is read and taken
+apart once for up to {most} rows, then once for each {tile}; each further row adds its multiplications. A 4-bit layer
+alone says that a further row costs {further:.0f} % of the first. Attention grows with the rows, dispatches and the call
+do not, and the head runs for the one row that gets a next token. Times a single row, at {curve_context} tokens of
+context (llama256 has room for fewer), in {curve_clock} by `python -m bench.curve`:
+
+| model | rows | measured | tokens in the time of single rows | predicted | ratio |
+|---|--:|--:|--:|--:|--:|
+{curve}
+
+A test holds the ratio between 0.75 and 1.25 for every number of rows up to 32. What limits the curve on llvmpipe is
+that every multiplication and addition is an instruction of its own, and every load several for each of eight
+invocations.
+
 ## On a GPU: a prediction, not a measurement
 
 Nothing in this section was run. lavapipe is bound by instructions, a GPU by bandwidth: there a token takes the time to
@@ -184,6 +259,14 @@ a dispatch, which is what was published for WebGPU on Vulkan with a pass for eac
 | device | published GB/s | predicted tokens per second at 512 tokens of context |
 |---|--:|--:|
 {devices}
+
+Several sequences share one pass over the weights. The cautious end reads them again for every {together[0]} sequences
+and computes with {compute[0]:.0%} of the published f32 rate; the hopeful end reads them once and reaches
+{compute[1]:.0%}. Tokens per second of all sequences together, each with 512 tokens of context, by their number:
+
+| device | {sequences} |
+|---|--:|--:|--:|--:|--:|--:|--:|
+{batches}
 
 For comparison: ExecuTorch's C++ WebGPU backend is published with {published} tokens per second for this model on the
 M4 Pro, which is 48 % of its bandwidth.

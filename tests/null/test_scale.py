@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
-from bench import scale
+from bench import curve, scale
 
 
 def test_the_sum_of_parts_is_near_what_was_measured():
@@ -23,6 +25,39 @@ def test_weights_are_counted_as_published(model, millions):
     assert model.weights / 1e6 == pytest.approx(millions, rel=0.01)
 
 
+def test_further_rows_cost_what_was_measured():
+    found = scale.measured_rows(*scale.stored())
+    assert {(model.name, count) for model, count, _, _ in found} >= {(scale.SMOLLM2.name, n) for n in range(1, 33)}
+    for model, count, taken, predicted in found:
+        assert 0.75 <= predicted / taken <= 1.25, (model.name, count)
+
+
 def test_more_bandwidth_is_more_tokens_and_hope_is_more_than_caution():
-    found = [scale.expected(bandwidth) for bandwidth in sorted(scale.DEVICES.values())]
+    found = [scale.expected(name) for name in sorted(scale.DEVICES, key=scale.DEVICES.__getitem__)]
     assert all(low < high for low, high in found) and found == sorted(found)
+
+
+def test_more_sequences_make_more_tokens():
+    for name in scale.DEVICES:
+        found = [scale.expected(name, sequences=n) for n in scale.SEQUENCES]
+        assert found == sorted(found) and all(low < high for low, high in found)
+
+
+def test_steps_and_gains_of_a_curve():
+    seconds = {1: 2.0, 2: 3.0, 4: 4.0}
+    assert curve.steps(seconds) == {2: 1.5, 4: pytest.approx(4 / 3)}
+    assert curve.gains(seconds) == {1: 1.0, 2: pytest.approx(4 / 3), 4: 2.0}
+
+
+def test_calls_take_turns_and_the_fastest_counts():
+    calls: list[str] = []
+    ticks = iter([0.0, 1, 10, 13, 13, 14, 14, 16, 16, 21])  # of the first turn only the beginnings
+    named = {name: functools.partial(calls.append, name) for name in "ab"}
+    found = curve.interleaved(named, 2, lambda: next(ticks))
+    assert calls == list("ababab") and found == {"a": 2, "b": 1}
+
+
+def test_a_curve_is_read_as_it_was_written(tmp_path):
+    one = curve.Curve(100, "seconds", "adapter", {1: 0.5, 12: 1.0}, {"model": {1: 0.1, 2: 0.2}})
+    one.write(tmp_path / "curve.json")
+    assert curve.Curve.read(tmp_path / "curve.json") == one

@@ -9,7 +9,7 @@ import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close
 from tests.support.models.llama import llama
-from webpte.device import adapter_caps
+from webpte.device import Gpu, adapter_caps
 from webpte.graph import DType
 from webpte.llm.choice import Choice
 from webpte.llm.rows import Pick, Row
@@ -102,6 +102,21 @@ def test_a_prefix_is_copied_and_goes_on_by_itself(runner, texts):
     _read(runner, 1, text[:-1])
     assert (kept == runner.logits([Row(int(text[-1]), 1, len(text) - 1)])).all()
     assert np.abs(kept).max() > 0.1
+
+
+def test_growing_needs_no_buffer_of_all_slots_at_once(runner, monkeypatch):
+    """That of a real model would be larger than a device must allow."""
+    made = []
+    create = Gpu.create_buffer
+
+    def noted(gpu, label, nbytes, usage):
+        made.append((label, nbytes))
+        return create(gpu, label, nbytes, usage)
+
+    monkeypatch.setattr(Gpu, "create_buffer", noted)
+    runner.grow(2)
+    runner.grow(4)
+    assert made and "state on its way" not in [label for label, _ in made]
 
 
 def test_slots_are_read_and_written_apart(runner, texts):

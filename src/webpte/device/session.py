@@ -111,6 +111,10 @@ class Session:
     def copy_extents(self, source: Session, extents: Sequence[Extent]) -> None:
         """Take over parts of the state of a session, which may be this one, of a plan with as many state buffers."""
         mine, theirs = self._states(), source._states()
+        if source is not self:
+            across = [Copy(theirs[e.buffer][0], e.source, mine[e.buffer][0], e.target, e.nbytes) for e in extents]
+            self.gpu.submit([(across, ())])
+            return
         between = self.gpu.create_buffer("state on its way", max(4, sum(extent.nbytes for extent in extents)), USAGE)
         there, back, at = [], [], 0
         for extent in extents:  # by way of another buffer: WebGPU copies nothing inside one

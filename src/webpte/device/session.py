@@ -115,13 +115,14 @@ class Session:
             across = [Copy(theirs[e.buffer][0], e.source, mine[e.buffer][0], e.target, e.nbytes) for e in extents]
             self.gpu.submit([(across, ())])
             return
-        between = self.gpu.create_buffer("state on its way", max(4, sum(extent.nbytes for extent in extents)), USAGE)
-        there, back, at = [], [], 0
-        for extent in extents:  # by way of another buffer: WebGPU copies nothing inside one
-            there.append(Copy(theirs[extent.buffer][0], extent.source, between, at, extent.nbytes))
-            back.append(Copy(between, at, mine[extent.buffer][0], extent.target, extent.nbytes))
-            at += extent.nbytes
-        self.gpu.submit([([*there, *back], ())])
+        # By way of another buffer, one after the other: WebGPU copies nothing inside one.
+        between = self.gpu.create_buffer("state on its way", max(4, *(extent.nbytes for extent in extents)), USAGE)
+        copies = []
+        for extent in extents:
+            buffer, _ = mine[extent.buffer]
+            copies.append(Copy(buffer, extent.source, between, 0, extent.nbytes))
+            copies.append(Copy(between, 0, buffer, extent.target, extent.nbytes))
+        self.gpu.submit([(copies, ())])
         between.destroy()
 
     def read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:

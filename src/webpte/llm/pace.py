@@ -18,12 +18,14 @@ class Pace:
 
     def __init__(self) -> None:
         self.costs = Costs()
+        self._least = Costs(min)  # a busy machine must not make a prompt's pieces look dearer than they are
         self._steps: dict[int, int] = {}
         self._runs: Counter[int] = Counter()  # of so many rows
 
     def note(self, rows: int, steps: int, seconds: float) -> None:
         """A submit of so many steps of so many rows took so long."""
         self.costs.note(rows, seconds / steps)
+        self._least.note(rows, seconds / steps)
         self._runs[rows] += 1
         fitting = int(LATENCY * steps / seconds) if seconds > 0 else MOST_PER_SUBMIT
         self._steps[rows] = max(1, min(fitting, 2 * steps, MOST_PER_SUBMIT))
@@ -36,11 +38,11 @@ class Pace:
         """Tokens of prompts to read in a pass with so many rows that others wait for, of `most` in all."""
         if decoding == 0:
             return most
-        plain = self.costs.seconds(decoding) or 0.0
+        plain = self._least.seconds(decoding) or 0.0
         measured = max((rows for rows, runs in self._runs.items() if runs >= ENOUGH), default=0)
         found = SMALLEST_PIECE
         for total in TOTALS:
-            seconds = self.costs.seconds(total)
+            seconds = self._least.seconds(total)
             # What a pass of far more rows takes than any before is not guessed: they grow one after the other.
             if seconds is None or seconds > MOST_SLOWER * plain or total > 2 * max(measured, decoding):
                 break

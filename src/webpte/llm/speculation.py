@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import statistics
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from .lookup import SHORTEST, Lookup
 
@@ -31,7 +31,8 @@ BELIEF = 2.0  # weight of what is believed before anything is learned
 class Costs:
     """Seconds of a pass by its number of rows, as measured lately. For all sequences of a model."""
 
-    def __init__(self) -> None:
+    def __init__(self, of: Callable[[Iterable[float]], float] = statistics.median) -> None:
+        self._of = of  # the latest
         self._latest: dict[int, deque[float]] = {}
         self._medians: dict[int, float] = {}
         self._known: list[int] = []  # the numbers of rows that have one, in order
@@ -47,7 +48,7 @@ class Costs:
         if len(latest) >= ENOUGH:
             if rows not in self._medians:
                 bisect.insort(self._known, rows)
-            self._medians[rows] = statistics.median(latest)
+            self._medians[rows] = self._of(latest)
         if self._passes % STALE == 0:
             self._forget()
 

@@ -1,0 +1,87 @@
+"""Many sequences at once: `python -m tests.batching MODEL.pte [--count 200] [--only equal throughput ...]`.
+
+That each has the tokens it has alone (greedy and seeded, prompts of 1 to 600 tokens, joining and leaving); tokens a
+second of 1, 2, 4, 8 and 16 at a time; what a step of 8 creates, and the share of it that Python takes; how long 7 wait
+for a token while a prompt of 600 is read; and the first token of 8 that share 300 tokens. On an idle machine. Ends with
+status 1 if tokens differ, steps create something, or a shared beginning is computed again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from webpte.llm import LLM
+
+from . import measures
+
+SIZES = (1, 2, 4, 8, 16)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.batching", description=__doc__)
+    parser.add_argument("model", help="a language model with its tokenizer beside it")
+    parser.add_argument("--count", type=int, default=200, help="sequences that are compared with themselves alone")
+    parser.add_argument("--turns", type=int, default=3, help="of each number of sequences at a time")
+    kinds = {"equal": equal, "throughput": throughput, "steps": steps, "gaps": gaps, "prefix": prefix}
+    parser.add_argument("--only", nargs="+", choices=kinds, default=list(kinds))
+    options = parser.parse_args()
+    with LLM.load(options.model) as llm:
+        if llm.refusal is not None:
+            print(f"one sequence at a time: {llm.refusal}")
+            return 1
+        llm.stop_tokens = frozenset()
+        good = [kinds[name](llm, options) for name in options.only]
+    return 0 if all(good) else 1
+
+
+def equal(llm: LLM, options: argparse.Namespace) -> bool:
+    longest = min(600, llm.capacity * 3 // 4)
+    found = measures.different(llm, options.count, longest, 12, (4, 20))
+    print(f"equal: {options.count - len(found)} of {options.count} sequences have the tokens they have alone; {found}")
+    return not found
+
+
+def throughput(llm: LLM, options: argparse.Namespace) -> bool:
+    rates = measures.throughput(llm, SIZES, options.turns)
+    print("throughput, tokens a second by sequences at a time, and by second of computing:")
+    for size, (seconds, work) in rates.items():
+        print(
+            f"  {size:2}: {seconds:.1f} ({seconds / rates[1].seconds:.2f} x), {work / rates[1].work:.2f} x", flush=True
+        )
+    return True
+
+
+def steps(llm: LLM, options: argparse.Namespace) -> bool:
+    found = measures.steady(llm, 8, 20)
+    print(
+        f"steps of 8: {found.lowerings} lowerings, {found.objects} GPU objects; Python takes {found.host:.1%}",
+        flush=True,
+    )
+    return not found.lowerings and not found.objects
+
+
+def gaps(llm: LLM, options: argparse.Namespace) -> bool:
+    found = measures.gaps(llm, 7, min(600, llm.capacity * 3 // 4))
+    seconds, work = found.largest.seconds / found.plain.seconds, found.largest.work / found.plain.work
+    print(
+        f"gaps of 7: {found.plain.seconds * 1e3:.0f} ms, at most {found.largest.seconds * 1e3:.0f} ms "
+        f"({seconds:.2f} x; of computing {work:.2f} x) "
+        f"in {found.passes} passes that read a prompt of 600",
+        flush=True,
+    )
+    return True
+
+
+def prefix(llm: LLM, options: argparse.Namespace) -> bool:
+    found = measures.prefix(llm, 8, min(300, llm.capacity // 2))
+    print(
+        f"first tokens of 8: {found.apart:.2f} s, with 300 tokens in common that are cached {found.shared:.2f} s "
+        f"({found.shared / found.apart:.3f} x); {found.computed} rows of these computed again",
+        flush=True,
+    )
+    return not found.computed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+"""Prompts of many lengths, and answers to them, alone or side by side."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from webpte.llm import LLM, Generation
+
+
+class Request(NamedTuple):
+    """What is asked, with its own settings."""
+
+    tokens: tuple[int, ...]
+    settings: dict[str, Any]
+
+    def ask(self, llm: LLM) -> Generation:
+        return llm.generate(tokens=self.tokens, **self.settings)
+
+
+def requests(llm: LLM, count: int, longest: int, new: tuple[int, int], seed: int = 0) -> list[Request]:
+    """Prompts of 1 to `longest` tokens, many of them short, every other one sampled with a seed of its own."""
+    chosen = random.Random(seed)
+    found = []
+    for number in range(count):
+        length = {0: 1, 1: longest}.get(number, round(longest ** chosen.random()))
+        tokens = tuple(chosen.randrange(llm.vocabulary) for _ in range(length))
+        settings: dict[str, Any] = {"max_new_tokens": min(chosen.randint(*new), llm.capacity - length)}
+        if number % 2:
+            settings |= {"temperature": 0.8, "top_p": 0.95, "seed": number}
+        found.append(Request(tokens, settings))
+    return found
+
+
+def answers_alone(llm: LLM, asked: Iterable[Request]) -> Iterator[list[int]]:
+    """Each answer with nothing beside it and nothing in the cache."""
+    for request in asked:
+        llm.forget()
+        answer = request.ask(llm)
+        for _ in answer:
+            pass
+        yield answer.tokens
+
+
+def answers_together(llm: LLM, asked: list[Request], at_once: int, seed: int = 0) -> list[list[int]]:
+    """All answers, so many at a time. They join at random ticks, and some that nobody needs join and leave."""
+    chosen = random.Random(seed)
+    answers: list[Generation] = []
+    others: list[Generation] = []
+    live: list[Generation] = []
+    while live or len(answers) < len(asked):
+        while len(answers) < len(asked) and len(live) < at_once and (not live or chosen.random() < 0.6):
+            answers.append(asked[len(answers)].ask(llm))
+            live.append(answers[-1])
+            if chosen.random() < 0.15:
+                others.append(chosen.choice(asked).ask(llm))
+                others[-1].start()
+        if others and chosen.random() < 0.3:
+            others.pop()  # dropped, wherever it is
+        read(llm, live)
+        live = [answer for answer in live if answer.usage.finish_reason is None]
+    return [answer.tokens for answer in answers]
+
+
+def read(llm: LLM, live: list[Generation]) -> list[float]:
+    """Wait for a tick and read what it has brought; when each piece came."""
+    llm.engine.wait([answer.start() for answer in live])
+    times = []
+    for answer in live:
+        while answer.usage.finish_reason is None and answer.ready:
+            if next(answer, None) is not None:
+                times.append(time.perf_counter())
+    return times

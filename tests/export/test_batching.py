@@ -1,0 +1,34 @@
+"""Many sequences of real programs at once: the small version of `python -m tests.batching`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.batching import measures
+from tests.support.models.tiny_llm import CONTEXT, write_tiny_llm
+from webpte.llm import LLM
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory):
+    with LLM.load(write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte") as model:
+        model.stop_tokens = frozenset()
+        yield model
+
+
+def test_each_has_the_tokens_it_has_alone(llm):
+    assert llm.refusal is None
+    assert measures.different(llm, 60, CONTEXT - 24, 6, (4, 24)) == []
+
+
+def test_steps_create_nothing(llm):
+    found = measures.steady(llm, 8, 12)
+    assert (found.lowerings, found.objects) == (0, 0)
+
+
+def test_a_long_prompt_is_read_in_pieces_beside_the_others(llm):
+    assert measures.gaps(llm, 3, 40).passes >= 3
+
+
+def test_a_shared_beginning_is_computed_once(llm):
+    assert measures.prefix(llm, 4, 32).computed == 0

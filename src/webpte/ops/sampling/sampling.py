@@ -93,16 +93,10 @@ def sample(
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
     tried = (changed,) if asked & EDITED else ()
     _edit(cx, logits, choices, edits, changed, type_, len(tried))
-    flags: dict[str, Any] = {"type": type_, "edited": bool(tried), "columns": COLUMNS}
-    cx.dispatch(
-        "sampling/sampling_part.wgsl",
-        reads=(logits, choices, *tried),
-        writes=(found,),
-        params=params,
-        threads=rows * parts,
-        **flags,
-    )
-    flags |= {"params": params, "threads": rows * invocations, "workgroup": invocations, "invocations": invocations}
+    flags: dict[str, Any] = {"params": params, "type": type_, "edited": bool(tried), "columns": COLUMNS}
+    reads = (logits, choices, *tried)
+    cx.dispatch("sampling/sampling_part.wgsl", reads=reads, writes=(found,), threads=rows * parts, **flags)
+    flags |= {"threads": rows * invocations, "workgroup": invocations, "invocations": invocations}
     flags |= {"unusable": UNUSABLE, "all_hidden": ALL_HIDDEN, "most_parts": MOST_PARTS}
     cx.dispatch("sampling/sampling.wgsl", reads=(logits, choices, found, *tried), writes=out[:2], **flags)
     flags["threads"] *= tops > 0

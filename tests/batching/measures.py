@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
 from webpte.llm import LLM, Generation
@@ -82,7 +82,8 @@ def _decoding(llm: LLM, sequences: int, steps: int) -> list[Generation]:
     """Answers that are a few tokens long."""
     llm.forget()
     prompts = [[7 + number, 8, 9] for number in range(sequences)]
-    live = [llm.generate(tokens=prompt, max_new_tokens=steps + 8, tokens_per_submit=1) for prompt in prompts]
+    settings: dict[str, Any] = {"max_new_tokens": steps + 8, "tokens_per_submit": 1, "speculate": False}
+    live = [llm.generate(tokens=prompt, **settings) for prompt in prompts]
     while any(len(answer.tokens) < 4 for answer in live):
         read(llm, live)
     return live

@@ -17,14 +17,12 @@ class Pace:
     """Learns from passes; says how many steps to take in one submit, and how much of a prompt to read beside them."""
 
     def __init__(self) -> None:
-        self.costs = Costs()
         self._least = Costs(min)  # a busy machine must not make a prompt's pieces look dearer than they are
         self._steps: dict[int, int] = {}
         self._runs: Counter[int] = Counter()  # of so many rows
 
     def note(self, rows: int, steps: int, seconds: float) -> None:
         """A submit of so many steps of so many rows took so long."""
-        self.costs.note(rows, seconds / steps)
         self._least.note(rows, seconds / steps)
         self._runs[rows] += 1
         fitting = int(LATENCY * steps / seconds) if seconds > 0 else MOST_PER_SUBMIT

@@ -9,6 +9,7 @@ import pytest
 
 from tests.schemas.answers import answer, wrong
 from tests.schemas.making import schema
+from tests.speculation.__main__ import compare
 from tests.support.models.tiny_llm import CONTEXT, exhaust, text_of, tokens_of, write_tiny_llm
 from webpte.llm import LLM
 
@@ -57,6 +58,10 @@ def test_drafts_change_no_token(llm, number):
             for how in (False, True)
         ]
         assert found[0] == found[1]
+
+
+def test_drafts_change_no_token_of_answers_side_by_side(llm):
+    assert compare(llm, ["abcabcabc", "1, 2, 3, 1, 2,", "no no no no", "hello", "aaaaaaaaaa", "the end"], 24) == 0
 
 
 def test_drafts_that_are_right_save_passes(llm):

@@ -24,21 +24,17 @@ class Answer:
 
 def answer(llm: LLM, schemas: Iterable[dict[str, Any]], most_tokens: int) -> list[Answer]:
     """All of them, side by side; every other one is drawn instead of the likeliest."""
-    listed = list(schemas)
-    streams = []
-    for number, asked in enumerate(listed):
+    listed, asked = list(schemas), []
+    for number, wanted in enumerate(listed):
         question = f"Make up example {number}. Answer with JSON."
         prompt = [{"role": "user", "content": question}] if llm.template is not None else question
-        drawn: dict[str, Any] = {"temperature": 0.8, "seed": number} if number % 2 else {}
-        streams.append(llm.generate(prompt, json_schema=asked, max_new_tokens=most_tokens, **drawn))
-        streams[-1].start()
-    found = []
-    for asked, stream in zip(listed, streams, strict=True):
-        for _ in stream:
-            pass
-        finished = stream.usage.finish_reason == "stop"
-        found.append(Answer(asked, stream.text, len(stream.tokens), finished))
-    return found
+        drawn = {"temperature": 0.8, "seed": number} if number % 2 else {}
+        asked.append({"prompt": prompt, "json_schema": wanted, **drawn})
+    answers = llm.generate_many(asked, max_new_tokens=most_tokens)
+    return [
+        Answer(wanted, found.text, len(found.tokens), found.usage.finish_reason == "stop")
+        for wanted, found in zip(listed, answers, strict=True)
+    ]
 
 
 def wrong(found: Answer) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from webpte.llm import LLM
 
 from .prompts import PROSE, REWRITES, fifty
-from .timing import ask, faster
+from .timing import faster, prompt
 
 REWRITING, WRITING = 1.4, 0.97
 
@@ -29,27 +29,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with LLM.load(options.model) as llm:
         different = compare(llm, fifty(), options.tokens)
         rewriting = faster(llm, REWRITES, options.rounds)
+        print("rewriting is", " ".join(f"{found:.2f}" for found in rewriting), "times as fast", flush=True)
         writing = [*faster(llm, PROSE, options.rounds), *faster(llm, PROSE, options.rounds, temperature=0.8, seed=3)]
-    print("rewriting is", " ".join(f"{found:.2f}" for found in rewriting), "times as fast")
-    print("prose is", " ".join(f"{found:.2f}" for found in writing), "times as fast")
+        print("prose is", " ".join(f"{found:.2f}" for found in writing), "times as fast")
     print(f"medians {statistics.median(rewriting):.2f} and {statistics.median(writing):.2f}")
     return int(different > 0 or statistics.median(rewriting) < REWRITING or min(writing) < WRITING)
 
 
 def compare(llm: LLM, questions: Sequence[str], count: int) -> int:
-    """How many answers differ, with drafts wherever there are any."""
-    different = drawn = 0
-    for number, question in enumerate(questions):
-        settings = {"temperature": 0.9, "top_p": 0.95, "seed": number} if number % 2 else {}
-        drawn += bool(settings)
-        plain, drafting = (ask(llm, question, count, speculate=how, **settings) for how in (False, True))
-        if plain.tokens != drafting.tokens:
-            different += 1
-            print(f"DIFFERENT: {question!r} with {settings}\n  {plain.text!r}\n  {drafting.text!r}")
-    print(
-        f"{len(questions)} prompts, {drawn} of them drawn: {len(questions) - different} equal with and without drafts"
+    """How many answers differ, with drafts wherever there are any. They are computed side by side."""
+    drawn = {"temperature": 0.9, "top_p": 0.95}
+    asked = [{"prompt": prompt(llm, q), **(drawn if at % 2 else {}), "seed": at} for at, q in enumerate(questions)]
+    plain, drafting = (
+        list(llm.generate_many(asked, max_new_tokens=count, speculate=how, in_order=True)) for how in (False, True)
     )
-    return different
+    different = [(one, two) for one, two in zip(plain, drafting, strict=True) if one.tokens != two.tokens]
+    for one, two in different:
+        print(f"DIFFERENT: {one.settings}\n  {one.text!r}\n  {two.text!r}")
+    equal = len(questions) - len(different)
+    print(
+        f"{len(questions)} prompts, every other one drawn: {equal} have the same tokens with and without drafts",
+        flush=True,
+    )
+    return len(different)
 
 
 if __name__ == "__main__":

@@ -23,8 +23,6 @@ PROSE = (
     "Explain how tides work.",
     "Describe a rainy afternoon in a small town.",
     "What are the advantages of learning a second language?",
-    "Tell me about the history of bread.",
-    "Why do leaves change their colour in autumn?",
 )
 
 
@@ -33,7 +31,7 @@ def fifty() -> list[str]:
     found = [*REWRITES, *PROSE]
     words = LIGHTHOUSE.split()
     found += [f"Continue: {' '.join(words[at : at + 8])}" for at in range(0, 40, 4)]
-    found += [f"Count from {at} to {at + 30}." for at in range(10)]
+    found += [f"Count from {at} to {at + 30}." for at in range(12)]
     found += [f"List {count} animals, one to a line." for count in range(5, 15)]
     found += [f"Say the word '{word}' {count} times." for count, word in enumerate(words[:10], 5)]
     return found

@@ -9,13 +9,16 @@ from typing import Any
 from webpte.llm import LLM
 from webpte.llm.generation import Generation
 
-TOKENS = 160
+TOKENS = 96
+
+
+def prompt(llm: LLM, question: str) -> str | list[dict[str, str]]:
+    return [{"role": "user", "content": question}] if llm.template is not None else question
 
 
 def ask(llm: LLM, question: str, count: int, **settings: Any) -> Generation:
-    """A whole answer. What is left of others in the cache must not make it faster."""
-    prompt = [{"role": "user", "content": question}] if llm.template is not None else question
-    answer = llm.generate(prompt, max_new_tokens=count, **settings)
+    """A whole answer."""
+    answer = llm.generate(prompt(llm, question), max_new_tokens=count, **settings)
     for _ in answer:
         pass
     return answer

@@ -74,6 +74,39 @@ def test_rows_that_share_their_keys_have_the_bits_of_single_ones(name, texts):
         assert others == [apart, apart]
 
 
+def test_a_row_of_real_width_has_its_bits_in_any_company():
+    """At a context that is worth splitting, as one of few and of many rows, beside decoding and reading others."""
+    random = np.random.default_rng(7)
+    with webpte.load(export("smollm_1").path) as program:
+        runner = SlotRunner(program, 1024, most_slots=4)
+        runner.grow(4)
+        texts = random.integers(0, 49152, (3, 700))
+        for slot, text in enumerate(texts):
+            for start in range(0, 700, 250):
+                piece = enumerate(text[start : start + 250], start)
+                runner.run([Row(int(token), slot, at) for at, token in piece], [])
+        own = Row(17, 1, 700)
+        expected = runner.logits([own])
+        assert np.isfinite(expected).all()
+        others = [Row(5, 0, 640), Row(6, 2, 690)]
+        reading = [Row(9, 3, at) for at in range(40)]
+        for company in (others, reading[:3], [*others, *reading[:9]], [*others, *reading]):
+            assert (runner.logits([*company, own]) == expected).all()
+
+
+def test_a_plan_of_many_sequences_leaves_the_process(tmp_path, texts):
+    path = export("llama_4w_emb4").path
+    with webpte.load(path) as program:
+        many = program.method(rewrite=lambda graph: with_slots(graph, 2).graph)
+        tokens = texts[0][None, :5]
+        places = np.array([(1, at) for at in range(5)], np.int32)
+        picked = np.array([0, 4], np.int32)
+        expected = many(tokens, places, 0, picked, 0)
+        many.save(tmp_path / "plan")
+    with webpte.open_plan(tmp_path / "plan", data=[path]) as saved:
+        assert (saved.method()(tokens, places, 0, picked, 0) == expected).all()
+
+
 def test_an_idle_row_touches_nothing(texts):
     with webpte.load(export("llama_4w_emb4").path) as program:
         many = program.method(rewrite=lambda graph: with_slots(graph, 2).graph)

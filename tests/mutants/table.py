@@ -368,7 +368,7 @@ MUTANTS = (
     Mutant(
         "idle rows that are cached",
         "ops/attention/slot_fill.wgsl",
-        "place.x < 0 || ",
+        "u32(place.x) >= p.slots || ",
         "",
         "tests/export/test_slots.py -k idle",
     ),

@@ -95,7 +95,7 @@ $$ endif
 $$ if slots
     let place = places[min(batch, p.rows - 1u)];
     let position = place.y + live(p.start);
-    let known = place.x >= 0 && u32(place.x) < p.slots && position >= 0 && u32(position) < p.capacity;
+    let known = u32(place.x) < p.slots && u32(position) < p.capacity;  // negative numbers are large ones
     let busy = job * LANES < p.threads && known;  // an idle row is nobody's
     let cached = select(0u, u32(position), known);
     let slot = select(0u, u32(place.x), known);

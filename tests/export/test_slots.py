@@ -115,7 +115,7 @@ def test_an_idle_row_touches_nothing(texts):
         places = np.array([(1, at) for at in range(4)], np.int32)
         many(tokens, places, 0, last, 0)
         before = [bytes(piece) for piece in many._state.read()]
-        for slot, position in ((-2, 0), (1, 0), (0, CONTEXT), (0, -5)):
+        for slot, position in ((-2, 0), (1, 0), (-1, CONTEXT), (0, -5)):
             idle = places + np.array((slot, position))
             many(tokens, idle.astype(np.int32), 0, last, 0)
             assert [bytes(piece) for piece in many._state.read()] == before

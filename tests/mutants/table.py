@@ -366,9 +366,9 @@ MUTANTS = (
         "tests/export/test_slots.py -k real_width",
     ),
     Mutant(
-        "idle rows that are cached",
+        "rows behind the end of a slot cached in the next",
         "ops/attention/slot_fill.wgsl",
-        "u32(place.x) >= p.slots || ",
+        " || u32(position) >= p.capacity",
         "",
         "tests/export/test_slots.py -k idle",
     ),

@@ -120,7 +120,7 @@ def test_a_token_costs_the_same_wherever():
 def test_a_text_that_is_copied_is_drafted():
     prompt = words(300)
     run = Run(prompt, edited(prompt))
-    assert run.faster > 1.8 and run.speculation.accepted > 0.75 * run.speculation.drafted
+    assert run.faster > 1.7 and run.speculation.accepted > 0.7 * run.speculation.drafted
     assert Run(prompt, prompt).faster > 2.3
     assert Run(prompt, edited(prompt), FLAT).faster > 4
 
@@ -150,6 +150,25 @@ def test_where_rows_cost_in_full_nothing_is_drafted_for_long():
     prompt = words(300)
     run = Run(prompt, prompt, STEEP)
     assert run.speculation.drafted < 30 and run.faster >= 0.975
+
+
+def test_a_mistake_is_small_until_drafts_were_right():
+    """Many rows cost far more than few: the first drafts behind a mistake are few, and gains are not lost on it."""
+    convex = {1: 66, 2: 79, 4: 120, 8: 197, 16: 447, 32: 1200}
+    prompt = words(400)
+    run = Run(prompt, edited(prompt, 40), convex)
+    assert run.faster > 1.6
+    costs = Costs()
+    for _ in range(ENOUGH):
+        costs.note(1, 1.0)
+        costs.note(16, 1.1)
+    speculation = Speculation(costs, [*range(50), *range(40)])
+    counts = []
+    for token in range(40, 46):
+        counts.append(len(speculation.draft(1, 15)))
+        speculation.add(token)
+        speculation.note(1, counts[-1], counts[-1], 1.0)
+    assert counts[:4] == [1, 3, 7, 15]
 
 
 def test_a_noisy_machine_still_gains():

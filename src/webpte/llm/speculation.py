@@ -87,6 +87,7 @@ class Speculation:
         self._tried: dict[int, float] = {}  # of so many
         self._balance = 0.0  # seconds that drafts have saved
         self._seconds = 0.0  # that passes with and without them took
+        self._run = 0  # drafts that were right when some were verified last
         self.drafted = self.accepted = 0
 
     def add(self, token: int) -> None:
@@ -102,13 +103,18 @@ class Speculation:
         """What to verify beside the last token, in a pass that has `rows` rows without it."""
         if not self._lookup.length:
             return ()
-        return self._lookup.draft(usual(most) if self._always else self._worth(rows, usual(most)))
+        if self._always:
+            return self._lookup.draft(usual(most))
+        # Many only behind fewer that were all right: one large mistake costs more than small ones have saved.
+        return self._lookup.draft(self._worth(rows, usual(min(most, 2 * self._run + 1))))
 
     def note(self, rows: int, drafted: int, accepted: int, seconds: float) -> None:
         """A pass of `rows` rows and `drafted` more was run; so many of the drafts were right."""
         self.drafted += drafted
         self.accepted += accepted
         plain, full = self._costs.seconds(rows), self._costs.seconds(rows + drafted)
+        if drafted:
+            self._run = accepted
         if plain is None or full is None:
             return
         self._seconds += full

@@ -416,8 +416,8 @@ def test_threads_share_the_engine():
 def test_pieces_follow_what_passes_take():
     pace = Pace()
     assert pace.piece(0, 256) == 256
-    assert pace.piece(7, 256) == SMALLEST_PIECE
-    for rows, seconds, piece in ((7, 0.1, 12 - 7), (12, 0.11, 24 - 7), (24, 0.21, 16 - 7), (16, 0.12, 16 - 7)):
+    assert pace.piece(1, 256) == SMALLEST_PIECE and pace.piece(7, 256) == 7
+    for rows, seconds, piece in ((7, 0.1, 7), (12, 0.11, 24 - 7), (24, 0.21, 16 - 7), (16, 0.12, 16 - 7)):
         for _ in range(3):
             pace.note(rows, 1, seconds)
         assert pace.piece(7, 256) == piece

@@ -38,7 +38,7 @@ class Pace:
             return most
         plain = self._least.seconds(decoding) or 0.0
         measured = max((rows for rows, runs in self._runs.items() if runs >= ENOUGH), default=0)
-        found = SMALLEST_PIECE
+        found = max(SMALLEST_PIECE, decoding)  # twice the rows take at most twice as long
         for total in TOTALS:
             seconds = self._least.seconds(total)
             # What a pass of far more rows takes than any before is not guessed: they grow one after the other.

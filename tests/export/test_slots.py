@@ -69,9 +69,15 @@ def test_rows_that_share_their_keys_have_the_bits_of_single_ones(name, texts):
         rows = [(k, at) for k, text in enumerate(texts) for at in range(len(text))]
         tokens = np.array([[texts[k][at] for k, at in rows]])
         places = np.array([(SLOTS[k], at) for k, at in rows], np.int32)
-        picked = np.arange(len(rows), dtype=np.int32)
-        apart, *others = [many(tokens, places, singles, picked, 0).tobytes() for singles in (len(rows), 0, 3)]
-        assert others == [apart, apart]
+        first = np.zeros(1, np.int32)
+        apart = [many(tokens[:, r : r + 1], places[r : r + 1], 1, first, 0)[0] for r in range(len(rows))]
+        together = many(tokens, places, 0, np.arange(len(rows), dtype=np.int32), 0)
+        assert together.tobytes() == np.stack(apart).tobytes()
+        # The last of each, beside each other and behind the first two a piece of another.
+        last = np.cumsum(LENGTHS) - 1
+        mixed = [*last[:2], *range(last[1] + 1, len(rows))]
+        found = many(tokens[:, mixed], places[mixed], 2, np.arange(len(mixed), dtype=np.int32), 0)
+        assert found.tobytes() == np.stack([apart[r] for r in mixed]).tobytes()
 
 
 def test_a_row_of_real_width_has_its_bits_in_any_company():

@@ -17,6 +17,8 @@ from .rows import Pick, Row
 from .sampled import LOGITS, TOKEN
 from .slots import PICKED, TOKENS, with_sampled_slots
 
+FEW = 8  # rows, up to which every number of them has a pass of its own
+STEP = 4  # between numbers of rows beyond it, where prompts are read
 NOBODY = Pick(0, Choice())  # a pass has logits of at least one row
 
 
@@ -76,9 +78,17 @@ class SlotRunner:
             )
         if (places < 0).any() or (places >= (self.slots, self.capacity - steps + 1)).any():
             raise InputError(f"a row is outside {self.slots} slots of {self.capacity} tokens: {places.tolist()}")
+        singles = _singles(rows)
+        if idle := self._idle_rows(len(rows), singles):
+            table = np.concatenate([table, np.tile((0, -1, 0), (idle, 1))])
         picked = np.array([pick.row for pick in picks], np.int32)
         chosen = pack([pick.choice for pick in picks])
-        return (table[None, :, 0], places.astype(np.int32), _singles(rows), picked, 0, *chosen)
+        return (table[None, :, 0], table[:, 1:].astype(np.int32), singles, picked, 0, *chosen)
+
+    def _idle_rows(self, rows: int, singles: int) -> int:
+        """How many to add where a prompt is read: few numbers of rows, for the first pass of each takes longer."""
+        fitting = min(-rows % STEP, self.most_rows - rows)
+        return fitting if singles < rows and rows > FEW else 0
 
     def logits(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
         pick = NOBODY._replace(row=len(rows) - 1)

@@ -30,6 +30,8 @@ from .attention_token import (
 )
 from .rotary import rotated_halves, rotated_neighbours
 
+MOST_SHARED_STEPS = 32  # loads of a key: drivers take seconds to compile the kernel for wider heads
+
 
 class SlotBlocks(SlotAttention):
     first_row: u32  # behind the single ones
@@ -114,12 +116,13 @@ def slot_attention(
     form = token_form(cx, operands)
     rows = operands.batch
     # Rows that follow each other can share what is loaded of keys where invocations can hand it to each other.
-    operands = replace(operands, singles=min(singles, rows) if form.subgroup else rows)
-    fresh = Fresh(key, value, rotary, places, cached_before=rows > 1)
+    shared = form.subgroup and operands.key_steps <= MOST_SHARED_STEPS
+    operands = replace(operands, singles=min(singles, rows) if shared else rows)
+    fresh = Fresh(key, value, rotary, places, cached_before=singles < rows)  # a row may be seen by the next
     _check(operands, fresh, places)
     partial = scratch_for_token(cx, operands)
     out.dims = query.dims
-    if fresh.cached_before:  # a row may be seen by the next
+    if fresh.cached_before:
         _fill(cx, fresh, caches, places, advance)
     seen, split = Seen(0, advance.live), form.splits(operands.most_keys) > 1
     target = partial if split else out

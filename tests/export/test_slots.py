@@ -38,7 +38,7 @@ def texts():
 @pytest.fixture
 def runner():
     with webpte.load(export("llama_4w_emb4").path) as program:
-        yield SlotRunner(program, CONTEXT, most_slots=8)
+        yield SlotRunner(program, most_slots=8)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -84,7 +84,7 @@ def test_a_row_of_real_width_has_its_bits_in_any_company():
     """At a context that is worth splitting, as one of few and of many rows, beside decoding and reading others."""
     random = np.random.default_rng(7)
     with webpte.load(export("smollm_1").path) as program:
-        runner = SlotRunner(program, 1024, most_slots=4)
+        runner = SlotRunner(program, most_slots=4)
         runner.grow(4)
         texts = random.integers(0, 49152, (3, 700))
         for slot, text in enumerate(texts):
@@ -195,7 +195,7 @@ def test_steps_of_one_submit_are_those_of_many(runner, texts, temperature):
 
 def test_half_caches_take_half(texts):
     with webpte.load(export("llama_4w_emb4").path) as program:
-        whole, half = SlotRunner(program, CONTEXT, 2), SlotRunner(program, CONTEXT, 2, DType.FLOAT16)
+        whole, half = SlotRunner(program, 2), SlotRunner(program, 2, DType.FLOAT16)
         for runner in (whole, half):
             _read(runner, 0, texts[0])
         saved = 2 if "shader-f16" in adapter_caps().features else 1

@@ -141,8 +141,9 @@ class Session:
         return pieces
 
     def write_extents(self, extents: Sequence[Extent], pieces: Sequence[memoryview]) -> None:
+        states = self._states()
         for extent, piece in zip(extents, pieces, strict=True):
-            self.gpu.write(self._states()[extent.buffer][0], extent.target, piece)
+            self.gpu.write(states[extent.buffer][0], extent.target, piece)
 
     def read_tensor(self, tensor: int, observer: Observer | None = None) -> memoryview:
         """All of a tensor, which must be state: others share their memory."""

@@ -69,7 +69,7 @@ class Engine:
         self._active: list[Job] = []  # those that have one; whose turn it is to read its prompt comes first
         self._ticking = False
         self._ticked = threading.Condition()
-        self._process = Process("the language model")
+        self.process = Process("the language model")
 
     @property
     def most_at_once(self) -> int:
@@ -78,7 +78,7 @@ class Engine:
 
     def check_process(self) -> None:
         """Raise ForkedError in any process but the one that loaded the model. Comes before any lock."""
-        self._process.check()
+        self.process.check()  # in a fork of it a thread that is not there may hold the locks
 
     # -- for readers -----------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from .cancel import CancelToken
 from .choice import Choice, Chosen, impossible
 from .choosing import Choosing
 from .settings import Settings
+from .steering import Steering
 
 if TYPE_CHECKING:
     from .sequence import Sequence as Conversation
@@ -23,39 +24,6 @@ if TYPE_CHECKING:
 Goal = Literal["tokens", "logits", "cache"]
 Finish = Literal["stop", "length", "context", "cancelled"]
 AHEAD = 8  # tokens that are computed before anyone has read those before them, at most
-
-
-class Ahead(Protocol):
-    """Tokens to verify beside the last one, and what may be chosen behind that and behind each of them."""
-
-    @property
-    def drafts(self) -> tuple[int, ...]: ...
-    @property
-    def masks(self) -> Sequence[np.ndarray[Any, Any] | None]: ...
-
-
-class Steering(Protocol):
-    """What an answer has to follow, and what is expected of it. Whatever it raises ends this answer alone."""
-
-    @property
-    def guided(self) -> bool:
-        """Each token decides what may follow."""
-
-    @property
-    def ended(self) -> bool:
-        """The answer is complete."""
-
-    def take(self, token: int) -> None:
-        """The answer's next token."""
-
-    def forced(self) -> tuple[int, ...]:
-        """Tokens that must come next."""
-
-    def ahead(self, rows: int, most: int) -> Ahead:
-        """What to compute in a pass that has `rows` rows without drafts, of which there may be `most`."""
-
-    def verified(self, rows: int, drafted: int, accepted: int, seconds: float) -> None:
-        """A pass of `rows` rows and `drafted` more took so long; so many of the drafts were right."""
 
 
 class Next(NamedTuple):

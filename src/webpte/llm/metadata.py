@@ -35,6 +35,11 @@ def cache_rows(method: Method) -> int:
     return min(rows)
 
 
+def context(program: Program, method: Method) -> int:
+    """Tokens that a sequence may have."""
+    return int(metadata(program, "get_max_context_len", cache_rows(method)))
+
+
 def beside(program: Path, name: str) -> Path | None:
     """`model.tokenizer.json`, or `tokenizer.json`, in the folder of `model.pte`."""
     for candidate in (program.with_name(f"{program.stem}.{name}"), program.with_name(name)):

@@ -13,7 +13,6 @@ from ..errors import InputError, UnsupportedError
 from ..graph import DType
 from ..progress import OnProgress, ignore
 from ..runtime import Method, Program, load
-from ..runtime.process import Process
 from .caches import with_sampler_and_half_caches
 from .cancel import CancelToken
 from .chat import Messages, render_chat
@@ -22,7 +21,7 @@ from .errors import ContextFullError
 from .generation import Generation
 from .guides import Guides
 from .many import Many, Prompt
-from .metadata import beside, cache_rows, metadata, numbers, vocabulary
+from .metadata import beside, context, metadata, numbers, vocabulary
 from .rows import Runner
 from .sampled import with_sampler
 from .sequence import Sequence
@@ -86,7 +85,6 @@ class LLM:
         self.vocabulary = vocabulary(runner.method)
         self.stop_tokens = self._stop_tokens()
         self._worker: Executor | None = None
-        self._process = Process("the language model")
 
     @classmethod
     def load(
@@ -260,14 +258,14 @@ class LLM:
 
     def check_process(self) -> None:
         """Raise ForkedError in any process but the one that loaded the model."""
-        self._process.check()  # in a fork of the process a thread that is not there may hold the locks
+        self.engine.check_process()
 
     @property
     def in_its_process(self) -> bool:
-        return self._process.here
+        return self.engine.process.here
 
     def close(self) -> None:
-        if self._process.here:
+        if self.in_its_process:
             if self._worker is not None:
                 self._worker.shutdown(wait=False)
             with self.engine.turn:
@@ -287,11 +285,8 @@ class LLM:
 def _runner(program: Program, kv_cache: str, most_slots: int, progress: OnProgress) -> Runner:
     """Of many sequences, or of one where the program's structure allows no more."""
     halves = DType.FLOAT16 if kv_cache == "f16" else None
-    runner: SlotRunner | SingleRunner
     try:
-        runner = SlotRunner(program, 0, most_slots, halves, progress)
+        return SlotRunner(program, most_slots, halves, progress)
     except UnsupportedError as error:
         method = program.method("forward", REWRITES[kv_cache], progress)
-        runner = SingleRunner(method, 0, refusal=str(error))
-    runner.capacity = int(metadata(program, "get_max_context_len", cache_rows(runner.method)))
-    return runner
+        return SingleRunner(method, context(program, method), refusal=str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -22,16 +23,19 @@ class Sampler(NamedTuple):
     outputs: tuple[int, ...]  # what choice.unpack takes
 
 
+def add_value(values: list[Value], value: Value) -> int:
+    """Its id."""
+    values.append(value)
+    return len(values) - 1
+
+
 def append_sampler(values: list[Value], steps: list[Step], logits: int, advance: int, origin: Origin) -> Sampler:
     """Choose a token for each row of logits (P, V), `advance` (SymInt) steps behind the one each row's settings say."""
     spec = values[logits]
     assert isinstance(spec, TensorSpec)
     rows, vocabulary = spec.dims
 
-    def add(value: Value) -> int:
-        values.append(value)
-        return len(values) - 1
-
+    add = functools.partial(add_value, values)
     most = rows * len(SETTINGS) + padded(rows * (4 * min(MOST_EDITS, vocabulary) + mask_words(vocabulary)))
     choices = add(TensorSpec(DType.INT32, (most,), DType.INT32, dynamic=True))
     edits, features = add(SymInt()), add(SymInt())
@@ -59,10 +63,7 @@ def with_sampler(graph: Graph) -> Graph:
     steps = list(graph.steps)
     origin = Origin(steps[-1].origin.instruction if steps else 0)
 
-    def add(value: Value) -> int:
-        values.append(value)
-        return len(values) - 1
-
+    add = functools.partial(add_value, values)
     logits = graph.outputs[0]
     spec = values[logits]
     if not isinstance(spec, TensorSpec) or len(spec.dims) not in (2, 3) or spec.dims[0] != 1:

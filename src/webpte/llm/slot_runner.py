@@ -13,6 +13,7 @@ from ..graph import DType, Graph
 from ..progress import OnProgress, ignore
 from ..runtime import Extent, Method, Program
 from .choice import Choice, Chosen, pack, unpack, wanted
+from .metadata import context
 from .rows import Pick, Row
 from .sampled import LOGITS, TOKEN
 from .slots import PICKED, TOKENS, with_sampled_slots
@@ -30,17 +31,16 @@ class SlotRunner:
     def __init__(
         self,
         program: Program,
-        capacity: int,
         most_slots: int,
         cache: DType | None = None,
         progress: OnProgress = ignore,
     ) -> None:
         self._program = program
         self._cache = cache
-        self.capacity = capacity
         self.most_slots = most_slots
         self.slots = 1
         self.method = self._make(self.slots, progress)
+        self.capacity = context(program, self.method)
         self.most_rows = _bound(self.method, TOKENS)[1]
         self.most_picks = _bound(self.method, PICKED)[0]
         self._recoveries = 0  # of methods that were replaced

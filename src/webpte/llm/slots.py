@@ -29,7 +29,7 @@ from ..graph import (
     ValueList,
 )
 from .row_axes import Axes, row_axes
-from .sampled import append_sampler
+from .sampled import add_value, append_sampler
 
 TOKENS, POSITION = range(2)  # inputs of a model
 PLACES, SINGLES, PICKED, ADVANCE = range(1, 5)  # and of one of many sequences, behind the tokens
@@ -221,13 +221,13 @@ class _Rewrite:
         head_steps = set(head.steps)
         values: list[Value] = list(graph.values)
         origin = graph.steps[head.steps[0]].origin
-        gathered = _add(values, self._of_picked(graph.tensor(head.source), axes.axis[head.source]))
-        count = _add(values, SymInt())
+        gathered = add_value(values, self._of_picked(graph.tensor(head.source), axes.axis[head.source]))
+        count = add_value(values, SymInt())
         steps: list[Step] = []
         for index, step in enumerate(graph.steps):
             if index == head.steps[0]:
-                axis = _add(values, Int(axes.axis[head.source]))
-                steps.append(Call(SIZE, (self.picked, _add(values, Int(0))), (count,), origin))
+                axis = add_value(values, Int(axes.axis[head.source]))
+                steps.append(Call(SIZE, (self.picked, add_value(values, Int(0))), (count,), origin))
                 steps.append(Call(GATHER, (head.source, axis, self.picked), (gathered,), origin))
             if index in head_steps:
                 assert isinstance(step, Call)
@@ -242,7 +242,7 @@ class _Rewrite:
         spec = values[logits]
         assert isinstance(spec, TensorSpec)
         if len(spec.dims) == 3:  # (1, P, V)
-            flat = _add(values, replace(spec, dims=spec.dims[1:]))
+            flat = add_value(values, replace(spec, dims=spec.dims[1:]))
             steps.append(_reshaped(values, logits, count, flat, origin))
             logits = flat
         return replace(graph, values=tuple(values), steps=tuple(steps), outputs=(logits,))
@@ -255,14 +255,9 @@ def _integers(*dims: int) -> TensorSpec:
     return TensorSpec(DType.INT32, dims, DType.INT32, dynamic=True)
 
 
-def _add(values: list[Value], value: Value) -> int:
-    values.append(value)
-    return len(values) - 1
-
-
 def _reshaped(values: list[Value], source: int, count: int, out: int, origin: Origin) -> Call:
     """As many rows as `count` says: (1, P, N) -> (P, N)."""
     spec = values[out]
     assert isinstance(spec, TensorSpec)
-    sizes = _add(values, ValueList((count, *(_add(values, Int(size)) for size in spec.dims[1:]))))
+    sizes = add_value(values, ValueList((count, *(add_value(values, Int(size)) for size in spec.dims[1:]))))
     return Call(VIEW, (source, sizes), (out,), origin)

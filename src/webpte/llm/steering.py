@@ -16,7 +16,8 @@ class Ahead(NamedTuple):
 
 
 class Steering:
-    """Of one answer. Without a guide everything is allowed; without speculation nothing is drafted."""
+    """Of one answer, which alone is ended by what is raised here. Without a guide everything is allowed; without
+    speculation nothing is drafted."""
 
     def __init__(self, guide: Guide | None = None, speculation: Speculation | None = None) -> None:
         self._guide = guide

@@ -1,0 +1,5 @@
+/** Where a page meets the player. To use a bundle that lies elsewhere, give its address instead of "./". */
+import { load } from "./player/src/index.js";
+import { start } from "./page.js";
+
+start({ root: document, load: (options) => load(new URL("./", location.href).href, options) });

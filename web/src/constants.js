@@ -1,0 +1,156 @@
+/**
+ * Constants on a device, shared by all methods that need the same bytes, and how they get there: shard by shard, at
+ * most two of them in memory, each one dropped as soon as it is written.
+ * @typedef {import("./plan.js").BufferSpec} BufferSpec
+ * @typedef {import("./plan.js").Constant} Constant
+ * @typedef {import("./plan.js").Plan} Plan
+ * @typedef {{ buffer: GPUBuffer, users: number, filled: Promise<void> }} Entry
+ * @typedef {{ offset: number, bytes: number, put: (data: Uint8Array<ArrayBuffer>) => void }} Piece  of a shard
+ */
+import { padded } from "./tensors.js";
+
+const AT_ONCE = 2; // shards in memory
+const USAGE = 0x80 | 0x4 | 0x8; // storage, copy from, copy to
+
+export class Constants {
+  /** @type {Map<string, Entry>} */
+  #entries = new Map();
+  #device;
+  #files;
+  #progress;
+
+  /**
+   * @param {GPUDevice} device
+   * @param {import("./files.js").Files} files
+   * @param {import("./progress.js").Progress} progress
+   */
+  constructor(device, files, progress) {
+    this.#device = device;
+    this.#files = files;
+    this.#progress = progress;
+  }
+
+  /**
+   * The buffers of a plan that begin with something, by number, and the values that the host wants to know.
+   * @param {Plan} plan
+   * @param {number[]} hosted values
+   * @param {AbortSignal} signal
+   * @returns {{
+   *   keys: string[], buffers: Map<number, GPUBuffer>, host: Map<number, ArrayBuffer>, filled: Promise<unknown>
+   * }}  the keys are for giving them back
+   */
+  claim(plan, hosted, signal) {
+    /** @type {Map<string, Piece[]>} what to take out of each shard */
+    const wanted = new Map();
+    /** @type {string[]} */
+    const keys = [];
+    const buffers = new Map();
+    const host = new Map();
+    /** @type {Entry[]} */
+    const fresh = [];
+    /** @type {Promise<void>[]} */
+    const known = [];
+    plan.document.buffers.forEach((spec, number) => {
+      if (!spec.fill) return;
+      const spans = spec.fill.spans.map(([file, ...range]) => [plan.document.files[file].sha256, ...range]);
+      const key = JSON.stringify([spec.bytes, spans]);
+      let entry = this.#entries.get(key);
+      if (entry) {
+        known.push(entry.filled);
+      } else {
+        const buffer = this.#device.createBuffer({ label: spec.fill.name, size: spec.bytes, usage: USAGE });
+        entry = { buffer, users: 0, filled: Promise.resolve() };
+        this.#entries.set(key, entry);
+        fresh.push(entry);
+        this.#want(plan, spec.fill, wanted, (at, data) => this.#write(buffer, at, data));
+      }
+      entry.users++;
+      keys.push(key);
+      buffers.set(number, entry.buffer);
+    });
+    for (const value of hosted) {
+      const constant = /** @type {Constant} */ (plan.spec(value).constant);
+      const data = new Uint8Array(constant.spans.reduce((sum, span) => sum + span[2], 0));
+      this.#want(plan, constant, wanted, (at, piece) => data.set(piece, at));
+      host.set(value, data.buffer);
+    }
+    const filled = this.#load(wanted, signal);
+    for (const entry of fresh) entry.filled = filled;
+    filled.catch(() => {}); // whoever waits is told
+    return { keys, buffers, host, filled: Promise.all([...known, filled]) };
+  }
+
+  /** @param {Iterable<string>} keys */
+  release(keys) {
+    for (const key of keys) {
+      const entry = this.#entries.get(key);
+      if (!entry || --entry.users > 0) continue;
+      entry.buffer.destroy();
+      this.#entries.delete(key);
+    }
+  }
+
+  /**
+   * @param {Plan} plan
+   * @param {Constant} constant
+   * @param {Map<string, Piece[]>} wanted
+   * @param {(at: number, data: Uint8Array<ArrayBuffer>) => void} put
+   */
+  #want(plan, constant, wanted, put) {
+    let at = 0;
+    for (const [file, offset, bytes] of constant.spans) {
+      const { sha256 } = plan.document.files[file];
+      const begin = at;
+      wanted.set(sha256, [...(wanted.get(sha256) ?? []), { offset, bytes, put: (data) => put(begin, data) }]);
+      at += bytes;
+    }
+  }
+
+  /**
+   * @param {Map<string, Piece[]>} wanted
+   * @param {AbortSignal} signal
+   */
+  async #load(wanted, signal) {
+    const queue = [...wanted];
+    const sizes = queue.map(([sha]) => this.#files.manifest.files[sha].bytes);
+    this.#progress.weights.total += sizes.reduce((sum, bytes) => sum + bytes, 0);
+    const lane = async () => {
+      if (!queue.length) return;
+      const memory = new Uint8Array(Math.max(...sizes)); // for all its shards, one after the other
+      for (let next = queue.shift(); next; next = queue.shift()) await this.#shard(next[0], next[1], memory, signal);
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, lane));
+  }
+
+  /**
+   * @param {string} sha
+   * @param {Piece[]} pieces
+   * @param {Uint8Array<ArrayBuffer>} into
+   * @param {AbortSignal} signal
+   */
+  async #shard(sha, pieces, into, signal) {
+    const data = await this.#files.bytes(sha, {
+      signal,
+      into,
+      onBytes: (bytes) => this.#progress.add("weights", bytes),
+      onCached: (bytes) => this.#progress.add("weights", bytes, bytes),
+    });
+    for (const { offset, bytes, put } of pieces) put(data.subarray(offset, offset + bytes));
+    this.#device.queue.submit([]); // which gives free the copies that the queue holds, before the next shard comes
+    await this.#device.queue.onSubmittedWorkDone();
+  }
+
+  /**
+   * @param {GPUBuffer} buffer
+   * @param {number} at
+   * @param {Uint8Array<ArrayBuffer>} data
+   */
+  #write(buffer, at, data) {
+    const even = data.length - (data.length % 4);
+    if (even) this.#device.queue.writeBuffer(buffer, at, data, 0, even);
+    if (even === data.length) return;
+    const rest = new Uint8Array(padded(data.length - even));
+    rest.set(data.subarray(even));
+    this.#device.queue.writeBuffer(buffer, at + even, rest);
+  }
+}

@@ -1,0 +1,140 @@
+/**
+ * What a model does, on the thread where it does it. `Remote` has the same calls for a page whose model is in a worker.
+ * @typedef {import("./method.js").Argument} Argument
+ * @typedef {import("./progress.js").OnProgress} OnProgress
+ * @typedef {import("./manifest.js").Manifest} Manifest
+ * @typedef {{ info: Manifest, adapter: import("./device.js").Adapter, recoveries: number }} About
+ * @typedef {(type: "lost" | "recovered", about: About, detail: string) => void} OnEvent
+ * @typedef {{
+ *   about: About,
+ *   call(name: CallName, args: any[], signal?: AbortSignal | null): Promise<any>,
+ *   dispose(): void,
+ * }} Backend
+ * @typedef {"run" | "embed" | "answer" | "count" | "bytes" | "loseDevice"} CallName
+ */
+import { WebpteError } from "./errors.js";
+import { openProgram } from "./program.js";
+
+/** @implements {Backend} */
+export class Host {
+  #program;
+  #language;
+  #encoder;
+
+  /**
+   * @param {import("./program.js").Program} program
+   * @param {any} [language]
+   * @param {any} [encoder]
+   */
+  constructor(program, language, encoder) {
+    this.#program = program;
+    this.#language = language;
+    this.#encoder = encoder;
+  }
+
+  /**
+   * @param {string} url
+   * @param {{ signal?: AbortSignal | null, onProgress?: OnProgress, onEvent: OnEvent,
+   *   fetch?: import("./files.js").Fetch }} options
+   */
+  static async open(url, { signal, onProgress, onEvent, fetch }) {
+    const program = await openProgram(url, { signal, onProgress, fetch });
+    try {
+      for (const type of /** @type {const} */ (["lost", "recovered"])) {
+        program.addEventListener(type, (event) => {
+          onEvent(type, about(program), /** @type {CustomEvent} */ (event).detail);
+        });
+      }
+      const host = new Host(program, ...(await opened(program, signal)));
+      program.ready();
+      return host;
+    } catch (error) {
+      program.dispose();
+      throw error;
+    }
+  }
+
+  get about() {
+    return about(this.#program);
+  }
+
+  /**
+   * @param {CallName} name
+   * @param {any[]} args
+   * @param {AbortSignal | null} [signal]
+   * @returns {Promise<any>}
+   */
+  async call(name, args, signal) {
+    return /** @type {any} */ (this)[name](...args, signal);
+  }
+
+  /**
+   * @param {Argument[]} inputs
+   * @param {string} method
+   * @param {number[] | undefined} outputs
+   * @param {AbortSignal} signal
+   */
+  async run(inputs, method, outputs, signal) {
+    return (await this.#program.method(method, null, signal)).run(inputs, { outputs, signal });
+  }
+
+  /** @param {string[]} texts @param {AbortSignal} signal */
+  embed(texts, signal) {
+    return this.#only(this.#encoder, "a sentence encoder").embed(texts, { signal });
+  }
+
+  /** @param {any} request @param {AbortSignal} signal */
+  answer(request, signal) {
+    return this.#only(this.#language, "a language model").answer(request, signal);
+  }
+
+  /** @param {any[]} messages */
+  count(messages) {
+    return this.#only(this.#language, "a language model").count(messages);
+  }
+
+  /** @param {string} sha @param {AbortSignal} signal */
+  bytes(sha, signal) {
+    return this.#program.bytes(sha, signal);
+  }
+
+  loseDevice() {
+    this.#program.loseDevice();
+  }
+
+  dispose() {
+    this.#program.dispose();
+  }
+
+  /** @param {any} part @param {string} what */
+  #only(part, what) {
+    if (part) return part;
+    throw new WebpteError("input", `${this.#program.manifest.name} is not ${what}, but of kind ${this.#program.kind}.`);
+  }
+}
+
+/** @param {import("./program.js").Program} program @returns {About} */
+function about(program) {
+  return { info: program.manifest, adapter: program.adapter, recoveries: program.recoveries };
+}
+
+/**
+ * What calls will need, and the modules of that kind only: programs without text load no tokenizer.
+ * @param {import("./program.js").Program} program
+ * @param {AbortSignal | null} [signal]
+ * @returns {Promise<[language?: any, encoder?: any]>}
+ */
+async function opened(program, signal) {
+  if (program.kind === "language") {
+    const { Language } = await import("./language/chat.js");
+    return [await new Language(program).open(signal)];
+  }
+  if (program.kind === "encoder") {
+    const { Encoder } = await import("./embed.js");
+    return [undefined, await new Encoder(program).open(signal)];
+  }
+  if (program.kind === "check") return []; // it runs hundreds, each once
+  const names = Object.keys(program.manifest.methods);
+  await Promise.all(names.map((name) => program.method(name, null, signal)));
+  return [];
+}

@@ -1,0 +1,306 @@
+/**
+ * A method on a device: its pipelines, buffers and bind groups. They are made once; a call makes none.
+ * @typedef {import("./plan.js").Plan} Plan
+ * @typedef {import("./plan.js").Schedule} Schedule
+ * @typedef {import("./kernels.js").Recorded} Recorded
+ * @typedef {{ device: GPUDevice, constants: import("./constants.js").Constants, isLost: () => boolean }} Gpu
+ * @typedef {{ slots: [number, number][], uploads: [buffer: number, data: Uint8Array<ArrayBuffer>][] }} Step
+ * @typedef {{ from: number, to: number, bytes: number }} Feed  between the buffers of two steps
+ */
+import { abortable, WebpteError } from "./errors.js";
+import { Kernels } from "./kernels.js";
+import { padded } from "./tensors.js";
+
+const SLOTS = 256; // live integers, 16 bytes each
+const COPY_SRC = 0x4, COPY_DST = 0x8, MAP_READ = 0x1, UNIFORM = 0x40, STORAGE = 0x80;
+
+export class Instance {
+  /** @type {GPUBuffer[]} */ buffers = [];
+  /** @type {Map<number, ArrayBuffer>} */ host = new Map();
+  /** @type {string[]} */ #claimed = [];
+  /** @type {GPUBuffer[]} */ #own = [];
+  /** @type {Map<number, GPUBuffer>} */ #initial = new Map();
+  #kernels;
+  #slots = new Int32Array(SLOTS * 4);
+  /** @type {GPUBuffer} */ #live = /** @type {any} */ (null);
+  /** @type {GPUBuffer | null} */ #readback = null;
+  /** @type {GPUBuffer | null} */ #staging = null;
+  /** @type {Promise<unknown>} */ #before = Promise.resolve();
+
+  /**
+   * @param {Gpu} gpu
+   * @param {Plan} plan
+   */
+  constructor(gpu, plan) {
+    this.gpu = gpu;
+    this.plan = plan;
+    this.device = gpu.device;
+    this.#kernels = new Kernels(gpu.device, plan, this.buffers);
+  }
+
+  /**
+   * @param {string} wgsl the texts of all kernels, one behind the other
+   * @param {number[]} hosted constants that the host looks at
+   * @param {import("./progress.js").Progress} progress
+   * @param {AbortSignal} signal
+   */
+  async open(wgsl, hosted, progress, signal) {
+    this.device.pushErrorScope("out-of-memory");
+    this.device.pushErrorScope("validation");
+    const constants = this.gpu.constants.claim(this.plan, hosted, signal);
+    this.#claimed = constants.keys;
+    this.host = constants.host;
+    this.#makeBuffers(constants.buffers);
+    const parameters = this.#buffer("parameters", this.#kernels.parameterBytes, UNIFORM | COPY_DST);
+    this.#kernels.writeParameters(parameters, this.#live);
+    const [wrong, full] = await Promise.all([this.device.popErrorScope(), this.device.popErrorScope()]);
+    if (full) throw outOfMemory(this.plan, full);
+    if (wrong) throw new WebpteError("unsupported", `${this.plan.document.name}: ${wrong.message}`);
+    await abortable(Promise.all([constants.filled, this.#kernels.compile(wgsl, progress)]), signal);
+    this.reset();
+  }
+
+  /** @param {Map<number, GPUBuffer>} filled */
+  #makeBuffers(filled) {
+    this.#live = this.#buffer("live integers", SLOTS * 16, UNIFORM | COPY_DST);
+    this.plan.document.buffers.forEach((spec, number) => {
+      const constant = filled.get(number);
+      if (constant && spec.kind === "constant") {
+        this.buffers.push(constant);
+        return;
+      }
+      if (constant) this.#initial.set(number, constant);
+      this.buffers.push(this.#buffer(`${spec.kind} ${number}`, spec.bytes, STORAGE | COPY_SRC | COPY_DST));
+    });
+  }
+
+  /**
+   * @param {string} label
+   * @param {number} size
+   * @param {number} usage
+   */
+  #buffer(label, size, usage) {
+    const buffer = this.device.createBuffer({ label, size, usage });
+    this.#own.push(buffer);
+    return buffer;
+  }
+
+  /** The state as at the beginning. */
+  reset() {
+    const encoder = this.device.createCommandEncoder();
+    this.plan.document.buffers.forEach(({ kind, bytes }, number) => {
+      const initial = this.#initial.get(number);
+      if (initial) encoder.copyBufferToBuffer(initial, 0, this.buffers[number], 0, bytes);
+      else if (kind === "state") encoder.clearBuffer(this.buffers[number]);
+    });
+    this.device.queue.submit([encoder.finish()]);
+  }
+
+  /** @returns {GPUBuffer[]} */
+  get state() {
+    return this.buffers.filter((_, number) => this.plan.document.buffers[number].kind === "state");
+  }
+
+  /**
+   * Steps of one schedule in one submit, each with its own live integers and inputs, and what they leave in buffers.
+   * @param {Schedule} schedule
+   * @param {Step[]} steps
+   * @param {[buffer: number, bytes: number][]} reads
+   * @param {Feed[]} feeds from each step to the next
+   * @returns {Promise<ArrayBuffer[][]>} for each step what was read
+   */
+  async submit(schedule, steps, reads, feeds = []) {
+    const first = !this.#kernels.has(schedule);
+    if (first) this.device.pushErrorScope("validation");
+    const work = this.#kernels.record(schedule);
+    const size = reads.reduce((sum, [, bytes]) => sum + padded(bytes), 0);
+    const readback = size ? this.#readbackOf(size * steps.length) : null;
+    this.#writeLive(steps[0].slots);
+    for (const [buffer, data] of steps[0].uploads) this.device.queue.writeBuffer(this.buffers[buffer], 0, data);
+    const encoder = this.device.createCommandEncoder();
+    const stage = steps.length > 1 ? this.#stage(steps.slice(1), feeds) : null;
+    steps.forEach((_, number) => {
+      if (number) stage?.(encoder, number - 1);
+      this.#pass(encoder, work);
+      let at = number * size;
+      for (const [buffer, bytes] of reads) {
+        encoder.copyBufferToBuffer(this.buffers[buffer], 0, /** @type {GPUBuffer} */ (readback), at, padded(bytes));
+        at += padded(bytes);
+      }
+    });
+    this.device.queue.submit([encoder.finish()]);
+    if (first) await this.#refuseInvalid();
+    return readback ? this.#readInto(readback, size, steps.length, reads) : this.#settle(steps.length);
+  }
+
+  /** @param {GPUCommandEncoder} encoder @param {Recorded[]} work */
+  #pass(encoder, work) {
+    const pass = encoder.beginComputePass();
+    for (const { pipeline, group, parameters, grid } of work) {
+      pass.setPipeline(pipeline);
+      pass.setBindGroup(0, parameters);
+      pass.setBindGroup(1, group);
+      pass.dispatchWorkgroups(grid[0], grid[1], grid[2]);
+    }
+    pass.end();
+  }
+
+  /** @param {[number, number][]} slots */
+  #writeLive(slots) {
+    let low = SLOTS;
+    let high = -1;
+    for (const [slot, number] of slots) {
+      if (this.#slots[slot * 4] === number) continue;
+      this.#slots[slot * 4] = number;
+      low = Math.min(low, slot);
+      high = Math.max(high, slot);
+    }
+    if (high >= 0) this.device.queue.writeBuffer(this.#live, low * 16, this.#slots, low * 4, (high - low + 1) * 4);
+  }
+
+  /**
+   * What later steps need lies on the device before the first begins: commands cannot wait for the host.
+   * @param {Step[]} steps
+   * @param {Feed[]} feeds
+   */
+  #stage(steps, feeds) {
+    const fed = feeds.reduce((sum, { bytes }) => sum + padded(bytes), 0);
+    /** @type {[GPUBuffer, number, Uint8Array<ArrayBuffer>][][]} */
+    const copies = [];
+    let at = fed;
+    for (const { slots, uploads } of steps) {
+      for (const [slot, number] of slots) this.#slots[slot * 4] = number;
+      /** @type {[GPUBuffer, Uint8Array<ArrayBuffer>][]} */
+      const writes = [[this.#live, new Uint8Array(this.#slots.slice().buffer)]];
+      for (const [buffer, data] of uploads) writes.push([this.buffers[buffer], data]);
+      copies.push(writes.map(([target, data]) => [target, (at += data.length) - data.length, data]));
+    }
+    const staging = this.#stagingOf(at);
+    for (const [, offset, data] of copies.flat()) this.device.queue.writeBuffer(staging, offset, data);
+    /** @param {GPUCommandEncoder} encoder @param {number} number */
+    return (encoder, number) => {
+      feedThrough(encoder, staging, feeds, this.buffers);
+      for (const [target, offset, { length }] of copies[number]) {
+        encoder.copyBufferToBuffer(staging, offset, target, 0, length);
+      }
+    };
+  }
+
+  /** @param {number} size */
+  #stagingOf(size) {
+    if (!this.#staging || this.#staging.size < size) {
+      this.#staging?.destroy();
+      this.#staging = this.#buffer("steps", size, COPY_SRC | COPY_DST);
+    }
+    return this.#staging;
+  }
+
+  /** @param {number} size */
+  #readbackOf(size) {
+    if (!this.#readback || this.#readback.size < size) {
+      this.#readback?.destroy();
+      this.#readback = this.#buffer("results", size, MAP_READ | COPY_DST);
+    }
+    return this.#readback;
+  }
+
+  /**
+   * @param {GPUBuffer} readback
+   * @param {number} size of a step
+   * @param {number} steps
+   * @param {[number, number][]} reads
+   */
+  async #readInto(readback, size, steps, reads) {
+    try {
+      await readback.mapAsync(1, 0, size * steps);
+      const mapped = readback.getMappedRange(0, size * steps);
+      const found = Array.from({ length: steps }, (_, number) => {
+        let at = number * size;
+        return reads.map(([, bytes]) => mapped.slice(at, (at += padded(bytes))));
+      });
+      readback.unmap();
+      return found;
+    } catch (error) {
+      await this.#refuseIfLost(error);
+      throw error;
+    }
+  }
+
+  /**
+   * Nobody waits for results, but no more than two submits may be under way.
+   * @param {number} steps
+   */
+  async #settle(steps) {
+    const before = this.#before;
+    this.#before = this.device.queue.onSubmittedWorkDone().catch(() => {});
+    await before;
+    if (this.gpu.isLost()) throw lost();
+    return Array.from({ length: steps }, () => /** @type {ArrayBuffer[]} */ ([]));
+  }
+
+  /**
+   * The bytes of a buffer, out of turn.
+   * @param {number} number
+   * @param {number} bytes
+   */
+  async read(number, bytes) {
+    const readback = this.#readbackOf(padded(bytes));
+    const encoder = this.device.createCommandEncoder();
+    encoder.copyBufferToBuffer(this.buffers[number], 0, readback, 0, padded(bytes));
+    this.device.queue.submit([encoder.finish()]);
+    return (await this.#readInto(readback, padded(bytes), 1, [[number, bytes]]))[0][0];
+  }
+
+  async #refuseInvalid() {
+    const wrong = await this.device.popErrorScope().catch((error) => this.#refuseIfLost(error));
+    if (wrong) throw new WebpteError("unsupported", `${this.plan.document.name} does not run here: ${wrong.message}`);
+  }
+
+  /** @param {unknown} cause */
+  async #refuseIfLost(cause) {
+    if (await isGone(this.gpu)) throw lost(cause);
+  }
+
+  /** Free all of it. Constants stay for others that use them. */
+  dispose() {
+    for (const buffer of this.#own) buffer.destroy();
+    this.gpu.constants.release(this.#claimed);
+    this.#claimed = [];
+    this.#own = [];
+  }
+}
+
+/**
+ * By way of memory of its own, as the buffer that is fed may be one that feeds another.
+ * @param {GPUCommandEncoder} encoder
+ * @param {GPUBuffer} staging
+ * @param {Feed[]} feeds
+ * @param {GPUBuffer[]} buffers
+ */
+function feedThrough(encoder, staging, feeds, buffers) {
+  let at = 0;
+  const starts = feeds.map(({ bytes }) => (at += padded(bytes)) - padded(bytes));
+  const copies = feeds.map(({ from, to, bytes }, i) => ({ from, to, at: starts[i], size: padded(bytes) }));
+  for (const { from, at: start, size } of copies) encoder.copyBufferToBuffer(buffers[from], 0, staging, start, size);
+  for (const { to, at: start, size } of copies) encoder.copyBufferToBuffer(staging, start, buffers[to], 0, size);
+}
+
+/** @param {Gpu} gpu whose loss may be told a little later than what it broke */
+export async function isGone(gpu) {
+  await Promise.race([gpu.device.lost, new Promise((resolve) => setTimeout(resolve, 200))]);
+  return gpu.isLost();
+}
+
+/** @param {unknown} [cause] */
+export function lost(cause) {
+  return new WebpteError("device-lost", "The GPU device was lost while this ran.", { cause });
+}
+
+/** @param {Plan} plan @param {GPUError} error */
+function outOfMemory(plan, error) {
+  const bytes = plan.document.buffers.reduce((sum, buffer) => sum + buffer.bytes, 0);
+  return new WebpteError(
+    "out-of-memory",
+    `The GPU has no room for ${Math.ceil(bytes / 2 ** 20)} MiB: close other tabs. ${error.message}`,
+  );
+}

@@ -1,0 +1,212 @@
+// Text to tokens and back, from a tokenizer.json. The vendored module does the work; here is what it leaves open.
+import { Tokenizer as Inner } from "../../vendor/tokenizers.js";
+import { WebpteError } from "../errors.js";
+
+// End of a turn or a text, in the vocabularies of common model families.
+const END_TOKENS = "<|im_end|> <|endoftext|> <|eot_id|> <|end_of_text|> </s> <eos> <end_of_turn> <|end|>".split(" ");
+const encoder = new TextEncoder();
+const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+const BYTE = /^<0x([0-9A-Fa-f]{2})>$/;
+
+/** A thin face on the vendored tokenizer. */
+export class Tokenizer {
+  #inner;
+  #decoder;
+  /** @type {((text: string) => Uint8Array) | undefined} */
+  #read;
+  /** Tokens that are no part of a text. @type {Set<number>} */
+  specials = new Set();
+
+  /** @param {any} json what tokenizer.json says */
+  constructor(json) {
+    if (json.model?.type === "WordLevel") {
+      // The module has no such model; a WordPiece whose words never continue is one.
+      const changes = { type: "WordPiece", continuing_subword_prefix: "\0\0", max_input_chars_per_word: 1e9 };
+      json = { ...json, model: { ...json.model, ...changes } };
+    }
+    this.#inner = new Inner(json, {});
+    this.#decoder = json.decoder;
+    for (const part of this.#inner.decoder?.decoders ?? []) {
+      if (part.config.type === "ByteFallback") part.decode_chain = fromBytes;
+    }
+    for (const [id, token] of this.#inner.get_added_tokens_decoder()) if (token.special) this.specials.add(id);
+  }
+
+  /** Special tokens that are written in the text are recognised; with `specials` those that every text gets are added.
+   * @param {string} text @returns {number[]} */
+  encode(text, specials = false) {
+    if (typeof text !== "string" || !text.isWellFormed()) {
+      throw new WebpteError("input", "a text must be a string without halves of surrogate pairs");
+    }
+    const { ids } = this.#inner.encode(text, { add_special_tokens: specials });
+    return /** @type {number[]} */ (ids.filter((id) => id !== undefined));
+  }
+
+  /** Without special tokens. @param {number[]} tokens */
+  decode(tokens) {
+    const texts = tokens.filter((token) => !this.specials.has(token));
+    return texts.length ? this.#inner.decode(texts, { clean_up_tokenization_spaces: false }) : "";
+  }
+
+  /** @param {string} token as it is written in the vocabulary @returns {number | undefined} */
+  id(token) {
+    return this.#inner.token_to_id(token);
+  }
+
+  /** As a token is written in the vocabulary. @param {number} id @returns {string | undefined} */
+  text(id) {
+    return this.#inner.id_to_token(id);
+  }
+
+  /** What a token is in a text, wherever it stands; null for a number that is no token. @param {number} id */
+  bytes(id) {
+    this.#read ??= reader(this.#decoder);
+    const text = this.text(id);
+    return text === undefined ? null : this.#read(text);
+  }
+}
+
+/**
+ * Texts of tokens, those of bytes joined to characters: where they are none, each is one that says so. The module's own
+ * way swallows U+FEFF.
+ * @param {string[]} tokens
+ */
+function fromBytes(tokens) {
+  const found = [];
+  for (let at = 0; at < tokens.length; at++) {
+    const bytes = [];
+    for (let byte; (byte = BYTE.exec(tokens[at] ?? "")); at++) bytes.push(parseInt(byte[1], 16));
+    if (bytes.length) {
+      try {
+        found.push(strict.decode(Uint8Array.from(bytes)));
+      } catch {
+        found.push("\ufffd".repeat(bytes.length));
+      }
+    }
+    if (at < tokens.length) found.push(tokens[at]);
+  }
+  return found;
+}
+
+/** The decoders of a sequence of them, in order. @param {any} decoder @returns {any[]} */
+const parts = (decoder) => (!decoder ? [] : decoder.type === "Sequence" ? decoder.decoders.flatMap(parts) : [decoder]);
+
+/**
+ * How a token as it is written in the vocabulary becomes bytes.
+ * @param {any} decoder
+ * @returns {(text: string) => Uint8Array}
+ */
+function reader(decoder) {
+  const list = parts(decoder);
+  if (list.length === 1 && list[0].type === "ByteLevel") return fromAlphabet();
+  /** @type {[string, string][]} */
+  const replaced = [];
+  let fallback = false;
+  let known = list.length > 0;
+  for (const part of list) {
+    const old = part.pattern?.String;
+    if (part.type === "Replace" && old !== undefined) replaced.push([old, part.content]);
+    else if (part.type === "Metaspace") replaced.push([part.replacement ?? "▁", " "]);
+    else if (part.type === "ByteFallback") fallback = true;
+    else known &&= part.type === "Fuse" || part.type === "Strip";
+  }
+  if (!known) {
+    const named = list.map((part) => part.type).join(", ") || "none";
+    throw new WebpteError(
+      "unsupported",
+      "schemas need a tokenizer whose tokens have bytes of their own (byte-level, byte-fallback or Metaspace); "
+        + `its decoder is: ${named}`,
+    );
+  }
+  return (text) => {
+    const byte = fallback && BYTE.exec(text);
+    if (byte) return Uint8Array.of(parseInt(byte[1], 16));
+    return encoder.encode(replaced.reduce((found, [old, now]) => found.replaceAll(old, now), text));
+  };
+}
+
+/**
+ * Byte-level tokenizers write visible bytes as they are, and the rest from 256 on. Added tokens are text as it stands.
+ */
+function fromAlphabet() {
+  /** @type {Map<string, number>} */
+  const alphabet = new Map();
+  let hidden = 256;
+  for (let byte = 0; byte < 256; byte++) {
+    const visible = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
+    alphabet.set(String.fromCharCode(visible ? byte : hidden++), byte);
+  }
+  return (/** @type {string} */ text) => {
+    const found = [...text].map((character) => alphabet.get(character));
+    return found.includes(undefined) ? encoder.encode(text) : Uint8Array.from(/** @type {number[]} */ (found));
+  };
+}
+
+/** Turns tokens into text piece by piece: a character that spans tokens comes out when it is whole. */
+export class TextStream {
+  /** @type {number[]} */
+  #tokens = [];
+  #start = 0; // tokens before it no longer influence how later ones read
+  #read = 0; // tokens whose text was given out
+  #tokenizer;
+
+  /** @param {Tokenizer} tokenizer */
+  constructor(tokenizer) {
+    this.#tokenizer = tokenizer;
+  }
+
+  /** The text that a token completes. @param {number} token */
+  push(token) {
+    this.#tokens.push(token);
+    return this.#take(false);
+  }
+
+  /** What is left at the end. */
+  flush() {
+    return this.#take(true);
+  }
+
+  #take(/** @type {boolean} */ all) {
+    const before = this.#tokenizer.decode(this.#tokens.slice(this.#start, this.#read));
+    const now = this.#tokenizer.decode(this.#tokens.slice(this.#start));
+    if (!all && now.endsWith("\ufffd")) return "";
+    this.#start = all ? this.#tokens.length : this.#read;
+    this.#read = this.#tokens.length;
+    return now.slice(before.length);
+  }
+}
+
+/** What `tokenizer_config.json` and the program's own numbers say of the special tokens.
+ * @param {Tokenizer} tokenizer @param {any} config @param {{eos: number[], bos: number | null}} numbers */
+export function specialTokens(tokenizer, config, { eos, bos }) {
+  /** By name, as templates ask for them. @type {Record<string, string>} */
+  const texts = {};
+  for (const [name, id] of Object.entries({ bos_token: bos, eos_token: eos[0] })) {
+    const text = id == null ? undefined : tokenizer.text(id);
+    if (text !== undefined) texts[name] = text;
+  }
+  for (const [name, value] of Object.entries(config ?? {})) {
+    const text = value?.content ?? value;
+    if (name.endsWith("_token") && typeof text === "string") texts[name] = text;
+  }
+  const ends = new Set(eos);
+  for (const id of END_TOKENS.map((token) => tokenizer.id(token))) if (id !== undefined) ends.add(id);
+  return { texts, ends, addBos: config?.add_bos_token === true };
+}
+
+/** Tokens of a text to continue, after what the model expects before every text, once.
+ * @param {Tokenizer} tokenizer @param {ReturnType<typeof specialTokens>} special @param {string} text */
+export function encodePrompt(tokenizer, special, text) {
+  const plain = tokenizer.encode(text);
+  const full = tokenizer.encode(text, true);
+  // Only what stands before: an end-of-text behind it would be the end of the answer too.
+  let at = 0;
+  while (at <= full.length - plain.length && plain.some((token, i) => full[at + i] !== token)) at++;
+  let tokens = [...full.slice(0, at > full.length - plain.length ? 0 : at), ...plain];
+  const bos = special.texts.bos_token === undefined ? undefined : tokenizer.id(special.texts.bos_token);
+  if (bos !== undefined) {
+    if (special.addBos && tokens[0] !== bos) tokens = [bos, ...tokens];
+    if (tokens[0] === bos && tokens[1] === bos) tokens = tokens.slice(1); // the text begins with it already
+  }
+  return tokens;
+}

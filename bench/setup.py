@@ -1,4 +1,7 @@
-"""Install the peers, each into an environment of its own beside the caches: `python -m bench.setup [NAME…]`."""
+"""Install the peers, each into an environment of its own beside the caches: `python -m bench.setup [NAME…]`.
+
+Those of a page come from npm, and only where they are named.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,23 @@ import subprocess
 import sys
 import venv
 from collections.abc import Iterable
+from pathlib import Path
 
+from .rows import cache_root
 from .workers import ENVIRONMENTS, Environment
+
+NPM = {"onnxruntime-web": "onnxruntime-web@1.30.0"}
+
+
+def npm_folder() -> Path:
+    return cache_root().parent / "bench-npm"
+
+
+def install_npm(package: str) -> None:
+    print(f"{package}: {npm_folder()}", flush=True)
+    npm_folder().mkdir(parents=True, exist_ok=True)
+    where = ["--prefix", str(npm_folder()), "--no-audit", "--no-fund", "--ignore-scripts"]
+    subprocess.run(["npm", "install", *where, package], check=True)
 
 
 def install(environment: Environment) -> None:
@@ -22,12 +40,16 @@ def install(environment: Environment) -> None:
 def main(names: Iterable[str] | None = None) -> int:
     peers = {name: environment for name, environment in ENVIRONMENTS.items() if environment.packages}
     parser = argparse.ArgumentParser(prog="python -m bench.setup", description=__doc__)
-    parser.add_argument("peers", nargs="*", help=f"some of {', '.join(peers)}; all if none is named")
+    known = [*peers, *NPM]
+    parser.add_argument("peers", nargs="*", help=f"some of {', '.join(known)}; all of Python's if none is named")
     chosen = parser.parse_args(None if names is None else list(names)).peers or list(peers)
-    if unknown := sorted(set(chosen) - set(peers)):
-        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(peers)}")
+    if unknown := sorted(set(chosen) - set(known)):
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(known)}")
     for name in chosen:
-        install(peers[name])
+        if name in NPM:
+            install_npm(NPM[name])
+        else:
+            install(peers[name])
     return 0
 
 

@@ -13,7 +13,7 @@ author = "the webpte authors"
 copyright = "the webpte authors"
 release = version = webpte.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "references", "figures", "kernels"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "references", "figures", "kernels", "demo"]
 exclude_patterns = ["_build"]
 templates_path: list[str] = []
 source_suffix = {".md": "markdown"}

@@ -1,6 +1,7 @@
 """Tiers: what a test may need is decided by the folder it lives in.
 
-``tests/null`` needs nothing but the dev tools, ``tests/gpu`` an adapter, ``tests/export`` torch and ExecuTorch.
+``tests/null`` needs nothing but the dev tools, ``tests/gpu`` an adapter, ``tests/export`` torch and ExecuTorch,
+``tests/web`` an adapter and Chromium.
 Where a requirement is missing its tier is skipped; with ``CI=true`` that is an error: a green run means everything ran.
 """
 
@@ -104,10 +105,20 @@ def _export_missing() -> str | None:
     return f"not installed: {', '.join(absent)}; pip install 'webpte[export]'" if absent else None
 
 
+@functools.cache
+def _web_missing() -> str | None:
+    if importlib.util.find_spec("playwright") is None:
+        return "not installed: playwright; pip install 'webpte[dev]'"
+    from tests.support.harness.browser import chromium_path
+
+    return _gpu_missing() or (None if chromium_path() else "there is no chromium; on Debian: apt install chromium")
+
+
 TIERS: dict[str, Callable[[], str | None]] = {
     "null": lambda: None,
     "gpu": _gpu_missing,
     "export": _export_missing,
+    "web": _web_missing,
 }
 
 

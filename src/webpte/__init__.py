@@ -29,6 +29,8 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
+    from .bundles import bundle
+    from .notebook import widget
     from .runtime import Method, Program, Runtime, load
     from .runtime.saved_plan import SavedPlan, open_plan
 
@@ -52,8 +54,10 @@ __all__ = [
     "ShapeError",
     "UnsupportedError",
     "__version__",
+    "bundle",
     "load",
     "open_plan",
+    "widget",
 ]
 
 
@@ -67,4 +71,12 @@ def __getattr__(name: str) -> Any:
         from .runtime import saved_plan
 
         return getattr(saved_plan, name)
+    if name == "widget":
+        from .notebook import widget
+
+        return widget
+    if name == "bundle":
+        from .bundles import bundle
+
+        return bundle
     raise AttributeError(f"module 'webpte' has no attribute {name!r}")

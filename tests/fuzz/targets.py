@@ -21,6 +21,7 @@ from tests.fuzz.documents import honest, read_changed, read_document
 from tests.fuzz.mutations import mutant
 from tests.support.harness.container_samples import facts, read_all, sample_blob, sample_ptd, sample_pte
 from webpte import container as c
+from webpte.bundles import bundle_checks
 from webpte.errors import Error
 from webpte.fusion import PASSES
 from webpte.graph import build_graph
@@ -28,6 +29,7 @@ from webpte.llm.chat import render_chat
 from webpte.lowering import mutated_positions
 from webpte.plan import make_planner
 from webpte.runtime.kernels import CpuKernels
+from webpte.runtime.manifest import MANIFEST, read_manifest
 from webpte.runtime.state import read_state, write_state
 from webpte.wgsl import Caps
 
@@ -120,6 +122,20 @@ def read_snapshot(data: bytes) -> None:
         path.unlink(missing_ok=True)
 
 
+def read_bundle(data: bytes) -> None:
+    """Bytes as what a manifest's hash is of."""
+    with tempfile.TemporaryDirectory() as folder:
+        opening = b'{"sha256":"%s",' % hashlib.sha256(data).hexdigest().encode()
+        Path(folder, MANIFEST).write_bytes(opening + data)
+        read_manifest(folder)
+
+
+def _manifest_bytes() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        site = bundle_checks(Path(folder, "site"))
+        return (site / MANIFEST).read_bytes().split(b",", 1)[1]
+
+
 def render_template(data: bytes) -> None:
     render_chat(data.decode("utf-8", "replace"), MESSAGES, {"bos_token": "<s>", "eos_token": "</s>"})
 
@@ -134,6 +150,7 @@ TARGETS: dict[str, Target] = {
         ],
     ),
     "delegate": Target(read_delegate, lambda: [sample_blob()]),
+    "manifest": Target(read_bundle, lambda: [_manifest_bytes()]),
     "plan": Target(plan_mutant, lambda: [b"0", b"1"], longest=16),
     "saved": Target(read_document, lambda: [honest()[2].encode()]),
     "saved_field": Target(read_changed, lambda: [b"0", b"1"], longest=16),

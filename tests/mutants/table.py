@@ -269,10 +269,24 @@ MUTANTS = (
     ),
     Mutant(
         "a saved plan takes another file of the same size",
-        "plan/opened.py",
-        "file.size == size and file.sha256() == digest",
+        "plan/plan_files.py",
+        "file.size == size and file.sha256() == sha256",
         "file.size == size",
         "tests/null/test_saved_plans.py",
+    ),
+    Mutant(
+        "a bundle's file is believed by its name",
+        "runtime/bundle.py",
+        "file.size != wanted.nbytes or file.sha256() != wanted.sha256",
+        "file.size != wanted.nbytes",
+        "tests/null/test_bundle_reading.py",
+    ),
+    Mutant(
+        "a row that is picked behind another of its slot is run beside it",
+        "llm/bundled_runner.py",
+        "heads = [numbers.popleft() for numbers in left.values() if numbers]",
+        "heads = [numbers.popleft() for numbers in left.values() for _ in range(len(numbers))]",
+        "tests/export/test_bundled_llm.py",
     ),
     Mutant(
         "a saved schedule forgets what was decided on",

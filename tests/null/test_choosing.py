@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
-from webpte.llm import choosing
 from webpte.llm.choice import Choice, pack, unpack
 from webpte.llm.choosing import Choosing
 from webpte.llm.sampled import EDITED, SETTINGS, TOPS, mask_words
@@ -81,9 +80,8 @@ def test_without_penalties_no_account_is_kept():
     assert Choosing(Settings(logit_bias={1: 2.0})).steady
 
 
-def test_of_too_many_tokens_the_oldest_are_forgotten_and_biases_are_not(monkeypatch):
-    monkeypatch.setattr(choosing, "MOST_EDITS", 5)
-    account = Choosing(Settings(repetition_penalty=2.0, logit_bias={9: 1.0}), [1, 2, 3, 4])
+def test_of_too_many_tokens_the_oldest_are_forgotten_and_biases_are_not():
+    account = Choosing(Settings(repetition_penalty=2.0, logit_bias={9: 1.0}), [1, 2, 3, 4], most_edits=5)
     account.add(5)
     edits = account.choice(1).edits
     assert edits is not None and sorted(edits[:, 0].tolist()) == [2, 3, 4, 5, 9]

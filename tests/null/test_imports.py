@@ -50,18 +50,19 @@ ARROWS: dict[str, set[str]] = {
         "device",
         "runtime",
         "llm",
-        "__init__",
     },  # they look inside
     "llm": {
         "runtime",
         "graph",  # the sampler is appended to the model's
         "fusion",
         "lowering",  # and a model of one sequence becomes one of many
-        "__init__",
+        "plan",  # which tells how long its caches are
     },
+    "bundles": {"container", "graph", "wgsl", "plan", "device", "runtime", "llm", "tools"},  # plans that a page can run
     "export": set(),  # calls ExecuTorch and writes files; it needs nothing of the runtime
-    "cli": {"runtime", "tools", "llm", "export", "__init__"},  # thin faces of those rooms
-    "__init__": {"runtime"},
+    "cli": {"runtime", "tools", "llm", "export", "bundles", "__init__"},  # thin faces of those rooms
+    "notebook": {"runtime", "bundles"},  # a bundle's page, shown by anywidget
+    "__init__": {"runtime", "bundles", "notebook"},
     "__main__": {"cli"},
 }
 
@@ -72,6 +73,8 @@ PACKAGES: dict[str, set[str] | None] = {
     "cffi": {"device"},  # comes with wgpu
     "jinja2": {"wgsl", "llm", "tools"},  # llm: chat templates; tools: the page of a report
     "rich": {"cli", "tools"},
+    "anywidget": {"notebook"},
+    "traitlets": {"notebook"},  # comes with anywidget
     "PIL": {"tools"},  # images as inputs
     "matplotlib": {"tools"},  # bench --plot
     "tokenizers": {"llm", "export"},
@@ -83,7 +86,18 @@ PACKAGES: dict[str, set[str] | None] = {
 }
 
 # Never when a module is imported: only inside functions, for callers who have them.
-LAZY = {"torch", "executorch", "gguf", "safetensors", "tokenizers", "llguidance", "PIL", "matplotlib"}
+LAZY = {
+    "torch",
+    "executorch",
+    "gguf",
+    "safetensors",
+    "tokenizers",
+    "llguidance",
+    "anywidget",
+    "traitlets",
+    "PIL",
+    "matplotlib",
+}
 
 
 def room_of(module: str) -> str:

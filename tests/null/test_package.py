@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -11,20 +12,54 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pytest
+
+import webpte
+
 ROOT = Path(__file__).parents[2]
+WEB = ROOT / "web"
 
 
-def test_the_wheel_holds_every_file_and_fits_every_platform(tmp_path):
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+def files_under(folder: Path) -> set[str]:
+    found = (p for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+    return {p.relative_to(folder).as_posix() for p in found}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True)
-    (wheel,) = tmp_path.iterdir()
-    assert wheel.name.endswith("-py3-none-any.whl")
+    (path,) = folder.iterdir()
+    return path
 
+
+def test_the_wheel_holds_every_file_and_fits_every_platform(wheel):
+    assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as z:
-        packed = {name for name in z.namelist() if name.startswith("webpte/")}
-    sources = (p for p in (ROOT / "src" / "webpte").rglob("*") if p.is_file() and "__pycache__" not in p.parts)
-    assert packed == {p.relative_to(ROOT / "src").as_posix() for p in sources}
-    assert "webpte/py.typed" in packed
+        packed = {name.removeprefix("webpte/") for name in z.namelist() if name.startswith("webpte/")}
+    made = {f"web/player/{name}" for name in files_under(WEB / "player") if name != "make.mjs"}
+    pages = {f"web/pages/{name}" for name in files_under(WEB / "pages")}
+    licences = {"web/LICENSE", *(f"web/vendor/{path.name}" for path in (WEB / "vendor").glob("*.LICENSE"))}
+    assert packed == files_under(ROOT / "src" / "webpte") | made | pages | licences
+    assert {"py.typed", "web/player/index.js", "web/vendor/jinja.LICENSE"} <= packed
+
+
+def test_an_installed_wheel_bundles_what_a_checkout_does(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as z:
+        z.extractall(tmp_path / "installed")
+    written = []
+    for name, path in (("checkout", ROOT / "src"), ("wheel", tmp_path / "installed")):
+        command = [sys.executable, "-m", "webpte", "bundle", "--check", "-o", str(tmp_path / name)]
+        subprocess.run(command, env={**os.environ, "PYTHONPATH": str(path)}, check=True, cwd=tmp_path)
+        written.append({file: (tmp_path / name / file).read_bytes() for file in files_under(tmp_path / name)})
+    assert written[0] == written[1]
+    assert {"index.html", "player/src/index.js", "player/LICENSE"} <= written[0].keys()
+
+
+def test_the_npm_package_has_the_same_version():
+    for name in ("package.json", "package-lock.json"):
+        assert json.loads((WEB / name).read_text(encoding="utf-8"))["version"] == webpte.__version__, name
 
 
 def build_elsewhere(folder: Path, umask: int, time: float) -> dict[str, str]:
@@ -34,7 +69,8 @@ def build_elsewhere(folder: Path, umask: int, time: float) -> dict[str, str]:
         source, target = ROOT / name.strip("/"), folder / name.strip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile)
+            made = shutil.ignore_patterns("__pycache__", "node_modules", "types")
+            shutil.copytree(source, target, ignore=made, copy_function=shutil.copyfile)
         else:
             shutil.copyfile(source, target)
     for path in folder.rglob("*"):

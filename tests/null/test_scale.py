@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 
 import pytest
 
-from bench import curve, scale
+from bench import curve, scale, visits
+from bench.page.names import NATIVE, ORT, PAGE, ratio
 
 
 def test_the_sum_of_parts_is_near_what_was_measured():
@@ -61,3 +63,20 @@ def test_a_curve_is_read_as_it_was_written(tmp_path):
     one = curve.Curve(100, "seconds", "adapter", {1: 0.5, 12: 1.0}, {"model": {1: 0.1, 2: 0.2}})
     one.write(tmp_path / "curve.json")
     assert curve.Curve.read(tmp_path / "curve.json") == one
+
+
+def test_a_million_visits_cost_what_their_bytes_do():
+    visit = {"page": 10_000, "plan": 40_000, "weights": 950_000, "manifest": 5_000, "device": {}}
+    assert visits.dollars(visit, new=1.0, price=0.05) == pytest.approx(50.0)
+    assert visits.dollars(visit, new=0.0, price=0.05) == pytest.approx(0.75)
+    assert visits.dollars(visit, new=0.5, price=0.05) == pytest.approx((50.0 + 0.75) / 2)
+
+
+def test_pages_were_right_and_as_fast_as_they_should_be():
+    rows = json.loads(visits.SPEEDS.read_text())
+    assert {"smollm2_decode_100", "smollm2_prefill_32", "smollm2_prefill_128", "llama256_decode"} <= rows.keys()
+    for name, row in rows.items():
+        assert all(found["right"] for found in row.values()), name
+        assert len({tuple(found["tokens"]) for found in row.values()}) == 1, name
+        assert ratio(row, PAGE, ORT) <= (0.7 if name.startswith("minilm") else 0.5), name
+        assert ratio(row, PAGE, NATIVE) <= 1.3, name

@@ -23,6 +23,7 @@ COMMANDS = {
     "compare": "find the first op that gives wrong numbers",
     "profile": "measure where a call's time goes, op by op",
     "export": "turn a Llama-family checkpoint into a .pte program",
+    "bundle": "write a program as static files for a web page",
     "generate": "continue or answer a prompt",
     "chat": "talk to a language model",
 }

@@ -24,7 +24,7 @@ LONGEST_WAIT = 0.1  # seconds, until Python looks for signals
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("file", help="the .pte program, or the folder of a bundle")
     parser.add_argument("--system", metavar="TEXT", help="instructions that stand before the conversation")
     add_settings(parser)
 

@@ -36,7 +36,7 @@ class _Input(argparse.Action):
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = INPUTS
-    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("file", help="the .pte program, or the folder of a bundle")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
     parser.add_argument("--method", default="forward", metavar="NAME", help="the method to run (forward)")
     parser.add_argument(
@@ -52,7 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
     parser.add_argument("--state", metavar="FILE", help="start from a state that Method.snapshot wrote")
     parser.add_argument(
-        "--against", default="reference", metavar="WHAT", help="reference (the NumPy references), or another .pte file"
+        "--against",
+        default="reference",
+        metavar="WHAT",
+        help="reference (the NumPy references), or another .pte file; of a bundle the other variants, or its program",
     )
     parser.add_argument(
         "--no-passes", action="store_true", help="compare calls as the file has them, not joined as they run"
@@ -92,11 +95,12 @@ def _show(report: Mapping[str, Any], console: Console, every_call: bool) -> None
     for step, sources in enumerate(report["inputs"]):
         prefix = f"call {step + 1} of the method: " if len(report["inputs"]) > 1 else ""
         console.print(Text(prefix + ", ".join(f"input {i} {source}" for i, source in enumerate(sources))))
-    console.print(_ops(report))
-    console.print(_exact(report))
-    if every_call:
-        console.print(_calls(report))
-    console.print(_legend(report))
+    if report["calls"]:
+        console.print(_ops(report))
+        console.print(_exact(report))
+        if every_call:
+            console.print(_calls(report))
+        console.print(_legend(report))
     console.print(_end_to_end(report))
     for part in (_skipped(report), _not_finite(report), _outside(report)):
         if part is not None:
@@ -240,7 +244,8 @@ def _verdict(report: Mapping[str, Any]) -> Text:
     problems += ["there are NaN"] if any(n for c in report["calls"] for n, _ in c["not_finite"].values()) else []
     if problems:
         return Text("\n" + ", ".join(problems), style="bold red")
-    return Text(f"\nall {len(compared)} calls and all outputs are within tolerance", style="bold green")
+    calls = f"all {len(compared)} calls and " if compared else ""
+    return Text(f"\n{calls}all outputs are within tolerance", style="bold green")
 
 
 def _position(call: Mapping[str, Any], report: Mapping[str, Any]) -> str:

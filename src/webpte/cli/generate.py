@@ -29,7 +29,7 @@ SETTINGS = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("file", help="the .pte program, or the folder of a bundle")
     asked = parser.add_mutually_exclusive_group(required=True)
     asked.add_argument("--prompt", metavar="TEXT", help="what to say to the model")
     asked.add_argument(

@@ -12,9 +12,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ..bundles.summary import summary
 from ..errors import InputError
+from ..runtime.manifest import is_bundle
 from ..tools.inspect import inspect_file
 from ..tools.text import size
+from .bundle import show
 from .say import say
 from .terminal import open_console
 
@@ -22,7 +25,7 @@ CONSTANTS_SHOWN = 12
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("file", help="the .pte program, or the folder of a bundle")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
     parser.add_argument("--html", metavar="OUT", help="write one page instead: graph, memory timeline, constants")
@@ -33,6 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     if arguments.html or arguments.dot:
         _draw(arguments)
+        return
+    if is_bundle(arguments.file):
+        show(summary(arguments.file), arguments.json)
         return
     report = inspect_file(arguments.file, arguments.data)
     if arguments.json:

@@ -31,7 +31,7 @@ inputs that are not given are random at their bound (integers 0 or 1, a single i
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = INPUTS
-    parser.add_argument("file", help="the .pte program")
+    parser.add_argument("file", help="the .pte program, or the folder of a bundle")
     parser.add_argument("--method", default="forward", metavar="NAME", help="the method to run (forward)")
     parser.add_argument("--input", action="append", default=[], metavar="[N=]VALUE", help="an input, see below")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")

@@ -97,13 +97,13 @@ class Stream:
 
 def fill_buffer(stream: Stream, buffer: Any, fill: Fill, skip_zeros: bool = False) -> None:
     """Write a constant's bytes. `skip_zeros` leaves all-zero data to WebGPU, which clears new buffers."""
-    if skip_zeros and not any(np.frombuffer(chunk, np.uint8).any() for _, chunk in _chunks(fill)):
+    if skip_zeros and not any(np.frombuffer(chunk, np.uint8).any() for _, chunk in device_pieces(fill)):
         return
-    for offset, chunk in _chunks(fill):
+    for offset, chunk in device_pieces(fill):
         stream.write(buffer, offset, chunk)
 
 
-def _chunks(fill: Fill) -> Iterator[tuple[int, Any]]:
+def device_pieces(fill: Fill) -> Iterator[tuple[int, Any]]:
     """The device bytes of a constant in pieces, converted where the file stores a wider or narrower type."""
     stored = np.dtype(fill.constant.dtype.numpy)
     wanted = storage_dtype(fill.dtype)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..errors import InputError
 from .errors import LogitsError
 from .sampled import EDITED, LIKELIEST, LIKELIEST_LOG_PROBABILITY, LOG_PROBABILITY, SETTINGS, TOKEN, TOPS, padded
 from .settings import Settings
@@ -65,19 +66,26 @@ def choice_of(settings: Settings, step: int) -> Choice:
     )
 
 
-def pack(choices: Sequence[Choice]) -> tuple[Any, ...]:
+def pack(choices: Sequence[Choice], edited_words: int | None = None) -> tuple[Any, ...]:
     """The sampler's inputs, for rows in the order of the choices: what they ask for as words, how many of these are
-    edits, and the features that are needed."""
+    edits, and the features that are needed.
+
+    `edited_words` is how many words there are for all that is more than settings, where one number is planned for.
+    """
     edits = sum(len(c.edits) for c in choices if c.edits is not None)
     masks = sum(len(c.mask) for c in choices if c.mask is not None)
     first = len(choices) * len(SETTINGS)
-    data = bytearray(4 * (first + padded(4 * edits + masks)))
+    features = TOPS if any(c.tops for c in choices) else 0
+    if edits or masks or (features and edited_words is not None):
+        features |= EDITED
+    count = first + padded(4 * edits + masks) if edited_words is None or not features else edited_words
+    if count < first + 4 * edits + masks:
+        raise InputError(f"{edits} edits and {masks} words of masks do not fit into the {count} words that are planned")
+    data = bytearray(4 * count)
     for row, c in enumerate(choices):
         _ROW.pack_into(data, row * _ROW.size, c.temperature, c.top_k, c.top_p, c.min_p, c.seed, c.step, NO_MASK, 0)
     words = np.frombuffer(data, np.int32)
-    features = TOPS if any(c.tops for c in choices) else 0
     if edits or masks:
-        features |= EDITED
         _put_edits(choices, words[first : first + 4 * edits].reshape(edits, 4))
         _put_masks(choices, words, first + 4 * edits)
     return words, edits, features

@@ -20,11 +20,12 @@ FIRST = 256  # edits that there is room for at first
 class Choosing:
     """Keeps account of an answer's tokens, as far as its settings ask for it: a token costs a few microseconds.
 
-    Of more than MOST_EDITS different tokens, the penalties of those that were new last are kept.
+    Of more than `most_edits` different tokens, the penalties of those that were new last are kept.
     """
 
-    def __init__(self, settings: Settings, prompt: Iterable[int] = ()) -> None:
+    def __init__(self, settings: Settings, prompt: Iterable[int] = (), most_edits: int = MOST_EDITS) -> None:
         self._settings = settings
+        self._most_edits = most_edits
         self._plain = choice_of(settings, 0)
         self._penalises = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty) != (
             1,
@@ -84,7 +85,7 @@ class Choosing:
     def _place_for(self, token: int) -> int:
         """A place for a token that has none."""
         place = len(self._places)
-        if place == MOST_EDITS:
+        if place == self._most_edits:
             oldest = next(known for known in self._places if known not in self._settings.logit_bias)
             place = self._places.pop(oldest)
         elif place == len(self._edits):

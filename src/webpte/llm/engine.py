@@ -248,7 +248,7 @@ class Engine:
                 self.runner.grow(min(2 * len(self.table), self._most_slots))
             except OutOfMemory:
                 self._most_slots = len(self.table)
-            self.table.grow(self.runner.slots)
+            self.table.grow(min(self.runner.slots, self._most_slots))
 
     def _gather(self) -> list[Part]:
         """Rows for everyone who decodes, and a piece of the prompts that are being read, which take turns."""

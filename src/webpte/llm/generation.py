@@ -113,7 +113,8 @@ class Generation:
         """Get in line for a slot, as the first piece does that is asked for."""
         if self._job is None:
             llm = self.llm
-            limits = Limits(llm.stop_tokens, self.settings.max_new_tokens, llm.capacity)
+            most = self.settings.max_new_tokens
+            limits = Limits(llm.stop_tokens, most, llm.capacity, llm.engine.runner.most_edits)
             steering = llm.steering(self.settings, self.prompt)
             job = Job(self.sequence, self.prompt, self.settings, limits, cancel=self.cancel, steering=steering)
             job.read_by(self)

@@ -15,6 +15,7 @@ from ..errors import Error
 from .cancel import CancelToken
 from .choice import Choice, Chosen, impossible
 from .choosing import Choosing
+from .sampled import MOST_EDITS
 from .settings import Settings
 from .steering import Steering
 
@@ -40,6 +41,7 @@ class Limits:
     stop_tokens: Collection[int]
     most_tokens: int
     capacity: int  # of the cache, into which the last token need not fit
+    most_edits: int = MOST_EDITS  # tokens whose logits can be changed
 
 
 class Job:
@@ -69,7 +71,7 @@ class Job:
         self.prefill_seconds = 0.0
         self.decode_seconds = 0.0
         self._limits = limits
-        self._choosing = Choosing(settings, prompt)
+        self._choosing = Choosing(settings, prompt, limits.most_edits)
         self._steering = steering
         self._cancel = cancel or CancelToken()
         self._reader: weakref.ref[object] | None = None

@@ -2,12 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..runtime import Method, Program
+from ..plan import Plan
+from ..runtime import Bundle, Method, Program
+from ..runtime.manifest import Language
 from .sampled import LOGITS
+
+
+@dataclass(frozen=True)
+class About:
+    """What turns text into a model's tokens and back."""
+
+    tokenizer: Path
+    tokenizer_config: Path | None  # names of special tokens
+    template: str | None  # of chats
+    eos_ids: tuple[int, ...] = ()
+    bos_id: int | None = None
+
+
+def about_program(program: Program, path: Path, tokenizer: Path | None) -> About:
+    """From methods of a program and files beside it."""
+    found = tokenizer or beside(path, "tokenizer.json")
+    if found is None:
+        raise InputError(f"there is no tokenizer.json beside {path}; pass tokenizer=")
+    template = beside(path, "chat_template.jinja")
+    return About(
+        found,
+        beside(path, "tokenizer_config.json"),
+        template.read_text("utf-8") if template is not None else None,
+        numbers(metadata(program, "get_eos_ids", ())),
+        next(iter(numbers(metadata(program, "get_bos_id", ()))), None),
+    )
+
+
+def about_bundle(bundle: Bundle, tokenizer: Path | None) -> About:
+    """From its manifest."""
+    language = language_of(bundle)
+    config = language.tokenizer_config
+    return About(
+        tokenizer or Path(bundle.path(language.tokenizer)),
+        Path(bundle.path(config)) if config is not None else None,
+        language.template,
+        language.eos,
+        language.bos,
+    )
+
+
+def language_of(bundle: Bundle) -> Language:
+    if bundle.manifest.language is None:
+        raise InputError(f"{bundle.manifest.folder} is a bundle of kind {bundle.manifest.kind}, not a language model")
+    return bundle.manifest.language
 
 
 def metadata(program: Program, name: str, default: Any) -> Any:
@@ -26,18 +74,17 @@ def vocabulary(method: Method) -> int:
     return bound[-1]
 
 
-def cache_rows(method: Method) -> int:
+def cache_rows(plan: Plan) -> int:
     """The length of the KV caches, where the program does not say it: they are (B, C, H, D)."""
-    graph = method.plan.graph
-    rows = [graph.tensor(t).dims[1] for b in method.plan.buffers if b.kind == "state" for t in b.tensors]
+    rows = [plan.graph.tensor(t).dims[1] for b in plan.buffers if b.kind == "state" for t in b.tensors]
     if not rows:
         raise InputError("the program has no KV cache; export it with one to generate text")
     return min(rows)
 
 
-def context(program: Program, method: Method) -> int:
+def context(program: Program, plan: Plan) -> int:
     """Tokens that a sequence may have."""
-    return int(metadata(program, "get_max_context_len", cache_rows(method)))
+    return int(metadata(program, "get_max_context_len", cache_rows(plan)))
 
 
 def beside(program: Path, name: str) -> Path | None:

@@ -12,7 +12,8 @@ from typing import Any, Literal
 from ..errors import InputError, UnsupportedError
 from ..graph import DType
 from ..progress import OnProgress, ignore
-from ..runtime import Method, Program, load
+from ..runtime import Bundle, Method, Program, load
+from .bundled_runner import BundledRunner
 from .caches import with_sampler_and_half_caches
 from .cancel import CancelToken
 from .chat import Messages, render_chat
@@ -21,7 +22,7 @@ from .errors import ContextFullError
 from .generation import Generation
 from .guides import Guides
 from .many import Many, Prompt
-from .metadata import beside, context, metadata, numbers, vocabulary
+from .metadata import About, about_bundle, about_program, context, language_of, vocabulary
 from .rows import Runner
 from .sampled import with_sampler
 from .sequence import Sequence
@@ -60,20 +61,17 @@ class LLM:
         self,
         program: Program,
         runner: Runner,
-        tokenizer: Tokenizer,
-        template: str | None = None,
-        tokenizer_config: Path | None = None,
+        about: About,
         *,
         max_sequences: int = MAX_SEQUENCES,
         max_waiting: int = MAX_WAITING,
         recover: bool = False,
     ) -> None:
         self.program = program
-        self.tokenizer = tokenizer
-        self.template = template
-        self._eos_ids = numbers(metadata(program, "get_eos_ids", ()))
-        bos_id = next(iter(numbers(metadata(program, "get_bos_id", ()))), None)
-        self.special_tokens = read_special_tokens(tokenizer_config, tokenizer, bos_id, self._eos_ids)
+        self.tokenizer = Tokenizer.load(about.tokenizer)
+        self.template = about.template
+        self._eos_ids = about.eos_ids
+        self.special_tokens = read_special_tokens(about.tokenizer_config, self.tokenizer, about.bos_id, about.eos_ids)
         self.engine = Engine(
             runner,
             most_slots=max_sequences,
@@ -99,8 +97,8 @@ class LLM:
         max_waiting: int = MAX_WAITING,
         **options: Any,
     ) -> LLM:
-        """Open a program. Beside it are looked for `tokenizer.json`, unless it is given, `tokenizer_config.json` with
-        the names of special tokens, and `chat_template.jinja`.
+        """Open a program, or a bundle of one. Beside a program are looked for `tokenizer.json`, unless it is given,
+        `tokenizer_config.json` with the names of special tokens, and `chat_template.jinja`; a bundle has them.
 
         `kv_cache="f16"` halves the cache's memory at the cost of some precision. With `recover`, an answer whose device
         is lost goes on with another, instead of raising DeviceLost. Up to `max_sequences` are computed at once, as
@@ -108,19 +106,13 @@ class LLM:
         """
         if kv_cache not in REWRITES:
             raise InputError(f"kv_cache is one of {', '.join(REWRITES)}, not {kv_cache!r}")
-        found = Path(tokenizer) if tokenizer is not None else beside(Path(path), "tokenizer.json")
-        if found is None:
-            raise InputError(f"there is no tokenizer.json beside {os.fspath(path)}; pass tokenizer=")
-        template = beside(Path(path), "chat_template.jinja")
         most = integer("max_sequences", max_sequences, 1, MOST_SEQUENCES)
         program = load(path, data, progress=progress, **options)
         try:
             return cls(
                 program,
                 _runner(program, kv_cache, most, progress),
-                Tokenizer.load(found),
-                template.read_text() if template is not None else None,
-                beside(Path(path), "tokenizer_config.json"),
+                _about(program, Path(path), tokenizer),
                 max_sequences=most,
                 max_waiting=max_waiting,
                 recover=recover,
@@ -226,7 +218,7 @@ class LLM:
     def steering(self, settings: Settings, prompt: Tokens[int]) -> Steering:
         """What an answer has to follow, and what is expected of it."""
         guide = self.guides.guide(settings.constraint) if settings.constraint is not None else None
-        if settings.speculate is False or self.engine.runner.most_picks == 1:
+        if settings.speculate is False or not self.engine.runner.most_drafts:
             return Steering(guide)
         return Steering(guide, Speculation(self.engine.costs, prompt, always=settings.speculate is True))
 
@@ -282,11 +274,20 @@ class LLM:
         return frozenset(t for t in (*names, *self._eos_ids) if t is not None)
 
 
+def _about(program: Program, path: Path, tokenizer: PathLike | None) -> About:
+    given = Path(tokenizer) if tokenizer is not None else None
+    return about_bundle(program, given) if isinstance(program, Bundle) else about_program(program, path, given)
+
+
 def _runner(program: Program, kv_cache: str, most_slots: int, progress: OnProgress) -> Runner:
     """Of many sequences, or of one where the program's structure allows no more."""
+    if isinstance(program, Bundle):
+        if kv_cache != "f32":
+            raise InputError(f"a bundle's caches are as they were planned, f32; kv_cache={kv_cache!r} is for programs")
+        return BundledRunner(program, language_of(program), most_slots, progress)
     halves = DType.FLOAT16 if kv_cache == "f16" else None
     try:
         return SlotRunner(program, most_slots, halves, progress)
     except UnsupportedError as error:
         method = program.method("forward", REWRITES[kv_cache], progress)
-        return SingleRunner(method, context(program, method), refusal=str(error))
+        return SingleRunner(method, context(program, method.plan), refusal=str(error))

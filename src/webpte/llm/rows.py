@@ -63,6 +63,14 @@ class Runner(Protocol):
         """In one pass, too."""
 
     @property
+    def most_drafts(self) -> int:
+        """Rows of a slot behind its first, of those that are picked; 0 where they would cost passes of their own."""
+
+    @property
+    def most_edits(self) -> int:
+        """Tokens of a row whose logits may be changed before the choice."""
+
+    @property
     def recoveries(self) -> int:
         """How often the caches were lost with a device. A change means that every slot is empty."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..runtime import Method
 from .choice import Choice, Chosen, pack, unpack, wanted
 from .rows import Pick, Row
-from .sampled import LOGITS, TOKEN
+from .sampled import LOGITS, MOST_EDITS, TOKEN
 
 ANY = Choice()  # where nobody asks which token is chosen
 
@@ -21,6 +21,8 @@ class SingleRunner:
     slots = 1
     most_slots = 1
     most_picks = 1
+    most_drafts = 0
+    most_edits = MOST_EDITS
 
     def __init__(self, method: Method, capacity: int, refusal: str | None = None) -> None:
         self.method = method

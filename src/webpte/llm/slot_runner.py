@@ -11,11 +11,12 @@ import numpy as np
 from ..errors import InputError
 from ..graph import DType, Graph
 from ..progress import OnProgress, ignore
-from ..runtime import Extent, Method, Program
+from ..runtime import Method, Program
 from .choice import Choice, Chosen, pack, unpack, wanted
 from .metadata import context
 from .rows import Pick, Row
-from .sampled import LOGITS, TOKEN
+from .sampled import LOGITS, MOST_EDITS, TOKEN
+from .slot_pool import SlotPool
 from .slots import PICKED, TOKENS, with_sampled_slots
 
 FEW = 8  # rows, up to which every number of them has a pass of its own
@@ -23,10 +24,8 @@ STEP = 4  # between numbers of rows beyond it, where prompts are read
 NOBODY = Pick(0, Choice())  # a pass has logits of at least one row
 
 
-class SlotRunner:
+class SlotRunner(SlotPool):
     """Runs rows of any slots side by side. Raises UnsupportedError for a program that cannot be rewritten."""
-
-    refusal = None
 
     def __init__(
         self,
@@ -35,23 +34,17 @@ class SlotRunner:
         cache: DType | None = None,
         progress: OnProgress = ignore,
     ) -> None:
-        self._program = program
         self._cache = cache
-        self.most_slots = most_slots
-        self.slots = 1
-        self.method = self._make(self.slots, progress)
-        self.capacity = context(program, self.method)
+        super().__init__(program, most_slots, progress)
+        self.capacity = context(program, self.method.plan)
         self.most_rows = _bound(self.method, TOKENS)[1]
         self.most_picks = _bound(self.method, PICKED)[0]
-        self._recoveries = 0  # of methods that were replaced
+        self.most_drafts = self.most_picks - 1
+        self.most_edits = MOST_EDITS
 
-    def _make(self, slots: int, progress: OnProgress) -> Method:
+    def make(self, slots: int, progress: OnProgress) -> Method:
         rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, slots, self._cache)  # noqa: E731
-        return self._program.method("forward", rewrite, progress)
-
-    @property
-    def recoveries(self) -> int:
-        return self._recoveries + self.method.recoveries
+        return self.program.method("forward", rewrite, progress)
 
     def run(self, rows: Sequence[Row], picks: Sequence[Pick]) -> list[Chosen]:
         if not picks:
@@ -69,15 +62,13 @@ class SlotRunner:
         return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, wanted(choices))]
 
     def _arguments(self, rows: Sequence[Row], picks: Sequence[Pick], steps: int = 1) -> tuple[Any, ...]:
-        table = np.array(rows, np.int64)  # (R, 3)
-        places = table[:, 1:]
         if len(rows) > self.most_rows or len(picks) > self.most_picks:
             raise InputError(
                 f"a pass has at most {self.most_rows} rows and gives the logits of {self.most_picks}; "
                 f"here are {len(rows)} and {len(picks)}"
             )
-        if (places < 0).any() or (places >= (self.slots, self.capacity - steps + 1)).any():
-            raise InputError(f"a row is outside {self.slots} slots of {self.capacity} tokens: {places.tolist()}")
+        self.check_places(rows, steps)
+        table = np.array(rows, np.int64)  # (R, 3)
         singles = _singles(rows)
         if idle := self._idle_rows(len(rows), singles):
             table = np.concatenate([table, np.tile((0, -1, 0), (idle, 1))])
@@ -94,39 +85,6 @@ class SlotRunner:
         pick = NOBODY._replace(row=len(rows) - 1)
         (found,) = self.method.run(self._arguments(rows, (pick,)), outputs=(LOGITS,))
         return np.asarray(found).reshape(-1)
-
-    def copy(self, source: int, target: int, count: int) -> None:
-        self.method.copy_extents(self.method, self._extents(source, target, count))
-
-    def grow(self, slots: int) -> None:
-        """Slots lie one behind the other, so what there is becomes the beginning of what there will be."""
-        old = self.method
-        new = self._make(slots, ignore)
-        sizes = (buffer.nbytes for buffer in old.plan.buffers if buffer.kind == "state")
-        new.copy_extents(old, [Extent(number, 0, 0, nbytes) for number, nbytes in enumerate(sizes)])
-        self._recoveries += old.recoveries - new.recoveries
-        self.method, self.slots = new, slots
-        self._program.discard(old)
-
-    def sizes(self, count: int) -> list[int]:
-        return [extent.nbytes for extent in self._extents(0, 0, count)]
-
-    def read(self, slot: int, count: int) -> list[memoryview]:
-        return self.method.read_extents(self._extents(slot, slot, count))
-
-    def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
-        self.method.write_extents(self._extents(slot, slot, count), pieces)
-
-    def _extents(self, source: int, target: int, count: int) -> list[Extent]:
-        """The first `count` rows of a slot, in every cache."""
-        plan = self.method.plan
-        extents: list[Extent] = []
-        for buffer in plan.buffers:
-            if buffer.kind == "state":
-                slots, rows = plan.graph.tensor(buffer.tensors[0]).dims[:2]
-                row = plan.stored_bytes(buffer.tensors[0]) // (slots * rows)
-                extents.append(Extent(len(extents), source * rows * row, target * rows * row, count * row))
-        return extents
 
 
 def _singles(rows: Sequence[Row]) -> int:

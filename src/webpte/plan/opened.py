@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 
 from ..budgets import limit, spend
 from ..container import MappedFile
-from ..errors import Error, FormatError, InputError, UnsupportedError
+from ..errors import Error, FormatError, UnsupportedError
 from ..graph import Call, Graph, Null, Origin, TensorSpec, Value
 from ..lowering import stored_bytes
 from ..wgsl import Kernel
 from .json_fields import field, items, numbered, text, truth, whole, wholes
 from .memory import Buffer, Fill, padded
 from .plan import Plan, bytes_at_bound
+from .plan_files import PlanFiles, PlanFolder
 from .saved import DOCUMENT, FORMAT, VERSION, PathLike, features_of, kernel_file
 from .schedule_json import Reading, block_from_json
 from .schedules import Key, Schedule, Scheduler
@@ -47,46 +48,42 @@ class Opened(NamedTuple):
 
 def load_plan(folder: PathLike, data: Iterable[PathLike] = (), cpu_kernels: Container[str] = ()) -> Opened:
     """A plan that `save_plan` wrote. Its files are those of `data`, or lie in its folder, or beside that."""
-    name = os.fspath(folder)
-    opened: list[MappedFile] = []
+    source = PlanFolder(folder, data)
     try:
-        return _Reading(name, _document(name), cpu_kernels).opened(data, opened)
-    except BaseException as error:
-        for file in opened:
+        return read_plan(source, cpu_kernels)
+    except BaseException:
+        for file in source.mapped:
             file.close()
+        raise
+
+
+def read_plan(source: PlanFiles, cpu_kernels: Container[str] = ()) -> Opened:
+    """A plan that lies anywhere. Whatever is wrong with it is a FormatError that says where it lies."""
+    name = source.name
+    try:
+        return _Reading(source, _document(name, source.document()), cpu_kernels).opened()
+    except (Error, MemoryError) as error:
         if isinstance(error, FormatError) and not str(error).startswith(name):
             raise FormatError(f"{name}: the plan is damaged: {error}") from error
-        if isinstance(error, (Error, MemoryError)) or not isinstance(error, Exception):
-            raise
+        raise
+    except Exception as error:
         raise FormatError(f"{name}: the plan is damaged: {type(error).__name__}: {str(error)[:200]}") from error
 
 
-def _contents(file: MappedFile, budget: str) -> str:
-    """All of a file as text. It is a regular one, or could not have been mapped."""
-    with file:
-        spend(budget, file.size, file.path)
-        return str(file.view(0, file.size), "ascii")
-
-
-def _document(folder: str) -> Any:
-    path = os.path.join(folder, DOCUMENT)
-    try:
-        file = MappedFile(path)
-    except FormatError as error:
-        raise InputError(f"{folder}: there is no plan: {error}") from error
-    data = json.loads(_contents(file, "plan bytes"))
+def _document(name: str, text: str) -> Any:
+    data = json.loads(text)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise FormatError(f"{folder}: {DOCUMENT} is not a {FORMAT}")
+        raise FormatError(f"{name}: {DOCUMENT} is not a {FORMAT}")
     if data.get("version") != VERSION:
-        raise FormatError(f"{folder}: the plan has version {ascii(data.get('version'))[:20]}; known is {VERSION}")
+        raise FormatError(f"{name}: the plan has version {ascii(data.get('version'))[:20]}; known is {VERSION}")
     return data
 
 
 class _Reading:
     """One document."""
 
-    def __init__(self, folder: str, data: Any, cpu_kernels: Container[str]) -> None:
-        self.folder = folder
+    def __init__(self, source: PlanFiles, data: Any, cpu_kernels: Container[str]) -> None:
+        self.source = source
         self.data = data
         self.calls = [call_from_json(item) for item in items(field(data, "cpu"), "cpu")]
         self.name = text(field(data, "name"), "name")
@@ -94,8 +91,8 @@ class _Reading:
         if missing:
             raise UnsupportedError(f"{self.name} needs CPU kernels that are not here: {', '.join(missing)}", missing)
 
-    def opened(self, given: Iterable[PathLike], opened: list[MappedFile]) -> Opened:
-        self.files = Files(list(self._files(given, opened)))
+    def opened(self) -> Opened:
+        self.files = Files(list(self._files()))
         self.values = self._values()
         texts = list(self._texts())
         flow, graph = self._flow_and_graph()
@@ -108,7 +105,7 @@ class _Reading:
         for key, schedule in schedules:
             scheduler.add(key, schedule)
         fingerprint = text(field(self.data, "fingerprint"), "fingerprint", 64)
-        return Opened(scheduler, tuple(opened), tuple(features_of(texts)), fingerprint)
+        return Opened(scheduler, tuple(self.source.mapped), tuple(features_of(texts)), fingerprint)
 
     def _plan_and_schedules(
         self, graph: Graph, flow: Flow, kernels: Sequence[Kernel]
@@ -149,40 +146,19 @@ class _Reading:
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def _files(self, given: Iterable[PathLike], opened: list[MappedFile]) -> Iterator[MappedFile]:
-        candidates = [os.fspath(path) for path in given]
+    def _files(self) -> Iterator[MappedFile]:
         for item in items(field(self.data, "files"), "files"):
             name = text(field(item, "name"), "the name of a file", 255)
             size = whole(field(item, "bytes"), "the size of a file", 1)
             if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name or ":" in name:
                 raise FormatError(f"{name!a} is not the name of a file")
-            beside = [os.path.join(at, name) for at in (self.folder, os.path.dirname(os.path.abspath(self.folder)))]
-            yield self._file(name, size, field(item, "sha256"), [*candidates, *filter(os.path.exists, beside)], opened)
-
-    def _file(self, name: str, size: int, digest: Any, paths: Sequence[str], opened: list[MappedFile]) -> MappedFile:
-        found = []
-        for path in paths:
-            file = next((file for file in opened if file.path == path), None)
-            if file is None:
-                try:
-                    file = MappedFile(path)
-                except FormatError as error:
-                    raise InputError(f"{self.folder}: {error}") from error
-                opened.append(file)
-            if file.size == size and file.sha256() == digest:
-                return file
-            found.append(f"{path} of {file.size} bytes" + (" with other contents" if file.size == size else ""))
-        raise InputError(
-            f"{self.folder}: the plan's constants lie in {name} of {size} bytes; "
-            f"found was {', '.join(found) or 'no file'}. "
-            "Put that file into the plan's folder, or name it: open_plan(folder, data=[path])."
-        )
+            yield self.source.constants(name, size, field(item, "sha256"))
 
     def _texts(self) -> Iterator[str]:
         found = items(field(self.data, "kernels"), "kernels")
         spend("kernels", len(found), self.name)
         for number, item in enumerate(found):
-            text = _contents(MappedFile(os.path.join(self.folder, kernel_file(number))), "kernel text")
+            text = self.source.text(number, item)
             if hashlib.sha256(text.encode()).hexdigest() != field(item, "sha256"):
                 raise FormatError(f"{kernel_file(number)} is not the text that was saved")
             yield text

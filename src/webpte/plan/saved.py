@@ -11,7 +11,7 @@ import glob
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from .plan import Plan
 from .schedule_json import Numbered, Writing, block_to_json
 from .schedules import Scheduler
 from .segments import Block, HostCalls, Segment
-from .value_json import Files, call_to_json, constant_to_json, value_to_json
+from .value_json import Files, Sources, call_to_json, value_to_json
 
 FORMAT, VERSION = "webpte plan", 1
 DOCUMENT = "plan.json"
@@ -33,11 +33,18 @@ PathLike = str | os.PathLike[str]
 
 def save_plan(scheduler: Scheduler, folder: PathLike, fingerprint: str = "") -> None:
     """Write the plan and every schedule that calls have used so far. `fingerprint` tells whose state it has."""
+    _write(os.fspath(folder), *plan_document(scheduler, fingerprint, Files()))
+
+
+def plan_document(
+    scheduler: Scheduler, fingerprint: str, sources: Sources, text_of: Callable[[Kernel], str] = render
+) -> tuple[dict[str, Any], list[str]]:
+    """The document, and the texts of its kernels by number."""
     plan = scheduler.plan
     writing = Writing(plan, Numbered[Kernel](), Numbered[bytes]())
     schedules = [writing.schedule(key, schedule) for key, schedule in scheduler.known()]
     kernels = tuple(writing.kernels.items)
-    texts = [render(kernel) for kernel in kernels]
+    texts = [text_of(kernel) for kernel in kernels]
     used = replace(
         plan,
         kernels=kernels,
@@ -51,12 +58,12 @@ def save_plan(scheduler: Scheduler, folder: PathLike, fingerprint: str = "") -> 
         "limits": used.limits,
         "features": features_of(texts),
         "subgroup": plan.subgroup if "subgroup" in features_of(texts) else 0,
-        **_method_to_json(plan, schedules),
+        **_method_to_json(plan, schedules, sources),
         "kernels": [_kernel_to_json(kernel, text) for kernel, text in zip(kernels, texts, strict=True)],
         "parameters": [block_to_json(block) for block in writing.blocks.items],
         "schedules": schedules,
     }
-    _write(os.fspath(folder), document, texts)
+    return document, texts
 
 
 def features_of(texts: Sequence[str]) -> list[str]:
@@ -69,34 +76,28 @@ def uses_f16(text: str) -> bool:
     return text.startswith("enable f16;")
 
 
-def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]], sources: Sources) -> dict[str, Any]:
     """All but what is done at single shapes."""
-    files, graph, flow = Files(), plan.graph, plan.flow
+    graph, flow = plan.graph, plan.flow
     calls = _host_calls(plan)
     needed = sorted(_needed(plan, calls) | {int(v) for s in schedules for part in ("made", "told") for v in s[part]})
     parts = {
         "name": graph.name,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
-        "values": {str(v): value_to_json(graph.values[v], files) for v in needed},
+        "values": {str(v): value_to_json(graph.values[v], sources) for v in needed},
         "dynamic": {str(v): list(flags) for v, flags in plan.dynamic_dims.items()},
         "blocks": [_block_to_json(block, flow.segments, calls) for block in flow.blocks],
         "segments": [_segment_to_json(segment, plan) for segment in flow.segments],
         "cpu": [call_to_json(graph.call(step)) for step in calls],
-        "buffers": [_buffer_to_json(buffer, files) for buffer in plan.buffers],
+        "buffers": [_buffer_to_json(buffer, sources) for buffer in plan.buffers],
         "places": {str(v): plan.buffer_of[v] for v in sorted(_copied(plan)) if v in plan.buffer_of},
         "hosted": sorted(flow.hosted.intersection(needed)),
         "state": sorted(flow.state),
         "kept": sorted(plan.kept),
         "checks": {str(v): message for v, message in plan.checks.items()},
     }
-    named = [{"name": _name(file.path), "bytes": file.size, "sha256": file.sha256()} for file in files.files]
-    return {"name": parts.pop("name"), "files": named, **parts}
-
-
-def _name(path: str) -> str:
-    """What a person would look for."""
-    return "".join(c if c.isprintable() else "?" for c in os.path.basename(path))
+    return {"name": parts.pop("name"), "files": sources.listed(), **parts}  # all that the others named
 
 
 def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str]) -> None:
@@ -173,10 +174,11 @@ def _segment_to_json(segment: Segment, plan: Plan) -> dict[str, Any]:
     }
 
 
-def _buffer_to_json(buffer: Buffer, files: Files) -> dict[str, Any]:
+def _buffer_to_json(buffer: Buffer, sources: Sources) -> dict[str, Any]:
     fill = None
     if buffer.fill is not None:
-        fill = {"dtype": buffer.fill.dtype.short, **constant_to_json(buffer.fill.constant, files)}
+        dtype = buffer.fill.dtype
+        fill = {"dtype": dtype.short, **sources.constant(buffer.fill.constant, dtype)}
     return {"bytes": buffer.nbytes, "kind": buffer.kind, "fill": fill}
 
 

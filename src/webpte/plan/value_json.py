@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ..budgets import limit
 from ..container import DType, MappedFile, Span
@@ -44,8 +45,18 @@ _LISTS: dict[str, tuple[str, Any]] = {"ints": ("int", IntList), "doubles": ("dou
 _LISTS["bools"] = ("bool", BoolList)
 
 
+class Sources(Protocol):
+    """Where the bytes of constants lie: files that a plan's JSON names by number."""
+
+    def constant(self, constant: Constant, dtype: DType) -> dict[str, Any]:
+        """A constant that is wanted in a dtype. The JSON tells which one it is stored in."""
+
+    def listed(self) -> list[dict[str, Any]]:
+        """The files that were named, in the order of their numbers."""
+
+
 class Files:
-    """The files whose bytes a plan names: by number in its JSON."""
+    """Constants where they are: in the program's own files."""
 
     def __init__(self, files: Sequence[MappedFile] = ()) -> None:
         self.files = list(files)
@@ -57,19 +68,26 @@ class Files:
         self.files.append(file)
         return len(self.files) - 1
 
+    def constant(self, constant: Constant, dtype: DType) -> dict[str, Any]:
+        return {
+            "name": constant.name,
+            "stored": constant.dtype.short,
+            "spans": [[self.number(span.file), span.offset, span.size] for span in constant.spans],
+        }
+
+    def listed(self) -> list[dict[str, Any]]:
+        return [{"name": _shown(file.path), "bytes": file.size, "sha256": file.sha256()} for file in self.files]
+
+
+def _shown(path: str) -> str:
+    """What a person would look for."""
+    return "".join(c if c.isprintable() else "?" for c in os.path.basename(path))
+
 
 def dtype_from_json(name: Any) -> DType:
     if not isinstance(name, str) or name not in _DTYPES:
         raise FormatError(f"{ascii(name)[:60]} is not a dtype")
     return _DTYPES[name]
-
-
-def constant_to_json(constant: Constant, files: Files) -> dict[str, Any]:
-    return {
-        "name": constant.name,
-        "stored": constant.dtype.short,
-        "spans": [[files.number(span.file), span.offset, span.size] for span in constant.spans],
-    }
 
 
 def constant_from_json(data: Any, files: Files) -> Constant:
@@ -88,8 +106,9 @@ def _span(data: Any, files: Files) -> Span:
     return Span(files.files[whole(file, "the file of a span", high=len(files.files) - 1)], offset, size)
 
 
-def value_to_json(value: Value, files: Files) -> dict[str, Any]:
+def value_to_json(value: Value, sources: Sources) -> dict[str, Any]:
     if isinstance(value, TensorSpec):
+        constant = value.constant
         return {
             "kind": "tensor",
             "dtype": value.dtype.short,
@@ -97,7 +116,7 @@ def value_to_json(value: Value, files: Files) -> dict[str, Any]:
             "dims": list(value.dims),
             "dynamic": value.dynamic,
             "mutable": value.mutable,
-            "constant": None if value.constant is None else constant_to_json(value.constant, files),
+            "constant": None if constant is None else sources.constant(constant, constant.dtype),
         }
     if isinstance(value, ValueList):
         return {"kind": "list", "ids": list(value.ids)}

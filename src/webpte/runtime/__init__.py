@@ -2,14 +2,17 @@
 
 from ..device import Extent
 from .arguments import ArgumentInfo, describe
+from .bundle import Bundle
 from .choices import choices_path
 from .executorch import Runtime
+from .loading import load
 from .method import Method
-from .program import Program, load
+from .program import Program
 from .tuning import Choice
 
 __all__ = [
     "ArgumentInfo",
+    "Bundle",
     "Choice",
     "Extent",
     "Method",

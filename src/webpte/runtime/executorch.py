@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from .loading import load
 from .method import Method
-from .program import Program, load
+from .program import Program
 
 
 class Runtime:

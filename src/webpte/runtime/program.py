@@ -1,23 +1,23 @@
-"""Loading a program and its methods."""
+"""A program and its methods."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import logging
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Any, Literal
 
-from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile, parse_program, parse_tensors
+from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile
 from ..device import Needs, adapter_caps, needs
 from ..errors import InputError
 from ..fusion import PASSES
 from ..graph import Graph, build_graph
 from ..lowering import mutated_positions
 from ..plan import Plan, Planner, make_planner
-from ..progress import OnProgress, Progress, ignore
+from ..progress import OnProgress, ignore
 from ..wgsl import Caps
 from .choices import read_choices, write_choices
 from .kernels import CpuKernels
@@ -28,7 +28,6 @@ from .tuning import Choice, chosen, tune_plan
 
 logger = logging.getLogger("webpte")
 Rewrite = Callable[[Graph], Graph]
-PathLike = str | os.PathLike[str]
 Tune = Literal["cached", "auto", "off"]
 AUTO_SECONDS = 5.0
 
@@ -42,48 +41,6 @@ class Options:
     passes: tuple[str, ...] = tuple(PASSES)
     tune: Tune = "cached"
     memory: int | None = None
-
-
-def load(
-    path: PathLike,
-    data: Iterable[PathLike] = (),
-    *,
-    fallback: Literal["cpu"] | None = None,
-    limits: Mapping[str, int] | None = None,
-    passes: Sequence[str] | None = None,
-    tune: Tune = "cached",
-    memory: int | None = None,
-    progress: OnProgress = ignore,
-) -> Program:
-    """Open a .pte program; `data` are .ptd files with constants exported apart from it.
-
-    GPU memory is taken when a method is asked for. An op inside a delegate that has no kernel is refused then, unless
-    `fallback="cpu"`: it runs on the CPU, with a warning, and every such call costs a round trip through host memory.
-    `limits` plans for a smaller device than this one, by names such as "max-storage-buffer-binding-size".
-    `passes` are the names of graph rewrites to apply; all of them unless given, none with `passes=()`.
-    `tune` says which kernels to run where there is a choice: "cached" those found fastest on this device before,
-    "auto" also spends a few seconds on finding out, "off" the usual ones.
-    `memory` is the most bytes that all programs of this process may take on the device; a method that would need more
-    is refused before any is taken. Unless given it is what is free, for a software device, what the machine has, for an
-    integrated GPU, and unlimited for a discrete one, whose memory WebGPU does not tell.
-    """
-    if fallback not in (None, "cpu"):
-        raise InputError(f'fallback is "cpu" or None, not {fallback!r}')
-    if tune not in get_args(Tune):
-        raise InputError(f"tune is one of {', '.join(get_args(Tune))}, not {tune!r}")
-    chosen_passes = tuple(PASSES) if passes is None else tuple(passes)
-    options = Options(fallback == "cpu", limits or {}, chosen_passes, tune, memory)
-    files = [MappedFile(path), *(MappedFile(p) for p in data)]
-    try:
-        total = sum(file.size for file in files)
-        progress(Progress("read", 0, total, "bytes"))
-        program = Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files, options)
-        progress(Progress("read", total, total, "bytes"))
-        return program
-    except BaseException:
-        for file in files:
-            file.close()
-        raise
 
 
 def find_data(key: str, file: ProgramFile, tensors: Sequence[TensorFile]) -> Span | None:
@@ -121,7 +78,7 @@ class Program(Owner):
         options: Options,
     ) -> None:
         super().__init__(file.path, files, options.memory)
-        self.file = file
+        self._file = file
         self._tensors = tensors
         self._kernels = CpuKernels()
         self._options = options
@@ -129,8 +86,13 @@ class Program(Owner):
         self._shared = SharedState()
 
     def _build(self, plan: MethodPlan) -> Graph:
-        others = [other for other in self.file.methods if other is not plan]
+        others = [other for other in self._file.methods if other is not plan]
         return build_graph(plan, self._find, mutated_positions, others=others)
+
+    @property
+    def file(self) -> ProgramFile:
+        """What the .pte holds."""
+        return self._file
 
     @property
     def method_names(self) -> tuple[str, ...]:
@@ -201,17 +163,21 @@ class Program(Owner):
         _warn_of_fallback(plan)
         shared = self._shared.share_of(plan)
         gpu, weights = self._device(plan) if plan.flow.segments else (None, None)
-        return Method(planner, gpu, weights, self._kernels, lambda: self._fingerprint(name), progress, shared=shared)
+        return Method(planner, gpu, weights, self._kernels, lambda: self.fingerprint(name), progress, shared=shared)
 
     def _caps(self) -> Caps:
         return adapter_caps().within(self._options.limits)
 
     def _find(self, key: str) -> Span | None:
-        return find_data(key, self.file, self._tensors)
+        return find_data(key, self._file, self._tensors)
 
-    def _fingerprint(self, name: str) -> str:
+    def fingerprint(self, name: str) -> str:
         """Equal for the same method of the same files: code and weights, wherever those live."""
         return hashlib.sha256(f"{name} {self._contents}".encode()).hexdigest()
+
+    def show(self, **options: Any) -> Any:
+        """Its page inside a notebook, on the GPU of the browser that looks at it: `webpte.widget`."""
+        return sys.modules["webpte"].widget(self, **options)  # which stands above this room
 
     @functools.cached_property
     def _contents(self) -> str:

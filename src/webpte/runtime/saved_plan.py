@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..device import adapter_caps
 from ..errors import DeviceError
@@ -59,12 +59,18 @@ class SavedPlan(Owner):
 
 def refuse_device(plan: Plan, features: Iterable[str], caps: Caps) -> None:
     """Raise one error that names everything a plan was made for and a device does not have."""
-    lacking = [name for name in features if name not in caps.features]
-    if "subgroup" not in lacking and caps.subgroup < plan.subgroup:
-        lacking.append(f"subgroups of {plan.subgroup} invocations, it has {caps.subgroup}")
-    lacking += [f"{n} of {v}, it has {caps.limit(n)}" for n, v in plan.limits.items() if v > caps.limit(n)]
-    if lacking:
+    if missing := lacking(features, plan.subgroup, plan.limits, caps):
         raise DeviceError(
-            f"{plan.graph.name} was saved for a device that has more than {caps.adapter}: {'; '.join(lacking)}. "
+            f"{plan.graph.name} was saved for a device that has more than {caps.adapter}: {'; '.join(missing)}. "
             "Save it on this one, or for it: load(..., limits=...), WEBPTE_DEVICE=browser."
         )
+
+
+def lacking(features: Iterable[str], subgroup: int, limits: Mapping[str, int], caps: Caps) -> list[str]:
+    """What a device does not have of what is needed."""
+    missing = [name for name in features if name not in caps.features]
+    if "subgroup" not in missing and caps.subgroup < subgroup:
+        missing.append(f"subgroups of {subgroup} invocations, it has {caps.subgroup}")
+    return missing + [
+        f"{name} of {most}, it has {caps.limit(name)}" for name, most in limits.items() if most > caps.limit(name)
+    ]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -65,6 +65,12 @@ def make_inputs(arguments: Sequence[ArgumentInfo], specs: Sequence[str] = (), se
         if position not in given:
             given[position] = default_input(argument, position, seed)
     return [given[position] for position in range(len(arguments))]
+
+
+def at_shapes(arguments: Sequence[ArgumentInfo], shapes: Sequence[Sequence[int]]) -> list[ArgumentInfo]:
+    """The inputs as if these were their bounds."""
+    pairs = zip(arguments, shapes, strict=True)
+    return [info if info.bound is None else replace(info, bound=tuple(dims)) for info, dims in pairs]
 
 
 def default_input(argument: ArgumentInfo, position: int, seed: int) -> Given:

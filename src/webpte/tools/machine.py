@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..device import adapter_caps, wgpu_versions
+from ..version import __version__
 
 OPTIONAL = ("torch", "executorch")
 

@@ -12,8 +12,8 @@ import numpy as np
 from ..device import adapter_caps
 from ..errors import DeviceError, InputError
 from ..progress import OnProgress, ignore
-from ..runtime import load
-from .inputs import Given, make_inputs
+from ..runtime import Bundle, load
+from .inputs import Given, at_shapes, make_inputs
 from .timing import Stages, spread, timed
 
 PathLike = str | os.PathLike[str]
@@ -44,7 +44,8 @@ def run_file(
     with load(path, data, fallback=fallback, progress=stages) as program:
         called = program.method(method, progress=stages)
         stages.end()
-        given = make_inputs(called.inputs, inputs, seed)
+        shapes = program.shapes(method) if isinstance(program, Bundle) else []
+        given = make_inputs(at_shapes(called.inputs, shapes[0]) if shapes else called.inputs, inputs, seed)
         arguments = [item.value for item in given]
         first, outputs = timed(lambda: called.run(arguments))
         warm = [timed(lambda: called.run(arguments))[0] for _ in range(repeat)]

@@ -16,12 +16,11 @@ from ..device import Gpu, acquire
 from ..device.recording import Copy
 from ..device.weights import USAGE
 from ..errors import Error
-from ..graph import DType, Graph, Int, ValueList
 from ..runtime.graphs import open_graph
 from .probes import Probe
 from .timing import spread, timed
+from .trials import TRIALS, Trial
 
-Array = np.ndarray[Any, Any]
 ROUND_TRIPS = 40
 COPIES = 8
 COPY_BYTES = 16 << 20
@@ -33,7 +32,7 @@ def self_test() -> dict[str, Any]:
     started = time.perf_counter()
     gpu = acquire({})  # held, so that the graphs below do not each open a device of their own
     try:
-        checks = [_check(name, test) for name, test in TESTS.items()]
+        checks = [_check(name, make) for name, make in TRIALS.items()]
         report: dict[str, Any] = {"ok": all(check["ok"] for check in checks), "checks": checks}
         if report["ok"]:
             report["round_trip"] = _round_trip()
@@ -44,61 +43,19 @@ def self_test() -> dict[str, Any]:
     return report
 
 
-def _check(name: str, test: Callable[[], float]) -> dict[str, Any]:
+def _check(name: str, make: Callable[[], Trial]) -> dict[str, Any]:
     try:
-        error = test()
+        trial = make()
+        error = _error(trial)
     except Error as problem:
         return {"name": name, "ok": False, "detail": f"{type(problem).__name__}: {problem}"}
-    ok = error <= TOLERANCE.get(name, 1e-5)  # false for NaN
+    ok = error <= trial.tolerance  # false for NaN
     return {"name": name, "ok": ok, "detail": f"largest error {error:.1e}"}
 
 
-def _linear_softmax() -> float:
-    """softmax(x @ w.T + b) against NumPy in float64, in sizes that no workgroup divides."""
-    rows, inner, outer = 13, 129, 67
-    b = Probe()
-    x, w, bias = b.tensor(rows, inner), b.tensor(outer, inner), b.tensor(outer)
-    logits = b.call("aten.linear.default", x, w, bias, out=b.tensor(rows, outer))
-    last, full = b.add(Int(-1)), b.null()
-    out = b.call("aten._softmax.default", logits, last, full, out=b.tensor(rows, outer))
-    generator = np.random.default_rng(0)
-    given = [generator.standard_normal(size).astype(np.float32) for size in ((rows, inner), (outer, inner), (outer,))]
-    wide = [array.astype(np.float64) for array in given]
-    exponents = wide[0] @ wide[1].T + wide[2]  # (rows, outer)
-    powers = np.exp(exponents - exponents.max(-1, keepdims=True))
-    return _error(b.graph([x, w, bias], [out]), given, powers / powers.sum(-1, keepdims=True))
-
-
-def _half_precision() -> float:
-    """x + y in float16, which devices without it compute in float32."""
-    b = Probe()
-    x, y = b.tensor(501, dtype=DType.FLOAT16), b.tensor(501, dtype=DType.FLOAT16)
-    out = b.call("aten.add.Tensor", x, y, b.add(Int(1)), out=b.tensor(501, dtype=DType.FLOAT16))
-    given = [np.linspace(-1, 1, 501).astype(np.float16), np.linspace(3, 0, 501).astype(np.float16)]
-    return _error(b.graph([x, y], [out]), given, (given[0] + given[1]).astype(np.float64))
-
-
-def _integers() -> float:
-    """Sums of 32-bit integers along a dim, exactly."""
-    b = Probe()
-    x = b.tensor(31, 257, dtype=DType.INT32)
-    dims, keep = b.add(ValueList((b.add(Int(1)),))), b.add(Int(0))
-    out = b.call("aten.sum.dim_IntList", x, dims, keep, b.null(), out=b.tensor(31, dtype=DType.INT32))
-    given = np.random.default_rng(1).integers(-1000, 1000, (31, 257), dtype=np.int32)
-    return _error(b.graph([x], [out]), [given], given.sum(1).astype(np.float64))
-
-
-TESTS: dict[str, Callable[[], float]] = {
-    "float32 linear and softmax": _linear_softmax,
-    "float16 addition": _half_precision,
-    "int32 sums": _integers,
-}
-TOLERANCE = {"float16 addition": 2e-3, "int32 sums": 0.0}
-
-
-def _error(graph: Graph, given: list[Array], expected: Array) -> float:
-    with open_graph(graph) as method:
-        return float(np.abs(method(*given).astype(np.float64) - expected).max())
+def _error(trial: Trial) -> float:
+    with open_graph(trial.graph) as method:
+        return float(np.abs(method(*trial.inputs).astype(np.float64) - trial.wanted.astype(np.float64)).max())
 
 
 def _round_trip() -> dict[str, Any] | None:

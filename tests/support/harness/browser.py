@@ -16,6 +16,8 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+# WebGPU on SwiftShader, which Chromium carries: the same on every machine.
+WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
 TIMEOUT = 30_000  # milliseconds, for each thing one waits for
 
 
@@ -24,12 +26,13 @@ def chromium_path() -> str | None:
 
 
 @contextmanager
-def chromium() -> Iterator[Browser]:
+def chromium(*more: str) -> Iterator[Browser]:
+    """The browser, with `more` arguments."""
     path = chromium_path()
     if path is None:
         raise FileNotFoundError("there is no chromium; on Debian: apt install chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS), timeout=TIMEOUT)
+        browser = playwright.chromium.launch(executable_path=path, args=[*ARGUMENTS, *more], timeout=TIMEOUT)
         try:
             yield browser
         finally:

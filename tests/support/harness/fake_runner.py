@@ -36,6 +36,8 @@ class FakeRunner:
         self.capacity = capacity
         self.most_rows = most_rows
         self.most_picks = min(most_rows, 8)
+        self.most_drafts = self.most_picks - 1
+        self.most_edits = 1 << 20
         self.cache = np.full((1, capacity), EMPTY)
         self.recoveries = 0
         self.lost = False

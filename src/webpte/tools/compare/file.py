@@ -6,10 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ...errors import InputError
 from ...progress import OnProgress, ignore
 from ...runtime import load
+from ...runtime.manifest import is_bundle
 from ..inputs import make_inputs
 from .against import compare_with
+from .bundle import compare_bundle
 from .capture import PathLike
 from .compare import compare, fused
 from .measure import Tolerance
@@ -31,11 +34,17 @@ def compare_file(
     repro: PathLike | None = None,
     progress: OnProgress = ignore,
 ) -> dict[str, Any]:
-    """Compare a method of a file with the references, or with another file's method of that name.
+    """Compare a method of a file with the references, or with another file's method of that name; or a bundle, see
+    :mod:`webpte.tools.compare.bundle`.
 
     `inputs` has a list of specs (see :mod:`webpte.tools.inputs`) for each consecutive call of the method. With `repro`,
     the first call at fault is written there as a script and its data.
     """
+    if is_bundle(path):
+        if state is not None or repro is not None or not joined:
+            raise InputError(f"{path} is a bundle, of which outputs are compared: no calls, and no states")
+        named: dict[str, Any] = {"method": method, "inputs": inputs, "seed": seed, "against": against}
+        return compare_bundle(path, data, **named, tolerance=tolerance, progress=progress)
     tolerance = tolerance or Tolerance()
     with load(path, data, passes=()) as program:
         ordinary = program.method(method, fused, progress)

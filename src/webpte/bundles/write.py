@@ -1,0 +1,143 @@
+"""`webpte.bundle`: a program as static files that any web server can host."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import DeviceError, Error, InputError, UnsupportedError
+from ..graph import TensorSpec
+from ..llm.metadata import beside
+from ..progress import OnProgress, ignore
+from ..runtime import Program
+from .encoder import encoder_part, encoder_shapes, find_encoder
+from .image import Look, image_part, is_image
+from .language import add_language, slot_counts
+from .methods import MethodWriter
+from .planned import Shapes, extents, planned_at
+from .site import Site
+
+PathLike = str | os.PathLike[str]
+SEQUENCES = 4
+MOST_SEQUENCES = 16
+
+
+def bundle(
+    program: Program,
+    path: PathLike,
+    *,
+    name: str | None = None,
+    tokenizer: PathLike | None = None,
+    sequences: int = SEQUENCES,
+    shapes: Mapping[str, Iterable[Shapes]] | None = None,
+    labels: PathLike | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    progress: OnProgress = ignore,
+) -> Path:
+    """Write a program as static files: any web server can host them, and their page runs it on the visitor's GPU.
+
+    A language model and an encoder of texts need their `tokenizer.json`, beside the program or given. Up to `sequences`
+    conversations are computed at once. Any other program runs at the `shapes` of its methods, each the dims of every
+    input; unless given, at the largest and the smallest. Of a vision program, `labels` is a file with a line for each
+    class, and `mean` and `std` are what its pictures are normalised by. What cannot run in a page is refused.
+    """
+    if not 1 <= sequences <= MOST_SEQUENCES:
+        raise InputError(f"sequences is 1 to {MOST_SEQUENCES}, not {sequences}")
+    source = Path(program.file.path)
+    text = Path(tokenizer) if tokenizer is not None else beside(source, "tokenizer.json")
+    given = {method: list(calls) for method, calls in (shapes or {}).items()}
+    look = Look(None if labels is None else Path(labels), mean, std)
+    site = Site(path)
+    try:
+        if text is not None and takes_tokens(program):
+            kind, parts = _language(site, program, text, sequences, given, look, progress)
+        else:
+            kind, parts = _other(site, program, text, given, look, progress)
+        site.finish(kind, {"name": name or source.stem, **parts})
+        return site.path
+    finally:
+        site.abandon()
+
+
+def _language(
+    site: Site,
+    program: Program,
+    tokenizer: Path,
+    sequences: int,
+    shapes: Mapping[str, Any],
+    look: Look,
+    progress: OnProgress,
+) -> tuple[str, dict[str, Any]]:
+    if named := [*(["shapes"] if shapes else []), *look.given]:
+        raise InputError(f"{program.file.path} is a language model, for which {', '.join(named)} mean nothing")
+    methods = MethodWriter(site, progress, len(slot_counts(sequences)))
+    fingerprint = program.fingerprint("forward")
+    found = _refusing_together(
+        program, [lambda: add_language(site, methods, program, tokenizer, sequences, fingerprint)]
+    )
+    return "language", {"language": found[0], "methods": methods.written()}
+
+
+def _other(
+    site: Site,
+    program: Program,
+    tokenizer: Path | None,
+    shapes: dict[str, list[Shapes]],
+    look: Look,
+    progress: OnProgress,
+) -> tuple[str, dict[str, Any]]:
+    """The kind of bundle that a program becomes, and what the manifest says of it."""
+    names = [name for name in program.method_names if program.graph(name).steps]
+    if unknown := sorted(set(shapes) - set(names)):
+        raise InputError(f"shapes are given of {', '.join(unknown)}; the program has {', '.join(names)}")
+    encoder = find_encoder(program) if tokenizer is not None else None
+
+    def add(name: str) -> None:
+        if name not in shapes:
+            texts = encoder if name == "forward" else None
+            shapes[name] = extents(program, name) if texts is None else encoder_shapes(program, texts)
+        methods.add(name, program.fingerprint(name), lambda caps: planned_at(program, name, caps, shapes[name]))
+
+    methods = MethodWriter(site, progress, len(names))
+    _refusing_together(program, [functools.partial(add, name) for name in names])
+    parts = {"methods": methods.written(), "shapes": shapes}
+    if encoder is not None and tokenizer is not None:
+        part = encoder_part(site, program, encoder, tokenizer, shapes["forward"])
+        return "encoder", {**parts, "encoder": part}
+    if is_image(program):
+        return "image", {**parts, "image": image_part(site, program, look, shapes["forward"])}
+    if look.given:
+        raise InputError(f"{', '.join(look.given)} are for programs that take a picture, f32 (1, 3, height, width)")
+    return "program", parts
+
+
+def _refusing_together(program: Program, jobs: Iterable[Callable[[], Any]]) -> list[Any]:
+    """What the jobs give; or one error with all reasons why they cannot be done."""
+    done, refused = [], []
+    for job in jobs:
+        try:
+            done.append(job())
+        except (UnsupportedError, DeviceError) as error:
+            refused.append(error)
+    if refused:
+        raise _refusal(program, refused)
+    return done
+
+
+def _refusal(program: Program, refused: Sequence[Error]) -> UnsupportedError:
+    items = [item for error in refused for item in getattr(error, "items", ())]
+    lines = [f"{program.file.path} cannot run in a page, which has what every browser grants and no CPU kernels:"]
+    return UnsupportedError("\n".join([*lines, *map(str, refused)]), items)
+
+
+def takes_tokens(program: Program) -> bool:
+    """Whether it takes tokens (1, n) and a position (1): a language model that goes on from what it has read."""
+    if "forward" not in program.method_names:
+        return False
+    graph = program.graph("forward")
+    dims = [value.dims for i in graph.inputs if isinstance(value := graph.values[i], TensorSpec)]
+    return len(dims) == len(graph.inputs) == 2 and len(dims[0]) == 2 and dims[1] == (1,)

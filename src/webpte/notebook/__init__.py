@@ -1,0 +1,66 @@
+"""`webpte.widget` and `Program.show`: a bundle's page inside a notebook, on the GPU of the browser that looks at it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+from ..bundles import bundle
+from ..errors import Error, InputError
+from ..runtime import Program, load
+from .shelf import Shelf
+
+FRONT = Path(__file__).with_name("front.js")
+
+
+def widget(source: Program | str | os.PathLike[str], **options: Any) -> Any:
+    """The page of a program, a `.pte` file or the folder of a bundle; `options` are those of `webpte.bundle`.
+
+    Files travel over the widget's own messages: neither a web server nor a port is needed. The browser that shows the
+    notebook computes, and keeps the weights.
+    """
+    made = _widget_class()  # before a bundle is written for nothing
+    if not isinstance(source, Program) and Path(source).is_dir():
+        if options:
+            raise InputError(f"{source} is a bundle already, for which {', '.join(options)} mean nothing")
+        return made(Shelf(Path(source)))
+    folder = tempfile.TemporaryDirectory(prefix="webpte-")
+    try:
+        shown = made(Shelf(_bundled(source, Path(folder.name, "site"), options)))
+    except BaseException:
+        folder.cleanup()
+        raise
+    weakref.finalize(shown, folder.cleanup)
+    return shown
+
+
+def _bundled(source: Program | str | os.PathLike[str], path: Path, options: dict[str, Any]) -> Path:
+    if isinstance(source, Program):
+        return bundle(source, path, **options)
+    with load(source) as program:
+        return bundle(program, path, **options)
+
+
+def _widget_class() -> Any:
+    """A class over anywidget's, which is imported only here: few who install webpte have notebooks."""
+    try:
+        import anywidget
+        import traitlets
+    except ImportError as error:
+        raise Error("a program is shown in a notebook by anywidget: pip install 'webpte[notebook]'") from error
+
+    class Shown(anywidget.AnyWidget):  # type: ignore[misc]
+        _esm = FRONT
+        kind = traitlets.Unicode().tag(sync=True)
+        digest = traitlets.Unicode().tag(sync=True)
+        page = traitlets.List(traitlets.Unicode()).tag(sync=True)
+
+        def __init__(self, shelf: Shelf) -> None:
+            super().__init__(kind=shelf.kind, digest=shelf.digest, page=shelf.page)
+            self.shelf = shelf
+            self.on_msg(lambda _, content, buffers: self.send(*shelf.answer(content)))
+
+    return Shown

@@ -1,0 +1,225 @@
+"""A bundle, played natively: its methods run from the plans, kernels and weights that a page would use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..container import MappedFile, ProgramFile
+from ..device import adapter_caps
+from ..errors import DeviceError, FormatError, InputError
+from ..graph import Graph
+from ..plan import Plan, Planner
+from ..plan.json_fields import field, items, whole, wholes
+from ..plan.opened import Opened, read_plan
+from ..plan.plan_files import contents
+from ..plan.value_json import dtype_from_json
+from ..progress import OnProgress, ignore
+from ..wgsl import Caps
+from .kernels import CpuKernels
+from .manifest import BundledFile, Manifest, Variant
+from .method import Method
+from .owner import Owner
+from .program import Program, Rewrite
+from .saved_plan import lacking, refuse_device
+from .tuning import Choice
+
+
+class Bundle(Program):
+    """A folder that `webpte bundle` wrote, as a program: its methods run at the shapes that were bundled.
+
+    Every file is checked against its hash before it is used. There is no graph in it, so nothing can be planned anew.
+    """
+
+    def __init__(self, manifest: Manifest, limits: Mapping[str, int], memory: int | None) -> None:
+        self._store = _Store(manifest)
+        Owner.__init__(self, manifest.folder, self._store.mapped, memory)  # a Program's own would read a .pte
+        self.manifest = manifest
+        self._limits = limits
+        self._opened: dict[str, Opened] = {}
+
+    @property
+    def method_names(self) -> tuple[str, ...]:
+        return tuple(self.manifest.methods)
+
+    def text(self, file: BundledFile) -> str:
+        """One of its texts."""
+        with self._locked():
+            self._check_open()
+            return self._store.text(file)
+
+    def shapes(self, name: str) -> list[list[tuple[int, ...]]]:
+        """Calls of a method that there are schedules for: the dims of each input. A language model tells none."""
+        listed = self.manifest.data.get("shapes", {})
+        calls = items(listed.get(name, []), "shapes") if isinstance(listed, dict) else []
+        return [[wholes(dims, "a dim") for dims in items(call, "the shapes of a call")] for call in calls]
+
+    def array(self, sha256: str, offset: int, nbytes: int, dtype: str, dims: Sequence[int]) -> np.ndarray[Any, Any]:
+        """An array out of one of its files, in a dtype of callers."""
+        with self._locked():
+            self._check_open()
+            data = self._store.checked(self._store.by_hash(sha256)).view(offset, nbytes)
+            return np.frombuffer(data, dtype_from_json(dtype).held).reshape(dims)
+
+    def path(self, file: BundledFile) -> str:
+        """Where one of its files lies, which is what it was when it was bundled."""
+        with self._locked():
+            self._check_open()
+            return self._store.checked(file).path
+
+    def method(
+        self,
+        name: str = "forward",
+        rewrite: Rewrite | None = None,
+        progress: OnProgress = ignore,
+        *,
+        slots: int | None = None,
+        variant: Variant | None = None,
+    ) -> Method:
+        """A method ready to be called, by the first of its variants that this device can run; or by a given one.
+
+        `slots` asks for one that has so many caches.
+        """
+        if rewrite is not None:
+            raise self._planned()
+        with self._locked():
+            self._check_open()
+            chosen = variant or self._choose(name, slots)
+            return self._kept((name, chosen.plan), lambda: self._play(self._read(chosen), progress))
+
+    def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
+        """How a method runs, on the machine's adapter or on one of given capabilities."""
+        if rewrite is not None:
+            raise self._planned()
+        with self._locked():
+            self._check_open()
+            return self._read(self._choose(name, None, caps)).scheduler.plan
+
+    def _choose(self, name: str, slots: int | None, caps: Caps | None = None) -> Variant:
+        if name not in self.manifest.methods:
+            raise InputError(f"there is no method {name!r}; the bundle has {', '.join(self.manifest.methods)}")
+        found = self.manifest.methods[name]
+        of_slots = [variant for variant in found if slots is None or variant.slots == slots]
+        if not of_slots:
+            listed = sorted({variant.slots for variant in found if variant.slots is not None})
+            raise InputError(f"{name} is bundled for {listed} sequences at once, not for {slots}")
+        return choose(of_slots, caps or adapter_caps().within(self._limits), f"{self._path}: {name}")
+
+    def _read(self, variant: Variant) -> Opened:
+        key = variant.plan.sha256
+        if key not in self._opened:
+            self._opened[key] = read_plan(_VariantFiles(self._store, variant), CpuKernels())
+        return self._opened[key]
+
+    def _play(self, opened: Opened, progress: OnProgress) -> Method:
+        scheduler, fingerprint = opened.scheduler, opened.fingerprint
+        refuse_device(scheduler.plan, opened.features, adapter_caps())
+        return Method(scheduler, *self._device(scheduler.plan), CpuKernels(), lambda: fingerprint, progress)
+
+    # -- what a Program has, and a bundle has not ----------------------------------------------------------------------
+
+    def _planned(self) -> InputError:
+        return InputError(
+            f"{self._path} is a bundle: it was planned when it was written. Load the .pte program for that"
+        )
+
+    @property
+    def file(self) -> ProgramFile:
+        raise self._planned()
+
+    def graph(self, name: str) -> Graph:
+        raise self._planned()
+
+    def planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
+        raise self._planned()
+
+    def tune(
+        self,
+        name: str = "forward",
+        rewrite: Rewrite | None = None,
+        budget: float | None = None,
+        again: bool = False,
+        progress: OnProgress = ignore,
+    ) -> list[Choice]:
+        raise self._planned()
+
+
+def choose(variants: list[Variant], caps: Caps, where: str) -> Variant:
+    """The first variant for the kind of device that has all it needs."""
+    refused = []
+    for variant in (variant for variant in variants if variant.device == caps.kind):
+        missing = lacking(variant.features, variant.subgroup, variant.limits, caps)
+        if not missing:
+            return variant
+        refused.append(f"{variant}: {'; '.join(missing)}")
+    raise DeviceError(
+        f"{where} has no variant that {caps.adapter} can run. {'. '.join(refused) or f'None is for a {caps.kind}'}."
+    )
+
+
+class _Store:
+    """The files of a bundle, each mapped and verified once."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        self._manifest = manifest
+        self.mapped: list[MappedFile] = []
+        self._known: dict[str, MappedFile] = {}
+
+    def checked(self, wanted: BundledFile) -> MappedFile:
+        if wanted.sha256 not in self._known:
+            path = os.path.join(self._manifest.folder, *wanted.path.split("/"))
+            file = MappedFile(path)  # or FormatError, by its path
+            self.mapped.append(file)
+            if file.size != wanted.nbytes or file.sha256() != wanted.sha256:
+                file.close()
+                raise FormatError(
+                    f"{path}: is damaged: it has {file.size} bytes"
+                    + (" whose hash is another" if file.size == wanted.nbytes else f", not {wanted.nbytes}")
+                    + ". Copy or write the bundle again"
+                )
+            self._known[wanted.sha256] = file
+        return self._known[wanted.sha256]
+
+    def text(self, wanted: BundledFile) -> str:
+        file = self.checked(wanted)
+        try:
+            return str(file.view(0, file.size), "utf-8")
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{file.path}: is no text: {error}") from error
+
+    def by_hash(self, sha256: Any) -> BundledFile:
+        found = self._manifest.files.get(sha256) if isinstance(sha256, str) else None
+        if found is None:
+            raise FormatError(f"it names a file {ascii(sha256)[:80]} that the manifest does not")
+        return found
+
+
+@dataclass(frozen=True)
+class _VariantFiles:
+    """A variant, as a plan that was saved: see plan.plan_files."""
+
+    store: _Store
+    variant: Variant
+
+    @property
+    def name(self) -> str:
+        return self.store.checked(self.variant.plan).path
+
+    @property
+    def mapped(self) -> list[MappedFile]:
+        return self.store.mapped
+
+    def document(self) -> str:
+        return contents(self.store.checked(self.variant.plan), "plan bytes")
+
+    def text(self, number: int, kernel: Any) -> str:
+        """A range of the file that holds those of all kernels."""
+        offset, size = (whole(at, "where a kernel's text is") for at in items(field(kernel, "text"), "text", 2))
+        return str(self.store.checked(self.variant.wgsl).view(offset, size), "ascii")
+
+    def constants(self, name: str, size: int, sha256: Any) -> MappedFile:
+        return self.store.checked(self.store.by_hash(sha256))

@@ -1,0 +1,222 @@
+"""The manifest of a bundle: what a folder that `webpte bundle` wrote holds. Believed after it was checked.
+
+The whole of it is hashed, and it has the hash of every other file: damage is noticed before anything is used. A bundle
+may come from a stranger all the same, so names are those that its hashes give, and lead nowhere else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..budgets import spend
+from ..container import MappedFile
+from ..errors import Error, FormatError
+from ..plan.json_fields import field, items, text, whole, wholes
+from ..wgsl import BROWSER_LIMITS
+
+FORMAT, VERSION = "webpte bundle", 1
+MANIFEST = "manifest.json"
+KINDS = ("language", "encoder", "image", "program", "check")
+SUFFIXES = {"plan": "json", "json": "json", "wgsl": "wgsl", "weights": "bin", "text": "txt"}  # by type of file
+_OPENING = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')  # all behind it is what is hashed
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_MOST_SLOTS = 4096
+_TEMPLATE = 1 << 18  # characters
+
+
+@dataclass(frozen=True)
+class BundledFile:
+    """A file by its hash."""
+
+    sha256: str
+    nbytes: int
+    path: str  # in the folder
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A plan of a method for a kind of device."""
+
+    plan: BundledFile
+    wgsl: BundledFile
+    weights: tuple[BundledFile, ...]
+    device: str  # "gpu" or "cpu"
+    features: tuple[str, ...]
+    subgroup: int
+    limits: Mapping[str, int]
+    slots: int | None  # sequences of a language model that it has caches for
+
+    def __str__(self) -> str:
+        named = {"subgroup": f"subgroups of {self.subgroup}"}
+        needs = [named.get(feature, feature) for feature in self.features]
+        slots = "" if self.slots is None else f", {self.slots} sequence{'s' * (self.slots > 1)}"
+        return f"{self.device}{slots}{', ' if needs else ''}{', '.join(needs)}"
+
+
+@dataclass(frozen=True)
+class Language:
+    """What a language model is besides its method."""
+
+    tokenizer: BundledFile
+    tokenizer_config: BundledFile | None
+    template: str | None
+    eos: tuple[int, ...]
+    bos: int | None
+    context: int
+    prompt_rows: tuple[int, ...]  # of passes that read a prompt, ascending
+    decode_rows: tuple[int, ...]  # of passes that choose a token behind each row
+    choice_words: Mapping[int, int]  # by rows: words of what steers the choice, where more than settings does
+
+
+@dataclass(frozen=True)
+class Manifest:
+    folder: str
+    name: str
+    kind: str
+    files: Mapping[str, BundledFile]
+    methods: Mapping[str, tuple[Variant, ...]]
+    language: Language | None
+    data: Mapping[str, Any]  # the whole document, of which the rest is for pages
+
+
+def file_path(sha256: str, kind: str) -> str:
+    """Where a file lies in the folder."""
+    return f"files/{sha256}.{SUFFIXES[kind]}"
+
+
+def is_bundle(path: str | os.PathLike[str]) -> bool:
+    return os.path.isfile(os.path.join(path, MANIFEST))
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
+    path = os.path.join(folder, MANIFEST)
+    with MappedFile(path) as file:
+        spend("plan bytes", file.size, path)
+        contents = bytes(file.view(0, file.size))
+    try:
+        return _Reading(os.fspath(folder), _document(contents)).manifest()
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from error
+    except Error:
+        raise
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise FormatError(f"{path}: is not a manifest: {type(error).__name__}: {str(error)[:200]}") from error
+
+
+def _document(contents: bytes) -> dict[str, Any]:
+    opening = _OPENING.match(contents)
+    if opening is None:
+        raise FormatError('does not begin with {"sha256": ...} of the rest, as a manifest does')
+    found = hashlib.sha256(contents[opening.end() :]).hexdigest()
+    if found != opening[1].decode():
+        raise FormatError(f"is damaged: its contents hash to {found[:16]}..., not to {opening[1].decode()[:16]}...")
+    data = json.loads(contents.decode("ascii"))
+    if data.get("format") != FORMAT or data.get("version") != VERSION:
+        raise FormatError(
+            f"is a {ascii(data.get('format'))[:40]} of version {ascii(data.get('version'))[:20]}; "
+            f"known is a {FORMAT} of version {VERSION}"
+        )
+    return dict(data)
+
+
+class _Reading:
+    def __init__(self, folder: str, data: dict[str, Any]) -> None:
+        self.folder = folder
+        self.data = data
+        self.files = {sha256: self._entry(sha256, item) for sha256, item in _object(data, "files").items()}
+
+    def manifest(self) -> Manifest:
+        kind = field(self.data, "kind")
+        if kind not in KINDS:
+            raise FormatError(f"{ascii(kind)[:40]} is not a kind of bundle; known are {', '.join(KINDS)}")
+        methods = {
+            text(name, "the name of a method"): tuple(
+                self._variant(item) for item in items(field(method, "variants"), "variants")
+            )
+            for name, method in _object(self.data, "methods").items()
+        }
+        if kind == "language" and "forward" not in methods:
+            raise FormatError("a language model has no method forward")
+        language = self._language(field(self.data, "language")) if kind == "language" else None
+        return Manifest(
+            self.folder, text(field(self.data, "name"), "name"), kind, self.files, methods, language, self.data
+        )
+
+    def _entry(self, sha256: str, item: Any) -> BundledFile:
+        nbytes = whole(field(item, "bytes"), "the size of a file", 1)
+        path, kind = field(item, "path"), field(item, "type")
+        if not _DIGEST.fullmatch(sha256) or kind not in SUFFIXES or path != file_path(sha256, kind):
+            raise FormatError(f"{ascii(path)[:100]} is not where a file of its type and hash lies")
+        return BundledFile(sha256, nbytes, path)
+
+    def _file(self, sha256: Any) -> BundledFile:
+        if not isinstance(sha256, str) or sha256 not in self.files:
+            raise FormatError(f"{ascii(sha256)[:80]} is not among its files")
+        return self.files[sha256]
+
+    def _optional_file(self, sha256: Any) -> BundledFile | None:
+        return None if sha256 is None else self._file(sha256)
+
+    def _variant(self, item: Any) -> Variant:
+        slots = field(item, "slots")
+        device = field(item, "device")
+        if device not in ("gpu", "cpu"):
+            raise FormatError(f"{ascii(device)[:40]} is not a kind of device")
+        return Variant(
+            plan=self._file(field(item, "plan")),
+            wgsl=self._file(field(item, "wgsl")),
+            weights=tuple(self._file(shard) for shard in items(field(item, "weights"), "weights")),
+            device=device,
+            features=tuple(text(name, "a feature", 100) for name in items(field(item, "features"), "features")),
+            subgroup=whole(field(item, "subgroup"), "subgroup", high=1 << 16),
+            limits={_limit(name): whole(most, name) for name, most in _object(item, "limits").items()},
+            slots=None if slots is None else whole(slots, "slots", 1, _MOST_SLOTS),
+        )
+
+    def _language(self, item: Any) -> Language:
+        template, bos = field(item, "template"), field(item, "bos")
+        if template is not None and (not isinstance(template, str) or len(template) > _TEMPLATE):
+            raise FormatError(f"its chat template is not a text of at most {_TEMPLATE} characters")
+        prompt, decode = (_ascending(field(item, name), name) for name in ("prompt_rows", "decode_rows"))
+        words = {int(rows): whole(most, "choice_words") for rows, most in _object(item, "choice_words").items()}
+        if decode[0] != 1 or words.keys() != set(decode):
+            raise FormatError(
+                f"it decodes {list(decode)} rows at once, with words for {sorted(words)}, not for 1 first"
+            )
+        return Language(
+            tokenizer=self._file(field(item, "tokenizer")),
+            tokenizer_config=self._optional_file(field(item, "tokenizer_config")),
+            template=template,
+            eos=wholes(field(item, "eos"), "an end-of-text token"),
+            bos=None if bos is None else whole(bos, "bos"),
+            context=whole(field(item, "context"), "context", 1),
+            prompt_rows=prompt,
+            decode_rows=decode,
+            choice_words=words,
+        )
+
+
+def _object(data: Any, name: str) -> Mapping[str, Any]:
+    found = field(data, name)
+    if not isinstance(found, dict):
+        raise FormatError(f"{name} is {ascii(found)[:60]}, not an object")
+    return found
+
+
+def _limit(name: str) -> str:
+    if name not in BROWSER_LIMITS:
+        raise FormatError(f"{ascii(name)[:60]} is not a limit that devices have")
+    return name
+
+
+def _ascending(data: Any, what: str) -> tuple[int, ...]:
+    found = wholes(data, what, 1)
+    if not found or list(found) != sorted(set(found)):
+        raise FormatError(f"{what} are {ascii(data)[:60]}, not numbers that ascend")
+    return found

@@ -1,0 +1,34 @@
+"""Answers of the native player, in a process of its own: `python -m tests.in_page.native MODEL [CONFIGURATION]`.
+
+Requests as the page is given them come in as JSON, tokens go out as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from tests.support.harness.configurations import CONFIGURATIONS
+
+NAMES = {"max_tokens": "max_new_tokens"}
+
+
+def answers(model: str, requests: list[dict[str, Any]]) -> list[list[int]]:
+    from webpte.llm import LLM
+
+    found: list[list[int]] = []
+    with LLM.load(model) as llm:
+        for request in requests:
+            settings = {NAMES.get(name, name): value for name, value in request.items()}
+            prompt = settings.pop("messages", None) or settings.pop("prompt")
+            generation = llm.generate(prompt, **settings)
+            for _ in generation:
+                pass
+            found.append(list(generation.tokens))
+    return found
+
+
+if __name__ == "__main__":
+    CONFIGURATIONS[sys.argv[2] if len(sys.argv) > 2 else "swiftshader"].apply()
+    print(json.dumps(answers(sys.argv[1], json.load(sys.stdin))))

@@ -1,0 +1,179 @@
+"""Bundles as they are read: which variant a device gets, and what is refused of one that is damaged or made up."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from random import Random
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.fuzz.documents import changed, ways_by_field
+from tests.support.harness.writer import simple_pte
+from webpte.bundles.targets import TARGETS
+from webpte.container import DType, VkInt, VkTensor
+from webpte.llm.bundled_runner import PASS_COST, split
+from webpte.runtime import Bundle
+from webpte.runtime.manifest import read_manifest
+from webpte.wgsl import Caps
+
+WIDE = Caps(features=frozenset({"subgroup", "shader-f16"}), subgroup=32)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """y = x + table, as a bundle."""
+    folder = tmp_path_factory.mktemp("bundle")
+    row = VkTensor(DType.FLOAT32, (5, 7))
+    values = [row, VkTensor(DType.FLOAT32, (5, 7), constant_id=0), VkInt(1), row]
+    table = np.arange(35, dtype=np.float32).reshape(5, 7)
+    simple_pte(folder / "add.pte", values, [("aten.add.Tensor", (0, 1, 2, 3))], [0], [3], [table])
+    with webpte.load(folder / "add.pte") as program:
+        webpte.bundle(program, folder / "site")
+    return folder / "site"
+
+
+@pytest.fixture
+def copy(site, tmp_path):
+    shutil.copytree(site, tmp_path / "site")
+    return tmp_path / "site"
+
+
+def play(folder):
+    """All that is read before a device is asked for: every plan, kernel and shard."""
+    with webpte.load(folder) as bundle:
+        return [bundle.plan(caps=caps) for caps in TARGETS]
+
+
+def opened(folder):
+    found = webpte.load(folder)
+    assert isinstance(found, Bundle)
+    return found
+
+
+def with_manifest(folder, text):
+    """The manifest with another body, under the right hash."""
+    body = text.encode("ascii")[1:]
+    (folder / "manifest.json").write_bytes(b'{"sha256":"%s",' % hashlib.sha256(body).hexdigest().encode() + body)
+
+
+def body_of(folder):
+    document = json.loads((folder / "manifest.json").read_text())
+    del document["sha256"]
+    return document
+
+
+def test_a_bundle_has_the_plan_of_the_program(site):
+    for plan in play(site):
+        assert [str(d) for d in plan.dynamic_dims.values()] == ["(False, False)"]
+        assert plan.bytes_by_kind()["constant"] == 144  # 35 floats, padded
+
+
+def test_any_flipped_byte_is_refused_by_the_name_of_its_file(copy):
+    files = [copy / "manifest.json", *sorted((copy / "files").iterdir())]
+    assert {path.suffix for path in files} == {".json", ".wgsl", ".bin"}
+    random = Random(3)
+    for path in files:
+        honest = path.read_bytes()
+        for at in (0, len(honest) - 1, *(random.randrange(len(honest)) for _ in range(8))):
+            path.write_bytes(honest[:at] + bytes([honest[at] ^ 1 << random.randrange(8)]) + honest[at + 1 :])
+            with pytest.raises(webpte.FormatError, match=path.name):
+                play(copy)
+        path.write_bytes(honest)
+    assert play(copy)
+
+
+def test_what_is_cut_short_or_missing_is_refused_by_name(copy):
+    for path in sorted((copy / "files").iterdir()):
+        honest = path.read_bytes()
+        path.write_bytes(honest[:-1])
+        with pytest.raises(webpte.FormatError, match=rf"{path.name}: is damaged: it has {len(honest) - 1} bytes, not"):
+            play(copy)
+        path.unlink()
+        with pytest.raises(webpte.FormatError, match=path.name):
+            play(copy)
+        path.write_bytes(honest)
+
+
+@pytest.mark.parametrize(
+    ("way", "value", "said"),
+    [
+        (("kind",), "virus", "not a kind of bundle; known are language"),
+        (("version",), 2, "version 2; known is a webpte bundle of version 1"),
+        (("methods", "forward", "variants", 0, "plan"), "0" * 64, "is not among its files"),
+        (("methods", "forward", "variants", 0, "device"), "tpu", "'tpu' is not a kind of device"),
+        (("methods", "forward", "variants", 0, "limits"), {"max-fun": 1}, "'max-fun' is not a limit"),
+        (("methods", "forward", "variants", 0, "slots"), 0, "slots is 0, not a whole number from 1"),
+        (("name",), "a\nb", "name is 'a.nb', not a text"),
+    ],
+)
+def test_a_manifest_that_makes_no_sense_is_refused(copy, way, value, said):
+    document = body_of(copy)
+    inner = document
+    for step in way[:-1]:
+        inner = inner[step]
+    inner[way[-1]] = value
+    with_manifest(copy, json.dumps(document))
+    with pytest.raises(webpte.FormatError, match=said):
+        read_manifest(copy)
+
+
+def test_names_of_files_lead_nowhere_else(copy):
+    document = body_of(copy)
+    entry = next(iter(document["files"].values()))
+    for path in ("../outside.bin", "/etc/hostname", "files/../manifest.json"):
+        entry["path"] = path
+        with_manifest(copy, json.dumps(document))
+        with pytest.raises(webpte.FormatError, match="not where a file of its type and hash lies"):
+            read_manifest(copy)
+
+
+def test_whatever_is_changed_in_a_manifest_ends_with_an_error_of_ours(copy):
+    text = json.dumps(body_of(copy))
+    random, fields = Random(7), ways_by_field(text)
+    for way in [way for ways in fields.values() for way in ways[:3]]:
+        with_manifest(copy, changed(text, way, random))
+        try:
+            play(copy)
+        except webpte.Error:
+            continue
+
+
+def test_a_device_gets_the_first_variant_that_it_can_run(site):
+    with opened(site) as bundle:
+        variants = bundle.manifest.methods["forward"]
+        assert [v.device for v in variants] == ["gpu", "cpu"]  # an addition gains nothing by subgroups
+        for caps, wanted in ((WIDE, 0), (Caps(), 0), (Caps(kind="cpu"), 1)):
+            assert bundle._choose("forward", None, caps) is variants[wanted]
+        small = Caps().within({"max-storage-buffers-per-shader-stage": 2})
+        with pytest.raises(webpte.DeviceError, match=r"no variant that no adapter can run.*stage of 3, it has 2"):
+            bundle.plan(caps=small)
+
+
+def test_what_needs_a_graph_is_refused(site):
+    with pytest.raises(webpte.InputError, match="is a bundle: it was planned when it was written, and fallback would"):
+        webpte.load(site, fallback="cpu")
+    with opened(site) as bundle:
+        for ask in (bundle.planner, bundle.tune, lambda: bundle.graph("forward"), lambda: bundle.file):
+            with pytest.raises(webpte.InputError, match=r"Load the \.pte program for that"):
+                ask()
+        with pytest.raises(webpte.InputError, match="no method 'backward'; the bundle has forward"):
+            bundle.plan("backward")
+        with pytest.raises(webpte.InputError, match=r"for \[\] sequences at once, not for 3"):
+            bundle.method(slots=3)
+    with pytest.raises(webpte.ClosedError):
+        bundle.plan()
+
+
+def test_rows_are_split_into_the_passes_that_cost_least():
+    sizes = (8, 16, 32, 64, 128)
+    assert split(0, sizes) == () and split(1, sizes) == (8,) and split(9, sizes) == (16,)
+    assert split(100, sizes) == (64, 32, 8)
+    for count in range(1, 700):
+        found = split(count, sizes)
+        assert sum(found) - found[-1] < count <= sum(found) and set(found) <= set(sizes)
+        cost = sum(found) + PASS_COST * len(found)
+        assert cost <= -(-count // 128) * (128 + PASS_COST)

@@ -1,0 +1,250 @@
+// Answers of the fake model, alone and in company: `node --test`.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { Language } from "../../../web/src/language/chat.js";
+import { Choosing, pack } from "../../../web/src/language/choices.js";
+import { settingsFrom } from "../../../web/src/language/settings.js";
+import { expected, FakeProgram, VOCABULARY } from "./fake_program.mjs";
+
+const letters = (count, first = 65) => Array.from({ length: count }, (_, i) => (first + 7 * i) % VOCABULARY);
+
+async function opened(changes, arrange = () => {}) {
+  const program = new FakeProgram(changes);
+  arrange(program);
+  const language = new Language(program);
+  await language.open();
+  return { program, language };
+}
+
+/** The tokens that an answer must have. */
+function alone(prompt, count, asked = {}, context = 64) {
+  const settings = settingsFrom(asked, VOCABULARY);
+  const choosing = new Choosing(settings, prompt);
+  const tokens = [...prompt];
+  while (tokens.length < Math.min(prompt.length + count, context + 1)) {
+    const { words, edits } = pack([choosing.choice(tokens.length - prompt.length)], 1, 8 + 1024);
+    tokens.push(expected(tokens, words, 0, 1, edits, 0));
+    choosing.add(tokens.at(-1));
+  }
+  return tokens.slice(prompt.length);
+}
+
+async function ask(language, prompt, max_tokens, asked = {}, signal) {
+  const answer = await language.answer({ prompt, max_tokens, return_token_ids: true, ...asked }, signal);
+  return { tokens: answer.choices[0].token_ids, finish: answer.choices[0].finish_reason, ...answer };
+}
+
+test("an answer is what the model says behind each token", async () => {
+  const { language, program } = await opened();
+  for (const length of [1, 2, 9, 20, 40, 50]) {
+    const { tokens, finish, usage } = await ask(language, letters(length, length), 12);
+    assert.deepEqual(tokens, alone(letters(length, length), 12));
+    assert.equal(finish, "length");
+    assert.equal(usage.prompt_tokens, length);
+    assert.equal(usage.total_tokens, length + 12);
+  }
+  assert.ok(program.passes.some(({ rows }) => rows === 8) && program.passes.some(({ rows }) => rows === 32));
+});
+
+test("drawn answers, penalties and biases", async () => {
+  const { language } = await opened();
+  const asked = [
+    { temperature: 0.7, seed: 5, top_k: 40, top_p: 0.9, min_p: 0.05 },
+    { repetition_penalty: 1.3 },
+    { presence_penalty: 0.5, frequency_penalty: 0.25, logit_bias: { 3: 1.5, 70: -100 } },
+  ];
+  const prompts = asked.map((_, i) => letters(5 + i));
+  const found = await Promise.all(asked.map((each, i) => ask(language, prompts[i], 16, each)));
+  asked.forEach((each, i) => assert.deepEqual(found[i].tokens, alone(prompts[i], 16, each)));
+});
+
+test("several at once have the tokens they have alone, and the pool grows once", async () => {
+  const { language, program } = await opened();
+  const prompts = Array.from({ length: 7 }, (_, i) => letters(3 + 6 * i, 3 * i));
+  const found = await Promise.all(prompts.map((prompt) => ask(language, prompt, 10)));
+  prompts.forEach((prompt, i) => assert.deepEqual(found[i].tokens, alone(prompt, 10)));
+  assert.equal(program.disposed, 1);
+  assert.ok(program.passes.some(({ live, decoding }) => decoding && live === 4), "four decode in one pass");
+});
+
+test("what is cached grows with the pool", async () => {
+  const { language, program } = await opened();
+  const prompt = letters(30);
+  const stream = await language.create({ prompt, max_tokens: 30, return_token_ids: true });
+  const first = [(await stream.next()).value.choices[0].token_ids[0]];
+  const reads = program.passes.filter(({ decoding }) => !decoding).length;
+  const [second] = await Promise.all([ask(language, letters(1), 6), (async () => {
+    for await (const { choices } of stream) first.push(...choices[0].token_ids);
+  })()]);
+  assert.deepEqual(first, alone(prompt, 30));
+  assert.deepEqual(second.tokens, alone(letters(1), 6));
+  assert.equal(program.passes.filter(({ decoding }) => !decoding).length, reads, "nothing was read again");
+});
+
+test("a conversation goes on behind what is cached", async () => {
+  const { language, program } = await opened();
+  const first = await ask(language, letters(20), 8);
+  const prompt = [...letters(20), ...first.tokens, 1, 2, 3];
+  program.passes.length = 0;
+  const { tokens, usage } = await ask(language, prompt, 8);
+  assert.deepEqual(tokens, alone(prompt, 8));
+  assert.equal(usage.prompt_tokens_details.cached_tokens, 27); // the last token was chosen, not read
+  assert.equal(program.passes.filter(({ decoding }) => !decoding)[0].live, 3);
+});
+
+test("stopping ends at once, and the others do not notice", async () => {
+  const { language, program } = await opened({}, (program) => (program.delay = 30));
+  const stop = new AbortController();
+  const others = [letters(4, 1), letters(4, 2)].map((prompt) => ask(language, prompt, 12));
+  const stopped = ask(language, letters(40), 100, {}, stop.signal);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  const started = performance.now();
+  stop.abort();
+  await assert.rejects(stopped, { code: "aborted" });
+  assert.ok(performance.now() - started < 20);
+  assert.deepEqual((await others[0]).tokens, alone(letters(4, 1), 12));
+  assert.deepEqual((await others[1]).tokens, alone(letters(4, 2), 12));
+  assert.deepEqual((await ask(language, letters(6), 5)).tokens, alone(letters(6), 5));
+  await assert.rejects(ask(language, [1], 2, {}, stop.signal), { code: "aborted" });
+  program.delay = 0;
+});
+
+test("whoever leaves a loop early frees the slot", async () => {
+  const { language } = await opened({ sequences: 1 });
+  for await (const _ of await language.create({ prompt: letters(3), max_tokens: 50 })) break;
+  assert.deepEqual((await ask(language, letters(6), 5)).tokens, alone(letters(6), 5));
+});
+
+test("a lost device changes nothing", async () => {
+  for (let lost = 0; lost < 20; lost++) {
+    const { language, program } = await opened();
+    let passes = 0;
+    program.before = () => {
+      if (passes++ === lost || passes === 2 * lost + 3) program.losses++;
+    };
+    const prompts = [letters(25), letters(6, 9)].slice(0, 1 + (lost % 2));
+    const found = await Promise.all(prompts.map((prompt) => ask(language, prompt, 20)));
+    prompts.forEach((prompt, i) => assert.deepEqual(found[i].tokens, alone(prompt, 20)));
+    assert.ok(program.recoveries > 0 || passes <= lost);
+  }
+});
+
+test("a device that does not come back ends all answers", async () => {
+  const { language, program } = await opened();
+  program.before = () => program.losses++;
+  program.recover = async () => {
+    throw Object.assign(new Error("no adapter"), { code: "no-adapter" });
+  };
+  const both = await Promise.allSettled([ask(language, [1], 5), ask(language, [2], 5)]);
+  assert.deepEqual(both.map(({ reason }) => reason.code), ["no-adapter", "no-adapter"]);
+});
+
+test("logits that are not finite end one answer", async () => {
+  const { language } = await opened({}, (program) => (program.bad = (prefix) => prefix[0] === 9 && prefix.length > 6));
+  const [bad, good] = await Promise.allSettled([ask(language, [9, 1, 2], 12), ask(language, [8, 1, 2], 12)]);
+  assert.equal(bad.reason.code, "logits");
+  assert.match(bad.reason.message, /behind position 6 hold NaN/);
+  assert.deepEqual(good.value.tokens, alone([8, 1, 2], 12));
+});
+
+test("the context ends an answer", async () => {
+  const { language } = await opened();
+  const { tokens, finish } = await ask(language, letters(60), 100);
+  assert.deepEqual(tokens, alone(letters(60), 100));
+  assert.equal(tokens.length, 5); // of which the last is not read any more
+  assert.equal(finish, "length");
+  await assert.rejects(language.create({ prompt: letters(64) }), { code: "input", message: /64 tokens.*holds 64/ });
+});
+
+test("answers wait where memory does not suffice, and take the place of those that nobody reads", async () => {
+  const { language } = await opened({}, (program) => (program.memory = 1));
+  const unread = await language.create({ prompt: letters(5), max_tokens: 30, return_token_ids: true });
+  const seen = (await unread.next()).value.choices[0].token_ids;
+  const found = await Promise.all([ask(language, letters(4, 1), 6), ask(language, letters(4, 2), 6)]);
+  assert.deepEqual(found.map(({ tokens }) => tokens), [alone(letters(4, 1), 6), alone(letters(4, 2), 6)]);
+  for await (const { choices } of unread) seen.push(...choices[0].token_ids);
+  assert.deepEqual(seen, alone(letters(5), 30));
+});
+
+test("chunks have the shapes that clients know", async () => {
+  const { language } = await opened();
+  const messages = [{ role: "user", content: "hi" }];
+  const chunks = [];
+  const asked = { messages, max_tokens: 3, stream: true, top_logprobs: 2, stream_options: { include_usage: true } };
+  for await (const chunk of await language.create(asked)) chunks.push(chunk);
+  const prompt = [..."u:hi;a:"].map((c) => c.charCodeAt(0));
+  const tokens = alone(prompt, 3);
+  assert.equal(language.count(messages), prompt.length);
+  assert.deepEqual(chunks[0].choices[0].delta, { role: "assistant", content: "" });
+  assert.ok(chunks.every(({ object }) => object === "chat.completion.chunk"));
+  const text = chunks.map(({ choices: [piece] }) => piece?.delta.content ?? "").join("");
+  assert.equal(text, String.fromCharCode(...tokens));
+  assert.deepEqual(chunks.at(-1).choices, []);
+  assert.equal(chunks.at(-1).usage.completion_tokens, 3);
+  const { content } = chunks[1].choices[0].logprobs;
+  assert.deepEqual(content[0].bytes, [tokens[0]]);
+  assert.equal(content[0].logprob, -tokens[0]);
+  assert.equal(content[0].top_logprobs.length, 2);
+  const whole = await language.answer({ messages, max_tokens: 3 });
+  assert.equal(whole.object, "chat.completion");
+  assert.deepEqual(whole.choices[0].message, { role: "assistant", content: String.fromCharCode(...tokens) });
+  assert.equal(whole.usage.total_tokens, prompt.length + 3);
+});
+
+test("stop strings across tokens do not leak", async () => {
+  const { language } = await opened();
+  const text = String.fromCharCode(...alone(letters(3), 20));
+  const { choices } = await language.answer({ prompt: letters(3), max_tokens: 20, stop: [text.slice(9, 12), "never"] });
+  const cut = text.indexOf(text.slice(9, 12));
+  assert.equal(choices[0].text, text.slice(0, cut));
+  assert.equal(choices[0].finish_reason, "stop");
+});
+
+test("an end token is no text", async () => {
+  const tokens = alone(letters(3), 20);
+  const { language } = await opened({ eos: [tokens[6]] });
+  const { choices, usage } = await language.answer({ prompt: letters(3), max_tokens: 20 });
+  const end = tokens.indexOf(tokens[6]);
+  assert.equal(choices[0].text, String.fromCharCode(...tokens.slice(0, end)));
+  assert.equal(usage.completion_tokens, end + 1);
+  assert.equal(choices[0].finish_reason, "stop");
+});
+
+test("answers follow a schema, beside others", async () => {
+  const { language } = await opened({ context: 200 });
+  const properties = { a: { type: "integer" }, b: { enum: ["x", "yy"] } };
+  const schema = { type: "object", properties, required: ["a", "b"], additionalProperties: false };
+  const response_format = { type: "json_schema", json_schema: { schema } };
+  const asked = Array.from({ length: 4 }, (_, i) => ({ response_format, temperature: 1, seed: i }));
+  const guided = asked.map((each, i) => ask(language, letters(4, i), 100, each));
+  const found = await Promise.all([...guided, ask(language, letters(3), 20)]);
+  for (const { choices } of found.slice(0, 4)) {
+    const { a, b } = JSON.parse(choices[0].text);
+    assert.ok(Number.isInteger(a) && ["x", "yy"].includes(b));
+    assert.equal(choices[0].finish_reason, "stop");
+  }
+  assert.deepEqual(found[4].tokens, alone(letters(3), 20));
+});
+
+test("settings are checked by name", async () => {
+  const { language } = await opened();
+  const wrong = {
+    temperature: -1, top_p: 0, top_k: 1.5, min_p: 2, seed: 2 ** 31, max_tokens: 0, stop: [""], logit_bias: { 128: 1 },
+    n: 2, tools: [], response_format: { type: "xml" }, top_logprobs: 21, logprobs: 3,
+  };
+  for (const [name, value] of Object.entries(wrong)) {
+    await assert.rejects(language.create({ prompt: "a", [name]: value }), { code: "input", message: new RegExp(name) });
+  }
+  const prompts = [{ prompt: [] }, { prompt: [128] }, { prompt: "\ud800" }, { messages: [{}] }];
+  for (const request of [{}, { prompt: "a", messages: [] }, ...prompts]) {
+    await assert.rejects(language.create(request), { code: "input" });
+  }
+});
+
+test("several tokens come of one submit where it is fast", async () => {
+  const { language, program } = await opened();
+  let calls = 0;
+  program.before = () => calls++;
+  await ask(language, letters(2), 40);
+  assert.ok(calls < 20, `${calls} submits`);
+});

@@ -1,0 +1,184 @@
+"""Chats in a page: the tokens of the native player, alone and in company, whatever happens to the device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from playwright.sync_api import Browser, Page
+
+import webpte
+from tests.support.harness.browser import TIMEOUT
+from tests.support.harness.site_server import serving
+from tests.support.models.tiny_llm import write_tiny_llm
+from webpte.llm import LLM
+
+from .calls import load
+from .conftest import WEB
+
+ASK = """async (requests) => {
+  const found = await Promise.allSettled(requests.map((request) => {
+    const kind = request.messages ? globalThis.model.chat.completions : globalThis.model.completions;
+    return kind.create({ ...request, return_token_ids: true });
+  }));
+  return found.map(({ value, reason }) => value ?? { code: reason.code, message: reason.message });
+}"""
+PROMPTS = ["Hello", "the quick brown fox jumps over", "a", "What is it? " * 3]
+ASKED: list[dict[str, Any]] = [
+    {"max_tokens": 20},
+    {"max_tokens": 24, "temperature": 0.8, "seed": 7},
+    {"max_tokens": 24, "temperature": 1.2, "seed": 3, "top_k": 20, "top_p": 0.9, "min_p": 0.01},
+    {"max_tokens": 24, "repetition_penalty": 1.4, "presence_penalty": 0.5, "frequency_penalty": 0.3},
+    {"max_tokens": 12, "temperature": 0.9, "seed": 11, "logit_bias": {"65": 4.0, "66": -100.0}},
+]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_tiny_llm(tmp_path_factory.mktemp("tiny"))
+    with webpte.load(folder / "tiny.pte") as program:
+        webpte.bundle(program, folder / "site", name="tiny", sequences=4)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def native(tiny: Path) -> Iterator[LLM]:
+    with LLM.load(tiny / "tiny.pte", max_sequences=4) as llm:
+        yield llm
+
+
+@pytest.fixture(scope="module")
+def chat(tiny: Path, browser: Browser) -> Iterator[Page]:
+    """A page with the model loaded, for all tests: each asks something else of it."""
+    with serving({"web": WEB, "site": tiny / "site"}) as site:
+        context = browser.new_context()
+        page = context.new_page()
+        page.set_default_timeout(TIMEOUT)
+        page.goto(f"{site.origin}/blank.html")
+        load(page, f"{site.origin}/site/")
+        yield page
+        context.close()
+
+
+def _natively(llm: LLM, prompt: str, asked: dict[str, Any]) -> list[int]:
+    settings = {**asked, "max_new_tokens": asked["max_tokens"]}
+    del settings["max_tokens"]
+    if "logit_bias" in settings:
+        settings["logit_bias"] = {int(token): bias for token, bias in settings["logit_bias"].items()}
+    answer = llm.generate(prompt, speculate=False, **settings)
+    for _ in answer:
+        pass
+    return answer.tokens
+
+
+def _tokens(answers: list[Any]) -> list[list[int]]:
+    return [answer["choices"][0]["token_ids"] for answer in answers]
+
+
+def test_tokens_are_those_of_the_native_player(chat, native):
+    requests = [{"prompt": prompt, **asked} for prompt in PROMPTS for asked in ASKED]
+    wanted = [_natively(native, prompt, asked) for prompt in PROMPTS for asked in ASKED]
+    one_by_one = [chat.evaluate(ASK, [request])[0] for request in requests]
+    assert _tokens(one_by_one) == wanted
+    assert _tokens(chat.evaluate(ASK, requests)) == wanted  # four at a time, each with its own settings
+
+
+LOSE = """async ([request, moments]) => {
+  const stream = await globalThis.model.completions.create({ ...request, stream: true, return_token_ids: true });
+  const tokens = [];
+  if (moments.includes(0)) globalThis.model.loseDevice(); // while the prompt is read
+  for await (const { choices } of stream) {
+    tokens.push(...choices[0].token_ids);
+    if (moments.includes(tokens.length)) globalThis.model.loseDevice();
+  }
+  return tokens;
+}"""
+
+
+def test_a_lost_device_changes_no_token(chat, native):
+    prompt, asked = PROMPTS[1], {"max_tokens": 24}
+    wanted = _natively(native, prompt, asked)
+    for moments in ([0], [5]):  # a recovery compiles all kernels again: seconds, on SwiftShader
+        lost = chat.evaluate("globalThis.model.recoveries") + len(moments)
+        assert chat.evaluate(LOSE, [{"prompt": prompt, **asked}, moments]) == wanted
+        chat.wait_for_function("(lost) => globalThis.model.recoveries === lost", arg=lost)
+
+
+STOP = """async ([request, count]) => {
+  const stop = new AbortController();
+  let stopped;
+  const abort = () => { stopped = performance.now(); stop.abort(); };
+  if (!count) setTimeout(abort, 1);
+  try {
+    const stream = await globalThis.model.completions.create({ ...request, stream: true, signal: stop.signal });
+    let seen = 0;
+    for await (const _ of stream) if (++seen === count) abort();
+    return { code: null };
+  } catch (error) {
+    return { code: error.code, milliseconds: performance.now() - stopped };
+  }
+}"""
+
+
+@pytest.mark.parametrize("count", [0, 1, 5])
+def test_an_answer_stops_when_it_is_told_to(chat, native, count):
+    found = chat.evaluate(STOP, [{"prompt": PROMPTS[1], "max_tokens": 30}, count])
+    assert found["code"] == "aborted" and found["milliseconds"] < 300
+    (after,) = chat.evaluate(ASK, [{"prompt": PROMPTS[0], "max_tokens": 8}])
+    assert _tokens([after]) == [_natively(native, PROMPTS[0], {"max_tokens": 8})]
+
+
+STREAM = """async (request) => {
+  const chunks = [];
+  const asked = { ...request, stream: true, stream_options: { include_usage: true } };
+  for await (const chunk of await globalThis.model.chat.completions.create(asked)) chunks.push(chunk);
+  return chunks;
+}"""
+
+
+def test_a_chat_streams_what_the_native_player_says(chat, native):
+    messages = [{"role": "user", "content": "hi <there>"}]
+    answer = native.generate(messages, max_new_tokens=10, logprobs=True, top_logprobs=3)
+    pieces = list(answer)
+    chunks = chat.evaluate(STREAM, {"messages": messages, "max_tokens": 10, "top_logprobs": 3})
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks[:-1]) == answer.text
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks[:-1]] == [None] * 10 + ["length"]
+    likelihoods = [chunk["choices"][0]["logprobs"]["content"][0] for chunk in chunks[1:-1]]
+    assert [found["bytes"] for found in likelihoods] == [[piece.token] for piece in pieces]
+    for found, piece in zip(likelihoods, pieces, strict=True):
+        assert found["logprob"] == pytest.approx(piece.logprob, abs=1e-4)
+        tops = [(entry["bytes"][0], pytest.approx(entry["logprob"], abs=1e-4)) for entry in found["top_logprobs"]]
+        assert list(piece.top_logprobs) == tops
+    usage = chunks[-1]["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (answer.usage.prompt_tokens, 10)
+    assert chat.evaluate("(messages) => globalThis.model.count(messages)", messages) == answer.usage.prompt_tokens
+
+
+def test_answers_follow_a_schema(chat):
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 99}, "ok": {"type": "boolean"}},
+        "required": ["n", "ok"],
+        "additionalProperties": False,
+    }
+    wanted = {"type": "json_schema", "json_schema": {"schema": schema}}
+    requests = [{"prompt": "x", "response_format": wanted, "temperature": 1, "seed": seed} for seed in range(6)]
+    for answer in chat.evaluate(ASK, requests):
+        (choice,) = answer["choices"]
+        jsonschema.validate(json.loads(choice["text"]), schema)
+        assert choice["finish_reason"] == "stop"
+
+
+def test_what_is_wrong_with_a_request_is_told_by_name(chat):
+    requests = [{"prompt": "x", "temperature": -1}, {"prompt": "x" * 64}, {"prompt": "x", "tools": []}]
+    requests += [{"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"schema": {"not": {}}}}}]
+    found = chat.evaluate(ASK, requests)
+    assert [answer["code"] for answer in found] == ["input"] * 4
+    for answer, words in zip(
+        found, ("temperature is", "context holds 64", "no setting tools", "not is not"), strict=True
+    ):
+        assert words in answer["message"]

@@ -1,0 +1,235 @@
+"""The chat page: loading, talking, stopping, errors in words, by keyboard and for screen readers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import expect
+
+from .fake_pages import is_ready, opened
+
+HANG = "{ progress: [23_550_000], hang: true }"
+
+
+def send(page, text):
+    page.fill("#message", text)
+    page.press("#message", "Enter")
+
+
+def settled(page):
+    expect(page.locator("#log")).to_have_attribute("aria-busy", "false")
+
+
+def test_a_download_shows_bytes_and_time_and_can_be_cancelled_and_continued(browser):
+    with opened(browser, "language", HANG) as page:
+        load = page.locator("#load")
+        expect(load).to_contain_text("Downloading the model: 24 MB of 94 MB, 35 s left")
+        assert page.locator("progress").evaluate("bar => bar.value") == 0.25
+        expect(page.locator("#said")).to_contain_text("24 MB")
+        page.get_by_role("button", name="Cancel").click()
+        expect(load).to_contain_text("goes on from there")
+        expect(load).to_have_class("card")
+        page.evaluate("fake.hang = false")
+        page.get_by_role("button", name="Go on").press("Enter")
+        is_ready(page)
+        expect(page.locator("#message")).to_be_focused()
+        assert page.evaluate("loads") == 2
+
+
+def test_what_is_already_here_is_not_called_a_download(browser):
+    with opened(browser, "language", "{ progress: [1e6], hang: true, cached: true }") as page:
+        expect(page.locator("#load")).to_contain_text("Reading the model from this device")
+
+
+def test_a_message_may_be_written_while_the_model_loads_but_not_sent(browser):
+    with opened(browser, "language", HANG) as page:
+        send(page, "early")
+        expect(page.locator("#message")).to_have_value("early")
+        expect(page.locator("#send")).to_be_disabled()
+
+
+CODES = {
+    "webgpu-missing": "Update the browser (113",
+    "no-adapter": "graphics acceleration",
+    "unsupported": "Another device",
+    "damaged": "Nothing of it was kept",
+    "network": "it goes on from there",
+    "out-of-memory": "Close other tabs",
+    "device-lost": "Close other pages",
+}
+
+
+def test_an_error_while_loading_is_told_with_its_remedy_and_may_be_tried_again(browser):
+    failures = json.dumps([[code, f"{code} and <b>how many</b>"] for code in CODES])
+    with opened(browser, "language", f"{{ loadFailures: {failures} }}") as page:
+        alert = page.get_by_role("alert").first
+        for code, remedy in CODES.items():
+            expect(alert).to_contain_text(f"{code} and <b>how many</b>")
+            expect(alert).to_contain_text(remedy)
+            page.get_by_role("button", name="Try again").click()
+        is_ready(page)
+
+
+@pytest.mark.parametrize(
+    ("agent", "remedy"),
+    [
+        ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "about:config"),
+        ("Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Mobile Safari/604.1", "iOS 26"),
+        (
+            "Mozilla/5.0 (Macintosh; Intel Mac OS X 10_15_7) Version/18.0 Safari/605.1.15",
+            "Safari 26",
+        ),
+    ],
+)
+def test_every_browser_gets_its_own_remedy(browser, agent, remedy):
+    with opened(browser, "language", "{ loadFailures: [['webgpu-missing', 'none']] }", user_agent=agent) as page:
+        expect(page.locator("#load")).to_contain_text(remedy)
+
+
+def test_an_answer_streams_and_its_figures_are_shown(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        expect(page.locator("#room")).to_have_text("512 of 512 tokens of context left")
+        send(page, "Hi")
+        settled(page)
+        expect(page.locator("#log .assistant")).to_contain_text("Hello there")
+        expect(page.locator("#said")).to_have_text("Hello there")
+        expect(page.locator("#room")).to_have_text("497 of 512 tokens of context left")
+        expect(page.locator("#speed")).to_contain_text("tokens/s")
+        expect(page.locator("#adapter")).to_have_text("ACME GPU 9000")
+        send(page, "And?")
+        settled(page)
+        said = [message["role"] for message in page.evaluate("model.requests[1].messages")]
+        assert said == ["user", "assistant", "user"]
+
+
+def test_text_of_a_model_is_never_html(browser):
+    code = "**<b>bold</b>** `<i>` \n```html\n<script>fake.hit=1</script>\n```\nend"
+    pieces = json.dumps(["<img src=x onerror=fake.hit=1>", code])
+    with opened(browser, "language", f"{{ pieces: {pieces} }}") as page:
+        is_ready(page)
+        send(page, "<iframe src=x></iframe>")
+        settled(page)
+        log = page.locator("#log")
+        expect(log).to_contain_text("<img src=x onerror=fake.hit=1>")
+        expect(log.locator("pre code")).to_have_text("<script>fake.hit=1</script>")
+        expect(log.locator("strong")).to_have_text("<b>bold</b>")
+        assert log.locator("img, b, i, script, iframe").count() == 0
+        assert page.evaluate("fake.hit") is None
+
+
+def test_escape_stops_and_what_was_said_stays(browser):
+    with opened(browser, "language", "{ pieces: Array(500).fill('word '), pace: 5 }") as page:
+        is_ready(page)
+        send(page, "Go")
+        expect(page.locator("#log .assistant")).to_contain_text("word word")
+        expect(page.locator("#send")).to_be_disabled()
+        page.keyboard.press("Escape")
+        settled(page)
+        kept = page.locator("#log .assistant .text").last.inner_text()
+        assert kept.count("word") < 500
+        page.evaluate("fake.pieces = ['fine']")
+        send(page, "More")
+        settled(page)
+        assert page.evaluate("model.requests[1].messages[1].content").strip() == kept.strip()
+
+
+def test_regenerate_replaces_the_last_answer(browser):
+    with opened(browser, "language", "{ pieces: ['one'] }") as page:
+        is_ready(page)
+        send(page, "Say")
+        settled(page)
+        page.evaluate("fake.pieces = ['two']")
+        page.get_by_role("button", name="Regenerate").click()
+        settled(page)
+        expect(page.locator("#log .assistant")).to_have_count(1)
+        expect(page.locator("#log .assistant")).to_contain_text("two")
+        assert page.evaluate("model.requests[1].messages") == [{"role": "user", "content": "Say"}]
+
+
+def test_an_error_in_an_answer_can_be_tried_again(browser):
+    with opened(browser, "language", "{ pieces: ['half'], failures: [['device-lost', 'gone']] }") as page:
+        is_ready(page)
+        send(page, "Say")
+        settled(page)
+        expect(page.get_by_role("alert")).to_contain_text("Close other pages")
+        page.get_by_role("button", name="Try again").click()
+        settled(page)
+        expect(page.locator("#log .assistant")).to_have_count(1)
+
+
+def test_a_lost_device_is_told_and_so_is_its_return(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        page.evaluate("model.dispatchEvent(new Event('lost'))")
+        expect(page.locator("#lost")).to_contain_text("loaded again from this device")
+        page.evaluate("model.dispatchEvent(new Event('recovered'))")
+        expect(page.locator("#lost")).to_contain_text("is back")
+
+
+def test_a_full_context_is_told(browser):
+    with opened(browser, "language", "{ reason: 'length', used: 512 }") as page:
+        is_ready(page)
+        send(page, "Say")
+        settled(page)
+        expect(page.locator("#log")).to_contain_text("The context is full. Begin a new chat to go on.")
+        expect(page.locator("#room")).to_have_text("0 of 512 tokens of context left")
+        page.get_by_role("button", name="New chat").click()
+        expect(page.locator("#log article")).to_have_count(0)
+        expect(page.locator("#room")).to_have_text("512 of 512 tokens of context left")
+
+
+def test_settings_reach_the_model_and_a_schema_that_is_no_json_is_refused(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        page.get_by_text("Settings").click()
+        page.fill("[name=temperature]", "0")
+        page.fill("[name=seed]", "7")
+        page.fill("#system", "Be brief.")
+        page.fill("#schema", "{")
+        send(page, "Where?")
+        expect(page.locator("#wrong")).to_contain_text("The schema is not JSON")
+        expect(page.locator("#schema")).to_be_focused()
+        expect(page.locator("#message")).to_have_value("Where?")
+        page.fill("#schema", '{"type": "object"}')
+        page.press("#message", "Enter")
+        settled(page)
+        asked = page.evaluate("(({signal, ...rest}) => rest)(model.requests[0])")
+        assert asked["temperature"] == 0
+        assert asked["seed"] == 7
+        assert "top_k" not in asked
+        assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
+        assert asked["response_format"]["json_schema"]["schema"] == {"type": "object"}
+
+
+def test_the_whole_page_is_usable_by_keyboard_and_its_controls_have_names(browser):
+    with opened(browser, "language") as page:
+        is_ready(page)
+        page.keyboard.type("first line")
+        page.keyboard.press("Shift+Enter")
+        page.keyboard.type("second")
+        page.keyboard.press("Enter")
+        settled(page)
+        assert page.evaluate("model.requests[0].messages[0].content") == "first line\nsecond"
+        reached = []
+        for _ in range(6):
+            page.keyboard.press("Tab")
+            reached.append(page.evaluate("document.activeElement.textContent.trim() || document.activeElement.id"))
+        assert reached[:3] == ["Send", "Regenerate", "Settings"]
+        nameless = page.evaluate(
+            """[...document.querySelectorAll("button, input, textarea, select, progress")]
+               .filter((e) => !e.labels?.length && !e.textContent.trim() && !e.ariaLabel).map((e) => e.outerHTML)"""
+        )
+        assert nameless == []
+
+
+@pytest.mark.parametrize("width", [320, 1280])
+def test_nothing_sticks_out_sideways(browser, width):
+    pieces = "['x'.repeat(400), '\\n```\\n' + 'y'.repeat(400) + '\\n```']"
+    with opened(browser, "language", f"{{ pieces: {pieces} }}", viewport={"width": width, "height": 700}) as page:
+        is_ready(page)
+        page.get_by_text("Settings").click()
+        send(page, "z" * 300)
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,140 @@
+"""The public player: in a worker or not, under a policy, stopped at any moment, given up."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from tests.support.harness.site_server import Fault
+
+from .calls import call, load
+from .test_programs import shapes_of
+
+STOPPED = """async ([url, worker, moment]) => {
+  const { load } = await import("/web/src/index.js");
+  const stop = new AbortController();
+  let asked = 0;
+  const abort = () => { asked ||= performance.now(); stop.abort(); };
+  if (moment === "before") abort();
+  if (moment === "start") setTimeout(abort, 20);
+  try {
+    const onProgress = ({ stage, done }) => {
+      if (stage === moment && (done > 0 || moment === "manifest")) abort();
+    };
+    await load(url, { worker, signal: stop.signal, onProgress });
+    return { code: null };
+  } catch (error) {
+    return { code: error.code, milliseconds: performance.now() - asked };
+  }
+}"""
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_a_model_runs_in_a_worker_or_in_the_page(worker, bundled, server, page):
+    """Under the strictest policy for scripts, and without isolation from other origins."""
+    exported, server.folders["site"] = bundled("mtcnn_pnet", shapes_of)
+    server.headers["Content-Security-Policy"] = "default-src 'self'"
+    page.goto(f"{server.origin}/blank.html")
+    load(page, f"{server.origin}/site/", worker)
+    assert not page.evaluate("crossOriginIsolated") and len(page.workers) == worker
+    assert page.evaluate("[model.name, model.kind, model.adapter.software, model.info.version]") == [
+        "mtcnn_pnet", "image", True, 1,
+    ]  # fmt: skip
+    for step in exported.steps[2:]:
+        found = call(page, step.inputs)
+        for array, expected in zip(found, step.outputs, strict=True):
+            np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-4)
+    (second,) = call(page, exported.steps[2].inputs, outputs=[1])
+    np.testing.assert_allclose(second, exported.steps[2].outputs[1], rtol=1e-4, atol=1e-4)
+    for options, words in (({"method": "other"}, "input: mtcnn_pnet has no method other; it has forward"),):
+        with pytest.raises(Exception, match=words):
+            call(page, exported.steps[0].inputs, **options)
+    with pytest.raises(Exception, match="is not a language model, but of kind image"):
+        page.evaluate("model.chat.completions.create({ messages: [] })")
+    page.evaluate("model.dispose()")
+    with pytest.raises(Exception, match="disposed: "):
+        call(page, exported.steps[0].inputs)
+    assert not page.workers
+
+
+def test_progress_is_told_from_the_manifest_to_the_end(bundled, server, page):
+    _, server.folders["site"] = bundled("mtcnn_pnet", one_shape)
+    load(page, f"{server.origin}/site/")
+    events = page.evaluate("events")
+    stages = [event["stage"] for event in events]
+    assert stages[0] == "manifest" and stages[-1] == "ready" and {"weights", "compile"} <= set(stages)
+    last = {event["stage"]: event for event in events}
+    assert all(0 < last[stage]["done"] == last[stage]["total"] for stage in ("weights", "compile"))
+    assert last["weights"]["total"] == sum(request.sent for request in server.asked(".bin"))
+
+
+def one_shape(exported):
+    return {"forward": [[array.shape for array in exported.steps[0].inputs]]}
+
+
+@pytest.mark.parametrize(
+    ("moment", "worker"),
+    [("before", True), ("start", True), ("manifest", False), ("weights", True), ("weights", False), ("compile", True)],
+)
+def test_a_load_that_is_stopped_ends_at_once_and_the_page_can_go_on(moment, worker, bundled, server, page):
+    exported, server.folders["site"] = bundled("llama_4w_emb4", one_shape)
+    held = threading.Event()
+    if moment == "weights":
+        server.fault = lambda path: Fault(pause=held) if path.endswith(".bin") else None
+    try:
+        outcome = page.evaluate(STOPPED, [f"{server.origin}/site/", worker, moment])
+    finally:
+        held.set()
+        server.fault = lambda path: None
+    assert outcome["code"] == "aborted" and outcome["milliseconds"] < 300
+    load(page, f"{server.origin}/site/", worker)
+    found = call(page, exported.steps[0].inputs)
+    np.testing.assert_allclose(found[0], exported.steps[0].outputs[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_a_call_that_is_stopped_ends_at_once_and_the_next_one_is_right(worker, bundled, server, page):
+    exported, server.folders["site"] = bundled("mtcnn_pnet", one_shape)
+    load(page, f"{server.origin}/site/", worker)
+    step = exported.steps[0]
+    call(page, step.inputs)
+    outcome = page.evaluate(
+        """async (args) => {
+          const stop = new AbortController();
+          let asked = 0;
+          const calls = [0, 1, 2].map(() => model.run(args, { signal: stop.signal }).then(() => null, (e) => e.code));
+          setTimeout(() => { asked = performance.now(); stop.abort(); }, 1);
+          const codes = await Promise.all(calls);
+          return { codes, milliseconds: performance.now() - asked };
+        }""",
+        [{"data": array.ravel().tolist(), "dims": list(array.shape)} for array in step.inputs],
+    )
+    assert outcome["codes"][-1] == "aborted" and outcome["milliseconds"] < 300
+    np.testing.assert_allclose(call(page, step.inputs)[0], step.outputs[0], rtol=1e-4, atol=1e-4)
+
+
+def test_where_workers_are_forbidden_the_page_does_the_work(bundled, server, page):
+    exported, server.folders["site"] = bundled("add_external", shapes_of)
+    server.headers["Content-Security-Policy"] = "default-src 'self'; worker-src 'none'"
+    page.goto(f"{server.origin}/blank.html")
+    load(page, f"{server.origin}/site/")
+    assert not page.workers
+    np.testing.assert_allclose(call(page, exported.steps[0].inputs)[0], exported.steps[0].outputs[0], rtol=1e-4)
+
+
+def test_a_page_without_webgpu_is_told_what_to_do(bundled, server, page):
+    _, server.folders["site"] = bundled("add_external", shapes_of)
+    page.evaluate("Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined })")
+    with pytest.raises(Exception, match="webgpu-missing: This browser offers no WebGPU here"):
+        load(page, f"{server.origin}/site/", worker=False)
+    page.reload()
+    page.evaluate("navigator.gpu.requestAdapter = async () => null")
+    with pytest.raises(Exception, match="no-adapter: The browser has WebGPU but no GPU for it"):
+        load(page, f"{server.origin}/site/", worker=False)
+
+
+def test_a_bundle_that_is_not_there_is_named(server, page):
+    with pytest.raises(Exception, match=r"network: manifest.json: the server answers 404"):
+        load(page, f"{server.origin}/nowhere/")

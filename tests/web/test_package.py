@@ -1,0 +1,93 @@
+"""The npm package: packed, installed elsewhere, checked by its types, bundled, run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from .conftest import WEB
+from .test_model import one_shape
+
+SAMPLE = Path(__file__).parent / "sample" / "app.ts"
+PAGE = '<!doctype html><html lang="en"><title>sample</title><script type="module" src="app.js"></script></html>'
+WRONG = """
+import { load } from "webpte";
+const model = await load("/site/");
+model.chat.completions.create({ messages: "no list" });
+model.run(["text"]);
+model.nothing();
+"""
+
+
+def run(*command, cwd):
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def project(node_modules, tmp_path_factory):
+    """A folder of somebody else's that has installed the package."""
+    folder = tmp_path_factory.mktemp("project")
+    packed = json.loads(run("npm", "pack", "--json", "--pack-destination", folder, cwd=WEB))[0]
+    (folder / "package.json").write_text(json.dumps({"name": "sample", "type": "module", "private": True}))
+    run("npm", "install", "--offline", "--no-audit", "--no-fund", f"./{packed['filename']}", cwd=folder)
+    (folder / "app.ts").write_text(SAMPLE.read_text())
+    return folder
+
+
+def tsc(project, file, *options):
+    command = [
+        WEB / "node_modules" / ".bin" / "tsc", "--noEmit", "--strict", "--ignoreConfig", "--target", "es2022",
+        "--module", "nodenext", "--lib", "es2024,dom,dom.iterable,dom.asynciterable", "--types", "", *options, file,
+    ]  # fmt: skip
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
+
+
+def test_the_package_holds_what_it_needs_and_nothing_else(project):
+    installed = project / "node_modules" / "webpte"
+    names = {path.relative_to(installed).as_posix() for path in installed.rglob("*") if path.is_file()}
+    assert {"package.json", "README.md", "LICENSE", "src/index.js", "src/worker.js", "types/index.d.ts"} <= names
+    assert {"vendor/tokenizers.LICENSE", "vendor/jinja.LICENSE"} <= names
+    assert {name.partition("/")[0] for name in names} == {
+        "package.json",
+        "README.md",
+        "LICENSE",
+        "src",
+        "types",
+        "vendor",
+    }
+    assert not (project / "node_modules" / "@huggingface").exists()  # vendored, not installed
+
+
+def test_a_sample_compiles_against_the_types(project):
+    done = tsc(project, "app.ts")
+    assert done.returncode == 0, done.stdout
+    (project / "wrong.ts").write_text(WRONG)
+    done = tsc(project, "wrong.ts")
+    assert re.findall(r"^wrong\.ts\((\d+),", done.stdout, re.MULTILINE) == ["4", "5", "6"]
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_bundled_with_esbuild_it_runs(whole, project, bundled, server, page):
+    """With its worker beside it, or without: then the page does the work."""
+    out = project / f"out{whole:d}"
+    entries = ["app.ts", "worker=webpte/worker"] if whole else ["app.ts"]
+    esbuild = WEB / "node_modules" / ".bin" / "esbuild"
+    run(esbuild, *entries, "--bundle", "--format=esm", "--minify", f"--outdir={out}", cwd=project)
+    (out / "index.html").write_text(PAGE)
+    server.folders |= {"app": out, "site": bundled("add_external", one_shape)[1]}
+    server.headers["Content-Security-Policy"] = "default-src 'self'"
+    page.goto(f"{server.origin}/app/")
+    page.wait_for_selector("body[data-found]", state="attached")
+    assert len(page.workers) == whole
+    found = json.loads(page.get_attribute("body", "data-found") or "")
+    assert (found["kind"], found["code"], found["stages"][0], found["stages"][-1]) == (
+        "program", "input", "manifest", "ready",
+    )  # fmt: skip
+    assert np.isfinite(found["data"]).all() and len(found["data"]) == 32

@@ -1,0 +1,98 @@
+"""Programs in a page give what they give natively."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.models.matmul import convolutions_2d
+
+from .calls import open_program, run
+
+# Numbers as outputs, several dtypes, two methods that share a weight, state, images of any size, a language model.
+PROGRAMS = (
+    "add_external", "dynamic_broadcast", "dynamic_size_output", "integers", "half", "two_methods",
+    "sdpa_cache_inputs_live", "mtcnn_pnet", convolutions_2d, "llama_4w_emb4",
+)  # fmt: skip
+TOLERANCE = 1e-4  # the kernels are the same; the devices differ in how they round and fuse
+
+
+def shapes_of(exported):
+    shapes: dict[str, list[list[tuple[int, ...]]]] = {}
+    for step in exported.steps:
+        dims = [np.shape(array) for array in step.inputs]
+        if dims not in shapes.setdefault(step.method, []):
+            shapes[step.method].append(dims)
+    return shapes
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_page_gives_what_the_program_gives_natively(program, bundled, server, page):
+    exported, server.folders["site"] = bundled(program, shapes_of)
+    with webpte.load(exported.path, data=exported.data) as native:
+        for sequence in exported.sequences:
+            assert open_program(page, f"{server.origin}/site/") in ("program", "image")  # its state begins anew
+            for method in {step.method for step in sequence}:
+                native.method(method).reset()
+            for step in sequence:
+                found = run(page, step.inputs, step.method)
+                wanted = native.method(step.method).run(step.inputs)
+                assert [np.shape(array) for array in found] == [np.shape(array) for array in wanted]
+                for array, expected in zip(found, wanted, strict=True):
+                    np.testing.assert_allclose(array, expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_what_cannot_be_run_is_refused_in_words(bundled, server, page):
+    exported, server.folders["site"] = bundled("dynamic_broadcast", shapes_of)
+    open_program(page, f"{server.origin}/site/")
+    inputs = exported.steps[0].inputs
+    for wrong, words in (
+        ([*inputs, inputs[0]], r"input: forward takes 2 inputs; 3 were given"),
+        (
+            [inputs[0].T, inputs[1]],
+            r"input: Input 0 of forward has dims \[8, 17\]; the program takes at most \[29, 8\]",
+        ),
+        ([inputs[0][:2], inputs[1][:2]], r"shape: forward was not bundled for \[2, 8\] \[2, 1\]. It was for: \["),
+    ):
+        with pytest.raises(Exception, match=words):
+            run(page, wrong)
+
+
+def test_a_call_makes_no_gpu_objects(bundled, server, page):
+    exported, server.folders["site"] = bundled("llama_4w_emb4", shapes_of)
+    open_program(page, f"{server.origin}/site/")
+    inputs = [step.inputs for step in exported.sequences[0]]
+    for args in inputs:
+        run(page, args)
+    page.evaluate("""() => {
+      globalThis.made = [];
+      for (const name of Object.getOwnPropertyNames(GPUDevice.prototype)) {
+        if (!name.startsWith("create") || name === "createCommandEncoder") continue;
+        const make = GPUDevice.prototype[name];
+        GPUDevice.prototype[name] = function (...args) { globalThis.made.push(name); return make.apply(this, args); };
+      }
+    }""")
+    for args in inputs:
+        run(page, args)
+    assert page.evaluate("globalThis.made") == []
+
+
+def test_steps_in_one_submit_give_what_single_calls_give(bundled, server, page):
+    """Outputs that become inputs on the device, and inputs and live integers that differ from step to step."""
+    _, server.folders["site"] = bundled("llama_4w_emb4", shapes_of)
+    open_program(page, f"{server.origin}/site/")
+    found = page.evaluate("""async () => {
+      const method = await globalThis.program.method();
+      const submits = [];
+      const submit = GPUQueue.prototype.submit;
+      GPUQueue.prototype.submit = function (list) { submits.push(list.length); return submit.call(this, list); };
+      const steps = [3, 14, 15, 92, 65].map((token, i) => [{ data: [token], dims: [1, 1] }, { data: [i], dims: [1] }]);
+      const single = [];
+      for (const step of steps) single.push(Array.from((await method.run(step))[0].data));
+      method.reset();
+      submits.length = 0;
+      const together = await method.runSteps(steps, {}, [0]);
+      return { single, together: together.map(([logits]) => Array.from(logits.data)), submits };
+    }""")
+    assert found["single"] == found["together"] and found["submits"] == [1]

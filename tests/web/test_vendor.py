@@ -1,0 +1,64 @@
+"""What is made by machines and committed can be made again: vendored modules, and the player as bundles carry it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from webpte.bundles.web import page_files, player_files
+
+from .conftest import WEB
+
+MOST = 62_000  # bytes of the player, all that it loads on demand and a page, gzipped file by file
+
+
+def test_vendored_modules_are_made_of_what_the_lockfile_pins(node_modules, tmp_path):
+    locked = json.loads((WEB / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    for name, package in locked.items():
+        if name and not package.get("optional"):  # optional ones are builds for other platforms
+            installed = json.loads((WEB / name / "package.json").read_text(encoding="utf-8"))
+            assert installed["version"] == package["version"], f"{name} is not what is locked: run `npm ci` in web/"
+    (tmp_path / "vendor").mkdir()
+    (tmp_path / "node_modules").symlink_to(node_modules)
+    shutil.copy(WEB / "vendor" / "make.mjs", tmp_path / "vendor")
+    subprocess.run(["node", tmp_path / "vendor" / "make.mjs"], check=True, timeout=60)
+    made = {path.name: path.read_bytes() for path in (tmp_path / "vendor").iterdir()}
+    assert made == {path.name: path.read_bytes() for path in (WEB / "vendor").iterdir() if path.suffix != ".ts"}
+    assert {"tokenizers.js", "tokenizers.LICENSE", "jinja.js", "jinja.LICENSE"} <= made.keys()
+
+
+def test_the_player_of_bundles_is_made_of_its_modules(node_modules, tmp_path):
+    for folder in ("src", "vendor", "player"):
+        shutil.copytree(WEB / folder, tmp_path / folder)
+    (tmp_path / "node_modules").symlink_to(node_modules)
+    subprocess.run(["node", tmp_path / "player" / "make.mjs"], check=True, timeout=60)
+    made = {path.name: path.read_bytes() for path in (tmp_path / "player").iterdir()}
+    committed = {path.name: path.read_bytes() for path in (WEB / "player").iterdir()}
+    assert made == committed, "the player has changed: run `npm run player` in web/"
+    assert {"player/src/index.js", "player/src/worker.js", "player/vendor/jinja.LICENSE"} <= dict(player_files()).keys()
+
+
+def _loaded(files: dict[str, bytes], kind: str) -> set[str]:
+    """The parts of the player that a page of a kind may load: only those of text load more on demand."""
+    imports = (
+        r'(?:from|import|import\()"\./([^"]+)"' if kind in ("language", "encoder") else r'(?:from|import)"\./([^"]+)"'
+    )
+    found, new = set[str](), {"index.js", "worker.js"}
+    while new:
+        found |= new
+        texts = (files[f"player/src/{name}"].decode() for name in new)
+        new = {name for text in texts for name in re.findall(imports, text)} - found
+    return {f"player/src/{name}" for name in found}
+
+
+@pytest.mark.parametrize("kind", ["language", "encoder", "image", "program", "check"])
+def test_everything_but_weights_and_tokenizer_is_small(kind):
+    player, page = dict(player_files()), dict(page_files(kind))
+    files = page | {name: player[name] for name in _loaded(player, kind)}
+    sizes = {name: len(gzip.compress(data, 9, mtime=0)) for name, data in files.items()}
+    assert sum(sizes.values()) <= MOST, sizes

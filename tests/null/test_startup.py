@@ -1,15 +1,16 @@
 """Starting up: help and `import webpte` wait neither for NumPy nor for the GPU's libraries.
 
-Times are medians over rounds in which everything runs once, so that a busy machine slows all of it alike.
+Times are those of the processor, medians over rounds in which everything runs once: what else a machine does may slow
+them, but all alike, and waiting for its turn does not count.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import statistics
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -27,9 +28,10 @@ HEAVY = ("numpy", "wgpu", "rich", "jinja2", "tokenizers", "torch")
 
 def seconds(arguments: list[str]) -> float:
     environment = os.environ | {"PYTHONPATH": str(SRC)}
-    started = time.perf_counter()
+    started = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, *arguments], check=True, capture_output=True, env=environment)
-    return time.perf_counter() - started
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime - started.ru_utime - started.ru_stime
 
 
 @pytest.fixture(scope="module")

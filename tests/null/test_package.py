@@ -27,9 +27,16 @@ def files_under(folder: Path) -> set[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True)
+    return built("wheel", tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory):
+    return built("sdist", tmp_path_factory.mktemp("sdist"))
+
+
+def built(kind: str, folder: Path) -> Path:
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)], cwd=ROOT, check=True)
     (path,) = folder.iterdir()
     return path
 
@@ -55,6 +62,29 @@ def test_an_installed_wheel_bundles_what_a_checkout_does(wheel, tmp_path):
         written.append({file: (tmp_path / name / file).read_bytes() for file in files_under(tmp_path / name)})
     assert written[0] == written[1]
     assert {"index.html", "player/src/index.js", "player/LICENSE"} <= written[0].keys()
+
+
+def test_an_index_would_take_wheel_and_archive(wheel, archive):
+    done = subprocess.run([sys.executable, "-m", "twine", "check", "--strict", wheel, archive], capture_output=True)
+    assert done.returncode == 0, done.stdout.decode()
+    assert done.stdout.count(b"PASSED") == 2
+
+
+def test_what_is_installed_from_the_archive_is_what_the_wheel_holds(wheel, archive, tmp_path):
+    """The player and the pages among it, which lie beside the package there."""
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-compile"]
+    for name, package in (("wheel", wheel), ("archive", archive)):
+        subprocess.run([*pip, "--target", str(tmp_path / name), str(package)], check=True)
+    assert files_under(tmp_path / "archive" / "webpte") == files_under(tmp_path / "wheel" / "webpte")
+    told = subprocess.run(
+        [sys.executable, "-m", "webpte", "--version"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "archive")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.strip() == f"webpte {webpte.__version__}"
 
 
 def test_the_npm_package_has_the_same_version():

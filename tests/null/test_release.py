@@ -70,6 +70,19 @@ def test_every_python_that_is_allowed_is_tried():
     assert {"python": matrix["python"][0], "packages": "oldest"} in matrix["include"]
 
 
+def test_what_names_the_version_names_the_same():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == webpte.__version__
+
+
+def test_what_the_package_says_of_itself_is_so():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [kind.rpartition(" ")[2] for kind in project["classifiers"] if re.search(r"Python :: \d\.", kind)]
+    assert named == WORKFLOWS["ci"]["jobs"]["versions"]["strategy"]["matrix"]["python"]
+    assert project["license"] == "BSD-3-Clause" and (ROOT / project["license-files"][0]).exists()
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["repository-code"] == project["urls"]["Source"]
+
+
 AUDITED = {"name": "a", "version": "1", "vulns": []}
 SKIPPED = {"name": "b", "skip_reason": "not found"}
 BAD = {"name": "c", "version": "2", "vulns": [{"id": "PYSEC-1", "fix_versions": ["3"]}]}

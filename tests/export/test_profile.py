@@ -180,8 +180,7 @@ def test_without_timestamp_queries_the_host_times_and_says_so(monkeypatch, capsy
 
 
 class TestCommand:
-    def test_tables(self, capsys, tmp_path, monkeypatch):
-        monkeypatch.setenv("COLUMNS", "100")
+    def test_tables(self, capsys, tmp_path):
         path = str(export("llama").path)
         options = [part for spec in DECODE for part in ("--input", spec)]
         assert main(["profile", path, *options, "--repeat", "2", "--trace", str(tmp_path / "t.json")]) == 0

@@ -25,11 +25,6 @@ NAMES = ("llama", "minilm", "mtcnn_pnet")
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it looks at
 
 
-@pytest.fixture
-def wide(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-
-
 class TestCheck:
     @pytest.mark.parametrize("name", NAMES)
     def test_what_runs_has_no_problems(self, name):
@@ -66,7 +61,7 @@ class TestCheck:
         advice = " ".join(report["remedies"])
         assert "operator_blocklist=[exir_ops.edge.test.unheard_of.default]" in advice and "--data" in advice
 
-    def test_for_this_machine(self, capsys, wide):
+    def test_for_this_machine(self, capsys):
         assert main(["check", str(export("llama").path)]) == 0
         assert device_caps().adapter in capsys.readouterr().out
 
@@ -88,7 +83,7 @@ class TestRun:
         assert report["warm"]["calls"] == 1 and report["warm"]["min"] <= report["first_call"] * 10
 
     @pytest.mark.parametrize("name", NAMES)
-    def test_inputs_left_out_are_made_up(self, name, capsys, wide):
+    def test_inputs_left_out_are_made_up(self, name, capsys):
         assert main(["run", str(export(name).path), "--repeat", "0"]) == 0
         out = capsys.readouterr().out
         assert "random, seed 0" in out and "first call" in out and "warm" not in out
@@ -170,7 +165,7 @@ class TestBench:
         assert datetime.fromisoformat(report["machine"]["date"]).tzinfo is not None
         assert plot.read_bytes().startswith(b"\x89PNG") and plot.stat().st_size > 5000
 
-    def test_what_a_person_reads(self, capsys, wide, tmp_path):
+    def test_what_a_person_reads(self, capsys, tmp_path):
         assert main(["bench", str(export("mtcnn_pnet").path), "--seconds", "0.01"]) == 0
         out = capsys.readouterr().out
         for text in ("cold", "warm", "GPU memory: weights 26.6 kB", "1x3x15x20", "per dispatch"):

@@ -77,7 +77,6 @@ def test_what_a_person_reads(broken):
     assert done.returncode == 1 and not done.stderr
     for text in ("the.weight", "aten.sort_of.default (x2) has no kernel", "delegate 0, node 2", "6 problems"):
         assert text in done.stdout, done.stdout
-    assert max(map(len, done.stdout.splitlines()), default=0) <= 100
 
 
 def test_loading_refuses_what_check_lists(broken):

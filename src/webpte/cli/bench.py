@@ -7,16 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
-
 from ..tools.bench import bench_file
 from ..tools.plots import plot_bench, require_matplotlib
 from ..tools.text import size
 from ..tools.timing import seconds
 from .bars import line
-from .terminal import open_console
+from .tables import Column, Page, Table
+from .terminal import open_page
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -44,72 +41,72 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
-        _show(report, open_console())
+        _show(report, open_page())
 
 
-def _show(report: Mapping[str, Any], console: Console) -> None:
-    console.print(Text(f"{report['file']}  {size(report['bytes'])}, {report['kind']}", style="bold"))
-    console.print(f"{report['method']} on {report['machine']['adapter']}")
-    console.print(_loads(report["load"]))
+def _show(report: Mapping[str, Any], page: Page) -> None:
+    page.text(f"{report['file']}  {size(report['bytes'])}, {report['kind']}", style="bold")
+    page.text(f"{report['method']} on {report['machine']['adapter']}")
+    page.table(_loads(report["load"]))
+    for name in ("cold", "warm"):
+        page.text(f"{name}: {report['load']['meaning'][name]}", style="dim")
     memory = report["memory"]
-    console.print(
+    page.text(
         f"\nGPU memory: weights {size(memory['constant'])}, state {size(memory['state'])}, "
         f"activations {size(memory['activation'])}, readback {size(memory['readback'])}"
     )
     if report["kind"] == "program":
-        console.print(_sizes(report["sizes"]))
+        page.table(_sizes(report["sizes"]))
     else:
-        console.print(_prefill(report["prefill"]))
+        page.table(_prefill(report["prefill"]))
         if left := report["prefill_left_out"]:
-            console.print(
+            page.text(
                 f"left out: {', '.join(map(str, left))} tokens, which take too long; raise --seconds", style="dim"
             )
-        console.print(_decode(report["decode"], report["capacity"]))
-    console.print(_host(report["host"]))
+        page.table(_decode(report["decode"], report["capacity"]))
+    page.text(_host(report["host"]))
 
 
-def _table(*titles: str) -> Table:
-    """The first column is text, the others are numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for number, title in enumerate(titles):
-        table.add_column(f"\n{title}", header_style="bold", justify="right" if number else "left")
-    return table
+def _table(first: str, *numbers: tuple[str, int]) -> Table:
+    """The first column is text, the others are numbers, with the order in which they may go."""
+    return Table((Column(first), *(Column(title, drop, number=True) for title, drop in numbers)))
 
 
-def _loads(load: Mapping[str, Any]) -> Group:
+TIMES = (("median", 0), ("min", 2), ("p90", 1), ("calls", 4))
+
+
+def _loads(load: Mapping[str, Any]) -> Table:
     stages = list(dict.fromkeys(stage for name in ("cold", "warm") for stage in load[name] if stage != "total"))
-    table = _table("load", "total", *stages)
+    table = _table("load", ("total", 0), *((stage, 1) for stage in stages))
     for name in ("cold", "warm"):
-        table.add_row(
-            name, *(seconds(load[name][stage]) if stage in load[name] else "" for stage in ("total", *stages))
-        )
-    meaning = Text("\n".join(f"{name}: {load['meaning'][name]}" for name in ("cold", "warm")), style="dim")
-    return Group(table, meaning)
+        table.add(name, *(seconds(load[name][stage]) if stage in load[name] else "" for stage in ("total", *stages)))
+    return table
 
 
 def _sizes(points: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("shapes", "median", "min", "p90", "calls", "first call")
+    table = _table("shapes", *TIMES, ("first call", 3))
     for p in points:
         shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in p["shapes"])
-        times = (seconds(p[key]) for key in ("median", "min", "p90"))
-        table.add_row(shapes, *times, str(p["calls"]), seconds(p["first"]))
+        table.add(shapes, *_times(p), seconds(p["first"]))
     return table
 
 
+def _times(point: Mapping[str, Any]) -> list[str]:
+    return [*(seconds(point[key]) for key in ("median", "min", "p90")), str(point["calls"])]
+
+
 def _prefill(points: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("prefill", "tok/s", "median", "min", "p90", "calls")
+    table = _table("prefill", ("tok/s", 0), *TIMES)
     for p in points:
-        times = (seconds(p[key]) for key in ("median", "min", "p90"))
-        table.add_row(f"{p['tokens']} tokens", f"{p['tokens_per_second']:.4g}", *times, str(p["calls"]))
+        table.add(f"{p['tokens']} tokens", f"{p['tokens_per_second']:.4g}", *_times(p))
     return table
 
 
 def _decode(points: Sequence[Mapping[str, Any]], capacity: int) -> Table:
-    table = _table(f"decode, of {capacity}", "tok/s", "median", "min", "p90", "calls", "tok/s paced", "per submit")
+    table = _table(f"decode, of {capacity}", ("tok/s", 0), *TIMES, ("tok/s paced", 0), ("per submit", 3))
     for p in points:
-        times = (seconds(p[key]) for key in ("median", "min", "p90"))
         paced = (f"{p['paced_tokens_per_second']:.4g}", str(p["per_submit"]))
-        table.add_row(f"after {p['context']}", f"{p['tokens_per_second']:.4g}", *times, str(p["calls"]), *paced)
+        table.add(f"after {p['context']}", f"{p['tokens_per_second']:.4g}", *_times(p), *paced)
     return table
 
 

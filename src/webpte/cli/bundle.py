@@ -15,7 +15,7 @@ from ..runtime import load
 from ..tools.text import size
 from . import interrupts
 from .bars import bars
-from .say import say
+from .terminal import open_page
 
 SHOWN = 8  # methods
 PROGRAM_OPTIONS = ("data", "tokenizer", "shapes", "labels", "mean", "std")
@@ -107,17 +107,18 @@ def show(report: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(report, indent=2))
         return
+    page = open_page()
     visit = report["visit"]
-    say(f"{report['folder']}  {report['kind']}, {report['files']} files, {size(report['bytes'])}")
+    page.text(f"{report['folder']}  {report['kind']}, {report['files']} files, {size(report['bytes'])}")
     methods = report["methods"]
     for name in list(methods)[:SHOWN]:
-        say(f"  {name}: {'; '.join(methods[name])}")
+        page.text(f"  {name}: {'; '.join(methods[name])}", indent="    ")
     if len(methods) > SHOWN:
-        say(f"  and {len(methods) - SHOWN} more methods")
+        page.text(f"  and {len(methods) - SHOWN} more methods (--json lists all)")
     for refused in report["refused"]:
-        say(f"  left out: {refused['op']}/{refused['name']}: {refused['why'].splitlines()[-1]}")
-    say(
+        page.text(f"  left out: {refused['op']}/{refused['name']}: {refused['why'].splitlines()[-1]}", indent="    ")
+    page.text(
         f"a visitor loads {size(visit['page_gzip'])} of page and player, {size(visit['plan_gzip'])} of plans and texts "
         f"(both gzip), and {size(visit['weights'])} of weights; the second time, next to nothing"
     )
-    say(f"look at it: python -m http.server -d {report['folder']}, then http://localhost:8000")
+    page.text(f"look at it: python -m http.server -d {report['folder']}, then http://localhost:8000")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from ..tools.check import MEMORY_KINDS, check_file, device_caps
 from ..tools.text import size
-from .terminal import open_console
+from .tables import Column, Page, Table
+from .terminal import open_page
 
 SHOWN = 4  # calls named of one problem
 TITLES = {
@@ -46,35 +45,28 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
-        _show(report, open_console())
+        _show(report, open_page())
     return 0 if report["ok"] else 1
 
 
-def _show(report: Mapping[str, Any], console: Console) -> None:
-    console.print(Text(f"{report['file']}  {size(report['bytes'])}", style="bold"))
-    console.print(Text(f"on {report['device']}"))
+def _show(report: Mapping[str, Any], page: Page) -> None:
+    page.text(f"{report['file']}  {size(report['bytes'])}", style="bold")
+    page.text(f"on {report['device']}")
     for kind, title in TITLES.items():
         found = [problem for problem in report["problems"] if problem["kind"] == kind]
         if found:
-            console.print(Text(f"\n{title}", style="bold"))
-            console.print(_bullets([_problem(p, several=len(report["methods"]) > 1) for p in found]))
+            page.text(f"\n{title}", style="bold")
+            page.bullets([_problem(p, several=len(report["methods"]) > 1) for p in found])
     if report["remedies"]:
-        console.print(Text("\nwhat to do", style="bold"))
-        console.print(_bullets([Text(line) for line in report["remedies"]]))
-    console.print(_memory(report["memory"]))
+        page.text("\nwhat to do", style="bold")
+        page.bullets(report["remedies"])
+    page.table(_memory(report["memory"]))
     for method in report["methods"]:
         if method["memory"] is not None:
-            console.print(_method(method))
+            _method(method, page)
     count = len(report["problems"])
     verdict = f"\n{count} problem{'s' * (count != 1)}" if count else "\nno problems: it can run"
-    console.print(Text(verdict, style="bold red" if count else "bold green"))
-
-
-def _bullets(lines: Sequence[Text]) -> Table:
-    table = Table.grid(padding=(0, 1))
-    for line in lines:
-        table.add_row(" •", line)
-    return table
+    page.text(verdict, style="bold red" if count else "bold green")
 
 
 def _problem(problem: Mapping[str, Any], several: bool) -> Text:
@@ -90,25 +82,21 @@ def _problem(problem: Mapping[str, Any], several: bool) -> Text:
 
 def _memory(memory: Mapping[str, Any]) -> Table:
     offered = size(memory["offered"]) if memory["offered"] is not None else "WebGPU does not tell"
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in ("\nmemory", "\nneeded", "\noffered"):
-        table.add_column(title, justify="left" if title == "\nmemory" else "right")
+    table = Table((Column("memory"), Column("needed", number=True), Column("offered", number=True)))
     for key, name in MEMORY_KINDS.items():
-        table.add_row(name, size(memory[key]), "")
-    table.add_row("total", size(memory["total"]), offered)
+        table.add(name, size(memory[key]))
+    table.add("total", size(memory["total"]), offered)
     return table
 
 
-def _method(method: Mapping[str, Any]) -> Group:
+def _method(method: Mapping[str, Any], page: Page) -> None:
     title = f"\n{method['name']}: {method['calls']} calls in {method['submits']} submit{'s' * (method['submits'] != 1)}"
     if method["cpu_calls"]:
         title += ", on the CPU: " + ", ".join(f"{name} x{count}" for name, count in method["cpu_calls"].items())
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column("limit")
-    table.add_column("needed", justify="right")
-    table.add_column("offered", justify="right")
+    page.text(title)
+    table = Table((Column("limit"), Column("needed", number=True), Column("offered", number=True)))
     for limit in method["limits"]:
         shown = size if limit["name"].endswith("-size") else str
         style = "red" if limit["needs"] > limit["offers"] else ""
-        table.add_row(limit["name"], shown(limit["needs"]), shown(limit["offers"]), style=style)
-    return Group(Text(title), table)
+        table.add(limit["name"], shown(limit["needs"]), shown(limit["offers"]), style=style)
+    page.table(table)

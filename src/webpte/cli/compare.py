@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from ..tools.compare import Tolerance, compare_file
 from .bars import bars
 from .run import INPUTS
-from .terminal import open_console
+from .tables import Column, Page, Table
+from .terminal import open_page
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN = 8  # calls named of one kind
@@ -85,46 +84,50 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(report, indent=2))
     else:
-        _show(report, open_console(), arguments.calls)
+        _show(report, open_page(), arguments.calls)
     return 0 if report["ok"] else 1
 
 
-def _show(report: Mapping[str, Any], console: Console, every_call: bool) -> None:
-    console.print(Text(f"{report['file']}, {report['method']}", style="bold"))
-    console.print(Text(f"on {report['adapter']}"))
+def _show(report: Mapping[str, Any], page: Page, every_call: bool) -> None:
+    page.text(f"{report['file']}, {report['method']}", style="bold")
+    page.text(f"on {report['adapter']}")
     for step, sources in enumerate(report["inputs"]):
         prefix = f"call {step + 1} of the method: " if len(report["inputs"]) > 1 else ""
-        console.print(Text(prefix + ", ".join(f"input {i} {source}" for i, source in enumerate(sources))))
+        page.text(prefix + ", ".join(f"input {i} {source}" for i, source in enumerate(sources)))
     if report["calls"]:
-        console.print(_ops(report))
-        console.print(_exact(report))
+        page.table(_ops(report))
+        if names := [f"{op['op']} ×{op['calls']}" for op in report["ops"] if op["max_relative"] == 0]:
+            page.text(f"\nexact: {', '.join(names)}")
         if every_call:
-            console.print(_calls(report))
-        console.print(_legend(report))
-    console.print(_end_to_end(report))
-    for part in (_skipped(report), _not_finite(report), _outside(report)):
-        if part is not None:
-            console.print(part)
-    console.print(_verdict(report))
-
-
-def _table(*columns: str) -> Table:
-    """The first column and those in brackets are text, the others numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for number, name in enumerate(columns):
-        text = number == 0 or name.startswith("(")
-        table.add_column("\n" + name.strip("()"), justify="left" if text else "right", no_wrap=number > 0)
-    return table
+            page.table(_calls(report))
+        page.text(_legend(report), style="dim")
+    page.table(_end_to_end(report))
+    for title, lines in (("not compared", _skipped(report)), ("not finite", _not_finite(report))):
+        if lines:
+            page.text(f"\n{title}", style="bold")
+            for line in lines:
+                page.text(f"  {line}", indent="    ")
+    _outside(report, page)
+    _verdict(report, page)
 
 
 def _ops(report: Mapping[str, Any]) -> Table:
-    table = _table("op", "calls", "outside", "worst", "(error histogram)", "(worst call)")
+    table = Table(
+        (
+            Column("op"),
+            Column("calls", 3, number=True),
+            Column("outside", 1, number=True),
+            Column("worst", number=True),
+            Column("error histogram", 2),
+            Column("worst call", 4),
+        )
+    )
     for op in report["ops"]:
         if op["max_relative"] == 0:
             continue
         bad = "red" if op["outside"] else ""
         outside = str(op["outside"]) if op["outside"] else ""
-        table.add_row(
+        table.add(
             Text(op["op"], style=bad),
             str(op["calls"]),
             Text(outside, style=bad),
@@ -135,17 +138,21 @@ def _ops(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def _exact(report: Mapping[str, Any]) -> Text:
-    names = [f"{op['op']} ×{op['calls']}" for op in report["ops"] if op["max_relative"] == 0]
-    return Text(f"\nexact: {', '.join(names)}" if names else "")
-
-
 def _calls(report: Mapping[str, Any]) -> Table:
-    table = _table("call", "(op)", "(output)", "worst", "(error histogram)", "(where)")
+    table = Table(
+        (
+            Column("call"),
+            Column("op"),
+            Column("output", 2),
+            Column("worst", number=True),
+            Column("error histogram", 1),
+            Column("where", 3),
+        )
+    )
     for call in report["calls"]:
         for found in call["outputs"].values():
             style = "red" if found["outside"] or found["shape"] else ""
-            table.add_row(
+            table.add(
                 _position(call, report),
                 Text(call["op"], style=style),
                 _tensor(found),
@@ -156,30 +163,36 @@ def _calls(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def _legend(report: Mapping[str, Any]) -> Text:
+def _legend(report: Mapping[str, Any]) -> str:
     edges = report["histogram_edges"]
-    return Text(
+    return (
         "\nErrors are relative to an element's own size plus its output's typical size. The histogram's bins are "
-        f"{edges[0]:g}, up to {edges[1]:g}, up to {edges[2]:g}, ..., up to {edges[-1]:g}, and more.",
-        style="dim",
+        f"{edges[0]:g}, up to {edges[1]:g}, up to {edges[2]:g} and so on by tens, up to {edges[-1]:g}, and more."
     )
 
 
-def _histogram(counts: Sequence[int]) -> Text:
+def _histogram(counts: Sequence[int]) -> str:
     """A bar per bin, its height the share of elements; any element at all shows."""
     total = sum(counts) or 1
-    bars = "".join(BLOCKS[min(7, int(8 * count / total))] if count else "·" for count in counts)
-    return Text(bars)
+    return "".join(BLOCKS[min(7, int(8 * count / total))] if count else "·" for count in counts)
 
 
 def _end_to_end(report: Mapping[str, Any]) -> Table:
-    table = _table("end to end", "(output)", "(against)", "worst", "outside")
+    table = Table(
+        (
+            Column("end to end"),
+            Column("output", 1),
+            Column("against"),
+            Column("worst", number=True),
+            Column("outside", number=True),
+        )
+    )
     for end in report["end_to_end"]:
         found = end["difference"]
         style = "" if found["within"] else "red"
         step = f"call {end['step'] + 1}, " if len(report["inputs"]) > 1 else ""
         share = found["shape"] or (f"{found['outside']} of {found['size']}" if found["outside"] else "")
-        table.add_row(
+        table.add(
             f"{step}output {end['output']}",
             _tensor(found),
             end["against"],
@@ -189,53 +202,45 @@ def _end_to_end(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def _skipped(report: Mapping[str, Any]) -> RenderableType | None:
+def _skipped(report: Mapping[str, Any]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for call in report["calls"]:
         if call["skipped"] and call["skipped"] != "no tensor is computed":
             reasons.setdefault(call["skipped"], []).append(_name(call))
-    if not reasons:
-        return None
-    lines = [f"{reason}: {_listed(calls)}" for reason, calls in reasons.items()]
-    return Group(Text("\nnot compared", style="bold"), *(Text(f"  {line}") for line in lines))
+    return [f"{reason}: {_listed(calls)}" for reason, calls in reasons.items()]
 
 
-def _not_finite(report: Mapping[str, Any]) -> RenderableType | None:
+def _not_finite(report: Mapping[str, Any]) -> list[str]:
     """Where NaN and infinities come from, before those that merely pass them on."""
     found = [call for call in report["calls"] if call["not_finite"]]
-    if not found:
-        return None
     born = [call for call in found if call["finite_inputs"]]
     lines = []
     for call in born[:SHOWN]:
         nan, inf = (sum(counts[i] for counts in call["not_finite"].values()) for i in (0, 1))
         wanted = sum(d["wanted_nan"] + d["wanted_inf"] for d in call["outputs"].values())
         agrees = "as the reference does" if wanted == nan + inf else f"the reference has {wanted}"
-        lines.append(
-            f"  {_position(call, report)} {call['op']} ({call['origin']}) makes {nan} NaN, {inf} inf; {agrees}"
-        )
+        lines.append(f"{_position(call, report)} {call['op']} ({call['origin']}) makes {nan} NaN, {inf} inf; {agrees}")
     more = len(found) - len(lines)
-    if more:
-        lines.append(f"  {more} calls pass them on")
-    return Group(Text("\nnot finite", style="bold"), *map(Text, lines))
+    return [*lines, f"{more} calls pass them on"] if more else lines
 
 
-def _outside(report: Mapping[str, Any]) -> RenderableType | None:
+def _outside(report: Mapping[str, Any], page: Page) -> None:
     calls = [call for call in report["calls"] if call["outside"]]
     if not calls:
-        return None
+        return
     first, *others = calls
-    lines = [Text(f"\nfirst out of tolerance: {_name(first)}", style="bold red")]
-    lines += [Text(f"  {found['text']}") for found in first["outputs"].values() if not found["within"]]
+    page.text(f"\nfirst out of tolerance: {_name(first)}", style="bold red")
+    lines = [found["text"] for found in first["outputs"].values() if not found["within"]]
     if others:
         counts = Counter(call["op"] for call in others)
-        lines.append(Text("  then " + ", ".join(f"{op} ×{count}" for op, count in counts.items())))
+        lines.append("then " + ", ".join(f"{op} ×{count}" for op, count in counts.items()))
     if report["repro"]:
-        lines.append(Text(f"  repro: python {report['repro'][0]}"))
-    return Group(*lines)
+        lines.append(f"repro: python {report['repro'][0]}")
+    for line in lines:
+        page.text(f"  {line}", indent="    ")
 
 
-def _verdict(report: Mapping[str, Any]) -> Text:
+def _verdict(report: Mapping[str, Any], page: Page) -> None:
     compared = [call for call in report["calls"] if call["outputs"]]
     outside = sum(call["outside"] for call in compared)
     ends = [end for end in report["end_to_end"] if not end["difference"]["within"]]
@@ -243,9 +248,10 @@ def _verdict(report: Mapping[str, Any]) -> Text:
     problems += [f"{len(ends)} of {len(report['end_to_end'])} end-to-end comparisons too"] if ends else []
     problems += ["there are NaN"] if any(n for c in report["calls"] for n, _ in c["not_finite"].values()) else []
     if problems:
-        return Text("\n" + ", ".join(problems), style="bold red")
-    calls = f"all {len(compared)} calls and " if compared else ""
-    return Text(f"\n{calls}all outputs are within tolerance", style="bold green")
+        page.text("\n" + ", ".join(problems), style="bold red")
+    else:
+        calls = f"all {len(compared)} calls and " if compared else ""
+        page.text(f"\n{calls}all outputs are within tolerance", style="bold green")
 
 
 def _position(call: Mapping[str, Any], report: Mapping[str, Any]) -> str:

@@ -7,11 +7,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
 from ..bundles.summary import summary
 from ..errors import InputError
 from ..runtime.manifest import is_bundle
@@ -19,7 +14,8 @@ from ..tools.inspect import inspect_file
 from ..tools.text import size
 from .bundle import show
 from .say import say
-from .terminal import open_console
+from .tables import Column, Page, Table
+from .terminal import open_page
 
 CONSTANTS_SHOWN = 12
 
@@ -44,17 +40,18 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
         return
-    console = open_console(soft_wrap=False)
-    console.print(Text(f"{report['file']}  {size(report['bytes'])}, {len(report['methods'])} methods", style="bold"))
+    page = open_page()
+    count = len(report["methods"])
+    page.text(f"{report['file']}  {size(report['bytes'])}, {count} method{'s' * (count != 1)}", style="bold")
     constants = [m for m in report["methods"] if "returns" in m]
     for method in report["methods"]:
         if method not in constants:
-            console.print(_method(method))
+            _method(method, page)
     if constants:
-        table = Table("constant method", "returns", box=None, title_justify="left")
+        table = Table((Column("constant method"), Column("returns", prose=True)))
         for method in constants:
-            table.add_row(method["name"], ", ".join(map(str, method["returns"] or [])))
-        console.print(Padding(table, (1, 0, 0, 0)))
+            table.add(method["name"], ", ".join(map(str, method["returns"] or [])))
+        page.table(table)
 
 
 def _draw(arguments: argparse.Namespace) -> None:
@@ -79,27 +76,29 @@ def _write(path: str, text: str) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _method(method: Mapping[str, Any]) -> RenderableType:
-    parts: list[RenderableType] = [Text(f"\n{method['name']}", style="bold")]
-    arguments = Table("", "type and bound", "varies in", box=None)
+def _method(method: Mapping[str, Any], page: Page) -> None:
+    page.text(f"\n{method['name']}", style="bold")
+    arguments = Table((Column("argument"), Column("type and bound"), Column("varies in", drop=1)))
     for role in ("inputs", "outputs"):
         for number, argument in enumerate(method[role]):
             dims = [str(d) for d, may in enumerate(argument["dynamic"] or ()) if may]
-            arguments.add_row(f"{role[:-1]} {number}", argument["text"], f"dim {', '.join(dims)}" if dims else "")
-    parts.append(arguments)
+            arguments.add(f"{role[:-1]} {number}", argument["text"], f"dim {', '.join(dims)}" if dims else "")
+    page.table(arguments)
     if method["problem"]:
-        parts.append(Text(f"\n{method['problem']}", style="red"))
+        page.text(f"\n{method['problem']}", style="red")
     else:
-        parts.append(_execution(method["execution"]))
-    parts.append(_delegates(method["delegates"]))
-    parts.append(_counts("calls in delegates", method["calls"]))
-    parts.append(_counts("calls outside delegates", method["kernel_calls"]))
-    parts.append(_constants(method["constants"]))
-    parts.append(_counts("values by kind", method["values"]))
-    return Group(*parts)
+        page.text(_execution(method["execution"]))
+    page.table(_delegates(method["delegates"]))
+    for title, counts in (
+        ("calls in delegates", method["calls"]),
+        ("calls outside delegates", method["kernel_calls"]),
+    ):
+        _counts(title, counts, page)
+    _constants(method["constants"], page)
+    _counts("values by kind", method["values"], page)
 
 
-def _execution(execution: Mapping[str, Any]) -> Text:
+def _execution(execution: Mapping[str, Any]) -> str:
     memory = execution["memory"]
     text = (
         f"\nruns in {execution['submits']} submit{'s' * (execution['submits'] != 1)}, "
@@ -110,36 +109,47 @@ def _execution(execution: Mapping[str, Any]) -> Text:
     if execution["cpu_calls"]:
         listed = ", ".join(f"{name} x{count}" for name, count in execution["cpu_calls"].items())
         text += f"\non the CPU: {listed}"
-    return Text(text)
+    return text
 
 
-def _delegates(delegates: list[Mapping[str, Any]]) -> RenderableType:
-    table = Table("\ndelegate", "\nbackend", "\ncalls", "\nvalues", "\nconstants", "\noptions", box=None)
+def _delegates(delegates: list[Mapping[str, Any]]) -> Table:
+    table = Table(
+        (
+            Column("delegate"),
+            Column("backend"),
+            Column("calls", number=True),
+            Column("values", drop=2, number=True),
+            Column("constants", drop=1),
+            Column("options", drop=3, prose=True),
+        )
+    )
     for number, d in enumerate(delegates):
         options = ", ".join(f"{k}={v}" for k, v in d["options"].items())
         held = f"{d['constants']} ({size(d['constant_bytes'])})"
-        table.add_row(str(number), d["backend"], str(d["calls"]), str(d["values"]), held, options)
+        table.add(str(number), d["backend"], str(d["calls"]), str(d["values"]), held, options)
     return table
 
 
-def _counts(title: str, counts: Mapping[str, int]) -> RenderableType:
-    if not counts:
-        return Text()
-    table = Table(f"\n{title}", "\n", box=None)
-    for name, count in counts.items():
-        table.add_row(name, str(count))
-    return table
+def _counts(title: str, counts: Mapping[str, int], page: Page) -> None:
+    if counts:
+        table = Table((Column(title), Column("", number=True)))
+        for name, count in counts.items():
+            table.add(name, str(count))
+        page.table(table)
 
 
-def _constants(constants: list[Mapping[str, Any]]) -> RenderableType:
+def _constants(constants: list[Mapping[str, Any]], page: Page) -> None:
     if not constants:
-        return Text()
+        return
     total = sum(c["bytes"] for c in constants)
-    table = Table(f"\nconstants: {len(constants)} distinct, {size(total)}", "\nbytes", "\nused by", box=None)
+    page.text(f"\n{len(constants)} distinct constants, {size(total)}", style="bold")
+    table = Table(
+        (Column("constant"), Column("bytes", number=True), Column("used by", prose=True), Column("name", drop=1))
+    )
     for entry in constants[:CONSTANTS_SHOWN]:
         shape = f"{entry['dtype']}[{', '.join(map(str, entry['dims']))}]"
-        values = ", ".join(f"%{v}" for v in entry["values"][:4])
-        table.add_row(f"{shape}  {entry['name'][:16]}", size(entry["bytes"]), values)
+        values = ", ".join(f"%{v}" for v in entry["values"])
+        table.add(shape, size(entry["bytes"]), values, entry["name"])
+    page.table(table)
     if len(constants) > CONSTANTS_SHOWN:
-        table.add_row(f"and {len(constants) - CONSTANTS_SHOWN} more (--json lists all)")
-    return table
+        page.text(f"and {len(constants) - CONSTANTS_SHOWN} more (--json lists all)", style="dim")

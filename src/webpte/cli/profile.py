@@ -8,19 +8,15 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from ..tools.profile import profile_file
 from ..tools.text import size
 from ..tools.timing import seconds
 from .bars import bars
 from .run import INPUTS
-from .terminal import open_console
+from .tables import Column, Page, Table
+from .terminal import open_page
 
 SHOWN = 12  # rows of a table, unless all are asked for
-KERNEL_WIDTH = 52
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -58,50 +54,49 @@ def run(arguments: argparse.Namespace) -> None:
         print(json.dumps(report, indent=2))
         return
     shown = len(report["dispatches"]) if arguments.all else SHOWN
-    console = open_console()
-    console.print(Text(f"{report['file']}, {report['method']}", style="bold"))
-    console.print(Text(f"on {report['adapter']}"))
-    console.print(Text(", ".join(f"input {i} {source}" for i, source in enumerate(report["inputs"]))))
-    console.print(_host(report))
+    page = open_page()
+    page.text(f"{report['file']}, {report['method']}", style="bold")
+    page.text(f"on {report['adapter']}")
+    page.text(", ".join(f"input {i} {source}" for i, source in enumerate(report["inputs"])))
+    _host(report, page)
     if report["dispatches"]:
-        console.print(_device(report))
-        console.print(_ops("op", report["ops"], report["peak"], shown))
-        console.print(_kernels(report["kernels"], shown))
-        console.print(_modules(report, shown))
+        _device(report, page)
+        page.table(_ops("op", report["ops"], report["peak"], shown))
+        page.table(_kernels(report["kernels"], shown))
+        page.table(_modules(report, shown))
     if report["trace"]:
-        console.print(Text(f"\nthe timed call is in {report['trace']}: open it in ui.perfetto.dev"))
+        page.text(f"\nthe timed call is in {report['trace']}: open it in ui.perfetto.dev")
 
 
-def _table(*columns: str) -> Table:
-    """The first column is text, the others numbers."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for number, name in enumerate(columns):
-        table.add_column(f"\n{name}", justify="right" if number else "left", no_wrap=True)
-    return table
+def _table(first: str, *numbers: tuple[str, int]) -> Table:
+    """The first column is text, the others numbers, with the order in which they may go."""
+    return Table((Column(first), *(Column(title, drop, number=True) for title, drop in numbers)))
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _host(report: Mapping[str, Any]) -> RenderableType:
+def _host(report: Mapping[str, Any], page: Page) -> None:
     calls, host = report["calls"], report["host"]
-    title = (
+    page.text(
         f"\na call takes {seconds(calls['min'])}, the fastest of {calls['calls']}; "
-        f"median {seconds(calls['median'])}, p90 {seconds(calls['p90'])}"
+        f"median {seconds(calls['median'])}, p90 {seconds(calls['p90'])}",
+        style="bold",
     )
-    table = _table("host", "time", "share")
+    table = _table("host", ("time", 0), ("share", 1))
     for span in host["spans"]:
-        table.add_row(span["name"], seconds(span["seconds"]), _percent(span["share"]))
-    table.add_row("the rest", seconds(host["rest"]), _percent(host["rest"] / host["seconds"]))
+        table.add(span["name"], seconds(span["seconds"]), _percent(span["share"]))
+    table.add("the rest", seconds(host["rest"]), _percent(host["rest"] / host["seconds"]))
+    page.table(table)
     submits = f"{report['submits']} submit{'s' * (report['submits'] != 1)}"
     moved = f"\n{submits}; {size(report['bytes_to_device'])} to the device, {size(report['bytes_to_host'])} back"
     if report["cpu_calls"]:
         moved += "; on the CPU: " + ", ".join(f"{name} ×{count}" for name, count in report["cpu_calls"].items())
-    return Group(Text(title, style="bold"), table, Text(moved))
+    page.text(moved)
 
 
-def _device(report: Mapping[str, Any]) -> RenderableType:
+def _device(report: Mapping[str, Any], page: Page) -> None:
     """How the dispatches were timed, and whether their sum is the whole."""
     call, count = report["timed_call"], len(report["dispatches"])
     how = (
@@ -110,25 +105,18 @@ def _device(report: Mapping[str, Any]) -> RenderableType:
         else "by the host, each submitted and waited for, because the device has no timestamp queries: "
         "the way there and back is included"
     )
-    device = (
+    page.text(f"\n{count} dispatches, timed {how}; such a call takes {seconds(call['seconds'])}", style="bold")
+    page.text(
         f"dispatches {seconds(call['busy_seconds'])} + between them {seconds(call['between_seconds'])} "
         f"= {seconds(call['device_seconds'])} on the device"
     )
     parts = ", ".join(f"{name} {seconds(took)}" for name, took in call["parts"].items())
-    whole = f"{_percent(call['attributed'])} of that call: {parts}; the rest {seconds(call['rest'])}"
-    lines = [
-        Text(f"\n{count} dispatches, timed {how}; such a call takes {seconds(call['seconds'])}", style="bold"),
-        Text(device),
-        Text(whole),
-    ]
+    page.text(f"{_percent(call['attributed'])} of that call: {parts}; the rest {seconds(call['rest'])}")
     if (peak := report["peak"]) is not None:
-        lines.append(
-            Text(
-                f"at most this device copies {_rate(peak['bytes_per_second'])} GB/s "
-                f"and computes {_rate(peak['flops_per_second'])} GFLOP/s (measured, f32)"
-            )
+        page.text(
+            f"at most this device copies {_rate(peak['bytes_per_second'])} GB/s "
+            f"and computes {_rate(peak['flops_per_second'])} GFLOP/s (measured, f32)"
         )
-    return Group(*lines)
 
 
 def _rate(per_second: float | None) -> str:
@@ -143,10 +131,11 @@ def _of_peak(per_second: float | None, peak: Mapping[str, float] | None, name: s
 
 
 def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, shown: int) -> Table:
-    table = _table(title, "calls", "time", "share", "GB/s", "of peak", "GFLOP/s", "of peak")
+    rates = (("GB/s", 4), ("of peak GB/s", 2), ("GFLOP/s", 5), ("of peak GFLOP/s", 3))
+    table = _table(title, ("calls", 6), ("time", 0), ("share", 1), *rates)
     for row in rows[:shown]:
         moved, computed = row["bytes_per_second"], row["flops_per_second"]
-        table.add_row(
+        table.add(
             row["name"],
             str(row["calls"]),
             seconds(row["seconds"]),
@@ -164,15 +153,14 @@ def _add_rest(table: Table, rows: Rows) -> None:
     if rows:
         took, share = sum(row["seconds"] for row in rows), sum(row["share"] for row in rows)
         calls = str(sum(row["calls"] for row in rows))
-        table.add_row(f"{len(rows)} more (--all)", calls, seconds(took), _percent(share))
+        table.add(f"{len(rows)} more (--all)", calls, seconds(took), _percent(share))
 
 
 def _kernels(rows: Rows, shown: int) -> Table:
-    table = _table("kernel", "dispatches", "time", "share", "GB/s")
+    table = _table("kernel", ("dispatches", 3), ("time", 0), ("share", 1), ("GB/s", 2))
     for row in rows[:shown]:
-        name = _kernel_name(row["name"])
-        table.add_row(
-            name,
+        table.add(
+            _kernel_name(row["name"]),
             str(row["dispatches"]),
             seconds(row["seconds"]),
             _percent(row["share"]),
@@ -186,8 +174,7 @@ def _kernel_name(label: str) -> str:
     """A kernel's label without flags that are off: `linear[biased tile=4 type=f32]`."""
     template, _, flags = label.removesuffix("]").partition("[")
     on = [flag for flag in flags.split(",") if flag.rpartition("=")[2] not in ("False", "None", "", "0")]
-    name = f"{template}[{' '.join(flag.removesuffix('=True') for flag in on)}]" if on else template
-    return name if len(name) <= KERNEL_WIDTH else name[: KERNEL_WIDTH - 1] + "…"
+    return f"{template}[{' '.join(flag.removesuffix('=True') for flag in on)}]" if on else template
 
 
 def _modules(report: Mapping[str, Any], shown: int) -> Table:
@@ -198,11 +185,11 @@ def _modules(report: Mapping[str, Any], shown: int) -> Table:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(re.sub(r"^block \d+ of (\d+)", r"\1 equal blocks", row["name"]), []).append(row)
-    table = _table("module", "calls", "time", "share", "each")
+    table = _table("module", ("calls", 3), ("time", 0), ("share", 1), ("each", 2))
     for name, members in list(groups.items())[:shown]:
         took = sorted(row["seconds"] for row in members)
         each = f"{seconds(took[0])} to {seconds(took[-1])}" if len(members) > 1 else ""
-        table.add_row(
+        table.add(
             name,
             str(sum(row["calls"] for row in members)),
             seconds(sum(took)),

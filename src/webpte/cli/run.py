@@ -7,14 +7,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from ..tools.run import run_file
 from ..tools.timing import seconds
 from .bars import line
-from .terminal import open_console
+from .tables import Column, Page, Table
+from .terminal import open_page
 
 INPUTS = """\
 inputs are given in order, or by position as 0=VALUE; VALUE is one of
@@ -58,28 +57,35 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
         return
-    console = open_console()
-    console.print(Text(f"{report['file']}  {report['method']}", style="bold"))
-    console.print(_values("input", report["inputs"], "source"))
-    console.print(_values("output", report["outputs"], "first elements"))
-    console.print(_timings(report))
+    page = open_page()
+    page.text(f"{report['file']}  {report['method']}", style="bold")
+    page.table(_values("input", report["inputs"], "source"))
+    page.table(_values("output", report["outputs"], "first elements"))
+    _timings(report, page)
     if report["saved"]:
-        console.print(f"\ninputs and outputs are in {report['saved']}")
+        page.text(f"\ninputs and outputs are in {report['saved']}")
 
 
 def _values(role: str, values: Sequence[Mapping[str, Any]], last: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for title in (f"\n{role}", "\ntype", "\nmin", "\nmax", "\nmean", "\nnon-finite"):
-        table.add_column(title, justify="left" if title in (f"\n{role}", "\ntype") else "right", no_wrap=True)
-    table.add_column(f"\n{last}", overflow="fold")
+    table = Table(
+        (
+            Column(role),
+            Column("type"),
+            Column("min", drop=3, number=True),
+            Column("max", drop=3, number=True),
+            Column("mean", drop=2, number=True),
+            Column("non-finite", drop=1, number=True),
+            Column(last, prose=True),
+        )
+    )
     for number, value in enumerate(values):
         if value["kind"] != "array":
-            table.add_row(str(number), value["kind"], *[""] * 4, value.get("source") or str(value["value"]))
+            table.add(str(number), value["kind"], *[""] * 4, value.get("source") or str(value["value"]))
             continue
         ranges = ["" if value[key] is None else f"{value[key]:.4g}" for key in ("min", "max", "mean")]
         bad = Text(str(value["nonfinite"]), style="bold red" if value["nonfinite"] else "")
         shown = value["source"] if "source" in value else _elements(value["head"])
-        table.add_row(str(number), f"{value['dtype']}{value['shape']}", *ranges, bad, shown)
+        table.add(str(number), f"{value['dtype']}{value['shape']}", *ranges, bad, shown)
     return table
 
 
@@ -87,19 +93,16 @@ def _elements(head: Sequence[Any]) -> str:
     return " ".join(f"{x:.4g}" if isinstance(x, float) else str(x) for x in head)
 
 
-def _timings(report: Mapping[str, Any]) -> Group:
+def _timings(report: Mapping[str, Any], page: Page) -> None:
     stages = {name: took for name, took in report["load"].items() if name != "total"}
     parts = ", ".join(f"{name} {seconds(took)}" for name, took in stages.items())
-    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
-    table.add_column()
-    table.add_row("load", seconds(report["load"]["total"]), parts)
-    table.add_row("first call", seconds(report["first_call"]), "prepares what loading did not for these shapes")
+    table = Table((Column("time"), Column("", number=True), Column("", prose=True)))
+    table.add("load", seconds(report["load"]["total"]), parts)
+    table.add("first call", seconds(report["first_call"]), "prepares what loading did not for these shapes")
     if (warm := report["warm"]) is not None:
-        table.add_row(
+        table.add(
             "warm call",
             seconds(warm["median"]),
             f"median of {warm['calls']}; min {seconds(warm['min'])}, p90 {seconds(warm['p90'])}",
         )
-    return Group(Text("\ntime"), table)
+    page.table(table)

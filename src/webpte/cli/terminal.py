@@ -6,6 +6,9 @@ what a language model says, file names, messages of libraries.
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,10 +16,22 @@ from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook,
 from rich.segment import Segment
 
 from ..tools.text import plain
+from .tables import Page
+
+
+def open_page() -> Page:
+    """Standard output, as wide as its terminal; a file or a pipe takes whole lines, however long."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return Page(open_console(), width)
 
 
 def open_console(**options: Any) -> Console:
-    """A console that takes strings as they are: no markup, no emoji codes, no control characters."""
+    """A console that takes strings as they are: no markup, no emoji codes, no control characters.
+
+    With NO_COLOR, as with TERM=dumb and without a terminal, it has neither colours nor bold letters.
+    """
+    if os.environ.get("NO_COLOR"):
+        options["color_system"] = None
     made = Console(highlight=False, markup=False, emoji=False, **options)
     made.push_render_hook(_Plain())
     return made

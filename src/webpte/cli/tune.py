@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from rich.table import Table
-
+from ..tools.timing import seconds
 from ..tools.tune import tune_file
 from .bars import bars
-from .terminal import open_console
+from .tables import Column, Table
+from .terminal import open_page
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,14 +28,22 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(report, indent=2))
         return
-    console = open_console()
+    page = open_page()
     if not report["jobs"]:
-        console.print("nothing left to measure; --again measures everything once more")
+        page.text("nothing left to measure; --again measures everything once more")
         return
-    table = Table("job", "uses", "fastest", "time", "usual", "gain", box=None)
+    table = Table(
+        (
+            Column("job"),
+            Column("uses", drop=3, number=True),
+            Column("fastest"),
+            Column("time", drop=2, number=True),
+            Column("usual", drop=1),
+            Column("gain", number=True),
+        )
+    )
     for job in report["jobs"]:
-        times = f"{1e3 * job['seconds'][job['best']]:.3g} ms"
         gain = f"{job['speedup']:.2f} x" if job["best"] != job["default"] else ""
-        table.add_row(job["job"], str(job["uses"]), job["best"], times, job["default"], gain)
-    console.print(table)
-    console.print(f"kept in {report['stored']}")
+        table.add(job["job"], str(job["uses"]), job["best"], seconds(job["seconds"][job["best"]]), job["default"], gain)
+    page.table(table)
+    page.text(f"kept in {report['stored']}")

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pty
 import re
 import select
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SRC = Path(__file__).parents[3] / "src"
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\r")
+
+
+def run_in_terminal(
+    command: Sequence[str], columns: int, rows: int = 24, environment: Mapping[str, str] | None = None
+) -> tuple[int, bytes]:
+    """A program in a terminal of that size, to its end: the exit code, and every byte it wrote there."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    full = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+    full |= {"PYTHONPATH": str(SRC), "TERM": "xterm", **(environment or {})}
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=full) as process:
+        os.close(slave)
+        output = b""
+        while True:
+            try:
+                found = os.read(master, 65536)
+            except OSError:  # the other side is closed
+                break
+            if not found:
+                break
+            output += found
+    os.close(master)
+    return process.returncode, output
 
 
 class Terminal:

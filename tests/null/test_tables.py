@@ -1,0 +1,89 @@
+"""Tables that fit: whole columns go, cells are never cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.text import Text
+
+from tests.support.harness.screens import check_table, printed
+from webpte.cli.tables import Column, Table, wrap
+
+
+def lines(table, width):
+    return printed([lambda page: page.table(table)], width)[1:]
+
+
+def sample():
+    table = Table((Column("name"), Column("size", 1, number=True), Column("note", 2)))
+    table.add("first", "1.21 MB", "a note of some length")
+    table.add("second", "32 kB", "another")
+    return table
+
+
+def test_whole_columns_go_by_rank_and_are_named():
+    assert lines(sample(), None) == [
+        "name       size  note",
+        "first   1.21 MB  a note of some length",
+        "second    32 kB  another",
+    ]
+    assert lines(sample(), 60) == lines(sample(), None)
+    assert lines(sample(), 30)[:3] == ["name       size", "first   1.21 MB", "second    32 kB"]
+    assert lines(sample(), 30)[3:] == ["no room for: note (a wider", "terminal, a pipe or --json)"]
+    assert lines(sample(), 12)[:3] == ["name", "first", "second"]
+
+
+def test_a_column_that_tells_rows_apart_stays():
+    table = Table((Column("name"), Column("note", 2), Column("more", 1)))
+    table.add("same", "x" * 20, "a" * 20)
+    table.add("same", "y" * 20, "a" * 20)
+    assert lines(table, 30)[1:3] == [f"same  {'x' * 20}", f"same  {'y' * 20}"]
+    assert lines(table, 30)[3].startswith("no room for: more")
+
+
+def test_a_name_that_is_too_long_folds_and_a_text_breaks_between_words():
+    table = Table((Column("name"), Column("why", prose=True)))
+    table.add("n" * 40, "it needs 428 kB of memory and 12.5 ms")
+    assert lines(table, 50) == [
+        "name                      why",
+        f"{'n' * 24}  it needs 428 kB of",
+        f"{'n' * 16}          memory and 12.5 ms",
+    ]
+
+
+@pytest.mark.parametrize(("text", "width", "wanted"), [
+    ("takes 12 ms", 8, ["takes", "12 ms"]),
+    ("so 428 kB, and 3 more", 7, ["so", "428 kB,", "and 3", "more"]),
+    ("  indented words", 10, ["  indented", "words"]),
+    ("漢字漢字", 5, ["漢字", "漢字"]),
+    ("", 5, [""]),
+])  # fmt: skip
+def test_wrapping(text, width, wanted):
+    assert [line.plain for line in wrap(Text(text), width)] == wanted
+
+
+words = st.text(st.sampled_from("ab1.漢 _/%"), max_size=30).map(str.strip)
+
+
+@given(st.data(), st.integers(40, 100))
+def test_any_table_at_any_width(data, width):
+    columns = [Column("first")]
+    columns += [
+        Column(f"c{i}", data.draw(st.integers(0, 3)), prose=data.draw(st.booleans()))
+        for i in range(data.draw(st.integers(0, 4)))
+    ]
+    table = Table(columns)
+    for _ in range(data.draw(st.integers(0, 4))):
+        table.add(*(data.draw(words) for _ in columns))
+    check_table(table, width)
+    total = 12 * len(columns) + 2 * (len(columns) - 1) + 12 * sum(column.prose for column in columns)
+    if total <= width:
+        assert all(cell_len(line) <= width for line in lines(table, width))
+
+
+def test_what_a_file_holds_moves_no_cursor_in_a_table():
+    table = Table((Column("name"),))
+    table.add("a\x1b[2Jb")
+    assert lines(table, None)[1] == "a\ufffd[2Jb"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
+    CancelledError,
     ClosedError,
     DataError,
     DeviceError,
@@ -31,10 +32,13 @@ from .version import __version__
 if TYPE_CHECKING:
     from .bundles import bundle
     from .notebook import widget
+    from .progress import CancelToken
     from .runtime import Method, Program, Runtime, load
     from .runtime.saved_plan import SavedPlan, open_plan
 
 __all__ = [
+    "CancelToken",
+    "CancelledError",
     "ClosedError",
     "DataError",
     "DeviceError",
@@ -75,6 +79,10 @@ def __getattr__(name: str) -> Any:
         from .notebook import widget
 
         return widget
+    if name == "CancelToken":
+        from .progress import CancelToken
+
+        return CancelToken
     if name == "bundle":
         from .bundles import bundle
 

@@ -77,6 +77,10 @@ class ForkedError(Error):
     """The object belongs to the process that this one was forked from. GPU objects do not survive `os.fork()`."""
 
 
+class CancelledError(Error):
+    """Work was stopped by its `CancelToken` before it was done. Nothing of it is left behind."""
+
+
 class Problem(NamedTuple):  # a dataclass would cost every start of the program the import of `inspect`
     """One thing that keeps a program from running. Errors list those of a kind; `webpte check` lists all."""
 

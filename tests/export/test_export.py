@@ -117,3 +117,18 @@ def test_a_file_that_is_no_gguf(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUX" + bytes(64))
     with pytest.raises(webpte.FormatError, match=r"x\.gguf is not a GGUF file"):
         export_llama(Path(tmp_path / "x.gguf"), tmp_path / "x.pte")
+
+
+def test_a_cancelled_export_leaves_no_file(tmp_path):
+    cancel, seen = webpte.CancelToken(), []
+
+    def progress(event: Progress) -> None:
+        seen.append(event.stage)
+        if event.stage == "edge":
+            cancel.cancel()
+
+    with pytest.raises(webpte.CancelledError, match=r"cancelled in 'delegate', at 2 of 4 steps"):
+        lower(torch.nn.Linear(4, 4), (torch.ones(1, 4),), path=tmp_path / "m.pte", progress=progress, cancel=cancel)
+    assert seen == ["trace", "edge"] and not list(tmp_path.iterdir())
+    with pytest.raises(webpte.CancelledError, match="'read', at 0 of 6 steps"):
+        export_llama(tmp_path / "missing.gguf", tmp_path / "m.pte", cancel=cancel)

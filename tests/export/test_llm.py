@@ -12,8 +12,9 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, text_of, write_tiny_llm
+from webpte import CancelToken
 from webpte.device import Gpu, adapter_caps
-from webpte.llm import LLM, CancelToken, ContextFullError
+from webpte.llm import LLM, ContextFullError
 from webpte.llm.caches import with_half_caches
 
 
@@ -327,3 +328,19 @@ def test_every_job_of_a_model_can_be_tuned(folder, tmp_path, monkeypatch, caplog
         found = {choice.job.key for choice in program.tune()}
     assert found == wanted and any(key.startswith("attention") for key in found)
     assert not caplog.records
+
+
+def test_a_load_is_cancelled_at_any_stage(folder):
+    events: list[str] = []
+    stages = ("read", "compile", "upload")
+    for stage in stages:
+        cancel = CancelToken()
+
+        def progress(event, stage=stage, cancel=cancel):
+            events.append(event.stage)
+            if event.stage == stage:
+                cancel.cancel()
+
+        with pytest.raises(webpte.CancelledError):
+            LLM.load(folder / "tiny.pte", progress=progress, cancel=cancel)
+    assert set(events) == set(stages)

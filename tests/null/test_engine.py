@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
+from webpte import CancelToken
 from webpte.errors import DeviceLost
-from webpte.llm import CancelToken, ConstraintError, LogitsError, QueueFullError, StaleGenerationError
+from webpte.llm import ConstraintError, LogitsError, QueueFullError, StaleGenerationError
 from webpte.llm.job import AHEAD, Job, Limits
 from webpte.llm.pace import SMALLEST_PIECE, Pace
 from webpte.llm.settings import settings_from

@@ -10,7 +10,8 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
-from webpte.llm import CancelToken, StaleGenerationError
+from webpte import CancelToken
+from webpte.llm import StaleGenerationError
 
 PROMPTS = st.builds(
     lambda shared, rest: [*([5] * shared), *rest],

@@ -11,7 +11,7 @@ import pytest
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
 from webpte.errors import InputError
 from webpte.llm import ContextFullError, LogitsError
-from webpte.progress import Progress
+from webpte.progress import CancelToken, Progress
 
 PROMPTS = [{"tokens": [n, n + 1, n + 2], "max_new_tokens": 3 + 7 * (n % 4)} for n in range(40)]
 WANT = [alone(list(p["tokens"]), int(p["max_new_tokens"])) for p in PROMPTS]  # type: ignore[call-overload]
@@ -110,3 +110,18 @@ def test_a_stream_tells_of_its_answer():
         assert stream.answer.usage.finish_reason == "cancelled" and len(stream.answer.tokens) == 1
 
     asyncio.run(main())
+
+
+def test_cancelled_no_more_are_taken_and_each_tells_what_it_has():
+    llm, cancel = FakeLLM(FakeRunner(most_slots=4)), CancelToken()
+    answers = []
+    for answer in llm.generate_many(iter(PROMPTS), cancel=cancel):
+        answers.append(answer)
+        if len(answers) == 5:
+            cancel.cancel()
+    reasons = [answer.usage.finish_reason for answer in answers]
+    assert reasons[:5] == ["length"] * 5 and set(reasons[5:]) <= {"length", "cancelled"} and "cancelled" in reasons
+    assert len(answers) < len(PROMPTS)
+    for answer, want in zip(answers, WANT, strict=False):
+        assert answer.error is None and answer.tokens == want[: len(answer.tokens)]
+    assert [answer.tokens for answer in llm.generate_many(PROMPTS[:6])] == WANT[:6]

@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import DeviceError, Error, InputError, UnsupportedError
 from ..graph import TensorSpec
 from ..llm.metadata import beside
-from ..progress import OnProgress, ignore
+from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..runtime import Program
 from .encoder import encoder_part, encoder_shapes, find_encoder
 from .image import Look, image_part, is_image
@@ -37,6 +37,7 @@ def bundle(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
 ) -> Path:
     """Write a program as static files: any web server can host them, and their page runs it on the visitor's GPU.
 
@@ -45,6 +46,7 @@ def bundle(
     input; unless given, at the largest and the smallest. Of a vision program, `labels` is a file with a line for each
     class, and `mean` and `std` are what its pictures are normalised by. What cannot run in a page is refused.
     """
+    progress = stoppable(progress, cancel)
     if not 1 <= sequences <= MOST_SEQUENCES:
         raise InputError(f"sequences is 1 to {MOST_SEQUENCES}, not {sequences}")
     source = Path(program.file.path)

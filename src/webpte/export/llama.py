@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
-from ..progress import OnProgress, ignore
+from ..progress import CancelToken, OnProgress, ignore, stoppable
 from .checkpoint import Checkpoint, read_checkpoint
 from .lowering import LOWERING, Steps, lower_steps, quantize_linears, quiet, require_executorch
 from .options import Options, check_target
@@ -29,6 +29,7 @@ def export_llama(
     max_context: int = 1024,
     max_tokens: int = 256,
     progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
 ) -> Path:
     """Write `path`, and beside it `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` under its stem.
 
@@ -40,7 +41,7 @@ def export_llama(
     options.check()
     check_target(target)
     require_executorch()
-    steps = Steps(progress, ["read", "build", *LOWERING])
+    steps = Steps(stoppable(progress, cancel), ["read", "build", *LOWERING])
     steps.next()
     source = read_checkpoint(Path(checkpoint))
     options.check_fit(source)

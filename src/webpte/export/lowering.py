@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
-from ..progress import OnProgress, Progress, ignore
+from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from .options import check_groups, check_quantizer, check_target
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def lower(
     cancel_transposes: bool = False,
     strict: bool = True,
     progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
 ) -> list[Path]:
     """Export a module for the GPU and write it; returns the .ptd files written beside it, if any.
 
@@ -49,7 +50,7 @@ def lower(
         check_quantizer(quantize, group_size)
     check_target(Path(path))
     require_executorch()
-    steps = Steps(progress, ["quantize"] * (quantize is not None) + list(LOWERING))
+    steps = Steps(stoppable(progress, cancel), ["quantize"] * (quantize is not None) + list(LOWERING))
     if quantize is not None:
         steps.next()
         module = quantize_linears(module, quantize, group_size)

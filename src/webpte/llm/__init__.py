@@ -1,6 +1,5 @@
 """Language models: prompts in, text out, over any program that ExecuTorch's Llama export made."""
 
-from .cancel import CancelToken
 from .errors import ConstraintError, ContextFullError, LogitsError, QueueFullError, StaleGenerationError
 from .generation import Generation, Piece, Usage
 from .model import LLM
@@ -9,7 +8,6 @@ from .tokenizer import Tokenizer
 
 __all__ = [
     "LLM",
-    "CancelToken",
     "ConstraintError",
     "ContextFullError",
     "Generation",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import Error
-from .cancel import CancelToken
+from ..progress import CancelToken
 from .choice import Chosen
 from .errors import StaleGenerationError
 from .job import Finish, Job, Limits

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from ..errors import Error
-from .cancel import CancelToken
+from ..progress import CancelToken
 from .choice import Choice, Chosen, impossible
 from .choosing import Choosing
 from .sampled import MOST_EDITS

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sized
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Error
-from ..progress import OnProgress, Progress
+from ..progress import CancelToken, OnProgress, Progress
 from .chat import Messages
 from .errors import QueueFullError
 from .generation import Generation
@@ -23,7 +23,13 @@ class Many:
     """The answers to many prompts, which are taken as there is room for them. Iterating does the work."""
 
     def __init__(
-        self, llm: LLM, prompts: Iterable[Prompt], settings: Mapping[str, Any], in_order: bool, progress: OnProgress
+        self,
+        llm: LLM,
+        prompts: Iterable[Prompt],
+        settings: Mapping[str, Any],
+        in_order: bool,
+        progress: OnProgress,
+        cancel: CancelToken | None = None,
     ) -> None:
         self._llm = llm
         self._prompts = enumerate(prompts)
@@ -31,6 +37,7 @@ class Many:
         self._settings = settings
         self._in_order = in_order
         self._progress = progress
+        self._cancel = cancel or CancelToken()
         self._live: dict[int, Generation] = {}  # by number of the prompt
         self._waiting: tuple[int, Generation] | None = None  # for room in the queue
         self._begun = self._done = 0
@@ -59,6 +66,8 @@ class Many:
     def _begin(self) -> None:
         """Take prompts as long as there is room."""
         while len(self._live) < AHEAD * self._llm.engine.most_at_once:
+            if self._cancel.cancelled:
+                return
             found = self._waiting or self._next()
             if found is None:
                 return
@@ -79,7 +88,7 @@ class Many:
             self._begun += 1
             given = prompt if isinstance(prompt, Mapping) else {"prompt": prompt}
             try:
-                return number, self._llm.generate(**{**self._settings, **given})
+                return number, self._llm.generate(**{"cancel": self._cancel, **self._settings, **given})
             except Error as error:  # of this prompt: the others are none the worse for it
                 return number, Generation.refused(self._llm.sequence(), error)
         return None

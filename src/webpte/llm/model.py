@@ -11,11 +11,10 @@ from typing import Any, Literal
 
 from ..errors import InputError, UnsupportedError
 from ..graph import DType
-from ..progress import OnProgress, ignore
+from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..runtime import Bundle, Method, Program, load
 from .bundled_runner import BundledRunner
 from .caches import with_sampler_and_half_caches
-from .cancel import CancelToken
 from .chat import Messages, render_chat
 from .engine import Engine
 from .errors import ContextFullError
@@ -95,6 +94,7 @@ class LLM:
         recover: bool = False,
         max_sequences: int = MAX_SEQUENCES,
         max_waiting: int = MAX_WAITING,
+        cancel: CancelToken | None = None,
         **options: Any,
     ) -> LLM:
         """Open a program, or a bundle of one. Beside a program are looked for `tokenizer.json`, unless it is given,
@@ -106,6 +106,7 @@ class LLM:
         """
         if kv_cache not in REWRITES:
             raise InputError(f"kv_cache is one of {', '.join(REWRITES)}, not {kv_cache!r}")
+        progress = stoppable(progress, cancel)
         most = integer("max_sequences", max_sequences, 1, MOST_SEQUENCES)
         program = load(path, data, progress=progress, **options)
         try:
@@ -177,15 +178,22 @@ class LLM:
         return render_chat(self.template, messages, self.special_tokens.texts)
 
     def generate_many(
-        self, prompts: Iterable[Prompt], *, in_order: bool = True, progress: OnProgress = ignore, **settings: Any
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        in_order: bool = True,
+        progress: OnProgress = ignore,
+        cancel: CancelToken | None = None,
+        **settings: Any,
     ) -> Iterator[Generation]:
         """Finished answers, in the order of the prompts or as they come: as many are computed at once as there may be.
 
         A prompt is a text, messages, or a mapping with `prompt` or `tokens` and settings of its own. An answer that
         fails has an `error`, and the others go on. Prompts are taken one by one as there is room for them.
+        Once cancelled, no more are taken, and answers under way end with what they have.
         """
         settings_from(settings, self.vocabulary)
-        return (answer for _, answer in Many(self, prompts, settings, in_order, progress).run())
+        return (answer for _, answer in Many(self, prompts, settings, in_order, progress, cancel).run())
 
     def stream(
         self, prompt: str | Messages | None = None, *, tokens: Tokens[int] | None = None, **settings: Any
@@ -239,14 +247,14 @@ class LLM:
         """What snapshots of this model are known by."""
         return self.method.fingerprint()
 
-    def recover(self, progress: OnProgress = ignore) -> bool:
+    def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
         """After DeviceLost: open another device and load everything again. False if no device was lost.
 
         Sequences know their tokens, and compute them once more when they are used next.
         """
         self.check_process()
         with self.engine.turn:
-            return self.program.recover(progress)
+            return self.program.recover(progress, cancel)
 
     def check_process(self) -> None:
         """Raise ForkedError in any process but the one that loaded the model."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import FormatError, InputError
+from ..progress import CancelToken
 from ..runtime.state import read_state, write_state
-from .cancel import CancelToken
 from .chat import Messages
 from .errors import ContextFullError
 from .job import Goal, Job, Limits

@@ -18,7 +18,7 @@ from ..plan.json_fields import field, items, whole, wholes
 from ..plan.opened import Opened, read_plan
 from ..plan.plan_files import contents
 from ..plan.value_json import dtype_from_json
-from ..progress import OnProgress, ignore
+from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..wgsl import Caps
 from .kernels import CpuKernels
 from .manifest import BundledFile, Manifest, Variant
@@ -76,6 +76,7 @@ class Bundle(Program):
         name: str = "forward",
         rewrite: Rewrite | None = None,
         progress: OnProgress = ignore,
+        cancel: CancelToken | None = None,
         *,
         slots: int | None = None,
         variant: Variant | None = None,
@@ -86,6 +87,7 @@ class Bundle(Program):
         """
         if rewrite is not None:
             raise self._planned()
+        progress = stoppable(progress, cancel)
         with self._locked():
             self._check_open()
             chosen = variant or self._choose(name, slots)
@@ -144,6 +146,7 @@ class Bundle(Program):
         budget: float | None = None,
         again: bool = False,
         progress: OnProgress = ignore,
+        cancel: CancelToken | None = None,
     ) -> list[Choice]:
         raise self._planned()
 

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from ..container import MappedFile, parse_program, parse_tensors
 from ..errors import InputError
 from ..fusion import PASSES
-from ..progress import OnProgress, Progress, ignore
+from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from .bundle import Bundle
 from .manifest import is_bundle, read_manifest
 from .program import Options, Program, Tune
@@ -27,6 +27,7 @@ def load(
     tune: Tune = "cached",
     memory: int | None = None,
     progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
 ) -> Program:
     """Open a .pte program, or a folder that `webpte bundle` wrote; `data` are .ptd files with constants of a program.
 
@@ -40,6 +41,7 @@ def load(
     is refused before any is taken. Unless given it is what is free, for a software device, what the machine has, for an
     integrated GPU, and unlimited for a discrete one, whose memory WebGPU does not tell.
     """
+    progress = stoppable(progress, cancel)
     if fallback not in (None, "cpu"):
         raise InputError(f'fallback is "cpu" or None, not {fallback!r}')
     if tune not in get_args(Tune):

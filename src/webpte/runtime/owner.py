@@ -10,7 +10,7 @@ from ..container import MappedFile
 from ..device import Gpu, Weights, acquire
 from ..errors import ClosedError, InputError
 from ..plan import Plan
-from ..progress import OnProgress, ignore
+from ..progress import CancelToken, OnProgress, ignore, stoppable
 from .method import Method
 from .process import Process
 
@@ -45,12 +45,13 @@ class Owner:
             self._methods = {key: kept for key, kept in self._methods.items() if kept is not method}
             method.close()
 
-    def recover(self, progress: OnProgress = ignore) -> bool:
+    def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
         """After DeviceLost: open another device and load everything again from the mapped file.
 
         Methods and forks that callers hold work again. Their state begins as the file says; `Method.restore` brings
         back a snapshot. False if no device was lost. A recovery that fails, or is interrupted, may be repeated.
         """
+        progress = stoppable(progress, cancel)
         with self._locked():
             self._check_open()
             dead = [pair for pair in self._devices if not pair[0].alive()]

@@ -17,7 +17,7 @@ from ..fusion import PASSES
 from ..graph import Graph, build_graph
 from ..lowering import mutated_positions
 from ..plan import Plan, Planner, make_planner
-from ..progress import OnProgress, ignore
+from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..wgsl import Caps
 from .choices import read_choices, write_choices
 from .kernels import CpuKernels
@@ -130,11 +130,13 @@ class Program(Owner):
         budget: float | None = None,
         again: bool = False,
         progress: OnProgress = ignore,
+        cancel: CancelToken | None = None,
     ) -> list[Choice]:
         """Time the kernels that could serve a method on this machine, and remember the fastest for every later load.
 
         What was measured before is left alone unless `again`. `budget` bounds the seconds that are spent.
         """
+        progress = stoppable(progress, cancel)
         with self._locked():
             self._check_open()
             planner = self.planner(name, rewrite=rewrite)
@@ -149,8 +151,15 @@ class Program(Owner):
             write_choices(caps, chosen(choices))
             return choices
 
-    def method(self, name: str = "forward", rewrite: Rewrite | None = None, progress: OnProgress = ignore) -> Method:
+    def method(
+        self,
+        name: str = "forward",
+        rewrite: Rewrite | None = None,
+        progress: OnProgress = ignore,
+        cancel: CancelToken | None = None,
+    ) -> Method:
         """A method ready to be called; the same object every time. `rewrite` changes its graph first."""
+        progress = stoppable(progress, cancel)
         with self._locked():
             self._check_open()
             return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress))

@@ -9,7 +9,7 @@ from ..device import adapter_caps
 from ..errors import DeviceError
 from ..plan import Plan
 from ..plan.opened import Opened, load_plan
-from ..progress import OnProgress, ignore
+from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..wgsl import Caps
 from .kernels import CpuKernels
 from .method import Method
@@ -42,8 +42,9 @@ class SavedPlan(Owner):
         self.name = opened.scheduler.plan.graph.name
         """Of the method."""
 
-    def method(self, progress: OnProgress = ignore) -> Method:
+    def method(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> Method:
         """The method, ready to be called; the same object every time."""
+        progress = stoppable(progress, cancel)
         with self._locked():
             self._check_open()
             return self._kept(self.name, lambda: self._make_method(progress))

@@ -1,0 +1,114 @@
+"""One token stops whatever takes long, at every step of it; what it was asked of then works as if never asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.gpu.test_loading import live_objects
+from tests.support.harness.counting import counting_pte
+from webpte.progress import CancelToken, Progress
+
+X = np.arange(35, dtype=np.float32).reshape(5, 7)
+
+
+class Stop:
+    """Cancels its token when the event with a given number comes; the one after it must not be told."""
+
+    def __init__(self, at: int) -> None:
+        self.cancel = CancelToken()
+        self.events: list[Progress] = []
+        self._at = at
+
+    def progress(self, event: Progress) -> None:
+        assert not self.cancel.cancelled, f"{event} was told after the work was cancelled"
+        self.events.append(event)
+        if len(self.events) > self._at:
+            self.cancel.cancel()
+
+
+def stopped_everywhere(work) -> list[Progress]:
+    """Call `work(progress, cancel)` until it is done, cancelled one event later each time; the events of the last."""
+    at = 0
+    while True:
+        stop = Stop(at)
+        try:
+            work(stop.progress, stop.cancel)
+        except webpte.CancelledError as error:
+            assert "cancelled in" in str(error) and "CancelToken" in str(error)
+            assert len(stop.events) == at + 1
+        else:
+            assert at, "nothing that could be stopped"
+            return stop.events
+        at += 1
+
+
+@pytest.fixture
+def path(tmp_path, device):
+    return counting_pte(tmp_path / "p.pte")
+
+
+def test_a_load(path):
+    def work(progress, cancel):
+        webpte.load(path, progress=progress, cancel=cancel).close()
+
+    assert [(event.stage, event.done, event.total) for event in stopped_everywhere(work)] == [
+        ("read", 0, path.stat().st_size),
+        ("read", path.stat().st_size, path.stat().st_size),
+    ]
+
+
+def test_a_method_and_the_program_goes_on(path):
+    with webpte.load(path) as program:
+        want = program.method()(X)
+    before = live_objects()
+    with webpte.load(path) as program:
+
+        def work(progress, cancel):
+            program.method("forward", progress=progress, cancel=cancel)
+
+        stages = [event.stage for event in stopped_everywhere(work)]
+        assert stages.count("compile") >= 2 and "upload" in stages
+        np.testing.assert_array_equal(program.method()(X), want)
+    assert live_objects() == before
+
+
+def test_a_bundle_leaves_what_was_there(path, tmp_path):
+    site = tmp_path / "site"
+    with webpte.load(path) as program:
+        webpte.bundle(program, site)
+        before = contents(site)
+
+        def work(progress, cancel):
+            webpte.bundle(program, site, name="another", progress=progress, cancel=cancel)
+
+        stop = Stop(0)
+        with pytest.raises(webpte.CancelledError, match="'plan'"):
+            work(stop.progress, stop.cancel)
+        assert contents(site) == before
+        stopped_everywhere(work)
+    assert contents(site) != before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["p.pte", "site"]
+
+
+def test_a_method_of_a_bundle_and_of_a_saved_plan(path, tmp_path):
+    with webpte.load(path) as program:
+        want = program.method()(X)
+        program.method().save(tmp_path / "plan")
+        webpte.bundle(program, tmp_path / "site", shapes={"forward": [[(5, 7)]]})
+    for owner in (webpte.load(tmp_path / "site"), webpte.open_plan(tmp_path / "plan")):
+        with owner:
+            stopped_everywhere(lambda progress, cancel, owner=owner: owner.method(progress=progress, cancel=cancel))
+            np.testing.assert_array_equal(owner.method()(X), want)
+
+
+def test_what_is_no_token_is_refused_by_name(path):
+    with pytest.raises(webpte.InputError, match=r"cancel is a webpte\.CancelToken or None, not int"):
+        webpte.load(path, cancel=3)  # type: ignore[arg-type]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}

@@ -13,10 +13,11 @@ author = "the webpte authors"
 copyright = "the webpte authors"
 release = version = webpte.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "references", "figures", "kernels", "demo"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "references", "figures", "kernels", "demo"]
 exclude_patterns = ["_build"]
 templates_path: list[str] = []
 source_suffix = {".md": "markdown"}
+smartquotes = False  # `--html` is two dashes, whatever stands around it
 default_role = "code"  # docstrings write `names` in single backticks
 
 myst_heading_anchors = 3
@@ -30,3 +31,7 @@ html_title = "webpte"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sphinx = False
+
+# What one would type has a button that copies it; what is printed has none.
+copybutton_selector = ", ".join(f"div.highlight-{language} pre" for language in ("python", "sh", "console", "toml"))
+copybutton_prompt_text = "$ "

@@ -140,6 +140,23 @@ def test_it_reads_well(browser, tmp_path, name, scheme):
         check_reading(page, data)
 
 
+# Values that are cut to a letter or two a line: taller than four lines of their text.
+SQUEEZED = "(values) => values.filter((v) => v.getBoundingClientRect().height > 76).map((v) => v.textContent)"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_reads_well_on_a_phone(browser, tmp_path, name, scheme):
+    data = report(name)
+    with opened(browser, tmp_path, data, scheme, width=390) as page:
+        expect(page.locator("#details")).not_to_be_visible()
+        page.click("#c0 .op")
+        expect(page.locator("#details h3")).to_be_in_viewport()
+        check_reading(page, data)
+        page.click("[data-tab=graph]")
+        assert page.locator(".call:visible .v").evaluate_all(SQUEEZED) == []
+
+
 @pytest.mark.parametrize("width", [700, 1920])
 def test_other_widths_do_not_scroll_sideways(browser, tmp_path, width):
     with opened(browser, tmp_path, report("minilm"), width=width) as page:

@@ -8,7 +8,7 @@ with webpte.load("model.pte") as program:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .errors import (
     CancelledError,
@@ -30,13 +30,17 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
+    from . import export, llm
     from .bundles import bundle
     from .notebook import widget
-    from .progress import CancelToken
-    from .runtime import Method, Program, Runtime, load
+    from .progress import CancelToken, Progress
+    from .runtime import ArgumentInfo, Bundle, Method, Needs, Program, Runtime, load
     from .runtime.saved_plan import SavedPlan, open_plan
+    from .tools.show_versions import show_versions
 
 __all__ = [
+    "ArgumentInfo",
+    "Bundle",
     "CancelToken",
     "CancelledError",
     "ClosedError",
@@ -50,8 +54,10 @@ __all__ = [
     "GuardError",
     "InputError",
     "Method",
+    "Needs",
     "OutOfMemory",
     "Program",
+    "Progress",
     "RangeError",
     "Runtime",
     "SavedPlan",
@@ -59,32 +65,49 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "bundle",
+    "export",
+    "llm",
     "load",
     "open_plan",
+    "show_versions",
     "widget",
 ]
 
+# Where the rest comes from when it is first asked for: `import webpte` and `webpte --help` wait neither for NumPy nor
+# for wgpu. `export` and `llm` are themselves what is public.
+_HOMES = {
+    "ArgumentInfo": "runtime",
+    "Bundle": "runtime",
+    "CancelToken": "progress",
+    "Method": "runtime",
+    "Needs": "runtime",
+    "Program": "runtime",
+    "Progress": "progress",
+    "Runtime": "runtime",
+    "SavedPlan": "runtime.saved_plan",
+    "bundle": "bundles",
+    "export": "export",
+    "llm": "llm",
+    "load": "runtime",
+    "open_plan": "runtime.saved_plan",
+    "show_versions": "tools.show_versions",
+    "widget": "notebook",
+}
 
-def __getattr__(name: str) -> Any:
-    # The runtime imports NumPy and wgpu; `import webpte` and `webpte --help` should not wait for them.
-    if name in ("Method", "Program", "Runtime", "load"):
-        from . import runtime
+if not TYPE_CHECKING:  # type checkers would take it for a promise that any name is there
 
-        return getattr(runtime, name)
-    if name in ("SavedPlan", "open_plan"):
-        from .runtime import saved_plan
+    def __getattr__(name):
+        if name not in _HOMES:
+            import sys
 
-        return getattr(saved_plan, name)
-    if name == "widget":
-        from .notebook import widget
+            raise AttributeError(f"module 'webpte' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+        from importlib import import_module
 
-        return widget
-    if name == "CancelToken":
-        from .progress import CancelToken
+        home = import_module(f".{_HOMES[name]}", __name__)
+        found = home if _HOMES[name] == name else getattr(home, name)
+        globals()[name] = found  # asked once
+        return found
 
-        return CancelToken
-    if name == "bundle":
-        from .bundles import bundle
 
-        return bundle
-    raise AttributeError(f"module 'webpte' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted(__all__)

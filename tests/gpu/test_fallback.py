@@ -44,7 +44,7 @@ def test_refused_by_default_with_both_remedies(unsupported):
 def test_runs_on_the_cpu_when_asked_and_says_so(unsupported, caplog):
     with webpte.load(unsupported, fallback="cpu") as program, caplog.at_level(logging.WARNING, "webpte"):
         forward = program.method()
-        assert "1 calls inside delegates of forward run on the CPU: test.sin_degrees.default x1" in caplog.text
+        assert "1 calls inside delegates of 'forward' run on the CPU: 'test.sin_degrees.default' x1" in caplog.text
         assert forward.plan.cpu_calls == {"test.sin_degrees.default": 1}
         for rows in (11, 3):
             x = np.random.default_rng(rows).uniform(-90, 90, (rows, 7)).astype(np.float32)

@@ -62,7 +62,7 @@ ARROWS: dict[str, set[str]] = {
     "export": set(),  # calls ExecuTorch and writes files; it needs nothing of the runtime
     "cli": {"runtime", "tools", "llm", "export", "bundles", "__init__"},  # thin faces of those rooms
     "notebook": {"runtime", "bundles"},  # a bundle's page, shown by anywidget
-    "__init__": {"runtime", "bundles", "notebook"},
+    "__init__": {"runtime", "llm", "tools", "bundles", "export", "notebook"},  # the public face
     "__main__": {"cli"},
 }
 

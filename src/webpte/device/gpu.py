@@ -136,6 +136,7 @@ class Gpu:
         self._spare: tuple[Any, Any, Any] | None = None
         self._layouts: dict[tuple[int, int], tuple[Any, Any]] = {}
         self.uniform_layout = self._create_layout(["uniform", "uniform"])
+        logger.info("opened a device of %s", self.caps.adapter)
 
     def satisfies(self, limits: Mapping[str, int]) -> bool:
         return all(self.limits.get(name, 0) >= value for name, value in limits.items())
@@ -214,12 +215,14 @@ class Gpu:
     def warm_up(self, kernel: Kernel) -> None:
         """Let the driver compile a kernel now: some do so at the first dispatch, for which one of nothing will do."""
         if kernel not in self._warm:
+            started = time.perf_counter()
             with self.lock:
                 pipeline = self.pipeline(kernel)
                 row = Row(pipeline, *self._spare_groups(kernel.reads, kernel.writes), 0, 0, 0)
                 self.recorder.enqueue(self.recorder.record([((), self.recorder.prepare([row]))]))
             self.recorder.wait()
             self._warm.add(kernel)
+            logger.debug("compiled %s in %.1f ms", kernel.label, (time.perf_counter() - started) * 1e3)
 
     def _spare_groups(self, reads: int, writes: int) -> tuple[Any, Any]:
         """Bind groups over memory that nobody uses."""

@@ -1,6 +1,6 @@
 """Programs and methods you can call."""
 
-from ..device import Extent
+from ..device import Extent, Needs
 from .arguments import ArgumentInfo, describe
 from .bundle import Bundle
 from .choices import choices_path
@@ -16,6 +16,7 @@ __all__ = [
     "Choice",
     "Extent",
     "Method",
+    "Needs",
     "Program",
     "Runtime",
     "choices_path",

@@ -11,6 +11,7 @@ from ..errors import InputError
 from ..fusion import PASSES
 from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from .bundle import Bundle
+from .log import log_loaded
 from .manifest import is_bundle, read_manifest
 from .program import Options, Program, Tune
 
@@ -57,6 +58,7 @@ def load(
         progress(Progress("read", 0, total, "bytes"))
         program = Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files, options)
         progress(Progress("read", total, total, "bytes"))
+        log_loaded(files, program.method_names)
         return program
     except BaseException:
         for file in files:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from ..wgsl import Caps
 from .arguments import ArgumentInfo
 from .executor import Executor
 from .kernels import CpuKernels
+from .log import log_ready
 from .method_state import MethodState
 from .preparing import prepare_for
 from .process import Process
@@ -59,10 +61,13 @@ class Method:
         self._weights: Weights | None = None
         self._session: Session | None = None
         self._state: MethodState
+        started = time.perf_counter()
         if gpu is not None and weights is not None:
             self._start(gpu, weights, progress, filled=parent is None)  # a fork takes over its parent's state
         else:  # nothing runs on a device
             self._state = MethodState(plan, None)
+        if parent is None:
+            log_ready(plan, self.adapter, time.perf_counter() - started)
 
     def _start(self, gpu: Gpu, weights: Weights, progress: OnProgress, *, filled: bool = True) -> None:
         """Take memory of a device; state begins as the file says if it is `filled`."""

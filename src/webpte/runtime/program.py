@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import logging
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,12 +21,12 @@ from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..wgsl import Caps
 from .choices import read_choices, write_choices
 from .kernels import CpuKernels
+from .log import log_tuned, warn_of_fallback
 from .method import Method
 from .owner import Owner
 from .shared_state import SharedState
 from .tuning import Choice, chosen, tune_plan
 
-logger = logging.getLogger("webpte")
 Rewrite = Callable[[Graph], Graph]
 Tune = Literal["cached", "auto", "off"]
 AUTO_SECONDS = 5.0
@@ -53,15 +53,6 @@ def find_data(key: str, file: ProgramFile, tensors: Sequence[TensorFile]) -> Spa
         if entry is not None:
             return entry.span
     return None
-
-
-def _warn_of_fallback(plan: Plan) -> None:
-    inside = {name: count for name, count in plan.cpu_calls.items() if "::" not in name}
-    if inside:
-        listed = ", ".join(f"{name} x{count}" for name, count in sorted(inside.items()))
-        logger.warning(
-            "%d calls inside delegates of %s run on the CPU: %s", sum(inside.values()), plan.graph.name, listed
-        )
 
 
 class Program(Owner):
@@ -147,7 +138,9 @@ class Program(Owner):
             if not planner.examples:
                 return []
             gpu, weights = self._device(planner.plan)
+            started = time.perf_counter()
             choices = tune_plan(planner, gpu, weights, budget, progress)
+            log_tuned(name, len(choices), time.perf_counter() - started)
             write_choices(caps, chosen(choices))
             return choices
 
@@ -169,7 +162,7 @@ class Program(Owner):
             self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
         planner = self.planner(name, rewrite=rewrite)
         plan = planner.plan
-        _warn_of_fallback(plan)
+        warn_of_fallback(plan)
         shared = self._shared.share_of(plan)
         gpu, weights = self._device(plan) if plan.flow.segments else (None, None)
         return Method(planner, gpu, weights, self._kernels, lambda: self.fingerprint(name), progress, shared=shared)

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import itertools
 import json
+import struct
 import sys
 from functools import partial
 
 import numpy as np
 import pytest
 
+import webpte
+from tests.gpu.test_loading import W, add_program
 from tests.support.harness.children import run_python
 from tests.support.harness.writer import Stream, simple_pte
 from webpte.container import DType, VkNull, VkTensor
 
 ROWS, COLUMNS, LAYERS = 25000, 1000, 3  # 100 MB each
+BASE_OFFSET = 24  # where a .pte says at which byte its segments begin
 
 CHILD = """
 import json, sys, threading, time
@@ -73,3 +77,22 @@ def test_peak_memory_of_a_300_mb_load(tmp_path):
     extra = found["growth"] - found["gpu"]
     print(f"\n300 MB load: grew {found['growth'] / 1e6:.0f} MB, of it {found['gpu'] / 1e6:.0f} MB GPU buffers")
     assert extra <= 64e6, f"{extra / 1e6:.0f} MB beyond the file and the GPU's own memory"
+
+
+def test_constants_that_begin_beyond_4_gb(tmp_path, device):
+    """A file of 5 GB, nearly all of it a hole: no offset is cut to 32 bits on the way."""
+    small, large = tmp_path / "small.pte", tmp_path / "large.pte"
+    add_program(small)
+    data = bytearray(small.read_bytes())
+    (base,) = struct.unpack_from("<Q", data, BASE_OFFSET)
+    assert 0 < base < len(data)
+    far = base + 5 * 2**30
+    struct.pack_into("<Q", data, BASE_OFFSET, far)
+    with open(large, "wb") as file:
+        file.write(data[:base])
+        file.seek(far)
+        file.write(data[base:])
+    assert large.stat().st_size > 5e9
+    x = np.ones((5, 7), np.float32)
+    with webpte.load(large) as program:
+        assert np.array_equal(program.method()(x), x + W)

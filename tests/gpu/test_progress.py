@@ -1,0 +1,51 @@
+"""One event for everything that takes long: its total is known from the start, and nothing is done otherwise for it."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.harness.counting import counting_pte
+from webpte.progress import Progress
+
+X = np.arange(35, dtype=np.float32).reshape(5, 7)
+UNITS = {"read": "bytes", "compile": "kernels", "upload": "bytes", "plan": "plans", "tune": "jobs"}
+
+
+def work(path, folder, **options):
+    """Everything that takes long without torch."""
+    with webpte.load(path, **options) as program:
+        found = program.method("forward", **options)(X)
+        program.tune("forward", again=True, **options)
+        webpte.bundle(program, folder / "site", **options)
+    with webpte.load(folder / "site", **options) as site:
+        return found, site.method("forward", **options).plan.kernels
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch, device):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return counting_pte(tmp_path / "p.pte")
+
+
+def test_totals_stand_and_every_stage_arrives(path, tmp_path):
+    events: list[Progress] = []
+    work(path, tmp_path, progress=events.append)
+    assert {event.stage for event in events} >= {"read", "compile", "upload", "plan"}
+    for stage, told in groupby(events, lambda event: event.stage):
+        group = list(told)
+        assert {event.unit for event in group} == {UNITS[stage]}, stage
+        assert len({event.total for event in group}) == 1, f"the total of {stage} changed on the way"
+        done = [event.done for event in group]
+        assert done == sorted(done) and done[-1] == group[-1].total, f"{stage} never arrives: {done}"
+
+
+def test_who_watches_gets_what_others_get(path, tmp_path):
+    (tmp_path / "other").mkdir()
+    watched, kernels = work(path, tmp_path, progress=lambda event: None)
+    alone, others = work(path, tmp_path / "other")
+    np.testing.assert_array_equal(watched, alone)
+    assert kernels == others

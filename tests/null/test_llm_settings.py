@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+import json
 import math
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +18,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
+from webpte.llm import LLM, GenerateSettings, Sequence
 from webpte.llm.choice import ALL_HIDDEN
 from webpte.llm.sampled import EDITED, MOST_TOPS, SETTINGS, TOPS
 from webpte.llm.settings import Settings, settings_from, tokens_from
 from webpte.ops.sampling import sampling
 
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
 REFUSED: dict[str, tuple[Any, ...]] = {
     "seed": (-1, 2**31, 2**40, 1.5, math.inf, math.nan, "x", None, True),
     "temperature": (-1.0, 1e-9, 1e9, math.inf, math.nan, 1e300, 10**400, "x", None, True),
@@ -59,7 +69,9 @@ def test_what_is_in_range_is_taken():
 
 
 def test_an_unknown_setting_is_named():
-    with pytest.raises(webpte.InputError, match="no setting 'tempurature'; there are max_new_tokens, temperature"):
+    with pytest.raises(
+        webpte.InputError, match=r"no setting 'tempurature'; did you mean temperature\? There are max_new_tokens, temp"
+    ):
         settings_from({"tempurature": 1})
 
 
@@ -96,3 +108,68 @@ def test_the_samplers_marks_and_columns_are_known_by_the_same_numbers():
     assert (sampling.SETTINGS, sampling.EDITED, sampling.LIKELIEST) == (SETTINGS, EDITED, TOPS)
     assert sampling.MOST_LIKELIEST == MOST_TOPS
     assert sampling.ALL_HIDDEN == ALL_HIDDEN and sampling.UNUSABLE < 0
+
+
+def test_the_settings_are_listed_with_types_in_one_order_and_shown_by_help():
+    known = [each.name for each in fields(Settings) if each.init]
+    assert list(GenerateSettings.__annotations__) == known
+    for function in (LLM.generate, LLM.generate_many, Sequence.generate):
+        shown = inspect.signature(function).parameters
+        assert list(shown)[-len(known) :] == known
+        assert {shown[name].kind for name in known} == {inspect.Parameter.KEYWORD_ONLY}
+        assert (shown["max_new_tokens"].default, shown["max_new_tokens"].annotation) == (256, "int")
+        assert Settings(**{name: shown[name].default for name in known}) == Settings()
+
+
+def test_loading_a_language_model_takes_every_keyword_of_load():
+    ours, theirs = inspect.signature(LLM.load).parameters, inspect.signature(webpte.load).parameters
+    shared = [name for name, each in theirs.items() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert shared and {name: ours[name].default for name in shared} == {name: theirs[name].default for name in shared}
+    assert not [each for each in ours.values() if each.kind is inspect.Parameter.VAR_KEYWORD]
+
+
+TYPED = """
+from webpte.llm import LLM, GenerateSettings
+
+def ask(llm: LLM) -> None:
+    llm.generate("a", temperature=0.5, stop=["x"], json_schema={"type": "object"}, seed=1)
+    llm.sequence().generate("a", max_new_tokens=1, choices=("yes", "no"))
+    llm.generate_many(["a", {"prompt": "b", "seed": 3}], top_k=3, in_order=False)
+    LLM.load("model.pte", max_sequences=2, memory=10**9, tune="off")
+    shared: GenerateSettings = {"temperature": 0.5}
+    llm.generate("a", **shared)
+"""
+WRONG = """
+from webpte.llm import LLM, GenerateSettings
+
+def ask(llm: LLM) -> None:
+    llm.generate("a", tempurature=0.5)
+    llm.generate("a", temperature="hot")
+    llm.generate("a", max_new_tokens=None)
+    llm.sequence().generate("a", max_tokens=1)
+    llm.generate_many(["a"], topk=3)
+    LLM.load("model.pte", max_sequence=2)
+    LLM.load("model.pte", tune="of")
+    shared: GenerateSettings = {"temprature": 0.5}
+"""
+
+
+@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+def test_a_type_checker_catches_every_mistyped_setting(checker, tmp_path):
+    (tmp_path / "typed.py").write_text(TYPED)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    (tmp_path / "pyrightconfig.json").write_text(
+        json.dumps({"typeCheckingMode": "strict", "extraPaths": [str(SRC)], "pythonVersion": "3.11"})
+    )
+    strict = ["--strict", "--python-version=3.11", f"--config-file={ROOT / 'pyproject.toml'}"]
+    command = [sys.executable, "-m", checker, *(strict if checker == "mypy" else ["--outputjson"])]
+    environment = os.environ | {"MYPYPATH": str(SRC), "MYPY_CACHE_DIR": str(ROOT / ".mypy_cache")}
+    done = subprocess.run(
+        [*command, "typed.py", "wrong.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=280
+    )
+    if checker == "mypy":
+        found = {tuple(line.split(":")[:2]) for line in done.stdout.splitlines() if ": error:" in line}
+    else:
+        errors = json.loads(done.stdout)["generalDiagnostics"]
+        found = {(Path(each["file"]).name, str(each["range"]["start"]["line"] + 1)) for each in errors}
+    assert found == {("wrong.py", str(line)) for line in range(5, 13)}, done.stdout + done.stderr

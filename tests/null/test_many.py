@@ -61,7 +61,7 @@ def test_a_prompt_that_fails_is_one_of_the_answers():
     ]  # fmt: skip
     assert answers[0].tokens == alone([1], 5) and answers[5].tokens == alone([ord("a") % 97], 5)
     with pytest.raises(InputError, match="nonsense"):
-        llm.generate_many([], nonsense=1)
+        llm.generate_many([], nonsense=1)  # type: ignore[call-arg]
 
 
 def test_many_wait_for_room_in_a_queue_that_others_fill():

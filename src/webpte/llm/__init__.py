@@ -4,12 +4,14 @@ from .errors import ConstraintError, ContextFullError, LogitsError, QueueFullErr
 from .generation import Generation, Piece, Usage
 from .model import LLM
 from .sequence import Sequence
+from .settings import GenerateSettings
 from .tokenizer import Tokenizer
 
 __all__ = [
     "LLM",
     "ConstraintError",
     "ContextFullError",
+    "GenerateSettings",
     "Generation",
     "LogitsError",
     "Piece",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -55,7 +55,9 @@ def _schema(given: Any) -> str:
     """A schema as JSON text, its properties in the order in which they were written."""
     try:
         schema = json.loads(given) if isinstance(given, (str, bytes)) else given
-        if not isinstance(schema, (dict, bool)):
+        if isinstance(schema, Mapping):
+            schema = dict(schema)
+        elif not isinstance(schema, bool):
             raise ConstraintError(f"json_schema is an object, true or false, not {type(schema).__name__}")
         return json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from ..errors import InputError, UnsupportedError
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..runtime import Bundle, Method, Program, load
+from ..runtime.program import Tune
 from .bundled_runner import BundledRunner
 from .caches import with_sampler_and_half_caches
 from .chat import Messages, render_chat
@@ -25,7 +26,7 @@ from .metadata import About, about_bundle, about_program, context, language_of, 
 from .rows import Runner
 from .sampled import with_sampler
 from .sequence import Sequence
-from .settings import LARGEST, Settings, integer, settings_from, tokens_from
+from .settings import LARGEST, GenerateSettings, Settings, integer, settings_from, shows_settings, tokens_from
 from .single_runner import SingleRunner
 from .slot_runner import SlotRunner
 from .special_tokens import encode_prompt, read_special_tokens
@@ -74,7 +75,7 @@ class LLM:
         self.engine = Engine(
             runner,
             most_slots=max_sequences,
-            most_waiting=integer("max_waiting", max_waiting, 1, LARGEST),
+            most_waiting=max_waiting,
             recover=self.recover if recover else None,
         )
         self.capacity = runner.capacity
@@ -89,33 +90,43 @@ class LLM:
         path: PathLike,
         tokenizer: PathLike | None = None,
         data: Iterable[PathLike] = (),
-        progress: OnProgress = ignore,
+        *,
         kv_cache: Literal["f32", "f16"] = "f32",
         recover: bool = False,
         max_sequences: int = MAX_SEQUENCES,
         max_waiting: int = MAX_WAITING,
         cancel: CancelToken | None = None,
-        **options: Any,
+        fallback: Literal["cpu"] | None = None,
+        limits: Mapping[str, int] | None = None,
+        passes: list[str] | tuple[str, ...] | None = None,
+        tune: Tune = "cached",
+        memory: int | None = None,
+        progress: OnProgress = ignore,
     ) -> LLM:
         """Open a program, or a bundle of one. Beside a program are looked for `tokenizer.json`, unless it is given,
         `tokenizer_config.json` with the names of special tokens, and `chat_template.jinja`; a bundle has them.
 
         `kv_cache="f16"` halves the cache's memory at the cost of some precision. With `recover`, an answer whose device
         is lost goes on with another, instead of raising DeviceLost. Up to `max_sequences` are computed at once, as
-        memory allows; `max_waiting` more may wait for their turn.
+        memory allows; `max_waiting` more may wait for their turn. The rest is as in `webpte.load`.
         """
         if kv_cache not in REWRITES:
             raise InputError(f"kv_cache is one of {', '.join(REWRITES)}, not {kv_cache!r}")
+        if not isinstance(recover, bool):
+            raise InputError(f"recover is True or False, not {recover!r}")
         progress = stoppable(progress, cancel)
         most = integer("max_sequences", max_sequences, 1, MOST_SEQUENCES)
-        program = load(path, data, progress=progress, **options)
+        waiting = integer("max_waiting", max_waiting, 1, LARGEST)
+        program = load(
+            path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
+        )
         try:
             return cls(
                 program,
                 _runner(program, kv_cache, most, progress),
                 _about(program, Path(path), tokenizer),
                 max_sequences=most,
-                max_waiting=max_waiting,
+                max_waiting=waiting,
                 recover=recover,
             )
         except BaseException:
@@ -124,20 +135,22 @@ class LLM:
 
     # -- asking ----------------------------------------------------------------------------------------------------
 
+    @shows_settings
     def generate(
         self,
         prompt: str | Messages | None = None,
         *,
         tokens: Tokens[int] | None = None,
         cancel: CancelToken | None = None,
-        **settings: Any,
+        **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """A stream of pieces. A string is continued as it is, after the begin-of-text token where the tokenizer or its
         configuration says so; messages go through the chat template.
 
-        Settings: max_new_tokens, temperature (0 is greedy), top_k, top_p, min_p, repetition_penalty, presence_penalty,
-        frequency_penalty, logit_bias (a mapping of tokens to numbers), seed, stop, logprobs, top_logprobs, speculate;
-        and one of json_schema, regex, grammar and choices, which the answer follows.
+        `max_new_tokens` and `stop` say when it ends; `temperature` (0 takes the likeliest token), `top_k`, `top_p`,
+        `min_p`, the penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` how tokens are chosen;
+        `logprobs` and `top_logprobs` what pieces tell of that. The answer follows one of `json_schema`, `regex`,
+        `grammar` and `choices`. All of it is checked now.
         """
         return self.answer_in(Sequence(self, kept=False), prompt, tokens, cancel, settings)
 
@@ -177,6 +190,7 @@ class LLM:
             raise InputError("the model has no chat template; put chat_template.jinja beside it or pass a string")
         return render_chat(self.template, messages, self.special_tokens.texts)
 
+    @shows_settings
     def generate_many(
         self,
         prompts: Iterable[Prompt],
@@ -184,7 +198,7 @@ class LLM:
         in_order: bool = True,
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
-        **settings: Any,
+        **settings: Unpack[GenerateSettings],
     ) -> Iterator[Generation]:
         """Finished answers, in the order of the prompts or as they come: as many are computed at once as there may be.
 
@@ -196,7 +210,11 @@ class LLM:
         return (answer for _, answer in Many(self, prompts, settings, in_order, progress, cancel).run())
 
     def stream(
-        self, prompt: str | Messages | None = None, *, tokens: Tokens[int] | None = None, **settings: Any
+        self,
+        prompt: str | Messages | None = None,
+        *,
+        tokens: Tokens[int] | None = None,
+        **settings: Unpack[GenerateSettings],
     ) -> Stream:
         """As `generate`, for `async for`. Its `answer` has text, tokens and usage."""
         if self._worker is None:

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence as Tokens
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ..runtime.state import read_state, write_state
 from .chat import Messages
 from .errors import ContextFullError
 from .job import Goal, Job, Limits
-from .settings import LARGEST, Settings, integer, tokens_from
+from .settings import LARGEST, GenerateSettings, Settings, integer, shows_settings, tokens_from
 from .slot_table import Slot, common_prefix
 
 if TYPE_CHECKING:
@@ -44,13 +44,14 @@ class Sequence:
         self._holder: weakref.ref[Job] | None = None  # whose answer may go on
         self._lock = threading.Lock()  # short: for the two of them
 
+    @shows_settings
     def generate(
         self,
         prompt: str | Messages | None = None,
         *,
         tokens: Tokens[int] | None = None,
         cancel: CancelToken | None = None,
-        **settings: Any,
+        **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """As `LLM.generate`, in this sequence: the prompt is all of it, and what the two begin with alike is kept."""
         return self.llm.answer_in(self, prompt, tokens, cancel, settings)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 import operator
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypedDict, TypeVar
 
 from ..errors import InputError
 from .constraints import Constraint, constraint_from
@@ -20,9 +22,33 @@ REPETITION_PENALTIES = (0.01, 100.0)
 MOST_BIASES = 1024
 
 
+class GenerateSettings(TypedDict, total=False):
+    """The keywords of `generate`: what a type checker holds calls against. `Settings` says what each of them does."""
+
+    max_new_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float]
+    seed: int
+    stop: str | Sequence[str]
+    logprobs: bool
+    top_logprobs: int
+    tokens_per_submit: int | None
+    json_schema: Mapping[str, object] | bool | str | bytes | None
+    regex: str | None
+    grammar: str | None
+    choices: Sequence[str] | None
+    speculate: bool | None
+
+
 @dataclass(frozen=True)
 class Settings:
-    """How tokens are chosen and when to end.
+    """How tokens are chosen and when to end. Its fields are the keys of `GenerateSettings`, with their defaults.
 
     The logits of a model are changed first: `repetition_penalty` divides those above 0 of all tokens in the prompt and
     in the answer so far, and multiplies those below; `presence_penalty` is subtracted from the logit of a token that is
@@ -41,11 +67,13 @@ class Settings:
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int = 0
-    stop: Sequence[str] = ()
+    stop: str | Sequence[str] = ()
     logprobs: bool = False
     top_logprobs: int = 0  # likeliest tokens to report beside each
     tokens_per_submit: int | None = None  # as many as a reader takes for a stream, unless given
-    json_schema: Any = None  # the answer follows this, or one of the next three
+    json_schema: Mapping[str, object] | bool | str | bytes | None = (
+        None  # the answer follows this, or one of the next three
+    )
     regex: str | None = None
     grammar: str | None = None
     choices: Sequence[str] | None = None
@@ -78,12 +106,39 @@ class Settings:
             object.__setattr__(self, name, value)
 
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def shows_settings(function: _Function) -> _Function:
+    """Its signature, as `help` and editors at run time show it, lists every setting with its default.
+
+    Type checkers read `**settings: Unpack[GenerateSettings]` instead, which says the same.
+    """
+    given = inspect.signature(function)
+    types = GenerateSettings.__annotations__
+    listed = [
+        inspect.Parameter(
+            each.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default={} if each.default is MISSING else each.default,
+            annotation=getattr(types[each.name], "__forward_arg__", types[each.name]),
+        )
+        for each in fields(Settings)
+        if each.init
+    ]
+    own = [each for each in given.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    vars(function)["__signature__"] = given.replace(parameters=[*own, *listed])
+    return function
+
+
 def settings_from(given: Mapping[str, Any], vocabulary: int = LARGEST) -> Settings:
     """Settings by keyword; one that does not exist is refused by name."""
     known = [each.name for each in fields(Settings) if each.init]
     for name in given:
         if name not in known:
-            raise InputError(f"generate has no setting {name!r}; there are {', '.join(known)}")
+            near = difflib.get_close_matches(str(name), known, 1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise InputError(f"generate has no setting {name!r}; {meant}There are {', '.join(known)}")
     settings = Settings(**given)
     if (highest := max(settings.logit_bias, default=0)) >= vocabulary:
         raise InputError(f"logit_bias names token {highest}; the vocabulary has 0 to {vocabulary - 1}")

@@ -165,8 +165,7 @@ def _first_tokens(llm: LLM, prompts: list[list[int]]) -> float:
         waiting = [answer for answer in waiting if not answer.tokens]
         live = [answer for answer in live if answer.usage.finish_reason is None]
     for answer in live:
-        for _ in answer:
-            pass
+        answer.read()
     return statistics.mean(taken)
 
 

@@ -39,8 +39,7 @@ def answers_alone(llm: LLM, asked: Iterable[Request]) -> Iterator[list[int]]:
     for request in asked:
         llm.forget()
         answer = request.ask(llm)
-        for _ in answer:
-            pass
+        answer.read()
         yield answer.tokens
 
 

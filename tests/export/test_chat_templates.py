@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import webpte
-from tests.support.models.tiny_llm import exhaust, write_tiny_llm
+from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.export.checkpoint import Checkpoint
 from webpte.export.gguf_file import _special_tokens as gguf_special_tokens
 from webpte.export.hugging_face import _special_tokens as folder_special_tokens
@@ -178,7 +178,7 @@ def test_the_second_turn_of_a_template_with_eos(tmp_path):
             rendered = llm.render(TALKS[1])
             assert rendered.startswith(bos) and eos in rendered
             generation = llm.generate(TALKS[1][:1], max_new_tokens=2)
-            exhaust(generation)
+            generation.read()
             assert generation.prompt[0] == ord(bos) and generation.prompt.count(ord(bos)) == 1
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import webpte
 from tests.support.export.exporting import export
-from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, text_of, write_tiny_llm
+from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, write_tiny_llm
 from webpte import CancelToken
 from webpte.device import Gpu, adapter_caps
 from webpte.llm import LLM, ContextFullError
@@ -44,7 +44,7 @@ def test_metadata_comes_from_the_program(folder):
 
 def test_greedy_tokens_are_the_argmax_of_the_logits(talk):
     generation = talk.generate("hello", max_new_tokens=8)
-    text_of(generation)
+    generation.read()
     other = talk.llm.sequence()
     tokens = list(b"hello")
     for expected in generation.tokens:
@@ -67,22 +67,22 @@ def test_prefill_in_pieces_equals_feeding_one_by_one(talk, count):
 
 def test_a_known_prefix_is_not_computed_again(talk):
     first = talk.generate("the quick brown fox", max_new_tokens=4)
-    text_of(first)
+    first.read()
     assert first.usage.reused_tokens == 0
     second = talk.generate("the quick brown dog", max_new_tokens=4)
-    text_of(second)
+    second.read()
     assert second.usage.reused_tokens == len("the quick brown ")
     talk.reset()
     again = talk.generate("the quick brown dog", max_new_tokens=4)
-    assert text_of(again) == second.text and again.usage.reused_tokens == 0
+    assert again.read() == second.text and again.usage.reused_tokens == 0
 
 
 def test_the_last_token_of_a_known_prompt_is_computed_again(llm):
     """Its logits are what comes next, and nobody has kept them."""
     first = llm.generate("the quick brown fox", max_new_tokens=4)
-    text_of(first)
+    first.read()
     again = llm.generate("the quick brown fox", max_new_tokens=4)
-    assert text_of(again) == first.text and again.usage.reused_tokens == len("the quick brown fox") - 1
+    assert again.read() == first.text and again.usage.reused_tokens == len("the quick brown fox") - 1
 
 
 def test_what_a_decode_step_costs(llm):
@@ -161,7 +161,7 @@ def test_bursts_hide_a_slow_readback(talk, monkeypatch):
         for count, times in seconds.items():
             talk.reset()
             generation = talk.generate("hello", max_new_tokens=41, tokens_per_submit=count)
-            text_of(generation)
+            generation.read()
             times.append(generation.usage.decode_seconds)
     assert np.median(seconds[1]) >= 1.2 * np.median(seconds[8])  # 1.5 and more where nothing else runs
 
@@ -169,7 +169,7 @@ def test_bursts_hide_a_slow_readback(talk, monkeypatch):
 def test_a_seed_gives_the_same_text_and_another_seed_another(talk):
     def draw(seed):
         talk.reset()
-        return text_of(talk.generate("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed))
+        return talk.generate("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed).read()
 
     assert draw(1) == draw(1)
     assert len({draw(seed) for seed in range(4)}) > 1
@@ -189,24 +189,24 @@ def test_logprobs_are_those_of_the_logits(talk):
 
 def test_usage_and_finish_reasons(talk):
     length = talk.generate("hello", max_new_tokens=5)
-    text_of(length)
+    length.read()
     assert (length.usage.prompt_tokens, length.usage.completion_tokens, length.usage.finish_reason) == (5, 5, "length")
     talk.reset()
     full = talk.generate("x" * 60, max_new_tokens=50)
-    text_of(full)
+    full.read()
     assert full.usage.finish_reason == "context" and full.usage.completion_tokens == CONTEXT - 60 + 1
     talk.reset()
     talk.llm.stop_tokens = frozenset({length.tokens[2]})
     stopped = talk.generate("hello", max_new_tokens=50)
-    text_of(stopped)
+    stopped.read()
     assert stopped.usage.finish_reason == "stop" and stopped.tokens == length.tokens[:3]
 
 
 def test_stop_strings_end_the_text_before_them(talk):
-    whole = text_of(talk.generate("hello", max_new_tokens=20))
+    whole = talk.generate("hello", max_new_tokens=20).read()
     talk.reset()
     cut = talk.generate("hello", max_new_tokens=20, stop=[whole[5:8]])
-    assert text_of(cut) == whole[: whole.find(whole[5:8])]
+    assert cut.read() == whole[: whole.find(whole[5:8])]
     assert cut.usage.finish_reason == "stop"
 
 
@@ -218,8 +218,8 @@ def test_cancelling_keeps_the_session_usable(llm):
             cancel.cancel()
     assert generation.usage.finish_reason == "cancelled" and generation.usage.completion_tokens == 4
     cancelled = llm.generate("x" * 60, cancel=cancel)
-    assert text_of(cancelled) == "" and cancelled.usage.finish_reason == "cancelled"
-    assert len(text_of(llm.generate("hello", max_new_tokens=4))) == 4
+    assert cancelled.read() == "" and cancelled.usage.finish_reason == "cancelled"
+    assert len(llm.generate("hello", max_new_tokens=4).read()) == 4
 
 
 def test_leaving_the_loop_early_is_a_cancel(llm):
@@ -260,7 +260,7 @@ def test_forks_interleaved_equal_separate_runs(talk, folder):
         with LLM.load(folder / "tiny.pte") as alone:
             alone.stop_tokens = frozenset()
             generation = alone.generate(prompt, max_new_tokens=10)
-            text_of(generation)
+            generation.read()
             assert generation.tokens == [pair[index] for pair in together]
 
 
@@ -278,7 +278,7 @@ def test_snapshots_carry_the_tokens(talk, folder, tmp_path):
 def test_chat_goes_through_the_template(llm):
     assert llm.render([{"role": "user", "content": "hi"}]) == "u:hi;a:"
     generation = llm.generate([{"role": "user", "content": "hi"}], max_new_tokens=2)
-    text_of(generation)
+    generation.read()
     assert generation.usage.prompt_tokens == len("u:hi;a:")
 
 
@@ -289,7 +289,7 @@ def test_wrong_settings_are_refused(llm):
         llm.generate("")
     with pytest.raises(webpte.InputError, match="top_p is above 0 and at most 1, not 2"):
         llm.generate("x", temperature=1, top_p=2.0)
-    assert len(text_of(llm.generate("x", max_new_tokens=1))) == 1
+    assert len(llm.generate("x", max_new_tokens=1).read()) == 1
 
 
 def test_a_missing_tokenizer_is_named(tmp_path):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import webpte
-from tests.support.models.tiny_llm import CONTEXT, VOCAB, exhaust, text_of, tokens_of, write_tiny_llm
+from tests.support.models.tiny_llm import CONTEXT, VOCAB, tokens_of, write_tiny_llm
 from webpte.llm import LLM, LogitsError, StaleGenerationError, choice
 
 FIRST, SECOND = list(range(1, 20)), list(range(40, 60))
@@ -92,7 +92,7 @@ def test_what_else_uses_the_cache_takes_it(talk, shared, act, tmp_path):
     }[act]()
     assert talk.position == {"reset": 0, "rewind": len(FIRST) + 1, "logits": len(FIRST) + 3, "restore": 0}[act]
     with pytest.raises(StaleGenerationError):
-        exhaust(stream)
+        stream.read()
     assert stream.tokens == shared.first[: len(stream.tokens)]
     assert_sound(talk, shared)
 
@@ -117,7 +117,7 @@ def test_iterating_again_goes_on(talk, shared):
     assert [piece.token for piece in generation] == shared.first[5:]
     assert generation.tokens == shared.first and list(generation) == []
     text = generation.text
-    assert text_of(generation) == text
+    assert generation.read() == text
 
 
 def test_threads_are_told_or_right_but_never_mixed(talk, shared):
@@ -128,7 +128,7 @@ def test_threads_are_told_or_right_but_never_mixed(talk, shared):
         for _ in range(12):
             generation = answer(talk, prompt, 8, per_submit=3)
             try:
-                exhaust(generation)
+                generation.read()
                 right.append(1)
             except StaleGenerationError:
                 refused.append(1)
@@ -166,12 +166,12 @@ def test_an_interrupt_leaves_the_truth(talk, shared, monkeypatch, when, call):
 
         monkeypatch.setattr(talk.llm.method, name, run)
 
-    exhaust(answer(talk, FIRST[:10], 2))
+    answer(talk, FIRST[:10], 2).read()
     interrupted("run")
     interrupted("run_steps")
     generation = answer(talk, FIRST, per_submit=4)
     with pytest.raises(KeyboardInterrupt):
-        exhaust(generation)
+        generation.read()
     monkeypatch.undo()
     assert generation.tokens == shared.first[: len(generation.tokens)] and list(generation) == []
     assert tokens_of(answer(talk, FIRST)) == shared.first
@@ -196,18 +196,18 @@ def poisoned(monkeypatch, mark, after):
     ("mark", "why"), [(-1, "hold NaN or infinity"), (-2, "are minus infinity for every token that may come")]
 )
 def test_logits_that_leave_no_choice_are_an_error(talk, shared, monkeypatch, mark, why, per_submit):
-    exhaust(answer(talk, FIRST[:10], 1))
+    answer(talk, FIRST[:10], 1).read()
     poisoned(monkeypatch, mark, 3)
     generation = answer(talk, FIRST, per_submit=per_submit)
     with pytest.raises(LogitsError, match=f"behind position {len(FIRST) + 2} {why}"):
-        exhaust(generation)
+        generation.read()
     assert generation.tokens == shared.first[:3]
     monkeypatch.undo()
     assert_sound(talk, shared)
 
 
 def test_nothing_is_touched_by_a_refused_call(talk, shared):
-    exhaust(answer(talk, FIRST))
+    answer(talk, FIRST).read()
     position = talk.position
     for tokens in ([-1], [VOCAB], [2**31], [1.5], [[1]], [True], []):
         with pytest.raises(webpte.InputError):

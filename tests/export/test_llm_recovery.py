@@ -28,8 +28,7 @@ def answer(llm, **more):
     return llm.generate(tokens=PROMPT, max_new_tokens=20, **SETTINGS, **more)
 
 def tokens_of(generation):
-    for _ in generation:
-        pass
+    generation.read()
     return generation.tokens
 
 def lose(llm):

@@ -10,7 +10,7 @@ import pytest
 
 import webpte
 from tests.null.test_choosing import by_definition
-from tests.support.models.tiny_llm import CONTEXT, VOCAB, text_of, write_tiny_llm
+from tests.support.models.tiny_llm import CONTEXT, VOCAB, write_tiny_llm
 from webpte.llm import LLM
 from webpte.llm.settings import Settings
 
@@ -53,7 +53,7 @@ def logits_behind(folder):
 
 def answer(llm, count=12, **settings):
     generation = llm.generate(tokens=PROMPT, max_new_tokens=count, **settings)
-    text_of(generation)
+    generation.read()
     return generation.tokens
 
 

@@ -53,8 +53,7 @@ def tokens_of(talk, **settings):
     """A whole answer to the prompt, from an empty cache."""
     talk.reset()
     generation = talk.generate(tokens=PROMPT, **settings)
-    for _ in generation:
-        pass
+    generation.read()
     return generation.tokens
 
 

@@ -34,8 +34,7 @@ def llm():
 
 def ask(llm, tokens, count, **settings):
     generation = llm.generate(tokens=tokens, max_new_tokens=count, **settings)
-    for _ in generation:
-        pass
+    generation.read()
     return generation
 
 
@@ -72,8 +71,7 @@ def test_8da4w_is_as_near_to_eager_pytorch_as_eager_is_to_itself():
 
 def test_the_capital_of_france_is_paris(llm):
     generation = llm.generate([{"role": "user", "content": "What is the capital of France?"}], max_new_tokens=48)
-    for _ in generation:
-        pass
+    generation.read()
     assert "Paris" in generation.text
     assert generation.usage.completion_tokens > 5
 

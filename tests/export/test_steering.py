@@ -10,7 +10,7 @@ import pytest
 from tests.schemas.answers import answer, wrong
 from tests.schemas.making import schema
 from tests.speculation.__main__ import compare
-from tests.support.models.tiny_llm import CONTEXT, exhaust, text_of, tokens_of, write_tiny_llm
+from tests.support.models.tiny_llm import CONTEXT, tokens_of, write_tiny_llm
 from webpte.llm import LLM
 
 
@@ -31,9 +31,9 @@ def test_answers_to_schemas_validate(llm):
 
 @pytest.mark.parametrize("drawn", [{}, {"temperature": 1.0, "seed": 3}])
 def test_a_constraint_is_followed_and_chosen_from_by_the_settings(llm, drawn):
-    text = text_of(llm.generate("hi", regex="[a-f]{2}-[0-9]{3}", **drawn))
+    text = llm.generate("hi", regex="[a-f]{2}-[0-9]{3}", **drawn).read()
     assert re.fullmatch("[a-f]{2}-[0-9]{3}", text)
-    assert text == text_of(llm.generate("hi", regex="[a-f]{2}-[0-9]{3}", speculate=True, **drawn))
+    assert text == llm.generate("hi", regex="[a-f]{2}-[0-9]{3}", speculate=True, **drawn).read()
 
 
 def test_constrained_and_free_answers_share_passes(llm):
@@ -43,7 +43,7 @@ def test_constrained_and_free_answers_share_passes(llm):
     for each in answers:
         each.start()
     for each in answers:
-        exhaust(each)
+        each.read()
     assert [each.tokens for each in answers] == alone
 
 
@@ -70,6 +70,6 @@ def test_drafts_that_are_right_save_passes(llm):
     counts = []
     for how in (False, True):
         before = llm.method.counters.snapshot()
-        exhaust(llm.generate("hello", max_new_tokens=50, speculate=how, **words))
+        llm.generate("hello", max_new_tokens=50, speculate=how, **words).read()
         counts.append(llm.method.counters.since(before).submits)
     assert counts[1] < counts[0]

@@ -73,8 +73,7 @@ class Engine(RuleBasedStateMachine):
     def finish(self, which: int) -> None:
         answer, want = self.answers.pop(which % len(self.answers))
         try:
-            for _ in answer:
-                pass
+            answer.read()
         except StaleGenerationError:
             return
         assert answer.tokens == want or answer.usage.finish_reason == "cancelled"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
-from webpte.errors import InputError
+from webpte.errors import ClosedError, InputError
 from webpte.llm import ContextFullError, LogitsError
 from webpte.progress import CancelToken, Progress
 
@@ -76,7 +76,7 @@ def test_tasks_share_passes_and_one_that_is_cancelled_leaves():
     llm = FakeLLM(FakeRunner(most_slots=8))
 
     async def read(number: int) -> list[int]:
-        return [piece.token async for piece in llm.stream(tokens=[number], max_new_tokens=30)]
+        return [piece.token async for piece in llm.generate(tokens=[number], max_new_tokens=30)]
 
     async def main() -> tuple[list[list[int]], list[list[int]]]:
         first = await asyncio.gather(*map(read, range(8)))
@@ -97,17 +97,32 @@ def test_tasks_share_passes_and_one_that_is_cancelled_leaves():
     llm.close()
 
 
-def test_a_stream_tells_of_its_answer():
+def test_an_answer_that_is_read_by_tasks_tells_what_came():
     llm = FakeLLM()
 
     async def main() -> None:
-        stream = llm.stream(tokens=[1, 2], max_new_tokens=3)
-        async for piece in stream:
+        answer = llm.generate(tokens=[1, 2], max_new_tokens=3)
+        async for piece in answer:
             assert piece.token == alone([1, 2], 3)[0]
             break
-        await stream.aclose()
-        assert [piece async for piece in stream] == []
-        assert stream.answer.usage.finish_reason == "cancelled" and len(stream.answer.tokens) == 1
+        await answer.aclose()
+        assert [piece async for piece in answer] == []
+        assert answer.usage.finish_reason == "cancelled" and len(answer.tokens) == 1
+
+    asyncio.run(main())
+
+
+def test_a_closed_model_gives_tasks_no_more():
+    llm = FakeLLM()
+
+    async def main() -> None:
+        answer, other = llm.generate(tokens=[1]), llm.generate(tokens=[2], max_new_tokens=1)
+        assert other.read() and [piece async for piece in other] == []
+        llm.close()
+        with pytest.raises(ClosedError, match="load it again"):
+            async for _ in answer:
+                pass
+        assert [piece async for piece in other] == []
 
     asyncio.run(main())
 

@@ -42,8 +42,7 @@ def model(capacity=256, **options: Any):
 
 
 def read(answer):
-    for _ in answer:
-        pass
+    answer.read()
     return answer
 
 

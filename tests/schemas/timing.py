@@ -30,6 +30,5 @@ def _seconds(llm: LLM, number: int, given: dict[str, Any]) -> float:
         speculate=False,
         **given,
     )
-    for _ in stream:
-        pass
+    stream.read()
     return stream.usage.decode_seconds / (len(stream.tokens) - 1)

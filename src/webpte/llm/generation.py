@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import Error
+from ..errors import ClosedError, Error
 from ..progress import CancelToken
 from .choice import Chosen
 from .errors import StaleGenerationError
 from .job import Finish, Job, Limits
 from .settings import Settings
+from .shown import answer_line, table
 from .tokenizer import TextStream
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ class Piece:
     top_logprobs: tuple[tuple[int, float], ...] = ()  # the likeliest tokens, as many as were asked for
 
 
-@dataclass
+@dataclass(repr=False)
 class Usage:
     """What a generation cost so far; final once the stream has ended."""
 
@@ -50,18 +52,35 @@ class Usage:
         steps = self.completion_tokens - 1  # the first token comes out of prefill
         return steps / self.decode_seconds if steps > 0 and self.decode_seconds else 0.0
 
+    def __repr__(self) -> str:
+        return f"Usage({', '.join(f'{name}={value}' for name, value in self._rows().items())})"
+
+    def _repr_html_(self) -> str:
+        return table("Usage", self._rows())
+
+    def _rows(self) -> dict[str, str]:
+        return {
+            "prompt_tokens": str(self.prompt_tokens),
+            "reused_tokens": str(self.reused_tokens),
+            "completion_tokens": str(self.completion_tokens),
+            "prefill_seconds": f"{self.prefill_seconds:.3f}",
+            "decode_seconds": f"{self.decode_seconds:.3f}",
+            "prefill_rate": f"{self.prefill_rate:.1f}",
+            "decode_rate": f"{self.decode_rate:.1f}",
+            "finish_reason": repr(self.finish_reason),
+        }
+
 
 class Generation:
-    """One answer. Iterate for pieces; `text`, `tokens` and `usage` tell what has come so far.
+    """One answer, computed once. Iterate for pieces, with `for` or `async for`, or `read()` all of it.
 
     The work is done while you iterate, or while others do: then a few tokens are computed ahead. Iterating again goes
-    on where it was left; after the end there is nothing more. An answer holds its sequence from its first piece on,
-    until another one in the same sequence, or the sequence's own methods, take it: then it raises StaleGenerationError.
+    on where it was left; after the end there is nothing more. `text`, `tokens` and `usage` tell what has come so far;
+    if nobody has begun to iterate, they compute the whole answer first. An answer holds its sequence from its first
+    piece on, until another one in the same sequence, or the sequence's own methods, take it: then it raises
+    StaleGenerationError.
     """
 
-    text: str
-    tokens: list[int]
-    usage: Usage
     error: Error | None
     """What has ended it, where that was an error."""
 
@@ -73,10 +92,11 @@ class Generation:
         self.prompt = prompt
         self.settings = settings
         self.cancel = cancel or CancelToken()
-        self.text = ""
-        self.tokens = []
-        self.usage = Usage(prompt_tokens=len(prompt))
         self.error = None
+        self._text = ""
+        self._tokens: list[int] = []
+        self._usage = Usage(prompt_tokens=len(prompt))
+        self._begun = False
         self._job: Job | None = None
         self._stream = TextStream(sequence.llm.tokenizer)
         self._hold = _Holder(settings.stop)
@@ -88,16 +108,61 @@ class Generation:
         """In the place of an answer to a prompt that was refused."""
         answer = cls(sequence, (), Settings())
         answer.error = error
-        answer.usage.finish_reason = "cancelled"
+        answer._begun = True
+        answer._usage.finish_reason = "cancelled"
         return answer
 
+    # -- what it says ----------------------------------------------------------------------------------------------
+
+    def read(self) -> str:
+        """The whole text, when it is finished."""
+        for _ in self:
+            pass
+        return self._text
+
+    @property
+    def text(self) -> str:
+        self._finish_unbegun()
+        return self._text
+
+    @property
+    def tokens(self) -> list[int]:
+        self._finish_unbegun()
+        return self._tokens
+
+    @property
+    def usage(self) -> Usage:
+        self._finish_unbegun()
+        return self._usage
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, in whatever way."""
+        return self._usage.finish_reason is not None
+
+    def _finish_unbegun(self) -> None:
+        if not self._begun:
+            self.read()
+
+    def __repr__(self) -> str:
+        return answer_line(self._usage, self._begun, self._text)
+
+    def _repr_html_(self) -> str:
+        rows: dict[str, str] = {"state": self._usage.finish_reason or ("being read" if self._begun else "not begun")}
+        rows |= {"prompt": f"{len(self.prompt):,} tokens", "answer": f"{len(self._tokens):,} tokens"}
+        return table("Generation", rows | {"text": self._text})
+
+    # -- piece by piece --------------------------------------------------------------------------------------------
+
     def __iter__(self) -> Iterator[Piece]:
+        self._begun = True
         return self
 
     def __next__(self) -> Piece:
         self.llm.check_process()
+        self._begun = True
         with self._turn:
-            if self.usage.finish_reason is not None:
+            if self.over:
                 raise StopIteration
             try:
                 piece = self._next()
@@ -108,6 +173,29 @@ class Generation:
             if piece is None:
                 raise StopIteration
             return piece
+
+    def __aiter__(self) -> AsyncIterator[Piece]:
+        self._begun = True
+        return self
+
+    async def __anext__(self) -> Piece:
+        """In a thread beside the event loop. A task that is cancelled gives the rest of the answer up."""
+        self._begun = True
+        if self.over:
+            raise StopAsyncIteration
+        self.start()  # at once: the worker may be busy with the others
+        try:
+            coming = asyncio.get_running_loop().run_in_executor(self.llm.worker, next, self, None)
+        except RuntimeError as error:  # no more work is taken
+            raise ClosedError("the language model was closed; load it again") from error
+        try:
+            piece = await coming
+        except asyncio.CancelledError:
+            self.give_up()
+            raise
+        if piece is None:
+            raise StopAsyncIteration
+        return piece
 
     def start(self) -> Job:
         """Get in line for a slot, as the first piece does that is asked for."""
@@ -125,7 +213,7 @@ class Generation:
     @property
     def ready(self) -> bool:
         """Whether the next piece, or the end, is there without waiting."""
-        if self.usage.finish_reason is not None:
+        if self.over:
             return True
         return self._job is not None and (bool(self._job.coming) or self._job.over)
 
@@ -138,11 +226,16 @@ class Generation:
     def close(self) -> None:
         """Give up the rest of the answer."""
         with self._turn:
+            self._begun = True
             self._finish("cancelled")
 
+    async def aclose(self) -> None:
+        """As `close`, for `contextlib.aclosing`."""
+        self.give_up()
+
     def _finish(self, reason: Finish) -> None:
-        if self.usage.finish_reason is None:
-            self.usage.finish_reason = reason
+        if not self.over:
+            self._usage.finish_reason = reason
             if self._job is not None:
                 self._job.give_up()
 
@@ -164,7 +257,7 @@ class Generation:
                     "its own: fork() makes one."
                 )
             self.llm.engine.wait([job])
-        usage = self.usage
+        usage = self._usage
         usage.reused_tokens = job.reused or 0
         usage.prefill_seconds, usage.decode_seconds = job.prefill_seconds, job.decode_seconds
         if job.error is not None and not job.coming:
@@ -176,11 +269,11 @@ class Generation:
 
     def _piece(self, job: Job, chosen: Chosen, ended: Finish | None) -> Piece:
         """Count a token in, with the text it completes."""
-        if self.tokens:
-            self.sequence.note_seen(job, self.tokens[-1])
+        if self._tokens:
+            self.sequence.note_seen(job, self._tokens[-1])
         stream, hold = self._stream, self._hold
-        self.usage.completion_tokens += 1
-        self.tokens.append(chosen.token)
+        self._usage.completion_tokens += 1
+        self._tokens.append(chosen.token)
         silent = job.is_end(chosen.token)
         text = "" if silent else hold.push(stream.push(chosen.token))
         if hold.found:
@@ -188,7 +281,7 @@ class Generation:
         if ended is not None:
             text += "" if hold.found else hold.rest("" if silent else stream.flush())
             self._finish(ended)
-        self.text += text
+        self._text += text
         wanted = self.settings
         tops = chosen.tops[: wanted.top_logprobs]
         return Piece(text, chosen.token, chosen.logprob if wanted.logprobs else None, tops)

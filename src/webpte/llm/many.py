@@ -101,7 +101,7 @@ class Many:
                     pass
             except Error:
                 pass  # the answer tells
-        over = {number: answer for number, answer in self._live.items() if answer.usage.finish_reason is not None}
+        over = {number: answer for number, answer in self._live.items() if answer.over}
         for number in over:
             del self._live[number]
             self._done += 1

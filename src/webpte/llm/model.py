@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -27,12 +27,12 @@ from .rows import Runner
 from .sampled import with_sampler
 from .sequence import Sequence
 from .settings import LARGEST, GenerateSettings, Settings, integer, settings_from, shows_settings, tokens_from
+from .shown import table
 from .single_runner import SingleRunner
 from .slot_runner import SlotRunner
 from .special_tokens import encode_prompt, read_special_tokens
 from .speculation import Speculation
 from .steering import Steering
-from .stream import Stream
 from .tokenizer import Tokenizer
 
 PathLike = str | os.PathLike[str]
@@ -55,6 +55,7 @@ END_TOKENS = (
 class LLM:
     """Weights, a tokenizer and an engine that computes many answers at once. It may be used from any thread."""
 
+    path = ""  # where it was loaded from
     _guides: Guides | None = None
 
     def __init__(
@@ -82,7 +83,7 @@ class LLM:
         self.chunk = runner.most_rows
         self.vocabulary = vocabulary(runner.method)
         self.stop_tokens = self._stop_tokens()
-        self._worker: Executor | None = None
+        self.worker = ThreadPoolExecutor(1, "webpte answers")  # of all that are read by `async for`
 
     @classmethod
     def load(
@@ -121,7 +122,7 @@ class LLM:
             path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
         )
         try:
-            return cls(
+            llm = cls(
                 program,
                 _runner(program, kv_cache, most, progress),
                 _about(program, Path(path), tokenizer),
@@ -129,6 +130,8 @@ class LLM:
                 max_waiting=waiting,
                 recover=recover,
             )
+            llm.path = os.fspath(path)
+            return llm
         except BaseException:
             program.close()
             raise
@@ -144,8 +147,8 @@ class LLM:
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
-        """A stream of pieces. A string is continued as it is, after the begin-of-text token where the tokenizer or its
-        configuration says so; messages go through the chat template.
+        """An answer, computed while it is read. A string is continued as it is, after the begin-of-text token where the
+        tokenizer or its configuration says so; messages go through the chat template.
 
         `max_new_tokens` and `stop` say when it ends; `temperature` (0 takes the likeliest token), `top_k`, `top_p`,
         `min_p`, the penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` how tokens are chosen;
@@ -208,18 +211,6 @@ class LLM:
         """
         settings_from(settings, self.vocabulary)
         return (answer for _, answer in Many(self, prompts, settings, in_order, progress, cancel).run())
-
-    def stream(
-        self,
-        prompt: str | Messages | None = None,
-        *,
-        tokens: Tokens[int] | None = None,
-        **settings: Unpack[GenerateSettings],
-    ) -> Stream:
-        """As `generate`, for `async for`. Its `answer` has text, tokens and usage."""
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(1, "webpte stream")
-        return Stream(self.generate(prompt, tokens=tokens, **settings), self._worker)
 
     def sequence(self) -> Sequence:
         """A conversation of its own, to be continued, rewound, forked or written down."""
@@ -284,10 +275,25 @@ class LLM:
 
     def close(self) -> None:
         if self.in_its_process:
-            if self._worker is not None:
-                self._worker.shutdown(wait=False)
+            self.worker.shutdown(wait=False)
             with self.engine.turn:
                 self.program.close()
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{name}: {text}" if name != "program" else text for name, text in self._rows().items())
+        return f"LLM({found})"
+
+    def _repr_html_(self) -> str:
+        return table("LLM", self._rows())
+
+    def _rows(self) -> dict[str, str]:
+        return {
+            "program": repr(self.path),
+            "context": f"{self.capacity:,} tokens",
+            "vocabulary": f"{self.vocabulary:,} tokens",
+            "at once": f"up to {self.engine.most_at_once:,} answers",
+            "chat template": "yes" if self.template is not None else "no",
+        }
 
     def __enter__(self) -> LLM:
         return self

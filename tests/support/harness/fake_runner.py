@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from types import SimpleNamespace
 from typing import Any
@@ -182,7 +183,7 @@ class FakeLLM(LLM):
         self.stop_tokens = frozenset()
         recovered = self.recover if recover else None
         self.engine = Engine(runner, recover=recovered, clock=lambda: runner.now, **options)
-        self._worker = None
+        self.worker = ThreadPoolExecutor(1)
         self._process = Process("the language model")
 
     @property

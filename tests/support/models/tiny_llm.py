@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from tests.support.export.exporting import export
+from webpte.llm import Generation
 
 CONTEXT, CHUNK, VOCAB = 64, 31, 128
 CHAT_TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}a:"
@@ -31,17 +30,7 @@ def write_tokenizer(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def text_of(generation: Any) -> str:
-    """All of an answer."""
-    exhaust(generation)
-    return str(generation.text)
-
-
-def tokens_of(generation: Any) -> list[int]:
-    exhaust(generation)
-    return list(generation.tokens)
-
-
-def exhaust(stream: Iterable[Any]) -> None:
-    for _ in stream:
-        pass
+def tokens_of(generation: Generation) -> list[int]:
+    """All of an answer, even if it was begun."""
+    generation.read()
+    return generation.tokens

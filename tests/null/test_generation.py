@@ -1,0 +1,88 @@
+"""An answer is computed once, however it is read: whole, piece by piece, by its text."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from tests.support.harness.fake_runner import FakeLLM, FakeRunner, FakeTokenizer, alone
+from webpte.llm import LogitsError, Usage
+
+TOKENS = alone([1, 2], 5)
+TEXT = FakeTokenizer().decode(TOKENS)
+
+
+def test_reading_it_whole_computes_it_once():
+    llm = FakeLLM()
+    answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
+    assert not llm.runner.passes and not answer.over
+    assert answer.read() == TEXT and answer.over
+    passes = len(llm.runner.passes)
+    assert answer.read() == answer.text == TEXT and answer.tokens == TOKENS and list(answer) == []
+    assert len(llm.runner.passes) == passes
+
+
+@pytest.mark.parametrize("name", ["text", "tokens", "usage"])
+def test_what_nobody_has_begun_is_finished_by_asking_for_it(name):
+    answer = FakeLLM().generate(tokens=[1, 2], max_new_tokens=5)
+    getattr(answer, name)
+    assert (answer.text, answer.tokens, answer.usage.finish_reason) == (TEXT, TOKENS, "length")
+
+
+def test_what_is_being_read_tells_what_has_come():
+    answer = FakeLLM().generate(tokens=[1, 2], max_new_tokens=5)
+    pieces = iter(answer)
+    assert (answer.text, answer.tokens, answer.usage.completion_tokens) == ("", [], 0)
+    next(pieces)
+    assert (answer.text, answer.tokens, answer.usage.finish_reason) == (TEXT[0], TOKENS[:1], None)
+    assert answer.read() == TEXT
+
+
+def test_one_that_was_closed_first_is_empty():
+    answer = FakeLLM().generate(tokens=[1, 2])
+    answer.close()
+    assert answer.read() == answer.text == "" and answer.usage.finish_reason == "cancelled"
+
+
+def test_an_error_is_raised_once_and_kept():
+    llm = FakeLLM()
+    llm.runner.bad = lambda tokens: len(tokens) == 4
+    answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
+    with pytest.raises(LogitsError):
+        _ = answer.text
+    assert answer.text == TEXT[:2] and isinstance(answer.error, LogitsError) and answer.read() == TEXT[:2]
+
+
+def test_looking_at_it_computes_nothing():
+    llm = FakeLLM(FakeRunner(most_slots=4))
+    answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
+    assert repr(answer) == "Generation(not begun, 2 prompt tokens)" and "not begun" in answer._repr_html_()
+    assert not llm.runner.passes
+    next(answer)
+    assert repr(answer) == f"Generation(being read, 2 prompt tokens, 1 generated, {TEXT[0]!r})"
+    answer.read()
+    assert repr(answer) == f"Generation(length, 2 prompt tokens, 5 generated, {TEXT!r})"
+    assert TEXT in answer._repr_html_()
+    usage = Usage(10, 4, 3, 0.5, 0.25, "stop")
+    assert repr(usage) == (
+        "Usage(prompt_tokens=10, reused_tokens=4, completion_tokens=3, prefill_seconds=0.500, decode_seconds=0.250, "
+        "prefill_rate=12.0, decode_rate=8.0, finish_reason='stop')"
+    )
+    assert "<th" in usage._repr_html_() and "12.0" in usage._repr_html_()
+    assert repr(llm).startswith("LLM('', context: 64 tokens, vocabulary: 97 tokens, at once: up to 4 answers")
+
+
+def test_what_a_model_says_is_text_in_a_notebook():
+    class Evil(FakeTokenizer):
+        def decode(self, tokens, *, specials=False):
+            return "<script>\x1b[31m" * len(tokens)
+
+    llm = FakeLLM()
+    llm.tokenizer, llm.path = Evil(), "<b>.pte"
+    answer = llm.generate(tokens=[1], max_new_tokens=30)
+    answer.read()
+    for page in (answer._repr_html_(), llm._repr_html_()):
+        assert "<script>" not in page and "<b>" not in page and html.unescape(page) != page
+    assert "\x1b" not in repr(answer) and len(repr(answer)) < 300 and re.search(r"…'\)$", repr(answer))

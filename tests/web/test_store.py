@@ -36,6 +36,15 @@ FLIP = """async (name) => {
   await stream.write(bytes);
   await stream.close();
 }"""
+HASTE = """() => {
+  const wait = setTimeout; // patience ends a hundred times sooner
+  globalThis.setTimeout = (what, ms, ...more) => wait(what, ms < 5000 ? ms : ms / 100, ...more);
+}"""
+SILENT = {
+    "reading": "() => { Blob.prototype.stream = () => new ReadableStream({ type: 'bytes' }); }",
+    "looking": "() => { FileSystemFileHandle.prototype.getFile = () => new Promise(() => {}); }",
+    "writing": "() => { FileSystemFileHandle.prototype.createWritable = () => new Promise(() => {}); }",
+}
 FORGET = """async () => (await navigator.storage.getDirectory()).removeEntry("webpte", { recursive: true })"""
 
 
@@ -162,6 +171,36 @@ def test_without_a_network_the_last_visit_is_enough(visit, server, page):
     page.evaluate(FLIP, manifest)
     with pytest.raises(Exception, match=r"network: manifest\.json: the server answers 503"):
         visit()
+
+
+@pytest.mark.parametrize("job", SILENT)
+def test_a_store_that_never_answers_is_as_good_as_none(job, visit, server, page):
+    """As Chromium's, at times, when a file is replaced that is being read."""
+    page.evaluate(HASTE)
+    if job != "writing":
+        visit()
+    page.evaluate(SILENT[job])
+    events = visit()
+    assert len(server.asked(".bin")) == 8 and events[-1]["cached"] == 0
+
+
+def test_a_transfer_that_stalls_is_begun_again(visit, server, page):
+    page.evaluate(HASTE)
+    asked: list[str] = []
+    over = threading.Event()
+
+    def stall(path):
+        if not path.endswith(".bin"):
+            return None
+        asked.append(path)
+        return Fault(cut=100, pause=over) if len(asked) == 1 else None
+
+    server.fault = stall
+    try:
+        visit()
+    finally:
+        over.set()
+    assert len(asked) == 9 and asked.count(asked[0]) == 2
 
 
 def test_files_of_an_older_bundle_are_cleared_away(visit, server, page, site, bundled):

@@ -46,6 +46,27 @@ export function abortable(promise, signal) {
 }
 
 /**
+ * The promise, or an error if it takes longer than that.
+ * @template T
+ * @param {Promise<T>} promise
+ * @param {number} milliseconds
+ * @returns {Promise<T>}
+ */
+export async function within(promise, milliseconds) {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  /** @type {Promise<never>} */
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`nothing came for ${milliseconds / 1000} s`)), milliseconds);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/**
  * Plain data for another thread, and back.
  * @param {unknown} error
  * @returns {{ code: ErrorCode | null, name: string, message: string, stack?: string }}

@@ -5,13 +5,14 @@
  * @typedef {(bytes: number) => void} OnBytes
  * @typedef {(url: URL, options: RequestInit) => Promise<Response>} Fetch
  */
-import { throwIfAborted, WebpteError } from "./errors.js";
+import { throwIfAborted, WebpteError, within } from "./errors.js";
 import { sha256 } from "./hash.js";
 import { isWhole, readManifest } from "./manifest.js";
 import { drain, MANIFEST } from "./store.js";
 
 const TRIES = 3; // of a file whose transfer breaks off
 const PAUSE = 200; // milliseconds before the second one, and twice that before the third
+const PATIENCE = 60_000; // milliseconds without a byte, after which a transfer counts as broken off
 
 export class Files {
   /** @type {Manifest} */ manifest = /** @type {any} */ (null);
@@ -130,11 +131,15 @@ async function download(fetch, name, url, into, cache, signal, onBytes) {
       taken += bytes;
       onBytes?.(bytes);
     };
+    const stop = new AbortController();
     try {
-      const { ok, status, statusText, body } = await fetch(url, { signal, cache });
+      const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
+      const answer = fetch(url, { signal: either, cache });
+      const { ok, status, statusText, body } = await within(answer, PATIENCE);
       if (!ok) throw new WebpteError("network", `${name}: the server answers ${status} ${statusText}`);
-      return body ? await drain(body, into, count) : new Uint8Array(0);
+      return body ? await drain(body, PATIENCE, into, count) : new Uint8Array(0);
     } catch (error) {
+      stop.abort(); // whatever is left of it
       throwIfAborted(signal);
       onBytes?.(-taken);
       if (error instanceof WebpteError) throw error;

@@ -1,6 +1,6 @@
 /**
  * Where files stay from visit to visit: the origin-private file system, the Cache API where that is missing, or
- * nowhere. A store never makes a load fail: what it cannot keep is fetched again.
+ * nowhere. A store never makes a load fail or wait for ever: what it cannot keep or give is fetched again.
  * @typedef {{
  *   lasting: boolean,
  *   get(name: string, into?: Uint8Array<ArrayBuffer> | null): Promise<Uint8Array<ArrayBuffer> | null>,
@@ -14,8 +14,12 @@
  *   remove(name: string): Promise<unknown>, names(): Promise<string[]>
  * }} Shelf
  */
+import { within } from "./errors.js";
 
 const PIECE = 1 << 18; // bytes that are read at once
+// Milliseconds for each thing that is asked of the disk. Chromium can forget to tell that a file that is being read was
+// replaced or removed meanwhile, as by another tab.
+const PATIENCE = 5000;
 export const MANIFEST = "manifest-"; // begins the names of those
 
 /** @type {Store} keeps nothing */
@@ -52,8 +56,8 @@ class ShelfStore {
   /** @param {string} name @param {Uint8Array<ArrayBuffer> | null} [into] */
   async get(name, into) {
     try {
-      const stream = await this.#shelf.read(name);
-      return stream && (await drain(stream, into));
+      const stream = await within(this.#shelf.read(name), PATIENCE);
+      return stream && (await drain(stream, PATIENCE, into));
     } catch {
       return null;
     }
@@ -62,7 +66,7 @@ class ShelfStore {
   /** @param {string} name @param {Uint8Array<ArrayBuffer>} bytes */
   async put(name, bytes) {
     try {
-      await this.#shelf.write(name, bytes);
+      await within(this.#shelf.write(name, bytes), 4 * PATIENCE);
     } catch {
       this.lasting = false; // most likely the disk is full
     }
@@ -70,7 +74,7 @@ class ShelfStore {
 
   /** @param {string} name */
   async delete(name) {
-    await this.#shelf.remove(name).catch(() => {});
+    await within(this.#shelf.remove(name), PATIENCE).catch(() => {});
   }
 
   /**
@@ -80,7 +84,7 @@ class ShelfStore {
    */
   async adopt(manifest, bytes) {
     await this.put(manifest, bytes);
-    const names = await this.#shelf.names().catch(() => []);
+    const names = await within(this.#shelf.names(), PATIENCE).catch(() => []);
     const wanted = new Set();
     for (const name of names.filter((each) => each.startsWith(MANIFEST))) {
       for (const file of filesOf(await this.get(name))) wanted.add(file);
@@ -94,32 +98,40 @@ class ShelfStore {
 /**
  * All of a stream. What goes beyond the memory that is given is not taken: it is damaged anyway.
  * @param {ReadableStream<Uint8Array>} stream
+ * @param {number} patience in milliseconds, for each piece
  * @param {Uint8Array<ArrayBuffer> | null} [into] memory to use again, as engines are slow to give back what is large
  * @param {(bytes: number) => void} [onBytes]
  */
-export async function drain(stream, into, onBytes) {
-  if (!into) return new Uint8Array(await new Response(/** @type {any} */ (stream)).arrayBuffer());
+export async function drain(stream, patience, into, onBytes) {
+  if (!into) return new Uint8Array(await within(new Response(/** @type {any} */ (stream)).arrayBuffer(), patience));
   let at = 0;
   const { read, cancel } = reading(stream);
-  for (;;) {
-    const { done, value } = await read();
-    if (done || !value) return into.subarray(0, at);
-    if (at + value.length > into.length) {
-      await cancel();
-      return new Uint8Array(0);
+  try {
+    for (;;) {
+      const { done, value } = await within(read(), patience);
+      if (done || !value) return into.subarray(0, at);
+      if (at + value.length > into.length) {
+        cancel();
+        return new Uint8Array(0);
+      }
+      into.set(value, at);
+      at += value.length;
+      onBytes?.(value.length);
     }
-    into.set(value, at);
-    at += value.length;
-    onBytes?.(value.length);
+  } catch (error) {
+    cancel();
+    throw error;
   }
 }
 
 /**
  * The pieces of a stream, if it lets us all in the same memory.
  * @param {ReadableStream<Uint8Array>} stream
- * @returns {{ read: () => Promise<{ done: boolean, value?: Uint8Array }>, cancel: () => Promise<void> }}
+ * @returns {{ read: () => Promise<{ done: boolean, value?: Uint8Array }>, cancel: () => void }}
  */
 function reading(stream) {
+  /** @param {ReadableStreamBYOBReader | ReadableStreamDefaultReader} reader */
+  const cancelling = (reader) => () => void reader.cancel().catch(() => {}); // nobody waits for it: it may never end
   try {
     const reader = stream.getReader({ mode: "byob" });
     let memory = new ArrayBuffer(PIECE);
@@ -128,10 +140,10 @@ function reading(stream) {
       if (value) memory = value.buffer;
       return { done, value };
     };
-    return { read, cancel: () => reader.cancel() };
+    return { read, cancel: cancelling(reader) };
   } catch {
     const reader = stream.getReader();
-    return { read: () => reader.read(), cancel: () => reader.cancel() };
+    return { read: () => reader.read(), cancel: cancelling(reader) };
   }
 }
 

@@ -12,8 +12,9 @@ import webpte
 from tests.support.harness.writer import simple_pte
 from webpte.cli import main
 from webpte.container import DType, VkTensor
-from webpte.lowering import unregister
-from webpte.runtime import choices_path
+from webpte.lowering import Job, unregister
+from webpte.runtime import Choice, choices_path
+from webpte.runtime.tuning import chosen
 
 PYTHON = """
 from webpte.lowering import ANYWHERE, FLOATS, Context, Tensor, Variant, op
@@ -104,8 +105,38 @@ def test_a_damaged_file_is_no_obstacle(path, content):
 def test_the_command(path, capsys):
     assert main(["tune", str(path), "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
-    assert (job["job"], job["best"], job["default"]) == ("double 50", "fast", "slow") and job["speedup"] > 3
+    assert (job["job"], job["best"], job["default"]) == ("double 50", "fast", "slow") and job["gain"] > 3
     assert main(["tune", str(path)]) == 0
     assert "nothing left to measure" in capsys.readouterr().out
     assert main(["tune", str(path), "--again"]) == 0
     assert "double 50" in capsys.readouterr().out
+
+
+def choice(**rounds):
+    return Choice(Job("double", (50,), tuple(rounds)), 1, {name: tuple(times) for name, times in rounds.items()})
+
+
+NOISY = [1.0, 1.3, 0.9, 1.1, 1.0, 1.2, 1.0]
+
+
+@pytest.mark.parametrize(("usual", "other", "best"), [
+    ([1.0] * 7, [0.5] * 7, "other"),
+    ([1.0] * 7, [0.99] * 7, "usual"),  # always faster, and not enough to be seen
+    ([1.0] * 7, [0.5] * 6 + [1.01], "usual"),  # once it was not
+    (NOISY, [time * 0.94 for time in NOISY], "other"),  # what slows one round slows both
+    (NOISY, NOISY[::-1], "usual"),
+    ([1.0] * 7, [2.0] * 7, "usual"),
+])  # fmt: skip
+def test_only_a_clear_gain_replaces_the_usual_kernel(usual, other, best):
+    found = choice(usual=usual, other=other)
+    assert found.best == best
+    assert found.gain == pytest.approx(1.0) if best == "usual" else found.gain > 1.05
+    assert chosen([found]) == {found.job.key: best}
+
+
+def test_what_time_cut_short_is_told(path, capsys):
+    with webpte.load(path) as program:
+        found = program.tune(budget=-1.0)
+    assert found == [] and [job.key for job in found.left] == ["double 50"]
+    assert main(["tune", str(path), "--seconds", "1e-9"]) == 0
+    assert "time was up before 1 job was measured (forward: double 50)" in capsys.readouterr().out

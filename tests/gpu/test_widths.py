@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.null.test_command_line import piped
 from tests.support.harness.children import ROOT, SRC
 from tests.support.harness.screens import WIDTHS, check_widths, printed, record
 from tests.support.harness.terminal import run_in_terminal
@@ -45,3 +46,12 @@ def test_a_terminal_is_filled_and_a_pipe_gets_everything():
     for width in WIDTHS:
         code, screen = run_in_terminal(command, width, environment={"NO_COLOR": "1"})
         assert code == 0 and screen.decode().splitlines() == printed(recorder.parts, width)
+
+
+GONE = {**COMMANDS, "doctor": ("--no-test",), "generate": (MODEL, "--prompt", "x", "--max-new-tokens", 1)}
+
+
+@pytest.mark.parametrize("command", [name for name in GONE if name not in ("inspect", "check")])
+def test_a_reader_that_has_gone_is_no_failure(command, tmp_path):
+    done = piped(command, *map(str, GONE[command]), environment={"XDG_CACHE_HOME": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "")

@@ -71,7 +71,7 @@ def test_a_broken_entry_is_refused(entry: Named, message: str) -> None:
             4,
             "4s",
             b"ET12",
-            r"w\.ptd: not an ExecuTorch tensor file \(\.ptd\): 'FT' expected at byte 4 and 'FH01' at byte 8",
+            r"w\.ptd: is an ExecuTorch program \(\.pte\), not an ExecuTorch tensor file \(\.ptd\)",
         ),
         (8, "4s", b"FH00", "'FH01' at byte 8 of b"),
         (12, "<I", 39, "is truncated or damaged: header of 39 bytes, expected 40"),

@@ -59,8 +59,16 @@ ARROWS: dict[str, set[str]] = {
         "plan",  # which tells how long its caches are
     },
     "bundles": {"container", "graph", "wgsl", "plan", "device", "runtime", "llm", "tools"},  # plans that a page can run
-    "export": set(),  # calls ExecuTorch and writes files; it needs nothing of the runtime
-    "cli": {"runtime", "tools", "llm", "export", "bundles", "__init__"},  # thin faces of those rooms
+    "export": {"container"},  # calls ExecuTorch and writes files; a checkpoint is told by its first bytes
+    "cli": {
+        "runtime",
+        "tools",
+        "llm",
+        "export",
+        "bundles",
+        "container",  # files that are alike to one that is not there
+        "__init__",
+    },  # thin faces of those rooms
     "notebook": {"runtime", "bundles"},  # a bundle's page, shown by anywidget
     "__init__": {"runtime", "llm", "tools", "bundles", "export", "notebook"},  # the public face
     "__main__": {"cli"},

@@ -209,8 +209,8 @@ def test_bytes_that_cross_the_borders_of_delegates():
     graph = b.graph([x], [y])
     origins = [Origin(0, 0, 0), Origin(0, 0, 1), Origin(1), Origin(2, 2, 0)]
     steps = tuple(replace(s, origin=o) for s, o in zip(graph.steps, origins, strict=True))
-    info = DelegateInfo("VulkanBackend", 2, 3, 0, 0, ())
-    graph = replace(graph, steps=steps, delegates=(info, info))
+    info = DelegateInfo(0, "VulkanBackend", 2, 3, 0, 0, ())
+    graph = replace(graph, steps=steps, delegates=(info, replace(info, number=2)))
     delegates = method_data(graph, None, None)["delegates"]
     assert [(d["number"], d["enters"], d["leaves"], d["bytes_in"], d["bytes_out"]) for d in delegates] == [
         (0, [x], [border], 32, 64),

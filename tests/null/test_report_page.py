@@ -206,7 +206,7 @@ def program(tmp_path):
 def test_the_command_writes_both_files_and_says_so(program, tmp_path, capsys):
     page, graph = tmp_path / "out.html", tmp_path / "out.dot"
     assert main(["inspect", str(program), "--html", str(page), "--dot", str(graph)]) == 0
-    assert capsys.readouterr().out.count("1 calls of forward") == 2
+    assert capsys.readouterr().out.count("1 call of forward") == 2
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     nodes, _, _ = parse_dot(graph.read_text(encoding="utf-8"))
     assert nodes["c0"] == '"#0 add.Tensor\\n1 stored, 28 B"'

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING
 
 from . import interrupts
 
 if TYPE_CHECKING:  # nothing is imported before Ctrl-C is looked after
-    import argparse
     from collections.abc import Sequence
     from types import ModuleType
+
+    from .parsing import Parser
 
 COMMANDS = {
     "doctor": "tell whether this machine can run programs",
@@ -27,12 +29,17 @@ COMMANDS = {
     "generate": "continue or answer a prompt",
     "chat": "talk to a language model",
 }
+EXIT_CODES = """\
+exit codes: 0 done; 1 an error, told in one message on stderr, or check, compare or doctor found something;
+2 a wrong command line; 130 Ctrl-C
+"""
 
 
 def entry() -> None:
     """The `webpte` command, to the end of its process. After Ctrl-C that comes at once, whatever it has broken."""
     watch = interrupts.start()
     code: object = interrupts.EXIT_CODE
+    _print_anything()
     try:
         code = main()
     except SystemExit as ended:  # of argparse
@@ -43,26 +50,34 @@ def entry() -> None:
     if watch.interrupted or code == interrupts.EXIT_CODE:
         interrupts.end()
     watch.close()
+    _finish_output()
     sys.exit(code)  # type: ignore[arg-type]
+
+
+def _print_anything() -> None:
+    """A terminal or pipe that cannot show a character gets a mark in its place, not an error in ours."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def _finish_output() -> None:
+    """Print what is left. A reader that has gone, such as `head`, is no failure, now or when Python ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # gone; closed; none at all
+            if hasattr(stream, "fileno"):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code. Errors are one message on stderr and exit code 1, Ctrl-C is 130."""
-    import argparse
-
-    from .. import __version__
     from ..errors import Error
     from .say import say
 
-    parser = argparse.ArgumentParser(
-        prog="webpte", description="Run ExecuTorch .pte programs on any GPU through WebGPU."
-    )
-    parser.add_argument("--version", action="version", version=f"webpte {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, summary in COMMANDS.items():
-        commands.add_parser(name, help=summary, add_help=False)
     # Only the module of the command that was asked for is imported: help and completion stay fast.
-    arguments, rest = parser.parse_known_args(argv)
+    arguments, rest = make_parser().parse_known_args(argv)
     try:
         command, own = load_command(arguments.command)
         code: int | None = command.run(own.parse_args(rest))
@@ -72,16 +87,35 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return interrupts.EXIT_CODE
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        sys.stderr.close()
         return 0
     return code or 0
 
 
-def load_command(name: str) -> tuple[ModuleType, argparse.ArgumentParser]:
-    """A command's module and its parser, which the reference in the documentation is made of too."""
+def make_parser() -> Parser:
+    """The parser of the command's name; what follows it is for the command's own."""
     import argparse
 
+    from .. import __version__
+    from .parsing import Parser
+
+    parser = Parser(
+        prog="webpte",
+        description="Run ExecuTorch .pte programs on any GPU through WebGPU.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"webpte {__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, summary in COMMANDS.items():
+        commands.add_parser(name, help=summary, add_help=False)
+    return parser
+
+
+def load_command(name: str) -> tuple[ModuleType, Parser]:
+    """A command's module and its parser, which the reference in the documentation is made of too."""
+    from .parsing import Parser
+
     command = importlib.import_module(f".{name}", __package__)
-    parser = argparse.ArgumentParser(prog=f"webpte {name}", description=command.__doc__)
+    parser = Parser(prog=f"webpte {name}", description=command.__doc__)
     command.configure(parser)
     return command, parser

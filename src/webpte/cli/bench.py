@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,8 @@ from ..tools.plots import plot_bench, require_matplotlib
 from ..tools.text import size
 from ..tools.timing import seconds
 from .bars import line
+from .parsing import check_output, real
+from .say import print_json
 from .tables import Column, Page, Table
 from .terminal import open_page
 
@@ -20,13 +21,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the .pte program")
     parser.add_argument("--method", default="forward", metavar="NAME", help="the method to measure (forward)")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
-    parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help="to spend on each point (1)")
+    parser.add_argument("--seconds", type=real(above=0), default=1.0, metavar="S", help="to spend on each point (1)")
     parser.add_argument("--plot", metavar="PNG", help="draw rates or times by size; needs matplotlib")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.plot:
+        check_output("--plot", arguments.plot, (".png", ".svg", ".pdf"))
         require_matplotlib()  # before minutes are spent on measuring
     with line() as progress:
         report = bench_file(
@@ -39,7 +41,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.plot:
         plot_bench(report, arguments.plot)
     if arguments.json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
     else:
         _show(report, open_page())
 

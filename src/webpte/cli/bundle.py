@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from ..runtime import load
 from ..tools.text import size
 from . import interrupts
 from .bars import bars
+from .parsing import check_folder, check_input, whole
+from .say import print_json
 from .terminal import open_page
 
 SHOWN = 8  # methods
@@ -34,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", metavar="TEXT", help="what the page calls it (the file's name)")
     parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.json, if it is not beside the program")
     parser.add_argument(
-        "--sequences", type=int, default=4, metavar="N", help="of a language model: answers at once, at most (4)"
+        "--sequences", type=whole(1), default=4, metavar="N", help="of a language model: answers at once, at most (4)"
     )
     parser.add_argument(
         "--shapes", action="append", default=[], metavar="CALL", help="a call that the page can make; repeatable"
@@ -52,6 +53,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    check_folder("--output", arguments.output)
+    for option in ("tokenizer", "labels"):
+        check_input(f"--{option}", getattr(arguments, option))
     interrupts.go_on_after()  # to remove what was written so far
     path = _written_checks(arguments) if arguments.check else _written(arguments)
     show(summary(path), arguments.json)
@@ -83,7 +87,10 @@ def _written(arguments: argparse.Namespace) -> Path:
 
 
 def _numbers(text: str) -> list[float]:
-    return [float(number) for number in text.split(",")]
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not numbers with commas between them: 0.5,0.5,0.5") from None
 
 
 def shapes_from(calls: Sequence[str]) -> dict[str, list[list[tuple[int, ...]]]]:
@@ -105,7 +112,7 @@ def _dims(part: str, call: str) -> tuple[int, ...]:
 def show(report: dict[str, Any], as_json: bool) -> None:
     """What a bundle holds; `inspect` tells the same of one that is there."""
     if as_json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
         return
     page = open_page()
     visit = report["visit"]

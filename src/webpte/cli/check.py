@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from ..tools.check import MEMORY_KINDS, check_file, device_caps
 from ..tools.text import size
+from .say import print_json
 from .tables import Column, Page, Table
 from .terminal import open_page
 
@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     report = check_file(arguments.file, arguments.data, device_caps(arguments.adapter, arguments.limits))
     if arguments.json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
     else:
         _show(report, open_page())
     return 0 if report["ok"] else 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,9 @@ from rich.text import Text
 
 from ..tools.compare import Tolerance, compare_file
 from .bars import bars
+from .parsing import check_folder, check_input, real, whole
 from .run import INPUTS
+from .say import print_json
 from .tables import Column, Page, Table
 from .terminal import open_page
 
@@ -48,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--then", action=_Then, nargs=0, help="the inputs that follow are of a further call, which keeps the state"
     )
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of random inputs (0)")
     parser.add_argument("--state", metavar="FILE", help="start from a state that Method.snapshot wrote")
     parser.add_argument(
         "--against",
@@ -59,14 +60,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-passes", action="store_true", help="compare calls as the file has them, not joined as they run"
     )
-    parser.add_argument("--rtol", type=float, metavar="R", help="relative tolerance (1e-4, for f16 4e-3)")
-    parser.add_argument("--atol", type=float, metavar="A", help="absolute tolerance (R times an output's typical size)")
+    parser.add_argument("--rtol", type=real(least=0), metavar="R", help="relative tolerance (1e-4, for f16 4e-3)")
+    parser.add_argument(
+        "--atol", type=real(least=0), metavar="A", help="absolute tolerance (R times an output's typical size)"
+    )
     parser.add_argument("--repro", metavar="DIR", help="write the first call at fault as a script and its data")
     parser.add_argument("--calls", action="store_true", help="list every call, not only ops")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
+    check_folder("--repro", arguments.repro)
+    check_input("--state", arguments.state)
+    check_input("--against", None if arguments.against == "reference" else arguments.against)
     with bars() as progress:
         report = compare_file(
             arguments.file,
@@ -82,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
             progress=progress,
         )
     if arguments.json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
     else:
         _show(report, open_page(), arguments.calls)
     return 0 if report["ok"] else 1

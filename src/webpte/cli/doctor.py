@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from rich.text import Text
 from ..tools.doctor import bug_report, examine
 from ..tools.text import size
 from ..tools.timing import seconds
+from .say import print_json
 from .tables import Column, Page, Table
 from .terminal import open_page
 
@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     report = examine(self_test=not arguments.no_test)
     if arguments.json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
     else:
         _show(report, open_page())
     return 0 if report["ok"] else 1
@@ -101,7 +101,7 @@ def _variants(variants: Sequence[Mapping[str, Any]]) -> Table:
 
 def _self_test(test: Mapping[str, Any]) -> Table:
     table = Table((Column("self-test"), Column("result"), Column("", prose=True)))
-    if "problem" in test:
+    if test["problem"] is not None:
         table.add("did not finish", Text("failed", style="bold red"), test["problem"])
     for check in test["checks"]:
         table.add(

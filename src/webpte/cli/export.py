@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 from pathlib import Path
@@ -12,17 +11,22 @@ from pathlib import Path
 from ..export import export_llama
 from ..tools.text import size
 from .bars import bars
-from .say import say
+from .parsing import whole
+from .say import print_json, say
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the checkpoint")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the .pte program to write")
     parser.add_argument("--quantize", choices=("4w", "8da4w"), help="4-bit weights; 8da4w also rounds activations")
-    parser.add_argument("--group-size", type=int, default=32, metavar="N", help="weights that share a scale (32)")
+    parser.add_argument("--group-size", type=whole(0), default=32, metavar="N", help="weights that share a scale (32)")
     parser.add_argument("--embedding", metavar="BITS,GROUP", help="quantise the embedding, such as 4,32")
-    parser.add_argument("--max-context", type=int, default=1024, metavar="N", help="tokens the KV cache holds (1024)")
-    parser.add_argument("--max-tokens", type=int, default=256, metavar="N", help="bound of tokens in one call (256)")
+    parser.add_argument(
+        "--max-context", type=whole(2), default=1024, metavar="N", help="tokens the KV cache holds (1024)"
+    )
+    parser.add_argument(
+        "--max-tokens", type=whole(2), default=256, metavar="N", help="bound of tokens in one call (256)"
+    )
     parser.add_argument("--json", action="store_true", help="print what was written as JSON")
 
 
@@ -41,7 +45,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     written = [path, *(p for p in _companions(path) if p.exists())]
     if arguments.json:
-        print(json.dumps({"files": [{"path": str(p), "bytes": os.path.getsize(p)} for p in written]}))
+        print_json({"files": [{"path": str(p), "bytes": os.path.getsize(p)} for p in written]})
         return
     for file in written:
         say(f"{file}  {size(os.path.getsize(file))}")

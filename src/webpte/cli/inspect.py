@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,7 +12,8 @@ from ..runtime.manifest import is_bundle
 from ..tools.inspect import inspect_file
 from ..tools.text import size
 from .bundle import show
-from .say import say
+from .parsing import check_output
+from .say import print_json, say
 from .tables import Column, Page, Table
 from .terminal import open_page
 
@@ -31,6 +31,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.html or arguments.dot:
+        check_output("--html", arguments.html)
+        check_output("--dot", arguments.dot)
         _draw(arguments)
         return
     if is_bundle(arguments.file):
@@ -38,19 +40,19 @@ def run(arguments: argparse.Namespace) -> None:
         return
     report = inspect_file(arguments.file, arguments.data)
     if arguments.json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
         return
     page = open_page()
     count = len(report["methods"])
     page.text(f"{report['file']}  {size(report['bytes'])}, {count} method{'s' * (count != 1)}", style="bold")
-    constants = [m for m in report["methods"] if "returns" in m]
+    constants = [m for m in report["methods"] if m["returns"] is not None]
     for method in report["methods"]:
         if method not in constants:
             _method(method, page)
     if constants:
         table = Table((Column("constant method"), Column("returns", prose=True)))
         for method in constants:
-            table.add(method["name"], ", ".join(map(str, method["returns"] or [])))
+            table.add(method["name"], ", ".join(map(str, method["returns"])))
         page.table(table)
 
 
@@ -63,7 +65,8 @@ def _draw(arguments: argparse.Namespace) -> None:
         if path:
             text = render(report)
             _write(path, text)
-            say(f"{path}: {len(report['calls'])} calls of {report['method']}, {size(len(text))}")
+            count = len(report["calls"])
+            say(f"{path}: {count} call{'s' * (count != 1)} of {report['method']}, {size(len(text))}")
     if report["problem"]:
         say(f"There is no plan, so no memory is shown: {report['problem']}")
 
@@ -87,8 +90,9 @@ def _method(method: Mapping[str, Any], page: Page) -> None:
     if method["problem"]:
         page.text(f"\n{method['problem']}", style="red")
     else:
-        page.text(_execution(method["execution"]))
-    page.table(_delegates(method["delegates"]))
+        page.text(_execution(method))
+    if method["delegates"]:
+        page.table(_delegates(method["delegates"]))
     for title, counts in (
         ("calls in delegates", method["calls"]),
         ("calls outside delegates", method["kernel_calls"]),
@@ -98,10 +102,13 @@ def _method(method: Mapping[str, Any], page: Page) -> None:
     _counts("values by kind", method["values"], page)
 
 
-def _execution(execution: Mapping[str, Any]) -> str:
+def _execution(method: Mapping[str, Any]) -> str:
+    execution = method["execution"]
     memory = execution["memory"]
+    in_file = sum(method["calls"].values()) + sum(method["kernel_calls"].values())
     text = (
-        f"\nruns in {execution['submits']} submit{'s' * (execution['submits'] != 1)}, "
+        f"\n{execution['calls']} calls, {in_file} in the file; "
+        f"runs in {execution['submits']} submit{'s' * (execution['submits'] != 1)}, "
         f"{size(execution['bytes_to_host_between'])} to the host in between; "
         f"GPU memory: constants {size(memory['constant'])}, state {size(memory['state'])}, "
         f"activations {size(memory['activation'])}"
@@ -113,20 +120,27 @@ def _execution(execution: Mapping[str, Any]) -> str:
 
 
 def _delegates(delegates: list[Mapping[str, Any]]) -> Table:
+    """Another backend's can be named and weighed, not looked into."""
     table = Table(
         (
             Column("delegate"),
             Column("backend"),
+            Column("bytes", drop=3, number=True),
             Column("calls", number=True),
-            Column("values", drop=2, number=True),
-            Column("constants", drop=1),
-            Column("options", drop=3, prose=True),
+            Column("values", drop=4, number=True),
+            Column("constants", drop=2),
+            Column("takes", drop=1, prose=True),
+            Column("gives", drop=1, prose=True),
+            Column("options", drop=5, prose=True),
         )
     )
-    for number, d in enumerate(delegates):
+    for d in delegates:
         options = ", ".join(f"{k}={v}" for k, v in d["options"].items())
-        held = f"{d['constants']} ({size(d['constant_bytes'])})"
-        table.add(str(number), d["backend"], str(d["calls"]), str(d["values"]), held, options)
+        counts = ("", "", "")
+        if d["known"]:
+            counts = (str(d["calls"]), str(d["values"]), f"{d['constants']} ({size(d['constant_bytes'])})")
+        borders = (", ".join(d["takes"]), ", ".join(d["gives"]))
+        table.add(str(d["number"]), d["backend"], size(d["bytes"]), *counts, *borders, options)
     return table
 
 

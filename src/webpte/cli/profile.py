@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +11,9 @@ from ..tools.profile import profile_file
 from ..tools.text import size
 from ..tools.timing import seconds
 from .bars import bars
+from .parsing import check_output, whole
 from .run import INPUTS
+from .say import print_json
 from .tables import Column, Page, Table
 from .terminal import open_page
 
@@ -27,8 +28,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
     parser.add_argument("--method", default="forward", metavar="NAME", help="the method to call (forward)")
     parser.add_argument("--input", action="append", default=[], metavar="[N=]VALUE", help="an input, see below")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="calls to measure; the fastest is shown (5)")
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of random inputs (0)")
+    parser.add_argument(
+        "--repeat", type=whole(1), default=5, metavar="N", help="calls to measure; the fastest is shown (5)"
+    )
     parser.add_argument("--trace", metavar="JSON", help="write the call as a Chrome trace: open it in ui.perfetto.dev")
     parser.add_argument("--all", action="store_true", help=f"list everything, not only the first {SHOWN} of a kind")
     parser.add_argument("--no-peak", action="store_true", help="do not measure what the device can do at most")
@@ -37,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
+    check_output("--trace", arguments.trace, (".json",))
     with bars() as progress:
         report = profile_file(
             arguments.file,
@@ -51,7 +55,7 @@ def run(arguments: argparse.Namespace) -> None:
             progress=progress,
         )
     if arguments.json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
         return
     shown = len(report["dispatches"]) if arguments.all else SHOWN
     page = open_page()

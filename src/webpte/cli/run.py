@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,8 @@ from rich.text import Text
 from ..tools.run import run_file
 from ..tools.timing import seconds
 from .bars import line
+from .parsing import check_output, whole
+from .say import print_json
 from .tables import Column, Page, Table
 from .terminal import open_page
 
@@ -34,14 +35,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", default="forward", metavar="NAME", help="the method to run (forward)")
     parser.add_argument("--input", action="append", default=[], metavar="[N=]VALUE", help="an input, see below")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
-    parser.add_argument("--repeat", type=int, default=5, metavar="N", help="warm calls to time after the first (5)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
+    parser.add_argument(
+        "--repeat", type=whole(0), default=5, metavar="N", help="warm calls to time after the first (5)"
+    )
+    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of random inputs (0)")
     parser.add_argument("--save", metavar="NPZ", help="write inputs as in0, ... and outputs as out0, ...")
     parser.add_argument("--fallback", choices=("cpu",), help="let the CPU run ops that have no kernel, slowly")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
+    check_output("--save", arguments.save, (".npz",))
     with line() as progress:
         report = run_file(
             arguments.file,
@@ -55,7 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
             progress=progress,
         )
     if arguments.json:
-        print(json.dumps(report, indent=2))
+        print_json(report)
         return
     page = open_page()
     page.text(f"{report['file']}  {report['method']}", style="bold")

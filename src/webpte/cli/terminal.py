@@ -32,9 +32,14 @@ def open_console(**options: Any) -> Console:
     """
     if os.environ.get("NO_COLOR"):
         options["color_system"] = None
-    made = Console(highlight=False, markup=False, emoji=False, **options)
+    made = _Quiet(highlight=False, markup=False, emoji=False, **options)
     made.push_render_hook(_Plain())
     return made
+
+
+class _Quiet(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError from None  # which ends the command without a failure
 
 
 class _Plain(RenderHook):

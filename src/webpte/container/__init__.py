@@ -14,6 +14,7 @@ from .program import (
     ProgramFile,
     parse_program,
 )
+from .recognise import Other, recognise
 from .tensors import NamedTensor, TensorFile, parse_tensors
 from .values import (
     BoolListValue,
@@ -69,6 +70,7 @@ __all__ = [
     "NamedTensor",
     "NullValue",
     "OptionalTensorListValue",
+    "Other",
     "ProgramFile",
     "Span",
     "StringValue",
@@ -93,4 +95,5 @@ __all__ = [
     "parse_program",
     "parse_tensors",
     "parse_vulkan",
+    "recognise",
 ]

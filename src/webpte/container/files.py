@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from ..errors import ClosedError, FormatError
+from .near import alike, folder_text
 
 
 class MappedFile:
@@ -137,14 +138,17 @@ def _written_since(path: str, made: _Made) -> bool:
 def _map_file(path: str) -> tuple[mmap.mmap, _Made]:
     try:
         info = os.stat(path)  # before open(), which would wait for ever on a pipe
+        if stat.S_ISDIR(info.st_mode):
+            raise FormatError(f"{path}: is not a regular file but {folder_text(path)}")
         if not stat.S_ISREG(info.st_mode):
-            raise FormatError(f"{path}: is not a regular file")
+            raise FormatError(f"{path}: is not a regular file. Name the file itself, or write it to disk first")
         if info.st_size == 0:
-            raise FormatError(f"{path}: is empty")
+            raise FormatError(f"{path}: is empty. Download or copy it again")
         with open(path, "rb") as handle:
             made = _made(os.fstat(handle.fileno()))
             return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ), made
     except OSError as error:
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}") from error
+        hint = alike(path) if isinstance(error, FileNotFoundError) else ""
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}{hint}") from error
     except (ValueError, OverflowError) as error:  # a NUL in the path; emptied meanwhile; larger than the address space
         raise FormatError(f"{path}: cannot be mapped: {error}") from error

@@ -14,6 +14,7 @@ from ..errors import FormatError
 from .constants import TensorData
 from .files import MappedFile, Span
 from .flat import Flat, Table, shown
+from .recognise import refusal
 from .segments import read_named_data, segment_area
 from .values import EValue, read_value
 
@@ -91,10 +92,15 @@ class ProgramFile:
     named_data: Mapping[str, Span]
 
 
+_KIND = "an ExecuTorch program (.pte)"
+
+
 def parse_program(file: MappedFile) -> ProgramFile:
     """Read and check a .pte file. What is returned refers to ranges of ``file``, which must stay open to use them."""
+    if file.size < 8 or bytes(file.view(4, 2)) != b"ET":
+        raise refusal(file, _KIND, "'ET' expected at byte 4")
     program, area = _read_header(file)
-    root = Flat(program).root("program", b"ET", "an ExecuTorch program (.pte)")
+    root = Flat(program).root("program", b"ET", _KIND)
     data = TensorData.read(root, area)
     inline = tuple(entry.blob(0, "data") for entry in root.tables(3, "backend_delegate_data"))
     methods: dict[str, MethodPlan] = {}

@@ -12,6 +12,7 @@ from .dtypes import DType
 from .files import MappedFile, Span
 from .flat import Flat, Table, shown
 from .layout import count_bytes, read_dim_order, read_dtype, read_sizes
+from .recognise import refusal
 from .segments import read_named_data, read_segments, segment_area
 
 
@@ -49,7 +50,7 @@ def _read_header(file: MappedFile) -> tuple[Span, Span]:
     """Where the flatbuffer is (its offsets count from the start of the file), and where the segments are."""
     start = bytes(file.view(0, min(file.size, 48)))
     if len(start) < 48 or start[4:6] != b"FT" or start[8:12] != b"FH01":
-        raise FormatError(f"{file.path}: not {_KIND}: 'FT' expected at byte 4 and 'FH01' at byte 8 of {start[:16]!r}")
+        raise refusal(file, _KIND, "'FT' expected at byte 4 and 'FH01' at byte 8")
     length, offset, size, segments, segments_size = unpack_from("<IQQQQ", start, 12)
     if length < 40 or not 8 + length <= offset <= offset + size <= file.size:
         raise FormatError(

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import FormatError, UnsupportedError
+from ..container import MappedFile, Other, recognise
+from ..errors import FormatError, InputError, UnsupportedError
 
 if TYPE_CHECKING:
     import torch
@@ -30,18 +31,44 @@ class Checkpoint:
     window: int | None = None  # how many tokens a token sees, where that is fewer than all before it
 
 
+def check_source(path: Path) -> None:
+    """Whether a checkpoint is there, told by its first bytes: importing torch takes seconds, reading one minutes."""
+    if path.is_dir():
+        _folder_of(path)
+        return
+    with MappedFile(path) as file:
+        found = recognise(file)
+    if path.suffix == ".gguf":
+        if found is None or "GGUF" not in found.kind:
+            instead = f" but {found.kind}" if found is not None else ""
+            raise FormatError(f"{path} is not a GGUF file{instead}. Download or copy it again.")
+        return
+    if found is not None and "GGUF" in found.kind:
+        raise InputError(f"{path} is a GGUF checkpoint: rename it to {path.stem}.gguf, by which it is told")
+    if found is not None and found.kind.startswith("an ExecuTorch program"):
+        raise InputError(f"{path} is a program already: webpte inspect {path} shows it, webpte generate talks to it")
+    _folder_of(path, found)
+
+
+def _folder_of(path: Path, found: Other | None = None) -> Path:
+    """The folder of a checkpoint, which is named itself or by a file in it."""
+    folder = path if path.is_dir() else path.parent
+    if not (folder / "config.json").exists():
+        known = f" It is {found.kind}: {found.remedy}" if found is not None else ""
+        raise FormatError(f"{path} is neither a .gguf file nor a folder with config.json and safetensors.{known}")
+    return folder
+
+
 def read_checkpoint(path: Path) -> Checkpoint:
     """A .gguf file, or a folder (or a file in it) with config.json and safetensors."""
+    check_source(path)
     if path.suffix == ".gguf":
         from .gguf_file import read_gguf
 
         return read_gguf(path)
-    folder = path if path.is_dir() else path.parent
-    if not (folder / "config.json").exists():
-        raise FormatError(f"{path} is neither a .gguf file nor a folder with config.json and safetensors")
     from .hugging_face import read_folder
 
-    return read_folder(folder)
+    return read_folder(_folder_of(path))
 
 
 def check_sizes(where: str, arguments: Mapping[str, Any]) -> None:

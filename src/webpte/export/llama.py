@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError
 from ..progress import CancelToken, OnProgress, ignore, stoppable
-from .checkpoint import Checkpoint, read_checkpoint
+from .checkpoint import Checkpoint, check_source, read_checkpoint
 from .lowering import LOWERING, Steps, lower_steps, quantize_linears, quiet, require_executorch
 from .options import Options, check_target
 
@@ -40,6 +40,7 @@ def export_llama(
     options = Options(quantize, group_size, embedding, max_context, max_tokens)
     options.check()
     check_target(target)
+    check_source(Path(checkpoint))
     require_executorch()
     steps = Steps(stoppable(progress, cancel), ["read", "build", *LOWERING])
     steps.next()

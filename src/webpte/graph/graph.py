@@ -55,12 +55,14 @@ Mutates = Callable[[Call], tuple[int, ...]]  # positions of the arguments that a
 class DelegateInfo:
     """What a person wants to know of one delegate."""
 
+    number: int  # in the file
     backend: str
     calls: int
     values: int
     constants: int
     nbytes: int
     options: tuple[tuple[str, str], ...]
+    known: bool = True  # False for another backend's: what is in it cannot be told
 
 
 @dataclass(frozen=True)

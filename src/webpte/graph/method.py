@@ -65,7 +65,10 @@ from .values import (
 )
 
 BACKEND = "VulkanBackend"
-REPARTITION = "Re-export with VulkanPartitioner or WebGPUPartitioner."
+REPARTITION = (
+    "Re-export with VulkanPartitioner or WebGPUPartitioner: webpte.export.lower(model, inputs, path='model.pte') does, "
+    "and so does to_edge_transform_and_lower(torch.export.export(model, inputs), partitioner=[VulkanPartitioner()])."
+)
 PASS_DATA = (
     "If constants were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
 )
@@ -300,8 +303,9 @@ class _Builder:
     def _delegate(self, call: DelegateCall, origin: Origin) -> None:
         delegate = self.delegates.get(origin.instruction)
         if delegate is None:  # another backend's, or one whose border cannot be read: reported when it was found
+            self.infos[call.delegate] = _info(call.delegate, self.plan.delegates[call.delegate], None)
             return
-        self.infos[call.delegate] = _info(self.plan.delegates[call.delegate], delegate.vk)
+        self.infos[call.delegate] = _info(call.delegate, self.plan.delegates[call.delegate], delegate.vk)
         before = len(self.problems)
         calls, problem = inline(self.values, delegate, self._named, self.mutates)
         self.steps.extend(calls)
@@ -356,8 +360,10 @@ def _refusal(name: str, problems: list[Problem]) -> Error:
     return DataError(f"{len(problems)} of the constants of {name} have no data:\n  {listed}\n{advice}")
 
 
-def _info(delegate: Delegate, vk: VkGraph) -> DelegateInfo:
+def _info(number: int, delegate: Delegate, vk: VkGraph | None) -> DelegateInfo:
+    """Of a delegate that cannot be read nothing is counted."""
     options = tuple((key, value.hex()) for key, value in sorted(delegate.compile_specs.items()))
-    return DelegateInfo(
-        delegate.backend, len(vk.calls), len(vk.values), len(vk.constants), sum(c.length for c in vk.constants), options
-    )
+    counts = (0, 0, 0, 0)
+    if vk is not None:
+        counts = (len(vk.calls), len(vk.values), len(vk.constants), sum(c.length for c in vk.constants))
+    return DelegateInfo(number, delegate.backend, *counts, options, vk is not None)

@@ -8,12 +8,13 @@ from .executorch import Runtime
 from .loading import load
 from .method import Method
 from .program import Program
-from .tuning import Choice
+from .tuning import Choice, Choices
 
 __all__ = [
     "ArgumentInfo",
     "Bundle",
     "Choice",
+    "Choices",
     "Extent",
     "Method",
     "Needs",

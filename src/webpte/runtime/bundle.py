@@ -26,7 +26,7 @@ from .method import Method
 from .owner import Owner
 from .program import Program, Rewrite
 from .saved_plan import lacking, refuse_device
-from .tuning import Choice
+from .tuning import Choices
 
 
 class Bundle(Program):
@@ -147,7 +147,7 @@ class Bundle(Program):
         again: bool = False,
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
-    ) -> list[Choice]:
+    ) -> Choices:
         raise self._planned()
 
 

@@ -2,6 +2,9 @@
 
 Each job is measured alone: a method of one call, planned once for each variant. So a variant may want other scratch,
 other dispatches and another grid, and nothing of the model's own plan or state is touched.
+
+Rounds are interleaved: each times all variants once, so that what slows the machine slows them alike. A variant takes
+the place of the usual kernel only if it was faster in every round and by CLEARLY in the median; all else may be noise.
 """
 
 from __future__ import annotations
@@ -23,44 +26,76 @@ from ..progress import OnProgress, Progress, ignore
 
 logger = logging.getLogger("webpte")
 ROUNDS = 7
+CLEARLY = 1.05
 SHORTEST = 0.004  # seconds that one measurement takes at least
 POSITIONS = (256, 64, 8, 0)  # tokens before this call: a KV cache that is in use, if it is long enough
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was measured for a job: seconds of each variant, the best first."""
+    """What was measured for a job: the seconds of each variant, round by round."""
 
     job: Job
     uses: int
-    seconds: dict[str, float]
+    rounds: dict[str, tuple[float, ...]]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """The median of each variant, the shortest first."""
+        medians = {name: median(times) for name, times in self.rounds.items()}
+        return dict(sorted(medians.items(), key=lambda item: item[1]))
+
+    @property
+    def usual(self) -> str:
+        """What is run where nothing was measured: the first that this device can run."""
+        return next(name for name in self.job.names if name in self.rounds)
 
     @property
     def best(self) -> str:
-        return next(iter(self.seconds))
+        """The shortest of those that beat the usual one clearly, or the usual one."""
+        return next((name for name in self.seconds if self._beats(name)), self.usual)
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast the best is as the usual one: the median over rounds."""
+        return median(self._ratios(self.best))
+
+    def _beats(self, name: str) -> bool:
+        ratios = self._ratios(name)
+        return name != self.usual and min(ratios) > 1 and median(ratios) >= CLEARLY
+
+    def _ratios(self, name: str) -> list[float]:
+        return [usual / ours for usual, ours in zip(self.rounds[self.usual], self.rounds[name], strict=True)]
+
+
+class Choices(list[Choice]):
+    """What was measured; `left` are the jobs that the budget of seconds did not suffice for."""
+
+    left: Sequence[Job] = ()
 
 
 def tune_plan(
     planner: Planner, gpu: Gpu, weights: Weights, budget: float | None = None, progress: OnProgress = ignore
-) -> list[Choice]:
+) -> Choices:
     """Measure the jobs of a plan, those with most uses first, until the budget of seconds is spent."""
     examples = planner.examples
     jobs = sorted((job for job in examples if len(job.names) > 1), key=lambda job: -examples[job].uses)
     started = time.perf_counter()
-    choices = []
+    choices = Choices()
     for number, job in enumerate(jobs):
         progress(Progress("tune", number, len(jobs), "jobs"))
         if budget is not None and time.perf_counter() - started > budget:
+            choices.left = jobs[number:]
             break
-        seconds = _measure(job, examples[job], planner, gpu, weights)
-        if seconds:
-            choices.append(Choice(job, examples[job].uses, dict(sorted(seconds.items(), key=lambda item: item[1]))))
+        rounds = _measure(job, examples[job], planner, gpu, weights)
+        if rounds:
+            choices.append(Choice(job, examples[job].uses, rounds))
     progress(Progress("tune", len(jobs), len(jobs), "jobs"))
     return choices
 
 
-def _measure(job: Job, example: Example, planner: Planner, gpu: Gpu, weights: Weights) -> dict[str, float]:
-    """Seconds of each variant that this device can run, medians of interleaved rounds."""
+def _measure(job: Job, example: Example, planner: Planner, gpu: Gpu, weights: Weights) -> dict[str, tuple[float, ...]]:
+    """Seconds of each variant that this device can run, in interleaved rounds."""
     trials: dict[str, _Trial] = {}
     try:
         for name in job.names:
@@ -71,7 +106,7 @@ def _measure(job: Job, example: Example, planner: Planner, gpu: Gpu, weights: We
         for _ in range(ROUNDS):
             for name, trial in trials.items():
                 times[name].append(trial.seconds())
-        return {name: median(values) for name, values in times.items()}
+        return {name: tuple(found) for name, found in times.items()}
     finally:
         for trial in trials.values():
             trial.close()

@@ -53,11 +53,14 @@ def bench_file(
 
 
 def _measured(called: Method, capacity: int | None, seconds: float, progress: OnProgress) -> dict[str, Any]:
+    """A language model has prefill and decode, another program sizes; what the other kind has is None."""
     if capacity is None:
-        return {"kind": "program", "sizes": size_points(called, seconds, progress)}
+        absent = dict.fromkeys(("capacity", "prefill", "prefill_left_out", "decode"))
+        return {"kind": "program", "sizes": size_points(called, seconds, progress), **absent}
     prefill, left_out = prefill_points(called, capacity, seconds, progress)
     return {
         "kind": "language model",
+        "sizes": None,
         "capacity": capacity,
         "prefill": prefill,
         "prefill_left_out": left_out,

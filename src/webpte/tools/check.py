@@ -137,8 +137,16 @@ class _Method:
         return replace(graph, steps=tuple(steps))
 
     def report(self, caps: Caps) -> dict[str, Any]:
-        report: dict[str, Any] = {"name": self.name, "problems": len(self.problems), "memory": None, "limits": []}
-        report["calls"] = len(self.graph.calls) if self.graph is not None else None
+        """Without a plan there are no numbers of it."""
+        report: dict[str, Any] = {
+            "name": self.name,
+            "problems": len(self.problems),
+            "calls": len(self.graph.calls) if self.graph is not None else None,
+            "submits": None,
+            "cpu_calls": {},
+            "memory": None,
+            "limits": [],
+        }
         if self.plan is not None and self.plan.graph.steps:
             report["submits"] = len(self.plan.flow.segments)
             refused = {problem.subject for problem in self.problems}

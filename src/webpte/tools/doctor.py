@@ -70,12 +70,18 @@ def run_self_test() -> dict[str, Any]:
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment)
     except subprocess.TimeoutExpired:
-        return {"ok": False, "problem": f"the device did not answer within {TIMEOUT} s", "checks": []}
+        return _broken(f"the device did not answer within {TIMEOUT} s")
     if child.returncode != 0:
         last = (child.stderr.strip().splitlines() or ["no message"])[-1]
-        return {"ok": False, "problem": f"the process ended with {child.returncode}: {last}", "checks": []}
+        return _broken(f"the process ended with {child.returncode}: {last}")
     result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
     return result
+
+
+def _broken(problem: str) -> dict[str, Any]:
+    """A self-test that did not finish."""
+    absent = dict.fromkeys(("round_trip", "copy_bytes_per_second", "seconds"))
+    return {"ok": False, "problem": problem, "checks": [], **absent}
 
 
 def _advice(chosen: AdapterInfo, environment: Mapping[str, str], test: Mapping[str, Any] | None) -> list[str]:
@@ -113,7 +119,7 @@ def bug_report(report: Mapping[str, Any]) -> str:
 
 
 def _outcome(test: Mapping[str, Any]) -> str:
-    if "problem" in test:
+    if test["problem"] is not None:
         return str(test["problem"])
     if not test["ok"]:
         return "; ".join(f"{check['name']}: {check['detail']}" for check in test["checks"] if not check["ok"])

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from ..container.near import alike
 from ..errors import InputError, UnsupportedError
 from ..graph import DType
 from ..runtime import ArgumentInfo
@@ -157,6 +158,8 @@ def _dtype(argument: ArgumentInfo, position: int) -> np.dtype[Any]:
 def _read(path: str) -> Any:
     try:
         return np.load(path, allow_pickle=False)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} cannot be read: it is not there{alike(path)}") from error
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
 

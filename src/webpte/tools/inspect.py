@@ -4,94 +4,93 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..errors import Error
 from ..graph import Graph, TensorSpec
-from ..plan import Plan, Planner
-from ..runtime import Program, describe, load
-from ..wgsl import Caps
+from ..plan import Plan
+from ..runtime import describe
+from .look import Look, PathLike, delegate_borders, look_inside
+from .shapes import dynamic_dims
 
-PathLike = str | os.PathLike[str]
+Dynamic = Mapping[int, tuple[bool, ...]]
 
 
 def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> dict[str, Any]:
     """Methods, their inputs and outputs, delegates, calls, constants and values of a .pte file."""
-    with load(path, data) as program:
+    with look_inside(path, data) as (file, looks):
         return {
             "file": os.fspath(path),
             "bytes": os.path.getsize(path),
-            "version": program.file.version,
-            "named_data": len(program.file.named_data),
-            "methods": [inspect_method(program, name) for name in program.method_names],
+            "version": file.version,
+            "named_data": len(file.named_data),
+            "methods": [inspect_method(look) for look in looks],
         }
 
 
-def planner_or_problem(program: Program, name: str) -> tuple[Planner | None, str | None]:
-    """How a method would run on a device with WebGPU's default limits, or why it would not."""
-    try:
-        return program.planner(name, Caps(adapter="a device with WebGPU's default limits")), None
-    except Error as error:
-        return None, str(error)
-
-
-def inspect_method(program: Program, name: str) -> dict[str, Any]:
-    graph = program.graph(name)
-    planner, problem = planner_or_problem(program, name)
-    plan = planner.plan if planner is not None else None
-    report: dict[str, Any] = {
-        "name": name,
-        "inputs": [_argument(graph, plan, i) for i in graph.inputs],
-        "outputs": [_argument(graph, plan, i) for i in graph.outputs],
-        "delegates": [
-            {
-                "backend": d.backend,
-                "calls": d.calls,
-                "values": d.values,
-                "constants": d.constants,
-                "constant_bytes": d.nbytes,
-                "options": dict(d.options),
-            }
-            for d in graph.delegates
-        ],
+def inspect_method(look: Look) -> dict[str, Any]:
+    graph, planner = look.graph, look.planner
+    dynamic = dynamic_dims(planner) if planner is not None else {}
+    return {
+        "name": look.name,
+        "inputs": [_argument(look.shown, dynamic, i) for i in look.shown.inputs],
+        "outputs": [_argument(look.shown, dynamic, i) for i in look.shown.outputs],
+        "returns": look.returns,
+        "problem": look.problem,
+        "execution": execution(planner.plan) if planner is not None else None,
+        "delegates": _delegates(look, dynamic),
         "calls": _count(c.name for c in graph.calls if not c.kernel),
         "kernel_calls": _count(c.name for c in graph.calls if c.kernel),
         "values": _count(type(v).__name__.removesuffix("Spec") for v in graph.values),
-        "constants": constants(graph),
-        "problem": problem,
+        "constants": constants(look.shown),
     }
-    if plan is not None:
-        report["execution"] = execution(plan)
-    if not graph.steps:
-        report["returns"] = [_plain(v) for v in program.method(name).run(())] if not graph.inputs else None
-    return report
 
 
 def _count(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
 
 
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
-def _argument(graph: Graph, plan: Plan | None, value_id: int) -> dict[str, Any]:
-    info = describe(graph, value_id, plan.dynamic_dims if plan is not None else {})
+def _argument(graph: Graph, dynamic: Dynamic, value_id: int) -> dict[str, Any]:
+    info = describe(graph, value_id, dynamic)
     return {"kind": info.kind, "dtype": info.dtype, "bound": info.bound, "dynamic": info.dynamic, "text": str(info)}
 
 
+def _delegates(look: Look, dynamic: Dynamic) -> list[dict[str, Any]]:
+    """The delegates that are called. Of one that another backend made nothing inside can be counted."""
+    borders = {
+        number: [[str(describe(look.graph, i, dynamic)) for i in ids] for ids in border]
+        for number, border in delegate_borders(look.plan).items()
+    }
+    return [
+        {
+            "number": d.number,
+            "backend": d.backend,
+            "known": d.known,
+            "bytes": look.plan.delegates[d.number].blob.size,
+            "calls": d.calls if d.known else None,
+            "values": d.values if d.known else None,
+            "constants": d.constants if d.known else None,
+            "constant_bytes": d.nbytes if d.known else None,
+            "takes": borders[d.number][0],
+            "gives": borders[d.number][1],
+            "options": dict(d.options),
+        }
+        for d in look.graph.delegates
+    ]
+
+
 def constants(graph: Graph) -> list[dict[str, Any]]:
-    """Distinct constants, largest first. Equal bytes are stored once in the file and listed once."""
+    """Distinct constants that calls read, largest first. Equal bytes are stored once in the file and listed once."""
+    used = {value_id for call in graph.calls for value_id in graph.flatten(call.args)}
     found: dict[object, dict[str, Any]] = {}
     for value_id, value in enumerate(graph.values):
-        if isinstance(value, TensorSpec) and value.constant is not None:
+        if isinstance(value, TensorSpec) and value.constant is not None and value_id in used:
             entry = found.setdefault(
                 value.constant.identity,
                 {
                     "name": value.constant.name,
                     "dtype": value.constant.dtype.short,
-                    "dims": value.dims,
+                    "dims": list(value.dims),
                     "bytes": value.constant.nbytes,
                     "values": [],
                 },
@@ -106,6 +105,7 @@ def execution(plan: Plan) -> dict[str, Any]:
     outputs = set(graph.outputs)
     crossing = [v for s in plan.flow.segments for v in s.reads if v not in outputs]
     return {
+        "calls": len(graph.calls),
         "submits": len(plan.flow.segments),
         "blocks": len(plan.flow.blocks),
         "cpu_calls": plan.cpu_calls,

@@ -64,14 +64,18 @@ def run_file(
     }
 
 
+_ARRAY = ("dtype", "shape", "min", "max", "mean", "nonfinite", "head")
+
+
 def summary(value: Any) -> dict[str, Any]:
     """Shape, dtype and the range of an array; non-finite elements are counted and left out of the range."""
     if not isinstance(value, np.ndarray):
-        return {"kind": type(value).__name__, "value": value}
+        return dict.fromkeys(_ARRAY) | {"kind": type(value).__name__, "value": value}
     numbers = value.astype(np.float64, copy=False).reshape(-1)
     finite = numbers[np.isfinite(numbers)]
     return {
         "kind": "array",
+        "value": None,
         "dtype": str(value.dtype),
         "shape": list(value.shape),
         "min": float(finite.min()) if finite.size else None,

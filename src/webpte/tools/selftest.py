@@ -33,14 +33,18 @@ def self_test() -> dict[str, Any]:
     gpu = acquire({})  # held, so that the graphs below do not each open a device of their own
     try:
         checks = [_check(name, make) for name, make in TRIALS.items()]
-        report: dict[str, Any] = {"ok": all(check["ok"] for check in checks), "checks": checks}
-        if report["ok"]:
-            report["round_trip"] = _round_trip()
-            report["copy_bytes_per_second"] = _copy_rate(gpu)
+        ok = all(check["ok"] for check in checks)
+        round_trip, copies = (_round_trip(), _copy_rate(gpu)) if ok else (None, None)
     finally:
         gpu.release()
-    report["seconds"] = time.perf_counter() - started
-    return report
+    return {
+        "ok": ok,
+        "problem": None,
+        "checks": checks,
+        "round_trip": round_trip,
+        "copy_bytes_per_second": copies,
+        "seconds": time.perf_counter() - started,
+    }
 
 
 def _check(name: str, make: Callable[[], Trial]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,21 +21,28 @@ def tune_file(
     again: bool = False,
     progress: OnProgress = ignore,
 ) -> dict[str, Any]:
-    """Measure every method's jobs that were not measured before on this device; later loads use what was found."""
+    """Measure every method's jobs that were not measured before on this device; later loads use what was found.
+
+    `budget` is in seconds, for all methods together. `left` are the jobs that it did not suffice for.
+    """
+    jobs: list[dict[str, Any]] = []
+    left: list[dict[str, Any]] = []
+    started = time.perf_counter()
     with load(path, data, progress=progress) as program:
-        methods = [name for name in program.method_names if program.graph(name).steps]
-        found = {name: program.tune(name, budget=budget, again=again, progress=progress) for name in methods}
-    jobs = [{"method": name, **_job(choice)} for name, choices in found.items() for choice in choices]
-    return {"file": os.fspath(path), "stored": str(choices_path()), "jobs": jobs}
+        for name in (name for name in program.method_names if program.graph(name).steps):
+            rest = None if budget is None else max(0.0, budget - (time.perf_counter() - started))
+            found = program.tune(name, budget=rest, again=again, progress=progress)
+            jobs += [{"method": name, **_job(choice)} for choice in found]
+            left += [{"method": name, "job": job.key} for job in found.left]
+    return {"file": os.fspath(path), "stored": str(choices_path()), "jobs": jobs, "left": left}
 
 
 def _job(choice: Choice) -> dict[str, Any]:
-    default = choice.job.names[0]
     return {
         "job": choice.job.key,
         "uses": choice.uses,
-        "default": default,
+        "default": choice.usual,
         "best": choice.best,
         "seconds": choice.seconds,
-        "speedup": choice.seconds.get(default, 0.0) / choice.seconds[choice.best],
+        "gain": choice.gain,
     }

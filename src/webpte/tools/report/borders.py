@@ -13,19 +13,18 @@ Values = Mapping[int, Mapping[str, Any]]
 
 def delegate_data(exported: Graph, calls: Sequence[Mapping[str, Any]], values: Values) -> list[dict[str, Any]]:
     """The delegates, each with the tensors that enter and leave it, as a runtime that runs them apart would copy."""
-    # The graph describes the delegates that the method calls, in order of their number in the file.
-    numbers = sorted({c.origin.delegate for c in exported.calls if c.origin.delegate is not None})
     return [
         {
-            "number": number,
+            "number": delegate.number,
             "backend": delegate.backend,
+            "known": delegate.known,
             "calls": delegate.calls,
             "constants": delegate.constants,
             "constant_bytes": delegate.nbytes,
             "options": dict(delegate.options),
         }
-        | _crossing(number, calls, values)
-        for number, delegate in zip(numbers, exported.delegates, strict=False)
+        | _crossing(delegate.number, calls, values)
+        for delegate in exported.delegates
     ]
 
 

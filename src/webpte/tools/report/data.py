@@ -10,14 +10,14 @@ from typing import Any
 from ...errors import InputError
 from ...graph import Graph
 from ...plan import Planner
-from ...runtime import Program, load
-from ..inspect import PathLike, constants, execution, inspect_method, planner_or_problem
+from ..inspect import constants, execution
+from ..look import Look, PathLike, look_inside
+from ..shapes import dynamic_dims, lowered_calls
 from .borders import delegate_data, stage_data
 from .calls import call_data, value_data
 from .lifetimes import lifetimes, memory_data
 from .order import order_of
 from .repeats import find_repeats
-from .shapes import dynamic_dims, lowered_calls
 
 
 def report_data(path: PathLike, data: Iterable[PathLike] = (), method: str | None = None) -> dict[str, Any]:
@@ -25,30 +25,31 @@ def report_data(path: PathLike, data: Iterable[PathLike] = (), method: str | Non
 
     `method` may be left out if only one method has calls, or if there is a `forward`.
     """
-    with load(path, data) as program:
-        name = method if method is not None else _main_method(program)
+    with look_inside(path, data) as (_, looks):
+        look = _chosen(looks, method)
         return {
             "file": os.fspath(path),
             "bytes": os.path.getsize(path),
-            "methods": [_method_line(program, n) for n in program.method_names],
-            "method": name,
-            **method_data(program.graph(name), *planner_or_problem(program, name)),
+            "methods": [{"name": n.name, "calls": len(n.graph.calls), "returns": n.returns} for n in looks],
+            "method": look.name,
+            **method_data(look.graph, look.planner, look.problem),
         }
 
 
-def _main_method(program: Program) -> str:
-    running = [name for name in program.method_names if program.graph(name).steps]
-    if "forward" in running or not running:
-        return "forward" if "forward" in running else program.method_names[0]
-    if len(running) > 1:
-        raise InputError(f"{len(running)} methods have calls: {', '.join(running)}. Name one with --method.")
-    return running[0]
-
-
-def _method_line(program: Program, name: str) -> dict[str, Any]:
-    graph = program.graph(name)
-    returns = None if graph.steps else inspect_method(program, name)["returns"]
-    return {"name": name, "calls": len(graph.calls), "returns": returns}
+def _chosen(looks: Sequence[Look], name: str | None) -> Look:
+    """The method of that name; without one, `forward` or the only one with calls."""
+    by_name = {look.name: look for look in looks}
+    if name is not None:
+        if name not in by_name:
+            raise InputError(f"there is no method {name!r}; the program has {', '.join(by_name)}")
+        return by_name[name]
+    if not looks:
+        raise InputError("the program has no methods to show")
+    running = [look for look in looks if look.graph.steps] or [look for look in looks if look.problem] or list(looks)
+    if len(running) > 1 and "forward" not in by_name:
+        names = ", ".join(look.name for look in running)
+        raise InputError(f"{len(running)} methods have calls: {names}. Name one with --method.")
+    return by_name.get("forward", running[0])
 
 
 def method_data(exported: Graph, planner: Planner | None, problem: str | None) -> dict[str, Any]:
@@ -129,10 +130,7 @@ def _block(first: int, stop: int, values: Mapping[int, Mapping[str, Any]]) -> di
 
 def _constants(graph: Graph, values: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Constants that calls read, largest first, with the rows that read them; equal bytes once."""
-    found = []
-    for constant in constants(graph):
-        mentioned = [v for v in constant["values"] if v in values]
-        rows = sorted({row for v in mentioned for row in values[v]["read"]})
-        if mentioned:
-            found.append(constant | {"dims": list(constant["dims"]), "values": mentioned, "read": rows})
-    return found
+    return [
+        constant | {"read": sorted({row for v in constant["values"] for row in values[v]["read"]})}
+        for constant in constants(graph)
+    ]

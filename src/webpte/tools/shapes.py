@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...errors import ShapeError
-from ...plan import LoweredCall, Plan, Planner
+from ..errors import ShapeError
+from ..plan import LoweredCall, Plan, Planner
 
 Dims = tuple[int, ...]
 

@@ -1,0 +1,128 @@
+"""The methods of a file, as far as they can be read: also of one that cannot run. Needs no GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from ..container import (
+    DelegateCall,
+    KernelCall,
+    MappedFile,
+    MethodPlan,
+    MoveCall,
+    ProgramFile,
+    TensorFile,
+    TensorValue,
+    parse_program,
+    parse_tensors,
+)
+from ..errors import DataError, Error, UnsupportedError
+from ..fusion import PASSES
+from ..graph import Bool, Double, Graph, Int, String, build_graph
+from ..lowering import mutated_positions
+from ..plan import Planner, make_planner
+from ..runtime import Program, load
+from ..runtime.kernels import CpuKernels
+from ..runtime.program import find_data
+from ..wgsl import Caps
+
+PathLike = str | os.PathLike[str]
+CAPS = Caps(adapter="a device with WebGPU's default limits")
+
+
+@dataclass(frozen=True)
+class Look:
+    """One method. Without a plan, `problem` says why."""
+
+    plan: MethodPlan  # as the file has it
+    graph: Graph  # delegates inlined; those of other backends are left out
+    planner: Planner | None
+    problem: str | None
+    returns: list[Any] | None  # of a method without calls and inputs: what it always returns
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def shown(self) -> Graph:
+        """The graph as it runs, if it does."""
+        return self.graph if self.planner is None else self.planner.plan.graph
+
+
+@contextmanager
+def look_inside(path: PathLike, data: Iterable[PathLike] = ()) -> Iterator[tuple[ProgramFile, list[Look]]]:
+    """The file and its methods, open as long as the context is."""
+    files = list(data)
+    with ExitStack() as stack:
+        try:
+            program = stack.enter_context(load(path, files))
+        except (UnsupportedError, DataError):
+            yield _partly(path, files, stack)
+        else:
+            yield program.file, [_look(program, plan) for plan in program.file.methods]
+
+
+def _look(program: Program, plan: MethodPlan) -> Look:
+    graph = program.graph(plan.name)
+    planner, problem = None, None
+    try:
+        planner = program.planner(plan.name, CAPS)
+    except Error as error:
+        problem = str(error)
+    constant = not graph.steps and not graph.inputs
+    returns = [_plain(value) for value in program.method(plan.name).run(())] if constant else None
+    return Look(plan, graph, planner, problem, returns)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _partly(path: PathLike, data: Sequence[PathLike], stack: ExitStack) -> tuple[ProgramFile, list[Look]]:
+    """What can be told of a program that cannot be loaded: some of its delegates are others', or constants are away."""
+    opened = [stack.enter_context(MappedFile(one)) for one in (path, *data)]
+    file, tensors = parse_program(opened[0]), [parse_tensors(one) for one in opened[1:]]
+    return file, [_look_partly(plan, file, tensors) for plan in file.methods]
+
+
+def _look_partly(plan: MethodPlan, file: ProgramFile, tensors: Sequence[TensorFile]) -> Look:
+    others = [other for other in file.methods if other is not plan]
+
+    def build(**options: Any) -> Graph:
+        return build_graph(plan, lambda key: find_data(key, file, tensors), mutated_positions, others=others, **options)
+
+    try:
+        graph = build()
+        planner = make_planner(graph, CAPS, CpuKernels(), False, tuple(PASSES), {})
+    except Error as error:
+        return Look(plan, build(problems=[]), None, str(error), None)
+    literals = [graph.values[i] for i in graph.outputs]
+    constant = not graph.steps and not graph.inputs
+    returns = [v.value for v in literals if isinstance(v, (Int, Double, Bool, String))] if constant else None
+    return Look(plan, graph, planner, None, returns)
+
+
+def delegate_borders(plan: MethodPlan) -> dict[int, tuple[list[int], list[int]]]:
+    """By delegate: the values that enter it and those that leave it, where it is called first. Inputs come first."""
+    there = {*plan.inputs, *(i for i, value in enumerate(plan.values) if _has_data(value))}
+    found: dict[int, tuple[list[int], list[int]]] = {}
+    for instruction in plan.instructions:
+        if isinstance(instruction, DelegateCall):
+            args = list(instruction.args)
+            known = max((n + 1 for n, value_id in enumerate(args) if value_id in there), default=0)
+            found.setdefault(instruction.delegate, (args[:known], args[known:]))
+            there.update(args)
+        elif isinstance(instruction, KernelCall):
+            there.update(instruction.args)
+        elif isinstance(instruction, MoveCall):
+            there.add(instruction.target)
+    return found
+
+
+def _has_data(value: object) -> bool:
+    return isinstance(value, TensorValue) and (value.data is not None or value.external_name is not None)

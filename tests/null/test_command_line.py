@@ -1,0 +1,110 @@
+"""What scripts and shells rely on: exit codes, pipes that close, colours, and advice for what was mistyped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.harness.children import ROOT, SRC
+from tests.support.harness.terminal import run_in_terminal
+from webpte.cli import COMMANDS, main
+
+MODEL = str(ROOT / "docs" / "demo" / "model.pte")
+WEBPTE = [sys.executable, "-m", "webpte"]
+BROWSER = ("--limits", "browser")
+
+
+def piped(*arguments, environment=None):
+    """A command whose reader has gone before it says a word."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    full = os.environ | {"PYTHONPATH": str(SRC)} | (environment or {})
+    try:
+        return subprocess.run([*WEBPTE, *arguments], stdout=writer, stderr=subprocess.PIPE, text=True, env=full)
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("arguments", [
+    ("inspect", MODEL), ("inspect", MODEL, "--json"), ("check", MODEL, *BROWSER), ("check", MODEL, *BROWSER, "--json"),
+    ("--help",), ("run", "--help"), ("--version",),
+], ids=" ".join)  # fmt: skip
+def test_a_reader_that_has_gone_is_no_failure(arguments):
+    done = piped(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_head_gets_its_line():
+    environment = os.environ | {"PYTHONPATH": str(SRC)}
+    shell = f"set -o pipefail; {sys.executable} -m webpte inspect {MODEL} --json | head -n 1"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
+
+
+@pytest.mark.parametrize(("variables", "coloured"), [
+    ({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True),
+])  # fmt: skip
+def test_colours_only_where_they_are_wanted(variables, coloured):
+    code, screen = run_in_terminal([*WEBPTE, "check", MODEL, *BROWSER], 80, environment=variables)
+    assert code == 0 and b"no problems" in screen
+    assert (b"\x1b[" in screen) is coloured
+
+
+def test_what_a_terminal_cannot_show_is_no_failure():
+    environment = os.environ | {"PYTHONPATH": str(SRC), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*WEBPTE, "check", "é.pte"], capture_output=True, env=environment)
+    assert done.returncode == 1 and b"?.pte: cannot be read" in done.stderr and b"Traceback" not in done.stderr
+
+
+def mistyped(capsys, *arguments):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_a_mistyped_command_option_or_choice_is_recognised(capsys, tmp_path):
+    assert "Did you mean inspect?" in mistyped(capsys, "inspct", "x.pte")
+    assert "Did you mean --repeat?" in mistyped(capsys, "run", "x.pte", "--repaet", "3")
+    assert "Did you mean --json?" in mistyped(capsys, "doctor", "--jsn")
+    assert "webpte run --help lists them" in mistyped(capsys, "run", "x.pte", "--zzz")
+    assert "webpte inspect model.pte" in mistyped(capsys, "model.pte")
+    assert "Did you mean 8da4w?" in mistyped(capsys, "export", "x", "-o", "y", "--quantize", "8d4w")
+    assert "Did you mean" not in mistyped(capsys, "zzzzzz")
+
+
+def test_help_tells_commands_and_exit_codes(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    shown = capsys.readouterr().out
+    assert ended.value.code == 0 and all(name in shown for name in COMMANDS)
+    assert "exit codes: 0 done; 1 an error" in shown and "130 Ctrl-C" in shown
+
+
+def test_the_module_is_the_command():
+    environment = os.environ | {"PYTHONPATH": str(SRC)}
+    done = subprocess.run([*WEBPTE, "--version"], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0 and done.stdout.startswith("webpte ")
+
+
+UNWRITABLE = {
+    "inspect": ("--html", "{}/no/x.html"),
+    "run": ("--save", "{}/no/x.npz"),
+    "profile": ("--trace", "{}/no/x.json"),
+    "bench": ("--plot", "{}/no/x.png"),
+    "compare": ("--repro", "{}/no/folder"),
+    "bundle": ("-o", "{}/no/site"),
+    "export": ("-o", "{}/no/x.pte"),
+}
+
+
+@pytest.mark.parametrize("command", UNWRITABLE)
+def test_places_that_cannot_be_written_are_told_before_anything_is_read(command, tmp_path, capsys):
+    """The program is not there either, and nobody has looked for it yet."""
+    option, place = UNWRITABLE[command]
+    assert main([command, "nothing.pte", option, place.format(tmp_path)]) == 1
+    shown = capsys.readouterr().err
+    assert f"there is no folder {tmp_path}/no" in shown and "nothing.pte" not in shown

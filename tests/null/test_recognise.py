@@ -1,0 +1,149 @@
+"""Files that are no programs: each is named for what it is, with what to do next, whoever opens it."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.harness.writer import ptd_file, simple_pte
+from webpte.cli import main
+from webpte.container import DType, VkInt, VkTensor, parse_tensors
+from webpte.container.files import MappedFile
+
+F32 = DType.FLOAT32
+
+
+def zipped(*names):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"data")
+    return file.getvalue()
+
+
+def safetensors():
+    head = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    return struct.pack("<Q", len(head)) + head + bytes(4)
+
+
+ONNX = b"\x08\x08\x12\x07pytorch\x1a\x052.4.0:\x9c\x01"
+FILES = {
+    "m.gguf": (b"GGUF" + bytes(60), "is a GGUF checkpoint", "webpte export {path} -o m.pte"),
+    "m.onnx": (ONNX, "is an ONNX model", "webpte.export.lower"),
+    "model.safetensors": (safetensors(), "is a file of safetensors", "webpte export {folder}"),
+    "m.pt": (zipped("m/data.pkl", "m/version"), "is an archive of PyTorch", "webpte.export.lower"),
+    "m.pt2": (zipped("archive_format", "models/model.json"), "is an archive of PyTorch", "webpte.export.lower"),
+    "m.pth": (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19." + bytes(9), "is weights saved by torch.save", "lower"),
+    "m.tflite": (b"\x1c\0\0\0TFL3" + bytes(30), "is a TensorFlow Lite model", "webpte.export.lower"),
+    "page.pte": (b"\n <!DOCTYPE html><title>Sign in", "is a web page", "Download or copy it again"),
+    "lfs.pte": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n",
+        "is a pointer of Git LFS",
+        "git lfs pull",
+    ),
+    "error.pte": (b'{"error": "not found"}', "is JSON text", "repeat it"),
+    "zeros.pte": (bytes(5000), "is nothing but zeros", "Download or copy it again"),
+    "m.npz": (zipped("x.npy"), "is a zip archive", "name a .pte file"),
+    "m.pte.gz": (b"\x1f\x8b\x08" + bytes(9), "is packed by gzip", "gunzip"),
+    "tiny.pte": (b"ET", "'ET' expected at byte 4 of b'ET'", "Download or copy it again"),
+    "odd.onnx": (b"??????????", "it may be an ONNX model", "webpte.export.lower"),
+    "odd.bin": (b"??????????", "it may be a file of weights", "webpte.export.lower"),
+    "empty.pte": (b"", "is empty", "Download or copy it again"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_it_is_and_what_to_do(name, tmp_path, capsys):
+    content, kind, remedy = FILES[name]
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(webpte.FormatError) as raised:
+        webpte.load(path)
+    message = str(raised.value)
+    assert str(path) in message and kind in message and remedy.format(path=path, folder=tmp_path) in message
+    assert main(["inspect", str(path)]) == 1
+    assert capsys.readouterr().err == f"FormatError: {message}\n"
+
+
+COMMANDS = {"generate": ("--prompt", "x"), "bundle": ("-o", "site")}
+
+
+@pytest.mark.parametrize("command", ["inspect", "check", "run", "bench", "tune", "compare", "profile", "bundle"])
+def test_every_command_says_so(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.gguf").write_bytes(FILES["m.gguf"][0])
+    assert main([command, "m.gguf", *COMMANDS.get(command, ())]) == 1
+    assert "webpte export m.gguf -o m.pte" in capsys.readouterr().err
+
+
+def test_folders(tmp_path, capsys):
+    for names, remedy in (
+        (["config.json", "model.safetensors"], f"webpte export {tmp_path / 'f0'} -o f0.pte"),
+        (["a.pte", "b.pte"], f"Name the program in it: {tmp_path / 'f1' / 'a.pte'}, {tmp_path / 'f1' / 'b.pte'}"),
+        (["m.gguf"], f"webpte export {tmp_path / 'f2' / 'm.gguf'} -o m.pte"),
+        ([], "a folder that webpte bundle wrote"),
+    ):
+        folder = tmp_path / f"f{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        for name in names:
+            (folder / name).touch()
+        with pytest.raises(webpte.FormatError) as raised:
+            webpte.load(folder)
+        assert remedy in str(raised.value)
+
+
+@pytest.fixture
+def keyed(tmp_path):
+    values = [VkTensor(F32, (7,)), VkTensor(F32, (7,), constant_id=0), VkInt(1), VkTensor(F32, (7,))]
+    calls = [("aten.add.Tensor", (0, 1, 2, 3))]
+    data = simple_pte(tmp_path / "p.pte", values, calls, [0], [3], [np.ones(7, np.float32)], where="external")
+    ptd_file(tmp_path / "weights.ptd", data)
+    return tmp_path / "p.pte"
+
+
+def test_a_ptd_file_is_told_from_its_program(keyed, capsys):
+    data = keyed.with_name("weights.ptd")
+    with pytest.raises(webpte.FormatError, match=r"is a \.ptd file with constants.*--data .*weights\.ptd"):
+        webpte.load(data)
+    with MappedFile(keyed) as file, pytest.raises(webpte.FormatError, match=r"is an ExecuTorch program.*after --data"):
+        parse_tensors(file)
+    assert main(["inspect", str(keyed), "--data", str(data)]) == 0
+
+
+def test_constants_that_are_away_can_still_be_looked_at(keyed, capsys):
+    assert main(["inspect", str(keyed)]) == 0
+    shown = capsys.readouterr().out
+    assert "f32[7]" in shown and "VulkanBackend" in shown and "1 of the constants of forward have no data" in shown
+
+
+@pytest.mark.parametrize(("typed", "message"), [
+    ("modle.pte", "did you mean {0}/model.pte?"),
+    ("model", "did you mean {0}/model.pte?"),
+    ("nothing.pte", "{0} has model.pte"),
+    ("sub/model.pte", "there is no folder {0}/sub"),
+    ("x.gguf", "No such file"),
+])  # fmt: skip
+def test_a_file_that_is_not_there(typed, message, tmp_path):
+    (tmp_path / "model.pte").touch()
+    with pytest.raises(webpte.FormatError) as raised:
+        webpte.load(tmp_path / typed)
+    assert message.format(tmp_path) in str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("m.pte", b"\0\0\0\0ET12" + bytes(40), "is a program already: webpte inspect"),
+    ("m.bin", b"GGUF" + bytes(40), "rename it to m.gguf"),
+    ("m.gguf", b"<html>", "is not a GGUF file but a web page"),
+    ("m.gguf", b"????????", "is not a GGUF file. Download"),
+    ("m.onnx", ONNX, "It is an ONNX model"),
+])  # fmt: skip
+def test_what_export_is_given(name, content, message, tmp_path, capsys):
+    (tmp_path / name).write_bytes(content)
+    assert main(["export", str(tmp_path / name), "-o", str(tmp_path / "out.pte")]) == 1
+    assert message in capsys.readouterr().err

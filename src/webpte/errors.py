@@ -22,6 +22,10 @@ class FormatError(Error):
 class DataError(Error):
     """A constant is missing, has the wrong size, or does not match its consumer."""
 
+    def __init__(self, message: str, keys: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.keys = tuple(keys)  # of constants that are missing
+
 
 class GraphError(Error):
     """A delegate graph is malformed: a value of the wrong kind, a missing id, a cycle."""

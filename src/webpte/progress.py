@@ -46,6 +46,8 @@ class CancelToken:
 
 def stoppable(progress: OnProgress, cancel: CancelToken | None) -> OnProgress:
     """Every event is a place to stop at: whoever tells how far the work is asks whether to go on."""
+    if not callable(progress):
+        raise InputError(f"progress is a function that is called with each Progress, not {type(progress).__name__}")
     if cancel is None:
         return progress
     if not isinstance(cancel, CancelToken):

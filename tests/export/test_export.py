@@ -31,6 +31,37 @@ def test_lower_a_module_with_dynamic_rows(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["m.pte"]
 
 
+def test_the_file_has_the_names_of_the_inputs(tmp_path):
+    class Masked(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, tokens, mask):
+            return tokens * mask, tokens + mask
+
+    tokens, mask = np.arange(6, dtype=np.float32).reshape(2, 3), np.full((2, 3), 2, np.float32)
+    lower(Masked(), (torch.ones(2, 3), torch.ones(2, 3)), path=tmp_path / "m.pte")
+    with webpte.load(tmp_path / "m.pte") as program:
+        method = program.method()
+        assert [info.name for info in method.inputs] == ["tokens", "mask"]
+        assert np.array_equal(method(mask=mask, tokens=tokens)[0], tokens * mask)
+
+
+def test_executorch_runs_a_file_with_names():
+    from executorch.exir import ExecutorchBackendConfig, to_edge
+    from executorch.runtime import Runtime
+
+    from webpte.export.naming import naming_pass
+
+    class Scaled(torch.nn.Module):  # type: ignore[name-defined]
+        def forward(self, tokens, factor):
+            return tokens * factor
+
+    x, factor = torch.arange(3.0), torch.full((3,), 2.0)
+    edge = to_edge(torch.export.export(Scaled(), (x, factor)))
+    made = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=naming_pass(alloc_graph_input=False)))
+    (theirs,) = Runtime.get().load_program(made.buffer).load_method("forward").execute((x, factor))
+    with webpte.load(made.buffer) as program:
+        assert np.array_equal(program.method()(factor=factor, tokens=x), theirs)
+
+
 def test_lower_quantises_linears(tmp_path):
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(64, 32))

@@ -61,8 +61,22 @@ def test_shapes_outside_the_bound_are_refused_and_the_method_goes_on(double, sha
     assert double.lowerings == before
 
 
+def test_python_numbers_take_any_dtype_of_their_kind(double, tmp_path):
+    assert np.array_equal(double([[0.1] * 7, [1] * 7]), np.array([[0.1] * 7, [1.0] * 7], np.float32) * 2)
+    with pytest.raises(webpte.InputError, match="has dtype complex128"):
+        double([[1j] * 7])
+    values = [VkTensor(I32, (3,)), VkInt(1), VkTensor(I32, (3,))]
+    simple_pte(tmp_path / "i.pte", values, [("aten.add.Tensor", (0, 0, 1, 2))], [0], [2])
+    with webpte.load(tmp_path / "i.pte") as program:
+        assert program.method()([1, 2, -3]).tolist() == [2, 4, -6]
+        with pytest.raises(webpte.InputError, match="has dtype float64; the program declares int32"):
+            program.method()([1.5, 2.0, 3.0])
+        with pytest.raises(webpte.InputError, match="does not fit int32"):
+            program.method()([1, 2, 2**40])
+
+
 def test_the_number_of_inputs_is_checked(double):
-    with pytest.raises(webpte.InputError, match=r"takes 1 inputs \(f32\[<=11, <=7\]\); 2 were given"):
+    with pytest.raises(webpte.InputError, match=r"takes 1 inputs \(in0: f32\[<=11, <=7\]\); 2 were given"):
         double(1, 2)
 
 

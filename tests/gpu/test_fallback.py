@@ -53,5 +53,5 @@ def test_runs_on_the_cpu_when_asked_and_says_so(unsupported, caplog):
 
 
 def test_other_fallbacks_do_not_exist(unsupported):
-    with pytest.raises(webpte.InputError, match='fallback is "cpu" or None'):
+    with pytest.raises(webpte.InputError, match="fallback is one of None, 'cpu', not 'gpu'"):
         webpte.load(unsupported, fallback="gpu")  # type: ignore[arg-type]

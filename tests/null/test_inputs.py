@@ -9,10 +9,10 @@ import webpte
 from webpte.runtime import ArgumentInfo
 from webpte.tools.inputs import make_inputs
 
-TOKENS = ArgumentInfo("tensor", "i64", (1, 16), (False, True))
-POSITION = ArgumentInfo("tensor", "i64", (1,), (False,))
-PICTURES = ArgumentInfo("tensor", "f32", (8, 3, 4, 6), (True, False, False, False))
-FLAG = ArgumentInfo("bool")
+TOKENS = ArgumentInfo("in0", "tensor", "i64", (1, 16), (False, True))
+POSITION = ArgumentInfo("in0", "tensor", "i64", (1,), (False,))
+PICTURES = ArgumentInfo("in0", "tensor", "f32", (8, 3, 4, 6), (True, False, False, False))
+FLAG = ArgumentInfo("in3", "bool")
 
 
 def values(arguments, *specs, seed=0):
@@ -60,7 +60,7 @@ def test_in_order_and_by_position():
 
 def test_arrays_from_files(tmp_path):
     np.save(tmp_path / "x.npy", np.linspace(0, 1, 6).reshape(2, 3))
-    argument = ArgumentInfo("tensor", "f32", (2, 3), (False, False))
+    argument = ArgumentInfo("in0", "tensor", "f32", (2, 3), (False, False))
     (given,) = make_inputs([argument], [str(tmp_path / "x.npy")])
     assert given.value.dtype == np.float32 and given.source.endswith("x.npy, converted from float64")
     np.savez(tmp_path / "all.npz", in1=np.array([5]), in0=np.array([[1, 2]]), out0=np.zeros(3))
@@ -97,7 +97,7 @@ class TestImages:
         [("u8", (3, 4, 6), (3, 4, 6), 255), ("f32", (4, 6, 3), (4, 6, 3), 1), ("f32", (2, 1, 4, 6), (2, 1, 4, 6), 0.3)],
     )
     def test_layouts(self, image, dtype, bound, shape, largest):
-        argument = ArgumentInfo("tensor", dtype, bound, (False,) * len(bound))
+        argument = ArgumentInfo("in0", "tensor", dtype, bound, (False,) * len(bound))
         (picture,) = values([argument], str(image))
         assert picture.shape == shape and picture.max() == pytest.approx(largest, rel=0.01)
 

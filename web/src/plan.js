@@ -24,6 +24,7 @@
  * @typedef {{ term: Compiled, low: number, high: number, where: string, message: string, further: Compiled[] }} Guard
  * @typedef {{
  *   name: string, files: { sha256: string, bytes: number }[], inputs: number[], outputs: number[],
+ *   names: Record<string, string>,
  *   values: Record<string, ValueSpec>, blocks: { stages: { submit: number }[] }[],
  *   segments: Segment[], cpu: { name: string }[], buffers: BufferSpec[], places: Record<string, number>,
  *   hosted: number[], state: number[], kept: number[], checks: Record<string, string>, kernels: KernelSpec[],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UnsupportedError
 from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
+from .naming import naming_pass
 from .options import check_groups, check_quantizer, check_target
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def lower(
     `quantize` is "4w" or "8da4w" and changes the module's linears in place. `options` and `operator_blocklist` go to
     `VulkanPartitioner`. Any dynamic shape turns on `require_dynamic_shapes`. `cancel_transposes` is for modules with a
     KV cache: their fused attention is recognised only where the transposes around the cache cancelled out first.
+    The file holds the names of the inputs of `forward`, by which `Method` takes them.
     """
     if quantize is not None:
         check_quantizer(quantize, group_size)
@@ -145,7 +147,6 @@ def _to_program(
 ) -> Any:
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
-    from executorch.exir.passes import MemoryPlanningPass
     from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
 
     cache_patterns()
@@ -158,7 +159,7 @@ def _to_program(
     return delegated.to_executorch(
         ExecutorchBackendConfig(
             extract_delegate_segments=True,
-            memory_planning_pass=MemoryPlanningPass(alloc_graph_input=False),
+            memory_planning_pass=naming_pass(alloc_graph_input=False),
             sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass(),
         )
     )

@@ -1,7 +1,7 @@
 """A method as typed values and calls, checked."""
 
 from ..container import DType
-from .graph import OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
+from .graph import MOST_NAME, OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
 from .method import build_graph
 from .names import (
     CONVOLUTION,
@@ -50,6 +50,7 @@ __all__ = [
     "LINEAR_Q4",
     "LIVE_SCALARS",
     "MATMUL",
+    "MOST_NAME",
     "OVERFLOW",
     "OVERFLOW_FLAGS",
     "OWN",

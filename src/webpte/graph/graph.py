@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..errors import GraphError
 from .values import SymInt, TensorSpec, Value, ValueList, flattened
+
+MOST_NAME = 255  # characters of an input's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     delegates: tuple[DelegateInfo, ...] = ()
+    names: Mapping[int, str] = field(default_factory=dict)  # of inputs and outputs, where the file has them
 
     def _kind(self, value_id: int) -> str:
         if not 0 <= value_id < len(self.values):

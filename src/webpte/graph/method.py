@@ -40,7 +40,7 @@ from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, re
 from .delegate import inline, read_delegates, refuse_own
 from .dim_order import in_order
 from .elided import START, View, elided_views
-from .graph import Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
+from .graph import MOST_NAME, Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
 from .names import COPY, COPY_INDEX, EMPTY, RETURN_ONLY, VIEW
 from .torn import torn_buffers
 from .values import (
@@ -104,7 +104,7 @@ def build_graph(
     steps = tuple(replace(s, target=starts[s.target]) if isinstance(s, Jump) else s for s in builder.steps)
     builder.mark_buffers(others)
     infos = tuple(builder.infos[index] for index in sorted(builder.infos))
-    return Graph(plan.name, tuple(builder.values), steps, plan.inputs, plan.outputs, infos)
+    return Graph(plan.name, tuple(builder.values), steps, plan.inputs, plan.outputs, infos, _names(plan))
 
 
 class _Builder:
@@ -357,7 +357,15 @@ def _refusal(name: str, problems: list[Problem]) -> Error:
     advice = " ".join(remedies(unsupported or problems))
     if unsupported:
         return UnsupportedError(f"{name}: {listed}. {advice}", [problem.subject for problem in unsupported])
-    return DataError(f"{len(problems)} of the constants of {name} have no data:\n  {listed}\n{advice}")
+    keys = [problem.subject.removeprefix("key ") for problem in problems]
+    return DataError(f"{len(problems)} of the constants of {name} have no data:\n  {listed}\n{advice}", keys)
+
+
+def _names(plan: MethodPlan) -> dict[int, str]:
+    """Names of inputs and outputs. ExecuTorch itself writes those of buffers only; `webpte.export` those of inputs."""
+    named = {i: plan.values[i] for i in (*plan.inputs, *plan.outputs)}
+    found = {i: value.name for i, value in named.items() if isinstance(value, TensorValue) and value.name}
+    return {i: name for i, name in found.items() if len(name) <= MOST_NAME and name.isprintable()}  # fit to be typed
 
 
 def _info(number: int, delegate: Delegate, vk: VkGraph | None) -> DelegateInfo:

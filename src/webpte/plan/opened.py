@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..budgets import limit, spend
 from ..container import MappedFile
 from ..errors import Error, FormatError, UnsupportedError
-from ..graph import Call, Graph, Null, Origin, TensorSpec, Value
+from ..graph import MOST_NAME, Call, Graph, Null, Origin, TensorSpec, Value
 from ..lowering import stored_bytes
 from ..wgsl import Kernel
 from .json_fields import field, items, numbered, text, truth, whole, wholes
@@ -199,7 +199,8 @@ class _Reading:
         flow = Flow(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("hosted")), state)
         submits = [Call(SUBMIT, (), (), Origin(number)) for number in range(len(segments))]
         inputs, outputs = self._ids("inputs"), self._ids("outputs")
-        graph = Graph(self.name, self.values, (*self.calls, *submits), inputs, outputs)
+        names = {v: text(name, "the name of a value", MOST_NAME) for v, name in self._by_value("names")}
+        graph = Graph(self.name, self.values, (*self.calls, *submits), inputs, outputs, names=names)
         for value_id in (*state, *flow.hosted, *(v for s in segments for v in (*s.tensors, *s.reads, *s.looks))):
             graph.tensor(value_id)
         return flow, graph

@@ -85,6 +85,7 @@ def _method_to_json(plan: Plan, schedules: Sequence[Mapping[str, Any]], sources:
         "name": graph.name,
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
+        "names": {str(v): graph.names[v] for v in (*graph.inputs, *graph.outputs) if v in graph.names},
         "values": {str(v): value_to_json(graph.values[v], sources) for v in needed},
         "dynamic": {str(v): list(flags) for v, flags in plan.dynamic_dims.items()},
         "blocks": [_block_to_json(block, flow.segments, calls) for block in flow.blocks],

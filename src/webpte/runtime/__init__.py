@@ -1,7 +1,7 @@
 """Programs and methods you can call."""
 
 from ..device import Extent, Needs
-from .arguments import ArgumentInfo, describe
+from .arguments import ArgumentInfo, describe, describe_all
 from .bundle import Bundle
 from .choices import choices_path
 from .executorch import Runtime
@@ -22,5 +22,6 @@ __all__ = [
     "Runtime",
     "choices_path",
     "describe",
+    "describe_all",
     "load",
 ]

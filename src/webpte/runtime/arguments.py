@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,12 +11,14 @@ import numpy as np
 from ..errors import InputError
 from ..graph import Bool, Double, Graph, Int, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
+from .checks import described
 
 
 @dataclass(frozen=True)
 class ArgumentInfo:
     """An input or output of a method."""
 
+    name: str  # as the file has it, else in0, in1, ... or out0, out1, ...
     kind: str  # "tensor", "int", "float", "bool", "str" or "none"
     dtype: str | None = None
     bound: tuple[int, ...] | None = None
@@ -32,13 +34,28 @@ class ArgumentInfo:
 _KINDS = {SymInt: "int", Int: "int", SymFloat: "float", Double: "float", SymBool: "bool", Bool: "bool", String: "str"}
 
 
-def describe(graph: Graph, value_id: int, dynamic_dims: Mapping[int, tuple[bool, ...]]) -> ArgumentInfo:
+def argument_names(graph: Graph, ids: Sequence[int], prefix: str) -> tuple[str, ...]:
+    """One name for each input or output, each another: those of the file if they are, else numbers behind a prefix."""
+    numbered = [f"{prefix}{position}" for position in range(len(ids))]
+    given = [graph.names.get(value_id, number) for value_id, number in zip(ids, numbered, strict=True)]
+    return tuple(given if len(set(given)) == len(given) else numbered)
+
+
+def describe_all(
+    graph: Graph, ids: Sequence[int], prefix: str, dynamic_dims: Mapping[int, tuple[bool, ...]]
+) -> tuple[ArgumentInfo, ...]:
+    """Inputs or outputs."""
+    names = argument_names(graph, ids, prefix)
+    return tuple(describe(graph, i, dynamic_dims, name) for i, name in zip(ids, names, strict=True))
+
+
+def describe(graph: Graph, value_id: int, dynamic_dims: Mapping[int, tuple[bool, ...]], name: str = "") -> ArgumentInfo:
     """What a caller has to know of a value. Without an entry in `dynamic_dims` a dynamic tensor's dims may all vary."""
     value = graph.values[value_id]
     if isinstance(value, TensorSpec):
         dynamic = dynamic_dims.get(value_id, (value.dynamic,) * len(value.dims))
-        return ArgumentInfo("tensor", value.host_dtype.short, value.dims, dynamic)
-    return ArgumentInfo(_KINDS.get(type(value), "none"))
+        return ArgumentInfo(name, "tensor", value.host_dtype.short, value.dims, dynamic)
+    return ArgumentInfo(name, _KINDS.get(type(value), "none"))
 
 
 def zeros_for(spec: object, dims: tuple[int, ...] | None) -> Any:
@@ -46,11 +63,17 @@ def zeros_for(spec: object, dims: tuple[int, ...] | None) -> Any:
 
 
 def number_of(arg: Any, spec: object, where: str) -> float:
+    """A number that a call gives: a Python number, or an array of one element. What would lose something is refused."""
+    kind = "truth value" if isinstance(spec, SymBool) else "whole number" if isinstance(spec, SymInt) else "number"
     try:
         value = arg.item() if hasattr(arg, "item") else arg
+        if not isinstance(value, (int, float)):
+            raise TypeError("neither int nor float")
         number = bool(value) if isinstance(spec, SymBool) else int(value) if isinstance(spec, SymInt) else float(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise InputError(f"{where} must be a number, not {type(arg).__name__}") from error
+        if number != value and value == value:  # 1.5 as a whole number, 2 as a truth value; NaN is unequal to itself
+            raise ValueError("another number")
+    except Exception as error:  # `item` may be anything's
+        raise InputError(f"{where} must be a {kind}, or an array of one, not {described(arg)}") from error
     if isinstance(spec, SymInt) and not INT32_LOW <= number <= INT32_HIGH:
         raise InputError(f"{where} is {number}; the device computes with 32-bit integers, {INT32_LOW} to {INT32_HIGH}")
     return number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from ..graph import SymBool, SymFloat, SymInt, TensorSpec
 from ..lowering import stored_bytes
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from ..plan import CallValues, Plan, Segment
-from .arguments import ArgumentInfo, describe, number_of
+from .arguments import ArgumentInfo, describe_all, number_of
+from .checks import described, near
 
 Array = np.ndarray[Any, Any]
 FLOAT32_HIGH = float(np.finfo(np.float32).max)
@@ -27,30 +28,45 @@ class Borders:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._graph = plan.graph
+        self._graph = graph = plan.graph
+        self.inputs: tuple[ArgumentInfo, ...] = describe_all(graph, graph.inputs, "in", plan.dynamic_dims)
+        self.outputs: tuple[ArgumentInfo, ...] = describe_all(graph, graph.outputs, "out", plan.dynamic_dims)
+        # Put together once: a decode loop enters at every token.
+        self._entries = [(v, graph.values[v], self._where(position)) for position, v in enumerate(graph.inputs)]
+        self._named_outputs = {info.name: v for info, v in zip(self.outputs, graph.outputs, strict=True)}
 
-    @property
-    def inputs(self) -> tuple[ArgumentInfo, ...]:
-        return tuple(describe(self._graph, i, self._plan.dynamic_dims) for i in self._graph.inputs)
+    def _where(self, position: int) -> str:
+        """What messages call an input."""
+        name = self.inputs[position].name
+        called = f" ({name!r})" if name != f"in{position}" else ""
+        return f"input {position}{called} of {self._graph.name}"
 
-    @property
-    def outputs(self) -> tuple[ArgumentInfo, ...]:
-        return tuple(describe(self._graph, i, self._plan.dynamic_dims) for i in self._graph.outputs)
+    def wanted(self, outputs: Iterable[int | str]) -> tuple[int, ...]:
+        """The values of outputs that a caller points at, by position or by name."""
+        try:
+            if not isinstance(outputs, (str, bytes)):
+                return tuple(self._output(at) for at in outputs)
+        except TypeError:
+            pass
+        raise InputError(f"outputs is a list of positions or names, such as [0], not {described(outputs)}")
 
-    def wanted(self, outputs: Sequence[int]) -> tuple[int, ...]:
-        """The values of outputs that a caller points at."""
-        return tuple(at_position(self._graph.outputs, p, f"outputs of {self._graph.name}") for p in outputs)
+    def _output(self, at: object) -> int:
+        if isinstance(at, str):
+            if at in self._named_outputs:
+                return self._named_outputs[at]
+            known = ", ".join(self._named_outputs)
+            asked = f"{described(at)}{near(at, list(self._named_outputs))}"
+            raise InputError(f"outputs: {self._graph.name} has no output {asked}; it has {known}")
+        return at_position(self._graph.outputs, at, f"outputs of {self._graph.name}")
 
     def enter(self, args: Any) -> CallValues:
         """What a caller gives, checked."""
-        graph = self._graph
-        if len(args) != len(graph.inputs):
-            wanted = ", ".join(str(i) for i in self.inputs)
-            raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs ({wanted}); {len(args)} were given")
+        entries = self._entries
+        if len(args) != len(entries):
+            wanted = ", ".join(f"{info.name}: {info}" for info in self.inputs)
+            raise InputError(f"{self._graph.name} takes {len(entries)} inputs ({wanted}); {len(args)} were given")
         live = CallValues({}, {}, {})
-        for position, (value_id, arg) in enumerate(zip(graph.inputs, args, strict=True)):
-            where = f"input {position} of {graph.name}"
-            spec = graph.values[value_id]
+        for (value_id, spec, where), arg in zip(entries, args, strict=True):
             if isinstance(spec, TensorSpec):
                 array = to_array(arg, spec, where)
                 check_dims(array.shape, spec, where)
@@ -71,7 +87,7 @@ class Borders:
         """What does not fit the device is the caller's fault, or a kernel's on the CPU."""
         graph = self._graph
         if value_id in graph.inputs:
-            return InputError(f"input {graph.inputs.index(value_id)} of {graph.name} {reason}")
+            return InputError(f"{self._where(graph.inputs.index(value_id))} {reason}")
         makers = [f", made by {call.name} ({call.origin})," for call in graph.calls if value_id in call.outs]
         return RangeError(f"value {value_id}{''.join(makers[:1])} {reason}")
 
@@ -94,9 +110,11 @@ class Borders:
 def at_position(values: Sequence[int], position: object, what: str) -> int:
     """The value a caller points at by its position among the inputs or outputs of a method."""
     try:
-        return values[operator.index(position)]  # type: ignore[arg-type]
+        if not isinstance(position, bool):
+            return values[operator.index(position)]  # type: ignore[arg-type]
     except (TypeError, IndexError):
-        raise InputError(f"{position!r} is not a position among the {len(values)} {what}") from None
+        pass
+    raise InputError(f"{described(position)} is not a position among the {len(values)} {what}")
 
 
 def to_array(value: Any, spec: TensorSpec, where: str) -> Array:
@@ -104,12 +122,24 @@ def to_array(value: Any, spec: TensorSpec, where: str) -> Array:
     array = _as_numpy(value, where)
     wanted = spec.host_dtype.held
     if array.dtype != wanted:
-        if not np.can_cast(array.dtype, wanted, "safe"):
-            raise InputError(
-                f"{where} has dtype {array.dtype}; the program declares {wanted}. Convert it with .astype(np.{wanted})."
-            )
-        array = array.astype(wanted)
+        array = _converted(array, value, wanted, where)
     return spec.host_dtype.rounded(array)
+
+
+def _converted(array: Array, value: Any, wanted: np.dtype[Any], where: str) -> Array:
+    """To the declared dtype, if nothing is lost by it. Python's own numbers have no size and take any of their kind."""
+    if array.dtype.kind not in "biufcV":
+        raise InputError(f"{where} is {described(value)}, which is no array of numbers; the program declares {wanted}")
+    if np.can_cast(array.dtype, wanted, "safe"):
+        return array.astype(wanted)
+    if isinstance(value, (list, tuple, int, float)) and np.can_cast(array.dtype, wanted, "same_kind"):
+        try:
+            return np.asarray(value, wanted)
+        except OverflowError as error:
+            raise InputError(f"{where} has a number that does not fit {wanted}: {error}") from error
+    raise InputError(
+        f"{where} has dtype {array.dtype}; the program declares {wanted}. Convert it with .astype(np.{wanted})."
+    )
 
 
 def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str) -> None:

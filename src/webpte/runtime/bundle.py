@@ -20,6 +20,7 @@ from ..plan.plan_files import contents
 from ..plan.value_json import dtype_from_json
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..wgsl import Caps
+from .checks import one_of_methods
 from .kernels import CpuKernels
 from .manifest import BundledFile, Manifest, Variant
 from .method import Method
@@ -102,9 +103,7 @@ class Bundle(Program):
             return self._read(self._choose(name, None, caps)).scheduler.plan
 
     def _choose(self, name: str, slots: int | None, caps: Caps | None = None) -> Variant:
-        if name not in self.manifest.methods:
-            raise InputError(f"there is no method {name!r}; the bundle has {', '.join(self.manifest.methods)}")
-        found = self.manifest.methods[name]
+        found = self.manifest.methods[one_of_methods(name, self.method_names)]
         of_slots = [variant for variant in found if slots is None or variant.slots == slots]
         if not of_slots:
             listed = sorted({variant.slots for variant in found if variant.slots is not None})
@@ -133,7 +132,7 @@ class Bundle(Program):
     def file(self) -> ProgramFile:
         raise self._planned()
 
-    def graph(self, name: str) -> Graph:
+    def graph(self, name: str = "forward") -> Graph:
         raise self._planned()
 
     def planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:

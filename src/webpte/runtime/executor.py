@@ -16,6 +16,7 @@ from ..plan import CallValues, HostCalls, Schedule, Scheduler, Segment
 from ..progress import OnProgress, ignore
 from .arguments import zeros_for
 from .borders import Array, Borders
+from .call_arguments import Target, check_targets
 from .kernels import CpuKernels
 from .method_state import MethodState
 from .steps import Wiring
@@ -79,8 +80,10 @@ class Executor:
 
     # -- one call --------------------------------------------------------------------------------------------------
 
-    def run(self, state: MethodState, args: Sequence[Any], wanted: Sequence[int]) -> tuple[Any, ...]:
-        """The wanted values after a call with these arguments."""
+    def run(
+        self, state: MethodState, args: Sequence[Any], wanted: Sequence[int], targets: Sequence[Target] = ()
+    ) -> tuple[Any, ...]:
+        """The wanted values after a call with these arguments; written into `targets`, if there are any."""
         observer = self.observer
         if observer is not None:
             observer.phase("check inputs")
@@ -96,14 +99,18 @@ class Executor:
                 if isinstance(stage, HostCalls):
                     self._run_on_host(stage, live, state)
                 else:
-                    self._run_on_device(stage, live, state, wanted)
+                    self._run_on_device(stage, live, state, wanted, targets)
             jumps = block.condition is not None and not self._truth(block.condition, live, state)
             number = block.target if jumps and block.target is not None else number + 1
         results = tuple(self.output(i, live, state) for i in wanted)
+        if targets:
+            check_targets(targets, live)
         if live.unsaved:
             sent = state.keep({v: live.arrays[v] for v in sorted(live.unsaved)})
             if observer is not None:
                 observer.moved(sent, 0)
+        for (_, array, _), result in zip(targets, results, strict=False):
+            np.copyto(array, result)
         if observer is not None:
             observer.phase("")
         return results
@@ -137,10 +144,19 @@ class Executor:
             return array if theirs else array.copy()
         return self._scalar(value_id, live)
 
-    def _run_on_device(self, segment: Segment, live: CallValues, state: MethodState, outputs: Container[int]) -> None:
+    def _run_on_device(
+        self,
+        segment: Segment,
+        live: CallValues,
+        state: MethodState,
+        outputs: Container[int],
+        targets: Sequence[Target] = (),
+    ) -> None:
         session, borders = state.session, self.borders
         assert session is not None
         schedule, slots = self.prepare(segment, live, state)
+        if targets:  # while nothing has changed
+            check_targets(targets, live)
         reads = borders.reads(segment, live, outputs)
         uploads = borders.uploads(segment, live)
         if live.unsaved:  # the submit may read it, or write over it

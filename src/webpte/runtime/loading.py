@@ -7,20 +7,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 from ..container import MappedFile, parse_program, parse_tensors
-from ..errors import InputError
+from ..errors import DataError, InputError
 from ..fusion import PASSES
 from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from .bundle import Bundle
+from .checks import limits_of, listed, memory_of, names_of, one_of
 from .log import log_loaded
 from .manifest import is_bundle, read_manifest
 from .program import Options, Program, Tune
+from .sources import Source, check_source, data_beside, open_source
 
 PathLike = str | os.PathLike[str]
 
 
 def load(
-    path: PathLike,
-    data: Iterable[PathLike] = (),
+    source: Source,
+    data: Iterable[Source] = (),
     *,
     fallback: Literal["cpu"] | None = None,
     limits: Mapping[str, int] | None = None,
@@ -32,6 +34,9 @@ def load(
 ) -> Program:
     """Open a .pte program, or a folder that `webpte bundle` wrote; `data` are .ptd files with constants of a program.
 
+    Each is a path, bytes in memory, or a file that is open for reading bytes. A path is best: its file is mapped and
+    never read whole. Bytes are used where they are and must not change; an open file is read into memory.
+
     GPU memory is taken when a method is asked for. An op inside a delegate that has no kernel is refused then, unless
     `fallback="cpu"`: it runs on the CPU, with a warning, and every such call costs a round trip through host memory.
     `limits` plans for a smaller device than this one, by names such as "max-storage-buffer-binding-size".
@@ -42,35 +47,52 @@ def load(
     is refused before any is taken. Unless given it is what is free, for a software device, what the machine has, for an
     integrated GPU, and unlimited for a discrete one, whose memory WebGPU does not tell.
     """
+    check_source(source, "source")
+    given = listed(data, "data", "files", '["weights.ptd"]')
+    for number, one in enumerate(given):
+        check_source(one, f"data[{number}]")
+    one_of(fallback, "fallback", (None, "cpu"))
+    one_of(tune, "tune", get_args(Tune))
+    chosen_limits, most = limits_of(limits), memory_of(memory)
+    chosen_passes = names_of(passes, "passes", tuple(PASSES))
     progress = stoppable(progress, cancel)
-    if fallback not in (None, "cpu"):
-        raise InputError(f'fallback is "cpu" or None, not {fallback!r}')
-    if tune not in get_args(Tune):
-        raise InputError(f"tune is one of {', '.join(get_args(Tune))}, not {tune!r}")
-    if is_bundle(path):
-        _refuse_planning(path, data, fallback, passes)
-        return Bundle(read_manifest(path), limits or {}, memory)
-    chosen_passes = tuple(PASSES) if passes is None else tuple(passes)
-    options = Options(fallback == "cpu", limits or {}, chosen_passes, tune, memory)
-    files = [MappedFile(path), *(MappedFile(p) for p in data)]
+    if isinstance(source, (str, os.PathLike)) and is_bundle(source):
+        _refuse_planning(source, given, fallback, passes)
+        return Bundle(read_manifest(source), chosen_limits, most)
+    options = Options(fallback == "cpu", chosen_limits, chosen_passes, tune, most)
+    files: list[MappedFile] = []
     try:
-        total = sum(file.size for file in files)
-        progress(Progress("read", 0, total, "bytes"))
-        program = Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files, options)
-        progress(Progress("read", total, total, "bytes"))
-        log_loaded(files, program.method_names)
-        return program
-    except BaseException:
+        files.append(open_source(source, "source"))
+        files += [open_source(one, f"data[{number}]") for number, one in enumerate(given)]
+        return _read(files, options, progress)
+    except BaseException as error:
         for file in files:
             file.close()
+        if isinstance(error, DataError) and error.keys and isinstance(source, (str, os.PathLike)):
+            raise _with_advice(error, source) from None
         raise
 
 
-def _refuse_planning(
-    path: PathLike, data: Iterable[PathLike], fallback: str | None, passes: Sequence[str] | None
-) -> None:
-    given = {"data": list(data), "fallback": fallback, "passes": passes}
-    if named := [name for name, value in given.items() if value not in (None, [])]:
+def _read(files: list[MappedFile], options: Options, progress: OnProgress) -> Program:
+    total = sum(file.size for file in files)
+    progress(Progress("read", 0, total, "bytes"))
+    program = Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files, options)
+    progress(Progress("read", total, total, "bytes"))
+    log_loaded(files, program.method_names)
+    return program
+
+
+def _with_advice(error: DataError, path: PathLike) -> DataError:
+    """The error with what to do about it, where a file beside the program has what is missing."""
+    found = data_beside(path, error.keys)
+    if not found:
+        return error
+    return DataError(f"{error}\nBeside it is what has them: load({os.fspath(path)!r}, data={found!r})", error.keys)
+
+
+def _refuse_planning(path: PathLike, data: list[Source], fallback: str | None, passes: Sequence[str] | None) -> None:
+    given = {"data": bool(data), "fallback": fallback is not None, "passes": passes is not None}
+    if named := [name for name, there in given.items() if there]:
         raise InputError(
             f"{os.fspath(path)} is a bundle: it was planned when it was written, and {', '.join(named)} would "
             "change nothing. Load the .pte program for that"

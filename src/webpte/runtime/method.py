@@ -7,7 +7,9 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar, overload
+
+import numpy as np
 
 from ..device import Counters, Extent, Gpu, Observer, Session, Weights
 from ..errors import ClosedError, InputError
@@ -15,6 +17,7 @@ from ..plan import Planner, Scheduler
 from ..progress import OnProgress, ignore
 from ..wgsl import Caps
 from .arguments import ArgumentInfo
+from .call_arguments import in_order, placed, refuse_cpu, targets_of
 from .executor import Executor
 from .kernels import CpuKernels
 from .log import log_ready
@@ -24,6 +27,9 @@ from .process import Process
 from .shared_state import Share
 from .state import PathLike, read_state, write_state
 from .steps import run_steps
+from .values import Input, Value
+
+A = TypeVar("A", bound=np.ndarray[Any, Any])
 
 
 class Method:
@@ -111,18 +117,56 @@ class Method:
         """How many lowerings have run so far, at build and in calls."""
         return self.scheduler.runs if isinstance(self.scheduler, Planner) else 0
 
-    def __call__(self, *args: Any) -> Any:
-        """Run the method. One output is returned as it is, several as a tuple."""
-        outputs = self.run(args)
+    def __call__(self, /, *args: Input, **named: Input) -> Value:
+        """Run the method, its inputs by position or by name. One output is returned as it is, several as a tuple."""
+        outputs = self.run(placed(self.name, self.inputs, args, named) if named else args)
         return outputs[0] if len(outputs) == 1 else outputs
 
-    def run(self, args: Sequence[Any], outputs: Sequence[int] | None = None) -> tuple[Any, ...]:
-        """Run the method; always a tuple. With `outputs`, only those positions are read back and returned."""
+    @overload
+    def run(
+        self,
+        args: Sequence[Input] | Mapping[str, Input],
+        *,
+        outputs: Sequence[int | str] | None = None,
+        into: None = None,
+        strict: bool = False,
+    ) -> tuple[Value, ...]: ...
+
+    @overload
+    def run(
+        self,
+        args: Sequence[Input] | Mapping[str, Input],
+        *,
+        outputs: Sequence[int | str] | None = None,
+        into: Sequence[A],
+        strict: bool = False,
+    ) -> tuple[A, ...]: ...
+
+    def run(
+        self,
+        args: Sequence[Input] | Mapping[str, Input],
+        *,
+        outputs: Sequence[int | str] | None = None,
+        into: Sequence[Any] | None = None,
+        strict: bool = False,
+    ) -> tuple[Any, ...]:
+        """Run the method; always a tuple. `args` are its inputs in their order, or by name.
+
+        With `outputs`, only those are read back and returned, by position or by name. `into` are arrays to write them
+        into, of their shapes and dtypes; they are what is returned. `strict=True` refuses a method of which some part
+        would run on the CPU.
+        """
         executor = self._executor
+        if type(args) is not tuple and type(args) is not list:
+            args = in_order(self.name, self.inputs, args)
         wanted = self.plan.graph.outputs if outputs is None else executor.borders.wanted(outputs)
+        if strict is not False:
+            refuse_cpu(self.plan, strict)
+        targets = () if into is None else targets_of(self.plan.graph, into, wanted)
         with self.exclusive():
             self._make_ready()
-            return executor.run(self._state, args, wanted)
+            results = executor.run(self._state, args, wanted, targets)
+        return results if into is None else tuple(into)
 
     def run_steps(
         self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]

@@ -8,7 +8,7 @@ from typing import Self
 
 from ..container import MappedFile
 from ..device import Gpu, Weights, acquire
-from ..errors import ClosedError, InputError
+from ..errors import ClosedError
 from ..plan import Plan
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from .method import Method
@@ -22,8 +22,6 @@ class Owner:
     """
 
     def __init__(self, path: str, files: Sequence[MappedFile], memory: int | None) -> None:
-        if memory is not None and (not isinstance(memory, int) or isinstance(memory, bool) or memory < 1):
-            raise InputError(f"memory is a number of bytes, at least 1, or None, not {memory!r}")
         self._path = path
         self._files = files
         self._memory = memory

@@ -19,6 +19,7 @@ from ..lowering import mutated_positions
 from ..plan import Plan, Planner, make_planner
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..wgsl import Caps
+from .checks import described, flag, one_of_methods, optional_callback, seconds_of
 from .choices import read_choices, write_choices
 from .kernels import CpuKernels
 from .log import log_tuned, warn_of_fallback
@@ -89,11 +90,9 @@ class Program(Owner):
     def method_names(self) -> tuple[str, ...]:
         return tuple(self._graphs)
 
-    def graph(self, name: str) -> Graph:
-        try:
-            return self._graphs[name]
-        except KeyError:
-            raise InputError(f"there is no method {name!r}; the program has {', '.join(self._graphs)}") from None
+    def graph(self, name: str = "forward") -> Graph:
+        """What a method computes, as the file says."""
+        return self._graphs[one_of_methods(name, self.method_names)]
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """How a method would run, for the machine's adapter or for given capabilities. Needs no GPU with `caps`."""
@@ -103,6 +102,9 @@ class Program(Owner):
         """What makes a method's plan, and its schedules for given shapes."""
         self._process.check()
         graph = self.graph(name)
+        optional_callback(rewrite, "rewrite", "the graph, and gives another")
+        if caps is not None and not isinstance(caps, Caps):
+            raise InputError(f"caps are a webpte.wgsl.Caps, or None for this machine's adapter, not {described(caps)}")
         if rewrite is not None:
             graph = rewrite(graph)
         if caps is None:  # a method without calls, such as get_vocab_size, needs no adapter
@@ -130,18 +132,19 @@ class Program(Owner):
         in `left` of what is returned.
         """
         progress = stoppable(progress, cancel)
+        spent, anew = seconds_of(budget, "budget"), flag(again, "again")
         with self._locked():
             self._check_open()
             planner = self.planner(name, rewrite=rewrite)
             caps = self._caps()
-            known = {} if again else read_choices(caps)
+            known = {} if anew else read_choices(caps)
             for job in [job for job in planner.examples if job.key in known]:
                 del planner.examples[job]
             if not planner.examples:
                 return Choices()
             gpu, weights = self._device(planner.plan)
             started = time.perf_counter()
-            choices = tune_plan(planner, gpu, weights, budget, progress)
+            choices = tune_plan(planner, gpu, weights, spent, progress)
             log_tuned(name, len(choices), time.perf_counter() - started)
             write_choices(caps, chosen(choices))
             return choices
@@ -155,6 +158,8 @@ class Program(Owner):
     ) -> Method:
         """A method ready to be called; the same object every time. `rewrite` changes its graph first."""
         progress = stoppable(progress, cancel)
+        one_of_methods(name, self.method_names)
+        optional_callback(rewrite, "rewrite", "the graph, and gives another")
         with self._locked():
             self._check_open()
             return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress))
@@ -177,6 +182,7 @@ class Program(Owner):
 
     def fingerprint(self, name: str) -> str:
         """Equal for the same method of the same files: code and weights, wherever those live."""
+        one_of_methods(name, self.method_names)
         return hashlib.sha256(f"{name} {self._contents}".encode()).hexdigest()
 
     def show(self, **options: Any) -> Any:

@@ -11,6 +11,7 @@ from ..plan import Plan
 from ..plan.opened import Opened, load_plan
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..wgsl import Caps
+from .checks import listed, memory_of, path_of
 from .kernels import CpuKernels
 from .method import Method
 from .owner import Owner
@@ -24,9 +25,14 @@ def open_plan(folder: PathLike, data: Iterable[PathLike] = (), *, memory: int | 
     Its constants lie in the files of the program, which are known by their hash: those of `data`, or others of their
     name in the folder or beside it. Nothing else of them is read. `memory` is as in `load`.
     """
-    opened = load_plan(folder, data, CpuKernels())
+    where = path_of(folder, "folder")
+    files = [
+        path_of(one, f"data[{number}]") for number, one in enumerate(listed(data, "data", "files", '["model.pte"]'))
+    ]
+    most = memory_of(memory)
+    opened = load_plan(where, files, CpuKernels())
     try:
-        return SavedPlan(os.fspath(folder), opened, memory)
+        return SavedPlan(where, opened, most)
     except BaseException:
         for file in opened.files:
             file.close()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ..graph import Graph, TensorSpec
 from ..plan import Plan
-from ..runtime import describe
+from ..runtime import describe, describe_all
 from .look import Look, PathLike, delegate_borders, look_inside
 from .shapes import dynamic_dims
 
@@ -33,8 +34,8 @@ def inspect_method(look: Look) -> dict[str, Any]:
     dynamic = dynamic_dims(planner) if planner is not None else {}
     return {
         "name": look.name,
-        "inputs": [_argument(look.shown, dynamic, i) for i in look.shown.inputs],
-        "outputs": [_argument(look.shown, dynamic, i) for i in look.shown.outputs],
+        "inputs": _arguments(look.shown, dynamic, look.shown.inputs, "in"),
+        "outputs": _arguments(look.shown, dynamic, look.shown.outputs, "out"),
         "returns": look.returns,
         "problem": look.problem,
         "execution": execution(planner.plan) if planner is not None else None,
@@ -50,9 +51,8 @@ def _count(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
 
 
-def _argument(graph: Graph, dynamic: Dynamic, value_id: int) -> dict[str, Any]:
-    info = describe(graph, value_id, dynamic)
-    return {"kind": info.kind, "dtype": info.dtype, "bound": info.bound, "dynamic": info.dynamic, "text": str(info)}
+def _arguments(graph: Graph, dynamic: Dynamic, ids: Sequence[int], prefix: str) -> list[dict[str, Any]]:
+    return [{**asdict(info), "text": str(info)} for info in describe_all(graph, ids, prefix, dynamic)]
 
 
 def _delegates(look: Look, dynamic: Dynamic) -> list[dict[str, Any]]:

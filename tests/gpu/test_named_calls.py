@@ -1,0 +1,156 @@
+"""Inputs by position, keyword or mapping; outputs by position or name, or into given arrays; and no CPU where none is
+wanted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.gpu.test_fallback import unsupported  # noqa: F401
+from tests.support.harness.counting import counting_pte
+from tests.support.harness.named import BOUND, X, Y, named_pte
+
+
+@pytest.fixture
+def forward(tmp_path):
+    with webpte.load(named_pte(tmp_path / "named.pte")) as program:
+        yield program.method()
+
+
+def test_names_are_those_of_the_file_or_numbers(forward, tmp_path):
+    assert [info.name for info in forward.inputs] == ["x", "y"]
+    assert [info.name for info in forward.outputs] == ["sum", "out1"]
+    with webpte.load(counting_pte(tmp_path / "c.pte")) as program:
+        assert [info.name for info in program.method().inputs] == ["in0"]
+        assert (program.method()(in0=np.ones((5, 7), np.float32)) == 2).all()
+
+
+def test_inputs_by_position_keyword_and_mapping(forward):
+    calls = [
+        lambda: forward(X, Y),
+        lambda: forward(X, y=Y),
+        lambda: forward(y=Y, x=X),
+        lambda: forward.run([X, Y]),
+        lambda: forward.run({"y": Y, "x": X}),
+    ]
+    for number, call in enumerate(calls):
+        total, product = call()
+        assert np.array_equal(total, X + Y + number) and np.array_equal(product, X * Y)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m(X), r"takes 2 inputs \(x: f32\[<=5, <=7\], y: f32.*1 were given"),
+        (lambda m: m(X, z=Y), r"no input 'z'.*its inputs are x: f32\[<=5, <=7\], y: f32"),
+        (lambda m: m(X, xx=Y), r"no input 'xx' \(did you mean 'x'\?\)"),
+        (lambda m: m(X, x=X), "'x' twice, by position and by name"),
+        (lambda m: m(x=X), "no input 'y'"),
+        (lambda m: m(X, Y, Y, y=Y), "takes 2 inputs"),
+        (lambda m: m.run({"x": X}), "no input 'y'"),
+        (lambda m: m.run({0: X, 1: Y}), "no input 0"),
+        (lambda m: m.run(X), r"args is a list of the 2 inputs of forward.*not an ndarray: run\(\[x\]\)"),
+        (lambda m: m.run("xy"), "args is a list"),
+        (lambda m: m(X, Y[0]), r"input 1 \('y'\) of forward has 1 dims"),
+        (lambda m: m(X, None), r"input 1 \('y'\) of forward is None, which is no array of numbers"),
+    ],
+)
+def test_wrong_names_are_told_apart_and_change_nothing(forward, call, message):
+    with pytest.raises(webpte.InputError, match=message):
+        call(forward)
+    assert np.array_equal(forward(X, Y)[0], X + Y)  # the first call that counted
+
+
+def test_outputs_by_position_or_name(forward):
+    assert [a.tolist() for a in forward.run([X, Y], outputs=["out1"])] == [(X * Y).tolist()]
+    product, total = forward.run([X, Y], outputs=[1, "sum"])
+    assert np.array_equal(product, X * Y) and np.array_equal(total, X + Y + 1)
+    assert forward.run([X, Y], outputs=()) == ()
+    for wrong, message in [
+        (["som"], "no output 'som' .did you mean 'sum'"),
+        ("sum", "a list"),
+        (0, "a list"),
+        ([2], "2 is not"),
+    ]:
+        with pytest.raises(webpte.InputError, match=message):
+            forward.run([X, Y], outputs=wrong)
+
+
+@pytest.mark.parametrize("rows", [5, 2])
+def test_outputs_into_given_arrays(forward, rows):
+    shape = (rows, 7)
+    total, product = np.full(shape, np.nan, np.float32), np.full(shape, np.nan, np.float32)
+    given = forward.run([X[:rows], Y[:rows]], into=[total, product])
+    assert given[0] is total and given[1] is product
+    assert np.array_equal(total, (X + Y)[:rows]) and np.array_equal(product, (X * Y)[:rows])
+    (again,) = forward.run([X[:rows], Y[:rows]], outputs=["sum"], into=(total,))
+    assert again is total and np.array_equal(total, (X + Y)[:rows] + 1)
+
+
+def empty(shape=BOUND, dtype=np.float32):
+    return np.empty(shape, dtype)
+
+
+def read_only():
+    array = empty()
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("into", "message"),
+    [
+        (empty(), "into is a list of arrays"),
+        ([empty()], "into has 1 arrays for the 2 outputs"),
+        ([empty(), empty((4, 7))], r"into\[1\] has shape \[4, 7\]; the output of this call has shape \[5, 7\]"),
+        ([empty(dtype=np.float64), empty()], r"into\[0\] has dtype float64; .* float32"),
+        ([empty((7, 5)).T, empty()], r"into\[0\] is not contiguous"),
+        ([empty(), read_only()], r"into\[1\] cannot be written"),
+        ([empty(), [[0.0]]], r"into\[1\] is a NumPy array of float32 to write into, not a list"),
+        ([X, X], "into has the same array twice"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_before_anything_runs(forward, into, message):
+    with pytest.raises(webpte.InputError, match=message):
+        forward.run([X, Y], into=into)
+    assert np.array_equal(forward(X, Y)[0], X + Y)  # the state has not counted
+
+
+def test_a_number_has_no_array_to_be_written_into(tmp_path):
+    with webpte.load(named_pte(tmp_path / "p.pte")) as program:
+        size = program.method("get_size")
+        assert size() == 7 and size.outputs[0].kind == "int"
+        with pytest.raises(webpte.InputError, match=r"into\[0\] is for an output of get_size that is no array"):
+            size.run([], into=[empty()])
+
+
+def test_strict_refuses_cpu_kernels_and_names_them(unsupported, forward):  # noqa: F811
+    assert np.array_equal(forward.run([X, Y], strict=True)[0], X + Y)
+    with webpte.load(unsupported, fallback="cpu") as program:
+        method, x = program.method(), np.zeros((3, 7), np.float32)
+        with pytest.raises(
+            webpte.UnsupportedError, match=r"1 calls on the CPU: test\.sin_degrees\.default x1"
+        ) as caught:
+            method.run([x], strict=True)
+        assert caught.value.items == ("test.sin_degrees.default",)
+        assert method.run([x])[0].shape == (3, 7)
+
+
+def test_names_survive_a_saved_plan(forward, tmp_path):
+    forward(X, Y)
+    forward.save(tmp_path / "plan")
+    with webpte.open_plan(tmp_path / "plan", [tmp_path / "named.pte"]) as plan:
+        method = plan.method()
+        assert [info.name for info in (*method.inputs, *method.outputs)] == ["x", "y", "sum", "out1"]
+        assert np.array_equal(method(y=Y, x=X)[0], X + Y)
+
+
+def test_names_that_cannot_be_told_apart_or_typed_are_numbers():
+    from webpte.graph import Graph, Int
+    from webpte.runtime.arguments import argument_names
+
+    graph = Graph("g", (Int(0), Int(1)), (), (0, 1), (), names={0: "a", 1: "a"})
+    assert argument_names(graph, (0, 1), "in") == ("in0", "in1")
+    assert argument_names(Graph("g", (), (), (), (), names={0: "in1"}), (0, 1), "in") == ("in0", "in1")
+    assert argument_names(Graph("g", (), (), (), (), names={1: "b"}), (0, 1), "in") == ("in0", "b")

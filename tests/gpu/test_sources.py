@@ -1,0 +1,131 @@
+"""What a program can be loaded from: a path, bytes, a file that is open; and the .ptd that one has forgotten."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.gpu.test_loading import W, add_program
+from tests.support.harness.counting import X, answer, counting_pte
+from tests.support.harness.writer import ptd_file
+
+
+@pytest.fixture
+def path(tmp_path):
+    return counting_pte(tmp_path / "p.pte")
+
+
+def runs(source) -> None:
+    with webpte.load(source) as program:
+        assert np.array_equal(program.method()(X), answer(1, 1))
+
+
+def test_a_path_as_text_or_object(path):
+    runs(path)
+    runs(str(path))
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+def test_bytes_in_memory(path, kind):
+    runs(kind(path.read_bytes()))
+
+
+def test_files_that_are_open(path):
+    with open(path, "rb") as file:
+        runs(file)
+        assert not file.closed  # it is the caller's
+    with open(path, "rb", buffering=0) as raw:
+        runs(raw)
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        runs(mapped)
+    runs(io.BytesIO(path.read_bytes()))
+
+
+def test_a_file_is_read_from_where_it_stands(path, tmp_path):
+    (tmp_path / "behind").write_bytes(b"head" + path.read_bytes())
+    with open(tmp_path / "behind", "rb") as file:
+        file.seek(4)
+        runs(file)
+
+
+def test_a_file_inside_an_archive(path, tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(path, "p.pte")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive, archive.open("p.pte") as file:
+        runs(file)
+
+
+def test_data_from_each_of_them(tmp_path):
+    ptd_file(tmp_path / "w.ptd", add_program(tmp_path / "p.pte", where="external"))
+    data = (tmp_path / "w.ptd").read_bytes()
+    x = np.ones((5, 7), np.float32)
+    for given in ([tmp_path / "w.ptd"], (data,), iter([io.BytesIO(data)])):
+        with webpte.load((tmp_path / "p.pte").read_bytes(), given) as program:
+            assert np.array_equal(program.method()(x), x + W)
+
+
+def test_a_snapshot_knows_a_program_by_its_bytes(path, tmp_path):
+    with webpte.load(path) as program:
+        program.method()(X)
+        program.method().snapshot(tmp_path / "state")
+    with webpte.load(path.read_bytes()) as program:
+        program.method().restore(tmp_path / "state")
+        assert np.array_equal(program.method()(X), answer(1, 2))
+
+
+def test_messages_name_what_was_given(path, tmp_path):
+    with pytest.raises(webpte.FormatError, match=r"^<source>: "):
+        webpte.load(b"not a program at all")
+    with open(path, "rb") as file, pytest.raises(webpte.FormatError, match=r"<source>|p\.pte"):
+        file.read(1)
+        webpte.load(file)
+    with open(path) as text, pytest.raises(webpte.InputError, match="source is a file that"):
+        webpte.load(text)  # type: ignore[arg-type]
+    with pytest.raises(webpte.FormatError, match=r"<data\[0\]>"):
+        webpte.load(path, data=[b"no tensors"])
+
+
+def test_a_file_that_breaks_while_it_is_read(path):
+    class Broken:
+        def read(self, size: int = -1) -> bytes:
+            raise ConnectionError("the line is dead")
+
+    with pytest.raises(webpte.InputError, match=r"source is a file that cannot be read: the line is dead"):
+        webpte.load(Broken())
+    file = open(path, "rb")  # noqa: SIM115
+    file.close()
+    with pytest.raises(webpte.InputError, match=r"source is a file that cannot be read: .*closed"):
+        webpte.load(file)
+
+
+def test_nothing_stays_open_when_a_later_file_is_refused(path, tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(webpte.FormatError):
+            webpte.load(path, data=[tmp_path / "missing.ptd"])
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_ptd_beside_the_program_is_suggested(tmp_path, monkeypatch):
+    keyed = add_program(tmp_path / "p.pte", where="external")
+    (tmp_path / "other.ptd").write_bytes(b"not one of ours")
+    with pytest.raises(webpte.DataError) as caught:
+        webpte.load(tmp_path / "p.pte")
+    assert "Beside it" not in str(caught.value) and caught.value.keys == tuple(keyed)
+    ptd_file(tmp_path / "weights.ptd", keyed)
+    wanted = f"load({str(tmp_path / 'p.pte')!r}, data=[{str(tmp_path / 'weights.ptd')!r}])"
+    with pytest.raises(webpte.DataError) as caught:
+        webpte.load(tmp_path / "p.pte")
+    assert wanted in str(caught.value)
+    with eval(f"webpte.{wanted}") as program:  # what it says works
+        assert program.method_names == ("forward",)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(webpte.DataError, match=r"load\('p.pte', data=\['weights.ptd'\]\)"):
+        webpte.load(Path("p.pte"))

@@ -8,6 +8,7 @@ smollm2.pte comes from `webpte export smollm2.gguf -o smollm2.pte --quantize 4w 
 """
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from webpte.llm import LLM
@@ -30,10 +31,10 @@ def ask(llm: LLM, messages: Messages, question: str, **settings: Any) -> str:
     return answer.text
 
 
-def main(path: str, tokens: int) -> None:
+def main(path: str, questions: Sequence[str], tokens: int) -> None:
     with LLM.load(path) as llm:
         messages: Messages = []
-        for question in QUESTIONS:
+        for question in questions:
             ask(llm, messages, question, max_new_tokens=tokens)
 
         # What both begin with is in the cache; what one says, the other never hears.
@@ -47,6 +48,7 @@ def main(path: str, tokens: int) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", help="the .pte program")
+    parser.add_argument("questions", nargs="*", default=QUESTIONS, help="asked one after the other")
     parser.add_argument("--max-new-tokens", type=int, default=48, metavar="N", help="tokens of an answer at most (48)")
     arguments = parser.parse_args()
-    main(arguments.file, arguments.max_new_tokens)
+    main(arguments.file, arguments.questions, arguments.max_new_tokens)

@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.support.harness import shown_examples
 from tests.support.models import example_models
 from tests.support.models.example_models import EXAMPLES, run_script
 from tests.support.models.smollm import smollm2
@@ -118,3 +119,20 @@ def test_every_script_says_what_to_run(path):
     if path.name != "snake.py":  # is imported, not run
         assert f"python {path.name}" in told and "pip install" in told
     assert f"{path.parent.name}/" in (EXAMPLES / "README.md").read_text()
+
+
+@pytest.mark.parametrize("example", shown_examples.ALL, ids=lambda example: example.name)
+def test_each_prints_and_draws_what_its_readme_shows(example, tmp_path):
+    """Pictures are drawn again: fonts and rounding may move a few pixels, a wrong result moves more."""
+    printed = example.run(tmp_path)
+    assert example.agrees(printed), f"{example.readme} shows\n{example.shown}\nbut it printed\n{printed}"
+    assert not example.agrees(printed + "more\n") and not example.agrees(printed.replace("e", "E", 1))
+    kept = example.readme.parent / example.picture
+    assert f"]({example.picture})" in example.readme.read_text(encoding="utf-8")
+    assert kept.stat().st_size < 80_000
+    assert shown_examples.difference(tmp_path / example.picture, kept) < 0.02
+
+
+def test_every_example_is_shown():
+    folders = {path.parent.name for path in EXAMPLES.glob("*/*.py")}
+    assert {example.name for example in shown_examples.ALL} == folders

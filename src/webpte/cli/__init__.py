@@ -28,6 +28,7 @@ COMMANDS = {
     "bundle": "write a program as static files for a web page",
     "generate": "continue or answer a prompt",
     "chat": "talk to a language model",
+    "completion": "print what bash, zsh or fish needs to complete all this",
 }
 EXIT_CODES = """\
 exit codes: 0 done; 1 an error, told in one message on stderr, or check, compare or doctor found something;

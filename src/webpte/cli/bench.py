@@ -10,7 +10,7 @@ from ..tools.bench import bench_file
 from ..tools.plots import plot_bench, require_matplotlib
 from ..tools.text import size
 from ..tools.timing import seconds
-from .bars import line
+from .bars import bars
 from .parsing import check_output, real
 from .say import print_json
 from .tables import Column, Page, Table
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.plot:
         check_output("--plot", arguments.plot, (".png", ".svg", ".pdf"))
         require_matplotlib()  # before minutes are spent on measuring
-    with line() as progress:
+    with bars(ticking=False) as progress:
         report = bench_file(
             arguments.file,
             arguments.data,

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     check_output("--trace", arguments.trace, (".json",))
-    with bars() as progress:
+    with bars(ticking=False) as progress:
         report = profile_file(
             arguments.file,
             arguments.data,

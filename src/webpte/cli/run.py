@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ..tools.run import run_file
 from ..tools.timing import seconds
-from .bars import line
+from .bars import bars
 from .parsing import check_output, whole
 from .say import print_json
 from .tables import Column, Page, Table
@@ -46,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     check_output("--save", arguments.save, (".npz",))
-    with line() as progress:
+    with bars(ticking=False) as progress:
         report = run_file(
             arguments.file,
             arguments.data,

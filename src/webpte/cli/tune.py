@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    with bars() as progress:
+    with bars(ticking=False) as progress:
         report = tune_file(
             arguments.file, arguments.data, budget=arguments.seconds, again=arguments.again, progress=progress
         )

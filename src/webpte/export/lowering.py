@@ -92,11 +92,11 @@ def lower_steps(
         traced = _trace(module.eval(), inputs, shapes, strict, cancel_transposes)
         program = _to_program(traced, options, operator_blocklist, constant_methods, steps)
         steps.next()
-        return _write(program, path)
+        return _write(program, path, steps)
 
 
 class Steps:
-    """Tells which step begins. Steps take seconds to minutes each and do not tell how far they are."""
+    """Tells which step begins and which ends. Steps take seconds to minutes each and do not tell how far they are."""
 
     def __init__(self, progress: OnProgress, names: list[str]) -> None:
         self._progress = progress
@@ -104,8 +104,18 @@ class Steps:
         self._number = 0
 
     def next(self) -> None:
-        self._progress(Progress(self._names[self._number], self._number, len(self._names), "steps"))
+        self._end()
+        self._progress(Progress(self._names[self._number], 0, 1, "steps"))
         self._number += 1
+
+    def done(self) -> None:
+        """All have ended."""
+        assert self._number == len(self._names), f"{self._names[self._number :]} never began"
+        self._end()
+
+    def _end(self) -> None:
+        if self._number:
+            self._progress(Progress(self._names[self._number - 1], 1, 1, "steps"))
 
 
 def require_executorch() -> None:
@@ -183,12 +193,13 @@ def _refuse_wide_constants(delegated: Any) -> None:
                 )
 
 
-def _write(program: Any, path: Path) -> list[Path]:
+def _write(program: Any, path: Path, steps: Steps) -> list[Path]:
     before = set(path.parent.glob("*.ptd"))
     temporary = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         with open(temporary, "wb") as file:
             program.write_to_file(file)
+        steps.done()  # the last place to stop at: nothing is left behind yet
         program.write_tensor_data_to_file(str(path.parent))
         os.replace(temporary, path)
     finally:

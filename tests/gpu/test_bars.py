@@ -1,0 +1,34 @@
+"""The bars of real commands end full."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.gpu.test_widths import COMMANDS, MODEL
+from tests.support.harness.bar_screens import seen_bars
+from tests.support.harness.terminal import run_in_terminal
+
+STAGES = {
+    "run": {"read", "upload", "compile"},
+    "bench": {"read", "upload", "compile", "prefill", "decode"},
+    "tune": {"read", "tune"},
+    "compare": {"compile", "upload", "compare"},
+    "profile": {"read", "upload", "compile", "profile"},
+    "bundle": {"plan"},
+    "generate": {"read", "upload", "compile"},
+}
+MORE = {"bundle": (MODEL, "-o", "site", "--sequences", 1), "generate": (MODEL, "--prompt", "x", "--max-new-tokens", 1)}
+
+
+@pytest.mark.parametrize("command", STAGES)
+def test_every_stage_arrives(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = map(str, MORE[command] if command in MORE else COMMANDS[command])
+    environment = {"XDG_CACHE_HOME": str(tmp_path)}
+    code, output = run_in_terminal([sys.executable, "-m", "webpte", command, *given], 100, environment=environment)
+    assert code == 0, output.decode()
+    found = seen_bars(output, 100)
+    assert set(found) >= STAGES[command], sorted(found)
+    assert all(bar.full for bar in found.values()), found

@@ -1,0 +1,42 @@
+"""Bars as a person sees them: what a terminal shows at every moment, read by pyte."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import pyte
+
+_BAR = re.compile(r"^(\S[^━╸╺─-]*?)\s*([━╸╺─-]{24})(.*?)\s*(\d+:\d\d:\d\d|-:--:--)$")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A line of the screen, and how much of its bar is drawn in the colour of what is done."""
+
+    stage: str
+    amount: str
+    full: bool
+
+
+def seen_bars(output: bytes, columns: int, rows: int = 24) -> dict[str, Bar]:
+    """The last that was seen of each stage, byte by byte."""
+    screen = pyte.Screen(columns, rows)
+    stream = pyte.ByteStream(screen)
+    last: dict[str, Bar] = {}
+    for part in re.split(rb"(?<=\n)|(?=\x1b\[2K)|(?=\r)", output):
+        stream.feed(part)
+        for number, line in enumerate(screen.display):
+            if found := _BAR.match(line.rstrip()):
+                stage, bar, amount = found[1].strip(), found[2], found[3].strip()
+                start = line.index(bar)
+                colours = {screen.buffer[number][start + i].fg for i in range(len(bar))}
+                last[stage] = Bar(stage, amount, bar == "━" * 24 and len(colours) == 1)
+    return last
+
+
+def left_on_screen(output: bytes, columns: int, rows: int = 24) -> list[str]:
+    """What is still there when the program has ended."""
+    screen = pyte.Screen(columns, rows)
+    pyte.ByteStream(screen).feed(output)
+    return [line.rstrip() for line in screen.display if line.strip()]

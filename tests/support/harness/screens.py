@@ -29,17 +29,22 @@ class Recorder(Page):
     def __init__(self) -> None:
         super().__init__(Console(file=io.StringIO()), None)
         self.parts: list[Printed] = []
-        self.tables: list[Table] = []
+        self.said: list[str | Table] = []
+
+    @property
+    def tables(self) -> list[Table]:
+        return [one for one in self.said if isinstance(one, Table)]
 
     def text(self, *given: Any, **options: Any) -> None:
         self.parts.append(lambda page: page.text(*given, **options))
+        self.said.append(str(given[0]))
 
     def bullets(self, *given: Any) -> None:
         self.parts.append(lambda page: page.bullets(*given))
 
     def table(self, table: Table) -> None:
         self.parts.append(lambda page: page.table(table))
-        self.tables.append(table)
+        self.said.append(table)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 from ...errors import InputError
 from ...graph import Graph
 from ...plan import Planner
+from ...runtime import describe
 from ..inspect import constants, execution
 from ..look import Look, PathLike, look_inside
 from ..shapes import dynamic_dims, lowered_calls
@@ -67,6 +68,7 @@ def method_data(exported: Graph, planner: Planner | None, problem: str | None) -
         "exported_calls": len(exported.calls),
         "inputs": list(graph.inputs),
         "outputs": list(graph.outputs),
+        "signature": {v: str(describe(graph, v, dynamic)) for v in (*graph.inputs, *graph.outputs)},
         "calls": calls,
         "values": values,
         "repeats": _repeats(calls, values),

@@ -1,0 +1,83 @@
+"""`webpte inspect` over real exports: text, JSON and page agree, nothing is cut; and over what was made for others."""
+
+from __future__ import annotations
+
+import pytest
+
+import webpte
+from tests.support.export.exporting import export
+from tests.support.harness.inspected import check_same
+from tests.support.harness.reports import reported
+from tests.support.harness.screens import check_widths, record
+from webpte.cli import main
+
+NAMES = (
+    "add",
+    "mixed_kernels",
+    "two_methods",
+    "dynamic_broadcast",
+    "integers",
+    "doubles",
+    "half",
+    "branch",
+    "llama_4w_emb4",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_say_the_same_and_nothing_is_cut(name, tmp_path, capsys):
+    path = export(name).path
+    assert check_same(path, tmp_path, capsys) >= 1
+    reported(capsys, "inspect", path)
+    reported(capsys, "check", path)
+    check_widths(record("inspect", path))
+    check_widths(record("check", path))
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_constants_in_a_file_of_their_own(given, tmp_path, capsys):
+    exported = export("add_external")
+    options = [part for data in exported.data for part in ("--data", str(data))] if given else []
+    assert check_same(exported.path, tmp_path, capsys, *options) == 1
+    check_widths(record("inspect", exported.path, *options))
+
+
+@pytest.fixture(scope="module")
+def foreign(tmp_path_factory):
+    """Linear layers in a delegate of XNNPACK's, a cumulative sum outside."""
+    torch = pytest.importorskip("torch")
+    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+    from executorch.exir import to_edge_transform_and_lower
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(16, 32), torch.nn.Linear(32, 4)
+
+        def forward(self, x):
+            return self.second(self.first(x).relu()).cumsum(0)
+
+    traced = torch.export.export(Module().eval(), (torch.randn(3, 16),))
+    lowered = to_edge_transform_and_lower(traced, partitioner=[XnnpackPartitioner()]).to_executorch()
+    path = tmp_path_factory.mktemp("foreign") / "xnnpack.pte"
+    path.write_bytes(lowered.buffer)
+    return path
+
+
+def test_delegates_of_another_backend_are_shown(foreign, tmp_path, capsys):
+    assert check_same(foreign, tmp_path, capsys) == 1
+    check_widths(record("inspect", foreign))
+    (method,) = reported(capsys, "inspect", foreign)["methods"]
+    (delegate,) = method["delegates"]
+    assert delegate["backend"] == "XnnpackBackend" and delegate["bytes"] > 100
+    assert (delegate["takes"], delegate["gives"]) == (["f32[3, 16]"], ["f32[3, 4]"])
+    assert method["kernel_calls"] == {"aten::cumsum.out": 1} and "VulkanPartitioner" in method["problem"]
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "tune", "compare", "profile", "check"])
+def test_other_commands_say_how_to_export_it(command, foreign, capsys):
+    assert main([command, str(foreign)]) == 1
+    shown = capsys.readouterr()
+    assert "webpte.export.lower(model, inputs" in shown.out + shown.err
+    with pytest.raises(webpte.UnsupportedError, match="was made for XnnpackBackend"):
+        webpte.load(foreign)

@@ -45,7 +45,7 @@ def test_constants_in_a_file_of_their_own(given, tmp_path, capsys):
 @pytest.fixture(scope="module")
 def foreign(tmp_path_factory):
     """Linear layers in a delegate of XNNPACK's, a cumulative sum outside."""
-    torch = pytest.importorskip("torch")
+    import torch
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 

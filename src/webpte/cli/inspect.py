@@ -156,7 +156,7 @@ def _constants(constants: list[Mapping[str, Any]], page: Page) -> None:
     if not constants:
         return
     total = sum(c["bytes"] for c in constants)
-    page.text(f"\n{len(constants)} distinct constants, {size(total)}", style="bold")
+    page.text(f"\n{len(constants)} distinct constant{'s' * (len(constants) != 1)}, {size(total)}", style="bold")
     table = Table(
         (Column("constant"), Column("bytes", number=True), Column("used by", prose=True), Column("name", drop=1))
     )

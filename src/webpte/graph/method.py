@@ -70,7 +70,7 @@ REPARTITION = (
     "and so does to_edge_transform_and_lower(torch.export.export(model, inputs), partitioner=[VulkanPartitioner()])."
 )
 PASS_DATA = (
-    "If constants were exported to .ptd files, pass those: load(path, data=[...]), or --data on the command line."
+    "If constants were exported to .ptd files, pass those: load(path, data=['weights.ptd']), or --data in a command."
 )
 FIRST_SHARED_POOL = 2  # `MemoryPlanningPass(share_mutable_buffers=True)` puts them behind everything of one method
 

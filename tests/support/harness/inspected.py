@@ -101,7 +101,7 @@ def facts_of_text(said: Sequence[str | Table], name: str) -> Facts:
         r"GPU memory: constants (.+?), state (.+?), activations (.+)$",
         ran.split("\n")[0],
     )
-    constants = next((found for text in texts if (found := re.match(r"(\d+) distinct constants, (.+)$", text))), None)
+    constants = next((found for text in texts if (found := re.match(r"(\d+) distinct constants?, (.+)$", text))), None)
     others = [
         text for text in texts if text not in (name, ran) and " distinct " not in text and "more (--json" not in text
     ]
@@ -163,7 +163,7 @@ def facts_of_page(page: str) -> Facts:
     calls = re.search(r"<dt>Calls</dt><dd>(\d+)</dd><dd class=\"quiet\">[^<]*?; (\d+) in the file", page)
     submits = re.search(r"<dt>Submits</dt><dd>(\d+)</dd><dd class=\"quiet\">(.+?) to the host", page)
     kinds = dict(re.findall(r'<span class="key (\w+)">\w+ (.+?)</span>', page))
-    constants = re.search(r"<p>(\d+) distinct constants, (.+?)\.</p>", page)
+    constants = re.search(r"<p>(\d+) distinct constants?, (.+?)\.</p>", page)
     assert signature is not None and constants is not None
     takes, returns = signature[1].split('<span class="label">returns</span>')
     return Facts(

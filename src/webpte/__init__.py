@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .bundles import bundle
     from .notebook import widget
     from .progress import CancelToken, Progress
-    from .runtime import ArgumentInfo, Bundle, Method, Needs, Program, Runtime, load
+    from .runtime import ArgumentInfo, Bundle, Memory, Method, Needs, Program, Runtime, Verification, load
     from .runtime.saved_plan import SavedPlan, open_plan
     from .tools.show_versions import show_versions
 
@@ -53,6 +53,7 @@ __all__ = [
     "GraphError",
     "GuardError",
     "InputError",
+    "Memory",
     "Method",
     "Needs",
     "OutOfMemory",
@@ -63,6 +64,7 @@ __all__ = [
     "SavedPlan",
     "ShapeError",
     "UnsupportedError",
+    "Verification",
     "__version__",
     "bundle",
     "export",
@@ -79,12 +81,14 @@ _HOMES = {
     "ArgumentInfo": "runtime",
     "Bundle": "runtime",
     "CancelToken": "progress",
+    "Memory": "runtime",
     "Method": "runtime",
     "Needs": "runtime",
     "Program": "runtime",
     "Progress": "progress",
     "Runtime": "runtime",
     "SavedPlan": "runtime.saved_plan",
+    "Verification": "runtime",
     "bundle": "bundles",
     "export": "export",
     "llm": "llm",

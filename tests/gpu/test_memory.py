@@ -75,7 +75,7 @@ def test_the_sums_are_what_is_allocated(path, device):
         return create(**options)
 
     with patch.object(device.device, "create_buffer", noted), webpte.load(path) as program:
-        need, before = program.memory(), held()
+        need, before = program.memory("forward"), held()
         assert created == []
         method = program.method()
         method(np.ones((1, 16, 1, COLUMNS), np.float32))
@@ -91,7 +91,7 @@ def test_the_sums_are_what_is_allocated(path, device):
 
 def test_budgets_around_what_is_needed(path, device):
     with webpte.load(path) as program:
-        need = program.memory().total
+        need = program.memory("forward").total
         program.method()  # whatever the device itself needs is there now
     gc.collect()
     exact = held() + need
@@ -126,7 +126,7 @@ def test_what_a_refusal_says(path, device):
 def test_forks_and_other_programs_count(path, device):
     with webpte.load(path) as first:
         first.method()
-        need = first.memory()
+        need = first.memory("forward")
         gc.collect()
         with webpte.load(path, memory=held() + need.buffers + need.kinds["state"]) as second:
             method = second.method()

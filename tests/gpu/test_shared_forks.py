@@ -59,7 +59,7 @@ def test_a_fork_takes_its_state_and_makes_its_bind_groups_when_it_runs(program):
     forks = [method.fork() for _ in range(SEVERAL)]
     made = method.counters.since(before)
     assert (made.buffers, made.bind_groups, made.constant_bytes) == (SEVERAL, 0, 0)
-    assert held() - taken == SEVERAL * STATE_BYTES == SEVERAL * program.memory().kinds["state"]
+    assert held() - taken == SEVERAL * STATE_BYTES == SEVERAL * program.memory("forward").kinds["state"]
     for fork in forks:
         fork.run(ONE_ROW)
     called = method.counters.since(before)

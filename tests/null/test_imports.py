@@ -14,13 +14,14 @@ SRC = Path(__file__).parents[2] / "src"
 PACKAGE = "webpte"
 
 # What everyone may import.
-COMMON = {"budgets", "errors", "progress", "version"}
+COMMON = {"budgets", "errors", "progress", "text", "version"}
 
 # room -> rooms it may import, besides itself and the common ones.
 ARROWS: dict[str, set[str]] = {
     "budgets": set(),  # how much a file may ask for, wherever it asks
     "errors": set(),
     "progress": set(),
+    "text": set(),
     "version": set(),
     "container": set(),
     "graph": {"container"},

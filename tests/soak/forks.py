@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--forks", type=int, default=100)
     options = parser.parse_args(arguments)
     with webpte.load(options.model) as program:
-        method, state = program.method(), program.memory().kinds["state"]
+        method, state = program.method(), program.memory("forward").kinds["state"]
         wanted = [_step(method, position) for position in (0, 1)][-1]
         gc.collect()
         taken, memory, before = held(), resident(), method.counters.snapshot()

@@ -1,7 +1,7 @@
 """GPU objects: the only room that touches wgpu."""
 
 from .adapters import AdapterInfo, adapters, wgpu_versions
-from .budget import MEMORY_KINDS, Needs, needs
+from .budget import MEMORY_KINDS, Needs, needs, needs_of_state
 from .counters import Counters
 from .gpu import Gpu, acquire, adapter_caps
 from .handover import Feed
@@ -30,6 +30,7 @@ __all__ = [
     "constant_key",
     "held",
     "needs",
+    "needs_of_state",
     "offered",
     "storage_dtype",
     "wgpu_versions",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import OutOfMemory
 from ..plan import REMEDIES, Buffer, Plan, buffer_name, padded
+from ..text import line, lines, size, table
 from .ledger import held
 from .machine_memory import Offer
 from .parameters import parameter_bytes
@@ -24,7 +25,7 @@ MEMORY_KINDS = {  # and what people call them
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Needs:
     """Bytes on the device by kind. Uploads are what the queue holds at most; all others are buffers."""
 
@@ -39,6 +40,17 @@ class Needs:
     @property
     def total(self) -> int:
         return sum(self.kinds.values())
+
+    def __repr__(self) -> str:
+        return lines(f"Needs of {line(self.name)}", self.rows())
+
+    def _repr_html_(self) -> str:
+        return table(f"Needs of {self.name}", self.rows())
+
+    def rows(self) -> dict[str, str]:
+        """Kinds that take something, as people call them, and the sum."""
+        kinds = {MEMORY_KINDS[kind]: size(nbytes) for kind, nbytes in self.kinds.items() if nbytes}
+        return {**kinds, "all": size(self.total)}
 
 
 def needs(plan: Plan, present: Container[object] = ()) -> Needs:

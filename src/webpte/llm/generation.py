@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import ClosedError, Error
 from ..progress import CancelToken
+from ..text import table
 from .choice import Chosen
 from .errors import StaleGenerationError
 from .job import Finish, Job, Limits
 from .settings import Settings
-from .shown import answer_line, table
+from .shown import answer_line
 from .tokenizer import TextStream
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from ..graph import DType
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..runtime import Bundle, Method, Program, load
 from ..runtime.program import Tune
+from ..text import table
 from .bundled_runner import BundledRunner
 from .caches import with_sampler_and_half_caches
 from .chat import Messages, render_chat
@@ -27,7 +28,6 @@ from .rows import Runner
 from .sampled import with_sampler
 from .sequence import Sequence
 from .settings import LARGEST, GenerateSettings, Settings, integer, settings_from, shows_settings, tokens_from
-from .shown import table
 from .single_runner import SingleRunner
 from .slot_runner import SlotRunner
 from .special_tokens import encode_prompt, read_special_tokens

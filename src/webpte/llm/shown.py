@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,13 +17,3 @@ def answer_line(usage: Usage, begun: bool, text: str) -> str:
     shown = text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
     state = usage.finish_reason or "being read"
     return f"Generation({state}, {usage.prompt_tokens} prompt tokens, {usage.completion_tokens} generated, {shown!r})"
-
-
-def table(title: str, rows: Mapping[str, str]) -> str:
-    """Rows of name and text as HTML; whatever they hold is text."""
-    lines = "".join(
-        f'<tr><th style="text-align: left; vertical-align: top">{html.escape(name)}</th>'
-        f'<td style="text-align: left; white-space: pre-wrap">{html.escape(text)}</td></tr>'
-        for name, text in rows.items()
-    )
-    return f"<table><caption>{html.escape(title)}</caption>{lines}</table>"

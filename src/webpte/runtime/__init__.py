@@ -4,8 +4,9 @@ from ..device import Extent, Needs
 from .arguments import ArgumentInfo, describe, describe_all
 from .bundle import Bundle
 from .choices import choices_path
-from .executorch import Runtime
+from .executorch import Runtime, Verification
 from .loading import load
+from .memory import Memory
 from .method import Method
 from .program import Program
 from .tuning import Choice, Choices
@@ -16,10 +17,12 @@ __all__ = [
     "Choice",
     "Choices",
     "Extent",
+    "Memory",
     "Method",
     "Needs",
     "Program",
     "Runtime",
+    "Verification",
     "choices_path",
     "describe",
     "describe_all",

@@ -11,10 +11,11 @@ import numpy as np
 from ..errors import InputError
 from ..graph import Bool, Double, Graph, Int, String, SymBool, SymFloat, SymInt, TensorSpec
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
+from ..text import table
 from .checks import described
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ArgumentInfo:
     """An input or output of a method."""
 
@@ -29,6 +30,13 @@ class ArgumentInfo:
             return self.kind
         dims = ", ".join(f"<={b}" if may else str(b) for b, may in zip(self.bound, self.dynamic, strict=True))
         return f"{self.dtype}[{dims}]"
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self}>"
+
+    def _repr_html_(self) -> str:
+        rows = {"kind": self.kind, "dtype": self.dtype or "", "shape": str(self) if self.bound is not None else ""}
+        return table(self.name, {name: text for name, text in rows.items() if text})
 
 
 _KINDS = {SymInt: "int", Int: "int", SymFloat: "float", Double: "float", SymBool: "bool", Bool: "bool", String: "str"}

@@ -19,6 +19,7 @@ from ..plan.opened import Opened, read_plan
 from ..plan.plan_files import contents
 from ..plan.value_json import dtype_from_json
 from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..text import line
 from ..wgsl import Caps
 from .checks import one_of_methods
 from .kernels import CpuKernels
@@ -120,6 +121,11 @@ class Bundle(Program):
         scheduler, fingerprint = opened.scheduler, opened.fingerprint
         refuse_device(scheduler.plan, opened.features, adapter_caps())
         return Method(scheduler, *self._device(scheduler.plan), CpuKernels(), lambda: fingerprint, progress)
+
+    def _signatures(self) -> dict[str, str]:
+        return {
+            name: f"{line(name)}, planned for {len(found)} devices" for name, found in self.manifest.methods.items()
+        }
 
     # -- what a Program has, and a bundle has not ----------------------------------------------------------------------
 

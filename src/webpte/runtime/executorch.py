@@ -1,14 +1,34 @@
-"""The shape ExecuTorch users know: `Runtime.get().load_program(p).load_method("forward").execute([x])`."""
+"""The shape ExecuTorch users know: `Runtime.get().load_program(p).load_method("forward").execute([x])`.
+
+Names and meanings are those of `executorch.runtime`; outputs are NumPy arrays and Python numbers, and failures
+`webpte.Error`s.
+"""
 
 from __future__ import annotations
 
+import enum
 import os
 from collections.abc import Sequence
-from typing import Any
 
+from ..container import MethodPlan, TensorValue
+from ..errors import InputError, UnsupportedError
+from ..lowering import registered
+from .checks import described, flag, one_of_methods, whole
 from .loading import load
 from .method import Method
 from .program import Program
+from .sources import Source
+from .values import Input, Value
+
+BACKEND = "VulkanBackend"  # whose delegates are run, on any GPU
+_NO_DUMP = "webpte writes no ETDump: profile() of webpte.tools, or `webpte profile`, tells where the time goes"
+
+
+class Verification(enum.Enum):
+    """How far a file is checked. Here that is always wholly, whichever is asked for."""
+
+    Minimal = 0
+    InternalConsistency = 1
 
 
 class Runtime:
@@ -16,14 +36,54 @@ class Runtime:
 
     _instance: Runtime | None = None
 
+    def __init__(self) -> None:
+        self.backend_registry = BackendRegistry()
+        self.operator_registry = OperatorRegistry()
+
     @classmethod
     def get(cls) -> Runtime:
         if cls._instance is None:
             cls._instance = cls()
         return cls._instance
 
-    def load_program(self, path: str | os.PathLike[str]) -> RuntimeProgram:
-        return RuntimeProgram(load(path))
+    def load_program(
+        self,
+        data: Source,
+        *,
+        verification: Verification = Verification.InternalConsistency,
+        enable_etdump: bool = False,
+        debug_buffer_size: int = 0,
+        data_path: str | os.PathLike[str] | None = None,
+    ) -> RuntimeProgram:
+        """A program of a path, bytes or an open file; `data_path` is a .ptd file with constants of it."""
+        if not isinstance(verification, Verification):
+            raise InputError(
+                f"verification is Verification.Minimal or InternalConsistency, not {described(verification)}"
+            )
+        if flag(enable_etdump, "enable_etdump"):
+            raise UnsupportedError(f"enable_etdump: {_NO_DUMP}")
+        whole(debug_buffer_size, "debug_buffer_size", 0)
+        return RuntimeProgram(load(data, () if data_path is None else [data_path]))
+
+
+class BackendRegistry:
+    """Stands in for `executorch.runtime.BackendRegistry`."""
+
+    @property
+    def registered_backend_names(self) -> list[str]:
+        return [BACKEND]
+
+    def is_available(self, backend_name: str) -> bool:
+        return backend_name == BACKEND
+
+
+class OperatorRegistry:
+    """Stands in for `executorch.runtime.OperatorRegistry`."""
+
+    @property
+    def operator_names(self) -> set[str]:
+        """Ops that have a kernel for the device, by the names of delegates."""
+        return set(registered())
 
 
 class RuntimeProgram:
@@ -37,15 +97,87 @@ class RuntimeProgram:
         return set(self.program.method_names)
 
     def load_method(self, name: str) -> RuntimeMethod:
-        return RuntimeMethod(self.program.method(name))
+        """A method, ready to be executed. The same one is given again."""
+        return RuntimeMethod(self.program.method(name), self.metadata(name))
+
+    def metadata(self, method_name: str) -> MethodMeta:
+        """What a method takes and gives, without loading it."""
+        name = one_of_methods(method_name, self.program.method_names)
+        return MethodMeta(next(plan for plan in self.program.file.methods if plan.name == name))
+
+    def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
+        raise UnsupportedError(f"write_etdump_result_to_file: {_NO_DUMP}")
 
 
 class RuntimeMethod:
     """Stands in for `executorch.runtime.Method`."""
 
-    def __init__(self, method: Method) -> None:
+    def __init__(self, method: Method, metadata: MethodMeta) -> None:
         self.method = method
+        self.metadata = metadata
 
-    def execute(self, inputs: Sequence[Any]) -> Sequence[Any]:
+    def execute(self, inputs: Sequence[Input]) -> list[Value]:
         """Outputs as a list of NumPy arrays and Python numbers."""
-        return list(self.method.run(tuple(inputs)))
+        return list(self.method.run(inputs))
+
+
+class MethodMeta:
+    """What a method takes and gives; stands in for `MethodMeta` of ExecuTorch's bindings."""
+
+    def __init__(self, plan: MethodPlan) -> None:
+        self._plan = plan
+
+    def name(self) -> str:
+        return self._plan.name
+
+    def num_inputs(self) -> int:
+        return len(self._plan.inputs)
+
+    def num_outputs(self) -> int:
+        return len(self._plan.outputs)
+
+    def input_tensor_meta(self, index: int) -> TensorInfo:
+        return self._tensor(self._plan.inputs, index, "inputs")
+
+    def output_tensor_meta(self, index: int) -> TensorInfo:
+        return self._tensor(self._plan.outputs, index, "outputs")
+
+    def _tensor(self, ids: Sequence[int], index: int, what: str) -> TensorInfo:
+        if whole(index, "index", 0) >= len(ids):
+            raise InputError(f"index {index} is outside the {len(ids)} {what} of {self._plan.name}")
+        value = self._plan.values[ids[index]]
+        if not isinstance(value, TensorValue):
+            raise InputError(f"index {index} of the {what} of {self._plan.name} is a number, not a tensor")
+        return TensorInfo(value)
+
+    def __repr__(self) -> str:
+        return f"MethodMeta(name={self.name()!r}, num_inputs={self.num_inputs()}, num_outputs={self.num_outputs()})"
+
+
+class TensorInfo:
+    """Shape and dtype of a tensor; stands in for `TensorInfo` of ExecuTorch's bindings."""
+
+    def __init__(self, value: TensorValue) -> None:
+        self._value = value
+
+    def sizes(self) -> tuple[int, ...]:
+        """At the bound, where they may vary."""
+        return self._value.sizes
+
+    def dtype(self) -> int:
+        """The number of the scalar type, as in the file: 6 is float32, 4 int64."""
+        code = self._value.dtype.scalar_type
+        assert code is not None  # it was read from a file
+        return code
+
+    def is_memory_planned(self) -> bool:
+        return self._value.planned
+
+    def nbytes(self) -> int:
+        count = self._value.dtype.itemsize
+        for size in self._value.sizes:
+            count *= size
+        return count
+
+    def __repr__(self) -> str:
+        return f"TensorInfo(sizes={list(self.sizes())}, dtype={self._value.dtype.short}, nbytes={self.nbytes()})"

@@ -11,10 +11,11 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from ..device import Counters, Extent, Gpu, Observer, Session, Weights
+from ..device import Counters, Extent, Gpu, Observer, Session, Weights, needs, needs_of_state
 from ..errors import ClosedError, InputError
 from ..plan import Planner, Scheduler
 from ..progress import OnProgress, ignore
+from ..text import line, lines, table
 from ..wgsl import Caps
 from .arguments import ArgumentInfo
 from .call_arguments import in_order, placed, refuse_cpu, targets_of
@@ -25,6 +26,7 @@ from .method_state import MethodState
 from .preparing import prepare_for
 from .process import Process
 from .shared_state import Share
+from .shown import arguments, memory_line
 from .state import PathLike, read_state, write_state
 from .steps import run_steps
 from .values import Input, Value
@@ -272,6 +274,24 @@ class Method:
             for dims in named:
                 prepare_for(self._executor, self._state, dims)
             save_plan(self.scheduler, folder, self._fingerprint())
+
+    def __repr__(self) -> str:
+        return lines(self._title(), self._rows())
+
+    def _repr_html_(self) -> str:
+        return table(self._title(), self._rows())
+
+    def _title(self) -> str:
+        return f"{'Fork' if self._is_fork else 'Method'} {line(self.name)}{' (closed)' if self._closed else ''}"
+
+    def _rows(self) -> dict[str, str]:
+        taken = needs_of_state(self.plan, filled=False) if self._is_fork else needs(self.plan)
+        return {
+            "inputs": arguments(self.inputs) or "none",
+            "outputs": arguments(self.outputs) or "none",
+            "memory": memory_line(taken) if self._session is not None else "none",
+            "runs on": self.adapter if self._gpu is not None else "the CPU",
+        }
 
     @contextmanager
     def observed(self, observer: Observer) -> Iterator[None]:

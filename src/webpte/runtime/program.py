@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile
 from ..device import Needs, adapter_caps, needs
@@ -18,14 +18,18 @@ from ..graph import Graph, build_graph
 from ..lowering import mutated_positions
 from ..plan import Plan, Planner, make_planner
 from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..text import line, size, table
 from ..wgsl import Caps
+from .arguments import describe_all
 from .checks import described, flag, one_of_methods, optional_callback, seconds_of
 from .choices import read_choices, write_choices
 from .kernels import CpuKernels
 from .log import log_tuned, warn_of_fallback
+from .memory import Memory, memory_of
 from .method import Method
 from .owner import Owner
 from .shared_state import SharedState
+from .shown import signature, some
 from .tuning import Choices, chosen, tune_plan
 
 Rewrite = Callable[[Graph], Graph]
@@ -54,6 +58,11 @@ def find_data(key: str, file: ProgramFile, tensors: Sequence[TensorFile]) -> Spa
         if entry is not None:
             return entry.span
     return None
+
+
+def _signature(graph: Graph) -> str:
+    inputs, outputs = (describe_all(graph, *each, {}) for each in ((graph.inputs, "in"), (graph.outputs, "out")))
+    return signature(graph.name, inputs, outputs)
 
 
 class Program(Owner):
@@ -112,9 +121,20 @@ class Program(Owner):
         tuning = {} if self._options.tune == "off" else read_choices(caps)
         return make_planner(graph, caps, self._kernels, self._options.fallback, self._options.passes, tuning)
 
-    def memory(self, name: str = "forward", rewrite: Rewrite | None = None) -> Needs:
-        """The device memory a method takes, in bytes by kind, weights included. Takes none."""
-        return needs(self.plan(name, rewrite=rewrite))
+    @overload
+    def memory(self) -> Memory: ...
+
+    @overload
+    def memory(self, name: str, rewrite: Rewrite | None = None) -> Needs: ...
+
+    def memory(self, name: str | None = None, rewrite: Rewrite | None = None) -> Memory | Needs:
+        """The device memory that all methods together take, in bytes by kind, or one of them alone. Takes none."""
+        if name is not None:
+            return needs(self.plan(name, rewrite=rewrite))
+        optional_callback(rewrite, "rewrite", "the graph, and gives another")
+        if rewrite is not None:
+            raise InputError("rewrite is of one method: say which, memory(name, rewrite)")
+        return memory_of(self._path, {one: self.plan(one) for one in self.method_names})
 
     def tune(
         self,
@@ -188,6 +208,20 @@ class Program(Owner):
     def show(self, **options: Any) -> Any:
         """Its page inside a notebook, on the GPU of the browser that looks at it: `webpte.widget`."""
         return sys.modules["webpte"].widget(self, **options)  # which stands above this room
+
+    def __repr__(self) -> str:
+        return "\n  ".join([self._title(), *some(self._signatures()).values()])
+
+    def _repr_html_(self) -> str:
+        return table(self._title(), some(self._signatures()))
+
+    def _title(self) -> str:
+        nbytes = size(sum(file.size for file in self._files))
+        return f"{type(self).__name__} {line(self._path)} ({nbytes}{', closed' if self._closed else ''})"
+
+    def _signatures(self) -> dict[str, str]:
+        """Methods with their inputs and outputs, as far as that is known without planning."""
+        return {name: _signature(graph) for name, graph in self._graphs.items()}
 
     @functools.cached_property
     def _contents(self) -> str:

@@ -10,11 +10,14 @@ from ..errors import DeviceError
 from ..plan import Plan
 from ..plan.opened import Opened, load_plan
 from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..text import line, table
 from ..wgsl import Caps
+from .arguments import describe_all
 from .checks import listed, memory_of, path_of
 from .kernels import CpuKernels
 from .method import Method
 from .owner import Owner
+from .shown import signature
 
 PathLike = str | os.PathLike[str]
 
@@ -54,6 +57,18 @@ class SavedPlan(Owner):
         with self._locked():
             self._check_open()
             return self._kept(self.name, lambda: self._make_method(progress))
+
+    def __repr__(self) -> str:
+        return f"SavedPlan {line(self._path)}{' (closed)' if self._closed else ''}\n  {self._signature()}"
+
+    def _repr_html_(self) -> str:
+        return table(f"SavedPlan {self._path}", {self.name: self._signature()})
+
+    def _signature(self) -> str:
+        plan = self._opened.scheduler.plan
+        borders = ((plan.graph.inputs, "in"), (plan.graph.outputs, "out"))
+        inputs, outputs = (describe_all(plan.graph, *each, plan.dynamic_dims) for each in borders)
+        return signature(self.name, inputs, outputs)
 
     def _make_method(self, progress: OnProgress) -> Method:
         scheduler, fingerprint = self._opened.scheduler, self._opened.fingerprint

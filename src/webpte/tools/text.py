@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
-# Control characters but tab and newline; marks that turn the direction of writing; invisible ones; halves of pairs.
-_UNSAFE = re.compile(
-    "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
-)
+from ..text import plain, size
 
-
-def plain(text: str) -> str:
-    """The text with a mark in the place of each character that a terminal would obey or hide."""
-    return _UNSAFE.sub("\ufffd", text)
-
-
-def size(count: float) -> str:
-    """Bytes, with three digits and a decimal unit."""
-    if count < 1000:
-        return f"{count:.0f} B"
-    for unit in ("kB", "MB"):
-        count /= 1000
-        if count < 999.5:  # what three digits would round up belongs to the next unit
-            return f"{count:.3g} {unit}"
-    return f"{count / 1000:.3g} GB"
+__all__ = ["plain", "short_name", "size", "type_text"]
 
 
 def short_name(name: str) -> str:

@@ -113,7 +113,7 @@ class TestImages:
 @pytest.mark.parametrize(
     ("specs", "message"),
     [
-        (["tokens=x.npy"], r"does not name its inputs; give the position, such as 0=x.npy"),
+        (["tokens=x.npy"], r"there is no input 'tokens'; the inputs are"),
         (["2=3"], "input 2; the method has 2 inputs"),
         (["1x2:ones", "1", "1"], "input 2; the method has 2 inputs"),
         (["nothing.npy"], "nothing.npy cannot be read"),

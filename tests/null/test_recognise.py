@@ -120,6 +120,11 @@ def test_constants_that_are_away_can_still_be_looked_at(keyed, capsys):
     assert main(["inspect", str(keyed)]) == 0
     shown = capsys.readouterr().out
     assert "f32[7]" in shown and "VulkanBackend" in shown and "1 of the constants of forward have no data" in shown
+    assert f"add --data {keyed.with_name('weights.ptd')}." in shown
+    assert main(["check", str(keyed)]) == 1
+    assert f"add --data {keyed.with_name('weights.ptd')}." in capsys.readouterr().out
+    assert main(["run", str(keyed)]) == 1
+    assert "weights.ptd" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("typed", "message"), [

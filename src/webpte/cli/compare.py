@@ -43,7 +43,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--input",
         action=_Input,
         default=[[]],
-        metavar="[N=]VALUE",
+        metavar="[NAME=]VALUE",
         help="an input, see below",
     )
     parser.add_argument(

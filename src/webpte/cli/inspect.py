@@ -81,11 +81,14 @@ def _write(path: str, text: str) -> None:
 
 def _method(method: Mapping[str, Any], page: Page) -> None:
     page.text(f"\n{method['name']}", style="bold")
-    arguments = Table((Column("argument"), Column("type and bound"), Column("varies in", drop=1)))
+    columns = (Column("argument"), Column("name", drop=1), Column("type and bound"), Column("varies in", drop=2))
+    arguments = Table(columns)
     for role in ("inputs", "outputs"):
         for number, argument in enumerate(method[role]):
             dims = [str(d) for d, may in enumerate(argument["dynamic"] or ()) if may]
-            arguments.add(f"{role[:-1]} {number}", argument["text"], f"dim {', '.join(dims)}" if dims else "")
+            arguments.add(
+                f"{role[:-1]} {number}", argument["name"], argument["text"], f"dim {', '.join(dims)}" if dims else ""
+            )
     page.table(arguments)
     if method["problem"]:
         page.text(f"\n{method['problem']}", style="red")

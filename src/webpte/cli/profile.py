@@ -27,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the .pte program")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
     parser.add_argument("--method", default="forward", metavar="NAME", help="the method to call (forward)")
-    parser.add_argument("--input", action="append", default=[], metavar="[N=]VALUE", help="an input, see below")
+    parser.add_argument("--input", action="append", default=[], metavar="[NAME=]VALUE", help="an input, see below")
     parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of random inputs (0)")
     parser.add_argument(
         "--repeat", type=whole(1), default=5, metavar="N", help="calls to measure; the fastest is shown (5)"

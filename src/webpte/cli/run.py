@@ -17,7 +17,7 @@ from .tables import Column, Page, Table
 from .terminal import open_page
 
 INPUTS = """\
-inputs are given in order, or by position as 0=VALUE; VALUE is one of
+inputs are given in order, by position as 0=VALUE, or by the name that inspect shows; VALUE is one of
   x.npy, all.npz, all.npz:KEY   arrays; a whole .npz gives several inputs, by keys that end in a number or in order
   photo.png                     resized to the input's bound, RGB, 0 to 1; photo.png:-1..1 and photo.png:imagenet
                                 scale it otherwise
@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = INPUTS
     parser.add_argument("file", help="the .pte program, or the folder of a bundle")
     parser.add_argument("--method", default="forward", metavar="NAME", help="the method to run (forward)")
-    parser.add_argument("--input", action="append", default=[], metavar="[N=]VALUE", help="an input, see below")
+    parser.add_argument("--input", action="append", default=[], metavar="[NAME=]VALUE", help="an input, see below")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
     parser.add_argument(
         "--repeat", type=whole(0), default=5, metavar="N", help="warm calls to time after the first (5)"

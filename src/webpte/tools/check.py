@@ -18,6 +18,7 @@ from ..plan import Plan, advice, draft, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
 from ..wgsl import BROWSER_LIMITS, Caps
+from .look import data_advice
 
 __all__ = ["MEMORY_KINDS", "check_file", "device_caps"]
 
@@ -42,10 +43,15 @@ def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWS
         "device": caps.adapter,
         "ok": not problems,
         "problems": [{"method": name, **problem._asdict()} for name, problem in problems],
-        "remedies": advice([problem for _, problem in problems]),
+        "remedies": [*advice([problem for _, problem in problems]), *_beside(path, problems)],
         "memory": memory,
         "methods": [method.report(caps) for method in methods],
     }
+
+
+def _beside(path: PathLike, problems: Sequence[tuple[str, Problem]]) -> list[str]:
+    keys = [problem.subject.removeprefix("key ") for _, problem in problems if problem.kind == "constant"]
+    return [found for found in (data_advice(path, keys),) if found] if keys else []
 
 
 def device_caps(adapter: bool = False, limits: str | None = None) -> Caps:

@@ -1,6 +1,6 @@
 """Inputs of a method from what a person types: files, images, shapes, numbers.
 
-A file does not name its inputs, so they are given in order or by position: `0=tokens.npy`.
+They are given in order, by position, `0=tokens.npy`, or by the name that `webpte inspect` shows, `tokens=tokens.npy`.
 
     x.npy                 an array
     all.npz               several inputs: keys that end in a number are positions, others are taken in order
@@ -40,6 +40,8 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})")
 _FILL = re.compile(rf"(?:(?P<shape>\d+(?:x\d+)*):)?(?P<fill>random|zeros|ones|arange|{_RANGE.pattern}|{_NUMBER})")
 
+_NEITHER = "is no .npy, .npz or image file, no number, and no shape such as 1x16:random"
+
 
 @dataclass(frozen=True)
 class Given:
@@ -53,19 +55,33 @@ def make_inputs(arguments: Sequence[ArgumentInfo], specs: Sequence[str] = (), se
     """A value for every input. What `specs` leaves out is random at its bound, from a fixed seed."""
     given: dict[int, Given] = {}
     for spec in specs:
-        position, text = _split(spec)
+        position, text = _split(spec, [argument.name for argument in arguments])
         if position is None and text.endswith(".npz"):
             given.update(_several(text, arguments))
             continue
         if position is None:
             position = next((i for i in range(len(arguments)) if i not in given), len(arguments))
         if position >= len(arguments):
-            raise InputError(f"{spec!r} is input {position}; the method has {len(arguments)} inputs")
+            raise InputError(f"--input {spec} is input {position}; the method has {len(arguments)} inputs, from 0 on")
         given[position] = _one(text, arguments[position], position, seed)
     for position, argument in enumerate(arguments):
         if position not in given:
             given[position] = default_input(argument, position, seed)
     return [given[position] for position in range(len(arguments))]
+
+
+def check_specs(specs: Sequence[str]) -> None:
+    """What can be told of them before a program is loaded: that they can be read at all."""
+    for spec in specs:
+        name, equals, rest = spec.partition("=")
+        named = equals and (name.isidentifier() or _POSITION.fullmatch(name))
+        text = rest if named else spec
+        path = found[1] if (found := _SUFFIXED.fullmatch(text)) else text
+        if path.lower().endswith((".npy", ".npz", *IMAGES)):
+            if not os.path.exists(path):
+                raise InputError(f"--input {spec}: {path} cannot be read: it is not there{alike(path)}")
+        elif not _FILL.fullmatch(text):
+            raise InputError(f"--input {spec}: {text!r} {_NEITHER}")
 
 
 def at_shapes(arguments: Sequence[ArgumentInfo], shapes: Sequence[Sequence[int]]) -> list[ArgumentInfo]:
@@ -84,15 +100,17 @@ def default_input(argument: ArgumentInfo, position: int, seed: int) -> Given:
     return _filled("random", argument, position, seed)
 
 
-def _split(spec: str) -> tuple[int | None, str]:
+def _split(spec: str, names: Sequence[str]) -> tuple[int | None, str]:
     """`1=x.npy` is (1, "x.npy"). A path may hold "=" too."""
     name, equals, rest = spec.partition("=")
     if not equals:
         return None, spec
+    if name in names:
+        return names.index(name), rest
     if found := _POSITION.fullmatch(name):
         return int(found[1]), rest
     if name.isidentifier():
-        raise InputError(f"{spec!r}: a .pte file does not name its inputs; give the position, such as 0={rest}")
+        raise InputError(f"--input {spec}: there is no input {name!r}; the inputs are {', '.join(names) or 'none'}")
     return None, spec
 
 
@@ -106,9 +124,7 @@ def _one(text: str, argument: ArgumentInfo, position: int, seed: int) -> Given:
         return Given(read_image(path, suffix or "0..1", argument, position), text)
     if _FILL.fullmatch(text):
         return _filled(text, argument, position, seed)
-    raise InputError(
-        f"input {position}: {text!r} is no .npy, .npz or image file, no number, and no shape such as 1x16:random"
-    )
+    raise InputError(f"input {position}: {text!r} {_NEITHER}")
 
 
 def _filled(text: str, argument: ArgumentInfo, position: int, seed: int) -> Given:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +28,7 @@ from ..plan import Planner, make_planner
 from ..runtime import Program, load
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
+from ..runtime.sources import data_beside
 from ..wgsl import Caps
 
 PathLike = str | os.PathLike[str]
@@ -100,11 +101,18 @@ def _look_partly(plan: MethodPlan, file: ProgramFile, tensors: Sequence[TensorFi
         graph = build()
         planner = make_planner(graph, CAPS, CpuKernels(), False, tuple(PASSES), {})
     except Error as error:
-        return Look(plan, build(problems=[]), None, str(error), None)
+        beside = data_advice(file.path, error.keys) if isinstance(error, DataError) else ""
+        return Look(plan, build(problems=[]), None, f"{error}{beside and ' '}{beside}", None)
     literals = [graph.values[i] for i in graph.outputs]
     constant = not graph.steps and not graph.inputs
     returns = [v.value for v in literals if isinstance(v, (Int, Double, Bool, String))] if constant else None
     return Look(plan, graph, planner, None, returns)
+
+
+def data_advice(path: PathLike, keys: Collection[str]) -> str:
+    """What to add to a command line, where files beside a program have constants that it lacks."""
+    found = data_beside(path, keys)
+    return f"Beside it is what has them: add {' '.join(f'--data {one}' for one in found)}." if found else ""
 
 
 def delegate_borders(plan: MethodPlan) -> dict[int, tuple[list[int], list[int]]]:

@@ -13,7 +13,7 @@ from ..device import adapter_caps
 from ..errors import DeviceError, InputError
 from ..progress import OnProgress, ignore
 from ..runtime import Bundle, load
-from .inputs import Given, at_shapes, make_inputs
+from .inputs import Given, at_shapes, check_specs, make_inputs
 from .timing import Stages, spread, timed
 
 PathLike = str | os.PathLike[str]
@@ -38,6 +38,7 @@ def run_file(
     """
     if repeat < 0:
         raise InputError(f"repeat is {repeat}; it cannot be negative")
+    check_specs(inputs)
     stages = Stages(progress)
     with suppress(DeviceError):  # a method without calls needs no adapter, and one with calls will say that it does
         adapter_caps()

@@ -10,7 +10,7 @@ from ...errors import InputError
 from ...progress import OnProgress, ignore
 from ...runtime import load
 from ...runtime.manifest import is_bundle
-from ..inputs import make_inputs
+from ..inputs import check_specs, make_inputs
 from .against import compare_with
 from .bundle import compare_bundle
 from .capture import PathLike
@@ -40,6 +40,8 @@ def compare_file(
     `inputs` has a list of specs (see :mod:`webpte.tools.inputs`) for each consecutive call of the method. With `repro`,
     the first call at fault is written there as a script and its data.
     """
+    for specs in inputs:
+        check_specs(specs)
     if is_bundle(path):
         if state is not None or repro is not None or not joined:
             raise InputError(f"{path} is a bundle, of which outputs are compared: no calls, and no states")

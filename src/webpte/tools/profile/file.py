@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ...errors import InputError
 from ...progress import OnProgress, ignore
 from ...runtime import load
-from ..inputs import make_inputs
+from ..inputs import check_specs, make_inputs
 from .profile import profile
 from .trace import write_trace
 
@@ -33,6 +33,7 @@ def profile_file(
 
     With `trace`, the fastest timed call is written there as a Chrome JSON trace.
     """
+    check_specs(inputs)
     with load(path, data, fallback=fallback, progress=progress) as program:
         called = program.method(method, progress=progress)
         given = make_inputs(called.inputs, inputs, seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 
 import webpte
 from tests.support.export.exporting import export
+from tests.support.harness.screen import Screen
 from tests.support.harness.terminal import SRC, Terminal
 from tests.support.models.tiny_llm import write_tokenizer
 from webpte.cli import generate, generate_file, main
@@ -29,71 +31,66 @@ def model(tmp_path_factory):
 
 
 def command(*arguments):
-    environment = {**__import__("os").environ, "PYTHONPATH": str(SRC)}
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
     done = [sys.executable, "-m", "webpte", *map(str, arguments)]
     return subprocess.run(done, capture_output=True, text=True, env=environment, timeout=120)
 
 
+def chat(model, tmp_path, *options):
+    return Screen(["webpte", "chat", str(model), *options], environment={"XDG_STATE_HOME": str(tmp_path)})
+
+
+def asked(screen):
+    """Whether it waits for a message."""
+    return screen.prompt_line == ">" and "tokens" in screen.lines[-1]
+
+
 def test_chat(model, tmp_path):
     saved = tmp_path / "talk.json"
-    with Terminal("chat", str(model), "--max-new-tokens", "5") as chat:
-        chat.wait_for(r"Ctrl-C stops an answer\.\n> ")
-        chat.type("hello")
-        answer = chat.wait_for(r"\[5 prompt tokens, .* tok/s; \d generated, .* tok/s; (length|stop)\]")
-        assert answer.startswith("hello\n")
-        chat.wait_for("> ")
-        chat.type(f"/save {saved}")
-        chat.wait_for(r"\(saved 2 messages to .*talk\.json\)")
+    with chat(model, tmp_path, "--max-new-tokens", "5") as screen:
+        screen.wait(asked)
+        screen.say("hello")
+        screen.wait("[5 prompt tokens, ")
+        screen.wait(asked)
+        assert re.search(r"\d generated, .* tok/s; (length|stop)\]", screen.text)
+        screen.say(f"/save {saved}")
+        screen.wait("(saved 2 messages to")
         messages = json.loads(saved.read_text())
         assert [m["role"] for m in messages] == ["user", "assistant"] and messages[0]["content"] == "hello"
-        chat.type("/reset")
-        chat.wait_for(r"\(forgotten\)")
-        chat.type("/nonsense")
-        chat.wait_for(r"there is no command /nonsense")
-        chat.type("x" * 80)
-        chat.wait_for(r"ContextFullError: the prompt has 80 tokens")
-        chat.type("hello")
-        chat.wait_for(r"\[5 prompt tokens")
-        chat.type("/exit")
-        assert chat.ended() == 0
+        screen.say("/reset")
+        screen.wait("(forgotten)")
+        screen.say("x" * 80)
+        screen.wait("ContextFullError: the prompt has 80 tokens")
+        screen.say("bye")
+        screen.wait("[3 prompt tokens, ")
+        screen.say("/exit")
+        assert screen.ended() == 0
 
 
-def test_ctrl_c_stops_the_answer_and_not_the_program(model):
-    with Terminal("chat", str(model), "--max-new-tokens", "100000", "--temperature", "1") as chat:
-        chat.wait_for("> ")
-        for _ in range(2):
-            chat.type("ab")
-            chat.wait_for(r"ab\n[\s\S]")  # the line is echoed before anybody reads it; then the answer begins
-            chat.interrupt()
+def test_ctrl_c_stops_the_answer_and_not_the_program(model, tmp_path):
+    with chat(model, tmp_path, "--max-new-tokens", "100000", "--temperature", "1") as screen:
+        screen.wait(asked)
+        for turn in range(1, 3):
+            screen.say("ab")
+            screen.wait(lambda screen, turn=turn: screen.text.count("> ab") == turn)
+            screen.press("ctrl-c")
             started = time.monotonic()
-            # The tiny model may have filled its context first: then the signal finds the prompt.
-            chat.wait_for(r"(\(stopped\)|tok/s; cancelled\]|Ctrl-D leaves\))\n> ", timeout=10)
+            # The tiny model may have filled its context first: then the key finds the prompt.
+            screen.wait(asked, timeout=10)
             assert time.monotonic() - started < 2  # half a second and the time of a slow machine
-        chat.type("/exit")
-        assert chat.ended() == 0
+        screen.wait(lambda screen: screen.text.count("(stopped)") + screen.text.count("Ctrl-D leaves)") == 2)
+        screen.say("/exit")
+        assert screen.ended() == 0
 
 
 def test_ctrl_c_while_loading_ends_the_program(model):
-    with Terminal("chat", str(model)) as chat:
+    with Terminal("chat", str(model)) as terminal:
         time.sleep(0.3)
-        chat.interrupt()
+        terminal.interrupt()
         started = time.monotonic()
         # -2 is Python's own way, before the first line of ours: shells call that 130 too.
-        assert chat.ended() in (130, -2)
+        assert terminal.ended() in (130, -2)
         assert time.monotonic() - started < 2  # half a second and the time of a slow machine
-
-
-def test_ctrl_c_twice_at_the_prompt_leaves(model):
-    with Terminal("chat", str(model)) as chat:
-        chat.wait_for("> ")
-        chat.interrupt()
-        chat.wait_for(r"\(Ctrl-C again, /exit or Ctrl-D leaves\)\n> ")
-        chat.type("/nonsense")  # and the first one is forgotten
-        chat.wait_for(r"no command /nonsense\)\n> ")
-        chat.interrupt()
-        chat.wait_for(r"\(Ctrl-C again, /exit or Ctrl-D leaves\)\n> ")
-        chat.interrupt()
-        assert chat.ended() == 130
 
 
 def test_generate_that_is_interrupted_prints_what_came_and_gives_130(model, monkeypatch, capsys):
@@ -117,6 +114,31 @@ def test_generate_prints_text_and_rates(model):
     report = json.loads(again.stdout)
     assert plain(report["text"]).strip() == done.stdout.strip()  # control characters are for the JSON only
     assert report["usage"]["prompt_tokens"] == 5 and report["usage"]["finish_reason"] in ("length", "stop")
+
+
+def test_a_prompt_comes_from_stdin_and_behind_instructions(model):
+    def generated(*options, stdin=None):
+        arguments = [
+            sys.executable,
+            "-m",
+            "webpte",
+            "generate",
+            str(model),
+            "--max-new-tokens",
+            "2",
+            "--json",
+            *options,
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(SRC)}
+        done = subprocess.run(arguments, input=stdin, capture_output=True, text=True, env=environment, timeout=120)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    alone = generated("--prompt", "hello")
+    assert alone["usage"]["prompt_tokens"] == 5
+    for options in (("--prompt", "-"), ()):
+        assert generated(*options, stdin="hello\n")["tokens"] == alone["tokens"]
+    assert generated("--system", "be", "--prompt", "hello")["usage"]["prompt_tokens"] == 7
 
 
 def test_generate_changes_logits_and_lists_the_likeliest(model):
@@ -186,7 +208,7 @@ def test_a_line_that_is_no_prompt_is_named_before_anything_is_loaded(line, messa
     file = tmp_path / "prompts.jsonl"
     file.write_text(f'"good"\n{line}\n')
     with pytest.raises(webpte.InputError, match=rf"prompts\.jsonl:2 .*{message}"):
-        generate_file.read_prompts(file)
+        generate_file.read_prompts(str(file))
 
 
 def test_generate_follows_what_it_is_told_to(model, tmp_path):

@@ -82,6 +82,8 @@ PACKAGES: dict[str, set[str] | None] = {
     "cffi": {"device"},  # comes with wgpu
     "jinja2": {"wgsl", "llm", "tools"},  # llm: chat templates; tools: the page of a report
     "rich": {"cli", "tools"},
+    "markdown_it": {"cli"},  # comes with rich
+    "prompt_toolkit": {"cli"},  # the prompt of a chat, in a module of its own that only a terminal imports
     "anywidget": {"notebook"},
     "traitlets": {"notebook"},  # comes with anywidget
     "PIL": {"tools"},  # images as inputs

@@ -24,7 +24,7 @@ from tests.support.harness.terminal import SRC
 
 PHASES = ("load", "prefill", "decode", "chat prefill", "chat decode")
 WITHIN = 0.5  # seconds
-GREETING = b"Ctrl-C stops an answer."
+READY = b"tokens"  # as a chat counts them when it is asked to, and so has been loaded
 
 
 @dataclass(frozen=True)
@@ -106,9 +106,9 @@ def interrupt(child: subprocess.Popen[bytes], patience: float = 20) -> Outcome |
         return Outcome(None, patience, "")
 
 
-def ask(child: subprocess.Popen[bytes], words: int) -> None:
+def say(child: subprocess.Popen[bytes], text: bytes) -> None:
     assert child.stdin is not None
-    child.stdin.write(b"a " * words + b"\n")
+    child.stdin.write(text + b"\n")
     child.stdin.flush()
 
 
@@ -119,8 +119,9 @@ def trial(subject: Subject, phase: str, cold: bool, moment: float) -> Outcome | 
             time.sleep(moment * seconds_until_answer(subject, phase, cold))
             return interrupt(child)
         if phase.startswith("chat"):
-            assert first_output(child, GREETING)
-            ask(child, subject.words)
+            say(child, b"/tokens")
+            assert first_output(child, READY)
+            say(child, b"a " * subject.words)
             if phase == "chat prefill":
                 time.sleep(moment * seconds_of_prefill(subject))
                 return interrupt(child)
@@ -146,8 +147,9 @@ def seconds_of_prefill(subject: Subject) -> float:
     key = (subject, "chat", False)
     if key not in _measured:
         with started(subject.command("chat"), False) as child:
-            assert first_output(child, GREETING)
-            ask(child, subject.words)
+            say(child, b"/tokens")
+            assert first_output(child, READY)
+            say(child, b"a " * subject.words)
             began = time.monotonic()
             assert first_output(child)
             _measured[key] = time.monotonic() - began

@@ -16,20 +16,21 @@ from ..llm.many import Many
 from . import interrupts
 from .bars import bars
 from .constraints import constraints
-from .generate import open_model, settings
+from .generate import messages_or_text, open_model, read_stdin
+from .settings import settings
 
 
 def run_file(arguments: argparse.Namespace) -> int:
     """Print an answer a line; 1 if some have failed. What is finished when Ctrl-C comes has been printed."""
-    lines = read_prompts(Path(arguments.prompts))
+    given = settings(arguments, **constraints(arguments))
+    lines = read_prompts(arguments.prompts)
     output = sys.stdout  # while bars are drawn, what is printed goes where they are
     started, answers, failed, tokens = time.perf_counter(), 0, 0, 0
     interrupted = False
     with open_model(arguments) as llm:
-        prompts = [_arguments(llm, line, arguments.raw) for line in lines]
+        prompts = [_arguments(llm, line, arguments) for line in lines]
         try:
             with bars() as progress:
-                given = settings(arguments) | constraints(arguments)
                 many = Many(llm, prompts, given, False, progress)
                 for number, answer in many.run():
                     name = lines[number].get("id", number)
@@ -49,13 +50,16 @@ def run_file(arguments: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def read_prompts(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file of prompts, as objects."""
+def read_prompts(name: str) -> list[dict[str, Any]]:
+    """The lines of a file of prompts, or of stdin, as objects."""
     try:
-        texts = path.read_text(encoding="utf-8").splitlines()
+        texts = (read_stdin() if name == "-" else Path(name).read_text(encoding="utf-8")).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    return [_line(f"{path}:{number}", text) for number, text in enumerate(texts, 1) if text.strip()]
+        raise InputError(f"--file {name} cannot be read: {error}") from error
+    found = [_line(f"{name}:{number}", text) for number, text in enumerate(texts, 1) if text.strip()]
+    if not found:
+        raise InputError(f"--file {name} holds no prompts; it has one a line, each a JSON string or object")
+    return found
 
 
 def _line(where: str, text: str) -> dict[str, Any]:
@@ -70,13 +74,13 @@ def _line(where: str, text: str) -> dict[str, Any]:
     return found
 
 
-def _arguments(llm: LLM, line: dict[str, Any], raw: bool) -> dict[str, Any]:
+def _arguments(llm: LLM, line: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     """What `generate` is given for a line."""
     given = {name: value for name, value in line.items() if name not in ("id", "messages")}
     if "messages" in line:
         given["prompt"] = line["messages"]
-    elif llm.template is not None and not raw and isinstance(line.get("prompt"), str):
-        given["prompt"] = [{"role": "user", "content": line["prompt"]}]
+    elif isinstance(line.get("prompt"), str):
+        given["prompt"] = messages_or_text(llm, line["prompt"], arguments)
     return given
 
 

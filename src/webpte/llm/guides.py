@@ -6,6 +6,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,10 +114,7 @@ class Guides:
         self.ends = frozenset(ends)
         self._lock = threading.Lock()
         self._compiled: OrderedDict[Constraint, llguidance.LLMatcher] = OrderedDict()
-        try:
-            import llguidance
-        except ImportError as error:
-            raise UnsupportedError("constraints need the llguidance package: pip install 'webpte[llm]'") from error
+        llguidance = _package()
         words = _Words(tokenizer, vocabulary, self.ends)
         self._known = words.known
         self._closing = _bits([number in words.ends for number in range(len(words.tokens))])
@@ -137,10 +135,7 @@ class Guides:
         import llguidance
 
         limits = llguidance.LLParserLimits(max_lexer_states=MOST_STATES, verbose_errors=False)
-        try:
-            grammar = _grammar(constraint)
-        except ValueError as error:
-            raise refusal(constraint, str(error)) from error
+        grammar = _grammar(constraint)
         matcher = llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
         first = np.frombuffer(matcher.compute_bitmask(), np.uint32)  # only now is known whether there is any text
         if matcher.is_error():
@@ -148,6 +143,21 @@ class Guides:
         if matcher.is_accepting() and not (first & ~self._closing).any():
             raise ConstraintError(f"{constraint.kind} allows only the empty text")
         return matcher
+
+
+def check_alone(constraint: Constraint) -> None:
+    """Refuse what no model could follow, before one is loaded."""
+    llguidance = _package()
+    if why := llguidance.LLMatcher.validate_grammar(_grammar(constraint)):
+        raise refusal(constraint, why)
+
+
+def _package() -> ModuleType:
+    try:
+        import llguidance
+    except ImportError as error:
+        raise UnsupportedError("constraints need the llguidance package: pip install 'webpte[llm]'") from error
+    return llguidance
 
 
 def _grammar(constraint: Constraint) -> str:
@@ -160,7 +170,10 @@ def _grammar(constraint: Constraint) -> str:
         "grammar": llguidance.LLMatcher.grammar_from_lark,
         "choices": lambda text: llguidance.LLMatcher.grammar_from_lark(_alternatives(json.loads(text))),
     }
-    return make[constraint.kind](constraint.source)
+    try:
+        return make[constraint.kind](constraint.source)
+    except ValueError as error:
+        raise refusal(constraint, str(error)) from error
 
 
 def _schema_grammar(text: str) -> str:

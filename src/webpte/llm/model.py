@@ -63,13 +63,14 @@ class LLM:
         program: Program,
         runner: Runner,
         about: About,
+        tokenizer: Tokenizer,
         *,
         max_sequences: int = MAX_SEQUENCES,
         max_waiting: int = MAX_WAITING,
         recover: bool = False,
     ) -> None:
         self.program = program
-        self.tokenizer = Tokenizer.load(about.tokenizer)
+        self.tokenizer = tokenizer
         self.template = about.template
         self._eos_ids = about.eos_ids
         self.special_tokens = read_special_tokens(about.tokenizer_config, self.tokenizer, about.bos_id, about.eos_ids)
@@ -122,10 +123,13 @@ class LLM:
             path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
         )
         try:
+            about = _about(program, Path(path), tokenizer)  # files first: planning and uploading take their time
+            words = Tokenizer.load(about.tokenizer)
             llm = cls(
                 program,
                 _runner(program, kv_cache, most, progress),
-                _about(program, Path(path), tokenizer),
+                about,
+                words,
                 max_sequences=most,
                 max_waiting=waiting,
                 recover=recover,

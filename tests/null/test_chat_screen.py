@@ -1,0 +1,411 @@
+"""`webpte chat` in a real pseudo-terminal, over all its keys and commands. What the model says is a script."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support.harness import scripted_chat
+from tests.support.harness.screen import SRC, Screen
+
+CHAT = ["tests.support.harness.scripted_chat", "chat", "model.pte"]
+
+
+class Chat(Screen):
+    """Asked and answered, one by one."""
+
+    def __init__(self, state, *options, columns=80, rows=24, **environment):
+        given = {"XDG_STATE_HOME": str(state), "HOME": str(state), **environment}
+        super().__init__([*CHAT, *options], columns, rows, given)
+
+    def __enter__(self):
+        super().__enter__()
+        self.ready()
+        return self
+
+    def ready(self):
+        """Until a message may be typed."""
+        self.wait(lambda screen: screen.prompt_line == ">" and " tokens " in screen.lines[-1])
+
+    def turn(self, text, seen):
+        """Say something; what it says must come after that."""
+        before = self.text.count(seen)
+        self.say(text)
+        self.wait(lambda screen: screen.text.count(seen) > before)
+        self.ready()
+
+    def typed(self, wanted):
+        self.wait(lambda screen: screen.prompt_line == f"> {wanted}".rstrip())
+
+
+@pytest.fixture
+def chat(tmp_path):
+    with Chat(tmp_path) as screen:
+        yield screen
+
+
+def test_a_line_is_edited_with_the_usual_keys(chat):
+    chat.type("bcd")
+    chat.press("home")
+    chat.type("a")
+    chat.press("end")
+    chat.type("e")
+    chat.typed("abcde")
+    chat.press("left", "left", "backspace", "delete")
+    chat.typed("abe")
+    chat.press("ctrl-a")
+    chat.type("1 ")
+    chat.press("ctrl-e")
+    chat.type(" two three")
+    chat.typed("1 abe two three")
+    chat.press("ctrl-w")
+    chat.typed("1 abe two")
+    chat.press("ctrl-u")
+    chat.typed("")
+    chat.type("keep this")
+    chat.press("left", "left", "left", "left", "ctrl-k", "right")
+    chat.typed("keep")
+    chat.press("backspace")
+    chat.turn("", "You said 'keep', turn 1.")
+
+
+def test_what_was_said_is_found_again_in_this_session_and_the_next(tmp_path):
+    with Chat(tmp_path) as chat:
+        chat.turn("first", "turn 1.")
+        chat.turn("second", "turn 2.")
+        chat.press("up")
+        chat.typed("second")
+        chat.press("up")
+        chat.typed("first")
+        chat.press("down")
+        chat.typed("second")
+        chat.press("ctrl-u")
+        chat.say("/exit")
+        assert chat.ended() == 0
+    history = tmp_path / "webpte" / "chat-history"
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600 and stat.S_IMODE(history.parent.stat().st_mode) == 0o700
+    with Chat(tmp_path) as chat:
+        chat.press("ctrl-r")
+        chat.type("sec")
+        chat.wait(lambda screen: "> second" in screen.lines)
+        chat.press("enter", "enter")
+        chat.wait("You said 'second', turn 1.")
+        chat.ready()
+        chat.press("up", "up", "up", "up")
+        chat.typed("first")
+
+
+def test_without_a_place_for_the_history_there_is_a_chat_all_the_same(tmp_path):
+    (tmp_path / "file").write_text("")
+    with Chat(tmp_path / "file" / "below") as chat:
+        chat.turn("hi", "You said 'hi', turn 1.")
+        chat.press("up")
+        chat.typed("hi")
+
+
+def test_a_pasted_text_is_one_message(chat):
+    chat.paste("one\ntwo\r\nthree\rfour")
+    chat.wait(lambda screen: screen.prompt_line == "  four")
+    chat.press("enter")
+    chat.wait(r"You said 'one\ntwo\nthree\nfour', turn 1.")
+    chat.ready()
+    assert "turn 2" not in chat.text
+
+
+def test_a_message_of_several_lines_is_typed_in_two_ways(chat):
+    chat.type("one")
+    chat.press("alt-enter")
+    chat.say("two\\")
+    chat.wait(lambda screen: screen.prompt_line == "" and screen.pyte.cursor.x == 2)
+    chat.say("three")
+    chat.wait(r"You said 'one\ntwo\nthree', turn 1.")
+    chat.ready()
+    chat.press("up")
+    chat.wait(lambda screen: screen.prompt_line == "  three")
+    chat.press("up", "up", "home", "ctrl-k")
+    chat.wait(lambda screen: screen.prompt_line == ">")
+    chat.press("enter")
+    chat.wait(r"You said '\ntwo\nthree', turn 2.")
+
+
+def test_tab_completes_commands_settings_and_files(chat, tmp_path):
+    chat.type("/un")
+    chat.press("tab")
+    chat.typed("/undo")
+    chat.press("ctrl-u")
+    chat.type("/set top_")
+    chat.press("tab")
+    chat.wait(lambda screen: {"top_k", "top_p"} <= {line.strip() for line in screen.lines})
+    chat.press("tab", "enter")  # chosen
+    chat.type(" 5")
+    chat.press("enter")
+    chat.wait("(top_k = 5)")
+    chat.ready()
+    (tmp_path / "conversation.json").write_text("[]")
+    chat.type(f"/load {tmp_path}/conv")
+    chat.press("tab")
+    chat.wait(lambda screen: "conversation.json" in "".join(line.strip() for line in screen.lines))
+
+
+def test_every_command_does_what_help_says(chat, tmp_path):
+    saved = tmp_path / "talk.json"
+    chat.turn("/help", "as Ctrl-D does.")
+    for name in ["/help", "/system", "/retry", "/undo", "/save", "/load", "/tokens", "/set", "/reset", "/exit"]:
+        assert any(line.startswith(name) for line in chat.all_lines), name
+    chat.turn("/system", "(no system message)")
+    chat.turn("/system Be brief.", "(system: Be brief.)")
+    chat.turn("system", "System 'Be brief.'.")
+    chat.turn("two", "You said 'two', turn 2.")
+    chat.turn("/retry", "You said 'two', turn 2.")
+    chat.turn("/tokens", "of 4,096 tokens, ")
+    assert "; 5 messages)" in chat.text
+    chat.turn(f"/save {saved}", f"(saved 5 messages to {saved})"[:70])
+    roles = [message["role"] for message in json.loads(saved.read_text())]
+    assert roles == ["system", "user", "assistant", "user", "assistant"]
+    chat.turn("/undo", "(taken back; ")
+    chat.turn("again", "You said 'again', turn 2.")
+    chat.turn("/reset", "(forgotten)")
+    chat.turn("new", "You said 'new', turn 1.")
+    chat.turn("/system -", "(no system message)")
+    chat.turn(f"/load {saved}", "(loaded 5 messages from ")
+    chat.turn("system", "System 'Be brief.'.")
+    chat.turn("three", "You said 'three', turn 4.")
+    chat.turn("//slash", "You said '/slash', turn 5.")
+    chat.say("/exit")
+    assert chat.ended() == 0
+
+
+def test_settings_are_shown_changed_and_put_back(chat):
+    chat.turn("/set", "(speculate = null)")
+    assert "(temperature = 0.0)" in chat.text and "(max_new_tokens = 256)" in chat.text
+    chat.turn("/set temperature 0.5", "(temperature = 0.5)")
+    chat.turn("/set seed 7", "(seed = 7)")
+    chat.turn("settings temperature seed", "temperature=0.5, seed=7")
+    chat.turn("/retry", "temperature=0.5, seed=8")  # the same seed would say the same
+    chat.turn("/set temperature default", "(temperature = 0.0)")
+    chat.turn('/set stop ["END", "."]', '(stop = ["END", "."])')
+    chat.turn("/set stop END", '(stop = "END")')
+    chat.turn("/set max_new_tokens 1", "(max_new_tokens = 1)")
+    chat.turn("hi", "1 generated")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("/nonsense", "InputError: there is no command /nonsense; /help lists them"),
+        ("/rety", "InputError: there is no command /rety; did you mean /retry?"),
+        ("/help me", "InputError: /help takes no argument, and was given 'me'"),
+        ("/retry 3", "InputError: /retry takes no argument"),
+        ("/undo 3", "InputError: /undo takes no argument"),
+        ("/tokens 3", "InputError: /tokens takes no argument"),
+        ("/reset all", "InputError: /reset takes no argument"),
+        ("/exit now", "InputError: /exit takes no argument"),
+        ("/retry", "InputError: nothing was asked yet"),
+        ("/undo", "InputError: nothing was asked yet"),
+        ("/save", "InputError: /save needs FILE: write the conversation, as JSON"),
+        ("/load", "InputError: /load needs FILE: go on from one that was saved"),
+        ("/save no/such/folder.json", "InputError: cannot write no/such/folder.json: No such file"),
+        ("/load no/such/folder.json", "InputError: cannot read no/such/folder.json: No such file"),
+        ("/load pyproject.toml", "InputError: pyproject.toml is no JSON, as /save writes it"),
+        ("/load web/package.json", "InputError: web/package.json holds no list of messages"),
+        ("/set tempurature 1", "InputError: /set knows no tempurature; did you mean temperature?"),
+        ("/set xyz", "InputError: /set knows no xyz; there are max_new_tokens, temperature"),
+        ("/set temperature hot", "InputError: temperature is a finite number, not 'hot'"),
+        ("/set temperature -1", "InputError: temperature is 0, or between 1e-06 and 1e+06, not -1"),
+        ("/set max_new_tokens 0", "InputError: max_new_tokens is between 1 and"),
+        ("/set top_p null", "InputError: top_p is a finite number, not None"),
+        ("fail", "InputError: the script says so; ask something else"),
+        ("x" * 5000, "ContextFullError: the prompt has 5003 tokens"),
+    ],
+)
+def test_what_is_wrong_is_told_and_changes_nothing(line, message, wrong_chat):
+    wrong_chat.paste(line)
+    wrong_chat.press("enter")
+    wrong_chat.wait(lambda screen: message in screen.text.replace("\n", "").replace("  ", " "))
+    wrong_chat.ready()
+    wrong_chat.turn("/tokens", "(0 of 4,096 tokens, 4,096 left; 0 messages)")
+
+
+@pytest.fixture(scope="module")
+def wrong_chat(tmp_path_factory):
+    with Chat(tmp_path_factory.mktemp("state"), columns=120) as screen:
+        yield screen
+
+
+def test_ctrl_c_stops_an_answer_and_keeps_what_came(chat, tmp_path):
+    chat.say("forever")
+    chat.wait("word10 ")
+    chat.press("ctrl-c")
+    started = time.monotonic()
+    chat.wait("(stopped)")
+    assert time.monotonic() - started < 2
+    chat.ready()
+    assert "cancelled]" in chat.text
+    chat.turn(f"/save {tmp_path}/talk.json", "(saved 2 messages to ")
+    question, answer = json.loads((tmp_path / "talk.json").read_text())
+    assert question["content"] == "forever" and answer["content"].startswith("word0 word1 word2 ")
+    shown = " ".join(chat.text.split("> forever")[1].split("[")[0].split())
+    assert shown == answer["content"].strip()  # whole, and once
+    chat.turn("go on", "You said 'go on', turn 2.")
+
+
+def test_ctrl_c_twice_at_the_prompt_leaves(chat):
+    chat.type("half a message")
+    chat.press("ctrl-c")
+    chat.wait("(Ctrl-C again, /exit or Ctrl-D leaves)")
+    chat.ready()
+    chat.turn("hello", "You said 'hello', turn 1.")  # and the first one is forgotten
+    chat.press("ctrl-c")
+    chat.wait(lambda screen: screen.text.count("(Ctrl-C again, /exit or Ctrl-D leaves)") == 2)
+    chat.ready()
+    chat.press("ctrl-c")
+    assert chat.ended() == 130
+
+
+def test_a_signal_does_as_the_key_does(chat):
+    for turn in range(1, 3):
+        chat.say("forever")
+        chat.wait(lambda screen, turn=turn: screen.text.count("word10 ") == turn)
+        chat.process.send_signal(2)
+        chat.wait(lambda screen, turn=turn: screen.text.count("(stopped)") == turn, timeout=3)
+        chat.ready()
+    chat.process.send_signal(2)
+    chat.wait("(Ctrl-C again, /exit or Ctrl-D leaves)")
+    chat.ready()
+    chat.process.send_signal(2)
+    assert chat.ended() == 130
+
+
+def test_ctrl_d_leaves_an_empty_prompt_only(chat):
+    chat.type("ab")
+    chat.press("left", "left", "ctrl-d")
+    chat.typed("b")
+    chat.press("ctrl-k", "ctrl-d")
+    assert chat.ended() == 0
+
+
+def test_markdown_is_drawn_as_it_streams_and_stands_there_once(chat):
+    chat.turn("markdown", "The end.")
+    shown = chat.text.split("> markdown\n")[1].split("\n[")[0].splitlines()
+    assert [line.strip() for line in shown] == [
+        "A title", "",
+        "Some bold words and code, over", "two lines.", "",
+        "• one", "• two", "• inside", "",
+        "name  number", "────────────", "a     1", "",
+        "def f(x):", "return x + 1", "",
+        "The end.",
+    ]  # fmt: skip
+    assert b"\x1b[1m" in chat.bytes  # bold
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (60, 15)])
+@pytest.mark.parametrize("kind", ["long", "code"])
+def test_a_long_answer_scrolls_and_every_line_is_there_once(tmp_path, columns, rows, kind):
+    with Chat(tmp_path, columns=columns, rows=rows) as chat:
+        chat.turn(f"{kind} 50", "50 generated" if kind == "long" else "52 generated")
+        wanted = [f"line {n} of a long answer" if kind == "long" else f"code line {n}" for n in range(50)]
+        assert [line for line in chat.all_lines if line in wanted] == wanted
+        assert chat.lines[-1].startswith(" ") and "of 4,096 tokens" in chat.lines[-1]
+        assert max(map(len, chat.lines)) <= columns
+
+
+def test_of_each_picture_only_what_changed_is_written(chat):
+    before = len(chat.bytes)
+    chat.turn("long 100", "100 generated")
+    assert len(chat.bytes) - before < 40_000  # the text has 2,700; drawn whole each time it would be a million
+
+
+def test_the_context_in_use_is_in_sight(chat):
+    assert chat.lines[-1] == " 0 of 4,096 tokens   /help, Alt-Enter: another line"
+    chat.turn("hello", "turn 1.")
+    assert chat.lines[-1].startswith(" 36 of 4,096 tokens ")  # "u:hello;a:You said 'hello', turn 1.;"
+
+
+def test_what_the_model_says_moves_no_cursor(chat):
+    chat.turn("evil", "end")
+    assert "owned" in chat.text and "<b>tag</b> end" in chat.text  # as text
+    for code in (b"\x1b[31m", b"\x1b]0;", b"\x1b[2J", b"\x08\x08"):
+        assert code not in chat.bytes.split(b"evil", 1)[1].split(b"generated")[0]
+
+
+def test_what_is_typed_during_an_answer_waits_for_the_prompt(chat):
+    chat.say("markdown")
+    chat.wait("bold words")
+    chat.say("typed ahead")
+    chat.wait("You said 'typed ahead', turn 2.")
+    chat.ready()
+    assert chat.text.count("typed ahead") == 2  # the question and the answer: it did not stand between the lines
+
+
+def test_the_window_may_change_its_size(chat):
+    chat.turn("hello", "turn 1.")
+    chat.type("a message")
+    chat.typed("a message")
+    chat.resize(60, 15)
+    chat.wait(lambda screen: screen.lines[-1].startswith(" 36 of") and "> a message" in screen.lines)
+    chat.press("enter")
+    chat.wait("You said 'a message', turn 2.")
+    chat.ready()
+    chat.say("forever")
+    chat.wait("word30 ")
+    chat.resize(100, 30)
+    chat.wait("word80 ")
+    chat.press("ctrl-c")
+    chat.wait("(stopped)")
+    chat.ready()
+    chat.turn("bye", "You said 'bye', turn 4.")
+
+
+def test_without_colour_nothing_is_coloured(tmp_path):
+    with Chat(tmp_path, NO_COLOR="1") as chat:
+        chat.turn("markdown", "The end.")
+        codes = chat.bytes.replace(b"\x1b[0", b"").split(b"\x1b[")
+        numbers = {n for code in codes if b"m" in code[:12] for n in code.split(b"m")[0].split(b";") if n.isdigit()}
+        assert not [n for n in numbers if 30 <= int(n) <= 49 or 90 <= int(n) <= 107], numbers
+
+
+def test_a_dumb_terminal_gets_plain_text(tmp_path):
+    with Screen(CHAT, environment={"XDG_STATE_HOME": str(tmp_path), "TERM": "dumb"}) as chat:
+        chat.wait(lambda screen: screen.prompt_line == ">")
+        chat.type("markdown\n")
+        chat.wait("The end.")
+        chat.wait(lambda screen: screen.prompt_line == ">")
+        assert "**bold** words" in chat.text and b"\x1b" not in chat.bytes
+        chat.type("forever\n")
+        chat.wait("word10 ")
+        chat.press("ctrl-c")
+        chat.wait("(stopped)")
+        chat.wait(lambda screen: screen.prompt_line == ">")
+        chat.press("ctrl-d")
+        assert chat.ended() == 0
+
+
+def piped(text, *options):
+    environment = {**os.environ, "PYTHONPATH": f"{SRC}:{SRC.parent}"}
+    command = [sys.executable, "-m", *CHAT, *options]
+    return subprocess.run(command, input=text, capture_output=True, env=environment, timeout=60)
+
+
+def test_piped_lines_go_in_and_plain_text_comes_out():
+    done = piped(b"hello\n\nmarkdown\ntwo\\\nlines\n/tokens\nevil\n")
+    told = done.stdout.decode()
+    assert done.returncode == 0, done.stderr
+    assert told.startswith(
+        "You said 'hello', turn 1.\n" + scripted_chat.MARKDOWN + "\nYou said 'two\\nlines', turn 3.\n("
+    )
+    assert "\x1b" not in told and ">" not in told.splitlines()[0] and b"prompt tokens" in done.stderr
+
+
+def test_piped_what_fails_is_told_by_the_exit_code():
+    done = piped(b"fail\nhello\n/nonsense\n")
+    assert done.returncode == 1 and done.stdout == b"You said 'hello', turn 1.\n"
+    assert done.stderr.count(b"InputError: ") == 2
+    assert piped(b"hello\n/exit\nnever\n").stdout == b"You said 'hello', turn 1.\n"
+    wrong = piped(b"\xff\xfe\n")
+    assert wrong.returncode == 1 and (b"InputError" in wrong.stderr) and b"Traceback" not in wrong.stderr

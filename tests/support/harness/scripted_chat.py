@@ -1,0 +1,111 @@
+"""`webpte` with a language model that answers by a script: `python -m tests.support.harness.scripted_chat chat MODEL`.
+
+What it says depends on the question alone, so screens can be compared; everything else is the real command.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from webpte import cli
+from webpte.cli import generate
+from webpte.errors import InputError
+from webpte.llm import ContextFullError, Piece, Usage
+from webpte.llm.settings import settings_from
+
+MARKDOWN = """# A title
+
+Some **bold** words and `code`, over
+two lines.
+
+- one
+- two
+  - inside
+
+| name | number |
+|------|--------|
+| a | 1 |
+
+```python
+def f(x):
+    return x + 1
+```
+
+The end."""
+
+
+def answer_to(question: str, settings: dict[str, Any], turns: int) -> list[str]:
+    """Pieces of what is said."""
+    word, _, rest = question.partition(" ")
+    if word == "long":
+        return [f"line {n} of a long answer\n\n" for n in range(int(rest))]
+    if word == "code":
+        return ["```\n", *(f"code line {n}\n" for n in range(int(rest))), "```\n"]
+    if word == "markdown":
+        return [MARKDOWN[at : at + 5] for at in range(0, len(MARKDOWN), 5)]
+    if word == "evil":
+        return ["red \x1b[31m", "title \x1b]0;owned\x07", "clear \x1b[2J\x1b[H", "back \x08\x08", "<b>tag</b> end"]
+    if word == "forever":
+        return [f"word{n} " for n in range(100_000)]
+    if word == "settings":
+        return [", ".join(f"{name}={value}" for name, value in settings.items() if name in rest.split())]
+    return [f"You said {question!r}", f", turn {turns}."]
+
+
+class Scripted:
+    """An answer."""
+
+    def __init__(self, pieces: list[str], prompt: int, pause: float, most: int) -> None:
+        self._pieces, self._pause = pieces[:most], pause
+        self.text, self.tokens, self.error = "", list[int](), None
+        self.usage = Usage(prompt_tokens=prompt)
+
+    def __iter__(self) -> Iterator[Piece]:
+        try:
+            for number, text in enumerate(self._pieces):
+                time.sleep(self._pause)
+                self.text += text
+                self.tokens.append(number)
+                self.usage.completion_tokens += 1
+                yield Piece(text, number)
+            self.usage.finish_reason = "stop"
+        finally:
+            self.usage.finish_reason = self.usage.finish_reason or "cancelled"
+
+
+class ScriptedLLM:
+    """As much of an LLM as a chat needs. A character is a token."""
+
+    template, capacity, vocabulary = "", 4096, 128
+    tokenizer = SimpleNamespace(encode=list)
+
+    def render(self, messages: list[dict[str, str]]) -> str:
+        return "".join(f"{message['role'][0]}:{message['content']};" for message in messages)
+
+    def generate(self, messages: list[dict[str, str]], **settings: Any) -> Scripted:
+        found = settings_from(settings, self.vocabulary)
+        prompt = len(self.render(messages))
+        if prompt >= self.capacity:
+            raise ContextFullError(f"the prompt has {prompt} tokens; the model's context holds {self.capacity}")
+        question = messages[-1]["content"]
+        if question == "fail":
+            raise InputError("the script says so; ask something else")
+        turns = sum(message["role"] == "user" for message in messages)
+        system = next((message["content"] for message in messages if message["role"] == "system"), None)
+        pieces = [f"System {system!r}."] if question == "system" else answer_to(question, settings, turns)
+        pause = 0.02 if question.split()[0] in ("forever", "markdown") else 0.002
+        return Scripted(pieces, prompt, pause, found.max_new_tokens)
+
+    def __enter__(self) -> ScriptedLLM:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    generate.open_model = lambda arguments: ScriptedLLM()  # type: ignore[assignment,return-value]
+    cli.entry()

@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
             interrupted = True  # what came so far is printed
         if arguments.json:
             found = {"text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage)}
-            print(json.dumps(found | ({"logprobs": [_logprobs(piece) for piece in pieces]} if tops else {})))
+            print(json.dumps(found | {"logprobs": [_logprobs(piece) for piece in pieces] if tops else None}))
         else:
             print()
             print(summary(answer.usage), file=sys.stderr)
@@ -108,6 +108,8 @@ def _prompt(arguments: argparse.Namespace) -> str:
 def read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode()
+    except (OSError, AttributeError) as error:  # there may be none
+        raise InputError(f"stdin cannot be read: {error}. Give --prompt TEXT or --file JSONL") from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"what comes from stdin is no UTF-8 text: {error}. Convert it, for instance by iconv"

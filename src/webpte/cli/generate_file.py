@@ -85,7 +85,5 @@ def _arguments(llm: LLM, line: dict[str, Any], arguments: argparse.Namespace) ->
 
 
 def _report(name: Any, answer: Generation) -> dict[str, Any]:
-    report = {"id": name, "text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage)}
-    if answer.error is not None:
-        report["error"] = f"{type(answer.error).__name__}: {answer.error}"
-    return report
+    error = f"{type(answer.error).__name__}: {answer.error}" if answer.error is not None else None
+    return {"id": name, "text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage), "error": error}

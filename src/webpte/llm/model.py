@@ -13,6 +13,7 @@ from ..errors import InputError, UnsupportedError
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..runtime import Bundle, Method, Program, load
+from ..runtime.checks import callback, described, flag, one_of, path_of
 from ..runtime.program import Tune
 from ..text import table
 from .bundled_runner import BundledRunner
@@ -112,10 +113,12 @@ class LLM:
         is lost goes on with another, instead of raising DeviceLost. Up to `max_sequences` are computed at once, as
         memory allows; `max_waiting` more may wait for their turn. The rest is as in `webpte.load`.
         """
-        if kv_cache not in REWRITES:
-            raise InputError(f"kv_cache is one of {', '.join(REWRITES)}, not {kv_cache!r}")
-        if not isinstance(recover, bool):
-            raise InputError(f"recover is True or False, not {recover!r}")
+        path_of(path, "path")
+        if tokenizer is not None:
+            path_of(tokenizer, "tokenizer")
+        one_of(kv_cache, "kv_cache", tuple(REWRITES))
+        flag(recover, "recover")
+        callback(progress, "progress", "events")
         progress = stoppable(progress, cancel)
         most = integer("max_sequences", max_sequences, 1, MOST_SEQUENCES)
         waiting = integer("max_waiting", max_waiting, 1, LARGEST)
@@ -171,6 +174,7 @@ class LLM:
     ) -> Generation:
         """What `generate` does, in a sequence."""
         chosen = settings_from(settings, self.vocabulary)
+        _check_cancel(cancel)
         if chosen.constraint is not None:
             self.guides.guide(chosen.constraint)  # what cannot be followed is refused now
         if tokens is None:
@@ -179,16 +183,17 @@ class LLM:
             raise InputError("generate takes a prompt or tokens, not both")
         checked = tokens_from(tokens, self.vocabulary)
         if not checked:
-            raise InputError("the prompt has no tokens")
+            raise InputError("the prompt has no tokens; a text of a character, or one token, is the least")
         if len(checked) >= self.capacity:
             raise ContextFullError(f"the prompt has {len(checked)} tokens; the model's context holds {self.capacity}")
         return Generation(sequence, checked, chosen, cancel)
 
     def _encode(self, prompt: str | Messages | None) -> list[int]:
         if prompt is None:
-            raise InputError("generate needs a prompt, messages or tokens")
+            raise InputError("generate needs a prompt: a text, or messages; or tokens=")
         if isinstance(prompt, str):
             return encode_prompt(self.tokenizer, self.special_tokens, prompt)
+        _check_messages(prompt)
         return self.tokenizer.encode(self.render(prompt))  # the template puts special tokens where it wants them
 
     def render(self, messages: Messages) -> str:
@@ -214,6 +219,11 @@ class LLM:
         Once cancelled, no more are taken, and answers under way end with what they have.
         """
         settings_from(settings, self.vocabulary)
+        flag(in_order, "in_order")
+        _check_cancel(cancel)
+        callback(progress, "progress", "events")
+        if isinstance(prompts, (str, bytes, Mapping)) or not isinstance(prompts, Iterable):
+            raise InputError(f"prompts are a list, or another iterable, of prompts, not {described(prompts)}")
         return (answer for _, answer in Many(self, prompts, settings, in_order, progress, cancel).run())
 
     def sequence(self) -> Sequence:
@@ -308,6 +318,16 @@ class LLM:
     def _stop_tokens(self) -> frozenset[int]:
         names = (self.tokenizer.token_id(token) for token in END_TOKENS)
         return frozenset(t for t in (*names, *self._eos_ids) if t is not None)
+
+
+def _check_messages(prompt: object) -> None:
+    if not isinstance(prompt, Tokens) or isinstance(prompt, (bytes, bytearray)):
+        raise InputError(f"prompt is a text, or a list of messages with role and content, not {described(prompt)}")
+
+
+def _check_cancel(cancel: object) -> None:
+    if cancel is not None and not isinstance(cancel, CancelToken):
+        raise InputError(f"cancel is a webpte.CancelToken or None, not {described(cancel)}")
 
 
 def _about(program: Program, path: Path, tokenizer: PathLike | None) -> About:

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import FormatError, InputError
 from ..progress import CancelToken
+from ..runtime.checks import path_of
 from ..runtime.state import read_state, write_state
 from .chat import Messages
 from .errors import ContextFullError
@@ -118,6 +119,7 @@ class Sequence:
 
     def snapshot(self, path: PathLike) -> None:
         """Write the tokens and what is cached of them to a file."""
+        path_of(path, "path")
         self.llm.check_process()
         engine, tokens = self.llm.engine, self.tokens
         pieces = engine.on_device(lambda: engine.runner.read(self._filled(tokens).number, len(tokens)))
@@ -134,6 +136,7 @@ class Sequence:
 
     def restore(self, path: PathLike) -> None:
         """Continue from a snapshot of the same model. One that is refused leaves everything as it is."""
+        path_of(path, "path")
         engine = self.llm.engine
         tokens: tuple[int, ...] = ()
 

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from webpte import errors
 from webpte.cli import main
 from webpte.errors import Error
+from webpte.llm import errors as llm_errors
 
 MOST_SECONDS = 1.0
 _TRIES = 3  # other work on the machine may take the processor away, and a first call imports: the fastest counts
@@ -91,6 +92,6 @@ def _refusal_of_command(arguments: Sequence[str], kind: type[Error]) -> str:
     found = re.search(r"^(\w+): (.*)", message, re.MULTILINE | re.DOTALL)
     assert found, f"webpte {' '.join(arguments)}: names no error\n{message}"
     name, rest = found.groups()
-    error = getattr(errors, name, object)
+    error = getattr(errors, name, getattr(llm_errors, name, object))
     assert issubclass(error, kind), f"webpte {' '.join(arguments)}: {name} is no {kind.__name__}\n{message}"
     return rest

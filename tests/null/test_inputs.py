@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import webpte
 from webpte.runtime import ArgumentInfo
-from webpte.tools.inputs import make_inputs
+from webpte.tools.inputs import check_specs, make_inputs
 
 TOKENS = ArgumentInfo("in0", "tensor", "i64", (1, 16), (False, True))
 POSITION = ArgumentInfo("in0", "tensor", "i64", (1,), (False,))
@@ -70,6 +72,17 @@ def test_arrays_from_files(tmp_path):
     assert position.tolist() == [5] and tokens.shape == (1, 16)
     np.savez(tmp_path / "named.npz", ids=np.array([[1, 2]]), at=np.array([5]))
     assert [v.tolist() for v in values([TOKENS, POSITION], str(tmp_path / "named.npz"))] == [[[1, 2]], [5]]
+
+
+def test_inputs_by_the_names_that_the_file_has(tmp_path):
+    arguments = [replace(TOKENS, name="tokens"), replace(POSITION, name="at")]
+    tokens, position = values(arguments, "at=5", "tokens=1x3:ones")
+    assert tokens.tolist() == [[1, 1, 1]] and position.tolist() == [5]
+    np.savez(tmp_path / "named.npz", at=np.array([7]), tokens=np.array([[1, 2]]))
+    assert [v.tolist() for v in values(arguments, str(tmp_path / "named.npz"))] == [[[1, 2]], [7]]
+    check_specs(["at=5", "0=1x3:ones", str(tmp_path / "named.npz"), f"tokens={tmp_path}/named.npz:tokens"])
+    with pytest.raises(webpte.InputError, match=r"--input at=x\.npy: x\.npy cannot be read"):
+        check_specs(["at=x.npy"])
 
 
 class TestImages:

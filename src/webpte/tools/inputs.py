@@ -3,7 +3,8 @@
 They are given in order, by position, `0=tokens.npy`, or by the name that `webpte inspect` shows, `tokens=tokens.npy`.
 
     x.npy                 an array
-    all.npz               several inputs: keys that end in a number are positions, others are taken in order
+    all.npz               several inputs: keys are names, or end in a number, which is the position; others are taken
+                          in order
     all.npz:mask          one array of it
     photo.png             an image, resized to the input's bound, RGB (or grey for one channel), from 0 to 1
     photo.png:-1..1       the same, from -1 to 1
@@ -193,8 +194,11 @@ def _several(path: str, arguments: Sequence[ArgumentInfo]) -> dict[int, Given]:
     """The arrays of an archive by position. What `webpte run --save` wrote comes back as the inputs it had."""
     with _read(path) as archive:
         keys = [key for key in archive.files if not re.fullmatch(r"out\d+", key)]
+        names = [argument.name for argument in arguments]
         numbers = [re.search(r"(\d+)$", key) for key in keys]
         positions = [int(n[1]) for n in numbers if n] if all(numbers) else list(range(len(keys)))
+        if set(keys) <= set(names):
+            positions = [names.index(key) for key in keys]
         if len(set(positions)) != len(keys) or max(positions, default=0) >= len(arguments):
             raise InputError(f"{path} holds {', '.join(keys)}; the method has {len(arguments)} inputs")
         return {

@@ -95,7 +95,7 @@ def decode_points(method: Method, capacity: int, budget: float, progress: OnProg
     points: list[dict[str, Any]] = []
     for number, context in enumerate(contexts):
         progress(Progress("decode", number, len(contexts), "points"))
-        took = measure(partial(method.run, _step([1], context), (TOKEN,)), budget)
+        took = measure(partial(method.run, _step([1], context), outputs=(TOKEN,)), budget)
         count = max(1, min(int(LATENCY / took["median"]), MOST_PER_SUBMIT, capacity - context))
         paced = took["median"]
         if count > 1:
@@ -133,7 +133,7 @@ def _step(tokens: Sequence[int], position: int) -> tuple[Any, ...]:
 
 def host_share(method: Method, budget: float, speaks: bool = False) -> dict[str, Any]:
     """What the host does in one small call while it does not wait, and per dispatch: medians over several calls."""
-    call = partial(method.run, _step([1], 0), (TOKEN,)) if speaks else _smallest_call(method)
+    call = partial(method.run, _step([1], 0), outputs=(TOKEN,)) if speaks else _smallest_call(method)
     call()
     counters = method.counters
     before = counters.snapshot()

@@ -196,7 +196,9 @@ def test_options_of_another_kind_are_refused(tmp_path):
         with pytest.raises(webpte.InputError, match="is a language model, for which shapes mean nothing"):
             tokenizer = tmp_path / "tokenizer.json"
             webpte.bundle(program, tmp_path / "s", tokenizer=tokenizer, shapes={"forward": [[(1, 1)]]})
-        with pytest.raises(webpte.InputError, match="sequences is 1 to 16, not 17"):
+        with pytest.raises(
+            webpte.InputError, match="sequences is how many conversations are computed at once, 1 to 16, not 17"
+        ):
             webpte.bundle(program, tmp_path / "s", sequences=17)
 
 

@@ -13,6 +13,7 @@ from ..graph import TensorSpec
 from ..llm.metadata import beside
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..runtime import Program
+from ..runtime.checks import described, numbers_of, optional_path, path_of, shapes_of, text, whole
 from .encoder import encoder_part, encoder_shapes, find_encoder
 from .image import Look, image_part, is_image
 from .language import add_language, slot_counts
@@ -47,22 +48,39 @@ def bundle(
     class, and `mean` and `std` are what its pictures are normalised by. What cannot run in a page is refused.
     """
     progress = stoppable(progress, cancel)
-    if not 1 <= sequences <= MOST_SEQUENCES:
-        raise InputError(f"sequences is 1 to {MOST_SEQUENCES}, not {sequences}")
-    source = Path(program.file.path)
-    text = Path(tokenizer) if tokenizer is not None else beside(source, "tokenizer.json")
-    given = {method: list(calls) for method, calls in (shapes or {}).items()}
-    look = Look(None if labels is None else Path(labels), mean, std)
-    site = Site(path)
+    if not isinstance(program, Program):
+        raise InputError(f"program is a webpte.Program, as webpte.load gives it, not {described(program)}")
+    if whole(sequences, "sequences", 1) > MOST_SEQUENCES:
+        raise InputError(
+            f"sequences is how many conversations are computed at once, 1 to {MOST_SEQUENCES}, not {sequences}"
+        )
+    folder, texts = path_of(path, "path"), optional_path(tokenizer, "tokenizer")
+    named, source = None if name is None else text(name, "name", "my model"), Path(program.file.path)
+    tokens = Path(texts) if texts is not None else beside(source, "tokenizer.json")
+    given = _shapes(shapes)
+    listing = optional_path(labels, "labels")
+    look = Look(None if listing is None else Path(listing), numbers_of(mean, "mean"), numbers_of(std, "std"))
+    site = Site(folder)
     try:
-        if text is not None and takes_tokens(program):
-            kind, parts = _language(site, program, text, sequences, given, look, progress)
+        if tokens is not None and takes_tokens(program):
+            kind, parts = _language(site, program, tokens, sequences, given, look, progress)
         else:
-            kind, parts = _other(site, program, text, given, look, progress)
-        site.finish(kind, {"name": name or source.stem, **parts})
+            kind, parts = _other(site, program, tokens, given, look, progress)
+        site.finish(kind, {"name": named or source.stem, **parts})
         return site.path
     finally:
         site.abandon()
+
+
+def _shapes(shapes: object) -> dict[str, list[Shapes]]:
+    if shapes is None:
+        return {}
+    if not isinstance(shapes, Mapping):
+        example = '{"forward": [[(1, 8)]]}'
+        raise InputError(f"shapes are calls by method, such as {example}, or None, not {described(shapes)}")
+    return {
+        text(name, "shapes", "forward"): list(shapes_of(calls, f"shapes[{name!r}]")) for name, calls in shapes.items()
+    }
 
 
 def _language(

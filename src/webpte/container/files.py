@@ -37,7 +37,7 @@ class MappedFile:
         """The same over bytes in memory; ``name`` stands for the path in messages."""
         view = memoryview(data).cast("B").toreadonly()
         if not view.nbytes:
-            raise FormatError(f"{name}: is empty")
+            raise FormatError(f"{name}: is empty, no bytes to read a program or constants from")
         self = cls.__new__(cls)
         self.path, self.size, self._map, self._view, self._made = name, view.nbytes, None, view, (0, 0, 0)
         self._digest = None

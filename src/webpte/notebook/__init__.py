@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import tempfile
 import weakref
@@ -11,8 +12,10 @@ from typing import Any
 from ..bundles import bundle
 from ..errors import Error, InputError
 from ..runtime import Program, load
+from ..runtime.checks import path_of
 from .shelf import Shelf
 
+BUNDLE_OPTIONS = [name for name in inspect.signature(bundle).parameters if name not in ("program", "path")]
 FRONT = Path(__file__).with_name("front.js")
 
 
@@ -22,6 +25,10 @@ def widget(source: Program | str | os.PathLike[str], **options: Any) -> Any:
     Files travel over the widget's own messages: neither a web server nor a port is needed. The browser that shows the
     notebook computes, and keeps the weights.
     """
+    if not isinstance(source, Program):
+        path_of(source, "source")
+    if unknown := [name for name in options if name not in BUNDLE_OPTIONS]:
+        raise InputError(f"{unknown[0]!r} is no option of webpte.bundle, which takes {', '.join(BUNDLE_OPTIONS)}")
     made = _widget_class()  # before a bundle is written for nothing
     if not isinstance(source, Program) and Path(source).is_dir():
         if options:

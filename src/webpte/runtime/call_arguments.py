@@ -39,14 +39,14 @@ def placed(
     return (*args, *(named[name] for name in names[len(args) :]))
 
 
-def in_order(method: str, infos: Sequence[ArgumentInfo], args: Any) -> Sequence[Any]:
+def in_order(method: str, infos: Sequence[ArgumentInfo], args: Any, name: str = "args") -> Sequence[Any]:
     """What `run` was given, which should be a sequence or a mapping by name."""
     if isinstance(args, Mapping):
         return placed(method, infos, (), args)
     if isinstance(args, Sequence) and not isinstance(args, (str, bytes, bytearray, memoryview)):
         return args
     raise InputError(
-        f"args is a list of the {len(infos)} inputs of {method}, or a mapping by name, not {described(args)}: run([x])"
+        f"{name} is a list of the {len(infos)} inputs of {method}, or a mapping by name, not {described(args)}: [x]"
     )
 
 

@@ -21,7 +21,8 @@ def described(value: object) -> str:
     kind = type(value).__name__
     if value is None or isinstance(value, bool):
         return repr(value)
-    if isinstance(value, (str, bytes, int, float)):
+    few = isinstance(value, (list, tuple)) and len(value) <= 4 and all(isinstance(one, (str, int)) for one in value)
+    if few or isinstance(value, (str, bytes, int, float)):
         text = repr(value)
         return text if len(text) <= 60 else f"a {kind} that begins with {text[:50]}"
     return f"{'an' if kind[:1] in 'aeiouAEIOU' or kind == 'ndarray' else 'a'} {kind}"
@@ -69,6 +70,21 @@ def seconds_of(value: object, name: str) -> float | None:
     return float(value)  # type: ignore[arg-type]
 
 
+def optional_path(value: object, name: str) -> str | None:
+    return None if value is None else path_of(value, name)
+
+
+def numbers_of(value: Iterable[float] | None, name: str) -> list[float] | None:
+    """A few numbers, or None."""
+    if value is None:
+        return None
+    found = listed(value, name, "numbers", "[0.5, 0.5, 0.5]")
+    for one in found:
+        if isinstance(one, bool) or not isinstance(one, (int, float)) or not math.isfinite(one):
+            raise InputError(f"{name} is a list of numbers, such as [0.5, 0.5, 0.5], and has {described(one)} in it")
+    return [float(one) for one in found]
+
+
 def flag(value: object, name: str) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{name} is True or False, not {described(value)}")
@@ -105,6 +121,19 @@ def listed(value: Iterable[T], name: str, of: str, example: str) -> list[T]:
     raise InputError(f"{name} is a list of {of}, such as {example}, not {described(value)}")
 
 
+def shapes_of(value: Any, name: str) -> list[list[tuple[int, ...]]]:
+    """Calls, each by the dims of every input."""
+    example = "[[(1, 3, 224, 224)]]: for each call the dims of every input"
+    calls: list[Any] = listed(value, name, "shapes", example)
+    found = []
+    for number, call in enumerate(calls):
+        where = f"{name}[{number}]"
+        inputs: list[Any] = listed(call, where, "dims, one for each input", "[(1, 3, 224, 224)]")
+        dims = [listed(one, f"{where}[{i}]", "sizes", "(1, 3, 224, 224)") for i, one in enumerate(inputs)]
+        found.append([tuple(whole(size, f"{where}[{i}]", 0) for size in one) for i, one in enumerate(dims)])
+    return found
+
+
 def limits_of(value: object) -> dict[str, int]:
     """Limits of a device by their names; none if there are none."""
     if value is None:
@@ -131,10 +160,12 @@ def names_of(value: Iterable[str] | None, name: str, allowed: Sequence[str]) -> 
     return tuple(chosen)
 
 
-def one_of_methods(name: object, methods: Sequence[str]) -> str:
+def one_of_methods(name: object, methods: Sequence[str], argument: str = "name") -> str:
     if not isinstance(name, str) or name not in methods:
         told = ", ".join(methods)
-        raise InputError(f"name: there is no method {described(name)}{near(name, methods)}; the program has {told}")
+        raise InputError(
+            f"{argument}: there is no method {described(name)}{near(name, methods)}; the program has {told}"
+        )
     return name
 
 

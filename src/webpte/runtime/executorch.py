@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from ..container import MethodPlan, TensorValue
 from ..errors import InputError, UnsupportedError
 from ..lowering import registered
-from .checks import described, flag, one_of_methods, whole
+from .call_arguments import in_order
+from .checks import described, flag, one_of_methods, path_of, text, whole
 from .loading import load
 from .method import Method
 from .program import Program
-from .sources import Source
+from .sources import Source, check_source
 from .values import Input, Value
 
 BACKEND = "VulkanBackend"  # whose delegates are run, on any GPU
@@ -63,7 +64,8 @@ class Runtime:
         if flag(enable_etdump, "enable_etdump"):
             raise UnsupportedError(f"enable_etdump: {_NO_DUMP}")
         whole(debug_buffer_size, "debug_buffer_size", 0)
-        return RuntimeProgram(load(data, () if data_path is None else [data_path]))
+        check_source(data, "data")
+        return RuntimeProgram(load(data, () if data_path is None else [path_of(data_path, "data_path")]))
 
 
 class BackendRegistry:
@@ -74,7 +76,7 @@ class BackendRegistry:
         return [BACKEND]
 
     def is_available(self, backend_name: str) -> bool:
-        return backend_name == BACKEND
+        return text(backend_name, "backend_name", BACKEND) == BACKEND
 
 
 class OperatorRegistry:
@@ -102,11 +104,11 @@ class RuntimeProgram:
 
     def metadata(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it."""
-        name = one_of_methods(method_name, self.program.method_names)
+        name = one_of_methods(method_name, self.program.method_names, "method_name")
         return MethodMeta(next(plan for plan in self.program.file.methods if plan.name == name))
 
     def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
-        raise UnsupportedError(f"write_etdump_result_to_file: {_NO_DUMP}")
+        raise UnsupportedError(f"neither etdump_path nor debug_buffer_path is written: {_NO_DUMP}")
 
 
 class RuntimeMethod:
@@ -118,7 +120,7 @@ class RuntimeMethod:
 
     def execute(self, inputs: Sequence[Input]) -> list[Value]:
         """Outputs as a list of NumPy arrays and Python numbers."""
-        return list(self.method.run(inputs))
+        return list(self.method.run(in_order(self.method.name, self.method.inputs, inputs, "inputs")))
 
 
 class MethodMeta:

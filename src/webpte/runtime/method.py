@@ -19,6 +19,7 @@ from ..text import line, lines, table
 from ..wgsl import Caps
 from .arguments import ArgumentInfo
 from .call_arguments import in_order, placed, refuse_cpu, targets_of
+from .checks import callback, described, listed, path_of, shapes_of
 from .executor import Executor
 from .kernels import CpuKernels
 from .log import log_ready
@@ -179,6 +180,12 @@ class Method:
         counts. So a generated token never visits the host on its way back into the model. Inputs that are not fed
         are those of each step. Steps that cannot share a submit run one by one, with the same results.
         """
+        if not isinstance(feed, Mapping):
+            raise InputError(f"feed maps outputs to inputs, such as {{0: 0}}, not {described(feed)}")
+        if type(steps) not in (list, tuple):
+            steps = listed(steps, "steps", "calls, each a list of inputs", "[[x], [y]]")
+        if not {*map(type, steps)} <= {list, tuple}:
+            steps = [in_order(self.name, self.inputs, args, "steps") for args in steps]
         with self.exclusive():
             self._make_ready()
             return run_steps(self._executor, self._state, steps, feed, outputs)
@@ -200,16 +207,21 @@ class Method:
 
     def snapshot(self, path: PathLike, note: bytes = b"") -> None:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
-        write_state(path, self._fingerprint(), self.read_state(), note)
+        where = path_of(path, "path")
+        if not isinstance(note, bytes):
+            raise InputError(f"note is bytes to keep with the state, not {described(note)}")
+        write_state(where, self._fingerprint(), self.read_state(), note)
 
     def restore(self, path: PathLike, accept: Callable[[bytes], None] = lambda note: None) -> bytes:
         """Take the state from a file that `snapshot` wrote, and give back its note. Another program's is refused.
 
         The file is checked whole before the state changes. `accept` is then given the note, and may refuse by raising.
         """
+        where = path_of(path, "path")
+        callback(accept, "accept", "the note of the snapshot")
         with self.exclusive():
             self._make_ready()
-            state, note = read_state(path, self._fingerprint(), self._state.sizes())
+            state, note = read_state(where, self._fingerprint(), self._state.sizes())
             accept(note)
             self._state.write(state)
             return note
@@ -267,13 +279,13 @@ class Method:
         """
         from ..plan.saved import save_plan  # few methods are
 
+        where, named = path_of(folder, "folder"), shapes_of(shapes, "shapes")
         with self.exclusive():
             self._check_open()
-            named = list(shapes)
             self.scheduler.make_room(len(named))
             for dims in named:
                 prepare_for(self._executor, self._state, dims)
-            save_plan(self.scheduler, folder, self._fingerprint())
+            save_plan(self.scheduler, where, self._fingerprint())
 
     def __repr__(self) -> str:
         return lines(self._title(), self._rows())

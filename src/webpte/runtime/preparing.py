@@ -23,6 +23,6 @@ def prepare_for(executor: Executor, state: MethodState, dims: Sequence[Sequence[
         raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs ({wanted}); {len(dims)} shapes were named")
     try:
         args = [zeros_for(graph.values[i], tuple(sizes)) for i, sizes in zip(graph.inputs, dims, strict=True)]
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{dims!r:.200} are no shapes: {error}") from error
+    except (MemoryError, ValueError) as error:
+        raise InputError(f"shapes: {dims!r:.200} cannot be: {error}") from error
     executor.prepare(stage, executor.borders.enter(args), state)

@@ -64,10 +64,11 @@ def run_steps(
 
 
 def _wiring(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int]) -> Wiring:
-    key = (tuple(feed.items()), tuple(outputs))
+    key: tuple[object, ...] = ()
     try:
+        key = (tuple(feed.items()), tuple(outputs))
         found = executor.wirings.get(key)
-    except TypeError:  # positions that cannot even be hashed are refused below
+    except TypeError:  # what cannot be listed, and positions that cannot even be hashed, are refused below
         found = None
     if found is None:
         if len(executor.wirings) >= MOST_WIRINGS:

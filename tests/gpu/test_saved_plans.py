@@ -63,7 +63,7 @@ def test_shapes_can_be_named(scaled, tmp_path):
         for shapes, message in (
             ([[]], "0 shapes were named"),
             ([[(6, 3)]], "from 1 to its bound"),
-            ([[(-1,)]], "no shapes"),
+            ([[(-1,)]], r"shapes\[0\]\[0\] is a whole number"),
         ):
             with pytest.raises(webpte.InputError, match=message):
                 method.save(tmp_path / "other", shapes=shapes)

@@ -32,6 +32,7 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 
 html_theme = "furo"
+pygments_dark_style = "github-dark"
 html_title = "webpte"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]

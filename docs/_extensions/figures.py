@@ -19,4 +19,4 @@ def _inline(app: Any, page: Any, name: str) -> None:
     for image in list(page.findall(nodes.image)):
         if image["uri"].endswith(".svg"):
             drawing = Path(app.srcdir, image["uri"]).read_text(encoding="utf-8")
-            image.replace_self(nodes.raw("", drawing, format="html"))
+            image.replace_self(nodes.raw("", f'<div class="drawing">{drawing}</div>', format="html"))

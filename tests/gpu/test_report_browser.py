@@ -78,7 +78,8 @@ OVERLAPS = """() => {
     const box = row.getBoundingClientRect();
     if (!box.height) continue;
     boxes.push([row, box]);
-    const parts = [...row.querySelectorAll(".row, .op, .outs > *, .args > *, .origin, .title, .flow > .v")];
+    const parts = [...row.querySelectorAll(".row, .op, .outs > *, .args > *, .origin, .title, .flow > .v")]
+      .filter((part) => part.checkVisibility());
     const found = parts.map((part) => part.getBoundingClientRect());
     found.forEach((a, i) => {
       if (a.left < box.left - 0.5 || a.right > box.right + 0.5) wrong.push(["sticks out", parts[i].textContent]);

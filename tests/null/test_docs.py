@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import html
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 import webpte
-from tests.support.harness import pages
+from tests.support.harness import pages, run_pages
 from webpte.cli import COMMANDS, load_command
 
 ROOT = pages.ROOT
 SRC = ROOT / "src" / "webpte"
+OURS = re.compile(r"https://(?:github\.com/webpte/webpte/blob|raw\.githubusercontent\.com/webpte/webpte)/main/")
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,35 @@ def test_every_error_is_described(site):
     assert "each dim must be from 1 to its bound …" in text
 
 
+def test_links_and_anchors_of_the_site_lead_somewhere(site):
+    """Those into the site itself; nothing is asked of the network."""
+    built = {path: anchors(path) | {""} for path in site.glob("**/*.html") if "demo" not in path.parts}
+    checked, wrong = 0, []
+    for path in built:
+        for target in re.findall(r'\b(?:href|src)="([^"]*)"', path.read_text(encoding="utf-8")):
+            target = html.unescape(target)
+            if re.match(r"[a-z]+:|//", target) or target.startswith("_static/"):
+                continue
+            checked += 1
+            file, _, anchor = target.partition("#")
+            found = path if not file else (path.parent / unquote(file.partition("?")[0])).resolve()
+            if not found.exists() or (found in built and unquote(anchor) not in built[found]):
+                wrong.append(f"{path.relative_to(site)}: {target}")
+    assert checked > 1000 and not wrong, sorted(set(wrong))[:20]
+
+
+def test_options_keep_their_dashes(site):
+    assert "--html OUT" in text_of(site / "commands.html") and "–html" not in text_of(site / "commands.html")
+    for page in site.glob("*.html"):
+        assert not re.search(r"[\s(]–[a-z]{2}", text_of(page)), page.name
+
+
+def test_what_one_types_can_be_copied_and_what_is_printed_not(site):
+    script = (site / "_static" / "copybutton.js").read_text(encoding="utf-8")
+    (selector,) = re.findall("COPYBUTTON_SELECTOR = '(.*)'", script)
+    assert "highlight-sh" in selector and "highlight-output" not in selector
+
+
 def test_drawings_are_part_of_their_page(site):
     page = (site / "dynamic-shapes.html").read_text(encoding="utf-8")
     assert '<svg xmlns="http://www.w3.org/2000/svg" class="dynamic-shapes"' in page
@@ -77,36 +109,71 @@ def test_blocks_are_runnable_or_marked(page):
 def test_files_that_pages_link_to_exist(page):
     text = re.sub(r"^(```+).*?^\1$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
-        if not target.startswith(("http:", "https:", "#")):
-            assert (page.parent / target.partition("#")[0]).exists(), f"{page.name} links to {target}"
+        file = target.partition("#")[0]
+        if ours := OURS.match(file):  # as the README has them, for those who read it on a package index
+            assert (ROOT / file[ours.end() :]).exists(), f"{page.name} links to {target}"
+        elif not target.startswith(("http:", "https:", "#")):
+            assert (page.parent / file).exists(), f"{page.name} links to {target}"
 
 
 @pytest.mark.parametrize(
-    ("printed", "shown", "same"),
+    ("printed", "mark", "shown", "same"),
     [
-        ("(64, 4)\n", "(64, 4)\n", True),
-        ("(64, 4)  \n\n", "(64, 4)\n", True),
-        ("a 12 kB\nb\nc\n", "a ...\nb\n...\n", True),
-        ("(64, 5)\n", "(64, 4)\n", False),
-        ("(64, 4)\nmore\n", "(64, 4)\n", False),
-        ("b\n", "a ...\n", False),
+        ("(64, 4)\n", "", "(64, 4)\n", True),
+        ("(64, 4)  \n\n", "", "(64, 4)\n", True),
+        ("(64, 5)\n", "", "(64, 4)\n", False),
+        ("(64, 4)\nmore\n", "", "(64, 4)\n", False),
+        ("a 12 kB\n", "", "a ...\n", False),
+        ("load   1.25 ms, 8 %\nb ▁▂▃ 2\n", "varies", "b ▅ 17\nload 980 µs, 100 %\n", True),
+        ("load 1.25 ms\n", "varies", "load 1.25 ms of GPU\n", False),
+        ("load 1.25 ms\n", "varies", "load ...\n", False),
+        ("a 1\na 1\n", "varies", "a 1\n", False),
     ],
 )
-def test_output_is_compared(printed, shown, same):
-    assert pages.agrees(printed, shown) is same
+def test_output_is_compared(printed, mark, shown, same):
+    assert pages.agrees(printed, pages.Block("output", mark, shown, 1)) is same
 
 
 def test_blocks_become_files(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(
-        "```python\n# a.py\nx = 1\n```\n```output\none\n```\n```python\ny = 2\n```\n```output\ntwo\n```\n"
-        "```python fragment\nz\n```\n```sh\nls\n```\n```text\nno\n```\n"
+        "```python\n# a.py\nx = 1\n```\n```output\none\n```\n```python\ny = 2\n```\n```output varies\ntwo\n```\n"
+        "```python fragment\nz\n```\n```sh fails\nls\n```\n```text\nno\n```\n"
     )
     first, second = pages.steps(page)
-    assert (first.name, first.body, first.output) == ("a.py", "# a.py\nx = 1\ny = 2\n", "one\ntwo\n")
-    assert (second.language, second.body, second.output, second.line) == ("sh", "ls\n", None, 17)
-    page.write_text("```python later\nx\n```\n```brainfuck\n+\n```\n```python fragment\nx = \n```\n")
-    assert [problem.split(":")[1] for problem in pages.problems(page)] == ["1", "4", "7"]
-    page.write_text("```python\nx = 1\n```\n")
-    with pytest.raises(ValueError, match=r"page\.md:1: no file above it"):
-        pages.steps(page)
+    assert (first.name, first.body, first.fails) == ("a.py", "# a.py\nx = 1\ny = 2\n", False)
+    shown = [part.shown for part in first.parts if part.shown is not None]
+    assert [(block.body, block.mark) for block in shown] == [("one\n", ""), ("two\n", "varies")]
+    assert (second.language, second.body, second.fails, second.parts[0].shown) == ("sh", "ls\n", True, None)
+    assert not list(pages.problems(page))
+    page.write_text(
+        "```python later\nx\n```\n```brainfuck\n+\n```\n```python fragment\nx = \n```\n"
+        "```console\n$ webpte x.pte\nsaid\n```\n"
+    )
+    assert [problem.split(":")[1] for problem in pages.problems(page)] == ["1", "4", "7", "10"]
+    for text, message in (
+        ("```python\nx = 1\n```\n", "no file above it"),
+        ("```output\nx\n```\n", "nothing above it"),
+        ("```sh\nls\n```\n```output\na\n```\n```output\na\n```\n", "nothing above it"),
+    ):
+        page.write_text(text)
+        with pytest.raises(ValueError, match=rf"page\.md:\d+: {message}"):
+            pages.steps(page)
+
+
+def test_what_was_printed_is_written(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Page\n```python\n# a.py\nprint(1)\n```\n\nNow\n```python\nprint(2)\n```\n```output varies\n5 ms\n```\n"
+        "```python\nprint(3)\n```\n```output\nold\n```\n```sh\necho no; false\n```\n```sh quiet\necho no\n```\nEnd\n"
+    )
+    first, shell, quiet = pages.steps(page)
+    printed = run_pages.run_step(first, tmp_path, os.environ)
+    assert printed == ["1\n", "2\n", "3\n"] and (tmp_path / "a.py").read_text() == first.body
+    with pytest.raises(AssertionError, match="gave 1"):
+        run_pages.run_step(shell, tmp_path, os.environ)
+    found = [run_pages.Finding(part, text) for part, text in zip(first.parts, ("", "12 ms\n", "3\n"), strict=True)]
+    assert run_pages.Finding(quiet.parts[0], "").problem(ROOT / "x.md") is None
+    written = run_pages.rewritten(page.read_text(), [*found, run_pages.Finding(shell.parts[0], "no\n")])
+    assert "```output varies\n5 ms\n```" in written and "```output\n3\n```" in written and "old" not in written
+    assert "echo no; false\n```\n\n```output\nno\n```\n" in written and written.endswith("End\n")

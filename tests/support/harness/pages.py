@@ -2,44 +2,68 @@
 
 - Blocks of the languages `python` and `sh` run, in the order of the page and all in one folder.
 - A Python block that starts with `# name.py` is that file; one that does not continues the file above it.
-- A block of the language `output` is what the last of them prints. `...` in it stands for anything.
-- `python fragment` is shown only, and must parse. Other languages, such as `console` and `text`, are shown only.
+- A block of the language `output` is what was printed since the last one, to the letter. `output varies` is a real run
+  too, but numbers (with their units), bars, spaces and the order of lines may differ: times and sizes of memory do.
+- What a block prints is shown, unless it is marked `quiet`. One marked `fails` must fail; its errors are shown as well.
+- `python fragment` is shown only, and must parse. `console` is commands that do not end by themselves; other languages,
+  such as `text`, are shown only.
+
+`python -m tests.support.harness.run_pages --write` writes the `output` blocks.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 PAGES = tuple(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md"))
-PAGES += tuple(sorted(ROOT.glob("docs/*.md")))
-SHOWN = {"", "console", "text", "toml", "wgsl"}
+PAGES += tuple(sorted(ROOT.glob("docs/**/*.md")))
+SHOWN = {"", "console", "json", "text", "toml", "wgsl", "yaml"}
+MARKS = {"python": {"fragment", "quiet", "fails"}, "sh": {"quiet", "fails"}, "output": {"varies"}}
 _FENCE = re.compile(r"^(```+)([^\n`]*)\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 _NAME = re.compile(r"# (\w+\.py)\n")
+_UNIT = r"(?: ?(?:[kMGT]i?B|B|bytes|[nµm]?s|[kMGT]?FLOPS?|ops|tok|tokens|%|×|x)(?![A-Za-z])(?:/s)?)?"
+_NUMBER = re.compile(rf"[-+]?\b\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?{_UNIT}", re.ASCII)
+_BARS = re.compile(r"[▁▂▃▄▅▆▇█▏▎▍▌▋▊▉·━─╸╺]+")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, what follows the language, its text and the line it starts at."""
+    """A fenced block: its language, what follows the language, its text, the line it starts at, and its place."""
 
     language: str
     mark: str
     body: str
     line: int
+    span: tuple[int, int] = (0, 0)
+
+
+@dataclass
+class Part:
+    """A block that runs, and the one that shows what was printed since the last that was shown."""
+
+    block: Block
+    shown: Block | None = None
 
 
 @dataclass
 class Step:
-    """Something that runs: a Python file or shell commands. `output` is None where the page does not show it."""
+    """Something that runs: a Python file, of one block or several, or shell commands."""
 
     language: str
     name: str
-    body: str
-    line: int
-    output: str | None = None
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def body(self) -> str:
+        return "".join(part.block.body for part in self.parts)
+
+    @property
+    def fails(self) -> bool:
+        return self.parts[-1].block.mark == "fails"
 
 
 def blocks(page: Path) -> list[Block]:
@@ -47,25 +71,26 @@ def blocks(page: Path) -> list[Block]:
     found = []
     for match in _FENCE.finditer(text):
         language, _, mark = match[2].strip().partition(" ")
-        found.append(Block(language, mark.strip(), match[3], text.count("\n", 0, match.start()) + 1))
+        found.append(Block(language, mark.strip(), match[3], text.count("\n", 0, match.start()) + 1, match.span()))
     return found
 
 
 def steps(page: Path) -> list[Step]:
     found: list[Step] = []
     for block in blocks(page):
+        where = f"{page.name}:{block.line}"
         if block.language == "output":
-            found[-1].output = (found[-1].output or "") + block.body
-        elif block.language == "sh" and not block.mark:
-            found.append(Step("sh", "shell", block.body, block.line))
-        elif block.language == "python" and not block.mark:
-            named = _NAME.match(block.body)
-            if named:
-                found.append(Step("python", named[1], block.body, block.line))
-            elif found and found[-1].language == "python":
-                found[-1].body += block.body
-            else:
-                raise ValueError(f"{page.name}:{block.line}: no file above it to continue; start with `# name.py`")
+            if not found or found[-1].parts[-1].shown is not None:
+                raise ValueError(f"{where}: nothing above it prints this")
+            found[-1].parts[-1].shown = block
+        elif block.language == "sh":
+            found.append(Step("sh", "shell", [Part(block)]))
+        elif block.language == "python" and block.mark != "fragment":
+            if named := _NAME.match(block.body):
+                found.append(Step("python", named[1]))
+            elif not found or found[-1].language != "python":
+                raise ValueError(f"{where}: no file above it to continue; start with `# name.py`")
+            found[-1].parts.append(Part(block))
     return found
 
 
@@ -75,24 +100,33 @@ def problems(page: Path) -> Iterator[str]:
         where = f"{page.name}:{block.line}"
         if block.language.startswith("{"):  # a directive, which Sphinx checks
             continue
-        if block.mark == "fragment" and block.language == "python":
+        if block.language not in SHOWN | set(MARKS):
+            yield f"{where}: unknown language {block.language!r}"
+        elif block.mark and block.mark not in MARKS.get(block.language, ()):
+            yield f"{where}: {block.language} has no mark {block.mark!r}"
+        elif block.mark == "fragment":
             try:
                 compile(block.body, where, "exec", dont_inherit=True)
             except SyntaxError as error:
                 yield f"{where}: {error}"
-        elif block.mark:
-            yield f"{where}: {block.language} has no mark {block.mark!r}"
-        elif block.language not in SHOWN | {"python", "sh", "output"}:
-            yield f"{where}: unknown language {block.language!r}"
+        elif block.language == "console" and not all(line.startswith("$ ") for line in block.body.splitlines()):
+            yield f"{where}: console is for commands alone; what prints something is `sh` and `output`"
 
 
-def agrees(printed: str, shown: str) -> bool:
+def agrees(printed: str, shown: Block) -> bool:
     """Whether a program printed what the page shows. Spaces at the ends of lines do not count."""
-    pattern = ".*?".join(map(re.escape, _trimmed(shown).split("...")))
-    return re.fullmatch(pattern, _trimmed(printed), re.DOTALL) is not None
+    if shown.mark == "varies":
+        return masked(printed) == masked(shown.body)
+    return trimmed(printed) == trimmed(shown.body)
 
 
-def _trimmed(text: str) -> str:
+def masked(text: str) -> list[str]:
+    """The lines of an output without what differs from run to run."""
+    lines = (" ".join(_NUMBER.sub("#", _BARS.sub("#", line)).split()) for line in text.splitlines())
+    return sorted(line for line in lines if line)
+
+
+def trimmed(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
 
 

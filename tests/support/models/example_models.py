@@ -68,6 +68,13 @@ def talker() -> Path:
     return _cached("talker", [Path(checkpoint.__file__)], make)
 
 
+def page_export(commands: str, make: Callable[[Path], object]) -> Path:
+    """What the commands of a page that export SmolLM2 leave in a folder."""
+    from .smollm import SMOLLM2
+
+    return _cached("page", [ROOT / "src" / "webpte" / "cli" / "export.py"], make, commands, SMOLLM2.sha256)
+
+
 def run_script(folder: Path, *arguments: str | Path, timeout: float = 600) -> str:
     """What a Python process printed that ran in `folder` with this clone's code."""
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}

@@ -1,0 +1,289 @@
+"""Draw the pictures of docs/how-it-works.md and the index: python -m docs.make_figures [--png]
+
+But for the overview they show what the plan of docs/demo/model.pte says, for a device with WebGPU's default limits. It
+needs neither torch nor a GPU; tests/null/test_figures.py fails where a drawing is not what this would draw. `--png`
+makes the overview a picture for the README, because package indexes show no drawings; that needs Chromium.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import webpte
+from docs.drawing import Drawing
+from webpte.plan import Planner
+from webpte.tools.report import report_data
+from webpte.wgsl import Caps
+
+HERE = Path(__file__).parent
+FIGURES = HERE / "figures"
+PROGRAM = HERE / "demo" / "model.pte"
+METHOD = "forward"
+# What a call is about decides its colour, before fusion and after.
+ABOUT = {
+    "norm": "green",
+    "linear": "blue",
+    "attention": "violet",
+    "rotary": "violet",
+    "sdpa": "violet",
+    "cache": "violet",
+    "embedding": "orange",
+    "add": "red",
+    "mul": "red",
+    "sigmoid": "red",
+}
+ROW, BOX = 22, 18
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One program: its calls in the file, its report, and its dispatches at the bound and for one token."""
+
+    exported: list[tuple[str, tuple[int, ...], frozenset[int]]]  # name, what it makes, what it reads
+    report: dict[str, Any]
+    many: list[tuple[str, int]]  # kernel, workgroups
+    one: list[tuple[str, int]]
+    tokens: int
+
+
+def facts() -> Facts:
+    with webpte.load(PROGRAM) as program:
+        graph = program.graph(METHOD)
+        planner = program.planner(METHOD, Caps(adapter="a device with WebGPU's default limits"))
+        tokens = planner.plan.graph.tensor(planner.plan.graph.inputs[0]).dims
+        return Facts(
+            exported=[(call.name, tuple(call.outs), frozenset(call.args)) for call in graph.calls],
+            report=report_data(PROGRAM, method=METHOD),
+            many=_dispatches(planner, {}),
+            one=_dispatches(planner, {planner.plan.graph.inputs[0]: (1, 1)}),
+            tokens=tokens[1],
+        )
+
+
+def _dispatches(planner: Planner, inputs: Mapping[int, tuple[int, ...]]) -> list[tuple[str, int]]:
+    found = [dispatch for schedule in planner.lower(inputs) for dispatch in schedule.dispatches]
+    return [(dispatch.kernel.label.partition("[")[0], math.prod(dispatch.grid)) for dispatch in found]
+
+
+def colour_of(name: str) -> str:
+    return next((colour for word, colour in ABOUT.items() if word in name), "grey")
+
+
+def short(name: str) -> str:
+    return re.sub(r"^(aten|et_vk|webpte|llama)\.|\.default$|\.Tensor$", "", re.sub(r"\.default$", "", name))
+
+
+# ---------------------------------------------------------------- what it is
+
+
+def overview() -> Drawing:
+    """Not drawn from the program: from a model to the three places where it runs."""
+    drawing = Drawing(
+        "overview", 860, 236, "From a PyTorch model to any GPU",
+        "ExecuTorch exports a PyTorch model to a .pte file. webpte runs it from Python, in a chat and in a web page.",
+    )  # fmt: skip
+    for x, title, below, colour in (
+        (0, "your model", "PyTorch", "grey"),
+        (210, "model.pte", "a file", "orange"),
+        (420, "webpte", "pip install webpte", "blue"),
+    ):
+        drawing.box(x, 84, 140, 68, colour)
+        drawing.text(x + 70, 114, title, "head", "middle")
+        drawing.text(x + 70, 134, below, "small", "middle")
+    for x, label in ((140, "ExecuTorch"), (350, "load")):
+        drawing.arrow(x + 8, 118, 54)
+        drawing.text(x + 35, 106, label, "small", "middle")
+    doors = (
+        ("run it from Python", "Vulkan, Metal, DX12; NumPy in and out"),
+        ("talk to it", "chat, JSON, many answers at once"),
+        ("put it in a page", "static files, the visitor's GPU"),
+    )
+    for n, (title, below) in enumerate(doors):
+        y = 2 + 84 * n
+        drawing.line(f"M560,118 C590,118 590,{y + 32} 612,{y + 32}", "line", "blue")
+        drawing.box(614, y, 244, 64, "green")
+        drawing.text(628, y + 27, title, "head")
+        drawing.text(628, y + 47, below, "small")
+    return drawing
+
+
+# ---------------------------------------------------------------- one layer, three times
+
+
+def fused_row(found: Facts) -> list[int | None]:
+    """For each call of the file the row of the planned call that does its work, or None where there is none to do."""
+    maker = {out: call["row"] for call in found.report["calls"] for out in call["outs"]}
+    rows: list[int | None] = [None] * len(found.exported)
+    for i in reversed(range(len(found.exported))):
+        _, outs, _ = found.exported[i]
+        direct = next((maker[out] for out in outs if out in maker), None)
+        readers = [
+            rows[j] for j, (_, _, reads) in enumerate(found.exported[i + 1 :], i + 1) if reads & set(outs)
+        ]  # what is gone was made a part of what read it
+        rows[i] = direct if direct is not None else next((row for row in readers if row is not None), None)
+    return rows
+
+
+def layer(found: Facts) -> Drawing:
+    """The first layer: calls of the file, calls of the plan, dispatches."""
+    block = found.report["repeats"][0][0]
+    planned = found.report["calls"][block["first"] : block["first"] + block["calls"]]
+    inside = {call["row"] for call in planned}
+    rows = fused_row(found)
+    before = [(i, name) for i, (name, _, _) in enumerate(found.exported) if rows[i] in inside]
+    kernels = [(call["row"], label.partition("[")[0]) for call in planned for label in call["kernels"]]
+    height = 74 + ROW * len(before)
+    drawing = Drawing(
+        "how-layer", 860, height, "One layer in the file, in the plan, and on the device",
+        f"{len(before)} calls of the file become {len(planned)} calls of the plan, of which views and scalars cost "
+        f"nothing, and {len(kernels)} dispatches.",
+    )  # fmt: skip
+    columns = ((0, 250, len(before)), (305, 250, len(planned)), (610, 250, len(kernels)))
+    heads = ("in the file: {} calls", "after fusion: {} calls", "on the device: {} dispatches")
+    for (x, _, count), head in zip(columns, heads, strict=True):
+        drawing.text(x, 18, head.format(count), "head")
+    left = {i: 46 + ROW * n for n, (i, _) in enumerate(before)}
+    middle = _spread(planned, height)
+    right = {n: 46 + (height - 80) * (n + 0.5) / len(kernels) for n in range(len(kernels))}
+    for i, name in before:
+        row = rows[i]
+        assert row is not None
+        drawing.line(_curve(250, left[i], 305, middle[row]), "line", colour_of(name))
+        _labelled(drawing, 0, left[i], 250, short(name), colour_of(name))
+    for n, (row, kernel) in enumerate(kernels):
+        drawing.line(_curve(555, middle[row], 610, right[n]), "line", colour_of(kernel))
+        _labelled(drawing, 610, right[n], 250, kernel, colour_of(kernel))
+    drawing.text(305, height - 8, "dashed: costs no dispatch", "small")
+    for call in planned:
+        free = call["runs"] != "gpu"
+        label = short(call["name"]) + (f" ({call['runs']})" if free else "")
+        _labelled(drawing, 305, middle[call["row"]], 250, label, colour_of(call["name"]), "free" if free else "soft")
+    return drawing
+
+
+def _spread(planned: Sequence[Mapping[str, Any]], height: float) -> dict[int, float]:
+    return {call["row"]: 46 + (height - 80) * (n + 0.5) / len(planned) for n, call in enumerate(planned)}
+
+
+def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
+    half = (x + to_x) / 2
+    return f"M{x:g},{y:.1f} C{half:g},{y:.1f} {half:g},{to_y:.1f} {to_x:g},{to_y:.1f}"
+
+
+def _labelled(drawing: Drawing, x: float, y: float, width: float, label: str, colour: str, kind: str = "soft") -> None:
+    drawing.box(x, round(y - BOX / 2, 1), width, BOX, colour, kind)
+    drawing.text(x + 8, round(y + 4, 1), label, "code pale" if kind == "free" else "code")
+
+
+# ---------------------------------------------------------------- dispatches at two shapes
+
+
+def dispatches(found: Facts) -> Drawing:
+    """Workgroups of every dispatch of the method, at the bound and for one token, on a logarithmic scale."""
+    step, left, top, tall = 24.5, 150, 40, 96
+    most = math.log10(max(groups for _, groups in found.many) * 1.2)
+    drawing = Drawing(
+        "how-dispatches", 860, 330, "The same dispatches at two shapes",
+        f"Workgroups of each dispatch of one call, for {found.tokens} tokens and for one.",
+    )  # fmt: skip
+    for n, (title, calls) in enumerate(
+        ((f"{found.tokens} tokens: prefill", found.many), ("1 token: decode", found.one))
+    ):
+        base = top + tall + n * (tall + 50)
+        drawing.text(0, base - tall + 14, title, "head")
+        drawing.text(0, base - tall + 32, f"{len(calls)} dispatches", "small")
+        drawing.text(0, base - tall + 48, f"{sum(groups for _, groups in calls):,} workgroups", "small")
+        drawing.line(f"M{left},{base} H{left + step * max(len(found.many), len(found.one))}", "axis")
+        for i, (kernel, groups) in enumerate(calls):
+            height = round(6 + (tall - 24) * math.log10(max(groups, 1)) / most, 1)
+            tip = f"{kernel}, {groups} workgroups"
+            drawing.box(left + step * i, round(base - height, 1), step - 6, height, colour_of(kernel), "full", tip)
+            drawing.text(left + step * i + (step - 6) / 2, round(base - height - 4, 1), str(groups), "small", "middle")
+    legend = (("embedding", "orange"), ("norm", "green"), ("linear", "blue"), ("attention and its cache", "violet"))
+    x = float(left)
+    for name, colour in legend:
+        drawing.box(x, 312, 12, 12, colour, "full")
+        drawing.text(x + 18, 323, name, "small")
+        x += 60 + 6.2 * len(name)
+    return drawing
+
+
+# ---------------------------------------------------------------- memory
+
+
+def memory(found: Facts) -> Drawing:
+    """Which activations lie in which buffer while the calls run."""
+    report = found.report
+    buffers = [b for b in report["memory"]["buffers"] if b["kind"] == "activation"]
+    calls, left, width, tall = len(report["calls"]), 130, 730, 26
+    held = sum(b["bytes"] for b in buffers)
+    tensors = sum(len(b["tensors"]) for b in buffers)
+    drawing = Drawing(
+        "how-memory", 860, 84 + tall * len(buffers), "Which tensors share a buffer",
+        f"{tensors} tensors share {len(buffers)} buffers of {held:,} bytes; apart they would take "
+        f"{report['memory']['unshared']:,}.",
+    )  # fmt: skip
+    drawing.text(0, 18, f"{tensors} tensors in {len(buffers)} buffers: {_kilo(held)} kB", "head")
+    drawing.text(left + 190, 18, f"instead of {_kilo(report['memory']['unshared'])} kB, if each had its own", "small")
+    for n, block in enumerate(report["repeats"][0]):
+        x = left + width * block["first"] / calls
+        drawing.line(f"M{x:.1f},34 V{58 + tall * len(buffers)}", "grid")
+        drawing.text(round(x + 4, 1), 46, f"layer {n + 1}", "small")
+    for row, buffer in enumerate(buffers):
+        y = 56 + tall * row
+        drawing.text(0, y + 14, f"{_kilo(buffer['bytes'])} kB", "code")
+        drawing.line(f"M{left},{y + tall - 3} H{left + width}", "grid")
+        for n, tensor in enumerate(buffer["tensors"]):
+            value = report["values"][tensor]
+            first, last = value["live"]
+            colour = "green" if value["input"] or value["output"] else ("blue", "violet", "orange")[n % 3]
+            span = max(width * (last + 1 - first) / calls - 1.5, 2)
+            dims = ", ".join(map(str, value["dims"] or ()))
+            tip = f"%{tensor} {value['dtype']}[{dims}], calls {first} to {last}"
+            drawing.box(round(left + width * first / calls, 1), y, round(span, 1), tall - 7, colour, "full", tip)
+    drawing.text(left, 76 + tall * len(buffers), "call 0", "small")
+    drawing.text(left + width, 76 + tall * len(buffers), f"call {calls - 1}", "small", "end")
+    return drawing
+
+
+def _kilo(count: int) -> str:
+    return f"{count / 1000:,.1f}"
+
+
+def drawings() -> dict[str, str]:
+    """File names and what is in them."""
+    found = facts()
+    made = (overview(), layer(found), dispatches(found), memory(found))
+    return {f"{drawing.name}.svg": drawing.svg() for drawing in made}
+
+
+def main() -> int:
+    for name, text in drawings().items():
+        (FIGURES / name).write_text(text, encoding="utf-8")
+        print(f"{name}: {len(text)} characters")
+    if "--png" in sys.argv[1:]:
+        paint(overview(), HERE / "images" / "overview.png")
+    return 0
+
+
+def paint(drawing: Drawing, target: Path) -> None:
+    from tests.support.harness.browser import chromium
+
+    margin = 20
+    size = {"width": int(drawing.width) + 2 * margin, "height": int(drawing.height) + 2 * margin}
+    page_text = f"<body style='margin: {margin}px; background: #fff; color: #1b1f24'>{drawing.svg()}"
+    with chromium() as browser:
+        page = browser.new_page(viewport=size, device_scale_factor=2)  # type: ignore[arg-type]
+        page.set_content(page_text)
+        page.screenshot(path=target)
+    print(f"{target.name}: {target.stat().st_size} bytes")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Drawings and pages that are made from a program and from results are what they would be made to today."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+
+from docs import make_benchmarks, make_figures
+
+
+def test_the_drawings_show_the_plan_of_today():
+    for name, text in make_figures.drawings().items():
+        drawn = (make_figures.FIGURES / name).read_text(encoding="utf-8")
+        assert drawn == text, f"docs/figures/{name} is out of date: python -m docs.make_figures"
+        ElementTree.fromstring(text)
+
+
+def test_a_layer_is_drawn_whole():
+    """Every call of the first layer has its line to what does its work, and every dispatch one from its call."""
+    found = make_figures.facts()
+    block = found.report["repeats"][0][0]
+    planned = found.report["calls"][block["first"] : block["first"] + block["calls"]]
+    inside = {call["row"] for call in planned}
+    before = [row for row in make_figures.fused_row(found) if row in inside]
+    kernels = sum(len(call["kernels"]) for call in planned)
+    assert len(before) > len(planned) > kernels > 0 and set(before) == inside
+    drawn = make_figures.layer(found).svg()
+    assert drawn.count('class="line') == len(before) + kernels
+
+
+def test_dispatches_and_buffers_are_all_there():
+    found = make_figures.facts()
+    assert len(found.one) == len(found.many) == sum(len(call["kernels"]) for call in found.report["calls"])
+    assert sum(groups for _, groups in found.one) < sum(groups for _, groups in found.many)
+    drawn = make_figures.memory(found).svg()
+    buffers = [b for b in found.report["memory"]["buffers"] if b["kind"] == "activation"]
+    assert drawn.count("<rect") == sum(len(b["tensors"]) for b in buffers)
+
+
+def test_the_benchmark_page_tells_the_stored_results():
+    for path, text in make_benchmarks.files().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: python -m docs.make_benchmarks"
+
+
+def test_wrong_results_never_count_as_fast():
+    assert make_benchmarks.milliseconds({"x": {"cannot": None, "wrong": True, "seconds": 1.0}}, "x") is None
+    assert make_benchmarks.milliseconds({"x": {"cannot": "no", "wrong": False, "seconds": 1.0}}, "x") is None
+    assert make_benchmarks.milliseconds({"x": {"milliseconds": 2.0, "right": False}}, "x") is None
+    assert make_benchmarks.milliseconds({"x": {"milliseconds": 2.0, "right": True}}, "x") == 2.0

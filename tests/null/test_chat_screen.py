@@ -293,6 +293,7 @@ def test_ctrl_d_leaves_an_empty_prompt_only(chat):
 def test_markdown_is_drawn_as_it_streams_and_stands_there_once(chat):
     chat.turn("markdown", "The end.")
     shown = chat.text.split("> markdown\n")[1].split("\n[")[0].splitlines()
+    assert shown[0] == "A title"
     assert [line.strip() for line in shown] == [
         "A title", "",
         "Some bold words and code, over", "two lines.", "",

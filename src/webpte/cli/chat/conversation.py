@@ -32,7 +32,7 @@ class Conversation:
         self.system = system
         self.messages: Messages = []  # in turns, without the system's
         self.over = False
-        self._counted: tuple[str, int] = ("", 0)
+        self._counted: tuple[Messages, int] = ([], 0)
 
     @property
     def whole(self) -> Messages:
@@ -70,14 +70,13 @@ class Conversation:
     @property
     def tokens(self) -> int:
         """Of all that was said, as the chat template writes it."""
-        if not self.whole:
-            return 0
-        try:
-            text = self.llm.render(self.whole)
-            if text != self._counted[0]:
-                self._counted = (text, len(self.llm.tokenizer.encode(text)))
-        except Error:  # a template may refuse a conversation that has no question yet
-            return 0
+        said = self.whole
+        if said != self._counted[0]:  # asked for at every key that is pressed
+            try:
+                count = len(self.llm.tokenizer.encode(self.llm.render(said)))
+            except Error:  # a template may refuse a conversation that has no question yet
+                count = 0
+            self._counted = (said, count)
         return self._counted[1]
 
     @property

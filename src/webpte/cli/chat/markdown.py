@@ -9,7 +9,7 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Markdown
+from rich.markdown import CodeBlock, Heading, Markdown
 from rich.syntax import Syntax
 
 from ..terminal import open_console
@@ -35,7 +35,7 @@ def blocks(text: str) -> list[str]:
 
 def rendered(block: str, columns: int) -> list[str]:
     """Lines, with the terminal's codes for what is bold or coloured, and without empty ones around them."""
-    console = open_console(width=max(20, columns))
+    console = open_console(width=max(1, columns))
     with console.capture() as captured:
         console.print(_Shown(block))
     lines = [_TRAILING.sub(r"\1", line) for line in captured.get().split("\n")]
@@ -51,8 +51,16 @@ class _Code(CodeBlock):
         yield Syntax(code, self.lexer_name, theme="ansi_dark", background_color="default", word_wrap=True)
 
 
+class _Heading(Heading):
+    """Where the text below it begins."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
 class _Shown(Markdown):
-    elements = Markdown.elements | {"fence": _Code, "code_block": _Code}
+    elements = Markdown.elements | {"fence": _Code, "code_block": _Code, "heading_open": _Heading}
 
     def __init__(self, text: str) -> None:
         super().__init__("", hyperlinks=False)  # an address is shown, not hidden in the terminal's codes

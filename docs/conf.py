@@ -18,7 +18,16 @@ author = "the webpte authors"
 copyright = "the webpte authors"
 release = version = webpte.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "references", "figures", "kernels", "demo"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx_copybutton",
+    "references",
+    "figures",
+    "kernels",
+    "notebooks",
+    "demo",
+]
 exclude_patterns = ["_build"]
 templates_path: list[str] = []
 source_suffix = {".md": "markdown"}

@@ -11,7 +11,10 @@ from ..graph import Call, DType, Graph, keep_out
 from ..lowering import Op, find, gpu_op, refused_dtypes
 
 INSTALL_TORCH = "Installing torch lets webpte use torch's own kernels for ops outside delegates."
-NO_KERNEL = "Neither webpte nor a kernel of torch's that a file may call serves it: export a module that does without."
+NO_KERNEL = (
+    "Neither webpte nor a kernel of torch's that a file may call serves it: export a module that does without, or "
+    "register an op of your own (docs/writing-an-op.md)."
+)
 
 
 def unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> list[Problem]:

@@ -41,9 +41,30 @@ def checkpoint(folder: Path) -> None:
     (folder / "smollm2.gguf").symlink_to(gguf())
 
 
+def encoder(folder: Path) -> None:
+    shutil.copytree(example_models.semantic_search(), folder, dirs_exist_ok=True)
+
+
+def detector(folder: Path) -> None:
+    shutil.copytree(example_models.face_detection(), folder, dirs_exist_ok=True)
+    example_models.run_script(folder, example_models.EXAMPLES / "face_detection" / "draw.py")
+
+
+def demo(folder: Path) -> None:
+    for file in (ROOT / "docs" / "demo").glob("model.*"):
+        shutil.copy(file, folder / file.name.replace("model", "demo", 1))
+
+
 # What a reader has at hand when a page begins.
 AT_HAND: dict[str, Callable[[Path], None]] = {
     "README.md": checkpoint,
+    "docs/cookbook/batch-parquet.md": encoder,
+    "docs/cookbook/embeddings-search.md": encoder,
+    "docs/cookbook/from-llama-cpp.md": checkpoint,
+    "docs/cookbook/from-onnxruntime.md": first_program,
+    "docs/cookbook/from-transformers.md": demo,
+    "docs/cookbook/json-from-text.md": checkpoint,
+    "docs/cookbook/object-detection.md": detector,
     "docs/dynamic-shapes.md": first_program,
     "docs/index.md": first_program,
     "docs/inspecting.md": first_program,

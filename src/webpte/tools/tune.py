@@ -11,6 +11,7 @@ from ..progress import OnProgress, ignore
 from ..runtime import Choice, choices_path, load
 
 PathLike = str | os.PathLike[str]
+AT_ONCE = 1e-9  # seconds that are left when all are spent: enough to tell what was not measured
 
 
 def tune_file(
@@ -30,7 +31,7 @@ def tune_file(
     started = time.perf_counter()
     with load(path, data, progress=progress) as program:
         for name in (name for name in program.method_names if program.graph(name).steps):
-            rest = None if budget is None else max(0.0, budget - (time.perf_counter() - started))
+            rest = None if budget is None else max(AT_ONCE, budget - (time.perf_counter() - started))
             found = program.tune(name, budget=rest, again=again, progress=progress)
             jobs += [{"method": name, **_job(choice)} for choice in found]
             left += [{"method": name, "job": job.key} for job in found.left]

@@ -122,7 +122,9 @@ NOISY = [1.0, 1.3, 0.9, 1.1, 1.0, 1.2, 1.0]
 @pytest.mark.parametrize(("usual", "other", "best"), [
     ([1.0] * 7, [0.5] * 7, "other"),
     ([1.0] * 7, [0.99] * 7, "usual"),  # always faster, and not enough to be seen
-    ([1.0] * 7, [0.5] * 6 + [1.01], "usual"),  # once it was not
+    ([1.0] * 7, [0.8] * 6 + [1.01], "other"),  # once something came between
+    ([1.0] * 7, [0.8] * 5 + [1.01] * 2, "usual"),  # twice it was not
+    ([1.0] * 7, [0.3] * 4 + [9.0] * 3, "other"),  # no noise makes it three times as fast in most rounds
     (NOISY, [time * 0.94 for time in NOISY], "other"),  # what slows one round slows both
     (NOISY, NOISY[::-1], "usual"),
     ([1.0] * 7, [2.0] * 7, "usual"),

@@ -67,7 +67,7 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
         table.add(job["job"], str(job["uses"]), job["best"], took, job["default"], gain)
     page.table(table)
     page.text(
-        f"\n{len(gains)} of {len(report['jobs'])} jobs have a kernel that was faster than the usual one in each of "
-        f"{ROUNDS} rounds and by 5 % in the median; less may be noise, and keeps the usual one"
+        f"\n{len(gains)} of {len(report['jobs'])} jobs have a kernel that was faster than the usual one in "
+        f"{ROUNDS - 1} of {ROUNDS} rounds and by 5 % in the median; less may be noise, and keeps the usual one"
     )
     page.text(f"kept in {report['stored']}")

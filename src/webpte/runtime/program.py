@@ -147,9 +147,9 @@ class Program(Owner):
     ) -> Choices:
         """Time the kernels that could serve a method on this machine, and remember for every later load which to take.
 
-        That is the usual one, unless another was faster in every round and by 5 % in the median. What was measured
-        before is left alone unless `again`. `budget` bounds the seconds that are spent; what it did not suffice for is
-        in `left` of what is returned.
+        That is the usual one, unless another was clearly faster: in six of seven rounds and by 5 % in the median. What
+        was measured before is left alone unless `again`. `budget` bounds the seconds that are spent; what it did not
+        suffice for is in `left` of what is returned.
         """
         progress = stoppable(progress, cancel)
         spent, anew = seconds_of(budget, "budget"), flag(again, "again")

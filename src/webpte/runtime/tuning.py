@@ -3,8 +3,9 @@
 Each job is measured alone: a method of one call, planned once for each variant. So a variant may want other scratch,
 other dispatches and another grid, and nothing of the model's own plan or state is touched.
 
-Rounds are interleaved: each times all variants once, so that what slows the machine slows them alike. A variant takes
-the place of the usual kernel only if it was faster in every round and by CLEARLY in the median; all else may be noise.
+Rounds are interleaved, so that what slows the machine slows all variants alike, and a round takes the shortest of three
+runs of each, so that one interruption spoils none. A variant takes the place of the usual kernel only if it was faster
+in all rounds but one and by CLEARLY in the median, or OBVIOUSLY faster in the median; all else may be noise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from ..progress import OnProgress, Progress, ignore
 logger = logging.getLogger("webpte")
 ROUNDS = 7
 CLEARLY = 1.05
-SHORTEST = 0.004  # seconds that one measurement takes at least
+OBVIOUSLY = 2.0
+RUNS = 3  # of each variant in a round
+SHORTEST = 0.002  # seconds that one run takes at least
 POSITIONS = (256, 64, 8, 0)  # tokens before this call: a KV cache that is in use, if it is long enough
 
 
@@ -62,7 +65,8 @@ class Choice:
 
     def _beats(self, name: str) -> bool:
         ratios = self._ratios(name)
-        return name != self.usual and min(ratios) > 1 and median(ratios) >= CLEARLY
+        won, gain = sum(ratio > 1 for ratio in ratios), median(ratios)
+        return gain >= OBVIOUSLY or (gain >= CLEARLY and won >= ROUNDS - 1)
 
     def _ratios(self, name: str) -> list[float]:
         return [usual / ours for usual, ours in zip(self.rounds[self.usual], self.rounds[name], strict=True)]
@@ -166,7 +170,7 @@ class _Trial:
             raise
 
     def seconds(self) -> float:
-        return self._run() / self._repeats
+        return min(self._run() for _ in range(RUNS)) / self._repeats
 
     def close(self) -> None:
         self._session.close()

@@ -96,6 +96,15 @@ def test_a_saved_plan_shows_its_method(program, tmp_path):
         )
 
 
+def test_a_bundle_shows_its_methods(tmp_path):
+    with webpte.load(counting_pte(tmp_path / "p.pte")) as program:
+        site = webpte.bundle(program, tmp_path / "site")
+    with webpte.load(site) as bundle:
+        assert repr(bundle).splitlines()[0].startswith(f"Bundle {site} (")
+        assert "forward, planned for " in repr(bundle) and "forward" in page_of(bundle)
+        assert bundle.memory().total == bundle.memory("forward").total > 0
+
+
 def test_names_of_a_stranger_are_text_only(tmp_path):
     path = tmp_path / "a\x1b[31m\n\u202e<b>.pte"
     pte_file(path, [Method(HOSTILE, values=[c.IntValue(7)], inputs=[], outputs=[0], instructions=[])])

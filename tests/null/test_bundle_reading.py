@@ -160,7 +160,7 @@ def test_what_needs_a_graph_is_refused(site):
         for ask in (bundle.planner, bundle.tune, lambda: bundle.graph("forward"), lambda: bundle.file):
             with pytest.raises(webpte.InputError, match=r"Load the \.pte program for that"):
                 ask()
-        with pytest.raises(webpte.InputError, match="no method 'backward'; the bundle has forward"):
+        with pytest.raises(webpte.InputError, match="no method 'backward'; the program has forward"):
             bundle.plan("backward")
         with pytest.raises(webpte.InputError, match=r"for \[\] sequences at once, not for 3"):
             bundle.method(slots=3)

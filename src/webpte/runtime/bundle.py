@@ -21,7 +21,8 @@ from ..plan.value_json import dtype_from_json
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..text import line
 from ..wgsl import Caps
-from .checks import one_of_methods
+from .checks import check_caps, described, one_of_methods
+from .checks import whole as whole_number
 from .kernels import CpuKernels
 from .manifest import BundledFile, Manifest, Variant
 from .method import Method
@@ -56,6 +57,7 @@ class Bundle(Program):
 
     def shapes(self, name: str) -> list[list[tuple[int, ...]]]:
         """Calls of a method that there are schedules for: the dims of each input. A language model tells none."""
+        one_of_methods(name, self.method_names)
         listed = self.manifest.data.get("shapes", {})
         calls = items(listed.get(name, []), "shapes") if isinstance(listed, dict) else []
         return [[wholes(dims, "a dim") for dims in items(call, "the shapes of a call")] for call in calls]
@@ -90,6 +92,8 @@ class Bundle(Program):
         if rewrite is not None:
             raise self._planned()
         progress = stoppable(progress, cancel)
+        if variant is not None and not isinstance(variant, Variant):
+            raise InputError(f"variant is one of those that the manifest lists, or None, not {described(variant)}")
         with self._locked():
             self._check_open()
             chosen = variant or self._choose(name, slots)
@@ -105,10 +109,13 @@ class Bundle(Program):
 
     def _choose(self, name: str, slots: int | None, caps: Caps | None = None) -> Variant:
         found = self.manifest.methods[one_of_methods(name, self.method_names)]
+        check_caps(caps)
+        if slots is not None:
+            whole_number(slots, "slots", 1)
         of_slots = [variant for variant in found if slots is None or variant.slots == slots]
         if not of_slots:
             listed = sorted({variant.slots for variant in found if variant.slots is not None})
-            raise InputError(f"{name} is bundled for {listed} sequences at once, not for {slots}")
+            raise InputError(f"{name} is bundled for {listed} sequences at once, not for slots={slots}")
         return choose(of_slots, caps or adapter_caps().within(self._limits), f"{self._path}: {name}")
 
     def _read(self, variant: Variant) -> Opened:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..errors import InputError
-from ..wgsl.caps import BROWSER_LIMITS
+from ..wgsl.caps import BROWSER_LIMITS, Caps
 
 T = TypeVar("T")
 PathLike = str | os.PathLike[str]
@@ -167,6 +167,11 @@ def one_of_methods(name: object, methods: Sequence[str], argument: str = "name")
             f"{argument}: there is no method {described(name)}{near(name, methods)}; the program has {told}"
         )
     return name
+
+
+def check_caps(caps: object) -> None:
+    if caps is not None and not isinstance(caps, Caps):
+        raise InputError(f"caps are a webpte.wgsl.Caps, or None for this machine's adapter, not {described(caps)}")
 
 
 def text(value: object, name: str, example: str) -> str:

@@ -21,7 +21,7 @@ from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..text import line, size, table
 from ..wgsl import Caps
 from .arguments import describe_all
-from .checks import described, flag, one_of_methods, optional_callback, seconds_of
+from .checks import check_caps, flag, one_of_methods, optional_callback, seconds_of
 from .choices import read_choices, write_choices
 from .kernels import CpuKernels
 from .log import log_tuned, warn_of_fallback
@@ -112,8 +112,7 @@ class Program(Owner):
         self._process.check()
         graph = self.graph(name)
         optional_callback(rewrite, "rewrite", "the graph, and gives another")
-        if caps is not None and not isinstance(caps, Caps):
-            raise InputError(f"caps are a webpte.wgsl.Caps, or None for this machine's adapter, not {described(caps)}")
+        check_caps(caps)
         if rewrite is not None:
             graph = rewrite(graph)
         if caps is None:  # a method without calls, such as get_vocab_size, needs no adapter

@@ -2,7 +2,7 @@
 
 - Blocks of the languages `python` and `sh` run, in the order of the page and all in one folder.
 - A Python block that starts with `# name.py` is that file; one that does not continues the file above it.
-- A block of the language `output` is what was printed since the last one, to the letter. `output varies` is a real run
+- A block of the language `output` is what the block above it printed, to the letter. `output varies` is a real run
   too, but numbers (with their units), bars, spaces and the order of lines may differ: times and sizes of memory do.
 - What a block prints is shown, unless it is marked `quiet`. One marked `fails` must fail; its errors are shown as well.
 - `python fragment` is shown only, and must parse. `console` is commands that do not end by themselves; other languages,
@@ -43,7 +43,7 @@ class Block:
 
 @dataclass
 class Part:
-    """A block that runs, and the one that shows what was printed since the last that was shown."""
+    """A block that runs, and the one that shows what it printed."""
 
     block: Block
     shown: Block | None = None

@@ -87,7 +87,7 @@ class Environments:
 
 @dataclass(frozen=True)
 class Finding:
-    """What was printed since the last block that shows it; `real` unless a stand-in printed it."""
+    """What a block printed; `real` unless a stand-in printed it."""
 
     part: pages.Part
     printed: str
@@ -143,12 +143,8 @@ def findings(page: Path, folder: Path, found: Environments, *, stand_in: bool = 
     real = True
     for step in pages.steps(page):
         real = real and not (stand_in and exports_a_checkpoint(step))
-        printed = ""
-        for part, more in zip(step.parts, run_step(step, folder, found.of(step), real), strict=True):
-            printed = "" if part.block.mark == "quiet" else printed + more
-            yield Finding(part, printed, real)
-            if part.shown is not None:
-                printed = ""
+        for part, printed in zip(step.parts, run_step(step, folder, found.of(step), real), strict=True):
+            yield Finding(part, "" if part.block.mark == "quiet" else printed, real)
 
 
 def run_step(step: pages.Step, folder: Path, environment: Mapping[str, str], real: bool = True) -> list[str]:

@@ -162,7 +162,7 @@ def test_what_needs_a_graph_is_refused(site):
                 ask()
         with pytest.raises(webpte.InputError, match="no method 'backward'; the program has forward"):
             bundle.plan("backward")
-        with pytest.raises(webpte.InputError, match=r"for \[\] sequences at once, not for 3"):
+        with pytest.raises(webpte.InputError, match=r"for \[\] sequences at once, not for slots=3"):
             bundle.method(slots=3)
     with pytest.raises(webpte.ClosedError):
         bundle.plan()

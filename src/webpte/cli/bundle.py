@@ -54,6 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     check_folder("--output", arguments.output)
+    if arguments.check and (named := [name for name in PROGRAM_OPTIONS if getattr(arguments, name)]):
+        raise InputError(f"--check takes a folder of ops, and none of --{', --'.join(named)}")
     for option in ("tokenizer", "labels"):
         check_input(f"--{option}", getattr(arguments, option))
     interrupts.go_on_after()  # to remove what was written so far
@@ -62,8 +64,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _written_checks(arguments: argparse.Namespace) -> Path:
-    if named := [name for name in PROGRAM_OPTIONS if getattr(arguments, name)]:
-        raise InputError(f"--check takes a folder of ops, and none of --{', --'.join(named)}")
     with bars() as progress:
         return bundle_checks(arguments.output, arguments.file, name=arguments.name, progress=progress)
 

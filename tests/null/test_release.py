@@ -73,6 +73,8 @@ def test_every_python_that_is_allowed_is_tried():
 def test_what_names_the_version_names_the_same():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == webpte.__version__
+    newest = re.search(r"^## \[(\d[\w.]*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest and newest.groups() == (webpte.__version__, citation["date-released"])
 
 
 def test_what_the_package_says_of_itself_is_so():

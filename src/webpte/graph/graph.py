@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from ..errors import GraphError
@@ -77,7 +77,7 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     delegates: tuple[DelegateInfo, ...] = ()
-    names: Mapping[int, str] = field(default_factory=dict)  # of inputs and outputs, where the file has them
+    names: dict[int, str] = field(default_factory=dict, hash=False)  # of inputs and outputs, where the file has them
 
     def _kind(self, value_id: int) -> str:
         if not 0 <= value_id < len(self.values):

@@ -52,18 +52,11 @@ export function abortable(promise, signal) {
  * @param {number} milliseconds
  * @returns {Promise<T>}
  */
-export async function within(promise, milliseconds) {
-  /** @type {ReturnType<typeof setTimeout> | undefined} */
-  let timer;
-  /** @type {Promise<never>} */
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`nothing came for ${milliseconds / 1000} s`)), milliseconds);
+export function within(promise, milliseconds) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error("nothing came in time")), milliseconds);
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
   });
-  try {
-    return await Promise.race([promise, late]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 /**

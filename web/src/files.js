@@ -134,8 +134,7 @@ async function download(fetch, name, url, into, cache, signal, onBytes) {
     const stop = new AbortController();
     try {
       const either = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-      const answer = fetch(url, { signal: either, cache });
-      const { ok, status, statusText, body } = await within(answer, PATIENCE);
+      const { ok, status, statusText, body } = await within(fetch(url, { signal: either, cache }), PATIENCE);
       if (!ok) throw new WebpteError("network", `${name}: the server answers ${status} ${statusText}`);
       return body ? await drain(body, PATIENCE, into, count) : new Uint8Array(0);
     } catch (error) {

@@ -66,7 +66,7 @@ class ShelfStore {
   /** @param {string} name @param {Uint8Array<ArrayBuffer>} bytes */
   async put(name, bytes) {
     try {
-      await within(this.#shelf.write(name, bytes), 4 * PATIENCE);
+      await within(this.#shelf.write(name, bytes), PATIENCE);
     } catch {
       this.lasting = false; // most likely the disk is full
     }
@@ -110,17 +110,13 @@ export async function drain(stream, patience, into, onBytes) {
     for (;;) {
       const { done, value } = await within(read(), patience);
       if (done || !value) return into.subarray(0, at);
-      if (at + value.length > into.length) {
-        cancel();
-        return new Uint8Array(0);
-      }
+      if (at + value.length > into.length) return new Uint8Array(0);
       into.set(value, at);
       at += value.length;
       onBytes?.(value.length);
     }
-  } catch (error) {
-    cancel();
-    throw error;
+  } finally {
+    cancel(); // what is left of it
   }
 }
 

@@ -175,7 +175,7 @@ class FakeLLM(LLM):
 
     def __init__(self, runner: FakeRunner | None = None, *, recover: bool = False, **options: Any) -> None:
         self.runner = runner = runner or FakeRunner()
-        self.program: Any = SimpleNamespace(recover=lambda progress: runner.recover(), close=lambda: None)
+        self.program: Any = SimpleNamespace(recover=lambda progress, cancel: runner.recover(), close=lambda: None)
         self.tokenizer: Any = FakeTokenizer()
         self.template = None
         self.special_tokens: Any = SimpleNamespace(texts={}, add_bos=False)

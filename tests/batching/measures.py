@@ -51,8 +51,8 @@ def _so_many_at_a_time(llm: LLM, asked: Sequence[Request], size: int) -> list[li
         while waiting and len(live) < size:
             live.append(waiting.pop().ask(llm))
         read(llm, live)
-        done += [answer.tokens for answer in live if answer.usage.finish_reason is not None]
-        live = [answer for answer in live if answer.usage.finish_reason is None]
+        done += [answer.tokens for answer in live if answer.over]
+        live = [answer for answer in live if not answer.over]
     return done
 
 
@@ -84,6 +84,7 @@ def _decoding(llm: LLM, sequences: int, steps: int) -> list[Generation]:
     prompts = [[7 + number, 8, 9] for number in range(sequences)]
     settings: dict[str, Any] = {"max_new_tokens": steps + 8, "tokens_per_submit": 1, "speculate": False}
     live = [llm.generate(tokens=prompt, **settings) for prompt in prompts]
+    read(llm, live)
     while any(len(answer.tokens) < 4 for answer in live):
         read(llm, live)
     return live
@@ -163,7 +164,7 @@ def _first_tokens(llm: LLM, prompts: list[list[int]]) -> float:
         read(llm, live)
         taken += [time.perf_counter() - started for answer in waiting if answer.tokens]
         waiting = [answer for answer in waiting if not answer.tokens]
-        live = [answer for answer in live if answer.usage.finish_reason is None]
+        live = [answer for answer in live if not answer.over]
     for answer in live:
         answer.read()
     return statistics.mean(taken)

@@ -59,16 +59,18 @@ def answers_together(llm: LLM, asked: list[Request], at_once: int, seed: int = 0
         if others and chosen.random() < 0.3:
             others.pop()  # dropped, wherever it is
         read(llm, live)
-        live = [answer for answer in live if answer.usage.finish_reason is None]
+        live = [answer for answer in live if not answer.over]
     return [answer.tokens for answer in answers]
 
 
 def read(llm: LLM, live: list[Generation]) -> list[float]:
     """Wait for a tick and read what it has brought; when each piece came."""
+    for answer in live:
+        iter(answer)  # from now on it tells what has come so far
     llm.engine.wait([answer.start() for answer in live])
     times = []
     for answer in live:
-        while answer.usage.finish_reason is None and answer.ready:
+        while not answer.over and answer.ready:
             if next(answer, None) is not None:
                 times.append(time.perf_counter())
     return times

@@ -253,7 +253,8 @@ class TestCompare:
         assert main(["compare", site, "--json"]) == 0
         ends = json.loads(capsys.readouterr().out)["end_to_end"]
         assert [end["against"] for end in ends] == [f"{name}/probe" for name in TRIALS]
-        assert main(["compare", site, "--state", "x"]) == 1
+        (tmp_path / "state").write_bytes(b"")
+        assert main(["compare", site, "--state", str(tmp_path / "state")]) == 1
         assert "no calls, and no states" in capsys.readouterr().err
 
     def test_run_takes_the_first_shape(self, faces, capsys):

@@ -46,7 +46,6 @@ def test_what_a_person_reads(capsys, monkeypatch):
         assert text in table
     assert "self-test: ok, round trip" in block and "wgpu-native" in block
     assert "this machine can run programs" in out
-    assert max(map(len, table.splitlines())) <= 100
 
 
 def test_without_the_self_test(capsys):
@@ -59,7 +58,7 @@ def test_without_the_self_test(capsys):
 def test_wrong_numbers_fail_it(monkeypatch, error):
     monkeypatch.setattr(selftest, "_error", lambda trial: error)
     report = selftest.self_test()
-    assert not report["ok"] and "round_trip" not in report
+    assert not report["ok"] and report["round_trip"] is None
 
 
 def test_a_kernel_that_covers_too_little_is_found(monkeypatch):

@@ -311,7 +311,7 @@ def test_half_caches_take_half_the_memory_and_say_nearly_the_same(llm, folder):
         if stored == 2:
             with pytest.raises(webpte.DataError, match="buffers of other sizes"):
                 whole.restore(folder / "half.state")
-    with pytest.raises(webpte.InputError, match="kv_cache is one of f32, f16"):
+    with pytest.raises(webpte.InputError, match="kv_cache is one of 'f32', 'f16'"):
         LLM.load(folder / "tiny.pte", kv_cache="f8")  # type: ignore[arg-type]
 
 

@@ -74,10 +74,11 @@ export class Constants {
       this.#want(plan, constant, wanted, (at, piece) => data.set(piece, at));
       host.set(value, data.buffer);
     }
-    const filled = this.#load(wanted, signal);
-    for (const entry of fresh) entry.filled = filled;
-    filled.catch(() => {}); // whoever waits is told
-    return { keys, buffers, host, filled: Promise.all([...known, filled]) };
+    const loaded = this.#load(wanted, signal);
+    for (const entry of fresh) entry.filled = loaded;
+    const filled = Promise.all([...known, loaded]);
+    filled.catch(() => {}); // whoever waits is told, if anybody does yet
+    return { keys, buffers, host, filled };
   }
 
   /** @param {Iterable<string>} keys */

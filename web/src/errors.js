@@ -54,7 +54,7 @@ export function abortable(promise, signal) {
  */
 export function within(promise, milliseconds) {
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(() => reject(new Error("nothing came in time")), milliseconds);
+    const timer = setTimeout(() => reject(Error("stalled")), milliseconds);
     promise.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }

@@ -17,7 +17,7 @@
 import { within } from "./errors.js";
 
 const PIECE = 1 << 18; // bytes that are read at once
-// Milliseconds for each thing that is asked of the disk. Chromium can forget to tell that a file that is being read was
+// Milliseconds for each thing that is read or written. Chromium can forget to tell that a file that is being read was
 // replaced or removed meanwhile, as by another tab.
 const PATIENCE = 5000;
 export const MANIFEST = "manifest-"; // begins the names of those
@@ -74,7 +74,7 @@ class ShelfStore {
 
   /** @param {string} name */
   async delete(name) {
-    await within(this.#shelf.remove(name), PATIENCE).catch(() => {});
+    await this.#shelf.remove(name).catch(() => {});
   }
 
   /**

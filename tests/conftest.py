@@ -129,6 +129,9 @@ def _tier(path: Path) -> str:
     return tier
 
 
+_EXPORTING = 1200  # seconds: with a cold cache any test may export first, and several do so at once
+
+
 class _Module(pytest.Module):
     """A test module that is imported only if its tier can run, so that it may ``import torch`` at its top."""
 
@@ -150,6 +153,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tier = _tier(item.path)
         if tier != "null":
             item.add_marker(tier)
+        if tier == "export" and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_EXPORTING))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,15 +1,19 @@
-"""Pages made from the code at every build: commands from their parsers, errors from the tree of exceptions.
+"""Pages made from the code at every build: commands from their parsers, errors from the tree of exceptions, the
+configuration of the server from its fields.
 
-A page says `<!-- commands -->` or `<!-- errors -->` where they go, so there is no copy that could be out of date.
+A page says `<!-- commands -->`, `<!-- errors -->` or `<!-- serving -->` where they go, so there is no copy that could
+be out of date.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import dataclasses
 import functools
 import importlib
 import inspect
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +21,8 @@ from typing import Any
 
 import webpte
 from webpte.cli import COMMANDS, load_command
+from webpte.cli.serve import NO_FLAG
+from webpte.serve.config import Config
 
 PACKAGE = Path(webpte.__file__).parent
 
@@ -135,4 +141,16 @@ def _text(node: ast.expr) -> str:
     return "…"
 
 
-GENERATED = {"commands": commands, "errors": errors}
+# ---------------------------------------------------------------- configuration of the server
+
+
+def serving() -> Iterator[str]:
+    """Each field: its flag and its default."""
+    yield "| field | default | |\n|---|---|---|"
+    for one in dataclasses.fields(Config):
+        flag = "" if one.name in NO_FLAG else f"`--{one.name.replace('_', '-')}`: "
+        default = json.dumps(one.default)
+        yield f"| `{one.name}` | `{default}` | {flag}{_cell(one.metadata['told'])} |"
+
+
+GENERATED = {"commands": commands, "errors": errors, "serving": serving}

@@ -18,7 +18,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from webpte.export import export_llama
+from webpte.export import export_llm
 from webpte.llm import LLM
 
 HERE = Path(__file__).parent
@@ -107,7 +107,7 @@ def main() -> None:
         Path(folder, "tokenizer_config.json").write_text(json.dumps(config))
         target = Path(folder, "out", "model.pte")
         target.parent.mkdir()
-        export_llama(folder, target, quantize="4w", embedding="4,32", max_context=CONTEXT, max_tokens=128)
+        export_llm(folder, target, quantize="4w", embedding="4,32", max_context=CONTEXT, max_tokens=128)
         for path in target.parent.iterdir():
             shutil.copy(path, HERE / path.name)
     with LLM.load(HERE / "model.pte") as llm:

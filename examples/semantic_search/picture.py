@@ -1,6 +1,6 @@
 """Draw how near each question is to each sentence, meaning.png.
 
-pip install 'webpte[llm]' matplotlib
+pip install 'webpte[tasks]' matplotlib
 python picture.py minilm.pte meaning.png
 """
 
@@ -11,13 +11,14 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
-from search import QUESTIONS, SENTENCES, Encoder
+from search import QUESTIONS, SENTENCES
+
+from webpte.embed import Embedder
 
 
 def main(program: Path, picture: Path) -> None:
-    encode = Encoder(program)
-    scores = encode(QUESTIONS) @ encode(SENTENCES).T  # (questions, sentences)
-    encode.program.close()
+    with Embedder.load(program) as embedder:
+        scores = embedder(QUESTIONS) @ embedder(SENTENCES).T  # (questions, sentences)
     figure, axes = plt.subplots(figsize=(7.6, 5.2), dpi=100)
     axes.imshow(scores.T, cmap="Blues", aspect="auto", vmin=0, vmax=0.7)
     for question, best in enumerate(scores.argmax(axis=1)):

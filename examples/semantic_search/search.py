@@ -1,18 +1,15 @@
 """Find the sentences that mean what you ask, whatever words they use.
 
-pip install 'webpte[llm]'
+pip install 'webpte[tasks]'
 python search.py minilm.pte "how do I keep warm at night?"
 
-minilm.pte comes from export.py. Every sentence runs at its own length: one program, no padding.
+minilm.pte comes from `webpte export`, as README.md says.
 """
 
 import sys
 from pathlib import Path
 
-import numpy as np
-from tokenizers import Tokenizer
-
-import webpte
+from webpte.embed import Embedder
 
 SENTENCES = (
     "The last train to the coast leaves at ten past nine.",
@@ -42,29 +39,13 @@ QUESTIONS = (
 )
 
 
-class Encoder:
-    """Sentences to rows of a matrix, one direction for each meaning."""
-
-    def __init__(self, path: Path) -> None:
-        self.program = webpte.load(path)
-        self.forward = self.program.method("forward")
-        self.tokenizer = Tokenizer.from_file(str(path.with_suffix(".tokenizer.json")))
-        self.tokenizer.no_padding()
-
-    def __call__(self, sentences: tuple[str, ...]) -> np.ndarray:
-        ids = [np.array([self.tokenizer.encode(sentence).ids]) for sentence in sentences]  # (1, T) each
-        return np.concatenate([self.forward(row) for row in ids])  # (N, 384)
-
-
 def main(path: Path, questions: tuple[str, ...]) -> None:
-    encode = Encoder(path)
-    known = encode(SENTENCES)
-    for question, vector in zip(questions, encode(questions), strict=True):
-        scores = known @ vector  # cosines: all vectors have length 1
+    with Embedder.load(path) as embedder:
+        known, asked = embedder(SENTENCES), embedder(questions)  # (sentences, 384), (questions, 384)
+    for question, scores in zip(questions, asked @ known.T, strict=True):  # cosines: all vectors have length 1
         print(question)
         for best in scores.argsort()[::-1][:3]:
             print(f"  {scores[best]:.2f}  {SENTENCES[best]}")
-    encode.program.close()
 
 
 if __name__ == "__main__":

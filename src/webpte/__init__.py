@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .deferred import names_of
 from .errors import (
     CancelledError,
     ClosedError,
@@ -21,6 +22,7 @@ from .errors import (
     FormatError,
     GraphError,
     GuardError,
+    HubError,
     InputError,
     OutOfMemory,
     RangeError,
@@ -30,12 +32,13 @@ from .errors import (
 from .version import __version__
 
 if TYPE_CHECKING:
-    from . import export, llm
+    from . import batch, embed, export, llm, speech, vision
     from .bundles import bundle
     from .notebook import widget
     from .progress import CancelToken, Progress
     from .runtime import ArgumentInfo, Bundle, Memory, Method, Needs, Program, Runtime, Verification, load
     from .runtime.saved_plan import SavedPlan, open_plan
+    from .tools.evaluation.programs import evaluate
     from .tools.show_versions import show_versions
 
 __all__ = [
@@ -52,6 +55,7 @@ __all__ = [
     "FormatError",
     "GraphError",
     "GuardError",
+    "HubError",
     "InputError",
     "Memory",
     "Method",
@@ -66,17 +70,22 @@ __all__ = [
     "UnsupportedError",
     "Verification",
     "__version__",
+    "batch",
     "bundle",
+    "embed",
+    "evaluate",
     "export",
     "llm",
     "load",
     "open_plan",
     "show_versions",
+    "speech",
+    "vision",
     "widget",
 ]
 
 # Where the rest comes from when it is first asked for: `import webpte` and `webpte --help` wait neither for NumPy nor
-# for wgpu. `export` and `llm` are themselves what is public.
+# for wgpu. Rooms such as `llm` are themselves what is public.
 _HOMES = {
     "ArgumentInfo": "runtime",
     "Bundle": "runtime",
@@ -89,28 +98,22 @@ _HOMES = {
     "Runtime": "runtime",
     "SavedPlan": "runtime.saved_plan",
     "Verification": "runtime",
+    "batch": "batch",
     "bundle": "bundles",
+    "embed": "embed",
+    "evaluate": "tools.evaluation.programs",
     "export": "export",
     "llm": "llm",
     "load": "runtime",
     "open_plan": "runtime.saved_plan",
     "show_versions": "tools.show_versions",
+    "speech": "speech",
+    "vision": "vision",
     "widget": "notebook",
 }
 
 if not TYPE_CHECKING:  # type checkers would take it for a promise that any name is there
-
-    def __getattr__(name):
-        if name not in _HOMES:
-            import sys
-
-            raise AttributeError(f"module 'webpte' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
-        from importlib import import_module
-
-        home = import_module(f".{_HOMES[name]}", __name__)
-        found = home if _HOMES[name] == name else getattr(home, name)
-        globals()[name] = found  # asked once
-        return found
+    __getattr__ = names_of(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

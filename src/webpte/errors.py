@@ -85,6 +85,15 @@ class CancelledError(Error):
     """Work was stopped by its `CancelToken` before it was done. Nothing of it is left behind."""
 
 
+class HubError(Error):
+    """A checkpoint could not be fetched from a hub: not there, closed, out of reach, or other bytes than promised."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        # "repository", "revision", "file", "gated", "offline", "unreachable", "hash" or "disk"
+        self.reason = reason
+
+
 class Problem(NamedTuple):  # a dataclass would cost every start of the program the import of `inspect`
     """One thing that keeps a program from running. Errors list those of a kind; `webpte check` lists all."""
 

@@ -17,6 +17,7 @@ class Progress:
     done: int
     total: int
     unit: str  # "kernels", "bytes", "steps"
+    note: str = ""  # what else there is to tell, such as a rate
 
 
 OnProgress = Callable[[Progress], None]

@@ -37,7 +37,7 @@ def catalog() -> Path:
     warm = PROJECT.parent / "shared" / "catalog"
     if is_same(warm):
         return warm
-    with one_at_a_time():
+    with one_at_a_time("catalog"):
         if not cached.exists():  # another process may have made it while this one waited
             generate(cached)
     return cached

@@ -19,8 +19,6 @@ from webpte.llm.rows import Pick, Row
 from webpte.llm.slot_runner import SlotRunner
 from webpte.runtime import Bundle
 
-pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
-
 ASKED: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 1.0, "seed": 11},

@@ -22,8 +22,6 @@ from webpte.runtime.manifest import read_manifest
 from webpte.tools.trials import TRIALS
 from webpte.wgsl import BROWSER_LIMITS
 
-pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
-
 
 def bundled(program: webpte.Program, folder: Path, **options: Any) -> dict[str, Any]:
     """The manifest of a bundle."""

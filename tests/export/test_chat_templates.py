@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import webpte
+from tests.support.models import talker
 from tests.support.models.tiny_llm import write_tiny_llm
-from webpte.export.checkpoint import Checkpoint
-from webpte.export.gguf_file import _special_tokens as gguf_special_tokens
+from webpte.export.checkpoint import read_checkpoint
+from webpte.export.gguf_tokenizer import special_tokens as gguf_special_tokens
 from webpte.export.hugging_face import _special_tokens as folder_special_tokens
-from webpte.export.llama import write_language
+from webpte.export.language import write_language
 from webpte.llm import LLM, Tokenizer
 from webpte.llm.chat import render_chat
 from webpte.llm.special_tokens import encode_prompt, read_special_tokens
@@ -191,7 +193,8 @@ def test_export_writes_the_names_beside_the_program(tmp_path):
     )
     found = folder_special_tokens(tmp_path)
     assert found == {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>", "add_bos_token": True}
-    source = Checkpoint({}, dict, "{}", None, 1, (2,), found)
+    talker.write_checkpoint(tmp_path / "talker")
+    source = replace(read_checkpoint(tmp_path / "talker"), chat_template=None, special_tokens=found)
     write_language(source, tmp_path / "out.pte")
     assert json.loads((tmp_path / "out.tokenizer_config.json").read_text()) == found
     assert not (tmp_path / "out.chat_template.jinja").exists()
@@ -199,8 +202,10 @@ def test_export_writes_the_names_beside_the_program(tmp_path):
 
 def test_gguf_files_name_tokens_by_number():
     tokens = ["a", "<s>", "</s>"]
-    values = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
+    numbers = {"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
+    values = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": tokens, **numbers}
     assert gguf_special_tokens(values) == {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": False}
     assert gguf_special_tokens({**values, "tokenizer.ggml.pre": "llama-bpe"})["add_bos_token"] is True
+    assert gguf_special_tokens({**values, "tokenizer.ggml.model": "llama"})["add_bos_token"] is True
     said = {**values, "tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.add_bos_token": False}
     assert gguf_special_tokens(said)["add_bos_token"] is False

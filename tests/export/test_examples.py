@@ -14,8 +14,6 @@ from tests.support.models import example_models
 from tests.support.models.example_models import EXAMPLES, run_script
 from tests.support.models.smollm import smollm2
 
-pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports first
-
 
 def test_semantic_search_finds_what_is_meant():
     folder = example_models.semantic_search()

@@ -10,7 +10,7 @@ import pytest
 
 import webpte
 from tests.support.harness.cases import assert_close
-from webpte.export import export_llama, lower
+from webpte.export import export_llm, lower
 from webpte.llm import LLM
 from webpte.progress import Progress
 
@@ -77,7 +77,7 @@ def test_lower_quantises_linears(tmp_path):
 
 
 def test_unknown_quantisation_is_refused(tmp_path):
-    with pytest.raises(webpte.InputError, match="4w, 8da4w"):
+    with pytest.raises(webpte.InputError, match="4w, 8w, 8da4w"):
         lower(torch.nn.Linear(4, 4), (torch.randn(1, 4),), quantize="2w", path=tmp_path / "m.pte")
 
 
@@ -117,7 +117,7 @@ def checkpoint(tmp_path_factory):
 
 def test_a_safetensors_checkpoint_equals_hugging_face(checkpoint, tmp_path):
     folder, model = checkpoint
-    path = export_llama(folder, tmp_path / "tiny.pte", max_context=48, max_tokens=16)
+    path = export_llm(folder, tmp_path / "tiny.pte", max_context=48, max_tokens=16)
     assert {p.name for p in tmp_path.iterdir()} == {"tiny.pte", "tiny.tokenizer.json", "tiny.chat_template.jinja"}
     tokens = [(7 * i + 3) % 96 for i in range(40)]
     with torch.no_grad():
@@ -141,14 +141,14 @@ def test_checkpoints_we_cannot_read_say_why(tmp_path, change, problem):
     if change is not None:
         (tmp_path / "config.json").write_text(json.dumps(change))
     with pytest.raises(webpte.Error, match=problem):
-        export_llama(tmp_path, tmp_path / "x.pte")
+        export_llm(tmp_path, tmp_path / "x.pte")
     assert not (tmp_path / "x.pte").exists()
 
 
 def test_a_file_that_is_no_gguf(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUX" + bytes(64))
     with pytest.raises(webpte.FormatError, match=r"x\.gguf is not a GGUF file"):
-        export_llama(Path(tmp_path / "x.gguf"), tmp_path / "x.pte")
+        export_llm(Path(tmp_path / "x.gguf"), tmp_path / "x.pte")
 
 
 def test_a_cancelled_export_leaves_no_file(tmp_path):
@@ -164,4 +164,4 @@ def test_a_cancelled_export_leaves_no_file(tmp_path):
     assert seen == ["trace", "trace", "edge"] and not list(tmp_path.iterdir())
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(60))
     with pytest.raises(webpte.CancelledError, match="'read', at 0 of 1 steps"):
-        export_llama(tmp_path / "x.gguf", tmp_path / "m.pte", cancel=cancel)
+        export_llm(tmp_path / "x.gguf", tmp_path / "m.pte", cancel=cancel)

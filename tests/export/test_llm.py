@@ -65,6 +65,15 @@ def test_prefill_in_pieces_equals_feeding_one_by_one(talk, count):
     assert whole.argmax() == stepped.argmax()
 
 
+def test_logits_behind_every_token_are_those_behind_each(talk):
+    prompt = [(7 * i + 3) % VOCAB for i in range(45)]  # more than a call takes
+    single = talk.fork()
+    stepped = np.concatenate([single.logits([token]) for token in prompt])
+    found = talk.logits(prompt, every=True)
+    assert found.shape == (45, VOCAB) and np.abs(found - stepped).max() <= 1e-3
+    assert np.array_equal(found[-1:], talk.llm.sequence().logits(prompt))
+
+
 def test_a_known_prefix_is_not_computed_again(talk):
     first = talk.generate("the quick brown fox", max_new_tokens=4)
     first.read()

@@ -153,13 +153,13 @@ talk = llm.sequence()
 talk.logits(PROMPT[:30])
 logits, threads = llm.engine.runner.logits, []
 
-def disturbed(rows):  # the engine has seen that nothing was lost, and is about to use what it knows
+def disturbed(rows, count):  # the engine has seen that nothing was lost, and is about to use what it knows
     if not threads:
         lose(llm)
         threads.append(threading.Thread(target=llm.program.recover))
         threads[0].start()
         threads[0].join(5)
-    return logits(rows)
+    return logits(rows, count)
 
 llm.engine.runner.logits = disturbed
 print(np.abs(talk.logits([7]) - want).max() < 1e-4, llm.method.recoveries)

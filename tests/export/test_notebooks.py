@@ -6,8 +6,6 @@ import pytest
 
 from tests.support.harness import notebooks
 
-pytestmark = pytest.mark.timeout(1200)
-
 
 @pytest.mark.parametrize("name", notebooks.names())
 def test_a_notebook(name, tmp_path):

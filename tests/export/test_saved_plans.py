@@ -16,8 +16,6 @@ from tests.saved_plans.saving import save
 from tests.support.harness.player import Player
 from webpte.device import adapter_caps
 
-pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
-
 # Constants in two files; kernels on the CPU; jumps on data; two methods; 64 bits; f16; sizes as outputs; a KV cache.
 QUICK = (
     "add_external", "mixed_kernels", "branch_on_data", "two_methods", "integers", "half", "dynamic_size_output",

@@ -8,8 +8,6 @@ from tests.zoo.index import programs
 from tests.zoo.outcome import Kind, judge
 from tests.zoo.pool import Child
 
-pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
-
 QUICK = (
     "view_u8_flat", "view_f64", "view_i16", "view_opblock", "nans", "const_out", "outs_views_dyn", "scalars", "u8img",
     "indexput_acc", "k_emptyin", "norms", "intmath", "syms4", "multimethod", "ptd", "webgpu_part", "conv_transpose1d",

@@ -18,6 +18,7 @@ STAGES = {
     "profile": {"read", "upload", "compile", "profile"},
     "bundle": {"plan"},
     "generate": {"read", "upload", "compile"},
+    "eval": {"read", "upload", "compile", "evaluate"},
 }
 MORE = {"bundle": (MODEL, "-o", "site", "--sequences", 1), "generate": (MODEL, "--prompt", "x", "--max-new-tokens", 1)}
 

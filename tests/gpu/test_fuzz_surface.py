@@ -17,6 +17,7 @@ import pytest
 
 import webpte
 from tests.support.harness.counting import counting_pte
+from tests.support.harness.fake_runner import FakeLLM
 from tests.support.harness.named import X, Y, named_pte
 from webpte.runtime import executorch
 
@@ -71,7 +72,7 @@ def things(tmp_path, site) -> Iterator[dict[str, Any]]:
                 "source": path, "data": path, "folder": tmp_path / "plan", "path": tmp_path / "state",
                 "name": "forward",
                 "program": program, "args": [X, Y], "steps": [[X, Y]], "feed": {}, "outputs": [0], "inputs": [X, Y],
-                "method_name": "forward", "index": 0, "backend_name": "VulkanBackend", "self": None,
+                "llm": FakeLLM(), "method_name": "forward", "index": 0, "backend_name": "VulkanBackend", "self": None,
                 "etdump_path": "a", "debug_buffer_path": "b",
             }  # fmt: skip
 

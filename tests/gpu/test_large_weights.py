@@ -11,6 +11,7 @@ from tests.cases.embedding.embedding_q4 import BIT4, tokens
 from tests.cases.embedding.embedding_q4 import Q4 as EMBEDDING
 from tests.cases.q4.linear_q4 import DQ8, INT8, Q4, QCS, bias, codes, gated, int8, joined, rounded, scales, sums
 from tests.cases.training.training import BACKWARD
+from tests.large.vocabulary import Vocabulary
 from tests.support.harness.cases import OneOp, T, assert_close, case, choosing
 from tests.support.harness.writer import Stream, simple_pte
 from webpte import container as c
@@ -121,3 +122,11 @@ def test_the_head_of_a_large_model(tmp_path):
     # Every row, the sampled ones and the others.
     assert_close(outputs[2], outputs[0], 0, 0, "two rows, split")
     assert_close(outputs[3], outputs[1], 0, 0, "one row, split")
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_vocabulary_in_parts(bits, tmp_path, device):
+    """Embedding and head, as `python -m tests.large vocabulary` runs them at the size of Gemma 3's."""
+    made = Vocabulary(rows=1024, width=96, bits=bits, block=64)
+    limits = made.check(tmp_path / "small.pte", {BINDING: SMALL})
+    assert limits[BINDING] <= SMALL < made.bytes

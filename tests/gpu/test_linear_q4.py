@@ -1,4 +1,4 @@
-"""What the cases of 4-bit layers do not tell: that each runs its own kernels, and small subgroups suffice."""
+"""What the cases of 4-bit and 8-bit layers do not tell: that each runs its own kernels, and small subgroups suffice."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.cases.q4.linear_q4 import CASES, FUSED, by, gated, joined, rounded
-from tests.support.harness.cases import OneOp, T, choosing, planned_kernels, run_case
+from tests.cases.q4.linear_q4 import CASES, FUSED, INT8, by, gated, int8, joined, rounded, scales
+from tests.support.harness.cases import OneOp, T, case, choosing, planned_kernels, run_case
 from webpte.device import adapter_caps
 
 VARIANTS = ("broadcast", "tile", "lanes", "shared", "packed")
+EIGHT = [c for c in CASES if c.op == INT8 and c.variant == "broadcast"][::2]
 
 
 def test_every_variant_has_kernels_of_its_own(tmp_path):
     found: dict[str, set[str]] = {variant: set() for variant in VARIANTS}
-    for case in CASES:
-        if case.variant and case.op == FUSED:
-            found[case.variant].update(kernel.label for kernel in planned_kernels(case, tmp_path))
+    for some in CASES:
+        if some.variant and some.op == FUSED:
+            found[some.variant].update(kernel.label for kernel in planned_kernels(some, tmp_path))
     for variant, kernels in found.items():
         others = set().union(*(found[v] for v in found if v != variant))
         assert kernels - others, f"{variant} runs what others run"
 
 
-@pytest.mark.parametrize("case", by("broadcast")[::4], ids=str)
-def test_subgroups_of_four_suffice(case, tmp_path, device, monkeypatch):
+@pytest.mark.parametrize("layer", [*by("broadcast")[::4], *EIGHT], ids=str)
+def test_subgroups_of_four_suffice(layer, tmp_path, device, monkeypatch):
     caps = adapter_caps()
     if not caps.subgroup:
         pytest.skip("the adapter has no subgroups")
     monkeypatch.setattr("webpte.runtime.program.adapter_caps", lambda: dataclasses.replace(caps, subgroup=4))
-    assert run_case(case, tmp_path) >= 2
+    assert run_case(layer, tmp_path) >= 2
 
 
 def test_without_subgroups_tiles_are_the_choice(tmp_path, device, monkeypatch):
@@ -59,7 +60,22 @@ def test_a_row_does_not_depend_on_how_many_there_are(gate, variant, group, tmp_p
     inputs = [random.normal(size=(most, inner)).astype(np.float32)]
     if variant == "packed":
         inputs += [random.uniform(0.01, 0.02, most).astype(np.float32), random.integers(-9, 9, most).astype(np.int8)]
-    with choosing(variant), webpte.load(tmp_path / "layer.pte") as program:
+    assert_rows_alike(tmp_path / "layer.pte", variant, inputs)
+
+
+@pytest.mark.parametrize("variant", ["broadcast", "tile", "lanes"])
+def test_nor_does_one_of_an_8_bit_layer(variant, tmp_path, device):
+    if variant == "broadcast" and not adapter_caps().subgroup:
+        pytest.skip("the adapter has no subgroups")
+    most = MOST[variant]
+    OneOp(case(INT8, T("n", 576), int8(67, 576), scales(67), n=(most, 1))).write(tmp_path / "layer.pte")
+    x = np.random.default_rng(8).normal(size=(most, 576)).astype(np.float32)
+    assert_rows_alike(tmp_path / "layer.pte", variant, [x])
+
+
+def assert_rows_alike(path, variant, inputs):
+    most = len(inputs[0])
+    with choosing(variant), webpte.load(path) as program:
         method = program.method()
         alone = [method.run([part[i : i + 1] for part in inputs]) for i in range(most)]
         for count in (*range(2, 17), 17, 24, most) if most > 16 else range(2, most + 1):

@@ -23,6 +23,7 @@ COMMANDS = {
     "tune": (MODEL, "--seconds", 0.01, "--again"),
     "compare": (MODEL, *FORWARD, "--calls"),
     "profile": (MODEL, *FORWARD, "--repeat", 1),
+    "eval": (MODEL, "--against", MODEL, "--tokens", 20),
     "doctor": (),
 }
 

@@ -14,7 +14,7 @@ from tests.support.harness.wrong_calls import Wrong, check
 from webpte.container import DType, VkInt, VkTensor
 
 F32 = DType.FLOAT32
-PROGRAM_COMMANDS = ("inspect", "check", "run", "bench", "tune", "compare", "profile")
+PROGRAM_COMMANDS = ("inspect", "check", "run", "bench", "tune", "compare", "profile", "eval")
 DEMO = str(ROOT / "docs" / "demo" / "model.pte")
 
 
@@ -115,6 +115,10 @@ LINES = [
     ("export m.gguf", "-o"),
     ("export none.gguf -o x.pte", "none.gguf"),
     ("export m.gguf -o no/x.pte", "no/x.pte"),
+    ("export hf: -o x.pte", "hf:"),
+    ("export hf:a/b/c.bin -o x.pte", "c.bin"),
+    ("export hf:a/b@ -o x.pte", "hf:a/b@"),
+    ("export hf:a/b -o no/x.pte", "no/x.pte"),
     ("export m.gguf -o folder", "folder"),
     ("export m.gguf -o x.pte --quantize 3w", "--quantize"),
     ("export m.gguf -o x.pte --quantize 4w --group-size 0", "group_size"),
@@ -128,6 +132,7 @@ LINES = [
     ("export m.gguf -o x.pte --max-context 1", "--max-context"),
     ("export m.gguf -o x.pte --max-tokens 0", "--max-tokens"),
     ("export m.gguf -o x.pte --max-tokens 2000", "max_tokens"),
+    ("export m.gguf -o x.pte --quality yes", "yes"),
     ("export model.pte -o x.pte", "model.pte"),
     ("export page.pte -o x.pte", "page.pte"),
     ("export folder -o x.pte", "folder"),
@@ -147,6 +152,18 @@ LINES = [
     ("bundle model.pte -o site --shapes 7x", "7x"),
     ("bundle model.pte -o site --shapes nobody:7", "nobody"),
     ("bundle model.pte -o site --check --data weights.ptd", "--data"),
+    ("eval DEMO --tokens 1", "--tokens"),
+    ("eval DEMO --tokens many", "--tokens"),
+    ("eval DEMO --text none.txt", "--text"),
+    ("eval DEMO --text folder", "--text"),
+    ("eval DEMO --text empty.txt", "--text"),
+    ("eval DEMO --text text.npy", "--text"),
+    ("eval DEMO --text one.txt", "the text has 1 tokens"),
+    ("eval DEMO --against none.pte", "--against"),
+    ("eval DEMO --against page.pte", "page.pte"),
+    ("eval DEMO --against model.pte", "model.pte"),
+    ("eval DEMO --tokenizer none.json", "none.json"),
+    ("eval model.pte", "tokenizer.json"),
     ("completion", "SHELL"),
     ("completion tcsh", "SHELL"),
 ]
@@ -165,6 +182,8 @@ def folder(tmp_path_factory, device):
     (folder / "page.pte").write_text("<!doctype html>")
     (folder / "cut.pte").write_bytes(Path(DEMO).read_bytes()[:5000])
     np.save(folder / "text.npy", np.array(["a", "b"]))
+    (folder / "empty.txt").touch()
+    (folder / "one.txt").write_text("a")
     (folder / "folder").mkdir()
     return folder
 

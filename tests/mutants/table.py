@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         "prefill reuses the whole prompt",
         "llm/job.py",
-        'return self.tokens if self.goal == "cache" else self.tokens[:-1]',
+        'return self.tokens if self.goal == "cache" else self.tokens[: len(self.tokens) - self.wanted]',
         "return self.tokens",
         "tests/null/test_engine.py",
     ),

@@ -50,7 +50,7 @@ def folder(tmp_path):
     ("webpte run model.pte --fallback ", {"cpu"}),
     ("webpte run model.pte --repeat ", set()),
     ("webpte bundle model.pte -o ", {"site"}),
-    ("webpte export x.gguf --quantize 8", {"8da4w"}),
+    ("webpte export x.gguf --quantize 8", {"8w", "8da4w"}),
     ("webpte completion ", {"bash", "zsh", "fish"}),
     ("webpte inspect model.pte --html no", {"notes.txt"}),
 ])  # fmt: skip

@@ -16,7 +16,7 @@ from tests.support.models.tokenizers import byte_fallback, byte_level
 from webpte.errors import InputError, UnsupportedError
 from webpte.llm.constraints import LARGEST, constraint_from
 from webpte.llm.errors import ConstraintError
-from webpte.llm.guides import KEPT, Guides
+from webpte.llm.guides import KEPT, KEPT_CHARACTERS, Guides
 from webpte.llm.tokenizer import Tokenizer
 
 SPARE = 37  # numbers that the model has and the tokenizer has not
@@ -362,6 +362,25 @@ def test_an_equal_constraint_is_compiled_once(level, monkeypatch):
     for number in range(KEPT + 5):
         guides.guide(constraint(regex=f"a{number}"))
     assert len(guides._compiled) == KEPT
+
+
+def test_long_constraints_are_kept_up_to_a_number_of_characters(level):
+    guides = Guides(level.tokenizer, level.size, [level.end])
+    long = [constraint(choices=[chr(97 + number) * (KEPT_CHARACTERS * 2 // 5)]) for number in range(4)]
+    for each in long:
+        guides.guide(each)
+    assert list(guides._compiled) == long[-2:]
+    longest = constraint(choices=["z" * (KEPT_CHARACTERS + 1)])
+    guides.guide(longest)
+    assert list(guides._compiled) == [longest], "the one in use stays, however long"
+
+
+def test_a_check_keeps_nothing(level):
+    guides = Guides(level.tokenizer, level.size, [level.end])
+    guides.check(constraint(json_schema={"type": "integer"}))
+    with pytest.raises(ConstraintError, match="uniqueItems"):
+        guides.check(constraint(json_schema={"type": "array", "uniqueItems": True}))
+    assert not guides._compiled
 
 
 def test_tokens_without_bytes_of_their_own_are_refused():

@@ -387,6 +387,29 @@ def test_parked_sequences_are_computed_again(tmp_path):
     assert np.array_equal(second.logits([7]), want)
 
 
+def test_logits_behind_every_token_are_those_behind_each():
+    tokens = [(5 * n) % 31 for n in range(40)]  # several pieces of a pass
+    single = FakeLLM().sequence()
+    want = np.concatenate([single.logits([token]) for token in tokens])
+    llm = FakeLLM()
+    assert llm.sequence().logits(tokens).tolist() == want[-1:].tolist()  # and leaves them in the cache
+    other = llm.sequence()
+    assert np.array_equal(other.logits(tokens[:3], every=True), want[:3])
+    assert np.array_equal(other.logits(tokens[3:], every=True), want[3:])
+    assert other.tokens == tuple(tokens)
+
+
+def test_logits_behind_every_token_survive_the_loss_of_a_device_between_pieces():
+    tokens = [(5 * n) % 31 for n in range(40)]
+    want = FakeLLM().sequence().logits(tokens, every=True)
+    llm = FakeLLM(recover=True)
+    sequence = llm.sequence()
+    sequence.logits(tokens[:2])
+    llm.runner.after = lambda: llm.runner.lose() if len(llm.runner.passes) == 3 else None
+    assert np.array_equal(sequence.logits(tokens[2:], every=True), want[2:])
+    assert llm.runner.recoveries == 1
+
+
 def test_threads_share_the_engine():
     llm = FakeLLM(FakeRunner(most_slots=3))
     wrong: list[Any] = []
@@ -420,3 +443,47 @@ def test_pieces_follow_what_passes_take():
             pace.note(rows, 1, seconds)
         assert pace.piece(7, 256) == piece
     assert pace.piece(7, 12) == 12 - 7
+
+
+def ask_for(llm, prompt):
+    """One short answer, which is over; how much of its prompt was cached."""
+    answer = llm.generate(tokens=prompt, max_new_tokens=2)
+    assert answer.tokens == alone(prompt, 2)
+    return answer.usage.reused_tokens
+
+
+def test_slots_for_beginnings_keep_what_answers_have_left():
+    """Conversations that come in turn: without more slots than one each forgets the other."""
+    prompts = [tuple(range(first, first + 20)) for first in (0, 30, 60)]
+    for more, cached in ((0, 0), (2, 19)):
+        llm = FakeLLM(FakeRunner(most_slots=4), most_slots=1, more_slots=more)
+        for prompt in prompts:
+            assert ask_for(llm, prompt) == 0
+        assert [ask_for(llm, prompt) for prompt in prompts] == [cached] * 3
+        assert llm.runner.slots == 1 + more
+
+
+def test_the_beginning_that_was_longest_of_no_use_goes_first():
+    first, second, third = (tuple(range(start, start + 20)) for start in (0, 30, 60))
+    llm = FakeLLM(FakeRunner(most_slots=4), most_slots=1, more_slots=1)
+    assert [ask_for(llm, prompt) for prompt in (first, second, first, third)] == [0, 0, 19, 0]
+    assert [ask_for(llm, prompt) for prompt in (first, second)] == [19, 0]
+
+
+def test_a_conversation_is_not_shortened_for_one_that_begins_alike_while_a_slot_is_empty():
+    system = tuple(range(20))
+    llm = FakeLLM(FakeRunner(most_slots=4), most_slots=1, more_slots=2)
+    assert ask_for(llm, (*system, *range(40, 60))) == 0
+    assert ask_for(llm, (*system, *range(60, 80))) == 20
+    assert ask_for(llm, (*system, *range(40, 60))) == 39
+    assert ask_for(llm, (*system, *range(60, 80))) == 39
+
+
+def test_more_slots_are_not_for_more_answers_at_once():
+    llm = FakeLLM(FakeRunner(most_slots=8), most_slots=2, more_slots=6)
+    answers = [llm.generate(tokens=(number,), max_new_tokens=5) for number in range(6)]
+    jobs = [answer.start() for answer in answers]
+    while not all(job.over for job in jobs):
+        llm.engine.tick(jobs)
+        assert len({row.slot for row in llm.runner.passes[-1]}) <= 2
+    assert [list(answer) and answer.tokens for answer in answers] == [alone((n,), 5) for n in range(6)]

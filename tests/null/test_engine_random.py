@@ -9,9 +9,10 @@ import numpy as np
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
+from tests.support.harness.fake_runner import FakeLLM, FakeRunner, ForgetfulRunner, alone
 from webpte import CancelToken
 from webpte.llm import StaleGenerationError
+from webpte.llm.reach import Reach
 
 PROMPTS = st.builds(
     lambda shared, rest: [*([5] * shared), *rest],
@@ -36,9 +37,13 @@ class Engine(RuleBasedStateMachine):
         rows=st.sampled_from([1, 4, 16]),
         recover=st.booleans(),
         recalls=st.sampled_from([None, 1, 2]),
+        needed=st.sampled_from([None, None, 0, 7]),
     )
-    def begin(self, slots: int, rows: int, recover: bool, recalls: int | None) -> None:
-        self.llm = FakeLLM(FakeRunner(most_slots=slots, most_rows=rows), recover=recover)
+    def begin(self, slots: int, rows: int, recover: bool, recalls: int | None, needed: int | None) -> None:
+        runner = FakeRunner(most_slots=slots, most_rows=rows)
+        if needed is not None:  # a recurrent state, or a ring with room for a pass beside its window
+            runner = ForgetfulRunner(Reach(needed, needed and needed + rows), most_slots=slots, most_rows=rows)
+        self.llm = FakeLLM(runner, recover=recover)
         self.llm.runner.recalls = recalls
         self.recover = recover
         self.answers: list[Any] = []

@@ -1,4 +1,4 @@
-"""Passes over 4-bit layers and over views: what they rewrite, what they must leave alone, and that numbers stay."""
+"""Passes over layers of 4 or 8 bits and over views: what they rewrite, what they leave alone, and that numbers stay."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from webpte.graph import (
 from webpte.lowering import find
 
 Q4, DQ8, FUSED = "et_vk.linear_q4gsw.default", "et_vk.linear_dq8ca_q4gsw.default", "webpte.linear_q4"
+INT8 = "aten._weight_int8pack_mm.default"
 LINEARS = ("qparams", "gated-linears", "joined-linears", "residual-linears")
 RANDOM = np.random.default_rng(7)
 
@@ -56,6 +57,13 @@ class Builder(GraphBuilder):
         out = self.tensor(*self.dims(x)[:-1], rows)
         added = self.constant(RANDOM.normal(size=rows + 3).astype(np.float32)) if bias else self.null()
         self.call(Q4, (x, *self.weight(rows, **options), added), out)
+        return out
+
+    def int8(self, x: int, rows: int) -> int:
+        out = self.tensor(*self.dims(x)[:-1], rows)
+        weight = self.constant(RANDOM.integers(-128, 128, (rows, 32)).astype(np.int8))
+        scales = self.constant(RANDOM.uniform(0.001, 0.01, rows).astype(np.float32))
+        self.call(INT8, (x, weight, scales), out)
         return out
 
     def rounded(self, x: int, rows: int) -> int:
@@ -200,6 +208,19 @@ def test_nothing_is_joined_past_what_a_device_binds(b, monkeypatch):
     check(graph, ["linear_q4gsw"] * 2)
     monkeypatch.setattr("webpte.fusion.linears.LARGEST", 256)
     check(graph, ["webpte"])
+
+
+def test_8_bit_layers_are_fused_as_well(b):
+    x, y, z, residual = b.tensor(5, 32), b.tensor(5, 32), b.tensor(5, 32), b.tensor(5, 8)
+    outs = [b.int8(x, 8), b.int8(x, 12), b.swiglu(b.int8(y, 8), b.int8(y, 8)), b.plus(b.int8(z, 8), residual)]
+    check(b.graph([x, y, z, residual], outs), ["webpte"] * 3)
+
+
+def test_layers_of_4_and_of_8_bits_stay_apart(b):
+    x, y = b.tensor(5, 32), b.tensor(5, 32)
+    outs = [b.linear(x, 8), b.int8(x, 8), b.swiglu(b.int8(y, 8), b.linear(y, 8, group=32))]
+    apart = ["linear_q4gsw", "_weight_int8pack_mm", "_weight_int8pack_mm", "linear_q4gsw", "sigmoid", "mul", "mul"]
+    check(b.graph([x, y], outs), apart)
 
 
 @pytest.mark.parametrize("swapped", [False, True])

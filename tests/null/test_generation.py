@@ -8,6 +8,7 @@ import re
 import pytest
 
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, FakeTokenizer, alone
+from webpte.errors import InputError
 from webpte.llm import LogitsError, Usage
 
 TOKENS = alone([1, 2], 5)
@@ -86,3 +87,59 @@ def test_what_a_model_says_is_text_in_a_notebook():
     for page in (answer._repr_html_(), llm._repr_html_()):
         assert "<script>" not in page and "<b>" not in page and html.unescape(page) != page
     assert "\x1b" not in repr(answer) and len(repr(answer)) < 300 and re.search(r"…'\)$", repr(answer))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"temperature": 0.9, "seed": 4},
+        {"repetition_penalty": 1.4, "presence_penalty": 0.3, "frequency_penalty": 0.2, "logit_bias": {5: 1.0}},
+    ],
+    ids=["greedy", "seeded", "penalised"],
+)
+def test_an_answer_goes_on_elsewhere_as_it_would_have_gone_on(settings):
+    """Behind any of its tokens."""
+    prompt, settings = [1, 2, 3, 2], {**settings, "max_new_tokens": 20}
+    whole = FakeLLM().generate(tokens=prompt, **settings)
+    pieces = list(whole)
+    for count in range(len(pieces)):
+        given = [piece.token for piece in pieces[:count]]
+        rest = FakeLLM().resume(prompt, given, settings)
+        assert list(rest) == pieces[count:]
+        assert (rest.text, rest.tokens) == (whole.text, whole.tokens)
+        assert rest.usage.completion_tokens == whole.usage.completion_tokens
+        assert rest.usage.finish_reason == whole.usage.finish_reason
+
+
+def test_held_back_text_comes_with_the_rest_of_an_answer():
+    prompt, most = [1, 2, 3], 6
+    said = FakeLLM().generate(tokens=prompt, max_new_tokens=most)
+    begun = said.read()
+    stop = begun[2:4] + "\u4fff"  # begins with what is said, and does not come
+    whole = FakeLLM().generate(tokens=prompt, max_new_tokens=most, stop=stop)
+    pieces = list(whole)
+    assert [len(piece.text) for piece in pieces] == [1, 1, 0, 0, 3, 1]
+    rest = FakeLLM().resume(prompt, [piece.token for piece in pieces[:4]], {"max_new_tokens": most, "stop": stop})
+    assert list(rest) == pieces[4:] and rest.text == begun
+    stopped = FakeLLM().resume(prompt, whole.tokens[:4], {"max_new_tokens": most, "stop": begun[3:5]})
+    assert [piece.text for piece in stopped] == [""] and stopped.text == begun[:3]
+    assert stopped.usage.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    ("given", "settings", "words"),
+    [
+        ([1, 2, 3], {"max_new_tokens": 3}, r"an answer of 3 tokens is to go on; it ended \(length\) with number 3"),
+        ([1] * 70, {}, r"it ended \(context\) with number 62"),
+        ([1, 9, 2], {}, r"it ended \(stop\) with number 2"),
+        ([5, 6], {"stop": "\u4e05"}, "they hold a stop string, which ended it"),
+        ([97], {}, "token 0 is 97; the vocabulary has 0 to 96"),
+    ],
+)
+def test_an_answer_that_was_over_does_not_go_on(given, settings, words):
+    llm = FakeLLM()
+    llm.stop_tokens = frozenset({9})
+    with pytest.raises(InputError, match=words):
+        llm.resume([1, 2, 3], given, settings)
+    assert llm.generate(tokens=[1, 2, 3], max_new_tokens=1).read()

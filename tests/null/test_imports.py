@@ -14,13 +14,15 @@ SRC = Path(__file__).parents[2] / "src"
 PACKAGE = "webpte"
 
 # What everyone may import.
-COMMON = {"budgets", "errors", "progress", "text", "version"}
+COMMON = {"budgets", "deferred", "errors", "progress", "tasks", "text", "version"}
 
 # room -> rooms it may import, besides itself and the common ones.
 ARROWS: dict[str, set[str]] = {
     "budgets": set(),  # how much a file may ask for, wherever it asks
+    "deferred": set(),  # names that come when they are asked for
     "errors": set(),
     "progress": set(),
+    "tasks": set(),  # the file beside a program that tells what it is for: written by export, read by tasks
     "text": set(),
     "version": set(),
     "container": set(),
@@ -59,19 +61,52 @@ ARROWS: dict[str, set[str]] = {
         "lowering",  # and a model of one sequence becomes one of many
         "plan",  # which tells how long its caches are
     },
+    "embed": {"runtime", "llm"},  # llm: its tokenizer
+    "speech": {
+        "runtime",
+        "llm",  # its tokenizer
+        "graph",  # what the encoder gives the decoder becomes state, in the graphs of both
+    },
+    "vision": {"runtime"},
+    "serve": {"llm", "embed"},  # a process for requests, and one that has the device
+    "batch": {
+        "runtime",
+        "llm",
+        "embed",
+        "vision",
+        "device",  # which adapter to compute on
+        "container",  # files that are alike to one that is not there
+    },  # rows of tables through those
     "bundles": {"container", "graph", "wgsl", "plan", "device", "runtime", "llm", "tools"},  # plans that a page can run
-    "export": {"container"},  # calls ExecuTorch and writes files; a checkpoint is told by its first bytes
+    "export": {
+        "container",  # calls ExecuTorch and writes files; a checkpoint is told by its first bytes
+        "tools",  # and measures what it writes as `webpte eval` does
+        "llm",  # and notes how a model writes calls of tools
+    },
     "cli": {
         "runtime",
         "tools",
         "llm",
         "export",
         "bundles",
+        "serve",
+        "batch",
         "container",  # files that are alike to one that is not there
         "__init__",
     },  # thin faces of those rooms
     "notebook": {"runtime", "bundles"},  # a bundle's page, shown by anywidget
-    "__init__": {"runtime", "llm", "tools", "bundles", "export", "notebook"},  # the public face
+    "__init__": {
+        "runtime",
+        "batch",
+        "llm",
+        "embed",
+        "speech",
+        "vision",
+        "tools",
+        "bundles",
+        "export",
+        "notebook",
+    },  # the public face
     "__main__": {"cli"},
 }
 
@@ -86,29 +121,44 @@ PACKAGES: dict[str, set[str] | None] = {
     "prompt_toolkit": {"cli"},  # the prompt of a chat, in a module of its own that only a terminal imports
     "anywidget": {"notebook"},
     "traitlets": {"notebook"},  # comes with anywidget
-    "PIL": {"tools"},  # images as inputs
+    "PIL": {"tools", "vision"},  # images as inputs
     "matplotlib": {"tools"},  # bench --plot
     "tokenizers": {"llm", "export"},
     "llguidance": {"llm"},  # masks of schemas and grammars
+    "pyarrow": {"batch"},  # tables
+    "ray": {"batch", "serve"},  # many machines
     "gguf": {"export"},
     "safetensors": {"export"},
+    "huggingface_hub": {"export"},
+    "transformers": {"export"},  # builds the models that are no language models
+    "starlette": {"serve"},  # HTTP
+    "uvicorn": {"serve"},
+    "prometheus_client": {"serve"},
     "torch": {"runtime", "export"},
     "executorch": {"export"},
+    "torchao": {"export"},  # comes with executorch
 }
 
 # Never when a module is imported: only inside functions, for callers who have them.
 LAZY = {
     "torch",
+    "torchao",
     "executorch",
     "gguf",
     "safetensors",
+    "transformers",
     "tokenizers",
     "llguidance",
+    "pyarrow",
+    "ray",
     "anywidget",
     "traitlets",
     "PIL",
     "matplotlib",
 }
+
+# But here, where modules of torch are defined: they are imported by functions only, as torch itself.
+TORCH_MODULES = "webpte.export.modules"
 
 
 def room_of(module: str) -> str:
@@ -162,7 +212,9 @@ def wrong_arrows(module: str, source: str) -> list[str]:
         where = f"{module}:{line}"
         if top == PACKAGE:
             target = room_of(name)
-            if target not in ARROWS:
+            if name.startswith(TORCH_MODULES) and not lazy and not module.startswith(TORCH_MODULES):
+                wrong.append(f"{where}: {name} may be imported only inside a function")
+            elif target not in ARROWS:
                 wrong.append(f"{where}: imports {name}, and {target!r} is not a known room")
             elif target not in ARROWS[room] | {room} | COMMON:
                 wrong.append(f"{where}: {room} may not import {target}")
@@ -170,7 +222,7 @@ def wrong_arrows(module: str, source: str) -> list[str]:
             allowed = PACKAGES[top]
             if allowed is not None and room not in allowed:
                 wrong.append(f"{where}: {room} may not import {top}")
-            elif top in LAZY and not lazy:
+            elif top in LAZY and not lazy and not module.startswith(TORCH_MODULES):
                 wrong.append(f"{where}: {top} may be imported only inside a function")
         elif top not in sys.stdlib_module_names:
             wrong.append(f"{where}: {top} is not a known dependency; place it in PACKAGES and pyproject.toml")
@@ -202,6 +254,8 @@ def test_the_map_has_no_cycle():
         ("webpte.device.gpu", "from wgpu.backends.wgpu_native import lib\nfrom ..wgsl.keys import Key"),
         ("webpte.runtime.tensors", "def from_torch(x):\n    import torch"),
         ("webpte.runtime.tensors", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch"),
+        ("webpte.export.modules.decoder", "import torch\nfrom .blocks import Block"),
+        ("webpte.export.family", "def build():\n    from .modules.decoder import Decoder"),
         ("webpte.cli.__init__", "from webpte import load, __version__"),
         ("webpte.__init__", "from .runtime import load\nfrom .errors import Error"),
         ("webpte.__main__", "from .cli import main"),
@@ -230,6 +284,7 @@ def test_right_arrows_pass(module, source):
         ("webpte.runtime.tensors", "import torch", "torch may be imported only inside a function"),
         ("webpte.runtime.tensors", "class A:\n    import torch.nn", "torch may be imported only inside a function"),
         ("webpte.ops.add", "def f():\n    import torch", "ops may not import torch"),
+        ("webpte.export.family", "from .modules.decoder import Decoder", "only inside a function"),
         ("webpte.container.pte", "import flatbuffers", "flatbuffers is not a known dependency"),
         ("webpte.attic.old", "", "unknown room 'attic'"),
         ("webpte.attic", "", "unknown room 'attic'"),

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
+from tests.support.models.tokenizers import byte_level
 from webpte.llm.chat import render_chat
-from webpte.llm.generation import _Holder
+from webpte.llm.holding import Holder
 from webpte.llm.tokenizer import TextStream
 
 
@@ -37,7 +38,7 @@ def test_an_unfinished_character_is_held_back():
 
 @given(st.text("ab<>", max_size=30), st.lists(st.text("ab<>", min_size=1, max_size=4), max_size=3), st.data())
 def test_stop_strings_never_leak_and_nothing_else_is_lost(text, stop, data):
-    hold = _Holder(stop)
+    hold = Holder(stop)
     out, rest = "", text
     while rest and not hold.found:
         count = data.draw(st.integers(1, len(rest)))
@@ -51,6 +52,15 @@ def test_stop_strings_never_leak_and_nothing_else_is_lost(text, stop, data):
     else:
         assert hold.found and all(s not in out for s in stop)
         assert text.startswith(out)
+        assert hold.held.startswith(tuple(stop)) and (out + hold.held + rest) == text
+
+
+def test_special_tokens_are_written_where_that_is_asked_for():
+    tokenizer = byte_level()
+    tokens = tokenizer.encode("a<|im_end|>b")
+    for specials, text in ((False, "ab"), (True, "a<|im_end|>b")):
+        stream = TextStream(tokenizer, specials=specials)
+        assert "".join(map(stream.push, tokens)) + stream.flush() == text
 
 
 CHATML = (

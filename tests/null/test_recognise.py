@@ -74,7 +74,9 @@ def test_what_it_is_and_what_to_do(name, tmp_path, capsys):
 COMMANDS = {"generate": ("--prompt", "x"), "bundle": ("-o", "site")}
 
 
-@pytest.mark.parametrize("command", ["inspect", "check", "run", "bench", "tune", "compare", "profile", "bundle"])
+@pytest.mark.parametrize(
+    "command", ["inspect", "check", "run", "bench", "tune", "compare", "profile", "bundle", "eval"]
+)
 def test_every_command_says_so(command, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m.gguf").write_bytes(FILES["m.gguf"][0])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import webpte
 from webpte.cli import COMMANDS, load_command
-from webpte.export import export_llama, lower
+from webpte.export import export_llm, lower
 from webpte.llm import LLM
 from webpte.plan.support import by_torch
 
@@ -69,9 +69,9 @@ def test_keywords_exist():
         "load": webpte.load,
         "LLM.load": LLM.load,
         "lower": lower,
-        "export_llama": export_llama,
+        "export_llm": export_llm,
     }
-    for name, given in found(r"\b((?:LLM\.)?load|lower|export_llama)\(([^()]*\w+=[^()]*)\)"):
+    for name, given in found(r"\b((?:LLM\.)?load|lower|export_llm)\(([^()]*\w+=[^()]*)\)"):
         for keyword in re.findall(r"(\w+)=", given):
             assert keyword in inspect.signature(functions[name]).parameters, f"{name} takes no {keyword}"
 

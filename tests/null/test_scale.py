@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from bench import curve, scale, visits
+from bench import bulk, curve, scale, visits
 from bench.page.names import NATIVE, ORT, PAGE, ratio
 
 
@@ -80,3 +80,21 @@ def test_pages_were_right_and_as_fast_as_they_should_be():
         assert len({tuple(found["tokens"]) for found in row.values()}) == 1, name
         assert ratio(row, PAGE, ORT) <= (0.7 if name.startswith("minilm") else 0.5), name
         assert ratio(row, PAGE, NATIVE) <= 1.3, name
+
+
+def test_lines_of_a_command_cross_where_both_take_as_long():
+    one, two = bulk.Line.through({100: 15.0, 500: 55.0}), bulk.Line.through({100: 30.0, 500: 50.0})
+    assert (one.start, one.row, two.start, two.row) == pytest.approx((5, 0.1, 25, 0.05))
+    rows = one.crosses(two)
+    assert rows == pytest.approx(400) and two.crosses(one) is None
+    assert one.start + one.row * 400 == pytest.approx(two.start + two.row * 400)
+
+
+def test_the_job_on_paper_adds_up():
+    paper = bulk.Paper()
+    assert paper.flops * (1 - paper.padding) == pytest.approx(2 * 200 * (10.6e6 + 0.92e6), rel=0.01)
+    low, high = paper.rates()
+    slow, fast = paper.seconds()
+    assert high / low == pytest.approx(slow / fast) and paper.documents == pytest.approx(slow * low * paper.devices)
+    assert 0 <= paper.blocks * paper.block - paper.documents < paper.block
+    assert paper.stretch % paper.block == 0 and paper.documents / paper.stretch >= 4 * paper.devices

@@ -98,5 +98,5 @@ def test_every_typo_is_found(found):
 def test_the_sample_uses_what_is_public():
     """And is no longer than it need be."""
     text = (TYPING / "sample.py").read_text(encoding="utf-8")
-    assert 50 <= len([line for line in text.splitlines() if line.strip()]) <= 80
+    assert 50 <= len([line for line in text.splitlines() if line.strip()]) <= 90
     assert "Any" not in text.replace("is Any", "") and "ignore" not in text and "cast(" not in text

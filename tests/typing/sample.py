@@ -47,7 +47,7 @@ def run(path: Path, x: Floats, cancel: webpte.CancelToken) -> Floats:
 
 def talk(checkpoint: Path) -> str:
     """A checkpoint becomes a program, and that answers: all at once, piece by piece, and several prompts together."""
-    program = webpte.export.export_llama(checkpoint, "model.pte", quantize="4w", group_size=32, max_context=512)
+    program = webpte.export.export_llm(checkpoint, "model.pte", quantize="4w", group_size=32, max_context=512)
     with LLM.load(program, kv_cache="f16", max_sequences=4, tune="off") as llm:
         answer = llm.generate(
             [{"role": "user", "content": "Who wrote Hamlet?"}], max_new_tokens=20, temperature=0.5, seed=7
@@ -65,12 +65,34 @@ def talk(checkpoint: Path) -> str:
         return asyncio.run(streamed(llm))
 
 
+def listen(checkpoint: Path, samples: Floats, cancel: webpte.CancelToken) -> str:
+    """A Whisper becomes a program, and that hears a file and samples."""
+    program = webpte.export.export_speech(checkpoint, "whisper.pte", progress=told)
+    with webpte.speech.Transcriber.load(program, tune="off") as transcriber:
+        assert_type(transcriber.languages, tuple[str, ...])
+        found = transcriber(samples, rate=44100, language="de", task="translate", timestamps=True, progress=told)
+        assert_type(found, webpte.speech.Transcript)
+        assert_type([(one.start, one.end, one.text) for one in found.segments], list[tuple[float, float, str]])
+        assert_type(found.language, str | None)
+        return transcriber("speech.wav", no_speech_threshold=0.6, cancel=cancel).text
+
+
 async def streamed(llm: LLM) -> str:
     text = ""
     async for piece in llm.generate("Twice", top_k=5, logprobs=True):
         assert_type(piece, Piece)
         text += piece.text
     return text
+
+
+def tasks(folder: Path, picture: Path) -> Floats:
+    """Texts to vectors, pictures to classes and to boxes."""
+    with webpte.vision.Classifier.load(folder / "vit.pte", memory=1 << 30) as classifier:
+        assert_type(classifier([picture, "cat.png"], top=3)[0][0].label, str)
+    with webpte.vision.Detector.load(folder / "yolos.pte") as detector:
+        assert_type(detector([picture], threshold=0.9)[0][0].box, tuple[float, float, float, float])
+    with webpte.embed.Embedder.load(folder / "minilm.pte", tune="off") as embedder:
+        return embedder(["a text"], prompt="query", truncate=False)
 
 
 def as_executorch(data: bytes, x: Floats) -> int:

@@ -24,10 +24,13 @@ COMMANDS = {
     "tune": "find the fastest kernels for a program on this machine",
     "compare": "find the first op that gives wrong numbers",
     "profile": "measure where a call's time goes, op by op",
-    "export": "turn a Llama-family checkpoint into a .pte program",
+    "export": "turn a checkpoint into a .pte program",
     "bundle": "write a program as static files for a web page",
+    "batch": "embed or answer every row of a table, to be killed and go on",
     "generate": "continue or answer a prompt",
     "chat": "talk to a language model",
+    "serve": "answer requests over HTTP, as OpenAI's API does",
+    "eval": "measure how well a language model predicts a text",
     "completion": "print what bash, zsh or fish needs to complete all this",
 }
 EXIT_CODES = """\

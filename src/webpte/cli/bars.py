@@ -62,4 +62,5 @@ class _Stages:
 def _amount(event: Progress) -> str:
     if event.unit == "bytes":
         return f"{size(event.done)} of {size(event.total)}"
-    return "" if event.unit == "steps" else f"{event.done} of {event.total} {event.unit}"
+    amount = "" if event.unit == "steps" else f"{event.done} of {event.total} {event.unit}"
+    return f"{amount}, {event.note}" if event.note else amount

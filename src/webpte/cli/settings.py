@@ -1,4 +1,4 @@
-"""Options of a language model that `generate` and `chat` share, each checked when it is read."""
+"""Options of a language model that commands share, each checked when it is read."""
 
 from __future__ import annotations
 
@@ -25,9 +25,15 @@ SETTINGS = (
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Which files to load, and how tokens are chosen."""
     parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.json, if it is not beside the program")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
     parser.add_argument("--kv-cache", choices=("f32", "f16"), default="f32", help="f16 halves the cache's memory (f32)")
+    add_sampling(parser)
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """How tokens are chosen, and when an answer ends."""
     _add(parser, "max_new_tokens", int, 256, "N", "tokens to generate at most (256)")
     _add(parser, "temperature", float, 0.0, "T", "0 takes the likeliest token (0)")
     _add(parser, "top_k", int, 0, "K", "draw from the K likeliest tokens (0: all)")

@@ -10,7 +10,16 @@ from dataclasses import dataclass
 from . import COMMANDS, load_command
 
 # What a value is, by the name that help gives it: a pattern of files, or a folder. All else is typed.
-FILES = {"PTD": "*.ptd", "NPZ": "*.npz", "JSONL": "*.jsonl", "JSON": "*.json", "PNG": "*", "OUT": "*", "FILE": "*"}
+FILES = {
+    "PTE": "*.pte",
+    "PTD": "*.ptd",
+    "NPZ": "*.npz",
+    "JSONL": "*.jsonl",
+    "JSON": "*.json",
+    "PNG": "*",
+    "OUT": "*",
+    "FILE": "*",
+}
 FOLDER = "DIR"
 PROGRAMS = {"export": "*.gguf", "completion": ""}  # what the first argument is; else a program
 

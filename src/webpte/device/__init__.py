@@ -3,7 +3,7 @@
 from .adapters import AdapterInfo, adapters, wgpu_versions
 from .budget import MEMORY_KINDS, Needs, needs, needs_of_state
 from .counters import Counters
-from .gpu import Gpu, acquire, adapter_caps
+from .gpu import Gpu, acquire, adapter_caps, use_adapter
 from .handover import Feed
 from .ledger import held
 from .machine_memory import offered
@@ -33,5 +33,6 @@ __all__ = [
     "needs_of_state",
     "offered",
     "storage_dtype",
+    "use_adapter",
     "wgpu_versions",
 ]

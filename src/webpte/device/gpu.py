@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import re
 import threading
 import time
@@ -23,6 +24,7 @@ from ..errors import DeviceError, DeviceLost, OutOfMemory
 from ..wgsl import Caps, Kernel, render
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
+from .choosing import VARIABLE, open_adapter
 from .counters import Counters
 from .forks import in_children, keep_in_children
 from .interrupts import uninterrupted
@@ -79,7 +81,9 @@ def _action(function: Callable[..., object]) -> str:
 def chosen_adapter() -> Any:
     """The adapter that programs are run on."""
     try:
-        adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+        adapter = open_adapter()
+    except DeviceError:
+        raise
     except Exception as error:
         raise DeviceError(
             f"no WebGPU adapter: {error}. Install a Vulkan, Metal or DX12 driver; "
@@ -354,6 +358,21 @@ def _in_turn(lock: threading.RLock, function: Callable[[], None]) -> Callable[[]
 
 _OPEN: list[Gpu] = []
 _LOCK = threading.Lock()
+
+
+def use_adapter(number: int) -> None:
+    """From now on this process computes on the adapter of that number; not while it computes on another."""
+    with _LOCK:
+        if any(gpu.alive() for gpu in _OPEN) and os.environ.get(VARIABLE) != str(number):
+            raise DeviceError(f"adapter {number} is wanted while programs run on {_OPEN[0].caps.adapter}; close them")
+        before = os.environ.get(VARIABLE, "")
+        os.environ[VARIABLE] = str(number)
+        chosen_adapter.cache_clear()
+        try:
+            chosen_adapter()
+        except DeviceError:
+            os.environ[VARIABLE] = before
+            raise
 
 
 @uninterrupted

@@ -145,6 +145,14 @@ class Session:
         for extent, piece in zip(extents, pieces, strict=True):
             self.gpu.write(states[extent.buffer][0], extent.target, piece)
 
+    def copy_tensors(self, source: Session, pairs: Sequence[tuple[int, int]]) -> None:
+        """Take over tensors of another session's state, theirs and mine of each pair, of the same bytes."""
+        copies = [
+            Copy(source._buffer(theirs), 0, self._buffer(mine), 0, padded(self.plan.stored_bytes(mine)))
+            for theirs, mine in pairs
+        ]
+        self.gpu.submit([(copies, ())])
+
     def read_tensor(self, tensor: int, observer: Observer | None = None) -> memoryview:
         """All of a tensor, which must be state: others share their memory."""
         nbytes = self.plan.stored_bytes(tensor)

@@ -3,7 +3,21 @@
 ExecuTorch's exporter is the standard and stays the source of truth; these functions only call it the way that works.
 """
 
-from .llama import export_llama
+from .encoders import export_encoder
+from .kinds import export_checkpoint
+from .llm import export_llm
 from .lowering import lower
+from .options import ExportWarning
+from .speech import export_speech
+from .vision import export_classifier, export_detector
 
-__all__ = ["export_llama", "lower"]
+__all__ = [
+    "ExportWarning",
+    "export_checkpoint",
+    "export_classifier",
+    "export_detector",
+    "export_encoder",
+    "export_llm",
+    "export_speech",
+    "lower",
+]

@@ -1,16 +1,10 @@
-"""The fields of config.json: which are read, which change nothing and why, and which would change the mathematics."""
+"""The fields of config.json that no family reads: which change nothing and why, which would change the mathematics."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .fields import Neutral
-
-READ = (
-    "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-    "vocab_size", "rms_norm_eps", "rope_theta", "sliding_window", "tie_word_embeddings",
-     "bos_token_id", "eos_token_id",
-)  # fmt: skip
 
 # Why they change nothing -> the fields.
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
@@ -20,7 +14,8 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     ),
     "the type weights are stored in; they are read as f32": ("dtype", "torch_dtype", "use_bfloat16"),
     "how transformers computes the same numbers": (
-        "use_cache", "pretraining_tp", "chunk_size_feed_forward", "gradient_checkpointing", "attn_implementation",
+        "use_cache", "cache_implementation", "pretraining_tp", "chunk_size_feed_forward", "gradient_checkpointing",
+        "attn_implementation",
         "_attn_implementation", "_attn_implementation_autoset", "_flash_attn_2_enabled", "use_flash_attention",
         "torchscript", "tf_legacy_loss",
     ),
@@ -50,24 +45,11 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
         "begin_suppress_tokens",
     ),
 }  # fmt: skip
-HARMLESS = frozenset(READ).union(*_WITHOUT_EFFECT.values())
-
-
-def _one_model(names: Any) -> bool:
-    return isinstance(names, list) and all(name in ("LlamaForCausalLM", "MistralForCausalLM") for name in names)
+HARMLESS = frozenset[str]().union(*_WITHOUT_EFFECT.values())
 
 
 def _no_model_code(classes: Any) -> bool:
     return isinstance(classes, dict) and not any(str(name).startswith("AutoModel") for name in classes)
-
-
-def _plain_rope(rope: Any) -> bool:
-    """No scaling of any kind; the base is read."""
-    plain = {"rope_type": ("default",), "type": ("default",), "partial_rotary_factor": (1,)}
-    known = isinstance(rope, dict) and all(
-        value is None or name == "rope_theta" or value in plain.get(name, ()) for name, value in rope.items()
-    )
-    return known
 
 
 def _each(*values: Any) -> Any:
@@ -80,9 +62,7 @@ _EXPERTS = "its layers choose among experts"
 _STORED = "its weights are stored quantised; export from the checkpoint they were made of"
 
 RULES: dict[str, Neutral] = {
-    "architectures": Neutral(_one_model, "the head of another task, or another model"),
     "auto_map": Neutral(_no_model_code, "the model is code of its own, which is not run"),
-    "hidden_act": Neutral(("silu", "swish"), "another activation than silu"),
     "hidden_activation": Neutral(("silu", "swish"), "another activation than silu"),
     "attention_bias": Neutral((False,), _BIAS),
     "attention_out_bias": Neutral((False,), _BIAS),
@@ -92,13 +72,12 @@ RULES: dict[str, Neutral] = {
     "use_bias": Neutral((False,), _BIAS),
     "bias": Neutral((False,), _BIAS),
     "lm_head_bias": Neutral((False,), _BIAS),
-    "rope_scaling": Neutral(_plain_rope, "other rotary frequencies than the default"),
-    "rope_parameters": Neutral(_plain_rope, "other rotary frequencies than the default"),
     "partial_rotary_factor": Neutral((1,), "only a part of each head is rotated"),
     "rotary_pct": Neutral((1,), "only a part of each head is rotated"),
     "rope_interleaved": Neutral((False,), "neighbours are rotated as pairs, not halves"),
     "no_rope_layers": Neutral(_each(1), "some layers are not rotated"),
     "no_rope_layer_interval": Neutral((), "some layers are not rotated"),
+    "use_mrope": Neutral((False,), "positions have several parts"),
     "alibi": Neutral((False,), "positions are told by a bias"),
     "layer_types": Neutral(_each("full_attention"), "some layers do not attend to all tokens"),
     "use_sliding_window": Neutral((False,), "some layers do not attend to all tokens"),

@@ -7,9 +7,10 @@ something that is on here.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import FormatError, UnsupportedError
@@ -26,55 +27,95 @@ class Neutral(NamedTuple):
 
 
 class Fields:
-    """The fields of one checkpoint, by name; `where` is named in errors."""
+    """The fields of one checkpoint, by name; `where` is named in errors.
+
+    Whoever asks for a field vouches for every value it may have. What nobody asked for is judged by `refuse_others`.
+    """
 
     def __init__(self, where: str, values: Mapping[str, Any]) -> None:
         self.where = where
         self.values = values
+        self.prefix = ""  # of the names that are asked for, such as "llama." in GGUF files
+        self._asked: set[str] = set()
+        self._refused: dict[str, str] = {}
+
+    def under(self, prefix: str) -> Fields:
+        """The same fields, named without a prefix that they share."""
+        view = copy.copy(self)
+        view.prefix = prefix
+        return view
 
     def need(self, *names: str) -> None:
-        if missing := [name for name in names if self.values.get(name) is None]:
+        if missing := [self.prefix + name for name in names if self.get(name) is None]:
             raise FormatError(f"{self.where} has no {', '.join(missing)}")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As it stands, null being as good as absent."""
+        self._asked.add(self.prefix + name)
+        value = self.values.get(self.prefix + name)
+        return default if value is None else value
 
     def whole(self, name: str, default: int | None = None) -> int:
         """A size: an integer above 0."""
-        value = self._get(name, default)
+        value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise FormatError(f"{self.where}: {name} is {shown(value)}; a whole number above 0 is wanted")
+            raise self.wrong(name, value, "a whole number above 0")
         return value
 
     def real(self, name: str, default: float | None = None) -> float:
         """A number above 0."""
-        value = self._get(name, default)
+        value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise FormatError(f"{self.where}: {name} is {shown(value)}; a number above 0 is wanted")
+            raise self.wrong(name, value, "a number above 0")
         return float(value)
 
-    def _get(self, name: str, default: Any) -> Any:
-        value = self.values.get(name)
-        return default if value is None else value
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            raise self.wrong(name, value, "true or false")
+        return value
 
+    def reals(self, name: str) -> tuple[float, ...]:
+        """Numbers above 0."""
+        value = self.get(name)
+        numbers = isinstance(value, list | tuple) and all(
+            isinstance(number, int | float) and not isinstance(number, bool) and 0 < number < math.inf
+            for number in value
+        )
+        if not numbers:
+            raise self.wrong(name, value, "a list of numbers above 0")
+        return tuple(float(number) for number in value)
 
-def refuse_fields(fields: Fields, harmless: Collection[str], rules: Mapping[str, Neutral], remedy: str = "") -> None:
-    """Raise one error with every field that would change what is computed; `harmless` are read or have no effect."""
-    refused = {}
-    for name, value in fields.values.items():
-        unset = value is None or (isinstance(value, str | list | tuple | dict) and not value)
-        if unset or name in harmless:
-            continue
-        rule = rules.get(name)
-        if rule is None:
-            refused[name] = f"{name} = {shown(value)}: an unknown field, and what it changes is unknown"
-        elif not rule.admits(value):
-            refused[name] = f"{name} = {shown(value)}: {rule.changes}"
-    if not refused:
-        return
-    count = "a field that changes" if len(refused) == 1 else f"{len(refused)} fields that change"
-    lines = [f"{fields.where} has {count} what the model computes and cannot be exported:"]
-    lines += [f"  {line}" for line in refused.values()]
-    if remedy and any(name not in rules for name in refused):
-        lines.append(remedy)
-    raise UnsupportedError("\n".join(lines), list(refused))
+    def wrong(self, name: str, value: Any, wanted: str) -> FormatError:
+        return FormatError(f"{self.where}: {self.prefix}{name} is {shown(value)}; {wanted} is wanted")
+
+    def refuse(self, name: str, changes: str) -> None:
+        """Told by `refuse_others`, together with all the others; `changes` says what the field changes."""
+        self._asked.add(self.prefix + name)
+        self._refused[self.prefix + name] = (
+            f"{self.prefix}{name} = {shown(self.values.get(self.prefix + name))}: {changes}"
+        )
+
+    def refuse_others(self, harmless: Callable[[str], bool], rules: Mapping[str, Neutral], remedy: str = "") -> None:
+        """Raise one error with every field that would change what is computed; `harmless` have no effect."""
+        refused = dict(self._refused)
+        unknown = False
+        for name, value in self.values.items():
+            unset = value is None or (isinstance(value, str | list | tuple | dict) and not value)
+            if unset or name in self._asked or harmless(name):
+                continue
+            rule = rules.get(name)
+            if rule is None:
+                unknown = True
+                refused[name] = f"{name} = {shown(value)}: an unknown field, and what it changes is unknown"
+            elif not rule.admits(value):
+                refused[name] = f"{name} = {shown(value)}: {rule.changes}"
+        if not refused:
+            return
+        count = "a field that changes" if len(refused) == 1 else f"{len(refused)} fields that change"
+        lines = [f"{self.where} has {count} what the model computes and cannot be exported:"]
+        lines += [f"  {line}" for line in refused.values()]
+        raise UnsupportedError("\n".join(lines + [remedy] * (unknown and bool(remedy))), list(refused))
 
 
 def shown(value: Any) -> str:

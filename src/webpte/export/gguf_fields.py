@@ -1,4 +1,4 @@
-"""The metadata of a GGUF file: which keys are read, which change nothing and why, which would change the mathematics.
+"""The keys of a GGUF file that no family reads: which change nothing and why, which would change the mathematics.
 
 What shapes a model stands under its architecture's name, by GGUF's specification.
 """
@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from .fields import Neutral
 
-READ = (
-    "llama.embedding_length", "llama.block_count", "llama.attention.head_count", "llama.attention.head_count_kv",
-    "llama.feed_forward_length", "llama.attention.layer_norm_rms_epsilon", "llama.rope.freq_base",
-    "llama.attention.sliding_window", "llama.vocab_size",
-)  # fmt: skip
+# Tensors that are settings: divisors of rotary frequencies. They are read as fields are.
+ROTARY_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 # Namespaces and keys that do not shape the model -> what they tell.
 _WITHOUT_EFFECT = {
@@ -21,48 +18,50 @@ _WITHOUT_EFFECT = {
     "mradermacher.": "who converted it, and when",
     "GGUF.": "the file's own counts, which the reader adds",
     "split.tensors.count": "tensors in all parts of a file; that there is one part is checked",
-    "llama.context_length": "how far it was trained; rotary tables are computed for any position",
 }
 
 _SCALE = "numbers on the way are scaled by it"
 _EXPERTS = "its layers choose among experts"
 _FREQUENCIES = "other rotary frequencies than the default"
 
-RULES: dict[str, Neutral] = {
+_RULES: dict[str, Neutral] = {
     "general.type": Neutral(("model",), "the file is not a model of its own"),
     "split.count": Neutral((0, 1), "the model is in several files; merge them with gguf-split"),
     "split.no": Neutral((0,), "the model is in several files; merge them with gguf-split"),
-    "llama.rope.scaling.type": Neutral(("none",), _FREQUENCIES),
-    "llama.rope.scaling.factor": Neutral((0, 1), _FREQUENCIES),
-    "llama.rope.scaling.attn_factor": Neutral((1,), _FREQUENCIES),
-    "llama.rope.scaling.original_context_length": Neutral((), _FREQUENCIES),
-    "llama.rope.scaling.finetuned": Neutral((False,), _FREQUENCIES),
-    "llama.rope.scale_linear": Neutral((0, 1), _FREQUENCIES),
-    "llama.attention.causal": Neutral((True,), "tokens see those behind them"),
-    "llama.attention.scale": Neutral((0,), "attention scores are scaled otherwise"),
-    "llama.attention.clamp_kqv": Neutral((0,), "queries, keys and values are capped"),
-    "llama.attention.max_alibi_bias": Neutral((0,), "positions are told by a bias"),
-    "llama.attn_logit_softcapping": Neutral((0,), "attention scores are capped"),
-    "llama.final_logit_softcapping": Neutral((0,), "logits are capped"),
-    "llama.logit_scale": Neutral((0, 1), _SCALE),
-    "llama.residual_scale": Neutral((0, 1), _SCALE),
-    "llama.embedding_scale": Neutral((0, 1), _SCALE),
-    "llama.use_parallel_residual": Neutral((False,), "attention and feed-forward run side by side"),
-    "llama.expert_count": Neutral((0,), _EXPERTS),
-    "llama.expert_used_count": Neutral((0,), _EXPERTS),
-    "llama.tensor_data_layout": Neutral(("Meta AI original pth",), "weights are stored in another order"),
+}
+# Under the name of the architecture:
+_OF_MODELS: dict[str, Neutral] = {
+    "rope.scaling.type": Neutral(("none",), _FREQUENCIES),
+    "rope.scaling.factor": Neutral((0, 1), _FREQUENCIES),
+    "rope.scaling.attn_factor": Neutral((1,), _FREQUENCIES),
+    "rope.scaling.original_context_length": Neutral((), _FREQUENCIES),
+    "rope.scaling.finetuned": Neutral((False,), _FREQUENCIES),
+    "rope.scale_linear": Neutral((0, 1), _FREQUENCIES),
+    "attention.causal": Neutral((True,), "tokens see those behind them"),
+    "attention.scale": Neutral((0,), "attention scores are scaled otherwise"),
+    "attention.clamp_kqv": Neutral((0,), "queries, keys and values are capped"),
+    "attention.max_alibi_bias": Neutral((0,), "positions are told by a bias"),
+    "attn_logit_softcapping": Neutral((0,), "attention scores are capped"),
+    "final_logit_softcapping": Neutral((0,), "logits are capped"),
+    "logit_scale": Neutral((0, 1), _SCALE),
+    "residual_scale": Neutral((0, 1), _SCALE),
+    "embedding_scale": Neutral((0, 1), _SCALE),
+    "use_parallel_residual": Neutral((False,), "attention and feed-forward run side by side"),
+    "expert_count": Neutral((0,), _EXPERTS),
+    "expert_used_count": Neutral((0,), _EXPERTS),
+    "tensor_data_layout": Neutral(("Meta AI original pth",), "weights are stored in another order"),
+}
+_WITHOUT_EFFECT_OF_MODELS = {
+    "context_length": "how far it was trained; rotary tables are computed for any position",
+    "vocab_size": "the tokens are counted",
 }
 
 
-def harmless(key: str) -> bool:
-    return key in READ or (key not in RULES and key.startswith(tuple(_WITHOUT_EFFECT)))
+def harmless(key: str, architecture: str) -> bool:
+    if key.startswith(f"{architecture}."):
+        return key.removeprefix(f"{architecture}.") in _WITHOUT_EFFECT_OF_MODELS
+    return key not in _RULES and key.startswith(tuple(_WITHOUT_EFFECT))
 
 
-def of_heads(size: float) -> dict[str, Neutral]:
-    """Keys that must agree with the size of a head."""
-    of_another_size = Neutral((size,), f"heads of another size than embedding_length / head_count, {size:g}")
-    return {
-        "llama.attention.key_length": of_another_size,
-        "llama.attention.value_length": of_another_size,
-        "llama.rope.dimension_count": Neutral((size,), f"only a part of each head of {size:g} is rotated"),
-    }
+def rules(architecture: str) -> dict[str, Neutral]:
+    return _RULES | {f"{architecture}.{key}": rule for key, rule in _OF_MODELS.items()}

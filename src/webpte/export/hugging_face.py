@@ -3,95 +3,78 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
-from .checkpoint import HUGGING_FACE, Checkpoint, Place, check_sizes, places, refuse_tensors, tie_output
+from .architecture import Architecture
+from .building import shapes_of
+from .chat_format import end_ids
+from .checkpoint import Checkpoint
 from .config_fields import HARMLESS, RULES
-from .fields import Fields, Neutral, refuse_fields
+from .families import family_of_config
+from .family import Family
+from .fields import Fields, Neutral
+from .places import EMBEDDING, HEAD, Place, Weights, places, refuse_tensors
 
-_MODEL_TYPES = ("llama", "mistral")
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _REMEDY = "If you know that an unknown field changes nothing, take it out of config.json."
 
 
-def read_folder(folder: Path) -> Checkpoint:
-    config = read_json(folder / "config.json")
-    fields = Fields(str(folder / "config.json"), config)
-    if config.get("model_type") not in _MODEL_TYPES:
-        raise UnsupportedError(
-            f"{folder} holds a {config.get('model_type')} model; Llama-family checkpoints are supported",
-            ["model_type"],
-        )
-    arguments = _arguments(fields)
-    size = arguments["dim"] / arguments["n_heads"]
-    head_dim = Neutral((size,), f"heads of another size than hidden_size / num_attention_heads, {size:g}")
-    refuse_fields(fields, HARMLESS, RULES | {"head_dim": head_dim}, _REMEDY)
-    check_sizes(fields.where, arguments)
+def judge_folder(folder: Path) -> tuple[Family, Architecture, Fields]:
+    """Everything but the weights, which may not be there yet."""
+    fields = Fields(str(folder / "config.json"), read_json(folder / "config.json"))
+    family = family_of_config(str(folder), fields.get("model_type"))
+    model = read_config(family, fields)
     if (folder / "adapter_config.json").exists():
         raise UnsupportedError(f"{folder} has an adapter_config.json: merge the adapter into the weights first")
-    tied = config.get("tie_word_embeddings") is True
-    found = _find_tensors(folder, fields)
-    wanted = places(HUGGING_FACE, arguments)
-    refuse_tensors(str(folder), {name: shape for name, (_, shape) in found.items()}, wanted, tied)
-    eos = config.get("eos_token_id")
+    return family, model, fields
+
+
+def read_folder(folder: Path) -> Checkpoint:
+    family, model, fields = judge_folder(folder)
+    found = _find_tensors(folder, model)
+    wanted = places(shapes_of(family, model), model, family.names)
+    head = family.names.stored(HEAD)
+    refuse_tensors(str(folder), family.name, {n: shape for n, (_, shape) in found.items()}, wanted, {head} & {*found})
+    load = _loader({name: path for name, (path, _) in found.items()})
+    if model.tied and head in found:
+        _check_head(folder, load, head, wanted)
+    generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
+    ends = [found for found in (fields.get("eos_token_id"), generation.get("eos_token_id")) if found is not None]
+    tokenizer = _read_text(folder / "tokenizer.json")
     return Checkpoint(
-        arguments,
-        lambda: _read_weights(folder, {name: file for name, (file, _) in found.items()}, wanted, arguments, tied),
-        _read_text(folder / "tokenizer.json"),
+        family,
+        model,
+        Weights(wanted, load),
+        tokenizer,
         _chat_template(folder),
-        config.get("bos_token_id"),
-        tuple(eos) if isinstance(eos, list) else () if eos is None else (eos,),
+        fields.get("bos_token_id"),
+        end_ids(str(folder), ends, family.end_tokens, tokenizer),
         _special_tokens(folder),
-        window=_window(fields),
     )
 
 
-# ---------------------------------------------------------------- config.json
+def read_config(family: Family, fields: Fields) -> Architecture:
+    """Every field read, or known to change nothing, or refused by name."""
+    model = family.config(fields)
+    for name in ("model_type", "bos_token_id", "eos_token_id"):
+        fields.get(name)
 
+    def known(names: Any) -> bool:
+        return isinstance(names, list) and all(name in family.classes for name in names)
 
-def _arguments(fields: Fields) -> dict[str, Any]:
-    fields.need(
-        "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size", "rms_norm_eps"
-    )
-    heads = fields.whole("num_attention_heads")
-    return {
-        "dim": fields.whole("hidden_size"),
-        "n_layers": fields.whole("num_hidden_layers"),
-        "n_heads": heads,
-        "n_kv_heads": fields.whole("num_key_value_heads", heads),
-        "hidden_dim": fields.whole("intermediate_size"),
-        "vocab_size": fields.whole("vocab_size"),
-        "norm_eps": fields.real("rms_norm_eps"),
-        "rope_freq_base": _rope_theta(fields),
-    }
-
-
-def _rope_theta(fields: Fields) -> float:
-    """Older versions of transformers keep it apart, newer ones with the other settings of rotary embeddings."""
-    bases = {"rope_theta": fields.values.get("rope_theta")}
-    for name in ("rope_parameters", "rope_scaling"):
-        rope = fields.values.get(name)
-        if isinstance(rope, dict):
-            bases[f"{name}.rope_theta"] = rope.get("rope_theta")
-    told = {name: value for name, value in bases.items() if value is not None}
-    if any(value != next(iter(told.values())) for value in told.values()):
-        raise FormatError(f"{fields.where} contradicts itself: {', '.join(f'{n} is {v}' for n, v in told.items())}")
-    return Fields(fields.where, told).real(next(iter(told), "rope_theta"), 10000.0)
-
-
-def _window(fields: Fields) -> int | None:
-    if "sliding_window" not in fields.values and fields.values["model_type"] == "mistral":
-        return 4096  # what transformers takes where Mistral's config.json leaves it out
-    return fields.whole("sliding_window") if fields.values.get("sliding_window") is not None else None
+    head = Neutral(known, "the head of another task, or another model")
+    fields.refuse_others(HARMLESS.__contains__, {**RULES, **family.rules, "architectures": head}, _REMEDY)
+    model.check(fields.where)
+    return model
 
 
 # ---------------------------------------------------------------- tensors
 
 
-def _find_tensors(folder: Path, fields: Fields) -> dict[str, tuple[Path, tuple[int, ...]]]:
+def _find_tensors(folder: Path, model: Architecture) -> dict[str, tuple[Path, tuple[int, ...]]]:
     """File and shape of every tensor but those the model computes itself."""
     from safetensors import SafetensorError, safe_open
 
@@ -102,7 +85,7 @@ def _find_tensors(folder: Path, fields: Fields) -> dict[str, tuple[Path, tuple[i
             with safe_open(path, "pt") as file:
                 for name in file.keys():  # noqa: SIM118 — not a dict
                     part = file.get_slice(name)
-                    if name.endswith("rotary_emb.inv_freq") and _is_plain(file.get_tensor(name), fields):
+                    if name.endswith("rotary_emb.inv_freq") and _is_plain(file.get_tensor(name), model):
                         continue
                     if name in found:
                         raise FormatError(f"{name} is in {found[name][0]} and in {path}")
@@ -112,7 +95,7 @@ def _find_tensors(folder: Path, fields: Fields) -> dict[str, tuple[Path, tuple[i
         except (OSError, SafetensorError) as error:
             raise FormatError(f"{path} cannot be read: {error}") from error
     if not found:
-        raise FormatError(f"{folder} has no safetensors with Llama weights")
+        raise FormatError(f"{folder} has no safetensors with weights")
     if odd:
         raise UnsupportedError(f"{folder} has tensors that are not floats: {', '.join(odd)}", odd)
     return found
@@ -130,43 +113,39 @@ def _weight_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.safetensors"))
 
 
-def _is_plain(frequencies: Any, fields: Fields) -> bool:
+def _is_plain(frequencies: Any, model: Architecture) -> bool:
     """Whether stored rotary frequencies, perhaps rounded to half precision, are those that are computed here."""
     import torch
 
-    size = fields.whole("hidden_size") // fields.whole("num_attention_heads")
-    plain = _rope_theta(fields) ** -(torch.arange(0, size, 2) / size)
-    alike = frequencies.shape == plain.shape and torch.allclose(frequencies.float(), plain, rtol=4e-3, atol=1e-7)
-    return bool(alike)
+    for rope in model.ropes.values():
+        plain = rope.theta ** -(torch.arange(0, rope.width, 2) / rope.width)
+        same = frequencies.shape == plain.shape and torch.allclose(frequencies.float(), plain, rtol=4e-3, atol=1e-7)
+        if rope.divisors is None and same:
+            return True
+    return False
 
 
-def _read_weights(
-    folder: Path, files: Mapping[str, Path], wanted: Mapping[str, Place], arguments: Mapping[str, Any], tied: bool
-) -> dict[str, Any]:
+def _loader(files: Mapping[str, Path]) -> Callable[[str], Any]:
+    """Reads a tensor when it is asked for."""
+    from safetensors import SafetensorError, safe_open
+
+    def load(name: str) -> Any:
+        try:
+            with safe_open(files[name], "pt") as file:
+                return file.get_tensor(name).float()
+        except (OSError, SafetensorError) as error:
+            raise FormatError(f"{files[name]} cannot be read: {error}") from error
+
+    return load
+
+
+def _check_head(folder: Path, load: Callable[[str], Any], head: str, wanted: Mapping[str, Place]) -> None:
     import torch
-    from safetensors.torch import load_file
 
-    weights: dict[str, Any] = {}
-    for path in sorted(set(files.values())):
-        for name, tensor in load_file(path).items():
-            if name in wanted:
-                place = wanted[name]
-                weights[place.name] = _interleave(place.name, tensor.float(), arguments)
-    embedding, head = weights["tok_embeddings.weight"], weights.get("output.weight")
-    if tied and head is not None and not torch.equal(head, embedding):
+    if not torch.equal(load(head), load(wanted[EMBEDDING].stored)):
         raise FormatError(
-            f"{folder} contradicts itself: tie_word_embeddings is true, but lm_head.weight differs from the embedding"
+            f"{folder} contradicts itself: tie_word_embeddings is true, but {head} differs from the embedding"
         )
-    return tie_output(weights)
-
-
-def _interleave(name: str, weight: Any, arguments: Mapping[str, Any]) -> Any:
-    """Hugging Face rotates halves, ExecuTorch interleaved pairs: reorder the rows of each head of q and k."""
-    if not name.endswith(("wq.weight", "wk.weight")):
-        return weight
-    count = arguments["n_heads" if name.endswith("wq.weight") else "n_kv_heads"]
-    rows, columns = weight.shape
-    return weight.view(count, 2, rows // count // 2, columns).transpose(1, 2).reshape(rows, columns)
 
 
 # ---------------------------------------------------------------- text

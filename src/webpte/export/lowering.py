@@ -10,12 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UnsupportedError
 from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from .naming import naming_pass
-from .options import check_groups, check_quantizer, check_target
+from .options import check_target
+from .quantising.recipe import check_quantizer
 
 if TYPE_CHECKING:
     import torch
@@ -43,9 +44,9 @@ def lower(
 ) -> list[Path]:
     """Export a module for the GPU and write it; returns the .ptd files written beside it, if any.
 
-    `quantize` is "4w" or "8da4w" and changes the module's linears in place. `options` and `operator_blocklist` go to
-    `VulkanPartitioner`. Any dynamic shape turns on `require_dynamic_shapes`. `cancel_transposes` is for modules with a
-    KV cache: their fused attention is recognised only where the transposes around the cache cancelled out first.
+    `quantize` is "4w", "8w" or "8da4w" and replaces the module's linears in place. `options` and `operator_blocklist`
+    go to `VulkanPartitioner`. Any dynamic shape turns on `require_dynamic_shapes`. `cancel_transposes` is for modules
+    with a KV cache whose fused attention is recognised only where the transposes around it cancelled out first.
     The file holds the names of the inputs of `forward`, by which `Method` takes them.
     """
     if quantize is not None:
@@ -54,8 +55,11 @@ def lower(
     require_executorch()
     steps = Steps(stoppable(progress, cancel), ["quantize"] * (quantize is not None) + list(LOWERING))
     if quantize is not None:
+        from .quantising import quantise_linears
+
         steps.next()
-        module = quantize_linears(module, quantize, group_size)
+        with quiet():
+            module = quantise_linears(module, quantize, group_size, steps.progress)
     chosen = dict(options or {})
     if dynamic_shapes:
         chosen.setdefault("require_dynamic_shapes", True)
@@ -89,8 +93,30 @@ def lower_steps(
     """The steps named in LOWERING."""
     with quiet():
         steps.next()
-        traced = _trace(module.eval(), inputs, shapes, strict, cancel_transposes)
-        program = _to_program(traced, options, operator_blocklist, constant_methods, steps)
+        traced = {"forward": _trace(module.eval(), inputs, shapes, strict, cancel_transposes)}
+        program = _to_program(traced, {"forward": options}, operator_blocklist, constant_methods, steps)
+        steps.next()
+        return _write(program, path, steps)
+
+
+class MethodToBe(NamedTuple):
+    """One of several methods of a program."""
+
+    module: torch.nn.Module
+    inputs: Inputs
+    shapes: Any = None
+
+
+def lower_methods(methods: Mapping[str, MethodToBe], steps: Steps, *, path: Path) -> list[Path]:
+    """The steps named in LOWERING, of a program with several methods."""
+    with quiet():
+        steps.next()
+        traced = {
+            name: _trace(method.module.eval(), method.inputs, method.shapes, strict=True, cancel_transposes=False)
+            for name, method in methods.items()
+        }
+        options = {name: {"require_dynamic_shapes": True} if m.shapes else {} for name, m in methods.items()}
+        program = _to_program(traced, options, (), None, steps)
         steps.next()
         return _write(program, path, steps)
 
@@ -99,13 +125,13 @@ class Steps:
     """Tells which step begins and which ends. Steps take seconds to minutes each and do not tell how far they are."""
 
     def __init__(self, progress: OnProgress, names: list[str]) -> None:
-        self._progress = progress
+        self.progress = progress
         self._names = names
         self._number = 0
 
     def next(self) -> None:
         self._end()
-        self._progress(Progress(self._names[self._number], 0, 1, "steps"))
+        self.progress(Progress(self._names[self._number], 0, 1, "steps"))
         self._number += 1
 
     def done(self) -> None:
@@ -115,7 +141,7 @@ class Steps:
 
     def _end(self) -> None:
         if self._number:
-            self._progress(Progress(self._names[self._number - 1], 1, 1, "steps"))
+            self.progress(Progress(self._names[self._number - 1], 1, 1, "steps"))
 
 
 def require_executorch() -> None:
@@ -123,20 +149,6 @@ def require_executorch() -> None:
     absent = [name for name in ("torch", "executorch", "safetensors", "tokenizers") if find_spec(name) is None]
     if absent:
         raise UnsupportedError(f"exporting needs {', '.join(absent)}: pip install 'webpte[export]'")
-
-
-def quantize_linears(module: torch.nn.Module, mode: str, group_size: int) -> torch.nn.Module:
-    """4-bit weights in groups; "8da4w" also quantises activations to 8 bits while it runs."""
-    import torch
-
-    check_quantizer(mode, group_size)
-    linears = {n: m.weight for n, m in module.named_modules() if isinstance(m, torch.nn.Linear)}
-    check_groups({name: tuple(weight.shape) for name, weight in linears.items()}, group_size)
-    from executorch.examples.models.llama.source_transformation.quantize import quantize
-
-    with quiet():
-        done: torch.nn.Module = quantize(module, mode, group_size=group_size, quantize_with_hqq=False)
-    return done
 
 
 def _trace(module: torch.nn.Module, inputs: Inputs, shapes: Any, strict: bool, cancel_transposes: bool) -> Any:
@@ -153,18 +165,25 @@ def _trace(module: torch.nn.Module, inputs: Inputs, shapes: Any, strict: bool, c
 
 
 def _to_program(
-    traced: Any, options: dict[str, Any], blocklist: Sequence[Any], constants: Mapping[str, Any] | None, steps: Steps
+    traced: dict[str, Any],
+    options: Mapping[str, dict[str, Any]],
+    blocklist: Sequence[Any],
+    constants: Mapping[str, Any] | None,
+    steps: Steps,
 ) -> Any:
+    """Methods by name, each with options for the partitioner of its own."""
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
     from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
 
     cache_patterns()
+    keep_caches()
     steps.next()
     config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
     edge = to_edge(traced, compile_config=config, constant_methods=dict(constants or {}))
     steps.next()
-    delegated = edge.to_backend(VulkanPartitioner(options, list(blocklist)))
+    partitioners = {name: VulkanPartitioner(chosen, list(blocklist)) for name, chosen in options.items()}
+    delegated = edge.to_backend(partitioners)
     _refuse_wide_constants(delegated)
     return delegated.to_executorch(
         ExecutorchBackendConfig(
@@ -214,6 +233,29 @@ def cache_patterns() -> None:
     for entry in fusable_patterns.values():
         if entry.get_graphs_fn is not None and not hasattr(entry.get_graphs_fn, "cache_info"):
             entry.get_graphs_fn = functools.lru_cache(maxsize=None)(entry.get_graphs_fn)
+
+
+def keep_caches() -> None:
+    """Let `alias_buffer_mutations` pass by KV caches: fused attention writes them in place already.
+
+    ExecuTorch asks for the new value of such a buffer before the buffer is there, and fails.
+    """
+    from executorch.backends.vulkan import vulkan_preprocess
+
+    builder = vulkan_preprocess.VkGraphBuilder
+    if hasattr(builder, "webpte"):
+        return
+
+    class Builder(builder):  # type: ignore[misc, valid-type]
+        webpte = True
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            given = {node.name for node in self.program.graph_module.graph.nodes if node.op == "placeholder"}
+            moved: dict[str, Any] = vars(self)["buffer_mutation_inputs"]
+            self.buffer_mutation_inputs = {name: node for name, node in moved.items() if name not in given}
+
+    vulkan_preprocess.VkGraphBuilder = Builder
 
 
 @contextmanager

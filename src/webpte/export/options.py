@@ -2,87 +2,99 @@
 
 from __future__ import annotations
 
+import glob
+import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..errors import InputError, UnsupportedError
-from .checkpoint import HUGGING_FACE, Checkpoint, Place, by_layer, places
+from ..errors import InputError
+from .checkpoint import Checkpoint
+from .places import EMBEDDING
+from .quantising.recipe import (
+    AS_IT_IS,
+    AUTO,
+    EIGHT,
+    Kind,
+    Recipe,
+    Shape,
+    check_budget,
+    check_embedding,
+    check_head,
+    check_quantizer,
+    embedding_kind,
+    linear_recipe,
+)
 
-QUANTIZERS = ("4w", "8da4w")
+PathLike = str | os.PathLike[str]
+
+
+class ExportWarning(UserWarning):
+    """A program that is less than what its checkpoint could have become."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """Of `export_llama`."""
+    """Of `export_llm`. Without being given, embedding and head have 8 bits where anything is quantised."""
 
-    quantize: str | None
-    group_size: int
-    embedding: str | None
-    max_context: int
-    max_tokens: int
+    quantize: str | None = None
+    group_size: int = 32
+    embedding: str | None = None
+    head: str | None = None
+    budget: float | None = None
+    calibrate: bool | PathLike = True
+    max_context: int = 1024
+    max_tokens: int = 256
 
     def check(self) -> None:
         """What can be told without the checkpoint."""
         if self.quantize is not None:
-            check_quantizer(self.quantize, self.group_size)
-        if self.embedding is not None:
-            self.embedding_group()
+            check_quantizer(self.mode, self.group_size)
+        check_budget(self.quantize, self.budget, bool(self.calibrate))
+        check_head(self.head, self.quantize)
+        self.embedding_kind()
+        if not isinstance(self.calibrate, bool) and not Path(self.calibrate).is_file():
+            raise InputError(f"calibrate is true, false or a file of text; there is no file {self.calibrate}")
         if not 1 < self.max_tokens <= self.max_context:
             raise InputError(
                 f"max_tokens is {self.max_tokens}; it must be above 1 and at most max_context, {self.max_context}"
             )
 
-    def embedding_group(self) -> int:
-        bits, _, group = (self.embedding or "").partition(",")
-        if bits.strip() != "4" or not group.strip().isdecimal() or int(group) < 2 or int(group) % 2:
-            raise InputError(f'embedding is "4,GROUP" with an even group size, such as "4,32", not {self.embedding!r}')
-        return int(group)
+    @property
+    def mode(self) -> str:
+        """Of linear layers, before a budget raises some of them."""
+        return "4w" if self.quantize == AUTO else str(self.quantize)
+
+    def embedding_kind(self) -> Kind:
+        if self.embedding is None:
+            return AS_IT_IS if self.quantize is None else EIGHT
+        return embedding_kind(self.embedding)
+
+    def recipe(self, linears: Mapping[str, Shape]) -> Recipe:
+        """What becomes of a model with linear layers of these shapes."""
+        if self.quantize is None:
+            return Recipe({}, self.embedding_kind())
+        recipe = linear_recipe(linears, self.mode, self.group_size, self.head or "8")
+        return replace(recipe, embedding=self.embedding_kind())
 
     def check_fit(self, source: Checkpoint) -> None:
         """Whether a model of these sizes can be exported like this."""
-        sizes = source.arguments
-        if self.quantize is not None:
-            linears = {place.name: place.shape for place in places(HUGGING_FACE, sizes).values() if _is_linear(place)}
-            check_groups(linears, self.group_size)
-        if self.embedding is not None:
-            self._check_embedding(sizes["dim"])
-        if source.window is not None and source.window < self.max_context:
-            raise UnsupportedError(
-                f"sliding_window is {source.window}: a token does not see those further back, and that is not computed "
-                f"here. Up to there all tokens are seen: export with max_context={source.window} or less.",
-                ["sliding_window"],
-            )
+        self._recipe_of(source)
+        check_embedding(self.embedding_kind(), source.architecture.dim)
 
-    def _check_embedding(self, width: int) -> None:
-        group = self.embedding_group()
-        if width % group or width == group:  # ExecuTorch cannot fuse an embedding with one group a row
-            raise UnsupportedError(
-                f"an embedding of width {width} cannot be quantised in groups of {group}: a group size that divides "
-                "the width and is below it is wanted"
-            )
+    def weight_bytes(self, source: Checkpoint) -> int:
+        """What weights take in the program, and scales; a budget may ask for more."""
+        recipe = self._recipe_of(source)
+        kinds = {f"{name}.weight": kind for name, kind in recipe.linears.items()} | {EMBEDDING: recipe.embedding}
+        bits = 0.0
+        for name, place in source.weights.places.items():
+            bits += math.prod(place.shape) * kinds.get(name, AS_IT_IS).bits_per_weight(place.shape[-1])
+        return int(bits / 8)
 
-
-def check_quantizer(mode: str, group_size: int) -> None:
-    if mode not in QUANTIZERS:
-        raise InputError(f"quantize is one of {', '.join(QUANTIZERS)}, not {mode!r}")
-    by_row = mode == "8da4w" and group_size == 0  # one scale a row
-    if isinstance(group_size, bool) or not isinstance(group_size, int) or (group_size < 2 and not by_row):
-        raise InputError(f"group_size is {group_size!r}; a whole number above 1 is wanted, such as 32")
-
-
-def check_groups(linears: Mapping[str, tuple[int, ...]], group_size: int) -> None:
-    """Whether 4-bit weights of these shapes, (rows, columns) by name, can be exported: ExecuTorch asks for it."""
-    odd = [f"{name} has {shape[1]} columns" for name, shape in linears.items() if group_size and shape[1] % group_size]
-    odd += [f"{name} has {shape[0]} rows" for name, shape in linears.items() if shape[0] % 4]
-    if odd:
-        first = f"weights cannot be quantised: group_size, {group_size}, must divide their columns and 4 their rows:"
-        raise UnsupportedError("\n".join([first, *by_layer(odd)]), odd)
-
-
-def _is_linear(place: Place) -> bool:
-    return len(place.shape) == 2 and place.name != "tok_embeddings.weight"
+    def _recipe_of(self, source: Checkpoint) -> Recipe:
+        shapes = {name: place.shape for name, place in source.weights.places.items() if name != EMBEDDING}
+        return self.recipe({name.removesuffix(".weight"): shape for name, shape in shapes.items() if len(shape) == 2})
 
 
 def check_target(path: Path) -> None:
@@ -93,3 +105,8 @@ def check_target(path: Path) -> None:
         raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"{path} cannot be written: the folder {path.parent} is not writable")
+    for companion in path.parent.glob(f"{glob.escape(path.stem)}.*"):
+        if companion.is_dir():
+            raise InputError(
+                f"{companion} is a folder; files of that name are written beside {path.name}: move it away"
+            )

@@ -1,4 +1,4 @@
-"""4-bit linear layers: several of one input in one call, a gate and its values in one, a residual added on the way."""
+"""Linear layers of 4 or 8 bits: several of one input in one call, a gate and its values in one, a residual added."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..graph import LINEAR_Q4, Call, Constant, Double, Graph, Int, IntList, Null, TensorSpec, ValueList, numel
+from ..graph import LINEAR_Q4, Call, Constant, Double, Graph, Int, IntList, Null, TensorSpec, Value, ValueList, numel
 from .dims import LiveDims
 from .pattern import roles
 from .rewriter import Rewriter
@@ -14,6 +14,7 @@ from .rewriter import Rewriter
 PATTERN = {
     "linear": ("et_vk.linear_q4gsw.default",),
     "dynamic": ("et_vk.linear_dq8ca_q4gsw.default",),
+    "bytes": ("aten._weight_int8pack_mm.default",),
     "qparams": ("torchao.choose_qparams_affine.default",),
     "silu": ("aten.silu.default",),
     "sigmoid": ("aten.sigmoid.default",),
@@ -28,7 +29,7 @@ WORD = 4
 
 @dataclass(frozen=True)
 class Linear:
-    """A call of a 4-bit layer, its arguments by name."""
+    """A call of a 4-bit or 8-bit layer, its arguments by name."""
 
     index: int
     call: Call
@@ -36,8 +37,9 @@ class Linear:
     qparams: tuple[int, ...]  # scales and zeros of the rows of x, where it is quantised to int8
     codes: int
     scales: int
-    group: int
+    group: Value
     bias: int | None
+    bits: int = 4
 
     @property
     def out(self) -> int:
@@ -54,16 +56,31 @@ def _linears(rewriter: Rewriter) -> list[Linear]:
     for index in range(len(rewriter.steps)):
         call = rewriter.call(index)
         role = None if call is None else ROLES.get(call.name)
-        if call is None or role not in ("linear", "dynamic") or len(call.outs) != 1:
+        if call is None or role not in ("linear", "dynamic", "bytes") or len(call.outs) != 1:
             continue
-        given = rewriter.arguments(call)
-        qparams = (given["input_scales"], given["input_zp"]) if role == "dynamic" else ()
-        x = given["input" if role == "dynamic" else "self"]
-        bias = None if isinstance(rewriter.values[given["bias"]], Null) else given["bias"]
-        linear = Linear(index, call, x, qparams, given["weights"], given["weight_scales"], given["group_size"], bias)
-        if all(map(rewriter.settled, (*linear.sources, linear.out))) and (bias is None or rewriter.settled(bias)):
+        linear = _eight_bit(rewriter, index, call) if role == "bytes" else _four_bit(rewriter, index, call)
+        parts = (*linear.sources, linear.out, *(() if linear.bias is None else (linear.bias,)))
+        if all(map(rewriter.settled, parts)):
             found.append(linear)
     return found
+
+
+def _four_bit(rewriter: Rewriter, index: int, call: Call) -> Linear:
+    given = rewriter.arguments(call)
+    dynamic = ROLES[call.name] == "dynamic"
+    qparams = (given["input_scales"], given["input_zp"]) if dynamic else ()
+    x = given["input" if dynamic else "self"]
+    bias = None if isinstance(rewriter.values[given["bias"]], Null) else given["bias"]
+    group = rewriter.values[given["group_size"]]
+    return Linear(index, call, x, qparams, given["weights"], given["weight_scales"], group, bias)
+
+
+def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> Linear:
+    """A row of the weight is one group."""
+    given = rewriter.arguments(call)
+    weight = rewriter.values[given["mat2"]]
+    group = Int(weight.dims[-1] if isinstance(weight, TensorSpec) and weight.dims else 0)
+    return Linear(index, call, given["self"], (), given["mat2"], given["scales"], group, None, bits=8)
 
 
 def _fused(
@@ -90,6 +107,7 @@ def _fused(
         columns=IntList(tuple(_spec(rewriter, out).dims[-1] for out in outs)),
         bias=bias,
         residual=residual,
+        bits=Int(linear.bits),
     )
 
 
@@ -163,7 +181,7 @@ def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
 def _pair(rewriter: Rewriter, a: Linear, b: Linear) -> bool:
     """Whether two layers differ in nothing but the numbers in their weights."""
     same_input = (a.x, a.qparams) == (b.x, b.qparams)
-    same_group = rewriter.values[a.group] == rewriter.values[b.group]
+    same_group = (a.group, a.bits) == (b.group, b.bits)
     shaped = _alike(rewriter, a.codes, b.codes) and _alike(rewriter, a.scales, b.scales)
     return same_input and same_group and shaped and _alike(rewriter, a.out, b.out)
 
@@ -207,10 +225,10 @@ def _join_key(rewriter: Rewriter, linear: Linear) -> tuple[object, ...] | None:
         formats.append((spec.dtype, spec.constant.dtype))
     codes, scales = rewriter.values[linear.codes], rewriter.values[linear.scales]
     assert isinstance(codes, TensorSpec) and isinstance(scales, TensorSpec)
-    if len(codes.dims) != 2 or len(scales.dims) != 2 or scales.dims[1] < codes.dims[0]:
+    if len(codes.dims) != 2 or len(scales.dims) not in (1, 2) or scales.dims[-1] < codes.dims[0]:
         return None
-    shape = (codes.dims[1], scales.dims[0])
-    return (linear.x, linear.qparams, rewriter.values[linear.group], shape, *formats)
+    shape = (codes.dims[1], scales.dims[:-1])
+    return (linear.x, linear.qparams, linear.group, linear.bits, shape, *formats)
 
 
 def _join(rewriter: Rewriter, linears: Sequence[Linear]) -> None:

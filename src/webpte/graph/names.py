@@ -11,7 +11,7 @@ OWN = "webpte."
 COPY = "webpte.copy"  # out becomes self, converted to out's dtype; serves moves, private copies and casts
 OVERFLOW = "webpte.overflow"  # looks whether 32-bit integers were enough; any result but zeros ends the call
 ELEMENTWISE = "webpte.elementwise"  # a program of elementwise steps: see programs.py
-LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit layers of one input: see ops/q4/linear_q4.py
+LINEAR_Q4 = "webpte.linear_q4"  # several 4-bit or 8-bit layers of one input: see ops/q4/linear_q4.py
 ROTARY_ATTENTION = "webpte.rotary_attention"  # attention that rotates its queries and keys itself
 SLOT_ATTENTION = "webpte.slot_attention"  # of tokens of several sequences: see ops/attention/slot_attention.py
 # Ops whose results go through a program, as its x0. Their further arguments are described in ops/matmul/epilogue.py.

@@ -1,11 +1,17 @@
 """Language models: prompts in, text out, over any program that ExecuTorch's Llama export made."""
 
+from typing import TYPE_CHECKING
+
+from ..deferred import names_of
 from .errors import ConstraintError, ContextFullError, LogitsError, QueueFullError, StaleGenerationError
-from .generation import Generation, Piece, Usage
-from .model import LLM
-from .sequence import Sequence
-from .settings import GenerateSettings
-from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from .generation import Generation, Piece, Usage
+    from .model import LLM
+    from .sequence import Sequence
+    from .settings import GenerateSettings
+    from .tokenizer import Tokenizer
+    from .tools import ToolCall, ToolFormat, parse_tool_calls
 
 __all__ = [
     "LLM",
@@ -19,5 +25,29 @@ __all__ = [
     "Sequence",
     "StaleGenerationError",
     "Tokenizer",
+    "ToolCall",
+    "ToolFormat",
     "Usage",
+    "parse_tool_calls",
 ]
+
+# A server's process uses tokenizers, templates and settings, and leaves the GPU to another one: it must not load wgpu.
+_HOMES = {
+    "LLM": "model",
+    "GenerateSettings": "settings",
+    "Generation": "generation",
+    "Piece": "generation",
+    "Sequence": "sequence",
+    "Tokenizer": "tokenizer",
+    "ToolCall": "tools",
+    "ToolFormat": "tools",
+    "Usage": "generation",
+    "parse_tool_calls": "tools",
+}
+
+if not TYPE_CHECKING:  # type checkers would take it for a promise that any name is there
+    __getattr__ = names_of(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

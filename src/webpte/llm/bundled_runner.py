@@ -76,11 +76,14 @@ class BundledRunner(SlotPool):
         found = self.method.run_steps(steps, {TOKEN: 0}, wanted(choices))
         return [unpack(step)[: len(rows)] for step in found]
 
-    def logits(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
+    def logits(self, rows: Sequence[Row], count: int = 1) -> np.ndarray[Any, Any]:
         self.check_places(rows)
-        self._read(rows[:-1])
-        (found,) = self.method.run(self._deciding(rows[-1:], [Choice()]), outputs=(LOGITS,))
-        return np.asarray(found).reshape(-1)
+        self._read(rows[:-count])
+        found = []
+        for row in rows[len(rows) - count :]:  # those of a pass that chooses are of different slots
+            (logits,) = self.method.run(self._deciding([row], [Choice()]), outputs=(LOGITS,))
+            found.append(np.asarray(logits)[0])
+        return np.stack(found)  # (count, V)
 
     @property
     def _most_decoded(self) -> int:

@@ -50,16 +50,19 @@ class Engine:
         runner: Runner,
         *,
         most_slots: int = 16,
+        more_slots: int = 0,
         most_waiting: int = 1024,
         recover: Callable[[], object] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """`most_slots` sequences are computed at once; `more_slots` hold what others have left behind."""
         self.runner = runner
-        self.table = SlotTable(runner.slots)
+        self.table = SlotTable(runner.slots, runner.reach)
         self.turn = threading.RLock()  # held for a tick, and by whoever else uses the device or the table
         self.pace = Pace()
         self.costs = Costs()
         self._most_slots = min(most_slots, runner.most_slots)
+        self._all_slots = min(most_slots + more_slots, runner.most_slots)
         self._most_waiting = most_waiting
         self._recover = recover
         self._clock = clock
@@ -69,6 +72,8 @@ class Engine:
         self._active: list[Job] = []  # those that have one; whose turn it is to read its prompt comes first
         self._ticking = False
         self._ticked = threading.Condition()
+        self.passes = 0  # over the weights, since it began
+        self.rows = 0  # of all of them
         self.process = Process("the language model")
 
     @property
@@ -197,7 +202,7 @@ class Engine:
         for job in list(itertools.islice(self._waiting, self._most_slots)):
             if self._is_being_computed(job):
                 continue
-            if not self._settle(job):
+            if sum(not other.ahead for other in self._active) >= self._most_slots or not self._settle(job):
                 break
             self._waiting.remove(job)
             if job.goal == "cache" and job.cached == len(job.tokens):
@@ -215,7 +220,7 @@ class Engine:
     def _settle(self, job: Job) -> bool:
         """Find a slot for a job's sequence, with as much of its tokens as is cached anywhere."""
         sequence, wanted = job.sequence, job.reusable
-        if sequence.slot is None and not self.table.has_vacant():
+        if sequence.slot is None and not self.table.has_vacant(empty=self._all_slots > self._most_slots):
             self._grow()
         place = self.table.place(sequence, wanted, self._is_idle)
         if place is None:
@@ -225,11 +230,11 @@ class Engine:
             self._active = [other for other in self._active if other.sequence is not slot.resident]
             slot.give_to(sequence)
         if source is slot:
-            del slot.tokens[count:]
+            slot.keep(count)
         else:
-            slot.tokens.clear()
+            slot.clear()
             self.runner.copy(source.number, slot.number, count)
-            slot.tokens[:] = wanted[:count]
+            slot.take(wanted[:count])
             self.table.touch(source)
         self.table.touch(slot)
         if job.reused is None:
@@ -243,16 +248,19 @@ class Engine:
 
     def _grow(self) -> None:
         """Make more slots, if there may be more and memory allows it."""
-        if len(self.table) < self._most_slots:
+        if len(self.table) < self._all_slots:
             try:
-                self.runner.grow(min(2 * len(self.table), self._most_slots))
+                self.runner.grow(min(2 * len(self.table), self._all_slots))
             except OutOfMemory:
-                self._most_slots = len(self.table)
-            self.table.grow(min(self.runner.slots, self._most_slots))
+                self._all_slots = len(self.table)
+                self._most_slots = min(self._most_slots, self._all_slots)
+            self.table.grow(min(self.runner.slots, self._all_slots))
 
     def _gather(self) -> list[Part]:
         """Rows for everyone who decodes, and a piece of the prompts that are being read, which take turns."""
         ready = [(job, slot) for job in self._active if not job.ahead and (slot := job.sequence.slot) is not None]
+        for _, slot in ready:
+            slot.mend()
         few = min(FEW, self.runner.most_rows)
         reading = [(job, slot) for job, slot in ready if _is_reading(job, slot, few)]
         decoding = [pair for pair in ready if pair not in reading][: self.runner.most_picks]
@@ -293,12 +301,14 @@ class Engine:
 
     def _run(self, parts: list[Part]) -> dict[Job, list[Chosen]]:
         """Have it computed; the tokens that each job was given."""
-        alone = [part for part in parts if part.whole and part.job.goal == "logits"]
+        alone = [part for part in parts if part.job.wanted_before(_end(part))]
         together = [part for part in parts if part not in alone]
         together.sort(key=lambda part: len(part.tokens) > 1)  # attention has another kernel for rows that share keys
         given = self._pass(together) if together else {}
         for part in alone:
-            part.job.result = self.runner.logits(_rows(part))
+            part.slot.write(len(part.tokens))
+            wanted = part.job.wanted_before(_end(part)) - part.job.wanted_before(len(part.slot.tokens))
+            part.job.keep_logits(_end(part), self.runner.logits(_rows(part), wanted))
         return given
 
     def _pass(self, parts: list[Part]) -> dict[Job, list[Chosen]]:
@@ -309,9 +319,13 @@ class Engine:
             first = len(rows) - len(part.choices)
             picks += [Pick(first + number, choice) for number, choice in enumerate(part.choices)]
         steps = self._steps(parts)
+        for part in parts:
+            part.slot.write(len(part.tokens) + steps - 1)
         started = self._clock()
         found = self.runner.run_steps(rows, picks, steps) if steps > 1 else [self.runner.run(rows, picks)]
         seconds = self._clock() - started
+        self.passes += steps
+        self.rows += steps * len(rows)
         self.pace.note(len(rows), steps, seconds)
         self.costs.note(len(rows), seconds / steps)
         given: dict[Job, list[Chosen]] = {}
@@ -354,6 +368,11 @@ def _is_reading(job: Job, slot: Slot, few: int) -> bool:
     """Whether a prompt is being read, or what was said before is computed again; else the job decodes."""
     rest = len(job.tokens) - len(slot.tokens)
     return job.goal != "tokens" or rest > few or (rest > 1 and len(slot.tokens) < len(job.prompt))
+
+
+def _end(part: Part) -> int:
+    """The position behind its last token."""
+    return len(part.slot.tokens) + len(part.tokens)
 
 
 def _rows(part: Part) -> list[Row]:

@@ -8,15 +8,17 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import ClosedError, Error
+from ..errors import ClosedError, Error, InputError
 from ..progress import CancelToken
 from ..text import table
 from .choice import Chosen
 from .errors import StaleGenerationError
+from .holding import Holder
 from .job import Finish, Job, Limits
 from .settings import Settings
 from .shown import answer_line
 from .tokenizer import TextStream
+from .tools import ToolCall, parse_tool_calls
 
 if TYPE_CHECKING:
     from .sequence import Sequence as Conversation
@@ -86,23 +88,32 @@ class Generation:
     """What has ended it, where that was an error."""
 
     def __init__(
-        self, sequence: Conversation, prompt: Sequence[int], settings: Settings, cancel: CancelToken | None = None
+        self,
+        sequence: Conversation,
+        prompt: Sequence[int],
+        settings: Settings,
+        cancel: CancelToken | None = None,
+        given: Sequence[int] = (),
     ) -> None:
+        """`given` are tokens that it has begun with elsewhere: they count, and their text is said already."""
         self.llm = sequence.llm
         self.sequence = sequence
         self.prompt = prompt
         self.settings = settings
         self.cancel = cancel or CancelToken()
         self.error = None
-        self._text = ""
-        self._tokens: list[int] = []
-        self._usage = Usage(prompt_tokens=len(prompt))
+        self._tokens = list(given)
+        self._usage = Usage(prompt_tokens=len(prompt), completion_tokens=len(given))
         self._begun = False
         self._job: Job | None = None
         self._stream = TextStream(sequence.llm.tokenizer)
-        self._hold = _Holder(settings.stop)
+        self._hold = Holder(settings.stop)
         self._given_up = False
         self._turn = threading.Lock()  # a piece goes to one reader
+        self._seen = 0  # tokens that the sequence knows were read
+        self._text = "".join(self._hold.push(self._stream.push(token)) for token in given)
+        if self._hold.found:
+            raise InputError(f"an answer of {len(given)} tokens is to go on; they hold a stop string, which ended it")
 
     @classmethod
     def refused(cls, sequence: Conversation, error: Error) -> Generation:
@@ -130,6 +141,15 @@ class Generation:
     def tokens(self) -> list[int]:
         self._finish_unbegun()
         return self._tokens
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of tools that it asks for, as the model's `tool_format` writes them."""
+        format = self.llm.tool_format
+        if format is None:
+            return ()
+        said = [token for token in self.tokens if token not in self.llm.stop_tokens]
+        return parse_tool_calls(self.llm.tokenizer.decode(said, specials=True), format).calls
 
     @property
     def usage(self) -> Usage:
@@ -205,7 +225,10 @@ class Generation:
             most = self.settings.max_new_tokens
             limits = Limits(llm.stop_tokens, most, llm.capacity, llm.engine.runner.most_edits)
             steering = llm.steering(self.settings, self.prompt)
-            job = Job(self.sequence, self.prompt, self.settings, limits, cancel=self.cancel, steering=steering)
+            given = tuple(self._tokens)
+            job = Job(
+                self.sequence, self.prompt, self.settings, limits, cancel=self.cancel, steering=steering, given=given
+            )
             job.read_by(self)
             llm.engine.start(job)
             self._job = job
@@ -270,8 +293,9 @@ class Generation:
 
     def _piece(self, job: Job, chosen: Chosen, ended: Finish | None) -> Piece:
         """Count a token in, with the text it completes."""
-        if self._tokens:
-            self.sequence.note_seen(job, self._tokens[-1])
+        for token in self._tokens[self._seen :]:
+            self.sequence.note_seen(job, token)
+        self._seen = len(self._tokens)
         stream, hold = self._stream, self._hold
         self._usage.completion_tokens += 1
         self._tokens.append(chosen.token)
@@ -286,39 +310,3 @@ class Generation:
         wanted = self.settings
         tops = chosen.tops[: wanted.top_logprobs]
         return Piece(text, chosen.token, chosen.logprob if wanted.logprobs else None, tops)
-
-
-class _Holder:
-    """Keeps back text that may turn out to be the beginning of a stop string."""
-
-    def __init__(self, stop: Sequence[str]) -> None:
-        self._stop = stop
-        self._held = ""
-        self.found = False
-
-    def push(self, text: str) -> str:
-        self._held += text
-        positions = [at for s in self._stop if (at := self._held.find(s)) >= 0]
-        if positions:
-            self.found = True
-            return self._take(min(positions))
-        return self._take(len(self._held) - self._partial())
-
-    def rest(self, text: str) -> str:
-        """All that is held, at the end."""
-        out = self.push(text)
-        return out if self.found else out + self._take(len(self._held))
-
-    def _partial(self) -> int:
-        """The length of the longest tail that begins a stop string."""
-        longest = 0
-        for s in self._stop:
-            for length in range(min(len(s) - 1, len(self._held)), longest, -1):
-                if self._held.endswith(s[:length]):
-                    longest = length
-                    break
-        return longest
-
-    def _take(self, count: int) -> str:
-        out, self._held = self._held[:count], self._held[count:]
-        return out

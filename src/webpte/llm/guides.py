@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 Mask = np.ndarray[Any, np.dtype[np.uint32]]
 KEPT = 64  # compiled constraints
+KEPT_CHARACTERS = 128 << 10  # of their sources together; compiled, a character takes some 200 bytes
 # As json.dumps writes. With free white space nothing but words would be forced, and small models love to indent.
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 EXACT = {"lenient": False, "coerce_one_of": False}  # what cannot be followed is refused, not ignored
@@ -127,9 +128,19 @@ class Guides:
         with self._lock:
             matcher = self._compiled.pop(constraint, None) or self._compile(constraint)
             self._compiled[constraint] = matcher  # the latest used is the last
-            if len(self._compiled) > KEPT:
+            while len(self._compiled) > 1 and not self._fit():
                 self._compiled.popitem(last=False)
             return Guide(matcher.deep_copy(), self._known, self.ends)
+
+    def check(self, constraint: Constraint) -> None:
+        """Refuse what cannot be followed. Nothing is kept."""
+        with self._lock:
+            self._compile(constraint)
+
+    def _fit(self) -> bool:
+        """Whether all that is compiled may be kept. Constraints come from strangers, and may all differ."""
+        characters = sum(len(constraint.source) for constraint in self._compiled)
+        return len(self._compiled) <= KEPT and characters <= KEPT_CHARACTERS
 
     def _compile(self, constraint: Constraint) -> llguidance.LLMatcher:
         import llguidance

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from ..errors import Error
+from ..errors import Error, InputError
 from ..progress import CancelToken
 from .choice import Choice, Chosen, impossible
 from .choosing import Choosing
@@ -55,18 +55,22 @@ class Job:
         limits: Limits,
         *,
         goal: Goal = "tokens",
+        wanted: int = 1,
         cancel: CancelToken | None = None,
         steering: Steering | None = None,
+        given: Sequence[int] = (),
     ) -> None:
+        """`given` are tokens of the answer that somebody has read before: it goes on behind them."""
         self.sequence = sequence
         self.prompt = tuple(prompt)
         self.settings = settings
         self.goal = goal
+        self.wanted = wanted  # last tokens of the prompt whose logits are the goal
         self.tokens = list(prompt)  # and all that were chosen
         self.coming: deque[tuple[Chosen, Finish | None]] = deque()  # not yet read, and what ends with them
         self.finish: Finish | None = None
         self.error: Exception | None = None
-        self.result: np.ndarray[Any, Any] | None = None  # logits
+        self.result: np.ndarray[Any, Any] | None = None  # logits (wanted, V)
         self.reused: int | None = None  # tokens of the prompt that were cached
         self.prefill_seconds = 0.0
         self.decode_seconds = 0.0
@@ -76,6 +80,12 @@ class Job:
         self._cancel = cancel or CancelToken()
         self._reader: weakref.ref[object] | None = None
         self._dropped = False
+        for token in given:
+            self._take(token)
+            if (ended := self._end(token)) is not None:
+                raise InputError(
+                    f"an answer of {len(given)} tokens is to go on; it ended ({ended}) with number {self.chosen}"
+                )
         self.take_forced()
         self._given = self.chosen
 
@@ -120,8 +130,19 @@ class Job:
 
     @property
     def reusable(self) -> list[int]:
-        """Tokens that need not be computed if they are cached. What comes behind the last one has not been kept."""
-        return self.tokens if self.goal == "cache" else self.tokens[:-1]
+        """Tokens that need not be computed if they are cached. What comes behind the others has not been kept."""
+        return self.tokens if self.goal == "cache" else self.tokens[: len(self.tokens) - self.wanted]
+
+    def wanted_before(self, end: int) -> int:
+        """Of the tokens before a position, those whose logits are the goal."""
+        return max(0, end - (len(self.tokens) - self.wanted)) if self.goal == "logits" else 0
+
+    def keep_logits(self, end: int, found: np.ndarray[Any, Any]) -> None:
+        """Logits (N, V) behind the last tokens before a position. What is computed again takes the same place."""
+        if self.result is None:
+            self.result = np.empty((self.wanted, found.shape[1]), found.dtype)
+        last = self.wanted_before(end)
+        self.result[last - len(found) : last] = found
 
     @property
     def most_steps(self) -> int:
@@ -182,12 +203,16 @@ class Job:
             if not self.over:
                 self._add(Chosen(token, math.nan))
 
+    def _take(self, token: int) -> None:
+        """The answer goes on with a token."""
+        self.tokens.append(token)
+        self._choosing.add(token)
+        if self._steering is not None:
+            self._steering.take(token)
+
     def _add(self, found: Chosen) -> None:
-        self.tokens.append(found.token)
-        self._choosing.add(found.token)
         try:
-            if self._steering is not None:
-                self._steering.take(found.token)
+            self._take(found.token)
         except Error as error:
             self.fail(error)
         else:

@@ -84,7 +84,8 @@ def cache_rows(plan: Plan) -> int:
 
 def context(program: Program, plan: Plan) -> int:
     """Tokens that a sequence may have."""
-    return int(metadata(program, "get_max_context_len", cache_rows(plan)))
+    told = metadata(program, "get_max_context_len", None)
+    return int(told) if told is not None else cache_rows(plan)
 
 
 def beside(program: Path, name: str) -> Path | None:

@@ -18,13 +18,14 @@ from ..runtime.program import Tune
 from ..text import table
 from .bundled_runner import BundledRunner
 from .caches import with_sampler_and_half_caches
-from .chat import Messages, render_chat
+from .chat import Messages, Tools, render_chat
 from .engine import Engine
 from .errors import ContextFullError
 from .generation import Generation
 from .guides import Guides
 from .many import Many, Prompt
 from .metadata import About, about_bundle, about_program, context, language_of, vocabulary
+from .reach import reach_of
 from .rows import Runner
 from .sampled import with_sampler
 from .sequence import Sequence
@@ -35,6 +36,7 @@ from .special_tokens import encode_prompt, read_special_tokens
 from .speculation import Speculation
 from .steering import Steering
 from .tokenizer import Tokenizer
+from .tools import ToolFormat
 
 PathLike = str | os.PathLike[str]
 MAX_SEQUENCES, MOST_SEQUENCES = 16, 4096
@@ -68,16 +70,18 @@ class LLM:
         *,
         max_sequences: int = MAX_SEQUENCES,
         max_waiting: int = MAX_WAITING,
+        prefix_cache: int = 0,
         recover: bool = False,
     ) -> None:
         self.program = program
+        self.about = about
         self.tokenizer = tokenizer
         self.template = about.template
-        self._eos_ids = about.eos_ids
         self.special_tokens = read_special_tokens(about.tokenizer_config, self.tokenizer, about.bos_id, about.eos_ids)
         self.engine = Engine(
             runner,
             most_slots=max_sequences,
+            more_slots=prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0,
             most_waiting=max_waiting,
             recover=self.recover if recover else None,
         )
@@ -98,6 +102,7 @@ class LLM:
         recover: bool = False,
         max_sequences: int = MAX_SEQUENCES,
         max_waiting: int = MAX_WAITING,
+        prefix_cache: int = 0,
         cancel: CancelToken | None = None,
         fallback: Literal["cpu"] | None = None,
         limits: Mapping[str, int] | None = None,
@@ -111,7 +116,9 @@ class LLM:
 
         `kv_cache="f16"` halves the cache's memory at the cost of some precision. With `recover`, an answer whose device
         is lost goes on with another, instead of raising DeviceLost. Up to `max_sequences` are computed at once, as
-        memory allows; `max_waiting` more may wait for their turn. The rest is as in `webpte.load`.
+        memory allows; `max_waiting` more may wait for their turn. What prompts begin with alike is computed once while
+        a cache still holds it: in that of any answer, also of one that is over, and in `prefix_cache` bytes of further
+        ones, of which those go first that were longest of no use. The rest is as in `webpte.load`.
         """
         path_of(path, "path")
         if tokenizer is not None:
@@ -122,6 +129,7 @@ class LLM:
         progress = stoppable(progress, cancel)
         most = integer("max_sequences", max_sequences, 1, MOST_SEQUENCES)
         waiting = integer("max_waiting", max_waiting, 1, LARGEST)
+        prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
         program = load(
             path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
         )
@@ -130,11 +138,12 @@ class LLM:
             words = Tokenizer.load(about.tokenizer)
             llm = cls(
                 program,
-                _runner(program, kv_cache, most, progress),
+                _runner(program, kv_cache, MOST_SEQUENCES if prefixes else most, progress),
                 about,
                 words,
                 max_sequences=most,
                 max_waiting=waiting,
+                prefix_cache=prefixes,
                 recover=recover,
             )
             llm.path = os.fspath(path)
@@ -151,18 +160,34 @@ class LLM:
         prompt: str | Messages | None = None,
         *,
         tokens: Tokens[int] | None = None,
+        tools: Tools | None = None,
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """An answer, computed while it is read. A string is continued as it is, after the begin-of-text token where the
-        tokenizer or its configuration says so; messages go through the chat template.
+        tokenizer or its configuration says so; messages go through the chat template, which is given `tools`, too:
+        a list of objects with `type` and `function`.
 
         `max_new_tokens` and `stop` say when it ends; `temperature` (0 takes the likeliest token), `top_k`, `top_p`,
         `min_p`, the penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` how tokens are chosen;
         `logprobs` and `top_logprobs` what pieces tell of that. The answer follows one of `json_schema`, `regex`,
         `grammar` and `choices`. All of it is checked now.
         """
-        return self.answer_in(Sequence(self, kept=False), prompt, tokens, cancel, settings)
+        return self.answer_in(Sequence(self, kept=False), prompt, tokens, cancel, settings, tools)
+
+    def resume(
+        self, tokens: Tokens[int], given: Tokens[int], settings: Mapping[str, Any], cancel: CancelToken | None = None
+    ) -> Generation:
+        """The rest of an answer that was begun elsewhere, as in a process that has ended: to the prompt `tokens`, with
+        these `settings`, of which the tokens `given` were read.
+
+        Its pieces are those that would have followed there, whatever the settings: `text`, `tokens` and `usage` tell of
+        the whole answer. Tokens that end an answer, or that its constraint does not allow, are refused.
+        """
+        answer = self.answer_in(Sequence(self, kept=False), None, tokens, cancel, settings, given=given)
+        if given:
+            answer.start()  # what cannot have been given is refused now
+        return answer
 
     def answer_in(
         self,
@@ -171,14 +196,18 @@ class LLM:
         tokens: Tokens[int] | None,
         cancel: CancelToken | None,
         settings: Mapping[str, Any],
+        tools: Tools | None = None,
+        given: Tokens[int] = (),
     ) -> Generation:
-        """What `generate` does, in a sequence."""
+        """What `generate` and `resume` do, in a sequence."""
         chosen = settings_from(settings, self.vocabulary)
         _check_cancel(cancel)
         if chosen.constraint is not None:
             self.guides.guide(chosen.constraint)  # what cannot be followed is refused now
+        if tools is not None and (prompt is None or isinstance(prompt, str)):
+            raise InputError("tools are for messages, whose chat template names them to the model")
         if tokens is None:
-            tokens = self._encode(prompt)
+            tokens = self._encode(prompt, tools)
         elif prompt is not None:
             raise InputError("generate takes a prompt or tokens, not both")
         checked = tokens_from(tokens, self.vocabulary)
@@ -186,21 +215,27 @@ class LLM:
             raise InputError("the prompt has no tokens; a text of a character, or one token, is the least")
         if len(checked) >= self.capacity:
             raise ContextFullError(f"the prompt has {len(checked)} tokens; the model's context holds {self.capacity}")
-        return Generation(sequence, checked, chosen, cancel)
+        said = tokens_from(given, self.vocabulary)
+        return Generation(sequence, checked, chosen, cancel, said)
 
-    def _encode(self, prompt: str | Messages | None) -> list[int]:
+    def _encode(self, prompt: str | Messages | None, tools: Tools | None = None) -> list[int]:
         if prompt is None:
             raise InputError("generate needs a prompt: a text, or messages; or tokens=")
         if isinstance(prompt, str):
             return encode_prompt(self.tokenizer, self.special_tokens, prompt)
         _check_messages(prompt)
-        return self.tokenizer.encode(self.render(prompt))  # the template puts special tokens where it wants them
+        return self.tokenizer.encode(self.render(prompt, tools))  # the template puts special tokens where it wants them
 
-    def render(self, messages: Messages) -> str:
-        """The prompt that the model's chat template makes of messages."""
+    def render(self, messages: Messages, tools: Tools | None = None) -> str:
+        """The prompt that the model's chat template makes of messages, and of tools that it may call."""
         if self.template is None:
             raise InputError("the model has no chat template; put chat_template.jinja beside it or pass a string")
-        return render_chat(self.template, messages, self.special_tokens.texts)
+        return render_chat(self.template, messages, self.special_tokens.texts, tools=tools)
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How the model writes calls of tools; None if it was not made for them, or its files do not tell."""
+        return self.special_tokens.tool_format
 
     @shows_settings
     def generate_many(
@@ -317,7 +352,7 @@ class LLM:
 
     def _stop_tokens(self) -> frozenset[int]:
         names = (self.tokenizer.token_id(token) for token in END_TOKENS)
-        return frozenset(t for t in (*names, *self._eos_ids) if t is not None)
+        return frozenset(t for t in (*names, *self.about.eos_ids) if t is not None)
 
 
 def _check_messages(prompt: object) -> None:
@@ -346,4 +381,4 @@ def _runner(program: Program, kv_cache: str, most_slots: int, progress: OnProgre
         return SlotRunner(program, most_slots, halves, progress)
     except UnsupportedError as error:
         method = program.method("forward", REWRITES[kv_cache], progress)
-        return SingleRunner(method, context(program, method.plan), refusal=str(error))
+        return SingleRunner(method, context(program, method.plan), reach_of(program, method.plan), refusal=str(error))

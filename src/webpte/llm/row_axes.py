@@ -20,7 +20,11 @@ PATTERN = {
     "last": ("aten.select_copy.int",),
     # Each row of the results comes from that of the arguments that have rows:
     "attention": (SLOT_ATTENTION,),
-    "lookup": ("aten.embedding.default", "et_vk.embedding_q4gsw.default"),
+    "lookup": (
+        "aten.embedding.default",
+        "et_vk.embedding_q4gsw.default",
+        "quantized_decomposed::embedding_byte.dtype_out",  # outside of delegates
+    ),
     "rows": (
         "aten.linear.default",
         "et_vk.linear_q4gsw.default",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from .choice import Choice, Chosen
+from .reach import Reach
 
 if TYPE_CHECKING:
     from ..runtime import Method
@@ -55,6 +56,10 @@ class Runner(Protocol):
         """Tokens that a slot holds."""
 
     @property
+    def reach(self) -> Reach | None:
+        """How far back a slot can go on from; None: to any position."""
+
+    @property
     def most_rows(self) -> int:
         """In one pass."""
 
@@ -84,8 +89,8 @@ class Runner(Protocol):
         have neither masks nor edits.
         """
 
-    def logits(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
-        """Run rows of one slot; the logits behind the last of them, (V,)."""
+    def logits(self, rows: Sequence[Row], count: int = 1) -> np.ndarray[Any, Any]:
+        """Run rows of one slot; the logits behind the last `count` of them, (count, V)."""
 
     def copy(self, source: int, target: int, count: int) -> None:
         """The first `count` tokens of a slot, into another."""

@@ -13,9 +13,9 @@ import numpy as np
 
 from ..errors import FormatError, InputError
 from ..progress import CancelToken
-from ..runtime.checks import path_of
+from ..runtime.checks import flag, path_of
 from ..runtime.state import read_state, write_state
-from .chat import Messages
+from .chat import Messages, Tools
 from .errors import ContextFullError
 from .job import Goal, Job, Limits
 from .settings import LARGEST, GenerateSettings, Settings, integer, shows_settings, tokens_from
@@ -51,11 +51,12 @@ class Sequence:
         prompt: str | Messages | None = None,
         *,
         tokens: Tokens[int] | None = None,
+        tools: Tools | None = None,
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """As `LLM.generate`, in this sequence: the prompt is all of it, and what the two begin with alike is kept."""
-        return self.llm.answer_in(self, prompt, tokens, cancel, settings)
+        return self.llm.answer_in(self, prompt, tokens, cancel, settings, tools)
 
     @property
     def tokens(self) -> tuple[int, ...]:
@@ -79,7 +80,7 @@ class Sequence:
             self._holder = None
             self._tokens.clear()
             if self.slot is not None:
-                self.slot.tokens.clear()
+                self.slot.clear()
 
     def rewind(self, count: int) -> None:
         """Forget the last `count` tokens."""
@@ -95,8 +96,9 @@ class Sequence:
         self.llm.check_process()
         return Sequence(self.llm, self.tokens)
 
-    def logits(self, tokens: Tokens[int]) -> np.ndarray[Any, Any]:
-        """Append tokens and return the logits behind the last one, (1, V)."""
+    def logits(self, tokens: Tokens[int], *, every: bool = False) -> np.ndarray[Any, Any]:
+        """Append tokens and return the logits behind the last one, (1, V), or behind `every` one, (N, V)."""
+        flag(every, "every")
         checked = tokens_from(tokens, self.llm.vocabulary)
         if not checked:
             raise InputError("logits need at least one token")
@@ -107,7 +109,7 @@ class Sequence:
                 "Reset, rewind, or export with a longer context."
             )
         before = self.tokens
-        job = self._job((*before, *checked), "logits")
+        job = self._job((*before, *checked), "logits", wanted=len(checked) if every else 1)
         try:
             self.llm.engine.finish(job)
         except BaseException:
@@ -115,7 +117,7 @@ class Sequence:
                 self._tokens[:] = before
             raise
         assert job.result is not None
-        return job.result.reshape(1, -1)
+        return job.result
 
     def snapshot(self, path: PathLike) -> None:
         """Write the tokens and what is cached of them to a file."""
@@ -127,8 +129,9 @@ class Sequence:
 
     def _filled(self, tokens: Tokens[int]) -> Slot:
         """A slot with these tokens: this sequence's, unless it had to give it up; then another's, for the moment."""
-        if self.slot is not None and common_prefix(self.slot.tokens, tokens) == len(tokens):
-            return self.slot
+        slot = self.slot
+        if slot is not None and slot.usable(common_prefix(slot.tokens, tokens)) == len(tokens):
+            return slot
         other = Sequence(self.llm, tokens)
         self.llm.engine.finish(other._job(tokens, "cache"))
         assert other.slot is not None
@@ -148,10 +151,10 @@ class Sequence:
         def write() -> None:
             engine.finish(self._job((), "cache"))
             assert self.slot is not None
-            self.slot.tokens.clear()  # until everything is written, nothing of it is certain
+            self.slot.clear()  # until everything is written, nothing of it is certain
             if tokens:
                 engine.runner.write(self.slot.number, len(tokens), pieces)
-            self.slot.tokens[:] = tokens
+            self.slot.take(tokens)
 
         self.llm.check_process()
         pieces, _ = read_state(path, self.llm.fingerprint, sizes)
@@ -188,8 +191,8 @@ class Sequence:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _job(self, tokens: Tokens[int], goal: Goal) -> Job:
-        return Job(self, tokens, Settings(), Limits((), 1, self.llm.capacity), goal=goal)
+    def _job(self, tokens: Tokens[int], goal: Goal, wanted: int = 1) -> Job:
+        return Job(self, tokens, Settings(), Limits((), 1, self.llm.capacity), goal=goal, wanted=wanted)
 
     # -- for answers -----------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ class SlotPool(ABC):
     """A method and its slots, of which there can be more."""
 
     refusal = None
+    reach = None  # its caches hold every position
     capacity: int  # tokens of a slot
 
     def __init__(self, program: Program, most_slots: int, progress: OnProgress) -> None:

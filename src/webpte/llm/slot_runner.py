@@ -81,10 +81,15 @@ class SlotRunner(SlotPool):
         fitting = min(-rows % STEP, self.most_rows - rows)
         return fitting if singles < rows and rows > FEW else 0
 
-    def logits(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
-        pick = NOBODY._replace(row=len(rows) - 1)
-        (found,) = self.method.run(self._arguments(rows, (pick,)), outputs=(LOGITS,))
-        return np.asarray(found).reshape(-1)
+    def logits(self, rows: Sequence[Row], count: int = 1) -> np.ndarray[Any, Any]:
+        found, start = [], 0
+        for first in range(len(rows) - count, len(rows), self.most_picks):
+            end = min(first + self.most_picks, len(rows))
+            picks = [NOBODY._replace(row=row - start) for row in range(first, end)]
+            (piece,) = self.method.run(self._arguments(rows[start:end], picks), outputs=(LOGITS,))  # (picks, V)
+            found.append(np.asarray(piece))
+            start = end
+        return np.concatenate(found)
 
 
 def _singles(rows: Sequence[Row]) -> int:

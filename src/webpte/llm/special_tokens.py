@@ -11,6 +11,7 @@ from typing import Any
 
 from ..errors import FormatError
 from .tokenizer import Tokenizer
+from .tools import ToolFormat
 
 LARGEST_FILE = 16 << 20
 
@@ -21,6 +22,7 @@ class SpecialTokens:
 
     texts: Mapping[str, str] = field(default_factory=dict)  # by name: bos_token, eos_token, unk_token ...
     add_bos: bool = False  # before every text, though the tokenizer's own post-processor may not say so
+    tool_format: ToolFormat | None = None  # how the model writes calls of tools
 
 
 def read_special_tokens(
@@ -34,7 +36,12 @@ def read_special_tokens(
         text = value.get("content") if isinstance(value, dict) else value  # an added token is written as an object
         if name.endswith("_token") and isinstance(text, str):
             texts[name] = text
-    return SpecialTokens(texts, config.get("add_bos_token") is True)
+    calls = config.get("tool_format")
+    return SpecialTokens(
+        texts,
+        config.get("add_bos_token") is True,
+        ToolFormat.from_json(calls, str(path)) if calls is not None else None,
+    )
 
 
 def encode_prompt(tokenizer: Tokenizer, special: SpecialTokens, text: str) -> list[int]:

@@ -21,11 +21,12 @@ class Tokenizer:
         self._inner = inner
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
+    def load(cls, path: str | os.PathLike[str], *, extra: str = "llm", most_tokens: int | None = None) -> Tokenizer:
+        """`extra` is what to install where the package is absent. `encode_cut` gives at most `most_tokens`."""
         try:
             import tokenizers
         except ImportError as error:
-            raise UnsupportedError("language models need the tokenizers package: pip install 'webpte[llm]'") from error
+            raise UnsupportedError(f"texts need the tokenizers package: pip install 'webpte[{extra}]'") from error
         name = os.fspath(path)
         try:
             size = os.path.getsize(path)
@@ -35,6 +36,8 @@ class Tokenizer:
             check_parts(inner)
             inner.no_padding()  # answers are of one text, as long as it is
             inner.no_truncation()
+            if most_tokens is not None:
+                inner.enable_truncation(most_tokens)
         except FormatError:
             raise
         except BaseException as error:  # the package raises plain Exception, and Rust's panics pass that by
@@ -46,9 +49,18 @@ class Tokenizer:
 
         With `specials` the tokenizer's own post-processor adds what it adds to every text.
         """
+        return list(self._encoding(text, specials).ids)
+
+    def encode_cut(self, text: str) -> tuple[list[int], int]:
+        """Tokens of a text with what is added to every text, cut as `load` was told; and how many it has uncut."""
+        found = self._encoding(text, specials=True)
+        rest = sum(len(part) - sum(part.special_tokens_mask) for part in found.overflowing)
+        return list(found.ids), len(found) + (max(rest, 1) if found.overflowing else 0)
+
+    def _encoding(self, text: str, specials: bool) -> tokenizers.Encoding:
         try:
             text.encode()  # half of a surrogate pair is no text
-            return list(self._inner.encode(text, add_special_tokens=specials).ids)
+            return self._inner.encode(text, add_special_tokens=specials)
         except UnicodeEncodeError as error:
             raise InputError(f"the text cannot be written as UTF-8: {error}") from error
         except BaseException as error:
@@ -59,6 +71,11 @@ class Tokenizer:
             return str(self._inner.decode(list(tokens), skip_special_tokens=not specials))
         except BaseException as error:
             _raise_typed(error, "the tokenizer cannot decode the tokens")
+
+    @property
+    def size(self) -> int:
+        """One more than the highest number of a token."""
+        return 1 + max(self._inner.get_vocab(with_added_tokens=True).values(), default=-1)
 
     def token_id(self, token: str) -> int | None:
         return self._inner.token_to_id(token)
@@ -88,8 +105,9 @@ def _raise_typed(error: BaseException, what: str) -> NoReturn:
 class TextStream:
     """Turns tokens into text piece by piece. A character that spans tokens comes out when it is whole."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, specials: bool = False) -> None:
         self._tokenizer = tokenizer
+        self._specials = specials  # whether special tokens are written, too
         self._tokens: list[int] = []
         self._start = 0  # tokens before it no longer influence how later ones read
         self._read = 0  # tokens whose text was given out
@@ -97,8 +115,8 @@ class TextStream:
     def push(self, token: int) -> str:
         """The text that this token completes; empty while a character is unfinished."""
         self._tokens.append(token)
-        before = self._tokenizer.decode(self._tokens[self._start : self._read])
-        now = self._tokenizer.decode(self._tokens[self._start :])
+        before = self._decode(self._tokens[self._start : self._read])
+        now = self._decode(self._tokens[self._start :])
         if now.endswith("\ufffd"):
             return ""
         self._start, self._read = self._read, len(self._tokens)
@@ -106,7 +124,10 @@ class TextStream:
 
     def flush(self) -> str:
         """What is left at the end, with replacement characters for bytes that never became text."""
-        before = self._tokenizer.decode(self._tokens[self._start : self._read])
-        now = self._tokenizer.decode(self._tokens[self._start :])
+        before = self._decode(self._tokens[self._start : self._read])
+        now = self._decode(self._tokens[self._start :])
         self._start = self._read = len(self._tokens)
         return now[len(before) :]
+
+    def _decode(self, tokens: list[int]) -> str:
+        return self._tokenizer.decode(tokens, specials=self._specials)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import Literal, TypedDict, get_args
 
 from ..container import MappedFile, parse_program, parse_tensors
 from ..errors import DataError, InputError
@@ -18,6 +18,19 @@ from .program import Options, Program, Tune
 from .sources import Source, check_source, data_beside, open_source
 
 PathLike = str | os.PathLike[str]
+
+
+class LoadOptions(TypedDict, total=False):
+    """What `load` takes by name, for those that pass it on."""
+
+    data: Iterable[Source]
+    fallback: Literal["cpu"] | None
+    limits: Mapping[str, int] | None
+    passes: Sequence[str] | None
+    tune: Tune
+    memory: int | None
+    progress: OnProgress
+    cancel: CancelToken | None
 
 
 def load(

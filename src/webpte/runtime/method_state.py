@@ -78,6 +78,18 @@ class MethodState:
             self.session.copy_state(other.session)
         self._arrays = other._arrays
 
+    def alike(self, value_id: int, other: MethodState, theirs: int) -> bool:
+        """Whether both have a piece of state on one device, in the same bytes."""
+        if self.session is None or other.session is None or self.session.gpu is not other.session.gpu:
+            return False
+        mine, its = self._plan.graph.tensor(value_id), other._plan.graph.tensor(theirs)
+        return mine.dtype == its.dtype and value_id not in self._arrays and theirs not in other._arrays
+
+    def take(self, other: MethodState, pairs: Sequence[tuple[int, int]]) -> None:
+        """Take over pieces of another method's state that are `alike`, on the device."""
+        assert self.session is not None and other.session is not None
+        self.session.copy_tensors(other.session, pairs)
+
     def sizes(self) -> list[int]:
         """Bytes of each piece of it, first the device's."""
         sizes = self.session.state_sizes() if self.session is not None else []

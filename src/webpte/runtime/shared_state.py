@@ -42,12 +42,19 @@ class SharedState:
     def bring(self, state: MethodState, copies: Sequence[Copy]) -> None:
         """Let a method have the latest of what it shares, and be the one that has it: it may write it now."""
         stale = {}
+        near: dict[MethodState, list[tuple[int, int]]] = {}
         for copy in copies:
             holder, theirs = self._latest.get(copy.buffer, (state, copy.value_id))
-            if holder is not state:
+            if holder is state:
+                continue
+            if state.alike(copy.value_id, holder, theirs):
+                near.setdefault(holder, []).append((theirs, copy.value_id))
+            else:
                 stale[copy.value_id] = holder.array(theirs).reshape(copy.dims)
         if stale:
             state.keep(stale)
+        for holder, pairs in near.items():
+            state.take(holder, pairs)
         self._latest.update({copy.buffer: (state, copy.value_id) for copy in copies})
 
     def forget(self, state: MethodState) -> None:

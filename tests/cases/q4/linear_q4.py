@@ -132,19 +132,29 @@ DYNAMIC = [
 FUSED = "webpte.linear_q4"
 
 
-def joined(x, columns, group=32, *, row=None, biased=False, residual=None, **options):
+def int8(*dims, **options):
+    return T(*dims, dtype="i8", low=-128, high=127, **{"constant": True} | options)
+
+
+def packed(columns, inner, group, bits):
+    """Codes and scales of a weight."""
+    if bits == 8:
+        return int8(columns, inner), scales(columns)
+    return codes(columns, inner // 2), scales(inner // group, columns)
+
+
+def joined(x, columns, group=32, *, row=None, biased=False, residual=None, bits=4, **options):
     """One weight whose columns are split among outputs."""
     inner, total = x.dims[-1], sum(columns)
-    weight = [codes(total, inner // 2)], [scales(inner // group, total)]
-    added = bias(total) if biased else None, residual
+    weight = [[part] for part in packed(total, inner, group, bits)]
+    added = bias(total) if biased else None, residual, bits
     return case(FUSED, x, *(row or (None, None)), *weight, group, list(columns), *added, **options)
 
 
-def gated(x, columns, group=32, *, row=None, residual=None, **options):
+def gated(x, columns, group=32, *, row=None, residual=None, bits=4, **options):
     """Two weights."""
-    inner = x.dims[-1]
-    weights = [codes(columns, inner // 2)] * 2, [scales(inner // group, columns)] * 2
-    return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], None, residual, **options)
+    weights = [[part] * 2 for part in packed(columns, x.dims[-1], group, bits)]
+    return case(FUSED, x, *(row or (None, None)), *weights, group, [columns], None, residual, bits, **options)
 
 
 AROUND = [
@@ -200,10 +210,6 @@ VARIANTS += [
 INT8 = "aten._weight_int8pack_mm.default"
 
 
-def int8(*dims, **options):
-    return T(*dims, dtype="i8", low=-128, high=127, **{"constant": True} | options)
-
-
 def lowest(dims):
     return np.full(dims, -128)
 
@@ -219,6 +225,21 @@ WHOLE = [
     case(INT8, T("n", 256), int8(18, 256), scales(18), n=(67, 3), atol=1e-3),
     case(INT8, half(T("n", 12)), int8(5, 12), half(scales(5)), n=(7, 1), **HALF),
     case(INT8, half(T("n", 5)), int8(3, 5), half(scales(3)), n=(7, 1), **HALF),
+]
+for variant in ("broadcast", "tile", "lanes", "shared"):
+    some = {"n": (67, 9, 1), "variant": variant}
+    WHOLE += [  # loads of four, two and one words, steps of K that are not full, extremes
+        case(INT8, T("n", 80), int8(29, 80), scales(32), **some, **LOOSE),
+        case(INT8, T("n", 40), int8(37, 40), scales(37), **some, **LOOSE),
+        case(INT8, T("n", 28), int8(5, 28, make=lowest), scales(5), **some, **LOOSE),
+        case(INT8, half(T("n", 36)), int8(13, 36), half(scales(13)), **some, **HALF),
+        joined(T("n", 48), (33, 7, 5), group=48, biased=True, bits=8, **some, **LOOSE),
+        gated(T("n", 48, low=-0.1, high=0.1), 37, group=48, residual=T("n", 37), bits=8, **some, **LOOSE),
+    ]
+WHOLE += [
+    case(INT8, T("n", 96), int8(29, 96), scales(29), **COUNTS, **LOOSE),
+    joined(T("n", 29), (8,), group=29, residual=T("n", 8), bits=8, n=(7, 1), **LOOSE),
+    gated(T("n", 29, low=-0.1, high=0.1), 5, group=29, bits=8, n=(7, 1), **LOOSE),
 ]
 
 CASES = GROUPS + TAILS + RANKS + VALUES + HALVES + CHANNELS + DYNAMIC + AROUND + VARIANTS + WHOLE

@@ -19,7 +19,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs to export and show")
     parser.add_argument("--list", action="store_true", help="print the names and whether each is in the cache")
     parser.add_argument("--all", action="store_true", help="export and show all of them")
-    parser.add_argument("--prune", action="store_true", help="delete what is in the cache under no current name")
+    parser.add_argument(
+        "--prune", action="store_true", help="delete what is in the cache under no current name; while nobody exports"
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.names if name not in NAMED]:
         parser.error(f"no program named {', '.join(unknown)}; see --list")
@@ -39,11 +41,10 @@ def folders() -> dict[str, Path]:
 
 def prune() -> None:
     keep = set(folders().values())
-    with exporting.one_at_a_time():
-        for folder in exporting.cache_root().iterdir():
-            if folder.is_dir() and folder not in keep:
-                print("deleted", folder)
-                shutil.rmtree(folder)
+    for folder in exporting.cache_root().iterdir():
+        if folder.is_dir() and folder not in keep:
+            print("deleted", folder)
+            shutil.rmtree(folder)
 
 
 def show(name: str) -> bool:

@@ -117,7 +117,7 @@ def export(builder: str | Builder, /, **params: Any) -> Exported:
 def kept(folder: Path, name: str, params: dict[str, Any], write: Callable[[Path], None]) -> Exported:
     """What is in `folder` of the cache, made by `write` if nothing is."""
     if not folder.exists():
-        with one_at_a_time():
+        with one_at_a_time(folder.name):
             if not folder.exists():  # another process may have made it while this one waited
                 make(write, name, params, folder)
     return Exported(name, folder)
@@ -221,15 +221,16 @@ def make(write: Callable[[Path], None], name: str, params: dict[str, Any], folde
 
 
 @contextmanager
-def one_at_a_time() -> Iterator[None]:
-    """Exports are heavy: one per machine, also among pytest-xdist workers.  No lock where the system has no flock."""
-    cache_root().mkdir(parents=True, exist_ok=True)
+def one_at_a_time(name: str) -> Iterator[None]:
+    """Who wants the same thing waits for the one that makes it.  No lock where the system has no flock."""
+    locks = cache_root() / ".locks"
+    locks.mkdir(parents=True, exist_ok=True)
     try:
         import fcntl
     except ImportError:
         yield
         return
-    with open(cache_root() / ".lock", "w") as file:
+    with open(locks / name, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -6,6 +6,7 @@ devices and interrupts can be arranged.
 
 from __future__ import annotations
 
+import pickle
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,17 +20,20 @@ from webpte.errors import DeviceLost, OutOfMemory
 from webpte.llm import LLM
 from webpte.llm.choice import Choice, Chosen
 from webpte.llm.engine import Engine
+from webpte.llm.reach import Reach
 from webpte.llm.rows import Pick, Row
 from webpte.runtime.process import Process
 
 VOCABULARY = 97
 EMPTY = -7
+SNAPSHOT = 1 << 16  # bytes
 
 
 class FakeRunner:
     """Slots of `capacity` tokens, at first one, at most `most_slots`."""
 
     refusal = None
+    reach: Reach | None = None
     method: Any = None
 
     def __init__(self, most_slots: int = 4, capacity: int = 64, most_rows: int = 16) -> None:
@@ -79,10 +83,10 @@ class FakeRunner:
             rows = [Row(max(0, c.token), r.slot, r.position) for c, r in zip(steps[-1], rows, strict=True)]
         return steps
 
-    def logits(self, rows: Sequence[Row]) -> np.ndarray[Any, Any]:
+    def logits(self, rows: Sequence[Row], count: int = 1) -> np.ndarray[Any, Any]:
         self.run(rows, ())
-        seed = zlib.crc32(self._prefix(rows[-1]).tobytes())
-        return np.random.default_rng(seed).standard_normal(VOCABULARY)
+        seeds = [zlib.crc32(self._prefix(row).tobytes()) for row in rows[len(rows) - count :]]
+        return np.stack([np.random.default_rng(seed).standard_normal(VOCABULARY) for seed in seeds])
 
     def copy(self, source: int, target: int, count: int) -> None:
         self._touch()
@@ -145,6 +149,54 @@ class FakeRunner:
         if self.bad(prefix.tolist()):
             return Chosen(-1, 0.0)
         return Chosen(expected(prefix.tolist(), choice, self.recalls), -1.0)
+
+
+class ForgetfulRunner(FakeRunner):
+    """One whose state holds the latest positions only, each in the row that a ring of `held` has for it; or, if that is
+    none, a state that is that of the last token.
+
+    A token that is computed where positions that it needs are gone, or are those of another text, is an error.
+    """
+
+    def __init__(self, reach: Reach, most_slots: int = 4, capacity: int = 64, most_rows: int = 16) -> None:
+        super().__init__(most_slots, capacity, most_rows)
+        self.reach: Reach = reach
+        self._states: dict[int, dict[int, list[int]]] = {}  # by slot and row: all tokens up to the one that is there
+
+    def _check_order(self, rows: Sequence[Row]) -> None:
+        """Comes before a pass writes."""
+        super()._check_order(rows)
+        for slot in {row.slot for row in rows}:
+            self._advance(slot, [row for row in rows if row.slot == slot])
+
+    def _advance(self, slot: int, rows: Sequence[Row]) -> None:
+        first, held = rows[0].position, self.reach.held
+        text = [*self.cache[slot, :first].tolist(), *(row.token for row in rows)]
+        state = self._states.setdefault(slot, {})
+        if first == 0:
+            state.clear()
+        if held == 0:
+            assert state.get(0, []) == text[:first], f"slot {slot} is not at {first}"
+            state[0] = text
+            return
+        for row in rows:
+            state[row.position % held] = text[: row.position + 1]
+        for before in range(max(0, first - self.reach.needed), first):
+            assert state.get(before % held) == text[: before + 1], f"slot {slot} has forgotten {before}"
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        super().copy(source, target, count)
+        self._states[target] = dict(self._states[source])
+
+    def read(self, slot: int, count: int) -> list[memoryview]:
+        return [*super().read(slot, count), memoryview(pickle.dumps(self._states[slot]).ljust(SNAPSHOT))]
+
+    def sizes(self, count: int) -> list[int]:
+        return [*super().sizes(count), SNAPSHOT]
+
+    def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
+        super().write(slot, count, pieces)
+        self._states[slot] = pickle.loads(pieces[1])
 
 
 def expected(tokens: Sequence[int], choice: Choice, recalls: int | None = None) -> int:

@@ -45,6 +45,10 @@ def encoder(folder: Path) -> None:
     shutil.copytree(example_models.semantic_search(), folder, dirs_exist_ok=True)
 
 
+def whisper(folder: Path) -> None:
+    shutil.copytree(example_models.whisper(), folder, dirs_exist_ok=True)
+
+
 def detector(folder: Path) -> None:
     shutil.copytree(example_models.face_detection(), folder, dirs_exist_ok=True)
     example_models.run_script(folder, example_models.EXAMPLES / "face_detection" / "draw.py")
@@ -58,6 +62,7 @@ def demo(folder: Path) -> None:
 # What a reader has at hand when a page begins.
 AT_HAND: dict[str, Callable[[Path], None]] = {
     "README.md": checkpoint,
+    "docs/batch.md": encoder,
     "docs/cookbook/batch-parquet.md": encoder,
     "docs/cookbook/embeddings-search.md": encoder,
     "docs/cookbook/from-llama-cpp.md": checkpoint,
@@ -66,10 +71,12 @@ AT_HAND: dict[str, Callable[[Path], None]] = {
     "docs/cookbook/json-from-text.md": checkpoint,
     "docs/cookbook/object-detection.md": detector,
     "docs/dynamic-shapes.md": first_program,
+    "docs/embeddings.md": encoder,
     "docs/index.md": first_program,
     "docs/inspecting.md": first_program,
     "docs/llm.md": checkpoint,
     "docs/performance-guide.md": first_program,
+    "docs/speech.md": whisper,
     "docs/wrong-numbers.md": first_program,
 }
 

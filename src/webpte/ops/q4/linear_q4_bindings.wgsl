@@ -1,8 +1,8 @@
-{# What every kernel of a 4-bit layer binds, and how it gives back a result. It sets x_type, w_type and s_type. #}
+{# What every kernel of a 4-bit or 8-bit layer binds, and how it gives back a result. It sets x_type, w_type and s_type. #}
 {$ set added = 1 + 2 * weights $}
 @group(1) @binding(0) var<storage, read> x: array<{{ x_type }}>;  // (M, K)
 $$ for v in range(weights)
-// (N, K / 2) bytes, a code in each half
+// {{ "(N, K / 2) bytes, a code in each half" if bits == 4 else "(N, K) bytes" }}
 @group(1) @binding({{ 1 + 2 * v }}) var<storage, read> weight{{ v }}: array<{{ w_type }}>;
 @group(1) @binding({{ 2 + 2 * v }}) var<storage, read> scales{{ v }}: array<{{ s_type }}>;  // (K / group, at least N)
 $$ endfor

@@ -1,4 +1,4 @@
-"""Which kernel runs a linear layer with 4-bit weights, and how.
+"""Which kernel runs a linear layer with 4-bit or 8-bit weights, and how.
 
 CPU-like devices run register tiles, and where invocations can hand values to each other they read x only once between
 them. GPUs run kernels whose invocations read neighbouring words. Weights whose rows or groups do not begin at words
@@ -18,26 +18,31 @@ from ...lowering.variants import ANYWHERE, Needs, Variant
 from ...wgsl import Caps, Uniforms, u32
 from ..quantize.affine import fake_quantise
 
-CODES = 8  # in a word
 FEW_ROWS = 16
 HANDED = 8  # invocations that hand what they read to each other, at most
 SHARED_TILE = (32, 8)  # rows and columns of a workgroup, and quads of K in a step, of linear_q4_shared.wgsl
 
 
 class Packed(NamedTuple):
-    """A weight (N, K): codes from 0 to 15 stand for -8 to 7, times scales[k / group, n]."""
+    """A weight (N, K): numbers from -8 to 7, as codes from 0 to 15, or from -128 to 127, times scales[k / group, n]."""
 
-    codes: Tensor  # (N, at least K / 2) bytes
+    codes: Tensor  # (N, at least K / 2) bytes, or K
     scales: Tensor  # (K / group, at least N), or (N,) for a single group
     group: int
     high_first: bool = False  # the code of an even k is in the high half of its byte
+    bits: int = 4  # or 8
+
+    @property
+    def word_codes(self) -> int:
+        return 32 // self.bits
 
     def check(self, inner: int) -> None:
         """Refuse what does not fit K = `inner`."""
         columns, row_bytes = self.codes.dims if self.codes.rank == 2 else (0, 0)
         *groups, stride = self.scales.dims if self.scales.rank in (1, 2) else (0, 0)
         grouped = self.group > 0 and -(-inner // self.group) == numel(tuple(groups))
-        if not grouped or row_bytes * 2 < inner or stride < columns:
+        fits = row_bytes == inner if self.bits == 8 else row_bytes * 2 >= inner  # rows of 4-bit codes may be padded
+        if not grouped or not fits or stride < columns:
             raise ShapeError(
                 f"codes {list(self.codes.dims)} and scales {list(self.scales.dims)} in groups of {self.group} "
                 f"do not fit {inner} columns of the input"
@@ -54,9 +59,9 @@ class Packed(NamedTuple):
     def words_per_load(self, inner: int) -> int:
         """How many words of a row can be read at once, all of one group; 0 if groups or rows do not start at words."""
         row_words, rest = divmod(self.codes.dims[1], 4)
-        if rest or self.group % CODES or inner % self.group or row_words * CODES != inner:
+        if rest or self.group % self.word_codes or inner % self.group or row_words * self.word_codes != inner:
             return 0
-        return next(words for words in (4, 2, 1) if self.group // CODES % words == 0)
+        return next(words for words in (4, 2, 1) if self.group // self.word_codes % words == 0)
 
 
 class Layer(NamedTuple):
@@ -156,7 +161,7 @@ def _columns(layer: Layer, first: int, count: int) -> dict[str, int]:
 
 def _any(caps: Caps, layer: Layer, bound: dict[str, int]) -> Form:
     weight = layer.weights[0]
-    groups, row_codes = -(-layer.inner // weight.group), weight.codes.dims[1] * 2
+    groups, row_codes = -(-layer.inner // weight.group), weight.codes.dims[1] * 8 // weight.bits
     params = LinearQ4Any(inner=layer.inner, groups=groups, group=weight.group, row_codes=row_codes, **bound)
     return Form("q4/linear_q4_any.wgsl", {}, params, layer.rows * bound["columns"], 32)
 
@@ -164,7 +169,8 @@ def _any(caps: Caps, layer: Layer, bound: dict[str, int]) -> Form:
 def _shared(caps: Caps, layer: Layer, bound: dict[str, int]) -> Form:
     size, step = SHARED_TILE
     across = -(-bound["columns"] // size)
-    words = {"group_words": layer.weights[0].group // CODES, "row_words": layer.inner // CODES}
+    weight = layer.weights[0]
+    words = {"group_words": weight.group // weight.word_codes, "row_words": layer.inner // weight.word_codes}
     params = LinearQ4Shared(column_groups=across, step=step, **words, **bound)
     return Form("q4/linear_q4_shared.wgsl", {}, params, across * -(-layer.rows // size) * 64, 64)
 
@@ -176,8 +182,9 @@ def _lanes(caps: Caps, layer: Layer, bound: dict[str, int], *, packed: bool) -> 
     """
     tile = next(rows for rows in (1, 2, 4) if rows >= min(layer.rows, 4))
     columns, workgroup = 4 // len(layer.weights), caps.workgroup(64)
-    words = layer.weights[0].words_per_load(layer.inner)
-    while words > 1 and layer.inner // CODES // words < workgroup:
+    weight = layer.weights[0]
+    words = weight.words_per_load(layer.inner)
+    while words > 1 and layer.inner // weight.word_codes // words < workgroup:
         words //= 2  # all invocations should have something to read
     down = -(-layer.rows // tile)
     params = _tiled_params(layer, bound, down, words, tile, columns)
@@ -198,7 +205,7 @@ def _tiles(caps: Caps, layer: Layer, bound: dict[str, int], *, broadcast: bool) 
         "tile": tile,
         "columns": columns,
         "words": words,
-        "single": weight.group == words * CODES,
+        "single": weight.group == words * weight.word_codes,
         "aligned": aligned,
         "lanes": min(caps.subgroup, HANDED, workgroup) if broadcast else 0,
     }
@@ -239,7 +246,7 @@ def _even(rows: int, most: int) -> int:
 
 
 def _tiled_params(layer: Layer, bound: dict[str, int], stride: int, words: int, tile: int, columns: int) -> LinearQ4:
-    load, group = words * CODES, layer.weights[0].group
+    load, group = words * layer.weights[0].word_codes, layer.weights[0].group
     loads = {"groups": layer.inner // group, "group_loads": group // load, "row_loads": layer.inner // load}
     return LinearQ4(stride=stride, tile=tile, tile_columns=columns, load_words=words, **loads, **bound)
 
@@ -283,6 +290,7 @@ def project_q4(cx: Context, layer: Layer) -> None:
             outs=len(layer.outs),
             biased=layer.bias is not None,
             residual=layer.residual is not None,
+            bits=layer.weights[0].bits,
             high_first=layer.weights[0].high_first,
             **form.flags,
         )
@@ -301,7 +309,7 @@ def _choose(cx: Context, layer: Layer) -> Variant[Rule]:
         layer.row_qparams is not None,
     )
     gpu = (PACKED, LANES) if few else (PACKED, SHARED, LANES)
-    return cx.variant("linear_q4", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
+    return cx.variant(f"linear_q{layer.weights[0].bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
 
 
 def _rounded(cx: Context, layer: Layer, packed: bool) -> Tensor:
@@ -310,9 +318,10 @@ def _rounded(cx: Context, layer: Layer, packed: bool) -> Tensor:
     scale, zero = layer.row_qparams
     if not packed:
         return fake_quantise(cx, layer.x, scale, zero)
+    word_codes = layer.weights[0].word_codes
     # As large as the numbers would be, which more or fewer rows might ask for: scratch cannot grow.
-    codes = cx.scratch(DType.FLOAT32, (layer.rows, max(layer.inner, 4 * CODES)))
-    pairs = layer.inner // CODES + 1
+    codes = cx.scratch(DType.FLOAT32, (layer.rows, max(layer.inner, 4 * word_codes)))
+    pairs = layer.inner // word_codes + 1
     cx.dispatch(
         "q4/linear_q4_pack.wgsl",
         reads=(layer.x, scale, zero),

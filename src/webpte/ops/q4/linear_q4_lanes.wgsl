@@ -3,6 +3,8 @@
 {$ set x_type = "vec2<u32>" if packed else "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" if words == 1 else "vec" ~ words ~ "<u32>" $}
 {$ set s_type = scale_type $}
+{$ set word_quads = 8 // bits $}
+{$ set quads = word_quads * words $}
 {$ set results = tile * columns $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
@@ -36,7 +38,7 @@ $$ if packed
     let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * (p.row_loads * {{ words }}u + 1u);
     let zero{{ r }} = bitcast<i32>(x[x{{ r }}].y);
 $$ else
-    let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * p.row_loads * {{ 2 * words }}u;
+    let x{{ r }} = min(row + {{ r }}u, p.rows - 1u) * p.row_loads * {{ quads }}u;
 $$ endif
 $$ for v in range(weights)
 $$ for c in range(columns)
@@ -58,17 +60,17 @@ $$ for r in range(tile)
 $$ endfor
 $$ endfor
 $$ endfor
-$$ for h in range(words if packed else 2 * words)
+$$ for h in range(words if packed else quads)
         {  // A part of x is read when all columns can use it, and not held: there may be many rows.
 $$ for v in range(weights)
 $$ for c in range(columns)
-{$ set word = "q%d_%d" % (v, c) ~ ("" if words == 1 else "." ~ "xyzw"[h if packed else h // 2]) $}
+{$ set word = "q%d_%d" % (v, c) ~ ("" if words == 1 else "." ~ "xyzw"[h if packed else h // word_quads]) $}
 $$ if packed
             let even{{ v }}_{{ c }} = {{ word }} & 0x0f0f0f0fu;
             let odd{{ v }}_{{ c }} = ({{ word }} >> 4u) & 0x0f0f0f0fu;
             total{{ v }}_{{ c }} += dot4I8Packed(even{{ v }}_{{ c }} + odd{{ v }}_{{ c }}, ONES);
 $$ else
-            let b{{ v }}_{{ c }} = codes({{ word }}{{ " >> 16u" if h % 2 }});
+            let b{{ v }}_{{ c }} = codes({{ word }}{{ " >> 16u" if h % word_quads }});
 $$ endif
 $$ endfor
 $$ endfor
@@ -78,7 +80,7 @@ $$ if packed
                 let a = x[x{{ r }} + load * {{ words }}u + {{ h + 1 }}u];
                 let excess = 8 * (dot4I8Packed(a.x, ONES) + dot4I8Packed(a.y, ONES));
 $$ else
-                let a = vec4<f32>(x[x{{ r }} + load * {{ 2 * words }}u + {{ h }}u]) * UNITS;
+                let a = vec4<f32>(x[x{{ r }} + load * {{ quads }}u + {{ h }}u]) * UNITS;
 $$ endif
 $$ for v in range(weights)
 $$ for c in range(columns)

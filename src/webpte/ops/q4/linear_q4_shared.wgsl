@@ -1,6 +1,8 @@
 {$ include "kernel.wgsl" $}
 {$ set x_type = "vec4<" ~ type ~ ">" $}
 {$ set w_type = "u32" $}
+{$ set word_quads = 8 // bits $}
+{$ set words = 8 // word_quads $}
 {$ set s_type = scale_type $}
 {$ include "q4/linear_q4_bindings.wgsl" $}
 
@@ -13,19 +15,18 @@ $$ for v in range(weights)
 var<workgroup> w_tile{{ v }}: array<vec4<f32>, {{ 32 * 9 }}>;  // 32 columns by 32 of K
 $$ endfor
 
-// Eight codes of column n, as numbers; zeros beyond K.
+// The codes in a word of column n, as numbers; zeros beyond K.
 $$ for v in range(weights)
 fn fill{{ v }}(c: u32, n: u32, word: u32, at: u32) {
-    var low = vec4<f32>();
-    var high = vec4<f32>();
+    var q = 0u;
+    var scale = 0.0;
     if (at < p.row_words) {
-        let q = weight{{ v }}[n * p.row_words + at];
-        let scale = f32(scales{{ v }}[(at / p.group_words) * p.scale_stride + p.first + n]);
-        low = codes(q) * UNITS * scale;
-        high = codes(q >> 16u) * UNITS * scale;
+        q = weight{{ v }}[n * p.row_words + at];
+        scale = f32(scales{{ v }}[(at / p.group_words) * p.scale_stride + p.first + n]);
     }
-    w_tile{{ v }}[c * STRIDE + word * 2u] = low;
-    w_tile{{ v }}[c * STRIDE + word * 2u + 1u] = high;
+$$ for h in range(word_quads)
+    w_tile{{ v }}[c * STRIDE + word * {{ word_quads }}u + {{ h }}u] = codes(q{{ " >> 16u" if h }}) * UNITS * scale;
+$$ endfor
 }
 
 $$ endfor
@@ -50,19 +51,19 @@ $$ for v in range(weights)
     var sum{{ v }}_{{ r }} = vec4<f32>();
 $$ endfor
 $$ endfor
-    for (var start = 0u; start < p.row_words; start += 4u) {
+    for (var start = 0u; start < p.row_words; start += {{ words }}u) {
         for (var j = local; j < 256u; j += wg) {
-            let quad = start * 2u + j % 8u;
+            let quad = start * {{ word_quads }}u + j % 8u;
             var value = vec4<f32>();
-            if (quad < p.row_words * 2u) {
-                value = vec4<f32>(x[min(row + j / 8u, p.rows - 1u) * p.row_words * 2u + quad]);
+            if (quad < p.row_words * {{ word_quads }}u) {
+                value = vec4<f32>(x[min(row + j / 8u, p.rows - 1u) * p.row_words * {{ word_quads }}u + quad]);
             }
             x_tile[(j / 8u) * STRIDE + j % 8u] = value;
         }
-        for (var j = local; j < 128u; j += wg) {
-            let n = min(column + j / 4u, p.columns - 1u);
+        for (var j = local; j < {{ 32 * words }}u; j += wg) {
+            let n = min(column + j / {{ words }}u, p.columns - 1u);
 $$ for v in range(weights)
-            fill{{ v }}(j / 4u, n, j % 4u, start + j % 4u);
+            fill{{ v }}(j / {{ words }}u, n, j % {{ words }}u, start + j % {{ words }}u);
 $$ endfor
         }
         workgroupBarrier();

@@ -1,4 +1,5 @@
 {$ include "kernel.wgsl" $}
+{$ set bits = 4 $}
 {$ set high_first = false $}
 
 @group(1) @binding(0) var<storage, read> d_out: array<{{ type }}>;  // (M, N)

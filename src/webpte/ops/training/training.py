@@ -15,7 +15,7 @@ from ...wgsl import Uniforms, f32, u32
 from ..layout.strided import gather
 from ..matmul.product import Shape, contiguous, product
 from ..q4.linear_q4 import numpy_q4
-from ..q4.linear_q4_kernels import CODES, Packed
+from ..q4.linear_q4_kernels import Packed
 from ..reduce.reduce import reduce
 
 
@@ -79,7 +79,7 @@ def linear_q4gsw_backward(
         raise ShapeError(f"a gradient of {list(d_out.dims)} does not fit codes {list(weights.dims)}")
     out.dims = (*d_out.dims[:-1], columns)  # (..., N) x (N, K) -> (..., K)
     words = weight.words_per_load(columns) > 0
-    row_runs = columns // CODES if words else columns
+    row_runs = columns // weight.word_codes if words else columns
     for first, rows, part in cx.parts(weights, columns // 2, weights.dims[0]):
         cx.dispatch(
             "training/linear_q4_backward.wgsl",

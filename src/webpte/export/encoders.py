@@ -1,0 +1,162 @@
+"""From an encoder of texts, as transformers and sentence-transformers save it, to a program for `webpte.embed`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FormatError, InputError, UnsupportedError
+from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..tasks import write_task
+from .checkpoint import check_source
+from .encoder_modules import dense, sentence_encoder
+from .lowering import LOWERING, Steps, lower_steps, quiet, require_executorch
+from .options import check_target
+from .pretrained import load_pretrained, read_config, require_transformers
+from .sentence_modules import POOLINGS, Sentences, read_dense, read_sentences
+
+if TYPE_CHECKING:
+    import torch
+
+PathLike = str | os.PathLike[str]
+# model_type -> how many of its position embeddings no token has: some begin to count behind the padding token.
+MODEL_TYPES = {"bert": 0, "distilbert": 0, "modernbert": 0, "roberta": 2, "xlm-roberta": 2, "mpnet": 2}
+# Fields of config.json that would change the mathematics, and that transformers reads no longer.
+_PLAIN = {
+    "position_embedding_type": (None, "absolute"),
+    "is_decoder": (None, False),
+    "add_cross_attention": (None, False),
+}
+# What is in a checkpoint beside the encoder: heads of its training, positions that are counted here.
+_UNUSED = ("pooler.", "cls.", "lm_head.", "head.", "decoder.", "vocab_", "embeddings.position_ids", "qa_outputs.")
+MOST_TOKENS, MOST_BATCH = 512, 32
+LARGEST_TENSOR = 128 << 20  # bytes that a shader of any device can see as one buffer
+
+
+def export_encoder(
+    checkpoint: PathLike,
+    path: PathLike,
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    max_tokens: int | None = None,
+    max_batch: int | None = None,
+    progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
+) -> Path:
+    """Write `path`, and beside it `tokenizer.json` and `task.json` under its stem, for `webpte.embed.Embedder.load`.
+
+    `pooling` ("mean", "cls", "max" or "last") and `normalize` are the model's own unless given. Texts have up to
+    `max_tokens` tokens, unless given as many as the model was made for, at most 512; one call takes up to `max_batch`
+    texts, unless given 32 or as many as every device has room for.
+    """
+    target, source = Path(path), Path(checkpoint)
+    _check_options(pooling, normalize, max_tokens, max_batch)
+    check_target(target)
+    check_source(source)
+    require_executorch()
+    require_transformers()
+    sentences = read_sentences(source if source.is_dir() else source.parent)
+    config = _config(sentences.folder)
+    pooling = pooling or sentences.pooling
+    if pooling is None:
+        raise InputError(f"{sentences.folder} does not say how to pool: pass pooling, such as --pooling mean")
+    normalize = sentences.normalize if normalize is None else normalize
+    steps = Steps(stoppable(progress, cancel), ["read", *LOWERING])
+    steps.next()
+    tokens = _most_tokens(sentences, config, max_tokens)
+    tokenizer, pad = _tokenizer(sentences.folder, config["vocab_size"])
+    bert = load_pretrained("AutoModel", sentences.folder, _UNUSED)
+    module, dimensions = _encoder(bert, pooling, normalize, sentences)
+    rows = max_batch or _fitting_batch(bert.config, tokens)
+    _lower(module, target, rows, tokens, steps)
+    target.with_name(f"{target.stem}.tokenizer.json").write_text(tokenizer, encoding="utf-8")
+    fields = {"dimensions": dimensions, "pooling": pooling, "normalize": normalize, "max_tokens": tokens, "pad": pad,
+              "lowercase": sentences.lowercase, "prompts": dict(sentences.prompts),
+              "default_prompt": sentences.default_prompt}  # fmt: skip
+    write_task(target, "embedding", fields)
+    return target
+
+
+def _check_options(pooling: object, normalize: object, max_tokens: object, max_batch: object) -> None:
+    if pooling is not None and pooling not in POOLINGS.values():
+        raise InputError(f"pooling is one of {', '.join(POOLINGS.values())}, not {pooling!r}")
+    if normalize is not None and not isinstance(normalize, bool):
+        raise InputError(f"normalize is True or False, not {normalize!r}")
+    for name, value, least in (("max_tokens", max_tokens, 2), ("max_batch", max_batch, 1)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise InputError(f"{name} is a whole number, at least {least}, not {value!r}")
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    config = read_config(folder, MODEL_TYPES, "encoders of texts")
+    odd = [f"{name} is {config[name]!r}" for name, plain in _PLAIN.items() if config.get(name) not in plain]
+    if odd:
+        raise UnsupportedError(f"{folder / 'config.json'}: {', '.join(odd)}, which is not computed", odd)
+    if not isinstance(config.get("vocab_size"), int):
+        raise FormatError(f"{folder / 'config.json'} has no vocab_size")
+    return config
+
+
+def _most_tokens(sentences: Sentences, config: dict[str, Any], asked: int | None) -> int:
+    positions = config.get("max_position_embeddings")
+    if not isinstance(positions, int):
+        raise FormatError(f"{sentences.folder / 'config.json'} has no max_position_embeddings")
+    there = positions - MODEL_TYPES[config["model_type"]]
+    if asked is not None and asked > there:
+        raise InputError(f"max_tokens is {asked}; the model has positions for {there} tokens")
+    return asked or min(sentences.max_tokens or there, there, MOST_TOKENS)
+
+
+def _fitting_batch(config: Any, tokens: int) -> int:
+    """The most texts of which no tensor is larger than devices can be relied on for."""
+    hidden = getattr(config, "intermediate_size", 4 * config.hidden_size)
+    widest = int(max(config.num_attention_heads * tokens, hidden))
+    return max(1, min(MOST_BATCH, LARGEST_TENSOR // (4 * tokens * widest)))
+
+
+def _tokenizer(folder: Path, vocabulary: int) -> tuple[str, int]:
+    """tokenizer.json as transformers uses it, and the token that fills short rows."""
+    with quiet():
+        from transformers import AutoTokenizer
+
+        try:
+            found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            text = str(found.backend_tokenizer.to_str())
+        except (OSError, ValueError, KeyError, AttributeError, ImportError) as error:
+            raise FormatError(f"the tokenizer of {folder} cannot be read: {error}") from error
+    if len(found) > vocabulary:
+        raise FormatError(f"{folder}: the tokenizer knows {len(found)} tokens, the model {vocabulary}")
+    return text, int(found.pad_token_id or 0)
+
+
+def _encoder(bert: Any, pooling: str, normalize: bool, sentences: Sentences) -> tuple[torch.nn.Module, int]:
+    """The module, and how many numbers a vector has."""
+    layers = [dense(folder, read_dense(folder)) for folder in sentences.dense]
+    width = int(bert.config.hidden_size)
+    for folder, layer in zip(sentences.dense, layers, strict=True):
+        if layer[0].in_features != width:
+            raise FormatError(f"{folder} takes {layer[0].in_features} numbers; those before it give {width}")
+        width = int(layer[0].out_features)
+    return sentence_encoder(bert, pooling, layers, normalize), width
+
+
+def _lower(module: torch.nn.Module, target: Path, rows: int, tokens: int, steps: Steps) -> None:
+    import torch
+
+    # Two rows: a size of one would be taken for a constant.
+    ids = torch.ones(min(2, rows), min(5, tokens), dtype=torch.long)
+    dims = {1: torch.export.Dim("tokens", min=2, max=tokens)}
+    if rows > 1:
+        dims[0] = torch.export.Dim("texts", min=1, max=rows)
+    lower_steps(
+        module,
+        (ids, torch.ones_like(ids)),
+        (dims, dims),
+        steps,
+        path=target,
+        options={"require_dynamic_shapes": True},
+        constant_methods=None,
+        strict=False,
+    )

@@ -1,0 +1,125 @@
+"""Gemma 2: every other layer has a sliding window, scores and logits are capped, and each part has two norms."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import replace
+
+from ..architecture import Architecture, Layer
+from ..family import Family
+from ..fields import Fields
+from ..places import GGUF, HUGGING_FACE, Names
+from ..reading import decoder_config, decoder_gguf
+
+_WINDOW = 4096  # these are what transformers takes where config.json leaves a field out
+_SCALAR = 256.0
+_ATTENTION_CAP, _LOGITS_CAP = 50.0, 30.0
+_LAYERS_OF_27B = 46
+
+NAMES = Names(
+    {
+        **HUGGING_FACE.parts,
+        "layers.{}.post_attention_norm": "model.layers.{}.post_attention_layernorm",
+        "layers.{}.ffn_norm": "model.layers.{}.pre_feedforward_layernorm",
+        "layers.{}.post_ffn_norm": "model.layers.{}.post_feedforward_layernorm",
+    }
+)
+GGUF_NAMES = Names(
+    {
+        **GGUF.parts,
+        "layers.{}.post_attention_norm": "blk.{}.post_attention_norm",
+        "layers.{}.post_ffn_norm": "blk.{}.post_ffw_norm",
+    }
+)
+
+
+def read_config(fields: Fields) -> Architecture:
+    model = decoder_config(fields, tied=True, head_dim=256, kv_heads=4, activation="gelu_tanh")
+    sliding = [number % 2 == 0 for number in range(model.n_layers)]
+    return replace(
+        as_gemma(fields, model),
+        layers=tuple(Layer(window=window) for window in windows_of(fields, sliding)),
+        attention_cap=cap(fields, "attn_logit_softcapping", _ATTENTION_CAP),
+        logits_cap=cap(fields, "final_logit_softcapping", _LOGITS_CAP),
+    )
+
+
+def read_gguf(fields: Fields) -> Architecture:
+    model = decoder_gguf(fields)
+    window = fields.whole("attention.sliding_window", _WINDOW)
+    return replace(
+        gguf_as_gemma(model, _LAYERS_OF_27B),
+        layers=tuple(Layer(window=window if number % 2 == 0 else None) for number in range(model.n_layers)),
+        attention_cap=cap(fields, "attn_logit_softcapping", _ATTENTION_CAP),
+        logits_cap=cap(fields, "final_logit_softcapping", _LOGITS_CAP),
+    )
+
+
+def gguf_as_gemma(model: Architecture, layers_of_27b: int) -> Architecture:
+    """Converters add the one to norms. What scores are divided by stands in no key: models of 27B have their own."""
+    width = model.dim / model.n_heads if model.n_layers == layers_of_27b else model.head_dim
+    (factor,) = struct.unpack("<f", struct.pack("<f", math.sqrt(model.dim)))
+    return replace(model, activation="gelu_tanh", post_norms=True, attention_scale=width**-0.5, embedding_factor=factor)
+
+
+def as_gemma(fields: Fields, model: Architecture) -> Architecture:
+    """What all of them have."""
+    biases = fields.flag("attention_bias")
+    return replace(
+        model,
+        qkv_bias=biases,
+        out_bias=biases,
+        post_norms=True,
+        norm_offset=1.0,
+        attention_scale=fields.real("query_pre_attn_scalar", _SCALAR) ** -0.5,
+        embedding_factor=_rounded(fields, math.sqrt(model.dim)),
+    )
+
+
+def windows_of(fields: Fields, sliding: list[bool]) -> list[int | None]:
+    """Of each layer; `sliding` are those that slide where `layer_types` does not say so."""
+    names = {True: "sliding_attention", False: "full_attention"}
+    kinds = fields.get("layer_types", [names[slides] for slides in sliding])
+    if not isinstance(kinds, list) or len(kinds) != len(sliding):
+        raise fields.wrong("layer_types", kinds, f"a list of {len(sliding)} names")
+    if any(kind not in names.values() for kind in kinds):
+        fields.refuse("layer_types", "layers of another kind than full_attention and sliding_attention")
+    window = fields.whole("sliding_window", _WINDOW)
+    return [window if kind == names[True] else None for kind in kinds]
+
+
+def cap(fields: Fields, name: str, default: float | None) -> float | None:
+    """Null is no cap; a field that is left out is the default."""
+    if name in fields.values and fields.get(name) is None:
+        return None
+    return fields.real(name, default) if fields.get(name, default) is not None else None
+
+
+def _rounded(fields: Fields, factor: float) -> float:
+    """To the type the model computes in: transformers multiplies embeddings by a number of their own type."""
+    kinds = [fields.get(name) for name in ("dtype", "torch_dtype") if fields.get(name) is not None]
+    kind = str(kinds[0]).removeprefix("torch.") if kinds else "float32"
+    (bits,) = struct.unpack("<I", struct.pack("<f", factor))
+    if kind == "bfloat16":  # the upper half of a float32, the nearest and of two the even one
+        bits = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
+    elif kind == "float16":
+        return float(struct.unpack("<e", struct.pack("<e", factor))[0])
+    elif kind not in ("float32", "float64"):
+        fields.refuse("dtype" if fields.get("dtype") else "torch_dtype", "embeddings are scaled by a rounded number")
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+FAMILY = Family(
+    name="Gemma 2",
+    models="Gemma 2 2B, 9B, 27B",
+    special="sliding windows, capped scores and logits, norms behind each part",
+    model_types=("gemma2",),
+    classes=("Gemma2ForCausalLM",),
+    config=read_config,
+    gguf_types=("gemma2",),
+    gguf=read_gguf,
+    names=NAMES,
+    gguf_names=GGUF_NAMES,
+    end_tokens=("<end_of_turn>",),
+)

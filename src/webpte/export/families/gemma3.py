@@ -1,0 +1,85 @@
+"""Gemma 3: five layers with a window to one without, which turns by another base; queries and keys have norms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..architecture import Architecture, Layer, Rope
+from ..family import Family
+from ..fields import Fields
+from ..reading import decoder_config, decoder_gguf
+from ..rope_fields import read_rope
+from .gemma2 import GGUF_NAMES, NAMES, as_gemma, cap, gguf_as_gemma, windows_of
+
+_PATTERN = 6  # every so many layers one sees all tokens, where config.json does not say
+_GLOBAL, _LOCAL = 1000000.0, 10000.0  # bases of turning
+_LAYERS_OF_27B = 62
+
+
+def read_config(fields: Fields) -> Architecture:
+    model = decoder_config(fields, tied=True, head_dim=256, kv_heads=4, activation="gelu_tanh", ropes=_ropes)
+    told = fields.get("_sliding_window_pattern", _PATTERN)  # as newer versions of transformers write it
+    every = fields.whole("sliding_window_pattern", told)
+    windows = windows_of(fields, [(number + 1) % every != 0 for number in range(model.n_layers)])
+    return replace(
+        as_gemma(fields, model),
+        layers=_layers(windows),
+        qk_norm=True,
+        logits_cap=cap(fields, "final_logit_softcapping", None),
+    )
+
+
+def read_gguf(fields: Fields) -> Architecture:
+    model = decoder_gguf(fields, theta=_GLOBAL)
+    window = fields.whole("attention.sliding_window")
+    every = fields.whole("attention.sliding_window_pattern", _PATTERN)
+    local = Rope(fields.real("rope.freq_base_swa", _LOCAL), model.head_dim)
+    return replace(
+        gguf_as_gemma(model, _LAYERS_OF_27B),
+        layers=_layers([window if (number + 1) % every else None for number in range(model.n_layers)]),
+        ropes={"full_attention": model.ropes["rope"], "sliding_attention": local},
+        qk_norm=True,
+        logits_cap=cap(fields, "final_logit_softcapping", None),
+    )
+
+
+def _layers(windows: Sequence[int | None]) -> tuple[Layer, ...]:
+    return tuple(Layer("full_attention" if window is None else "sliding_attention", window) for window in windows)
+
+
+def _ropes(fields: Fields, size: int) -> Mapping[str, Rope]:
+    """Newer files have settings for each kind of layer; older ones a base for each, and scale that of full ones."""
+    given = fields.get("rope_parameters", {})
+    kinds = ("full_attention", "sliding_attention")
+    base, local, scaling = (fields.get(name) for name in ("rope_theta", "rope_local_base_freq", "rope_scaling"))
+    if not isinstance(given, dict) or any(kind not in kinds for kind in given):
+        fields.refuse("rope_parameters", f"other layers turn than {' and '.join(kinds)}")
+        given = {}
+    old = {kinds[0]: {"rope_theta": base, "rope_scaling": scaling}, kinds[1]: {"rope_theta": local}}
+    defaults = dict(zip(kinds, (_GLOBAL, _LOCAL), strict=True))
+    return {kind: _rope(fields, kind, given.get(kind), old[kind], size, defaults[kind]) for kind in kinds}
+
+
+def _rope(fields: Fields, kind: str, new: Any, old: Mapping[str, Any], size: int, theta: float) -> Rope:
+    settings = {**old, "rope_parameters": new, "max_position_embeddings": fields.get("max_position_embeddings")}
+    inner = Fields(f"{fields.where}: {kind}", settings)
+    rope = read_rope(inner, size, theta=theta)
+    inner.refuse_others(lambda name: True, {})  # those that reading it refused
+    return rope
+
+
+FAMILY = Family(
+    name="Gemma 3",
+    models="Gemma 3 270M and 1B; larger ones have eyes, and are not exported",
+    special="sliding windows, two bases of RoPE, norms of queries and keys and behind each part",
+    model_types=("gemma3_text",),
+    classes=("Gemma3ForCausalLM",),
+    config=read_config,
+    gguf_types=("gemma3",),
+    gguf=read_gguf,
+    names=NAMES,
+    gguf_names=GGUF_NAMES,
+    end_tokens=("<end_of_turn>",),
+)

@@ -1,0 +1,55 @@
+"""Granite: a Llama with four multipliers, which are multiplied into its weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...llm.tools import ToolFormat
+from ..architecture import Architecture
+from ..chat_format import IN_TAGS
+from ..family import Family
+from ..fields import Fields
+from ..places import GGUF_IN_PAIRS
+from ..reading import decoder_config, decoder_gguf
+
+
+def read_config(fields: Fields) -> Architecture:
+    biases = fields.flag("attention_bias")
+    return replace(
+        decoder_config(fields),
+        qkv_bias=biases,
+        out_bias=biases,
+        mlp_bias=fields.flag("mlp_bias"),
+        attention_scale=fields.real("attention_multiplier", 1.0),
+        embedding_factor=fields.real("embedding_multiplier", 1.0),
+        residual_factor=fields.real("residual_multiplier", 1.0),
+        logits_factor=1 / fields.real("logits_scaling", 1.0),
+    )
+
+
+def read_gguf(fields: Fields) -> Architecture:
+    def told(name: str) -> float | None:  # 0 is how the format leaves it out
+        return fields.real(name) if fields.get(name) else None
+
+    return replace(
+        decoder_gguf(fields),
+        attention_scale=told("attention.scale"),
+        embedding_factor=told("embedding_scale") or 1.0,
+        residual_factor=told("residual_scale") or 1.0,
+        logits_factor=1 / (told("logit_scale") or 1.0),
+    )
+
+
+FAMILY = Family(
+    name="Granite",
+    models="Granite 3.0 to 3.3",
+    special="multipliers of embeddings, attention, residuals and logits",
+    model_types=("granite",),
+    classes=("GraniteForCausalLM",),
+    config=read_config,
+    gguf_types=("granite",),
+    gguf=read_gguf,
+    gguf_names=GGUF_IN_PAIRS,
+    end_tokens=("<|end_of_text|>",),
+    tool_formats={"<|tool_call|>": ToolFormat("list", "<|tool_call|>"), "<tool_call>": IN_TAGS},
+)

@@ -1,0 +1,98 @@
+"""LFM2: most layers convolve over the latest tokens instead of attending to all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...llm.tools import ToolFormat
+from ..architecture import Architecture, Layer
+from ..family import Family
+from ..fields import Fields
+from ..places import HUGGING_FACE, Names
+from ..reading import decoder_config
+
+if TYPE_CHECKING:
+    import torch
+
+_PYTHON = ToolFormat("python", "<|tool_call_start|>", "<|tool_call_end|>")
+_NAMES = {
+    "norm": "model.embedding_norm",
+    "layers.{}.attention.wo": "model.layers.{}.self_attn.out_proj",
+    "layers.{}.attention.q_norm": "model.layers.{}.self_attn.q_layernorm",
+    "layers.{}.attention.k_norm": "model.layers.{}.self_attn.k_layernorm",
+    "layers.{}.conv.gate_in": "model.layers.{}.conv.in_proj",
+    "layers.{}.conv.gate_out": "model.layers.{}.conv.in_proj",
+    "layers.{}.conv.value": "model.layers.{}.conv.in_proj",
+    "layers.{}.conv.conv": "model.layers.{}.conv.conv",
+    "layers.{}.conv.out": "model.layers.{}.conv.out_proj",
+    "layers.{}.feed_forward.w1": "model.layers.{}.feed_forward.w1",
+    "layers.{}.feed_forward.w2": "model.layers.{}.feed_forward.w2",
+    "layers.{}.feed_forward.w3": "model.layers.{}.feed_forward.w3",
+    "layers.{}.attention_norm": "model.layers.{}.operator_norm",
+    "layers.{}.ffn_norm": "model.layers.{}.ffn_norm",
+}
+
+
+def read_config(fields: Fields) -> Architecture:
+    model = decoder_config(
+        fields,
+        tied=fields.flag("tie_embedding", True),
+        kv_heads=8,
+        theta=1000000.0,
+        norm_eps="norm_eps",
+        hidden_dim=_hidden_dim(fields),
+    )
+    taps = fields.whole("conv_L_cache", 3)
+    if taps < 2:
+        raise fields.wrong("conv_L_cache", taps, "a whole number above 1")
+    if fields.flag("conv_bias"):
+        fields.refuse("conv_bias", "biases are added, which is not done here")
+    kinds = _kinds(fields, model.n_layers)
+    layers = tuple(Layer() if kind == "full_attention" else Layer(rope=None, taps=taps) for kind in kinds)
+    return replace(model, layers=layers, qk_norm=True)
+
+
+def _kinds(fields: Fields, count: int) -> list[str]:
+    attending = fields.get("full_attn_idxs", list(range(count)))
+    if not isinstance(attending, list):
+        raise fields.wrong("full_attn_idxs", attending, "a list of layers")
+    kinds = fields.get("layer_types", ["full_attention" if number in attending else "conv" for number in range(count)])
+    if not isinstance(kinds, list) or len(kinds) != count:
+        raise fields.wrong("layer_types", kinds, f"a list of {count} names")
+    if any(kind not in ("full_attention", "conv") for kind in kinds):
+        fields.refuse("layer_types", "some layers neither attend to all tokens nor convolve")
+    return kinds
+
+
+def _hidden_dim(fields: Fields) -> int:
+    """The size that is told, or, as it stands by default, two thirds of it rounded up."""
+    told = fields.whole("block_ff_dim", fields.whole("intermediate_size", 12288))
+    multiple, factor = fields.whole("block_multiple_of", 256), fields.get("block_ffn_dim_multiplier")
+    if not fields.flag("block_auto_adjust_ff_dim", True):
+        return told
+    size = int(2 * told / 3)
+    if "block_ffn_dim_multiplier" in fields.values and factor is None:
+        return size
+    size = int(fields.real("block_ffn_dim_multiplier", 1.0) * size)
+    return -(-size // multiple) * multiple
+
+
+def build(model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
+    from ..modules.short_conv import ConvDecoder
+
+    return ConvDecoder(model, max_context)
+
+
+FAMILY = Family(
+    name="LFM2",
+    models="LFM2 350M to 2.6B, LFM2.5",
+    special="short convolutions in most layers, QK norm",
+    model_types=("lfm2",),
+    classes=("Lfm2ForCausalLM",),
+    config=read_config,
+    names=Names({**HUGGING_FACE.parts, **_NAMES}),
+    build=build,
+    end_tokens=("<|im_end|>",),
+    tool_formats={"<|tool_list_start|>": _PYTHON, "<|tool_call_start|>": _PYTHON},
+)

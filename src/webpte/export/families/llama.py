@@ -1,0 +1,44 @@
+"""Llama 2 to 3.2, and the many that are one by another name: SmolLM2, TinyLlama, Yi, DeepSeek's small distillations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...llm.tools import ToolFormat
+from ..architecture import Architecture, Layer
+from ..chat_format import IN_TAGS
+from ..family import Family
+from ..fields import Fields
+from ..places import GGUF_IN_PAIRS
+from ..reading import decoder_config, decoder_gguf
+
+# Llama 3.1 and 3.2: an object that is all of the answer, after a mark or without it.
+_JSON = ToolFormat("object", "<|python_tag|>", bare=True, arguments="parameters")
+
+
+def read_config(fields: Fields) -> Architecture:
+    model = decoder_config(fields)
+    window = fields.whole("sliding_window") if fields.get("sliding_window") is not None else None
+    biases = fields.flag("attention_bias")
+    return replace(
+        model,
+        layers=(Layer(window=window),) * model.n_layers,
+        qkv_bias=biases,
+        out_bias=biases,
+        mlp_bias=fields.flag("mlp_bias"),
+    )
+
+
+FAMILY = Family(
+    name="Llama",
+    models="Llama 2, 3, 3.1, 3.2; SmolLM2, TinyLlama",
+    special="RoPE scaled for long contexts",
+    model_types=("llama",),
+    classes=("LlamaForCausalLM",),
+    config=read_config,
+    gguf_types=("llama",),
+    gguf=decoder_gguf,
+    gguf_names=GGUF_IN_PAIRS,
+    end_tokens=("<|eot_id|>", "<|eom_id|>", "<|im_end|>"),
+    tool_formats={'"parameters": ': _JSON, "<tool_call>": IN_TAGS},
+)

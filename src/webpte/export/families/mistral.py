@@ -1,0 +1,33 @@
+"""Mistral: a Llama whose tokens may see only so many before them. GGUF calls it a Llama."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...llm.tools import ToolFormat
+from ..architecture import Architecture, Layer
+from ..family import Family
+from ..fields import Fields
+from ..reading import decoder_config
+
+_WINDOW = 4096  # what transformers takes where config.json leaves it out
+
+
+def read_config(fields: Fields) -> Architecture:
+    model = decoder_config(fields, kv_heads=8)
+    told = "sliding_window" in fields.values
+    window = fields.get("sliding_window") if told else _WINDOW
+    layer = Layer(window=None if window is None else fields.whole("sliding_window", _WINDOW))
+    return replace(model, layers=(layer,) * model.n_layers)
+
+
+FAMILY = Family(
+    name="Mistral",
+    models="Mistral 7B, Mistral Nemo, Ministral",
+    special="a sliding window",
+    model_types=("mistral",),
+    classes=("MistralForCausalLM",),
+    config=read_config,
+    end_tokens=("</s>",),
+    tool_formats={"[ARGS]": None, "[TOOL_CALLS]": ToolFormat("list", "[TOOL_CALLS]")},
+)

@@ -1,0 +1,102 @@
+"""The tokenizer of a GGUF file, rebuilt from its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import UnsupportedError
+from .fields import Fields
+from .gguf_sentencepiece import rebuild_sentencepiece
+
+_CONTROL = 3  # gguf.TokenType.CONTROL
+_USER_DEFINED = 4
+
+
+# GGUF's names of how text is cut before merging. Of others nothing is known, and a guess would give other tokens.
+_GPT2 = ("default", "gpt-2")
+_DIGITS = ("smollm", "refact", "starcoder", "command-r")  # as GPT-2's, each digit by itself; Granite's is refact
+_LLAMA3 = ("llama-bpe", "llama3", "llama-v3", "lfm2")
+_QWEN2 = ("qwen2", "deepseek-r1-qwen")
+_GPT4O = ("gpt-4o",)  # Phi-4-mini's
+_TEKKEN = ("tekken",)  # that of newer Mistrals
+_KINDS = _GPT2 + _DIGITS + _LLAMA3 + _QWEN2 + _GPT4O + _TEKKEN
+_BOS_FIRST = _LLAMA3 + _TEKKEN  # of these it is the custom that every text begins with BOS
+
+_CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_REST = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CAPITALS, _SMALL = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_WORDS = {
+    _LLAMA3: _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _REST,
+    _QWEN2: _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _REST,
+    _GPT4O: rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}*{_SMALL}+{_CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}+{_SMALL}*{_CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _REST,
+    _TEKKEN: rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}*{_SMALL}+|[^\r\n\p{{L}}\p{{N}}]?{_CAPITALS}+{_SMALL}*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _REST,
+}
+
+
+def rebuild_tokenizer(fields: Fields, path: Path) -> str:
+    """The text of a tokenizer.json."""
+    return rebuild_sentencepiece(fields) if is_sentencepiece(fields.values) else _byte_level(fields, path)
+
+
+def is_sentencepiece(values: Mapping[str, Any]) -> bool:
+    return str(values["tokenizer.ggml.model"]) == "llama"
+
+
+def _byte_level(fields: Fields, path: Path) -> str:
+    """BPE over bytes, from the vocabulary and the merges."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+    values = fields.values
+    kind, cut = values["tokenizer.ggml.model"], values.get("tokenizer.ggml.pre", "default")
+    if kind != "gpt2" or cut not in _KINDS:
+        described = f"tokenizer.ggml.model = {kind}, tokenizer.ggml.pre = {cut}"
+        raise UnsupportedError(
+            f"{path} has a tokenizer that cannot be rebuilt ({described}); SentencePiece's BPE, model llama, and "
+            f"byte-level BPE, model gpt2, of the kinds {', '.join(_KINDS)} can be. "
+            "Export from the safetensors checkpoint, which has a tokenizer.json.",
+            ["tokenizer.ggml.model" if kind != "gpt2" else "tokenizer.ggml.pre"],
+        )
+    fields.need("tokenizer.ggml.merges")
+    tokens = values["tokenizer.ggml.tokens"]
+    merges = [tuple(merge.split(" ", 1)) for merge in values["tokenizer.ggml.merges"]]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
+    # Words that are tokens are taken whole, in Llama 3's and newer Mistrals'.
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=cut in _BOS_FIRST))
+    if cut in _QWEN2:
+        tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(cut))
+    tokenizer.decoder = decoders.ByteLevel()
+    kinds = values.get("tokenizer.ggml.token_type", [])
+    special = [t for t, kind in zip(tokens, kinds, strict=False) if kind in (_CONTROL, _USER_DEFINED)]
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    return str(tokenizer.to_str())
+
+
+def special_tokens(values: Mapping[str, Any]) -> dict[str, str | bool]:
+    """By the names they have in tokenizer_config.json."""
+    tokens = values["tokenizer.ggml.tokens"]
+    names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
+    found: dict[str, str | bool] = {}
+    for key, name in names.items():
+        number = values.get(f"tokenizer.ggml.{key}_token_id")
+        if isinstance(number, int) and 0 <= number < len(tokens):
+            found[name] = tokens[number]
+    # Where the file does not say, it is the custom of the kind of tokenizer.
+    custom = is_sentencepiece(values) or values.get("tokenizer.ggml.pre") in _BOS_FIRST
+    found["add_bos_token"] = bool(values.get("tokenizer.ggml.add_bos_token", custom))
+    return found
+
+
+def _splitters(kind: str) -> list[Any]:
+    from tokenizers import Regex, pre_tokenizers
+
+    words = next((words for kinds, words in _WORDS.items() if kind in kinds), None)
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words is None)
+    if words is not None:
+        return [pre_tokenizers.Split(Regex(words), behavior="isolated"), byte_level]
+    return [pre_tokenizers.Digits(individual_digits=True), byte_level] if kind in _DIGITS else [byte_level]

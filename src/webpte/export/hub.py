@@ -1,0 +1,211 @@
+"""Checkpoints by name: `hf:org/name[@revision]` is fetched from a Hugging Face hub into the cache all its tools share.
+
+The listing of a commit names every file with its hash. config.json and its neighbours come first and are judged before
+any weights are fetched. Only files that an export reads are fetched: never pickles, never code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeGuard
+
+from ..errors import FormatError, HubError, InputError, UnsupportedError
+from ..progress import OnProgress
+from ..text import size
+from .hub_files import HubFile, Place, fetch_file, network_errors, told
+from .lowering import quiet
+from .sentence_modules import read_modules
+
+PathLike = str | os.PathLike[str]
+
+_NAME = re.compile(r"hf:(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<file>[^@]+))?(?:@(?P<revision>.+))?")
+_INDEX = "model.safetensors.index.json"
+_MODULES = "modules.json"  # of sentence-transformers: names a folder for each step, such as 1_Pooling
+_WITH_WEIGHTS = ("Transformer", "Dense")
+_SMALL = {
+    *("config.json", "generation_config.json", "adapter_config.json", _INDEX),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt"),
+    *(_MODULES, "config_sentence_transformers.json", "sentence_bert_config.json"),
+    *("preprocessor_config.json", "processor_config.json"),
+}
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class HubName:
+    """What `hf:org/name[/file.gguf][@revision]` says."""
+
+    repository: str
+    file: str | None
+    revision: str
+
+    @classmethod
+    def parse(cls, text: str) -> HubName:
+        found = _NAME.fullmatch(text)
+        file = found["file"] if found else None
+        if not found or (file is not None and not file.endswith(".gguf")):
+            raise InputError(f"{text!r} is not a name of a checkpoint: hf:org/name, hf:org/name@revision or "
+                             "hf:org/name/file.gguf is wanted")  # fmt: skip
+        return cls(found["repository"], file, found["revision"] or "main")
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A checkpoint in the cache, and which it is."""
+
+    path: Path  # of the folder, or of the .gguf file
+    repository: str
+    revision: str  # as asked for
+    commit: str  # which that was
+    files: dict[str, str]  # hash by name
+
+    def write(self, target: Path) -> None:
+        """Beside a program: what it was made of, to be made again with `@commit`."""
+        told = {name: value for name, value in asdict(self).items() if name != "path"}
+        target.with_name(f"{target.stem}.source.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class _Listing:
+    commit: str
+    files: dict[str, HubFile]
+
+
+def is_hub_name(source: PathLike) -> TypeGuard[str]:
+    return isinstance(source, str) and source.startswith("hf:")
+
+
+def fetch(source: str, progress: OnProgress, judge: Callable[[Path], None]) -> Fetched:
+    """Everything an export reads. `judge` refuses a folder by its config.json, before weights are fetched."""
+    name = HubName.parse(source)
+    with told(name.repository, name.revision), quiet():
+        listing = _list(name)
+        place = Place(name.repository, listing.commit)
+        if name.file is not None:
+            wanted = [_listed(name, listing, name.file)]
+            path = _fetch_all(place, "weights", wanted, progress) / name.file
+            return _fetched(name, listing, path, wanted)
+        _refuse_without_config(name, listing)
+        parts = _parts(listing, place, progress)
+        names = {part + file for part in parts for file in _SMALL}
+        small = [file for file in listing.files.values() if file.name in names]
+        folder = _fetch_all(place, "config", small, progress)
+        judge(folder)
+        weights = [file for part, weighs in parts.items() if weighs for file in _weights(name, listing, folder, part)]
+        _fetch_all(place, "weights", weights, progress)
+    return _fetched(name, listing, folder, [*small, *weights])
+
+
+def _fetched(name: HubName, listing: _Listing, path: Path, files: Iterable[HubFile]) -> Fetched:
+    hashes = {file.name: file.hash for file in files}
+    return Fetched(path, name.repository, name.revision, listing.commit, hashes)
+
+
+def _fetch_all(place: Place, what: str, files: list[HubFile], progress: OnProgress) -> Path:
+    """The folder in the cache that has them."""
+    missing = sum(file.size - place.held(file) for file in files)
+    free = shutil.disk_usage(place.made()).free
+    if missing > free:
+        raise HubError(
+            f"{place.repository}: {size(missing)} are to be fetched, and {place.made()} has {size(free)} left. Free "
+            "some space, or set HF_HOME to a folder on another disk",
+            "disk",
+        )
+    total, done = sum(file.size for file in files), 0
+    for file in files:
+        fetch_file(place, file, f"fetch {what}", (done, total), progress)
+        done += file.size
+    return place.snapshot
+
+
+# ---------------------------------------------------------------- which files
+
+
+def _parts(listing: _Listing, place: Place, progress: OnProgress) -> dict[str, bool]:
+    """How names of files begin, and whether weights are among them: "" or, where modules.json tells, "1_Pooling/"."""
+    if _MODULES not in listing.files:
+        return {"": True}
+    folder = _fetch_all(place, "modules", [listing.files[_MODULES]], progress)
+    modules = {f"{part}/" if part else "": kind in _WITH_WEIGHTS for kind, part in read_modules(folder)}
+    return {"": False} | modules
+
+
+def _list(name: HubName) -> _Listing:
+    """Every file of the revision, from the hub, or as the hub told it last where it cannot be reached."""
+    from huggingface_hub import HfApi, constants
+
+    try:
+        api = HfApi(endpoint=constants.ENDPOINT)
+        info = api.model_info(name.repository, revision=name.revision, files_metadata=True, timeout=30)
+    except network_errors() as error:
+        status = getattr(getattr(error, "response", None), "status_code", 503)
+        remembered = _recall(name) if status >= 500 else None
+        if remembered is None:
+            raise
+        return remembered
+    if info.sha is None or not _COMMIT.fullmatch(info.sha):
+        raise HubError(f"the hub gives no commit for {name.repository}@{name.revision}, but {info.sha!r}", "hash")
+    found = [HubFile.of(sibling) for sibling in info.siblings or ()]
+    listing = _Listing(info.sha, {file.name: file for file in found if file is not None})
+    _remember(name, listing)
+    return listing
+
+
+def _remember(name: HubName, listing: _Listing) -> None:
+    folder = Place(name.repository, listing.commit).made()
+    text = json.dumps({"commit": listing.commit, "files": [asdict(file) for file in listing.files.values()]})
+    for revision in (name.revision, listing.commit):
+        path = folder / f"{revision.replace('/', '--')}.json"
+        partial = path.with_suffix(f".{os.getpid()}")
+        partial.write_text(text, encoding="utf-8")
+        os.replace(partial, path)
+
+
+def _recall(name: HubName) -> _Listing | None:
+    try:
+        found = json.loads((Place(name.repository, "").notes / f"{name.revision.replace('/', '--')}.json").read_text())
+        return _Listing(found["commit"], {file["name"]: HubFile(**file) for file in found["files"]})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _listed(name: HubName, listing: _Listing, file: str) -> HubFile:
+    if file in listing.files:
+        return listing.files[file]
+    there = sorted(other for other in listing.files if Path(other).suffix == Path(file).suffix)
+    has = f"it has {', '.join(there)}" if there else f"nor any other {Path(file).suffix} file"
+    raise HubError(f"{name.repository}@{name.revision} has no {file}; {has}", "file")
+
+
+def _refuse_without_config(name: HubName, listing: _Listing) -> None:
+    if "config.json" in listing.files or _MODULES in listing.files:
+        return
+    if packed := sorted(file for file in listing.files if file.endswith(".gguf")):
+        lines = "\n".join(f"  hf:{name.repository}/{file}" for file in packed)
+        raise InputError(f"{name.repository} holds GGUF files; name one of them:\n{lines}")
+    raise FormatError(f"{name.repository}@{name.revision} holds no model: it has no config.json and no .gguf file")
+
+
+def _weights(name: HubName, listing: _Listing, folder: Path, part: str) -> list[HubFile]:
+    """The safetensors that transformers would load, of those whose names begin with `part`."""
+    whole, index = f"{part}model.safetensors", f"{part}{_INDEX}"
+    if whole in listing.files:
+        return [listing.files[whole]]
+    if index in listing.files:
+        try:
+            shards = sorted(set(json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise FormatError(f"{name.repository}: {index} has no weight_map of file names") from error
+        if strange := [shard for shard in shards if not str(shard).endswith(".safetensors")]:
+            raise UnsupportedError(f"{name.repository}: {index} names {strange[0]}, which is no safetensors", strange)
+        return [_listed(name, listing, part + shard) for shard in shards]
+    endings = (".bin", ".pt", ".pth", ".safetensors")
+    others = sorted(file for file in listing.files if file.startswith(part) and file.endswith(endings))
+    has = f"; it has {', '.join(others[:4])}. Pickles run code and are not read" if others else ""
+    raise UnsupportedError(f"{name.repository} has neither {whole} nor {index}{has}", others)

@@ -1,0 +1,110 @@
+"""What ExecuTorch's own kernels print while they run eagerly, from C++ and so past Python: left out of stderr."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO, TextIO
+
+# One line for each call of fused attention, and some on how many cores there are. They tell of nothing that is wrong.
+_NOISE = re.compile(rb"\[kernel_runtime_context\.h:\d+\] No temp allocator provided|\[cpuinfo_utils\.cpp:\d+\] ")
+_STDERR = 2
+
+
+@contextmanager
+def without_kernel_noise() -> Iterator[None]:
+    """While it lasts, the process's stderr is a file; then, also after a failure, all but the noise is written.
+
+    Python's `sys.stderr` goes on to where it went, so bars are drawn. May be nested, and entered by several threads:
+    there is one stderr, and the last to leave puts it back.
+    """
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+class _Taken:
+    """Stderr, taken away from those who write to its number."""
+
+    def __init__(self) -> None:
+        self._file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is given back
+        self._before = os.dup(_STDERR)
+        self._stderr = sys.stderr
+        if _writes_to(sys.stderr, _STDERR):
+            sys.stderr.flush()
+            sys.stderr = _beside(self._before, sys.stderr)
+        self._ours = sys.stderr
+        os.dup2(self._file.fileno(), _STDERR)
+
+    def give_back(self) -> None:
+        if self._stderr is not None:
+            self._stderr.flush()  # who kept the old one wrote to the file, as the kernels did
+        if sys.stderr is self._ours:
+            sys.stderr = self._stderr
+        os.dup2(self._before, _STDERR)
+        os.close(self._before)
+        self._file.seek(0)
+        with self._file, open(_STDERR, "wb", closefd=False) as stderr:
+            stderr.writelines(line for line in self._file if not _NOISE.match(line))
+
+
+_lock = threading.Lock()
+_inside = 0
+_taken: _Taken | None = None
+_kept: TextIO | None = None
+
+
+def _enter() -> None:
+    global _inside, _taken
+    with _lock:
+        if _inside == 0:
+            _taken = _Taken() if _is_open(_STDERR) else None
+        _inside += 1
+
+
+def _leave() -> None:
+    global _inside, _taken
+    with _lock:
+        _inside -= 1
+        if _inside == 0 and _taken is not None:
+            taken, _taken = _taken, None
+            taken.give_back()
+
+
+def _beside(number: int, stderr: TextIO) -> TextIO:
+    """Text for the file of that number. Never closed, but used again: handlers of logs may keep what they found."""
+    global _kept
+    if _kept is None or _kept.closed:
+        _kept = open(  # noqa: SIM115
+            os.dup(number),
+            "w",
+            buffering=1,
+            encoding=stderr.encoding or "utf-8",  # a stand-in for stderr, such as rich's, may not say
+            errors=stderr.errors or "backslashreplace",
+        )
+    else:
+        _kept.flush()
+        os.dup2(number, _kept.fileno())
+    return _kept
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def _writes_to(stream: TextIO | None, number: int) -> bool:
+    try:
+        return stream is not None and stream.fileno() == number
+    except (OSError, ValueError):  # it has none, or is closed
+        return False

@@ -1,0 +1,155 @@
+"""From the checkpoint of a language model to a program that `webpte generate` runs."""
+
+from __future__ import annotations
+
+import functools
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..progress import CancelToken, OnProgress, ignore, stoppable
+from .building import empty_module, fill
+from .checkpoint import Checkpoint, check_source, read_checkpoint
+from .kernel_noise import without_kernel_noise
+from .language import write_language
+from .lowering import LOWERING, Steps, lower_steps, quiet, require_executorch
+from .options import ExportWarning, Options, check_target
+from .placing import check_room
+from .quantising import Report, quantise
+from .quantising.choosing import within_budget
+from .quantising.quantise import shapes_of
+from .quantising.texts import calibration_text, chat_pieces, in_pieces
+from .report import measured, quality_path, write_quality
+
+if TYPE_CHECKING:
+    import torch
+
+PathLike = str | os.PathLike[str]
+
+
+def export_llm(
+    checkpoint: PathLike,
+    path: PathLike,
+    *,
+    quantize: str | None = None,
+    group_size: int = 32,
+    embedding: str | None = None,
+    head: str | None = None,
+    budget: float | None = None,
+    calibrate: bool | PathLike = True,
+    max_context: int = 1024,
+    max_tokens: int = 256,
+    quality: bool | None = None,
+    progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
+) -> Path:
+    """Write `path`, and beside it `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` under its stem.
+
+    `quantize` is "4w", "8w", "8da4w" or "auto". `embedding` is "8", "none", or bits and group size such as "4,32";
+    `head` is "8", "none", or "4" for what the layers have. Where layers are quantised, both are "8" if not given.
+    "auto" is "4w" with as many layers in 8 bits as `budget`, in bits per weight, allows: those that lose the most.
+    `calibrate` rounds weights for what they are given while the model reads a text: a built-in one, or that of a file.
+    One call takes fewer than `max_tokens` tokens; longer prompts are fed in pieces.
+
+    What is quantised is measured against the float model, and the figures are written beside the program, as
+    `quality.json`; a model of over 2 GB only with `quality=True`, and none with `quality=False`. Layers that the
+    checkpoint has quantised in a way that the program cannot hold are quantised a second time: an `ExportWarning`.
+    """
+    target = Path(path)
+    options = Options(quantize, group_size, embedding, head, budget, calibrate, max_context, max_tokens)
+    options.check()
+    check_target(target)
+    check_source(Path(checkpoint))
+    require_executorch()
+    told = stoppable(progress, cancel)
+    steps = Steps(told, ["read", "build", *LOWERING])
+    steps.next()
+    source = read_checkpoint(Path(checkpoint))
+    options.check_fit(source)
+    check_room(target, options.weight_bytes(source))
+    steps.next()
+    asked = False if quality is None and (quantize or embedding) is None else quality
+    with quiet(), without_kernel_noise():
+        module = empty_module(source, max_context, max_tokens)
+        with measured(module, source, max_context, max_tokens, asked, told) as measure:
+            done = quantise_module(module, source, options, told)
+            figures = measure(module)
+    for text in done.warnings:
+        warnings.warn(text, ExportWarning, stacklevel=2)
+    _lower(module, source, target, max_context, max_tokens, steps)
+    write_language(source, target)
+    if figures is None:
+        quality_path(target).unlink(missing_ok=True)  # of what was there before
+    else:
+        write_quality(target, {"bytes": target.stat().st_size, **figures, "quantised": done.json()})
+    return target
+
+
+def quantised_module(source: Checkpoint, options: Options) -> tuple[torch.nn.Module, Report]:
+    """The module that is exported, and what was done to it."""
+    with quiet(), without_kernel_noise():
+        module = empty_module(source, options.max_context, options.max_tokens)
+        return module, quantise_module(module, source, options)
+
+
+def quantise_module(
+    module: torch.nn.Module, source: Checkpoint, options: Options, progress: OnProgress = ignore
+) -> Report:
+    """In place. Weights are read as they are asked for, and dropped when they are quantised."""
+    pieces = _read_while_quantising(source, options) if options.quantize is not None and options.calibrate else []
+    recipe = options.recipe(shapes_of(module))
+    if options.budget is not None:
+        fill(module, source)  # what one layer loses is measured beside all others
+        recipe = within_budget(module, recipe, options.budget, pieces, progress)
+    formats = {name.removesuffix(".weight"): kind for name, kind in source.weights.formats().items()}
+    read = functools.partial(fill, module, source)
+    report = quantise(module, recipe, pieces=pieces, formats=formats, read=read, progress=progress)
+    fill(module, source)  # what is not quantised: norms, biases, or all of it
+    return report
+
+
+def _read_while_quantising(source: Checkpoint, options: Options) -> list[list[int]]:
+    size, vocabulary = options.max_tokens - 1, source.architecture.vocab_size
+    pieces = in_pieces(source.tokenizer, calibration_text(options.calibrate), size, vocabulary)
+    if options.calibrate is True and source.chat_template is not None:
+        pieces += chat_pieces(source.tokenizer, source.chat_template, source.special_tokens, size, vocabulary)
+    return pieces
+
+
+def _lower(
+    module: torch.nn.Module, source: Checkpoint, path: Path, max_context: int, max_tokens: int, steps: Steps
+) -> None:
+    import torch
+
+    # Two tokens: a size of one would be taken for a constant.
+    example = (torch.tensor([[1, 2]]), {"input_pos": torch.tensor([0])})
+    shapes = ({1: torch.export.Dim("tokens", max=max_tokens - 1)}, {"input_pos": {0: 1}})
+    lower_steps(
+        module,
+        example,
+        shapes,
+        steps,
+        path=path,
+        options={"require_dynamic_shapes": True, "alias_buffer_mutations": source.architecture.keeps_last},
+        constant_methods=_metadata(source, max_context, max_tokens),
+    )
+
+
+def _metadata(source: Checkpoint, max_context: int, max_tokens: int) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
+        "get_max_seq_len": max_tokens,
+        "get_max_context_len": max_context,
+        "get_n_layers": source.architecture.n_layers,
+        "get_vocab_size": source.architecture.vocab_size,
+        "use_kv_cache": True,
+        "use_sdpa_with_kv_cache": True,
+        "enable_dynamic_shape": True,
+    }
+    if (reach := source.architecture.reach(max_context, max_tokens)) is not None:
+        metadata["get_state_reach"] = list(reach)
+    if source.bos_id is not None:
+        metadata["get_bos_id"] = source.bos_id
+    if source.eos_ids:
+        metadata["get_eos_ids"] = list(source.eos_ids)
+    return metadata

@@ -1,0 +1,184 @@
+"""A decoder with a KV cache, as ExecuTorch's runners call it: tokens and a position in, logits of the last token out.
+
+Its parts are named as in ExecuTorch's Llama. Queries and keys turn as pairs of neighbours, by tables that are stored;
+attention is the fused op that writes the cache itself.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import torch
+from executorch.examples.models.llama.norm import RMSNorm
+from executorch.examples.models.llama.rope import RotaryEmbedding
+from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401 — registers torch.ops.llama
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..architecture import Architecture, Layer
+from .plain_attention import PlainCache, Rows, Seen
+
+Turns = Mapping[str, tuple[Tensor, Tensor]]  # cosines and sines of a call's tokens, (S, D / 2), by the rope's name
+_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "silu": functional.silu,
+    "gelu_tanh": functools.partial(functional.gelu, approximate="tanh"),
+}
+
+
+class Position(NamedTuple):
+    """Where a call's tokens stand."""
+
+    start: int  # of the first
+    turns: Turns
+    seen: Mapping[str, Seen]  # in caches that are not of the fused op, by their kind
+    begun: Tensor  # (1,): 0 where the first is the first of a text, which no state of another may reach into; else 1
+
+
+class Decoder(nn.Module):
+    """`block` makes the layer of a number; it takes (1, S, N) and a Position."""
+
+    def __init__(
+        self,
+        model: Architecture,
+        max_context: int,
+        block: Callable[[Architecture, int, int], nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        self.max_context = max_context
+        self.logits_cap = model.logits_cap
+        self.generate_full_logits = False  # of every token, (1, S, V)
+        self.tok_embeddings = nn.Embedding(model.vocab_size, model.dim)
+        self.seen = nn.ModuleDict(_kinds_of_rows(model, max_context))
+        layers = [(block or Block)(model, number, max_context) for number in range(model.n_layers)]
+        self.layers = nn.ModuleList(layers)
+        self.norm = RMSNorm(model.dim, model.norm_eps)
+        self.output = nn.Linear(model.dim, model.vocab_size, bias=False)
+        self.ropes = tuple(model.ropes)
+        for name, rope in model.ropes.items():
+            cosines, sines = rope.tables(max_context, model.head_dim)
+            self.register_buffer(f"{name}_cos", cosines, persistent=False)
+            self.register_buffer(f"{name}_sin", sines, persistent=False)
+
+    def forward(self, tokens: Tensor, attn_options: dict[str, Tensor]) -> Tensor:
+        start = attn_options["input_pos"][0].item()
+        torch._check(start >= 0)
+        torch._check(start < self.max_context)
+        position = self._position(start, attn_options["input_pos"], tokens.shape[1])
+        x = self.tok_embeddings(tokens)  # (1, S) -> (1, S, N)
+        for layer in self.layers:
+            x = layer(x, position)
+        if not self.generate_full_logits:
+            x = x[:, -1, :]  # (1, N)
+        logits: Tensor = self.output(self.norm(x))
+        return logits if self.logits_cap is None else torch.tanh(logits / self.logits_cap) * self.logits_cap
+
+    def _position(self, start: int, first: Tensor, count: int) -> Position:
+        begun = first.clamp(max=1).to(torch.float32)
+        if not self.seen:
+            return Position(start, self._turns(lambda table: table.narrow(0, start, count)), {}, begun)
+        # Plain caches are written outside of delegates, and the exporter cannot slice by a number in several delegates.
+        positions = first + torch.arange(count)  # (S,)
+        seen = {kind: rows(positions) for kind, rows in self.seen.items()}
+        return Position(start, self._turns(lambda table: table.index_select(0, positions)), seen, begun)
+
+    def _turns(self, rows: Callable[[Tensor], Tensor]) -> Turns:
+        tables = ((name, getattr(self, f"{name}_cos"), getattr(self, f"{name}_sin")) for name in self.ropes)
+        return {name: (rows(cosines), rows(sines)) for name, cosines, sines in tables}
+
+
+class Block(nn.Module):
+    """Attention and a feed-forward, each behind a norm and added to what came in."""
+
+    def __init__(self, model: Architecture, number: int, max_context: int) -> None:
+        super().__init__()
+        self.attention = Attention(model, number, max_context)
+        self.feed_forward = FeedForward(model)
+        self.attention_norm = RMSNorm(model.dim, model.norm_eps)
+        self.ffn_norm = RMSNorm(model.dim, model.norm_eps)
+        self.post_attention_norm = RMSNorm(model.dim, model.norm_eps) if model.post_norms else nn.Identity()
+        self.post_ffn_norm = RMSNorm(model.dim, model.norm_eps) if model.post_norms else nn.Identity()
+
+    def forward(self, x: Tensor, position: Position) -> Tensor:
+        x = x + self.post_attention_norm(self.attention(self.attention_norm(x), position))
+        out: Tensor = x + self.post_ffn_norm(self.feed_forward(self.ffn_norm(x)))
+        return out
+
+
+class Attention(nn.Module):
+    """Grouped heads over a cache of (1, C, H, D)."""
+
+    def __init__(self, model: Architecture, number: int, max_context: int) -> None:
+        super().__init__()
+        self.rope = model.layers[number].rope
+        self.head_dim = model.head_dim
+        wide, narrow = model.n_heads * model.head_dim, model.n_kv_heads * model.head_dim
+        self.wq = nn.Linear(model.dim, wide, bias=model.qkv_bias)
+        self.wk = nn.Linear(model.dim, narrow, bias=model.qkv_bias)
+        self.wv = nn.Linear(model.dim, narrow, bias=model.qkv_bias)
+        self.wo = nn.Linear(wide, model.dim, bias=model.out_bias)
+        self.q_norm = RMSNorm(model.head_dim, model.norm_eps) if model.qk_norm else None
+        self.k_norm = RMSNorm(model.head_dim, model.norm_eps) if model.qk_norm else None
+        self.rotate = RotaryEmbedding()
+        self.seen = _kind_of_rows(model.layers[number])
+        rows, sizes = model.layers[number].rows, (model.n_kv_heads, model.head_dim)
+        self.kv_cache = Cache(max_context, *sizes) if rows is None else PlainCache(rows, *sizes, model.attention_cap)
+
+    def forward(self, x: Tensor, position: Position) -> Tensor:
+        q, k, v = (self._heads(linear(x)) for linear in (self.wq, self.wk, self.wv))  # (1, S, H, D)
+        mixed = self.mix(q, k, v, position)
+        out: Tensor = self.wo(mixed.reshape(*x.shape[:2], -1))  # (1, S, H, D) -> (1, S, N)
+        return out
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, position: Position) -> Tensor:
+        """What each query finds, (1, S, H, D)."""
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        if self.rope is not None:
+            q, k = self.rotate(q, k, *position.turns[self.rope])
+        mixed: Tensor = self.kv_cache(q, k, v, position.start if self.seen is None else position.seen[self.seen])
+        return mixed
+
+    def _heads(self, x: Tensor) -> Tensor:
+        return x.view(*x.shape[:2], -1, self.head_dim)
+
+
+class Cache(nn.Module):
+    """Keys and values of all tokens so far, and causal attention to them."""
+
+    def __init__(self, max_context: int, heads: int, head_dim: int) -> None:
+        super().__init__()
+        for name in ("k_cache", "v_cache"):
+            self.register_buffer(name, torch.zeros(1, max_context, heads, head_dim, device="cpu"))
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, start: int) -> Tensor:
+        torch.ops.llama.update_cache(k, self.k_cache, start)
+        torch.ops.llama.update_cache(v, self.v_cache, start)
+        mixed: Tensor = torch.ops.llama.custom_sdpa(q, self.k_cache, self.v_cache, start, None, 0, True)
+        return mixed
+
+
+def _kind_of_rows(layer: Layer) -> str | None:
+    return None if layer.rows is None else f"{layer.rows} rows of {layer.window}"
+
+
+def _kinds_of_rows(model: Architecture, max_context: int) -> dict[str, nn.Module]:
+    """What is the same for all layers of a kind is computed once."""
+    layers = {kind: layer for layer in model.layers if (kind := _kind_of_rows(layer)) is not None}
+    return {kind: Rows(max_context, layer.rows or 0, layer.window or max_context) for kind, layer in layers.items()}
+
+
+class FeedForward(nn.Module):
+    """Gated by an activation."""
+
+    def __init__(self, model: Architecture) -> None:
+        super().__init__()
+        self.activation = _ACTIVATIONS[model.activation]
+        self.w1 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias)
+        self.w2 = nn.Linear(model.hidden_dim, model.dim, bias=model.mlp_bias)
+        self.w3 = nn.Linear(model.dim, model.hidden_dim, bias=model.mlp_bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.w2(self.activation(self.w1(x)) * self.w3(x))
+        return out

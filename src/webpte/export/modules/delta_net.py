@@ -1,0 +1,110 @@
+"""Qwen3.5's layers: linear attention by the gated delta rule, and attention whose output is gated."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from executorch.examples.models.llama.norm import RMSNorm
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..architecture import Architecture
+from .causal_conv import CausalConv
+from .decoder import Attention, Decoder, FeedForward, Position
+from .delta_rule import DeltaRule
+
+
+class DeltaDecoder(Decoder):
+    """A decoder most of whose layers attend linearly; a call has fewer than `max_tokens` tokens."""
+
+    def __init__(self, model: Architecture, max_context: int, max_tokens: int) -> None:
+        def block(model: Architecture, number: int, max_context: int) -> nn.Module:
+            return DeltaBlock(model, number, max_context, max_tokens)
+
+        super().__init__(model, max_context, block)
+
+
+class DeltaBlock(nn.Module):
+    """As a block of a Llama, its attention of either kind."""
+
+    def __init__(self, model: Architecture, number: int, max_context: int, max_tokens: int) -> None:
+        super().__init__()
+        linear = model.layers[number].delta is not None
+        self.attention = (
+            DeltaAttention(model, number, max_tokens) if linear else GatedAttention(model, number, max_context)
+        )
+        self.feed_forward = FeedForward(model)
+        self.attention_norm = RMSNorm(model.dim, model.norm_eps)
+        self.ffn_norm = RMSNorm(model.dim, model.norm_eps)
+
+    def forward(self, x: Tensor, position: Position) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), position)
+        out: Tensor = x + self.feed_forward(self.ffn_norm(x))
+        return out
+
+
+class GatedAttention(Attention):
+    """Each head of `wq` has a gate of its output behind its query."""
+
+    def __init__(self, model: Architecture, number: int, max_context: int) -> None:
+        super().__init__(model, number, max_context)
+        self.wq = nn.Linear(model.dim, 2 * model.n_heads * model.head_dim, bias=model.qkv_bias)
+
+    def forward(self, x: Tensor, position: Position) -> Tensor:
+        both = self.wq(x).view(*x.shape[:2], -1, 2 * self.head_dim)  # (1, S, H, 2 D)
+        q, gate = both.narrow(3, 0, self.head_dim), both.narrow(3, self.head_dim, self.head_dim)
+        mixed = self.mix(q, self._heads(self.wk(x)), self._heads(self.wv(x)), position)  # (1, S, H, D)
+        out: Tensor = self.wo((mixed * torch.sigmoid(gate)).reshape(*x.shape[:2], -1))
+        return out
+
+
+class DeltaAttention(nn.Module):
+    """Keys and values go through a convolution over the latest tokens and into a state of fixed size."""
+
+    def __init__(self, model: Architecture, number: int, max_tokens: int) -> None:
+        super().__init__()
+        sizes = model.layers[number].delta
+        assert sizes is not None
+        self.sizes = sizes
+        keys, values = sizes.key_heads * sizes.key_dim, sizes.value_heads * sizes.value_dim
+        self.key_width, self.value_width = keys, values
+        self.qkv = nn.Linear(model.dim, 2 * keys + values, bias=False)
+        self.gate = nn.Linear(model.dim, values, bias=False)
+        self.strength = nn.Linear(model.dim, sizes.value_heads, bias=False)
+        self.decay = nn.Linear(model.dim, sizes.value_heads, bias=False)
+        self.conv = CausalConv(2 * keys + values, sizes.taps)
+        self.dt_bias = nn.Parameter(torch.empty(sizes.value_heads))
+        self.A_log = nn.Parameter(torch.empty(sizes.value_heads))
+        self.rule = DeltaRule(sizes.value_heads, sizes.key_dim, sizes.value_dim, max_tokens)
+        self.head_norm = RMSNorm(sizes.value_dim, model.norm_eps)
+        self.out = nn.Linear(values, model.dim, bias=False)
+
+    def forward(self, x: Tensor, position: Position) -> Tensor:
+        sizes, count = self.sizes, x.shape[1]
+        mixed = functional.silu(self.conv(self.qkv(x), position))  # (1, S, 2 K + V)
+        q = self._keys(mixed.narrow(2, 0, self.key_width)) * sizes.key_dim**-0.5
+        k = self._keys(mixed.narrow(2, self.key_width, self.key_width))
+        v = mixed.narrow(2, 2 * self.key_width, self.value_width).reshape(count, sizes.value_heads, sizes.value_dim)
+        decay = -torch.exp(self.A_log) * _softplus(self.decay(x)[0] + self.dt_bias)  # (S, H)
+        strength = torch.sigmoid(self.strength(x)[0])
+        found = self.rule(q, k, v.transpose(0, 1), decay, strength, position.begun)  # (H, S, V)
+        found = self.head_norm(found.transpose(0, 1))  # (S, H, V)
+        gate = functional.silu(self.gate(x)).reshape(count, sizes.value_heads, sizes.value_dim)
+        out: Tensor = self.out((found * gate).reshape(1, count, self.value_width))
+        return out
+
+    def _keys(self, x: Tensor) -> Tensor:
+        """(1, S, heads K) of unit length, each as often as values share it -> (H, S, K)."""
+        sizes, count = self.sizes, x.shape[1]
+        x = x.reshape(count, sizes.key_heads, sizes.key_dim)
+        x = x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)
+        shared = sizes.value_heads // sizes.key_heads
+        if shared > 1:
+            x = torch.cat([x.unsqueeze(2)] * shared, dim=2).reshape(count, sizes.value_heads, sizes.key_dim)
+        return x.transpose(0, 1)
+
+
+def _softplus(x: Tensor) -> Tensor:
+    """log(1 + exp(x)) without overflow, by what delegates take: of logarithms that is log10."""
+    return functional.relu(x) + torch.log10(1 + torch.exp(-x.abs())) * math.log(10)

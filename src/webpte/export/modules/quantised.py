@@ -1,0 +1,51 @@
+"""Layers of codes and scales, as ExecuTorch's exporter knows them."""
+
+from __future__ import annotations
+
+import torch
+from executorch.exir.passes import _quant_patterns_and_replacements  # noqa: F401 — registers embedding_byte and _4bit
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..quantising.grid import Codes
+
+
+class Linear8(nn.Module):
+    """x W' with int8 codes and one scale for each result."""
+
+    def __init__(self, codes: Codes, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.register_buffer("codes", codes.codes)
+        self.register_buffer("scales", codes.scales.flatten())
+        self.register_buffer("zeros", torch.zeros(len(codes.codes), dtype=torch.int64))
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        # The exporter makes one op of these two, which reads the codes.
+        weight = torch.ops.quantized_decomposed.dequantize_per_channel(
+            self.codes, self.scales, self.zeros, 0, -128, 127, torch.int8
+        )
+        return functional.linear(x, weight, self.bias)
+
+
+class Embedding(nn.Module):
+    """Rows of a table of codes; 4-bit ones lie two in a byte, the first in the upper half."""
+
+    def __init__(self, codes: Codes, bits: int) -> None:
+        super().__init__()
+        table = codes.codes
+        if bits == 4:
+            pairs = (table + 8).to(torch.uint8).unflatten(1, (-1, 2))  # (V, E / 2, 2)
+            table = pairs[..., 0] << 4 | pairs[..., 1]
+        self.bits = bits
+        self.register_buffer("codes", table)
+        self.register_buffer("scales", codes.scales if codes.scales.shape[1] > 1 else codes.scales.flatten())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        tables = (self.codes, self.scales, None)
+        rows: Tensor
+        if self.bits == 8:
+            rows = torch.ops.quantized_decomposed.embedding_byte.dtype(*tables, -128, 127, tokens, dtype=torch.float32)
+        else:
+            rows = torch.ops.quantized_decomposed.embedding_4bit.dtype(*tables, -8, 7, tokens, dtype=torch.float32)
+        return rows

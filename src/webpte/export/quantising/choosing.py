@@ -1,0 +1,85 @@
+"""Which layers get 8 bits within a budget: those by which the model loses the most in 4."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+from ...progress import OnProgress, Progress, ignore
+from .calibration import Calibration
+from .grid import least_squares
+from .recipe import EIGHT, EMBEDDING, Kind, Recipe, Shape
+
+if TYPE_CHECKING:
+    import torch
+
+Unit = tuple[str, ...]  # layers of one input: they are computed together, and only where they are of one kind
+LONGEST = 128  # tokens that are read for every unit
+
+
+def within_budget(
+    module: torch.nn.Module,
+    recipe: Recipe,
+    budget: float,
+    pieces: Sequence[Sequence[int]],
+    progress: OnProgress = ignore,
+) -> Recipe:
+    """The recipe with as many layers in 8 bits as `budget`, bits per weight of all layers and the embedding, allows."""
+    shapes = {name: tuple(module.get_parameter(f"{name}.weight").shape) for name in (*recipe.linears, EMBEDDING)}
+    kinds = dict(recipe.linears)
+    weights = sum(rows * columns for rows, columns in shapes.values())
+    left = budget * weights - bits_of({**kinds, EMBEDDING: recipe.embedding}, shapes)
+    if left < 0:
+        least = budget - left / weights
+        raise InputError(
+            f"budget is {budget:g} bits per weight; with every layer in 4 bits, and embedding and head as they are "
+            f"asked for, it is {least:.2f}. Give more, larger groups, or embedding and head in 4 bits."
+        )
+    losses = measured_losses(module, recipe, list(pieces[0])[:LONGEST], progress)
+    costs = {unit: bits_of(dict.fromkeys(unit, EIGHT), shapes) - bits_of(_of(kinds, unit), shapes) for unit in losses}
+    raised: list[str] = []
+    for unit in sorted(losses, key=lambda unit: losses[unit] / costs[unit], reverse=True):
+        if costs[unit] <= left:
+            left -= costs[unit]
+            kinds |= dict.fromkeys(unit, EIGHT)
+            raised += unit
+    told = f"{len(raised)} of {len(kinds)} layers are in 8 bits, those that would lose the most by 4"
+    return replace(recipe, linears=kinds, notes=[*recipe.notes, told])
+
+
+def bits_of(kinds: Mapping[str, Kind], shapes: Mapping[str, Shape]) -> float:
+    return sum(
+        shapes[name][0] * shapes[name][1] * kind.bits_per_weight(shapes[name][1]) for name, kind in kinds.items()
+    )
+
+
+def _of(kinds: Mapping[str, Kind], unit: Unit) -> dict[str, Kind]:
+    return {name: kinds[name] for name in unit}
+
+
+def measured_losses(
+    module: torch.nn.Module, recipe: Recipe, piece: Sequence[int], progress: OnProgress = ignore
+) -> dict[Unit, float]:
+    """Of each unit in blocks that is in 4 bits, the divergence of what the model predicts with that alone rounded."""
+    losses: dict[Unit, float] = {}
+    with Calibration(module, [piece]).reading() as text:
+        wanted = text.predictions(0, None)
+        for number in range(text.blocks):
+            for unit in text.units(number):
+                if not all(name in recipe.linears and recipe.linears[name].bits == 4 for name in unit):
+                    continue
+                kept = {name: module.get_parameter(f"{name}.weight").data for name in unit}
+                try:
+                    for name, weight in kept.items():
+                        kind = recipe.linears[name]
+                        rounded = least_squares(weight, kind.group or weight.shape[1], kind.bits)
+                        module.get_parameter(f"{name}.weight").data = rounded.values()
+                    got = text.predictions(number, text.given(number))
+                finally:
+                    for name, weight in kept.items():
+                        module.get_parameter(f"{name}.weight").data = weight
+                losses[unit] = float((wanted.exp() * (wanted - got)).sum(-1).mean().clamp(min=0))
+            progress(Progress("choose", number + 1, text.blocks, "blocks"))
+    return losses

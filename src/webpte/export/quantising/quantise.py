@@ -1,0 +1,138 @@
+"""A module's linear layers and embedding, replaced by quantised ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ...progress import OnProgress, Progress, ignore
+from .calibration import Calibration, Moments, Read, whole
+from .compensation import compensated
+from .grid import Codes, exact, least_squares, squared_error
+from .layers import quantised_embedding, quantised_linear
+from .recipe import AS_IT_IS, EMBEDDING, HEAD, Kind, Recipe, linear_recipe
+from .report import Layer, Report
+
+if TYPE_CHECKING:
+    import torch
+
+
+def quantise_linears(
+    module: torch.nn.Module, mode: str, group_size: int, progress: OnProgress = ignore
+) -> torch.nn.Module:
+    """All of a module's linear layers, by the values of their weights alone."""
+    import torch
+
+    if isinstance(module, torch.nn.Linear):  # what is replaced needs something to be replaced in
+        module = torch.nn.Sequential(module)
+    quantise(module, linear_recipe(shapes_of(module), mode, group_size), progress=progress)
+    return module
+
+
+def quantise(
+    module: torch.nn.Module,
+    recipe: Recipe,
+    *,
+    pieces: Sequence[Sequence[int]] = (),
+    formats: Mapping[str, str] | None = None,
+    read: Read = whole,
+    embedding: str = EMBEDDING,
+    progress: OnProgress = ignore,
+) -> Report:
+    """Replace the layers that `recipe` names, in place.
+
+    `pieces` are tokens of a text, in pieces that one call takes: linear layers in blocks are then rounded for what they
+    are given while the model reads it. Without any, weights are rounded to what is nearest to them. `formats` tells, by
+    name, how layers were quantised in the checkpoint: the report says which are so for the second time. `read` is
+    called before parameters are looked at and may fill them in; quantised, they are dropped. So a model never stands in
+    memory whole as floats. `embedding` is the name of the table of tokens.
+    """
+    report = Report(notes=list(recipe.notes))
+    work = _Work(module, recipe, report, read, embedding, progress)
+    if pieces:
+        behind = Calibration(module, pieces, read).run(work.block)
+        work.rest(behind)
+    else:
+        work.rest({})
+    work.embedding()
+    report.compare(formats or {})
+    return report
+
+
+def shapes_of(module: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    import torch
+
+    return {n: tuple(m.weight.shape) for n, m in module.named_modules() if isinstance(m, torch.nn.Linear)}
+
+
+class _Work:
+    """Layers in the order in which they are asked for, each once."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        recipe: Recipe,
+        report: Report,
+        read: Read,
+        embedding: str,
+        progress: OnProgress,
+    ) -> None:
+        self._module = module
+        self._left = dict(recipe.linears)
+        self._embedding = (embedding, recipe.embedding)
+        self._report = report
+        self._read = read
+        self._progress = progress
+        self._total = len(self._left) + (recipe.embedding != AS_IT_IS)
+
+    def block(self, name: str, moments: Moments) -> None:
+        for layer in [layer for layer in self._left if layer.startswith(f"{name}.")]:
+            self._linear(layer, moments.get(layer))
+
+    def rest(self, moments: Moments) -> None:
+        for layer in list(self._left):
+            self._linear(layer, moments.get(layer))
+
+    def embedding(self) -> None:
+        name, kind = self._embedding
+        if kind == AS_IT_IS:
+            return
+        self._read(f"{name}.")
+        weight = self._module.get_parameter(f"{name}.weight").detach()
+        codes = self._codes(name, weight, kind, None)
+        self._replace(name, quantised_embedding(codes, kind.bits))
+        self._note(name, kind, weight, codes)
+
+    def _linear(self, name: str, moments: torch.Tensor | None) -> None:
+        import torch
+
+        kind = self._left.pop(name)
+        self._read(f"{name}.")
+        linear = self._module.get_submodule(name)
+        assert isinstance(linear, torch.nn.Linear)
+        weight = linear.weight.detach()
+        if kind == AS_IT_IS:
+            self._note(name, kind, weight, None)
+            return
+        codes = self._codes(name, weight, kind, moments)
+        self._replace(name, quantised_linear(linear, codes, kind.name))
+        self._note(name, kind, weight, codes)
+
+    def _codes(self, name: str, weight: torch.Tensor, kind: Kind, moments: torch.Tensor | None) -> Codes:
+        group = kind.group or weight.shape[1]
+        same = exact(weight, group, kind.bits) if kind.bits == 4 else None
+        if same is not None:
+            return same
+        if moments is None or (name == HEAD and kind.bits == 8):  # so near, and so many rows, that it does not pay
+            return least_squares(weight, group, kind.bits)
+        return compensated(weight, group, kind.bits, moments)
+
+    def _replace(self, name: str, layer: torch.nn.Module) -> None:
+        parent, _, own = name.rpartition(".")
+        setattr(self._module.get_submodule(parent), own, layer)
+
+    def _note(self, name: str, kind: Kind, weight: torch.Tensor, codes: Codes | None) -> None:
+        error = 0.0 if codes is None else squared_error(weight, codes)
+        rows, columns = weight.shape
+        self._report.layers.append(Layer(name, kind, rows, columns, error))
+        self._progress(Progress("quantize", len(self._report.layers), self._total, "layers"))

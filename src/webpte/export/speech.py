@@ -1,0 +1,177 @@
+"""From a Whisper checkpoint to a program that `webpte.speech.Transcriber` runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError, UnsupportedError
+from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..tasks import write_task
+from .checkpoint import check_source
+from .fields import Fields, Neutral
+from .hugging_face import read_json
+from .lowering import LOWERING, MethodToBe, Steps, lower_methods, quiet, require_executorch
+from .options import check_target
+from .pretrained import load_pretrained, read_config, require_transformers
+from .report import write_quality
+from .speech_quantising import check_speech_quantizer, quantise_speech
+
+PathLike = str | os.PathLike[str]
+MOST_TOKENS = 64  # of one call of the decoder; prompts are a few, and then it is one at a time
+
+# What of generation_config.json changes no token of a greedy answer.
+_HARMLESS = frozenset((
+    "_from_model_config", "transformers_version", "pad_token_id", "bos_token_id", "use_cache", "alignment_heads",
+    "median_filter_width", "prev_sot_token_id", "return_timestamps", "task", "forced_decoder_ids",
+    "prompt_condition_type", "temperature", "top_k", "top_p", "min_length", "length_penalty", "early_stopping",
+    "output_attentions", "output_hidden_states", "output_scores", "return_dict_in_generate", "typical_p", "min_p",
+    "epsilon_cutoff", "eta_cutoff", "remove_invalid_values", "num_return_sequences", "diversity_penalty",
+    "cache_implementation",
+))  # fmt: skip
+# What of preprocessor_config.json follows from the rest, or is of batches.
+_DERIVED = frozenset((
+    "n_samples", "nb_max_frames", "padding_side", "return_attention_mask", "processor_class", "mel_filters",
+))  # fmt: skip
+_RULES = {
+    "do_sample": Neutral((False,), "tokens are chosen at random; here the likeliest is taken"),
+    "num_beams": Neutral((1,), "several answers are followed at once; here one is"),
+    "num_beam_groups": Neutral((1,), "several answers are followed at once; here one is"),
+    "repetition_penalty": Neutral((1, 1.0), "tokens that were said become less likely"),
+    "encoder_repetition_penalty": Neutral((1, 1.0), "tokens that were said become less likely"),
+    "no_repeat_ngram_size": Neutral((0,), "what was said may not be said again"),
+    "encoder_no_repeat_ngram_size": Neutral((0,), "what was said may not be said again"),
+    "condition_on_prev_tokens": Neutral((False,), "each window begins with the text of the one before"),
+}
+_RULES_OF_SPECTROGRAMS = {
+    "feature_extractor_type": Neutral(("WhisperFeatureExtractor",), "another kind of input than Whisper's spectrogram"),
+    "dither": Neutral((0, 0.0), "noise is added to the audio"),
+    "do_normalize": Neutral((False,), "the audio is scaled first"),
+    "padding_value": Neutral((0, 0.0), "what comes behind short audio"),
+}
+
+
+def export_speech(
+    checkpoint: PathLike,
+    path: PathLike,
+    *,
+    quantize: str | None = None,
+    group_size: int = 32,
+    progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
+) -> Path:
+    """Write `path` with the methods `encode` and `decode`, and beside it `task.json` and `tokenizer.json` by its stem.
+
+    The checkpoint is a folder in Hugging Face's format. `quantize` is "4w" or "8w": linear layers in 4 bits and
+    groups, or in 8 bits and a scale a row, by the values of their weights alone. The table of tokens, and the head
+    over it, then have 8 bits; what became of each layer is written to `quality.json`.
+    """
+    target, folder = Path(path), Path(checkpoint)
+    if quantize is not None:
+        check_speech_quantizer(quantize, group_size)
+    check_target(target)
+    check_source(folder)
+    folder = folder if folder.is_dir() else folder.parent
+    config = read_config(folder, ("whisper",), "speech")
+    about = {**_spectrogram(folder, config), **_generation(folder, config)}
+    words = _tokenizer(folder)
+    require_executorch()
+    require_transformers()
+    steps = Steps(stoppable(progress, cancel), ["read", "build", *LOWERING])
+    steps.next()
+    model = load_pretrained("WhisperForConditionalGeneration", folder)
+    about["language_names"] = _language_names(about["languages"])
+    steps.next()
+    done = None if quantize is None else quantise_speech(model, quantize, group_size, steps.progress)
+    lower_methods(_methods(model), steps, path=target)
+    write_task(target, "speech", about)
+    if done is not None:
+        write_quality(target, {"bytes": target.stat().st_size, "quantised": done.json()})
+    target.with_name(f"{target.stem}.tokenizer.json").write_text(words, encoding="utf-8")
+    return target
+
+
+def _methods(model: Any) -> dict[str, MethodToBe]:
+    with quiet():  # importing these registers the ops that the modules call
+        import executorch.backends.vulkan.custom_ops_lib
+        import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401
+        import torch
+
+    from .speech_modules import decode_module, encode_module
+
+    config = model.config
+    encode, decode = encode_module(model), decode_module(model)
+    mel = torch.zeros(1, config.num_mel_bins, 2 * config.max_source_positions)
+    layers, heads = config.decoder_layers, config.decoder_attention_heads
+    shape = (1, heads, config.max_source_positions, config.d_model // heads)
+    # Each of its own: torch.export takes inputs that are one object in the example for one in every call.
+    keys, values = ([torch.zeros(shape) for _ in range(layers)] for _ in range(2))
+    count = torch.export.Dim("tokens", max=min(MOST_TOKENS, config.max_target_positions - 1))
+    # Three tokens: a size of one would be taken for a constant.
+    example = (torch.tensor([[1, 2, 3]]), torch.tensor([0]), keys, values)
+    shapes = ({1: count}, None, [None] * layers, [None] * layers)
+    return {"encode": MethodToBe(encode, (mel,)), "decode": MethodToBe(decode, example, shapes)}
+
+
+def _spectrogram(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """How audio becomes what the model hears."""
+    path = folder / "preprocessor_config.json"
+    fields = Fields(str(path), read_json(path))
+    bands, rate = fields.whole("feature_size", 80), fields.whole("sampling_rate", 16000)
+    hop, window = fields.whole("hop_length", 160), fields.whole("chunk_length", 30) * rate
+    about = {"rate": rate, "bands": bands, "fft": fields.whole("n_fft", 400), "hop": hop, "window": window}
+    fields.refuse_others(_DERIVED.__contains__, _RULES_OF_SPECTROGRAMS)
+    model = Fields(str(folder / "config.json"), config)
+    heard = (model.whole("num_mel_bins", 80), 2 * model.whole("max_source_positions", 1500))
+    if (bands, window // hop) != heard:
+        raise FormatError(
+            f"{path} makes {bands} bands of {window // hop} frames, but the model of config.json takes {heard[0]} of "
+            f"{heard[1]}"
+        )
+    return about
+
+
+def _generation(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """What tokens mean, and which may not be said."""
+    path = folder / "generation_config.json"
+    fields = Fields(str(path), read_json(path))
+    fields.need("decoder_start_token_id", "eos_token_id")
+    end = fields.get("eos_token_id")
+    if not isinstance(end, int):
+        raise UnsupportedError(f"{path}: eos_token_id is {end}; one is wanted", ["eos_token_id"])
+    languages = {name.strip("<|>"): token for name, token in fields.get("lang_to_id", {}).items()}
+    many, default = fields.flag("is_multilingual", bool(languages)), fields.get("language")
+    tasks = fields.get("task_to_id", {})
+    positions = Fields(str(folder / "config.json"), config).whole("max_target_positions", 448)
+    about = {
+        "positions": positions,
+        "max_length": fields.whole("max_length", positions),
+        "start_token": fields.get("decoder_start_token_id"),
+        "end_token": end,
+        "no_timestamps_token": fields.get("no_timestamps_token_id"),
+        "suppress_tokens": fields.get("suppress_tokens", []),
+        "begin_suppress_tokens": fields.get("begin_suppress_tokens", []),
+        "max_initial_timestamp_index": fields.get("max_initial_timestamp_index"),
+        "languages": languages if many else {},
+        "tasks": tasks if many else {},
+        "language": default.strip("<|>") if many and isinstance(default, str) else None,
+    }
+    fields.refuse_others(_HARMLESS.__contains__, _RULES)
+    return about
+
+
+def _language_names(languages: dict[str, int]) -> dict[str, str]:
+    with quiet():
+        from transformers.models.whisper.tokenization_whisper import LANGUAGES
+    return {code: LANGUAGES[code] for code in languages if code in LANGUAGES}
+
+
+def _tokenizer(folder: Path) -> str:
+    try:
+        return (folder / "tokenizer.json").read_text(encoding="utf-8")
+    except OSError as error:
+        raise FormatError(
+            f"{folder} has no tokenizer.json that can be read: {error.strerror}. transformers writes one: "
+            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+        ) from error

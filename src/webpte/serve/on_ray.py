@@ -1,0 +1,165 @@
+"""The server on many machines: replicas of a Ray Serve deployment, each the whole application with a worker of its own.
+
+Ray's proxies speak HTTP and choose a replica for each request. They keep what waits, so that a replica that dies takes
+nothing with it but what it was computing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, UnsupportedError
+from .config import Config
+from .errors import WorkerUnavailable
+
+NAME = "webpte"
+LATE = 5.0  # seconds behind the grace period, for last events to be sent and the worker to end
+CHECKED = 2.0  # seconds between questions after a replica's health; it is replaced after three bad answers, or a death
+RETRY_AFTER = 1.0  # seconds, that a client is told to wait where the proxies' queue is full
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+ASGI = Callable[[MutableMapping[str, Any], Callable[[], Awaitable[Any]], Send], Awaitable[None]]
+
+
+def deployment(
+    *models: str | os.PathLike[str],
+    config: Config | None = None,
+    replicas: int | tuple[int, int] = 1,
+    gpus: bool = False,
+    resource: str | None = None,
+    **options: Any,
+) -> Any:
+    """An application for `ray.serve.run`, whose replicas serve `models` (PATH or NAME=PATH) as `webpte serve` does.
+
+    `replicas` are so many, or as many from the first number to the second as requests are there: another for each
+    `config.slots` that are computed or wait. With `gpus` a replica takes a GPU of Ray's and computes on the adapter of
+    its number; with `resource`, one of a custom resource of that name. Other `options` are those of
+    `ray.serve.deployment`, and go before ours. Models are paths as every machine sees them.
+    """
+    serve = _ray_serve()
+    wanted = _checked(config or Config(), models)
+    given = _options(wanted, replicas, gpus, resource, options)
+    try:
+        made = serve.deployment(serve.ingress()(Replica), **given)
+    except (TypeError, ValueError) as error:  # what it says of options that it does not know, or does not like
+        raise InputError(f"Ray Serve takes no such deployment: {error}") from error
+    return made.bind(wanted, gpus)
+
+
+class Replica:
+    """What each process of the deployment runs. Ray calls the methods, all of them in one event loop."""
+
+    async def __init__(self, config: Config, gpus: bool) -> None:  # type: ignore[misc]  # as Ray allows
+        from .application import app
+        from .logs import set_up
+        from .running import backend_for
+
+        if gpus:
+            os.environ["WEBPTE_ADAPTER"] = str(_adapter())  # for the worker, which inherits it
+        set_up(config.log_level, config.log_format)
+        self._app = app(backend_for(config), config)
+        self._service = self._app.state.service
+        await self._service.start()  # here, where Ray shows what is raised; that of a lifespan is only logged
+
+    def __serve_build_asgi_app__(self) -> ASGI:
+        """The application, started already: what Ray says of its lifespan is only heard."""
+
+        async def asgi(scope: MutableMapping[str, Any], receive: Any, send: Send) -> None:
+            if scope["type"] != "lifespan":
+                await self._app(scope, receive, _without_id(send))
+                return
+            for event in ("startup", "shutdown"):
+                await receive()
+                await send({"type": f"lifespan.{event}.complete"})
+
+        return asgi
+
+    async def check_health(self) -> None:
+        """Raises where there will be no worker any more. One that is being started again is not ill: requests wait."""
+        state = self._service.backend.stats().state
+        if state in ("failed", "stopped"):
+            raise WorkerUnavailable(f"the worker of this replica has {state} for good; its log tells why")
+
+    async def __del__(self) -> None:
+        """Called by Ray when the answers under way have ended; the worker's process is gone then."""
+        if hasattr(self, "_service"):
+            await self._service.stop()
+
+
+def _without_id(send: Send) -> Send:
+    """Ray's proxy says a request's id itself; it is the one that the application was given."""
+
+    async def sent(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [(name, value) for name, value in message["headers"] if name != b"x-request-id"]
+        await send(message)
+
+    return sent
+
+
+def _checked(config: Config, models: tuple[str | os.PathLike[str], ...]) -> Config:
+    for name in ("host", "port"):
+        if getattr(config, name) != getattr(Config, name):
+            raise InputError(f"{name} is Ray's to choose: ray.serve.start(http_options={{{name!r}: …}})")
+    named = tuple(_placed(os.fspath(model)) for model in (*config.models, *models))
+    if not named:
+        raise InputError("there is no model to serve: name a .pte file or a bundle")
+    return replace(config, models=named)
+
+
+def _placed(given: str) -> str:
+    """NAME=PATH, with a path that means the same in processes that begin elsewhere. The file may not be here."""
+    name, equals, path = given.partition("=")
+    if not equals or os.path.exists(given):
+        name, path = Path(given).stem, given
+    return f"{name}={os.path.abspath(path)}"
+
+
+def _options(
+    config: Config, replicas: int | tuple[int, int], gpus: bool, resource: str | None, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    scaled = isinstance(replicas, tuple)
+    least, most = replicas if isinstance(replicas, tuple) else (replicas, replicas)
+    if not 1 <= least <= most:
+        raise InputError(f"replicas is a number from 1 on, or a pair of the least and the most, not {replicas!r}")
+    if "num_replicas" in more or ("autoscaling_config" in more and not scaled):
+        raise InputError(
+            "how many replicas there are is said by replicas: a number, or a pair of the least and the most"
+        )
+    actor: dict[str, Any] = {"num_cpus": 1} | ({"num_gpus": 1} if gpus else {})
+    actor |= {"resources": {resource: 1}} if resource is not None else {}
+    scaling = {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": config.slots}
+    made: dict[str, Any] = {
+        "name": NAME,
+        "max_ongoing_requests": config.slots * len(config.models),
+        "max_queued_requests": config.max_queue * most,
+        "backpressure_config": {"status_code": 429, "retry_after_s": RETRY_AFTER},
+        "health_check_period_s": CHECKED,
+        "graceful_shutdown_timeout_s": config.grace_seconds + LATE,
+        **more,
+        "ray_actor_options": actor | more.get("ray_actor_options", {}),
+    }
+    return made | (
+        {"autoscaling_config": scaling | more.get("autoscaling_config", {})} if scaled else {"num_replicas": least}
+    )
+
+
+def _adapter() -> int:
+    """The number of the GPU that Ray has given this process."""
+    import ray
+
+    numbers = ray.get_runtime_context().get_accelerator_ids()["GPU"]
+    if len(numbers) != 1 or not numbers[0].isdigit():
+        raise InputError(f"a replica computes on one GPU, known by its number; Ray has given it {numbers}")
+    return int(numbers[0])
+
+
+def _ray_serve() -> Any:
+    try:
+        from ray import serve
+    except ImportError as error:
+        raise UnsupportedError(f"a deployment needs Ray Serve: pip install 'webpte[ray,server]' ({error})") from error
+    return serve

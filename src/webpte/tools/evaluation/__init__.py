@@ -1,0 +1,35 @@
+"""How well a language model predicts a text: perplexity, and divergence from another model. Needs no torch."""
+
+from .measures import (
+    Comparison,
+    Estimate,
+    Predictions,
+    Quality,
+    agreement,
+    kl,
+    log_softmax,
+    losses,
+    mean,
+    perplexity,
+)
+from .texts import calibration_chats, calibration_text, evaluation_text
+from .windows import LONGEST_WINDOW, Window, windows
+
+__all__ = [
+    "LONGEST_WINDOW",
+    "Comparison",
+    "Estimate",
+    "Predictions",
+    "Quality",
+    "Window",
+    "agreement",
+    "calibration_chats",
+    "calibration_text",
+    "evaluation_text",
+    "kl",
+    "log_softmax",
+    "losses",
+    "mean",
+    "perplexity",
+    "windows",
+]

@@ -1,0 +1,138 @@
+"""A program's predictions of a text, and how far they are from those of another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import InputError
+from ...llm import LLM, Tokenizer
+from ...llm.metadata import beside
+from ...llm.settings import LARGEST, integer
+from ...llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
+from ...progress import CancelToken, OnProgress, Progress, ignore, stoppable
+from ...runtime.checks import described
+from .measures import Comparison, Estimate, Predictions, Quality
+from .texts import evaluation_text
+from .windows import Window, pieces, windows
+
+STAGE = "evaluate"
+PIECE = 32  # tokens whose logits are read at once: two models of 262,144 tokens hold 64 MB of them
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was measured."""
+
+    tokens: int  # that were predicted
+    windows: int  # in which they were
+    context: int  # tokens of the longest
+    perplexity: Estimate
+    against: Quality | None  # beside another program
+
+
+def evaluate(
+    llm: LLM,
+    text: str | None = None,
+    *,
+    against: LLM | None = None,
+    tokens: int | None = None,
+    progress: OnProgress = ignore,
+    cancel: CancelToken | None = None,
+) -> Evaluation:
+    """How well a model predicts the first `tokens` tokens of a text, by default all of the built-in one.
+
+    Every token is predicted once from those before it, in windows of the model's context, at most 1,024 tokens, each
+    of which begins with the last quarter of the one before. `against` is the model to be equalled, such as one in f32,
+    with the same tokenizer.
+    """
+    _check(llm, "llm")
+    progress = stoppable(progress, cancel)
+    prefix, known = text_tokens(llm.tokenizer, llm.special_tokens, _text(text))
+    if tokens is not None:
+        known = known[: integer("tokens", tokens, 1, LARGEST)]
+    if against is not None:
+        _check(against, "against")
+        _check_alike(llm, against, _text(text))
+    found = windows(known, min(each.capacity for each in (llm, against) if each is not None), prefix)
+    perplexity, quality = _measured(llm, against, found, progress)
+    scored = sum(window.scored for window in found)
+    return Evaluation(scored, len(found), max(len(window.tokens) for window in found), perplexity, quality)
+
+
+def text_tokens(tokenizer: Tokenizer, special: SpecialTokens, text: str) -> tuple[list[int], list[int]]:
+    """What a model expects before every text, and the text itself."""
+    plain, full = tokenizer.encode(text), encode_prompt(tokenizer, special, text)
+    return full[: len(full) - len(plain)], plain
+
+
+def tokens_beside(program: Path, text: str, bos_id: int | None, eos_ids: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The same by the files beside a program."""
+    path = beside(program, "tokenizer.json")
+    if path is None:
+        raise InputError(f"there is no tokenizer.json beside {program}: a text cannot be measured without")
+    tokenizer = Tokenizer.load(path)
+    special = read_special_tokens(beside(program, "tokenizer_config.json"), tokenizer, bos_id, eos_ids)
+    return text_tokens(tokenizer, special, text)
+
+
+def _measured(
+    llm: LLM, against: LLM | None, found: Sequence[Window], progress: OnProgress
+) -> tuple[Estimate, Quality | None]:
+    total, done = sum(window.scored for window in found), 0
+    alone, both = Predictions(), Comparison()
+    progress(Progress(STAGE, 0, total, "tokens"))
+    for window in found:
+        with llm.sequence() as own, (against or llm).sequence() as other:
+            for fed, targets, _ in pieces(window, PIECE):
+                every = len(targets) > 0
+                logits = own.logits(fed, every=every)
+                expected = other.logits(fed, every=every) if against is not None else None
+                if not every:
+                    continue
+                if expected is None:
+                    alone.add(logits, targets)
+                else:
+                    both.add(expected, logits, targets)
+                done += len(targets)
+                progress(Progress(STAGE, done, total, "tokens"))
+    if against is None:
+        return alone.perplexity(), None
+    return both.model.perplexity(), both.result()
+
+
+def _text(text: object) -> str:
+    if text is None:
+        return evaluation_text()
+    if not isinstance(text, str):
+        raise InputError(f"text is a str, or None for the built-in one, not {described(text)}")
+    if not text:
+        raise InputError("the text is empty; there is nothing to predict")
+    return text
+
+
+def _check(llm: object, name: str) -> None:
+    if not isinstance(llm, LLM):
+        raise InputError(f"{name} is a webpte.llm.LLM, not {described(llm)}")
+
+
+def _check_alike(llm: LLM, against: LLM, text: str) -> None:
+    """Distributions can be compared only where a number is the same token to both."""
+    names = f"{against.path or 'against'} and {llm.path or 'the program'}"
+    if llm.vocabulary != against.vocabulary:
+        raise InputError(
+            f"{names} cannot be compared: their vocabularies have {against.vocabulary:,} and {llm.vocabulary:,} tokens"
+        )
+    for number in range(llm.vocabulary):
+        theirs, ours = against.tokenizer.token_text(number), llm.tokenizer.token_text(number)
+        if theirs != ours:
+            raise InputError(
+                f"{names} cannot be compared: token {number} is {theirs!r} in one and {ours!r} in the other"
+            )
+    own, other = (text_tokens(each.tokenizer, each.special_tokens, text) for each in (llm, against))
+    if own != other:
+        raise InputError(
+            f"{names} cannot be compared: their tokenizers split the text differently, into "
+            f"{sum(map(len, other)):,} and {sum(map(len, own)):,} tokens"
+        )

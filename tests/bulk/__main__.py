@@ -1,0 +1,80 @@
+"""Proofs of `webpte batch` that take long.
+
+python -m tests.bulk hand                      # one process against the same batches by hand
+python -m tests.bulk embed                     # one process and two actors: equal rows, padding, rates
+python -m tests.bulk names                     # what a run costs that finds everything
+python -m tests.bulk crossover                 # the whole command by one process and by two actors, a device each
+python -m tests.bulk shared                    # the same where both actors have one device
+python -m tests.bulk actors                    # SIGKILL to actors in mid-run
+python -m tests.bulk driver                    # SIGKILL to the driver at random moments
+python -m tests.bulk generate MODEL.pte        # many rows at once against one at a time, judged by a schema
+
+With `--tiny` the encoder is a small one of random weights, which takes seconds where MiniLM takes minutes.
+With `--folder` what is made is kept, and a proof that was stopped goes on. With `--write` figures are kept for
+docs/scale.md, which `python -m bench.scale` then writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.bulk import STORED
+
+from .answers import SCHEMAS, generate
+from .kills import actors, driver
+from .rates import crossover, embed, hand, names, shared
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bulk", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, help="for tables and what is made of them (a temporary one)")
+    parser.add_argument("--write", action="store_true", help="keep what was measured in bench/bulk.json")
+    commands = parser.add_subparsers(dest="proof", required=True)
+    for proof, rows, block in ((hand, 1024, 1024), (embed, 20000, 1024), (actors, 4000, 100), (driver, 4000, 100)):
+        one = commands.add_parser(proof.__name__, description=proof.__doc__)
+        one.add_argument("--rows", type=int, default=rows)
+        one.add_argument("--block", type=int, default=block)
+        one.add_argument("--tiny", action="store_true", help="a small encoder of random weights")
+        one.set_defaults(prove=proof)
+    commands.choices["hand"].add_argument("--turns", type=int, default=3)
+    commands.choices["actors"].add_argument("--kills", type=int, default=5)
+    drivers = commands.choices["driver"]
+    drivers.add_argument("--kills", type=int, default=10)
+    drivers.add_argument("--actors", type=int, help="of Ray, which the command then has (none)")
+    drivers.add_argument("--seed", type=int, default=0)
+    drivers.add_argument("--within", type=float, default=2.0, help="seconds behind a block, at most, to kill at")
+    for compare, sizes in ((crossover, [256, 1024]), (shared, [1024])):
+        one = commands.add_parser(compare.__name__, description=compare.__doc__)
+        one.add_argument("--sizes", type=int, nargs="+", default=sizes, help="rows")
+        one.add_argument("--block", type=int, default=128)
+        one.add_argument("--tiny", action="store_true", help="a small encoder of random weights")
+        one.set_defaults(prove=compare)
+    named = commands.add_parser("names", description=names.__doc__)
+    named.add_argument("--rows", type=int, default=16384)
+    named.add_argument("--bytes", type=int, default=1000, help="of a row's text")
+    named.add_argument("--turns", type=int, default=5)
+    named.set_defaults(prove=names)
+    answers = commands.add_parser("generate", description=generate.__doc__)
+    answers.add_argument("model", type=Path)
+    answers.add_argument("--rows", type=int, default=200)
+    answers.add_argument("--schema", choices=SCHEMAS, default="text")
+    answers.add_argument("--parts", type=int, default=2)
+    answers.add_argument("--alone", type=int, default=5, help="rows of each part to answer one at a time")
+    answers.set_defaults(prove=generate)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        figures = options.prove(options.folder or Path(temporary), options)
+    if options.write and figures:
+        kept = json.loads(STORED.read_text(encoding="utf-8")) if STORED.exists() else {}
+        STORED.write_text(json.dumps(kept | {options.proof: figures}, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

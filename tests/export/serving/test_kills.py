@@ -1,0 +1,16 @@
+"""The short form of `python -m tests.serving kills`: a worker is killed, and loses its device, under four streams."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.serving.kills import run
+from tests.support.models.tiny_llm import write_tiny_llm
+
+
+@pytest.mark.gpu
+def test_streams_outlive_their_worker(tmp_path):
+    found = run(str(write_tiny_llm(tmp_path) / "tiny.pte"), 2, seed=3, tokens=40)
+    assert [one.how for one in found] == ["SIGKILL", "SIGUSR1"] and found[0].recovery > 0
+    assert [one.open for one in found] == [4, 4]
+    assert [(one.wrong, one.errors) for one in found] == [((), ())] * 2

@@ -1,0 +1,36 @@
+"""The short form of `python -m tests.serving load`: every kind of client with every hostile schema, twice."""
+
+from __future__ import annotations
+
+import collections
+
+import pytest
+
+from tests.serving.load import HOSTILE, KINDS, Pressed, judge, run, turns
+from tests.support.models.caller_files import write_caller
+
+ALL = len(KINDS) * len(HOSTILE)
+
+
+@pytest.mark.gpu
+def test_clients_who_do_wrong_leave_nothing_behind(tmp_path):
+    """Memory has a wide bound: a server learns shapes for some hundred requests, which the long form waits for."""
+    assert run(str(write_caller(tmp_path)), (ALL, 2 * ALL), clients=12, seed=1, most=1.25) == []
+
+
+def test_every_block_has_every_kind_and_schema():
+    found = [(turn.kind, str(turn.schema)) for turn in turns(2 * ALL, 3)]
+    assert sorted(found[:ALL]) == sorted(found[ALL:])
+    assert {kind for kind, _ in found[:ALL]} == set(KINDS)
+    assert len({schema for _, schema in found[:ALL]}) == len(HOSTILE)
+
+
+def looks(*sizes: int) -> dict[int, dict[str, int]]:
+    return {number: {"server": size} for number, size in enumerate(sizes)}
+
+
+def test_what_is_wrong_is_told():
+    good = Pressed(collections.Counter({200: 5, 429: 1}), {"busy": 0, "queued": 0}, looks(50, 100, 102))
+    assert judge(good) == []
+    bad = Pressed(collections.Counter({500: 2}), {"busy": 1, "queued": 0}, looks(100, 100, 103))
+    assert [line.split()[0] for line in judge(bad)] == ["2", "nobody", "slots", "the"]

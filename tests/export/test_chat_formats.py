@@ -1,0 +1,92 @@
+"""What an export notes of how a model talks: which tokens end an answer, and how calls of tools are written."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import webpte
+from tests.support.models.talker import CHARACTERS, write_checkpoint
+from webpte.export.chat_format import end_ids, tool_format
+from webpte.export.checkpoint import read_checkpoint
+from webpte.export.families import families
+from webpte.export.language import write_language
+from webpte.llm import Tokenizer, ToolCall, ToolFormat, parse_tool_calls
+from webpte.llm.special_tokens import read_special_tokens
+
+# What templates of a family say of tools, in a sentence of ours, and a call as its models write it.
+TALK = {
+    "llama": ('{"name": function, "parameters": dictionary}', '{"name": "now", "parameters": {"zone": "UTC"}}'),
+    "mistral": ("[TOOL_CALLS]", '[TOOL_CALLS] [{"name": "now", "arguments": {"zone": "UTC"}, "id": "abc123def"}]'),
+    "phi3": ("<|tool|>", '<|tool_call|>[{"name": "now", "arguments": {"zone": "UTC"}}]<|/tool_call|>'),
+    "granite": ("<|tool_call|>", '<|tool_call|>[{"name": "now", "arguments": {"zone": "UTC"}}]'),
+    "qwen2": ("<tool_call>", '<tool_call>\n{"name": "now", "arguments": {"zone": "UTC"}}\n</tool_call>'),
+    "qwen3": (
+        "<tool_call>",
+        '<think>\n\n</think>\n\n<tool_call>\n{"name": "now", "arguments": {"zone": "UTC"}}\n</tool_call>',
+    ),
+    "smollm3": ("<tool_call>", '<tool_call>{"name": "now", "arguments": {"zone": "UTC"}}</tool_call>'),
+    "qwen3_5": (
+        "<tool_call> <function=",
+        "<tool_call>\n<function=now>\n<parameter=zone>\nUTC\n</parameter>\n</function>\n</tool_call>",
+    ),
+    "lfm2": ("<|tool_list_start|>", '<|tool_call_start|>[now(zone="UTC")]<|tool_call_end|>'),
+}
+
+
+@pytest.mark.parametrize("family", TALK)
+def test_a_call_is_read_as_the_family_writes_it(family):
+    sign, said = TALK[family]
+    found = tool_format(families()[family].tool_formats, f"{{% if tools %}}{sign}{{% endif %}}")
+    assert found is not None
+    assert parse_tool_calls(said, found).calls == (ToolCall("now", {"zone": "UTC"}),)
+
+
+def test_every_family_says_how_it_ends():
+    assert all(family.end_tokens for family in families().values())
+
+
+@pytest.mark.parametrize("template", [None, "{{ messages }}", "[TOOL_CALLS]name[ARGS]"])
+def test_a_template_of_no_known_format_has_none(template):
+    formats = families()["mistral"].tool_formats
+    assert tool_format(formats, template) is None
+    assert tool_format(families()["llama"].tool_formats, "{{ messages }}") is None
+
+
+def test_a_checkpoint_ends_by_all_that_its_files_name(tmp_path):
+    write_checkpoint(tmp_path)
+    told = CHARACTERS.index("~")
+    assert read_checkpoint(tmp_path).eos_ids == (told,)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [5, told, 7]}))
+    assert read_checkpoint(tmp_path).eos_ids == (told, 5, 7)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 5}))
+    assert read_checkpoint(tmp_path).eos_ids == (told, 5)
+
+
+@pytest.mark.parametrize("ends", [-1, "2", [3, None], True, 2.5])
+def test_an_end_that_is_no_token_is_refused(tmp_path, ends):
+    write_checkpoint(tmp_path)
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    with pytest.raises(webpte.FormatError, match="eos_token_id has"):
+        read_checkpoint(tmp_path)
+
+
+def test_an_end_that_the_family_names_counts_where_the_tokenizer_has_it(tmp_path):
+    write_checkpoint(tmp_path)
+    text = (tmp_path / "tokenizer.json").read_text()
+    assert end_ids("here", [4], ("~", "<|eot_id|>"), text) == (4, CHARACTERS.index("~"))
+    with pytest.raises(webpte.FormatError, match="here: its tokenizer"):
+        end_ids("here", [], (), "{}")
+
+
+def test_what_is_written_beside_a_program_is_read_back(tmp_path):
+    write_checkpoint(tmp_path)
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config["chat_template"] += "{% if tools %}<tool_call>{% endif %}"
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    write_language(read_checkpoint(tmp_path), tmp_path / "model.pte")
+    words = Tokenizer.load(tmp_path / "model.tokenizer.json")
+    found = read_special_tokens(tmp_path / "model.tokenizer_config.json", words, None, ())
+    assert found.tool_format == ToolFormat("object", "<tool_call>", "</tool_call>")
+    assert found.texts["eos_token"] == "~"

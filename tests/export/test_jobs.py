@@ -1,0 +1,199 @@
+"""`webpte batch` in one process: killed at any moment, it goes on, and ends with the bytes of a run that was not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import webpte
+from tests.support.harness.bulk import contents, kill_when, read, start_batch, texts, vectors, write_parquet
+from tests.support.harness.children import run_webpte
+from tests.support.harness.reports import check_report
+from tests.support.models import example_models
+from tests.support.models.task_checkpoints import exported
+from webpte.batch import run
+from webpte.cli import main
+
+ROWS, BLOCK = 400, 50
+
+
+@pytest.fixture(scope="module")
+def model():
+    return exported("bert") / "model.pte"
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    values = [*texts(ROWS - 3, most=18), None, "cat " * 40, "the end"]
+    return write_parquet(tmp_path_factory.mktemp("in") / "texts.parquet", values, row_group=180)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(model, table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed") / "out"
+    report = run(model, table, folder, block_rows=BLOCK)
+    assert (report.rows, report.failed, report.blocks, report.found, report.removed) == (ROWS, 2, 9, 0, 0)
+    assert report.computed_rows == ROWS and 0 < report.device_share <= 1 and report.tokens < report.computed_tokens
+    return folder
+
+
+def test_every_row_is_there_once_and_in_order(undisturbed, model, table):
+    found, given = read(undisturbed), pq.read_table(table)
+    assert found["id"].to_pylist() == list(range(ROWS)) and found["text"].to_pylist() == given["text"].to_pylist()
+    errors = found["error"].to_pylist()
+    assert errors[:-3] == [None] * (ROWS - 3) and "null" in errors[-3] and "42 tokens" in errors[-2]
+    assert found["embedding"].to_pylist()[-3:-1] == [None, None]
+    with webpte.embed.Embedder.load(model) as embedder:
+        want = embedder(given["text"].to_pylist()[: ROWS - 3])
+    np.testing.assert_allclose(np.stack(found["embedding"].to_pylist()[: ROWS - 3]), want, atol=1e-5)
+
+
+def test_the_manifest_lists_everything_and_no_times(undisturbed, table):
+    manifest = json.loads((undisturbed / "_manifest.json").read_text())
+    assert (manifest["rows"], manifest["failed"], manifest["input"]) == (ROWS, 2, "texts.parquet")
+    assert sum(block["rows"] for block in manifest["blocks"]) == ROWS
+    assert sorted(block["output"] for block in manifest["blocks"]) == sorted(
+        name for name in contents(undisturbed) if name.endswith(".parquet")
+    )
+    assert str(table.parent) not in (undisturbed / "_manifest.json").read_text()
+
+
+def test_a_second_run_computes_nothing_and_changes_nothing(undisturbed, model, table, tmp_path):
+    shutil.copytree(undisturbed, tmp_path / "out")
+    report = run(model, table, tmp_path / "out", block_rows=BLOCK)
+    assert (report.found, report.computed_rows) == (9, 0) and contents(tmp_path / "out") == contents(undisturbed)
+
+
+def test_a_cancelled_run_goes_on(undisturbed, model, table, tmp_path):
+    cancel, seen = webpte.CancelToken(), []
+
+    def progress(event):
+        seen.append(event)
+        if event.stage == "rows" and event.done >= 120:
+            cancel.cancel()
+
+    with pytest.raises(webpte.CancelledError, match="in 'rows'"):
+        run(model, table, tmp_path / "out", block_rows=BLOCK, progress=progress, cancel=cancel)
+    assert "rows/s" in seen[-1].note and "left" in seen[-1].note and "device" in seen[-1].note
+    there = len(list((tmp_path / "out").rglob("g*.parquet")))
+    assert 2 <= there < 9 and not (tmp_path / "out" / "_manifest.json").exists()
+    assert run(model, table, tmp_path / "out", block_rows=BLOCK).found == there
+    assert contents(tmp_path / "out") == contents(undisturbed)
+
+
+def test_a_killed_run_goes_on(undisturbed, model, table, tmp_path):
+    """The process is killed behind its first block, and behind a later one."""
+    out, found = tmp_path / "out", []
+    for blocks in (1, 4):
+        child = start_batch(model, table, out, "--block-rows", BLOCK)
+        kill_when(child, lambda: len(list(out.rglob("g*.parquet"))) >= blocks)  # noqa: B023 - used at once
+        found.append(len(list(out.rglob("g*.parquet"))))
+    assert found[0] < 9
+    report = run(model, table, out, block_rows=BLOCK)
+    assert report.found == found[1] and contents(out) == contents(undisturbed)
+
+
+def test_changed_rows_are_computed_again_and_only_they(undisturbed, model, table, tmp_path):
+    shutil.copytree(undisturbed, tmp_path / "out")
+    values = pq.read_table(table)["text"].to_pylist()
+    values[60] = "dogs saw the mat"
+    changed = write_parquet(tmp_path / "texts.parquet", values, row_group=180)
+    report = run(model, changed, tmp_path / "out", block_rows=BLOCK)
+    assert (report.found, report.computed_rows, report.removed) == (8, BLOCK, 1)
+    run(model, changed, tmp_path / "fresh", block_rows=BLOCK)
+    assert contents(tmp_path / "out") == contents(tmp_path / "fresh") != contents(undisturbed)
+    shorter = write_parquet(tmp_path / "texts.parquet", values[:200], row_group=180)
+    assert run(model, shorter, tmp_path / "out", block_rows=BLOCK).removed == 5
+    assert read(tmp_path / "out")["id"].to_pylist() == list(range(200))
+
+
+def test_another_job_leaves_the_folder_alone(undisturbed, model, table, tmp_path):
+    before = contents(undisturbed)
+    with pytest.raises(webpte.InputError, match="belongs to another job: block_rows was 50, now 60"):
+        run(model, table, undisturbed, block_rows=60)
+    with pytest.raises(webpte.InputError, match="belongs to another job: options was"):
+        run(model, table, undisturbed, block_rows=BLOCK, truncate=True)
+    for file in model.parent.glob("model*"):
+        shutil.copy(file, tmp_path / file.name)
+    task = json.loads((tmp_path / "model.task.json").read_text())
+    (tmp_path / "model.task.json").write_text(json.dumps(task | {"default_prompt": "query"}))
+    with pytest.raises(webpte.InputError, match="belongs to another job: model was"):
+        run(tmp_path / "model.pte", table, undisturbed, block_rows=BLOCK)
+    assert contents(undisturbed) == before
+
+
+def test_a_damaged_block_is_told(undisturbed, model, table, tmp_path):
+    shutil.copytree(undisturbed, tmp_path / "out")
+    block = sorted((tmp_path / "out").rglob("g*.parquet"))[1]
+    block.write_bytes(block.read_bytes()[:-9])
+    with pytest.raises(webpte.FormatError, match="Delete it, and it is made again"):
+        run(model, table, tmp_path / "out", block_rows=BLOCK)
+    block.unlink()
+    assert run(model, table, tmp_path / "out", block_rows=BLOCK).computed_rows == BLOCK
+    assert contents(tmp_path / "out") == contents(undisturbed)
+
+
+def test_a_folder_of_other_formats(model, tmp_path):
+    rows = pa.table({"id": list(range(30)), "text": texts(30, most=15)})
+    (tmp_path / "in").mkdir()
+    pyarrow.csv.write_csv(rows.slice(0, 10), tmp_path / "in" / "a.csv")
+    (tmp_path / "in" / "b.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows.slice(10, 10).to_pylist()))
+    pq.write_table(rows.slice(20, 10), tmp_path / "in" / "c.parquet")
+    run(model, tmp_path / "in", tmp_path / "out", block_rows=8)
+    found = read(tmp_path / "out")
+    assert found["id"].to_pylist() == list(range(30)) and np.isfinite(vectors(found)).all()
+    (tmp_path / "in" / "b.jsonl").unlink()
+    assert run(model, tmp_path / "in", tmp_path / "out", block_rows=8).removed == 2
+    assert len(read(tmp_path / "out")) == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"column": "txt"}, r"texts.parquet has no column 'txt' \(did you mean 'text'\?\); it has id, text"),
+        ({"output_column": "id"}, "texts.parquet has a column 'id' already"),
+        ({"block_rows": 0}, "block_rows is a whole number, at least 1"),
+    ],
+)
+def test_wrong_jobs_are_refused_before_anything_is_made(model, table, tmp_path, options, message):
+    with pytest.raises(webpte.InputError, match=message):
+        run(model, table, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_answers_rows(tmp_path):
+    talker = example_models.talker() / "smollm2.pte"
+    table = write_parquet(tmp_path / "asks.parquet", ["a cat", None, "x" * 3000, "dogs"])
+    (tmp_path / "schema.json").write_text('{"enum": ["yes", "no"]}')
+    given = ("--prompt-template", "{id}. {text}?", "--json-schema", tmp_path / "schema.json", "--column", "text")
+    done = run_webpte("batch", talker, table, tmp_path / "out", *given)
+    assert done.returncode == 0, done.stderr
+    assert "[4 rows, 2 failed; blocks: 1; 4 rows in " in done.stderr and "rows/s, device" in done.stderr
+    found = read(tmp_path / "out").to_pylist()
+    assert found[0]["generated"] in ('"yes"', '"no"') and found[0]["finish_reason"] == "stop"
+    assert "null" in found[1]["error"] and "ContextFullError" in found[2]["error"] and found[3]["error"] is None
+    assert found[2]["generated"] is None and found[2]["prompt_tokens"] is None
+    again = run_webpte("batch", talker, table, tmp_path / "out", *given)
+    assert again.returncode == 0 and "blocks: 1; 1 were there" in again.stderr
+    report = json.loads(run_webpte("batch", talker, table, tmp_path / "out", *given, "--json").stdout)
+    check_report("batch", report)
+    assert (report["rows"], report["failed"], report["found"], report["computed_rows"]) == (4, 2, 1, 0)
+
+
+def test_the_command_refuses_before_it_loads(model, table, tmp_path, capsys):
+    for given, told in (
+        ((model, tmp_path / "no.parquet", tmp_path / "out"), "no.parquet is not there"),
+        ((model, table, tmp_path / "a" / "b"), "there is no folder"),
+        ((model, table, tmp_path / "out", "--temperature", "1"), "settings is an option of the task 'generate'"),
+    ):
+        assert main(["batch", *map(str, given)]) == 1
+        assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

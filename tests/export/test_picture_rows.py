@@ -1,0 +1,105 @@
+"""Rows of pictures through a tiny classifier: in memory, and from table to table."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+import webpte
+from tests.support.harness.bulk import contents, read
+from tests.support.models.task_checkpoints import exported
+from webpte.batch import Predictor, run
+from webpte.vision import Classifier
+
+COUNT = 19  # two calls of 8 and a rest
+
+
+@pytest.fixture(scope="module")
+def model():
+    return exported("vit") / "model.pte"
+
+
+@pytest.fixture(scope="module")
+def images():
+    random = np.random.default_rng(0)
+    sizes = random.integers(5, 60, (COUNT, 2))
+    return [random.integers(0, 256, (*size, 3)).astype(np.uint8) for size in sizes]
+
+
+@pytest.fixture(scope="module")
+def expected(model, images):
+    with Classifier.load(model) as classifier:
+        return [found[0] for found in classifier(images, top=1)]
+
+
+def encoded(pixels):
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return file.getvalue()
+
+
+def as_stored(pixels):
+    return {"bytes": encoded(pixels), "path": None}
+
+
+@pytest.mark.parametrize("form", [encoded, as_stored, np.asarray, Image.fromarray, lambda p: memoryview(encoded(p))])
+def test_every_row_gets_its_likeliest_class(model, images, expected, form):
+    assert len({found.label for found in expected}) > 1
+    with Predictor(model, column="image") as predictor:
+        found = predictor({"id": range(COUNT), "image": [form(pixels) for pixels in images]})
+    assert list(found) == ["id", "image", "label", "score", "error"] and found["error"] == [None] * COUNT
+    assert found["label"] == [one.label for one in expected]
+    np.testing.assert_allclose(found["score"], [one.score for one in expected], atol=1e-6)
+
+
+def test_rows_that_hold_no_picture_say_why_and_leave_the_others_alone(model, images, expected):
+    rows = [encoded(images[0]), None, b"none", "cat.png", {"bytes": None, "path": "x"}, 3, np.zeros((4, 4)), images[1]]
+    with Predictor(model, column="image") as predictor:
+        found = predictor({"image": rows})
+        assert predictor({"image": []})["label"] == []
+    told = [
+        "null",
+        "4 bytes, cannot be read as a picture",
+        "not a text, 'cat.png'",
+        "null",
+        "not 3",
+        "array of float64",
+    ]
+    assert found["error"][0] is None and found["error"][7] is None
+    for error, words in zip(found["error"][1:7], told, strict=True):
+        assert error.startswith("InputError: the value") and words in error
+    assert found["label"] == [expected[0].label, *[None] * 6, expected[1].label]
+    assert np.isnan(found["score"][1:7]).all()
+
+
+def test_a_job_from_table_to_table(model, images, expected, tmp_path):
+    files = [encoded(pixels) for pixels in images]
+    files[4] = None
+    table = pa.table({"id": range(COUNT), "image": pa.array(files, pa.binary())})
+    pq.write_table(table, tmp_path / "in.parquet")
+    report = run(model, tmp_path / "in.parquet", tmp_path / "out", column="image", block_rows=7)
+    assert (report.rows, report.failed, report.blocks, report.padding) == (COUNT, 1, 3, 0)
+    found = read(tmp_path / "out")
+    assert found["id"].to_pylist() == list(range(COUNT)) and found["score"].type == pa.float32()
+    assert found["label"].to_pylist() == [None if n == 4 else one.label for n, one in enumerate(expected)]
+    assert [score is None for score in found["score"].to_pylist()] == [n == 4 for n in range(COUNT)]
+    run(model, tmp_path / "in.parquet", tmp_path / "again", column="image", block_rows=7)
+    assert contents(tmp_path / "again") == contents(tmp_path / "out")
+
+
+def test_a_column_of_paths_is_told_of_in_every_row(model, tmp_path):
+    (tmp_path / "in.jsonl").write_text('{"text": "cat.png"}\n')
+    assert run(model, tmp_path / "in.jsonl", tmp_path / "out").failed == 1
+    assert "not a text, 'cat.png'" in read(tmp_path / "out")["error"][0].as_py()
+
+
+def test_options_of_other_tasks_are_refused(model):
+    with pytest.raises(
+        webpte.InputError, match="truncate is an option of the task 'embed', and this one is 'classify'"
+    ):
+        Predictor(model, truncate=True)

@@ -1,0 +1,139 @@
+"""`Predictor`: rows of columns through tiny models, with rows that fail among them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.harness.bulk import texts
+from tests.support.models import example_models
+from tests.support.models.task_checkpoints import exported
+from webpte.batch import Predictor
+from webpte.embed import Embedder
+from webpte.llm import LLM
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["cat", "dog"]}, "legs": {"type": "integer", "minimum": 0, "maximum": 9}},
+    "required": ["kind", "legs"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    with Predictor(exported("bert") / "model.pte") as predictor:
+        yield predictor
+
+
+@pytest.fixture(scope="module")
+def talker():
+    path = example_models.talker() / "smollm2.pte"
+    with Predictor(path, settings={"max_new_tokens": 12}, prompt_template="{name}: {text}") as predictor:
+        yield predictor
+
+
+def test_rows_are_embedded_in_their_order(encoder):
+    rows = texts(300)
+    found = encoder({"id": list(range(300)), "text": rows})
+    assert list(found) == ["id", "text", "embedding", "error"] and found["id"] == list(range(300))
+    good = [number for number, error in enumerate(found["error"]) if error is None]
+    assert 200 < len(good) < 300  # some are longer than 20 tokens
+    with Embedder.load(exported("bert") / "model.pte") as embedder:
+        want = embedder([rows[number] for number in good])
+    np.testing.assert_allclose(np.stack([found["embedding"][number] for number in good]), want, atol=1e-5)
+
+
+def test_rows_that_fail_say_why_and_leave_the_others_alone(encoder):
+    rows = ["the cat", None, b"a\xff", "cat " * 40, [2, 6, 3], [2, 9999, 3], 3, "the cat"]
+    found = encoder({"text": rows})
+    told = found["error"]
+    assert [error is None for error in told] == [True, False, False, False, True, False, False, True]
+    for number, words in ((1, "null"), (2, "no UTF-8"), (3, "42 tokens, and the program takes 20"), (5, "token 9999")):
+        assert told[number].startswith("InputError: ") and words in told[number]
+    vectors = np.stack(found["embedding"])
+    assert np.isnan(vectors[[1, 2, 3, 5, 6]]).all() and np.isfinite(vectors[[0, 4, 7]]).all()
+    np.testing.assert_array_equal(vectors[0], vectors[7])
+    np.testing.assert_array_equal(
+        encoder({"text": ["the cat"]})["embedding"][0], encoder({"text": rows[:1]})["embedding"][0]
+    )
+
+
+def test_long_texts_are_cut_if_asked_for():
+    with Predictor(exported("bert") / "model.pte", truncate=True, prompt="query") as predictor:
+        found = predictor({"text": ["cat " * 40, "query: dogs run"]})
+        assert found["error"] == [None, None]
+        with pytest.raises(webpte.InputError, match="prompt is one of the model's"):
+            Predictor(exported("bert") / "model.pte", prompt="title")
+
+
+def test_arrays_give_arrays(encoder):
+    found = encoder({"text": np.array(["a", None, "the cat"], object)})
+    assert found["embedding"].shape == (3, 48) and found["embedding"].dtype == np.float32
+    assert found["error"].dtype == object and found["error"][1] == "InputError: the value is null"
+    empty = encoder({"text": np.array([], object)})
+    assert empty["embedding"].shape == (0, 48) and empty["error"].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ([1], "batch is a mapping of columns"),
+        ({"texts": ["a"]}, r"no column 'text' \(did you mean 'texts'\?\)"),
+        ({"text": ["a"], "error": [1]}, "has a column 'error' already"),
+    ],
+)
+def test_wrong_batches_are_refused(encoder, batch, message):
+    with pytest.raises(webpte.InputError, match=message):
+        encoder(batch)
+
+
+def test_padding_is_counted(encoder):
+    made = encoder.predict({"text": ["the cat", "a mat sat on the cat"]})
+    assert made.tokens == 4 + 8 and made.computed_tokens >= made.tokens and made.seconds > 0
+
+
+# ---------------------------------------------------------------- answers
+
+
+def test_rows_are_answered_as_each_alone(talker):
+    names, rows = ["a", "b", "c"] * 4, texts(12, mean=1.0)
+    found = talker({"name": names, "text": rows})
+    assert found["error"] == [None] * 12 and set(found["finish_reason"]) <= {"stop", "length"}
+    with LLM.load(talker.path) as llm:
+        for number in (0, 7):
+            ask = [{"role": "user", "content": f"{names[number]}: {rows[number]}"}]
+            alone = llm.generate(ask, max_new_tokens=12)
+            assert alone.read() == found["generated"][number]
+            assert alone.usage.completion_tokens == found["completion_tokens"][number]
+            assert alone.usage.prompt_tokens == found["prompt_tokens"][number]
+
+
+def test_prompts_that_fail_have_an_error(talker):
+    found = talker({"name": ["a", None, "b"], "text": ["x" * 2000, "y", "z"]})
+    assert "ContextFullError" in found["error"][0] and "null" in found["error"][1] and found["error"][2] is None
+    assert found["generated"][0] is None and found["finish_reason"][1] is None and found["generated"][2]
+
+
+def test_answers_follow_a_schema():
+    path = example_models.talker() / "smollm2.pte"
+    settings = {"json_schema": SCHEMA, "max_new_tokens": 60, "temperature": 1.0}
+    with Predictor(path, raw=True, settings=settings) as predictor:
+        found = predictor({"text": texts(20, mean=1.0)})
+    answers = [
+        json.loads(text) for text, why in zip(found["generated"], found["finish_reason"], strict=True) if why == "stop"
+    ]
+    assert len(answers) == 20 and all(
+        answer["kind"] in ("cat", "dog") and 0 <= answer["legs"] <= 9 for answer in answers
+    )
+
+
+def test_a_system_message_needs_a_template(tmp_path):
+    for file in example_models.talker().iterdir():
+        if "chat_template" not in file.name and file.is_file():
+            (tmp_path / file.name).symlink_to(file)
+    with pytest.raises(webpte.InputError, match="system needs a chat template"):
+        Predictor(tmp_path / "smollm2.pte", system="Be brief.")

@@ -1,0 +1,269 @@
+"""Quantised exports against the same module in eager PyTorch, and what quantising promises about its codes."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import webpte
+from tests.support.harness.cases import assert_close
+from tests.support.models import gguf_talker
+from webpte.cli import main
+from webpte.export import ExportWarning, export_llm
+from webpte.export.building import build_module, empty_module
+from webpte.export.checkpoint import read_checkpoint
+from webpte.export.llm import quantise_module, quantised_module
+from webpte.export.options import Options
+from webpte.export.places import Weights
+from webpte.export.quantising.choosing import measured_losses
+from webpte.export.quantising.compensation import compensated, result_error
+from webpte.export.quantising.grid import Codes, exact, extremes, least_squares, nearest
+from webpte.export.quantising.quantise import shapes_of
+from webpte.export.quantising.recipe import linear_recipe
+from webpte.llm import LLM
+
+
+def drawn(rows: int, columns: int, seed: int) -> torch.Tensor:
+    """Weights with outliers, a group of one sign, one of zeros and one that is almost nothing."""
+    maker = torch.Generator().manual_seed(seed)
+    weight = torch.randn(rows, columns, generator=maker) ** 3
+    weight[0], weight[1, :8], weight[2, :8] = weight[0].abs(), 0.0, 1e-30
+    return weight
+
+
+def by_the_maximum(weight: torch.Tensor, group: int, bits: int) -> Codes:
+    low, high = extremes(bits)
+    scales = weight.unflatten(1, (-1, group)).abs().amax(-1).clamp(min=1e-12) * 2 / (high - low)
+    return Codes(nearest(weight, scales, bits), scales)
+
+
+def squares(weight: torch.Tensor, codes: Codes) -> torch.Tensor:
+    """Of each group, (N, G)."""
+    return ((weight - codes.values()) ** 2).unflatten(1, (-1, codes.group)).sum(-1)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("group", [4, 8, 32])
+def test_least_squares_is_never_worse_than_the_maximum(bits, group):
+    for seed in range(5):
+        weight = drawn(12, 32, seed)
+        fitted, plain = least_squares(weight, group, bits), by_the_maximum(weight, group, bits)
+        assert torch.isfinite(fitted.scales).all() and (fitted.scales != 0).all()
+        ours, theirs = squares(weight, fitted), squares(weight, plain)
+        assert (ours <= theirs * (1 + 1e-5) + 1e-30).all()
+        assert ours.sum() < theirs.sum() * (0.9 if bits == 4 else 1)
+
+
+def by_many_clips(weight: torch.Tensor, group: int, bits: int) -> torch.Tensor:
+    """The least squares of each group, (N, G), with the best of many clips and the scale that fits its codes."""
+    grouped = weight.unflatten(1, (-1, group))
+    largest, least = grouped.abs().amax(-1), torch.full(grouped.shape[:2], torch.inf)
+    for clip in torch.linspace(-1.1, 1.1, 80):
+        codes = (grouped / (largest * clip / 2 ** (bits - 1))[..., None]).round().clamp(*extremes(bits))
+        scale = (codes * grouped).sum(-1) / (codes * codes).sum(-1)
+        least = torch.minimum(least, ((grouped - codes * scale[..., None]) ** 2).sum(-1))
+    return least
+
+
+@pytest.mark.parametrize(("bits", "group"), [(4, 32), (4, 8), (8, 512)])
+def test_few_clips_are_nearly_as_good_as_many(bits, group):
+    """Of groups that are laid out either way, in parts that threads share."""
+    weight = torch.randn(300, 512, generator=torch.Generator().manual_seed(3))
+    ours = squares(weight, least_squares(weight, group, bits)).sum()
+    assert ours < 1.01 * by_many_clips(weight, group, bits).sum()
+
+
+def test_a_negative_scale_reaches_further_on_the_other_side():
+    weight = torch.tensor([[8.0, 1.0, -1.0, 2.0]])
+    fitted = least_squares(weight, 4, 4)
+    assert fitted.scales[0, 0] < 0 and torch.equal(fitted.values(), weight)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("group", [8, 16])
+def test_compensation_lowers_the_error_of_results(bits, group):
+    maker = torch.Generator().manual_seed(1)
+    weight = drawn(24, 48, 0)
+    inputs = torch.randn(300, 48, generator=maker) @ torch.randn(48, 48, generator=maker)
+    inputs[:, 5] = 0.0  # an input that the text never uses
+    moments = inputs.T @ inputs
+    rounded = compensated(weight, group, bits, moments)
+    again = compensated(weight, group, bits, moments)
+    assert torch.equal(rounded.codes, again.codes) and torch.equal(rounded.scales, again.scales)
+    plain = result_error(weight, least_squares(weight, group, bits), moments)
+    assert result_error(weight, rounded, moments) < 0.7 * plain
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """A small Llama with its tokenizer, in Hugging Face's form."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=96, hidden_size=64, intermediate_size=88, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, initializer_range=0.2, tie_word_embeddings=True, bos_token_id=1, eos_token_id=2,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    model.save_pretrained(folder)
+    tokenizer = Tokenizer(models.WordLevel({chr(32 + i): i for i in range(96)}, unk_token="?"))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({}))
+    return folder
+
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "4w": {"quantize": "4w", "group_size": 16},
+    "8w": {"quantize": "8w", "embedding": "4,32", "calibrate": False},
+    "8da4w": {"quantize": "8da4w", "group_size": 8, "embedding": "none", "head": "4"},
+}
+# 88 columns fit no group of 16: w2 is in 8 bits then. The embedding and the head are among those in 8 bits.
+KINDS = {"4w": {"4w": 12, "8w": 4}, "8w": {"8w": 15, "4w": 1}, "8da4w": {"8da4w": 15}}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_an_export_equals_the_quantised_module(checkpoint, tmp_path, name):
+    """Also where rows of several sequences are computed at once, which tables of bytes and 8-bit layers allow."""
+    options: dict[str, Any] = {"max_context": 256, "max_tokens": 128, **RECIPES[name]}  # calibrated in few calls
+    module, report = quantised_module(read_checkpoint(checkpoint), Options(**options))
+    kinds = Counter(layer.kind.name for layer in report.layers)
+    assert kinds == KINDS[name] and report.bits_per_weight < 12
+    tokens = [(7 * i + 3) % 96 for i in range(20)]
+    written = export_llm(checkpoint, tmp_path / "m.pte", **options, quality=False)
+    assert Options(**options).weight_bytes(read_checkpoint(checkpoint)) < written.stat().st_size
+    with torch.no_grad(), LLM.load(written) as llm:
+        assert llm.refusal is None
+        talk, position = llm.sequence(), 0
+        for count in (13, 1, 1, 5):
+            piece = tokens[position : position + count]
+            want = module(torch.tensor([piece]), {"input_pos": torch.tensor([position])}).reshape(-1).numpy()
+            position += count
+            assert_close(talk.logits(piece)[0], want, 1e-4 * np.abs(want).max(), 0, f"{name}, {position} tokens")
+
+
+@pytest.mark.parametrize("group", [32, 8])
+def test_values_of_a_quantised_gguf_are_kept_bit_for_bit(group):
+    """Q4_0 is a step in f16 times -8 to 7, for groups of 32: 4w holds it, in groups that divide these."""
+    import gguf
+
+    weight = np.random.default_rng(0).standard_normal((12, 128)).astype(np.float32) ** 3
+    weight[0, :32] = 0.0
+    stored = gguf.quants.quantize(weight, gguf.GGMLQuantizationType.Q4_0)
+    values = torch.from_numpy(gguf.quants.dequantize(stored, gguf.GGMLQuantizationType.Q4_0))
+    codes = exact(values, group, 4)
+    assert codes is not None and codes.group == group
+    assert torch.equal(codes.values(), values)
+    asymmetric = gguf.quants.quantize(weight, gguf.GGMLQuantizationType.Q4_1)
+    others = torch.from_numpy(gguf.quants.dequantize(asymmetric, gguf.GGMLQuantizationType.Q4_1))
+    assert exact(others, group, 4) is None and exact(torch.from_numpy(weight), group, 4) is None
+    coarse = exact(values, 64, 4)  # two steps in a group
+    assert coarse is None
+
+
+@pytest.mark.parametrize("calibrate", [False, True])
+def test_weights_are_read_and_dropped_layer_by_layer(checkpoint, monkeypatch, calibrate):
+    """Beside a layer, or a block that a text is read with, no float matrix stands but the embedding; values are those
+    of a model that was read whole."""
+    source = read_checkpoint(checkpoint)
+    options = Options("4w", group_size=8, calibrate=calibrate, max_context=48, max_tokens=32)
+    first = build_module(source, 48, 32)
+    block = sum(weight.numel() for name, weight in first.named_parameters() if name.startswith("layers.0."))
+    quantise_module(first, source, options)
+    streamed = empty_module(source, 48, 32)
+    read, standing = Weights.read, []
+
+    def noted(self, name):
+        floats = [type(p) is torch.nn.Parameter and p.dim() == 2 and not p.is_meta for p in streamed.parameters()]
+        standing.append(sum(p.numel() for p, is_float in zip(streamed.parameters(), floats, strict=True) if is_float))
+        return read(self, name)
+
+    monkeypatch.setattr(Weights, "read", noted)
+    quantise_module(streamed, source, options)
+    assert len(standing) == len(source.weights.places)  # each once
+    assert max(standing) <= (96 * 64 + block if calibrate else 0)
+    want, got = first.state_dict(), streamed.state_dict()
+    assert list(want) == list(got) and all(torch.equal(codes_of(want[name]), codes_of(got[name])) for name in want)
+
+
+def codes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return getattr(tensor, "qdata", tensor)
+
+
+def test_a_budget_raises_the_layers_that_lose_the_most(checkpoint):
+    """Layers of one input together, and no more than the budget."""
+    source = read_checkpoint(checkpoint)
+    options = Options("auto", group_size=8, embedding="4,32", head="4", budget=8.1, max_context=48, max_tokens=32)
+    _, report = quantised_module(source, options)
+    eights = {layer.name for layer in report.layers if layer.kind.name == "8w"}
+    assert eights and report.bits_per_weight <= 8.1
+    joined = {"wq", "wk", "wv"}
+    for number in range(2):  # layers of one input are of one kind
+        assert len({f"layers.{number}.attention.{part}" in eights for part in joined}) == 1
+    assert any(f"{len(eights)} of 15 layers are in 8 bits" in line for line in report.notes)
+    with pytest.raises(webpte.InputError, match="with every layer in 4 bits"):
+        quantised_module(source, replace(options, budget=4.5))
+
+
+def test_what_a_unit_loses_is_what_the_model_predicts_otherwise(checkpoint):
+    module, _ = quantised_module(read_checkpoint(checkpoint), Options(max_context=48, max_tokens=32))
+    recipe = linear_recipe(shapes_of(module), "4w", 8)
+    before = {name: weight.clone() for name, weight in module.state_dict().items()}
+    with torch.no_grad():
+        module.layers[1].feed_forward.w2.weight.zero_()
+        losses = measured_losses(module, recipe, [5, 9, 40, 33, 21, 60])
+        assert losses[("layers.1.feed_forward.w2",)] == 0  # zeros have codes that are exact
+        assert min(losses.values()) >= 0 and sum(loss > 1e-6 for loss in losses.values()) >= 6
+        assert ("layers.0.attention.wq", "layers.0.attention.wk", "layers.0.attention.wv") in losses
+    after = module.state_dict()
+    assert all(torch.equal(after[name], before[name]) for name in before if "layers.1.feed_forward.w2" not in name)
+
+
+@pytest.fixture
+def lowered(monkeypatch):
+    """What is lowered is not of interest: a file stands for it."""
+    monkeypatch.setattr("webpte.export.llm._lower", lambda module, source, path, *rest: path.write_bytes(b"program"))
+    monkeypatch.setattr("webpte.export.report.evaluation_text", lambda: "Some text. " * 4)
+
+
+GGUF: dict[str, Any] = {"max_context": 48, "max_tokens": 16, "quantize": "4w", "calibrate": False, "embedding": "none"}
+
+
+def test_what_is_quantised_a_second_time_is_said(tmp_path, recwarn, lowered):
+    again = gguf_talker.write(tmp_path / "again.gguf", kind="Q4_1")
+    with pytest.warns(ExportWarning, match="15 layers that are Q4_1 .* a second time, as 4w in groups of 32") as told:
+        export_llm(again, tmp_path / "again.pte", **GGUF, head="4")
+    assert {warning.filename for warning in told} == {__file__}
+    kept = gguf_talker.write(tmp_path / "kept.gguf", kind="Q4_0")
+    export_llm(kept, tmp_path / "kept.pte", **GGUF, head="4")
+    assert not [warning for warning in recwarn if issubclass(warning.category, ExportWarning)]
+    notes = json.loads((tmp_path / "kept.quality.json").read_text())["quantised"]["notes"]
+    assert notes == ["15 layers that are Q4_0 in the checkpoint keep their values as 4w in groups of 32"]
+
+
+def test_the_command_says_what_became_of_layers_and_leaves_no_old_figures(tmp_path, capsys, lowered):
+    given = ["export", str(gguf_talker.write(tmp_path / "m.gguf", kind="Q4_1")), "-o", str(tmp_path / "m.pte")]
+    given += ["--quantize", "4w", "--no-calibrate", "--embedding", "8", "--max-context", "48", "--max-tokens", "16"]
+    warned = "warning: 14 layers that are Q4_1 in the checkpoint are quantised a second time, as 4w in groups of 32"
+    assert main(given) == 0
+    said = capsys.readouterr()
+    figures = json.loads((tmp_path / "m.quality.json").read_text())["quantised"]
+    assert figures["kinds"] == {"4w in groups of 32": 14, "8w": 2} and warned in said.err
+    told = f"{figures['bits_per_weight']:.2f} bits per weight; layers: 14 × 4w in groups of 32, 2 × 8w"
+    assert told in said.out.splitlines() and "warning" not in said.out
+    assert main([*given, "--no-quality"]) == 0
+    said = capsys.readouterr()
+    assert warned in said.err and "bits per weight" not in said.out
+    assert not (tmp_path / "m.quality.json").exists()
+    (tmp_path / "m.quality.json").write_text("{}")
+    with pytest.warns(ExportWarning):
+        export_llm(tmp_path / "m.gguf", tmp_path / "m.pte", **GGUF, quality=False)
+    assert not (tmp_path / "m.quality.json").exists()

@@ -1,0 +1,76 @@
+"""Ray for real: two actors, one of them killed, and the recipe of the page."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import pyarrow.parquet as pq
+import pytest
+
+import webpte
+from tests.support.harness.bulk import actor_processes, contents, read
+from tests.support.harness.recipes import page_folder, recipe, same_vectors
+from webpte.batch import run
+
+ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'webpte[ray]'")
+ROWS, BLOCK = 300, 10
+
+
+@pytest.fixture(scope="module")
+def cluster(folder):
+    before = os.getcwd()
+    os.chdir(folder)  # where its processes begin
+    try:
+        ray.init(num_cpus=3, num_gpus=1, include_dashboard=False, log_to_driver=False, logging_level="error")
+    finally:
+        os.chdir(before)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return page_folder(tmp_path_factory.mktemp("page"), ROWS)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(folder):
+    run(folder / "minilm.pte", folder / "tickets.parquet", folder / "alone", block_rows=BLOCK)
+    return folder / "alone"
+
+
+@pytest.mark.timeout(900)
+def test_an_actor_that_is_killed_loses_no_row_and_doubles_none(cluster, folder, undisturbed):
+    out, killed = folder / "by actors", []
+
+    def kill() -> None:
+        while len(list(out.rglob("g*.parquet"))) < 3:
+            time.sleep(0.01)
+        killed.append(actor_processes()[0])
+        os.kill(killed[0], signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    report = run(folder / "minilm.pte", folder / "tickets.parquet", out, block_rows=BLOCK, actors=2)
+    killer.join(1)
+    assert killed and report.rows == ROWS and report.actors == 2
+    assert contents(out) == contents(undisturbed)
+    assert read(out)["id"].to_pylist() == list(range(ROWS))
+
+
+@pytest.mark.timeout(900)
+def test_an_actor_takes_a_gpu_of_ray_s_and_its_errors_are_ours(cluster, folder):
+    """Where Ray gave it none, or a number that no adapter has, the error were another."""
+    with pytest.raises(webpte.InputError, match="prompt is one of the model's"):
+        run(folder / "minilm.pte", folder / "tickets.parquet", folder / "never", actors=1, gpus=True, prompt="title")
+    assert not list((folder / "never").rglob("*.parquet"))
+
+
+@pytest.mark.timeout(900)
+def test_the_recipe_for_ray(cluster, folder, undisturbed, monkeypatch):
+    monkeypatch.chdir(folder)
+    exec(compile(recipe("with_ray.py"), "with_ray.py", "exec"), {"__name__": "recipe"})
+    same_vectors(pq.read_table(folder / "vectors_by_ray"), undisturbed)

@@ -1,0 +1,60 @@
+"""A worker process over real programs. Its answers, over HTTP, are in `serving`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import numpy as np
+import pytest
+
+from tests.support.models.task_checkpoints import TEXTS, exported
+from tests.support.models.tiny_llm import write_tiny_llm
+from webpte.embed import Embedder
+from webpte.errors import InputError
+from webpte.serve.messages import ModelFile, Options
+from webpte.serve.supervisor import Supervisor
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    folder = write_tiny_llm(tmp_path_factory.mktemp("llm"))
+    return str(folder / "tiny.pte"), str(exported("bert") / "model.pte")
+
+
+def test_vectors_outlive_their_worker(paths):
+    language, encoder = paths
+    with Embedder.load(encoder) as embedder:
+        rows, wanted = embedder.texts.encode(TEXTS), embedder(TEXTS)
+
+    async def test() -> None:
+        models = [ModelFile("m", language), ModelFile("e", encoder)]
+        server = Supervisor(models, Options(max_sequences=4))
+        async with asyncio.timeout(400):
+            try:
+                await server.start()
+                described(server)
+                assert np.array_equal(await server.embed("e", rows), wanted)
+                with pytest.raises(InputError, match="row 1 has 0 tokens"):
+                    await server.embed("e", [rows[0], []])
+                vectors = asyncio.create_task(server.embed("e", rows * 20))
+                await asyncio.sleep(0.05)
+                assert server.worker_pid is not None
+                os.kill(server.worker_pid, signal.SIGKILL)
+                assert np.abs(await vectors - np.tile(wanted, (20, 1))).max() < 1e-5
+                assert server.stats().restarts == 1
+            finally:
+                await server.stop(0.0)
+
+    asyncio.run(test())
+
+
+def described(server: Supervisor) -> None:
+    """What a worker tells of its models is enough to make tokens elsewhere."""
+    language, encoder = server.models["m"], server.models["e"]
+    assert (language.kind, language.context, language.vocabulary, language.at_once) == ("language", 64, 128, 4)
+    assert language.language is not None and os.path.exists(language.language.tokenizer)
+    assert language.language.template and language.language.eos_ids == (2, 3)
+    assert (encoder.kind, encoder.context, encoder.dimensions, encoder.language) == ("encoder", 20, 48, None)
+    assert len(language.fingerprint) >= 32 and language.created > 0

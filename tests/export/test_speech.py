@@ -1,0 +1,326 @@
+"""Whisper against transformers: spectrograms, hidden states, logits, tokens and segments."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.harness.wrong_calls import Wrong, check
+from tests.support.models import example_models
+from tests.support.models.whisper import SAMPLES, sound
+from webpte.errors import CancelledError, FormatError, InputError, UnsupportedError
+from webpte.export.lowering import quiet
+from webpte.export.speech import export_speech
+from webpte.speech import Transcriber
+from webpte.speech.mel import LogMel
+
+transformers = pytest.importorskip("transformers")
+WORDS = "whisper.tokenizer.json", "whisper.task.json", "whisper.pte"
+
+
+@cache
+def folder():
+    return example_models.whisper()
+
+
+@pytest.fixture(scope="module")
+def whisper():
+    with Transcriber.load(folder() / "whisper.pte") as transcriber:
+        yield transcriber
+
+
+@cache
+def reference() -> Any:
+    model = transformers.WhisperForConditionalGeneration
+    return model.from_pretrained(folder() / "whisper", attn_implementation="eager").eval()
+
+
+def features(samples: np.ndarray, **options: Any) -> Any:
+    extractor = transformers.WhisperFeatureExtractor.from_pretrained(folder() / "whisper")
+    return extractor(samples, sampling_rate=16000, return_tensors="pt", **options).input_features
+
+
+@pytest.mark.parametrize("bands", [80, 128])
+@pytest.mark.parametrize("kind", ["noise", "tones", "silence", "short"])
+def test_spectrograms_are_those_of_transformers(kind, bands):
+    samples = np.zeros(30 * SAMPLES, np.float32)
+    if kind != "silence":
+        heard = sound("tones" if kind == "tones" else "noise", 11 if kind == "short" else 30)
+        samples[: len(heard)] = heard
+    extractor = transformers.WhisperFeatureExtractor(feature_size=bands)
+    ours = LogMel(16000, bands, 400, 160)
+    assert np.abs(ours.filters.T - extractor.mel_filters).max() < 1e-12
+    found = ours(samples)
+    assert found.shape == (bands, 3000) and found.dtype == np.float32
+    for theirs in (extractor._np_extract_fbank_features, extractor._torch_extract_fbank_features):
+        assert np.abs(found - theirs(samples[None], "cpu")[0]).max() < 1e-4
+
+
+def test_hidden_states_and_logits_are_those_of_transformers():
+    import torch
+
+    mel = features(sound("tones", 0.8))
+    tokens = np.random.default_rng(1).integers(0, 158, (1, 23))
+    with torch.no_grad():
+        hidden = reference().model.encoder(mel).last_hidden_state.numpy()
+        logits = reference()(mel, decoder_input_ids=torch.tensor(tokens)).logits[0].numpy()
+    with webpte.load(folder() / "whisper.pte") as program:
+        encode, decode = program.method("encode"), program.method("decode")
+        assert len(encode.plan.flow.segments) == len(decode.plan.flow.segments) == 1, "some of it runs on the CPU"
+        ours, *heard = encode.run([mel.numpy()], strict=True)
+        assert np.abs(ours - hidden).max() < 1e-4
+        for position, count in ((0, 11), *((11 + step, 1) for step in range(12))):
+            found = decode(tokens[:, position : position + count], np.array([position]), *heard)
+            assert np.abs(found[0] - logits[position + count - 1]).max() < 1e-4 * np.abs(logits).max()
+
+
+# Of 4w the head and the table have 8 bits.
+@pytest.mark.parametrize("kind", ["4w", pytest.param("8w", marks=pytest.mark.slow)])
+def test_quantised_programs_are_the_eager_quantised_model(kind, tmp_path):
+    import torch
+
+    from webpte.export.pretrained import load_pretrained
+    from webpte.export.speech_modules import decode_module, encode_module
+    from webpte.export.speech_quantising import quantise_speech
+
+    export_speech(folder() / "whisper", tmp_path / "q.pte", quantize=kind)
+    model = load_pretrained("WhisperForConditionalGeneration", folder() / "whisper")
+    quantise_speech(model, kind, 32)
+    mel = features(sound("tones", 0.8))
+    tokens = torch.tensor(np.random.default_rng(1).integers(0, 158, (1, 11)))
+    decoder = decode_module(model)
+    with torch.no_grad(), quiet():  # torch warns of what its exporter asks for
+        hidden, keys, values = encode_module(model)(mel)
+        logits = [
+            decoder(tokens, torch.tensor([0]), keys, values),
+            decoder(tokens[:, :1], torch.tensor([11]), keys, values),
+        ]
+        plain = reference()(mel, decoder_input_ids=tokens).logits[0, -1].numpy()
+    with webpte.load(tmp_path / "q.pte") as program:
+        encode, decode = program.method("encode"), program.method("decode")
+        assert len(encode.plan.flow.segments) == len(decode.plan.flow.segments) == 1, "some of it runs on the CPU"
+        ours, *heard = encode.run([mel.numpy()], strict=True)
+        assert np.abs(ours - hidden.numpy()).max() < 1e-4
+        found = decode(tokens.numpy(), np.array([0]), *heard), decode(tokens[:, :1].numpy(), np.array([11]), *heard)
+    for one, want in zip(found, logits, strict=True):
+        assert one.shape == (1, 158) and np.abs(one - want.numpy()).max() < 1e-4 * np.abs(want.numpy()).max()
+    lost = np.abs(found[0][0] - plain).mean() / np.abs(plain).mean()
+    assert 1e-4 < lost < {"4w": 0.5, "8w": 0.05}[kind]  # random weights lose much; other weights would be above 1
+    told = json.loads((tmp_path / "q.quality.json").read_text())["quantised"]
+    assert told["layers"]["proj_out"]["kind"] == told["layers"]["model.decoder.embed_tokens"]["kind"] == "8w"
+    assert (tmp_path / "q.pte").stat().st_size < (folder() / "whisper.pte").stat().st_size
+
+
+def test_other_ways_to_quantise_speech_are_refused_before_any_work(tmp_path):
+    for options, words in (({"quantize": "8da4w"}, "one of 4w, 8w for a model of speech, not '8da4w'"),
+                           ({"quantize": "auto", "budget": 5.0}, "exported without budget"),
+                           ({"quantize": "4w", "group_size": 1}, "group_size is 1")):  # fmt: skip
+        with pytest.raises(InputError, match=words):
+            webpte.export.export_checkpoint(folder() / "whisper", tmp_path / "x.pte", **options)
+
+
+# Without timestamps a random model says some all the same; transformers would take them for what they are.
+@pytest.mark.parametrize(
+    ("seconds", "kind", "language"),
+    [(1, "noise", None), (0.6, "tones", None), (1, "tones", "de"), (0.6, "noise", "French")],
+)
+def test_tokens_are_those_of_transformers(whisper, seconds, kind, language):
+    samples = sound(kind, seconds)
+    options = {"language": language, "task": "translate", "force_unique_generate_call": True}
+    want = reference().generate(features(samples), **options)[0].tolist()
+    found = whisper(samples, language=language, task="translate")
+    assert [*found.tokens] == [token for token in want[4:] if token != 95]
+    assert found.segments == () and found.language == {"de": "de", "French": "fr"}.get(language, found.language)
+
+
+@pytest.mark.parametrize(("seconds", "kind"), [(1, "noise"), (0.6, "tones"), (2.7, "noise"), (2.7, "tones")])
+def test_segments_are_those_of_transformers(whisper, seconds, kind):
+    samples = sound(kind, seconds)
+    longer = {"truncation": False, "padding": "longest"} if seconds > 1 else {}
+    options = {"language": "en", "task": "transcribe", "return_timestamps": True, "return_segments": True}
+    want = reference().generate(features(samples, **longer), **options)["segments"][0]
+    events: list[webpte.Progress] = []
+    found = whisper(samples, language="en", timestamps=True, progress=events.append)
+    ours = [(segment.start, segment.end, [*segment.tokens]) for segment in found.segments]
+    theirs = [(float(one["start"]), float(one["end"]), one["tokens"].tolist()) for one in want]
+    assert [tokens for *_, tokens in ours] == [tokens for *_, tokens in theirs]
+    assert np.abs(np.array([one[:2] for one in ours]) - np.array([one[:2] for one in theirs])).max() < 1e-6
+    assert found.text == "".join(segment.text for segment in found.segments)
+    windows = [event for event in events if event.stage == "transcribe"]
+    assert windows[-1].done == windows[-1].total == round(seconds * 100) or seconds < 1
+    assert {event.unit for event in events} == {"frames", "tokens"}
+
+
+def test_a_wav_file_at_another_rate_and_longer_audio_without_timestamps(whisper, tmp_path):
+    import wave
+
+    with wave.open(str(tmp_path / "a.wav"), "wb") as file:
+        file.setnchannels(2)
+        file.setsampwidth(2)
+        file.setframerate(48000)
+        tone = (np.sin(np.arange(3 * 24000) / 30) * 9000).astype("<i2")
+        file.writeframes(np.stack([tone, tone], 1).tobytes())
+    heard = whisper(tmp_path / "a.wav", language="en")
+    again = whisper(np.stack([tone, tone], 1), rate=48000, language="en", timestamps=True)
+    assert heard.tokens == again.tokens and heard.segments == () and len(again.segments) > 1
+    assert again.segments[-1].end <= 3.0 and str(heard) == heard.text
+
+
+def test_silence_is_left_out_where_that_is_asked_for(whisper, monkeypatch):
+    samples = sound("noise", 1)
+    assert whisper(samples, no_speech_threshold=1.0).tokens == whisper(samples).tokens
+    monkeypatch.setattr("webpte.speech.transcriber.LEAST_LOG_PROBABILITY", 0.0)
+    assert whisper(samples, no_speech_threshold=0.0).tokens == ()
+
+
+def test_cancelled_it_stops_and_can_be_used_again(whisper):
+    want = whisper(sound("tones", 1)).tokens
+    token = webpte.CancelToken()
+
+    def stop(event: webpte.Progress) -> None:
+        if event.stage == "decode" and event.done == 5:
+            token.cancel()
+
+    with pytest.raises(CancelledError, match=r"cancelled in 'decode', at 6 of 36 tokens"):
+        whisper(sound("tones", 1), progress=stop, cancel=token)
+    assert whisper(sound("tones", 1)).tokens == want
+
+
+def test_a_model_of_english_alone(tmp_path):
+    for name in WORDS:
+        shutil.copy(folder() / name, tmp_path)
+    path = tmp_path / "whisper.task.json"
+    told = json.loads(path.read_text())
+    path.write_text(json.dumps(told | {"languages": {}, "tasks": {}, "language_names": {}}))
+    with Transcriber.load(tmp_path / "whisper.pte") as english:
+        found = english(sound("noise", 1), language="en")
+        assert found.language is None and len(found.tokens) == 38 and "English" in repr(english)
+        for task, language in (("translate", None), ("transcribe", "de")):
+            with pytest.raises(InputError, match="knows English alone"):
+                english(sound("noise", 1), task=task, language=language)
+
+
+def test_a_model_without_timestamps_hears_one_window(tmp_path):
+    for name in WORDS:
+        shutil.copy(folder() / name, tmp_path)
+    path = tmp_path / "whisper.task.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"no_timestamps_token": None}))
+    with Transcriber.load(tmp_path / "whisper.pte") as plain:
+        assert plain(sound("noise", 1)).tokens
+        for seconds, timestamps in ((1.1, False), (1, True)):
+            with pytest.raises(InputError, match=r"has no timestamps.* at most 1 seconds"):
+                plain(sound("noise", seconds), timestamps=timestamps)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bands": 80}, "hears 16 bands of 100 frames; by .* it is 80 of 100"),
+        ({"window": 480000}, "it is 16 of 3000"),
+        ({"start_token": 158}, "start_token is a whole number from 0 to 157"),
+        ({"suppress_tokens": [1, 999]}, "suppress_tokens is a list of whole numbers from 0 to 157"),
+        ({"language": "xx"}, "language is one of en, de"),
+        ({"beams": 5}, "beams is unknown to this version"),
+    ],
+)
+def test_files_of_another_export_are_refused(tmp_path, change, message):
+    for name in WORDS:
+        shutil.copy(folder() / name, tmp_path)
+    path = tmp_path / "whisper.task.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(FormatError, match=message):
+        Transcriber.load(tmp_path / "whisper.pte")
+
+
+def test_wrong_calls(whisper):
+    second = sound("noise", 1)
+    calls = [
+        Wrong(lambda: whisper(second, rate=0), "rate"),
+        Wrong(lambda: whisper(second, rate=16000.5), "rate"),
+        Wrong(lambda: whisper(second, rate="16k"), "rate"),
+        Wrong(lambda: whisper(second, language="klingon"), "language"),
+        Wrong(lambda: whisper(second, language=7), "language"),
+        Wrong(lambda: whisper(second, task="summarise"), "task"),
+        Wrong(lambda: whisper(second, task=None), "task"),
+        Wrong(lambda: whisper(second, timestamps="word"), "timestamps"),
+        Wrong(lambda: whisper(second, no_speech_threshold=1.5), "no_speech_threshold"),
+        Wrong(lambda: whisper(second, no_speech_threshold="high"), "no_speech_threshold"),
+        Wrong(lambda: whisper(second, progress=1), "progress"),
+        Wrong(lambda: whisper(second, cancel=True), "cancel"),
+        Wrong(lambda: whisper(None), "audio"),
+        Wrong(lambda: whisper("nowhere.wav"), "nowhere.wav", FormatError),
+        Wrong(lambda: Transcriber.load("nowhere.pte"), "nowhere.pte"),
+    ]
+    for wrong in calls:
+        check(wrong)
+    assert whisper(second).tokens  # still works
+
+
+def changed(tmp_path, name: str, **fields: Any):
+    path = tmp_path / name
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize(
+    ("file", "fields", "error", "message"),
+    [
+        ("config.json", {"model_type": "speecht5"}, UnsupportedError, "model_type is speecht5"),
+        ("config.json", {"quantization_config": {"bits": 4}}, UnsupportedError, "quantised already"),
+        ("config.json", {"num_mel_bins": 80}, FormatError, "makes 16 bands of 100 frames, but .* takes 80 of 100"),
+        ("preprocessor_config.json", {"chunk_length": 2}, FormatError, "16 bands of 200 frames"),
+        ("preprocessor_config.json", {"dither": 0.1}, UnsupportedError, "dither = 0.1: noise is added"),
+        ("preprocessor_config.json", {"do_normalize": True}, UnsupportedError, "do_normalize"),
+        ("preprocessor_config.json", {"mel_scale": "htk"}, UnsupportedError, "mel_scale.*unknown field"),
+        ("generation_config.json", {"num_beams": 5}, UnsupportedError, "num_beams = 5: several answers"),
+        ("generation_config.json", {"do_sample": True}, UnsupportedError, "do_sample"),
+        ("generation_config.json", {"repetition_penalty": 1.2}, UnsupportedError, "repetition_penalty"),
+        ("generation_config.json", {"eos_token_id": [95, 96]}, UnsupportedError, "eos_token_id is .*; one is wanted"),
+        ("generation_config.json", {"decoder_start_token_id": None}, FormatError, "has no decoder_start_token_id"),
+        ("generation_config.json", {"new_rule": 1}, UnsupportedError, "new_rule = 1: an unknown field"),
+    ],
+)
+def test_what_is_not_understood_is_refused_by_name(tmp_path, file, fields, error, message):
+    source = shutil.copytree(folder() / "whisper", tmp_path / "whisper")
+    changed(source, file, **fields)
+    with pytest.raises(error, match=message):
+        export_speech(source, tmp_path / "w.pte")
+    assert not (tmp_path / "w.pte").exists()
+
+
+def test_a_folder_without_its_parts_is_refused(tmp_path):
+    source = shutil.copytree(folder() / "whisper", tmp_path / "whisper")
+    (source / "tokenizer.json").unlink()
+    with pytest.raises(FormatError, match=r"no tokenizer\.json that can be read.*save_pretrained"):
+        export_speech(source, tmp_path / "w.pte")
+    (source / "preprocessor_config.json").unlink()
+    with pytest.raises(FormatError, match=r"preprocessor_config\.json"):
+        export_speech(source, tmp_path / "w.pte")
+
+
+@pytest.mark.slow
+def test_the_shape_of_whisper_tiny(tmp_path):
+    """4 + 4 layers, 384 wide, 51,865 tokens, 30 seconds; minutes."""
+    import torch
+
+    from tests.support.models.whisper import real_whisper
+
+    export_speech(real_whisper(tmp_path / "whisper"), tmp_path / "w.pte")
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(tmp_path / "whisper").eval()
+    mel = np.random.default_rng(0).normal(0, 0.5, (1, 80, 3000)).astype(np.float32)
+    tokens = np.random.default_rng(1).integers(0, 51865, (1, 29))
+    with torch.no_grad():
+        hidden = model.model.encoder(torch.tensor(mel)).last_hidden_state.numpy()
+        logits = model(torch.tensor(mel), decoder_input_ids=torch.tensor(tokens)).logits[0].numpy()
+    with webpte.load(tmp_path / "w.pte") as program:
+        encode, decode = program.method("encode"), program.method("decode")
+        ours, *heard = encode.run([mel], strict=True)
+        assert np.abs(ours - hidden).max() < 1e-4 * max(1, np.abs(hidden).max())
+        for position, count in ((0, 17), *((17 + step, 1) for step in range(12))):
+            found = decode(tokens[:, position : position + count], np.array([position]), *heard)
+            assert np.abs(found[0] - logits[position + count - 1]).max() < 1e-4 * np.abs(logits).max()

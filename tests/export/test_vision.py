@@ -1,0 +1,268 @@
+"""Classifiers and detectors as pipelines, equal to transformers': its processor, its model, its post-processing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import webpte
+from tests.support.models import task_checkpoints
+from tests.support.models.task_checkpoints import PROCESSORS, exported
+from webpte.errors import FormatError, InputError, UnsupportedError
+from webpte.export import export_checkpoint
+from webpte.export.processors import read_processor
+from webpte.tasks import TaskFile, task_path
+from webpte.vision import Classifier, Detector
+from webpte.vision.processing import read_processing
+
+SIZES = [(37, 53), (100, 31), (31, 100), (64, 64), (20, 20), (500, 333), (48, 60), (60, 48), (80, 200), (17, 900)]
+# Each export takes its time.
+CLASSIFIERS = ["vit", *(pytest.param(name, marks=pytest.mark.slow) for name in ("swin", "resnet", "mobilenet_v2"))]
+DETECTORS = ["yolos", pytest.param("detr", marks=pytest.mark.slow)]
+
+
+def picture(height: int, width: int) -> Image.Image:
+    """Patches of colour: what a resize does to it depends on its filter everywhere."""
+    rng = np.random.default_rng(height * 1000 + width)
+    return Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+PICTURES = [picture(*size) for size in [(37, 53), (100, 31), (64, 64), (20, 24), (90, 120)]]
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_pictures_are_prepared_as_transformers_does_to_the_bit(name, tmp_path):
+    processor = PROCESSORS[name]()
+    processor.save_pretrained(tmp_path)
+    processing = read_processing(TaskFile("task.json", read_processor(tmp_path)))
+    for size in SIZES:
+        got, (height, width) = processing(picture(*size))
+        want = processor(picture(*size), return_tensors="np")
+        np.testing.assert_array_equal(got, want["pixel_values"][0])
+        assert got.dtype == np.float32 and got.shape == (3, *processing.frame)
+        if "pixel_mask" in want:
+            mask = np.zeros(processing.frame, np.int64)
+            mask[:height, :width] = 1
+            np.testing.assert_array_equal(mask, want["pixel_mask"][0])
+
+
+def of_transformers(name, auto):
+    """Its processor and its model."""
+    import transformers as hf
+
+    folder = exported(name) / "checkpoint"
+    model = getattr(hf, auto).from_pretrained(folder).eval()
+    return hf.AutoImageProcessor.from_pretrained(folder, backend="pil"), model
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_classifier_is_transformers(name):
+    import torch
+
+    processor, model = of_transformers(name, "AutoModelForImageClassification")
+    with torch.no_grad():
+        logits = model(**processor(PICTURES, return_tensors="pt")).logits
+    want = logits.softmax(-1).numpy()
+    assert logits.std() > 0.1  # classes differ
+    with Classifier.load(exported(name) / "model.pte") as classifier:
+        got = classifier.scores(PICTURES)
+        assert got.dtype == np.float32 and np.abs(got - want).max() < 1e-4
+        found = classifier(PICTURES, top=3)
+        assert [[one.number for one in row] for row in found] == np.argsort(-got, axis=1)[:, :3].tolist()
+        best = found[2][0]
+        assert (best.label, best.number) == (model.config.id2label[best.number], want[2].argmax())
+        assert abs(best.score - want[2].max()) < 1e-4
+        assert classifier.max_batch > 1 and len(classifier([PICTURES[0]], top=99)[0]) == 7
+        alone = np.concatenate([classifier.scores([one]) for one in PICTURES])
+        assert np.abs(got - alone).max() < 1e-6
+        assert classifier([]) == []
+
+
+@pytest.mark.parametrize("name", DETECTORS)
+def test_a_detector_is_transformers(name):
+    import torch
+
+    processor, model = of_transformers(name, "AutoModelForObjectDetection")
+    threshold, seen = 0.1, 0
+    with Detector.load(exported(name) / "model.pte") as detector:
+        for image, found in zip(PICTURES, detector(PICTURES, threshold=threshold), strict=True):
+            with torch.no_grad():
+                outputs = model(**processor(image, return_tensors="pt"))
+            (want,) = processor.post_process_object_detection(outputs, threshold, [(image.height, image.width)])
+            order = want["scores"].argsort(descending=True)
+            assert [one.number for one in found] == want["labels"][order].tolist()
+            assert [one.label for one in found] == [model.config.id2label[one.number] for one in found]
+            scores, boxes = ([getattr(one, key) for one in found] for key in ("score", "box"))
+            assert np.abs(np.array(scores) - want["scores"][order].numpy()).max(initial=0) < 1e-4
+            relative = np.array(boxes).reshape(-1, 4) / ([image.width, image.height] * 2)
+            wanted = want["boxes"][order].numpy() / ([image.width, image.height] * 2)
+            assert np.abs(relative - wanted).max(initial=0) < 1e-4
+            seen += len(found)
+        assert seen >= len(PICTURES)  # a threshold that lets something through
+        assert detector(PICTURES[:1], threshold=1.0) == [[]]
+
+
+def test_pictures_are_paths_images_or_arrays(tmp_path):
+    image = picture(40, 50)
+    turned = Image.fromarray(np.asarray(image)[:, ::-1])  # as a camera saves it that was held otherwise
+    exif = Image.Exif()
+    exif[0x0112] = 2
+    turned.save(tmp_path / "turned.png", exif=exif)
+    image.save(tmp_path / "plain.png")
+    clear = image.convert("RGBA")
+    given = [
+        image,
+        tmp_path / "plain.png",
+        str(tmp_path / "plain.png"),
+        (tmp_path / "plain.png").read_bytes(),
+        np.asarray(image),
+        tmp_path / "turned.png",
+        clear,
+    ]
+    with Classifier.load(exported("vit") / "model.pte") as classifier:
+        scores = classifier.scores(given)
+        assert (scores == scores[0]).all()
+        grey = classifier.scores([image.convert("L"), image.convert("L").convert("RGB")])
+        assert (grey[0] == grey[1]).all()
+
+
+WRONG: dict[str, Any] = {
+    "images is a list": "plain.png",
+    r"images\[0\], 'absent.png', cannot be read": ["absent.png"],
+    r"images\[0\], 3 bytes, cannot be read": [b"png"],
+    r"images\[1\] is a path, the bytes of a file, a PIL image or an array": [picture(4, 4), 3],
+    r"images\[0\] is an array of float64 \[4, 4, 3\]": [np.zeros((4, 4, 3))],
+    r"images\[0\] is an array of uint8 \[3, 4, 4\]": [np.zeros((3, 4, 4), np.uint8)],
+    r"images\[0\] is an array of uint8 \[0, 4, 3\]": [np.zeros((0, 4, 3), np.uint8)],
+    "not a single one": picture(4, 4),
+}
+
+
+def test_wrong_calls_are_told_and_leave_everything_as_it_was(tmp_path):
+    (tmp_path / "text.png").write_text("no picture")
+    with Classifier.load(exported("vit") / "model.pte") as classifier:
+        for message, images in {**WRONG, "cannot be read as a picture": [tmp_path / "text.png"]}.items():
+            with pytest.raises(InputError, match=message):
+                classifier(images)
+        tops: list[Any] = [0, 2.5, True, None]
+        for top in tops:
+            with pytest.raises(InputError, match="top is a whole number"):
+                classifier([PICTURES[0]], top=top)
+        assert len(classifier([PICTURES[0]])[0]) == 5
+    with Detector.load(exported("yolos") / "model.pte") as detector:
+        thresholds: list[Any] = [-0.1, 1.1, "high", float("nan"), True, None]
+        for threshold in thresholds:
+            with pytest.raises(InputError, match="threshold is a number from 0 to 1"):
+                detector([PICTURES[0]], threshold=threshold)
+        assert detector([PICTURES[0]], threshold=1) == [[]]
+
+
+def test_files_of_two_exports_are_told_apart(tmp_path):
+    program = tmp_path / "model.pte"
+    program.symlink_to(exported("vit") / "model.pte")
+    with pytest.raises(InputError, match=r"no model\.task\.json"):
+        Classifier.load(program)
+    task = json.loads(task_path(exported("vit") / "model.pte").read_text())
+    task_path(program).write_text(json.dumps(task | {"labels": ["only"]}))
+    with pytest.raises(FormatError, match="not of one export"):
+        Classifier.load(program)
+    task_path(program).write_text(json.dumps(task | {"std": [1, 0, 1]}))
+    with pytest.raises(FormatError, match="no 0 to divide by"):
+        Classifier.load(program)
+    task_path(program).write_text(json.dumps(task))
+    with pytest.raises(InputError, match="not for 'object detection'"):
+        Detector.load(program)
+    with Classifier.load(program) as classifier:
+        assert len(classifier.labels) == 7
+
+
+# ---------------------------------------------------------------- what is not understood is refused
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """A folder that says it is a ViT; no test here comes to its weights."""
+    config = task_checkpoints.vision("vit").config
+    config.architectures = ["ViTForImageClassification"]
+    config.save_pretrained(tmp_path)
+    PROCESSORS["vit"]().save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    return tmp_path
+
+
+def edit(path, **fields):
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"image_processor_type": "BeitImageProcessor"}, "image_processor_type is BeitImageProcessor"),
+        ({"do_flip_channel_order": True}, "do_flip_channel_order may change pictures"),
+        ({"rescale_offset": True}, "rescale_offset may change pictures"),
+        ({"size": {"max_height": 32, "max_width": 32}}, "size is .*max_height.* not understood"),
+        ({"size": {"shortest_edge": 32}}, "pictures of different shapes stay so"),
+        ({"do_resize": False}, "pictures of different shapes stay so"),
+        ({"image_mean": [0.5]}, "image_mean is .* three colours"),
+    ],
+)
+def test_a_processor_that_is_not_understood_is_refused(checkpoint, fields, message):
+    edit(checkpoint / "preprocessor_config.json", **fields)
+    with pytest.raises((UnsupportedError, InputError), match=message):
+        export_checkpoint(checkpoint, checkpoint / "out.pte")
+    assert not (checkpoint / "out.pte").exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"model_type": "beit"}, "model_type is beit; exported as classifiers"),
+        ({"auto_map": {"AutoModel": "modeling.Own"}}, "auto_map names code"),
+        ({"quantization_config": {"bits": 4}}, "quantised already"),
+        ({"architectures": ["BeitForObjectDetection"]}, "exported as detectors are detr, yolos"),
+    ],
+)
+def test_a_model_that_is_not_understood_is_refused(checkpoint, fields, message):
+    edit(checkpoint / "config.json", **fields)
+    with pytest.raises(UnsupportedError, match=message):
+        export_checkpoint(checkpoint, checkpoint / "out.pte")
+
+
+def test_options_are_checked_before_any_work(checkpoint):
+    for wrong in (0, True, 2.5):
+        with pytest.raises(InputError, match="max_batch is a whole number"):
+            export_checkpoint(checkpoint, checkpoint / "out.pte", max_batch=wrong)
+    with pytest.raises(InputError, match="without quantize"):
+        export_checkpoint(checkpoint, checkpoint / "out.pte", quantize="4w")
+    sizes: list[Any] = ["480", "0x5", "axb", (1,), (1.5, 2), 480, ("a", "b")]
+    for size in sizes:
+        with pytest.raises(InputError, match="image_size is height and width"):
+            webpte.export.export_detector(checkpoint, checkpoint / "out.pte", image_size=size)
+    (checkpoint / "preprocessor_config.json").unlink()
+    with pytest.raises(FormatError, match=r"has no preprocessor_config\.json"):
+        export_checkpoint(checkpoint, checkpoint / "out.pte")
+
+
+def test_weights_that_are_not_all_there_are_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    task_checkpoints.write_vision(tmp_path, "vit")
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["classifier.bias"]
+    save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(FormatError, match=r"missing \['classifier\.bias'\]"):
+        export_checkpoint(tmp_path, tmp_path / "out.pte")
+
+
+def test_a_detector_whose_pictures_have_many_shapes_asks_for_one(tmp_path):
+    import transformers as hf
+
+    hf.YolosImageProcessorPil(size={"shortest_edge": 32, "longest_edge": 64}).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="--image-size"):
+        read_processor(tmp_path)
+    stretched = read_processor(tmp_path, (32, 48))
+    assert (stretched["resize"], stretched["size"], stretched["pad"]) == ("exact", [32, 48], None)

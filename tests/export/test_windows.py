@@ -1,0 +1,120 @@
+"""Models whose caches are rings, far beyond them: whatever goes back answers as a sequence that begins anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.families.measuring import measured
+from tests.support.models.families import CONTEXT, MAX_TOKENS, first, tokens
+from webpte.llm import LLM
+from webpte.llm.reach import Reach
+
+WINDOW = 4
+ROWS = WINDOW + MAX_TOKENS - 2
+TEXT = tokens(CONTEXT - 2)  # ten tokens more than the ring holds
+
+
+@pytest.fixture(scope="module", params=["gemma3", "gemma2"])
+def llm(request):
+    with LLM.load(measured(first(request.param)).path) as model:
+        model.stop_tokens = frozenset()
+        yield model
+
+
+@pytest.fixture
+def fresh(llm):
+    """The logits behind tokens, of a sequence that has computed nothing else, and in other pieces."""
+
+    def logits(text):
+        llm.forget()
+        with llm.sequence() as sequence:
+            for start in range(0, len(text), 7):
+                found = sequence.logits(text[start : start + 7])
+        llm.forget()
+        return found
+
+    return logits
+
+
+def same(got, wanted):
+    return np.allclose(got, wanted, rtol=0, atol=1e-4 * np.abs(wanted).max()) and np.isfinite(got).all()
+
+
+def test_a_ring_is_smaller_than_the_context_and_all_runs_on_the_gpu(llm):
+    assert llm.engine.runner.reach == Reach(WINDOW - 1, ROWS)
+    assert len(TEXT) > ROWS
+    rows = {tuple(llm.method.plan.graph.tensor(v).dims)[-2] for v in llm.method.plan.flow.state}
+    assert ROWS in rows
+    assert llm.method.plan.cpu_calls == {}
+    assert "cannot run several sequences at once" in (llm.refusal or "")
+
+
+@pytest.mark.parametrize("back", [1, 5, MAX_TOKENS - 1, MAX_TOKENS, 30])
+def test_a_sequence_that_is_rewound(llm, fresh, back):
+    with llm.sequence() as talk:
+        talk.logits(TEXT)
+        talk.rewind(back)
+        got = talk.logits([9])
+    assert same(got, fresh([*TEXT[: len(TEXT) - back], 9]))
+
+
+def test_prompts_that_begin_alike(llm, fresh):
+    """Behind what is cached, behind what the ring still reaches, and before it."""
+    for length in (len(TEXT), len(TEXT) - 3, 8, 2, len(TEXT)):
+        answer = llm.generate(tokens=TEXT[:length], max_new_tokens=2)
+        answer.read()
+        wanted = [int(fresh(TEXT[:length]).argmax())]
+        wanted.append(int(fresh([*TEXT[:length], *wanted]).argmax()))
+        assert answer.tokens == wanted
+
+
+def test_a_fork_and_what_it_came_from(llm, fresh):
+    talk = llm.sequence()
+    talk.logits(TEXT[:-2])
+    twin = talk.fork()
+    assert same(twin.logits([5]), fresh([*TEXT[:-2], 5]))
+    assert same(talk.logits([6]), fresh([*TEXT[:-2], 6]))
+
+
+def test_a_snapshot_goes_on_and_back(llm, fresh, tmp_path):
+    with llm.sequence() as talk:
+        talk.logits(TEXT[:-2])
+        talk.rewind(3)
+        talk.snapshot(tmp_path / "talk")
+    fresh([1, 2, 3])  # another text in the cache
+    with llm.sequence() as other:
+        other.restore(tmp_path / "talk")
+        assert other.tokens == tuple(TEXT[:-5])
+        assert same(other.logits([7]), fresh([*TEXT[:-5], 7]))
+        other.rewind(20)
+        got = other.logits([8])
+        assert same(got, fresh([*other.tokens[:-1], 8]))
+
+
+def test_answers_at_once_take_turns(llm, fresh):
+    prompts = [TEXT[:30], TEXT[3:33], TEXT[:20]]
+    answers = [llm.generate(tokens=prompt, max_new_tokens=6) for prompt in prompts]
+    for _ in zip(*answers, strict=True):
+        pass
+    for prompt, answer in zip(prompts, answers, strict=True):
+        llm.forget()
+        alone = llm.generate(tokens=prompt, max_new_tokens=6)
+        alone.read()
+        assert answer.tokens == alone.tokens
+
+
+@pytest.mark.parametrize("family", ["gemma3", "gemma2"])
+def test_beyond_the_ring_it_is_what_transformers_says(family, tmp_path):
+    """The logits behind each of the last tokens, when they were read in pieces of any size."""
+    import torch
+
+    tiny = first(family)
+    with torch.no_grad():
+        wanted = tiny.make()(torch.tensor([TEXT])).logits[0].numpy()
+    with LLM.load(measured(tiny).path) as llm:
+        for piece in (MAX_TOKENS - 1, 5, 1):
+            talk = llm.sequence()
+            for start in range(0, len(TEXT), piece):
+                end = min(start + piece, len(TEXT))
+                assert same(talk.logits(TEXT[start:end]), wanted[end - 1 : end])

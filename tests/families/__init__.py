@@ -1,0 +1,1 @@
+"""Every family of language models: its tiny checkpoint exported, run, and compared with transformers."""

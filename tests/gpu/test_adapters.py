@@ -1,0 +1,49 @@
+"""An adapter by its number: the one that is asked for, or an error that lists those there are."""
+
+from __future__ import annotations
+
+import pytest
+
+import webpte
+from webpte.device import adapters, gpu, use_adapter
+from webpte.device.choosing import VARIABLE
+
+
+@pytest.fixture
+def apart(monkeypatch):
+    """As in a process that has opened nothing."""
+    monkeypatch.setattr(gpu, "_OPEN", [])
+    monkeypatch.setenv(VARIABLE, "")
+    gpu.chosen_adapter.cache_clear()
+    yield
+    monkeypatch.undo()
+    gpu.chosen_adapter.cache_clear()
+
+
+def test_every_adapter_can_be_asked_for(apart):
+    found = adapters()
+    for number, adapter in enumerate(found):
+        use_adapter(number)
+        assert gpu.chosen_adapter().info["device"] == adapter.device
+        assert gpu.chosen_adapter().info["backend_type"] == adapter.backend
+
+
+@pytest.mark.parametrize("given", ["99", "-1", "fast"])
+def test_a_number_that_is_none_is_told_with_those_there_are(apart, monkeypatch, given):
+    monkeypatch.setenv(VARIABLE, given)
+    with pytest.raises(webpte.DeviceError, match=rf"WEBPTE_ADAPTER is '{given}'; this machine has the adapters 0: "):
+        gpu.chosen_adapter()
+
+
+def test_a_process_that_computes_stays_where_it_is(apart):
+    use_adapter(0)
+    opened = gpu.acquire({})
+    try:
+        use_adapter(0)
+        with pytest.raises(webpte.DeviceError, match="adapter 1 is wanted while programs run on"):
+            use_adapter(1)
+    finally:
+        opened.release()
+    with pytest.raises(webpte.DeviceError, match="WEBPTE_ADAPTER is '99'"):
+        use_adapter(99)
+    use_adapter(0)  # what was refused is not what comes next

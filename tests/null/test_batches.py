@@ -1,0 +1,52 @@
+"""Which texts are computed together."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webpte.embed.batches import LEAST_FILL, MANY, batches, padded, whole_rows
+
+LENGTHS = st.lists(st.integers(1, 256), max_size=200)
+
+
+@given(LENGTHS, st.integers(1, 40))
+def test_every_text_is_in_one_batch_that_has_room_for_it(lengths, most_rows):
+    found = list(batches(lengths, most_rows, 256))
+    assert sorted(number for numbers, _ in found for number in numbers) == list(range(len(lengths)))
+    for numbers, tokens in found:
+        assert 1 <= len(numbers) <= most_rows and max(lengths[n] for n in numbers) <= tokens <= 256
+        finer = 2 if len(lengths) >= MANY * most_rows else 1
+        assert all(lengths[n] >= LEAST_FILL * tokens or padded(lengths[n], 256, finer) == tokens for n in numbers)
+
+
+def test_many_texts_are_padded_little_and_fill_whole_batches():
+    lengths = np.random.default_rng(0).lognormal(3.2, 0.7, 5000).clip(3, 256).astype(int).tolist()
+    found = list(batches(lengths, 32, 256))
+    tokens = sum(len(numbers) * length for numbers, length in found)
+    assert sum(lengths) / tokens > 0.94
+    assert len(found) < 1.1 * len(lengths) / 32
+    assert len({(len(numbers), length) for numbers, length in found}) < 60
+
+
+@pytest.mark.parametrize("mean", [2.0, 2.5, 3.2])
+def test_a_block_of_sentences_is_padded_by_less_than_an_eighth(mean):
+    """As `webpte batch` computes them: 1,024 at a time."""
+    lengths = (np.random.default_rng(1).lognormal(mean, 0.6, 1024) + 2).clip(3, 256).astype(int).tolist()
+    tokens = sum(len(numbers) * length for numbers, length in batches(lengths, 32, 256))
+    assert 1 - sum(lengths) / tokens < 0.12
+
+
+def test_shapes_are_few():
+    assert {padded(n, 256) for n in range(1, 257)} == {
+        *range(4, 33, 4), *range(40, 65, 8), *range(80, 129, 16), *range(160, 257, 32)
+    }  # fmt: skip
+    assert [padded(n, 18) for n in (1, 8, 9, 17, 18)] == [4, 8, 12, 18, 18]
+    assert {whole_rows(n, 20) for n in range(1, 21)} == {1, 2, 3, 4, 6, 8, 12, 16, 20}
+
+
+@pytest.mark.parametrize("length", range(1, 257))
+def test_at_most_a_fifth_is_there_for_rounding(length):
+    assert padded(length, 256) - length < max(4, padded(length, 256) / 5 + 1)

@@ -1,0 +1,143 @@
+"""Perplexity and divergence on arrays, the windows of a text, and the built-in texts."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from tests.questions.questions import QUESTIONS
+from webpte import InputError
+from webpte.llm import LogitsError
+from webpte.tools import evaluation as ev
+
+RNG = np.random.default_rng(17)
+
+
+def test_log_softmax_is_stable_where_exponentials_overflow():
+    found = ev.log_softmax(np.array([[1000.0, 1001.0, 999.0], [-1000.0, -1001.0, -999.0]], np.float32))
+    assert np.allclose(np.exp(found).sum(-1), 1, atol=1e-15)
+    assert math.isclose(found[0, 1], -math.log(1 + math.exp(-1) + math.exp(-2)), rel_tol=1e-12)
+
+
+def test_a_distribution_diverges_from_itself_by_nothing_and_from_another_by_the_definition():
+    logits = RNG.normal(size=(7, 11)) * 4
+    log_p, log_q = ev.log_softmax(logits), ev.log_softmax(logits[::-1] + RNG.normal(size=(7, 11)))
+    assert np.array_equal(ev.kl(log_p, log_p), np.zeros(7))
+    p, q = np.exp(log_p), np.exp(log_q)
+    expected = [sum(p[n, v] * math.log(p[n, v] / q[n, v]) for v in range(11)) for n in range(7)]
+    assert np.allclose(ev.kl(log_p, log_q), expected, rtol=1e-12)
+    assert (ev.kl(log_p, log_q) > 0).all()
+    assert not np.allclose(ev.kl(log_p, log_q), ev.kl(log_q, log_p))  # it has a direction
+
+
+def test_hidden_tokens_count_for_nothing_unless_the_reference_wants_them():
+    hidden = ev.log_softmax(np.array([[0.0, 0.0, -np.inf]]))
+    seen = ev.log_softmax(np.array([[0.0, 0.0, 0.0]]))
+    assert ev.kl(hidden, hidden)[0] == 0
+    assert math.isclose(ev.kl(hidden, seen)[0], math.log(1.5))
+    assert ev.kl(seen, hidden)[0] == math.inf
+
+
+def test_perplexity_of_a_uniform_guess_is_the_vocabulary():
+    found = ev.Predictions()
+    found.add(np.zeros((5, 13), np.float32), np.arange(5))
+    found.add(np.zeros((2, 13), np.float32), np.arange(2))
+    assert found.tokens == 7
+    assert found.perplexity() == pytest.approx((13, 0), abs=1e-12)
+
+
+def test_standard_errors_are_those_of_a_mean():
+    values = np.array([1.0, 2.0, 4.0, 7.0])
+    assert ev.mean(values) == pytest.approx((3.5, math.sqrt(7 / 4)))
+    assert ev.mean(values[:1]) == (1.0, math.inf)
+    e = math.exp(3.5)
+    assert ev.perplexity(values) == pytest.approx((e, e * math.sqrt(7 / 4)))
+
+
+def test_a_comparison_in_pieces_is_that_of_the_whole():
+    a, b, targets = RNG.normal(size=(9, 6)), RNG.normal(size=(9, 6)), RNG.integers(0, 6, 9)
+    whole, pieces = ev.Comparison(), ev.Comparison()
+    whole.add(a, b, targets)
+    for piece in (slice(0, 4), slice(4, 5), slice(5, 9)):
+        pieces.add(a[piece], b[piece], targets[piece])
+    found, expected = pieces.result(), whole.result()
+    assert found.tokens == expected.tokens == 9
+    assert np.allclose(np.array(found[1:]), np.array(expected[1:]), rtol=1e-12)
+    assert expected.agreement.value == np.mean(a.argmax(-1) == b.argmax(-1))
+    assert expected.reference_perplexity != expected.perplexity
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ([0, np.nan, 1], "1 of 3 logits are NaN"),
+        ([0, np.inf, 1], "the largest logit is inf"),
+        ([-np.inf] * 3, "the largest logit is -inf"),
+    ],
+)
+def test_logits_that_predict_nothing_are_refused(row, said):
+    with pytest.raises(LogitsError, match=f"in 1 of 2 rows: in row 1, {said}"):
+        ev.log_softmax(np.array([[0, 1, 2], row], np.float32))
+
+
+@pytest.mark.parametrize("prefix", [(), (99,), (98, 99)])
+@pytest.mark.parametrize("count", [2, 3, 10, 11, 12, 17, 18, 40])
+@pytest.mark.parametrize("context", [4, 5, 11])
+def test_every_token_is_predicted_once_from_what_stands_before_it(prefix, count, context):
+    text = list(range(count))
+    seen: list[int] = []
+    found = ev.windows(text, context, prefix)
+    for number, window in enumerate(found):
+        assert len(window.tokens) <= context
+        assert window.tokens[: len(prefix)] == prefix
+        body = window.tokens[len(prefix) :]
+        assert list(body) == list(range(body[0], body[0] + len(body)))  # nothing is left out between
+        seen += window.tokens[window.first :]
+        if number:
+            assert window.first > len(prefix)  # something of the text is known
+    assert seen == text[0 if prefix else 1 :]
+
+
+def test_windows_of_a_long_context_are_no_longer_than_others():
+    assert ev.windows(range(5000), 131072) == ev.windows(range(5000), ev.LONGEST_WINDOW)
+
+
+@pytest.mark.parametrize(
+    ("count", "context", "prefix", "said"),
+    [
+        (0, 8, (), "the text has 0 tokens"),
+        (0, 8, (1, 2), "the text has 0 tokens"),
+        (1, 8, (), "the text has 1 tokens"),
+        (9, 1, (), "a context of 1 tokens is too short"),
+        (9, 3, (1, 2), "a context of 3 tokens is too short to measure in: 4 are the least"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(count, context, prefix, said):
+    with pytest.raises(InputError, match=said):
+        ev.windows(range(count), context, prefix)
+
+
+def test_the_built_in_texts_are_varied_and_share_no_phrase():
+    first, second = ev.evaluation_text(), ev.calibration_text()
+    for text in (first, second):
+        assert not text.startswith("#") and text.isascii()
+        assert 10_000 < len(text) < 30_000
+        assert "def " in text and "user:" in text and "assistant:" in text
+    shingles = [
+        {tuple(words[i : i + 8]) for i in range(len(words) - 7)}
+        for words in (re.findall(r"\w+", text.lower()) for text in (first, second))
+    ]
+    assert not shingles[0] & shingles[1]
+
+
+def test_what_quantising_may_look_at_answers_no_question_that_models_are_asked():
+    chats = ev.calibration_chats()
+    assert len(chats) == 24 and {len(chat) for chat in chats} == {2, 4}
+    for chat in chats:
+        assert [message["role"] for message in chat] == ["user", "assistant"] * (len(chat) // 2)
+    said = {message["content"] for chat in chats for message in chat}
+    seen = "\n".join(said) + ev.calibration_text()
+    assert not [question.text for question in QUESTIONS if question.text.lower() in seen.lower()]

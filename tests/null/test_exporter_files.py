@@ -1,0 +1,44 @@
+"""The files that make an exported program are those that its exporter imports: caches of exports stand on it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.export.exporter_files import EXPORT, exporter_files
+
+
+def names(*modules: str) -> set[str]:
+    return {path.relative_to(EXPORT).as_posix() for path in exporter_files(*modules)}
+
+
+def test_a_language_model_is_made_by_what_its_exporter_imports():
+    found = names("llm", "families/llama")
+    assert {"llm.py", "lowering.py", "families/llama.py", "families/__init__.py", "quantising/grid.py"} < found
+    assert {"modules/decoder.py", "modules/quantised.py", "gguf_tokenizer.py"} < found  # imported within functions
+    assert not {"hub.py", "kinds.py", "speech.py", "vision.py", "encoders.py", "families/gemma2.py"} & found
+
+
+def test_tasks_are_made_by_their_own_files():
+    assert {"sentence_modules.py", "lowering.py"} < names("encoders") and "llm.py" not in names("encoders")
+    assert {"processors.py", "vision_modules.py"} < names("vision") and "encoders.py" not in names("vision")
+    assert {"speech_quantising.py", "quantising/layers.py"} < names("speech") and "vision.py" not in names("speech")
+
+
+def test_every_file_but_those_that_choose_and_fetch_makes_something():
+    families = [f"families/{path.stem}" for path in (EXPORT / "families").glob("[!_]*.py")]
+    every = {path.relative_to(EXPORT).as_posix() for path in EXPORT.rglob("*.py")}
+    left = every - names("llm", "encoders", "vision", "speech", *families)
+    assert left <= {
+        "__init__.py",
+        "modules/__init__.py",
+        "kinds.py",
+        "clock.py",
+        "placing.py",
+        "hub.py",
+        "hub_files.py",
+    }
+
+
+def test_a_module_that_is_not_there_is_told():
+    with pytest.raises(FileNotFoundError):
+        exporter_files("nothing")

@@ -1,0 +1,38 @@
+"""docs/models.md lists every family that is found in the folder, and nothing that is not right."""
+
+from __future__ import annotations
+
+from tests.families.page import DOCS, HEAD, Errors, described, known, parts, rows, section
+from tests.support.models.families import tinies
+from webpte.export.families import families
+
+WRITE = "run python -m tests.families --write"
+
+
+def test_every_family_is_in_the_page_as_its_file_says():
+    found = [tuple(row.values())[:-2] for row in rows(DOCS.read_text())]
+    assert sorted(found) == sorted(map(described, families())), WRITE
+
+
+def test_every_error_in_the_page_is_small():
+    assert set(known()) == set(families())
+    errors = [error for found in known().values() for error in found if error is not None]
+    assert all(0 <= error <= 1e-4 for error in errors), WRITE
+
+
+def test_every_family_has_a_tiny_checkpoint():
+    assert list(tinies()) == list(families())
+
+
+def test_no_two_families_claim_a_model():
+    for names in ([f.model_types for f in families().values()], [f.gguf_types for f in families().values()]):
+        claimed = [name for types in names for name in types]
+        assert len(claimed) == len(set(claimed))
+
+
+def test_what_is_written_can_be_read_again():
+    text = section(dict.fromkeys(families(), Errors(1e-7, 2e-7)))
+    page = f"before\n{text}## behind\n"
+    assert parts(page) == ("before\n", text, "## behind\n")
+    assert [(row["f32"], row["4w"]) for row in rows(page)] == [("1.0e-07", "2.0e-07")] * len(families())
+    assert {tuple(row) for row in rows(page)} == {HEAD}

@@ -1,0 +1,343 @@
+"""Fields of config.json by family: those of published models are taken, those that change the mathematics refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import webpte
+from webpte.export.architecture import Architecture
+from webpte.export.families import families, family_of_config
+from webpte.export.fields import Fields
+from webpte.export.hugging_face import read_config
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "factor": 32.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+SIZES = {
+    "hidden_act": "silu",
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "rms_norm_eps": 1e-5,
+    "vocab_size": 32000,
+    "max_position_embeddings": 131072,
+    "bos_token_id": 1,
+    "eos_token_id": [2, 3],
+    "initializer_range": 0.02,
+    "attention_dropout": 0.0,
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.45.0",
+    "use_cache": True,
+}
+
+
+def factors(value: float, count: int = 24) -> list[float]:
+    return [value] * count
+
+
+# The fields that published config.json files of these families have, besides their sizes.
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "llama": {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "mlp_bias": False,
+        "head_dim": 64,
+        "pretraining_tp": 1,
+        "rope_scaling": LLAMA3,
+        "rope_theta": 500000.0,
+        "tie_word_embeddings": True,
+    },
+    "mistral": {
+        "architectures": ["MistralForCausalLM"],
+        "head_dim": 128,
+        "rope_theta": 1000000.0,
+        "sliding_window": None,
+        "tie_word_embeddings": False,
+    },
+    "smollm3": {
+        "architectures": ["SmolLM3ForCausalLM"],
+        "attention_bias": False,
+        "mlp_bias": False,
+        "layer_types": ["full_attention"] * 4,
+        "max_window_layers": 28,
+        "no_rope_layer_interval": 4,
+        "no_rope_layers": [1, 1, 1, 0],
+        "pretraining_tp": 2,
+        "rope_scaling": None,
+        "rope_theta": 5000000.0,
+        "sliding_window": None,
+        "use_sliding_window": False,
+    },
+    "qwen2": {
+        "architectures": ["Qwen2ForCausalLM"],
+        "max_window_layers": 24,
+        "rope_theta": 1000000.0,
+        "sliding_window": 32768,
+        "use_sliding_window": False,
+        "use_mrope": False,
+        "tie_word_embeddings": True,
+    },
+    "qwen3": {
+        "architectures": ["Qwen3ForCausalLM"],
+        "attention_bias": False,
+        "head_dim": 128,
+        "max_window_layers": 28,
+        "rope_scaling": None,
+        "rope_theta": 1000000,
+        "sliding_window": None,
+        "use_sliding_window": False,
+        "tie_word_embeddings": True,
+    },
+    "phi3": {
+        "architectures": ["Phi3ForCausalLM"],
+        "auto_map": {
+            "AutoConfig": "configuration_phi3.Phi3Config",
+            "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM",
+        },
+        "attention_bias": False,
+        "mlp_bias": False,
+        "lm_head_bias": False,
+        "full_attn_mod": 1,
+        "interpolate_factor": 1,
+        "original_max_position_embeddings": 4096,
+        "partial_rotary_factor": 0.75,
+        "resid_pdrop": 0.0,
+        "embd_pdrop": 0.0,
+        "rope_scaling": {"type": "longrope", "short_factor": factors(1.0), "long_factor": factors(2.0)},
+        "rope_theta": 10000.0,
+        "sliding_window": 262144,
+        "tie_word_embeddings": True,
+    },
+    "granite": {
+        "architectures": ["GraniteForCausalLM"],
+        "attention_bias": False,
+        "mlp_bias": False,
+        "attention_multiplier": 0.015625,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "logits_scaling": 8.0,
+        "rope_scaling": None,
+        "rope_theta": 10000000.0,
+        "tie_word_embeddings": True,
+    },
+    "gemma2": {
+        "architectures": ["Gemma2ForCausalLM"],
+        "attention_bias": False,
+        "attn_logit_softcapping": 50.0,
+        "cache_implementation": "hybrid",
+        "final_logit_softcapping": 30.0,
+        "head_dim": 256,
+        "hidden_act": "gelu_pytorch_tanh",
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 224,
+        "rope_theta": 10000.0,
+        "sliding_window": 4096,
+    },
+    "gemma3": {
+        "model_type": "gemma3_text",
+        "architectures": ["Gemma3ForCausalLM"],
+        "attention_bias": False,
+        "attn_logit_softcapping": None,
+        "cache_implementation": "hybrid",
+        "final_logit_softcapping": None,
+        "head_dim": 256,
+        "hidden_act": None,
+        "hidden_activation": "gelu_pytorch_tanh",
+        "query_pre_attn_scalar": 256,
+        "rope_local_base_freq": 10000,
+        "rope_scaling": None,
+        "rope_theta": 1000000,
+        "sliding_window": 512,
+        "sliding_window_pattern": 2,
+    },
+}
+PUBLISHED = {name: {**SIZES, "model_type": name, **fields} for name, fields in PUBLISHED.items()}
+
+
+def read(family: str, **changes: Any) -> Architecture:
+    config = json.loads(json.dumps(PUBLISHED[family] | changes))
+    fields = Fields("config.json", config)
+    return read_config(family_of_config("a folder", fields.get("model_type")), fields)
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_what_is_published_is_taken(family):
+    found = read(family)
+    assert (found.n_layers, found.n_heads, found.n_kv_heads, found.hidden_dim) == (4, 32, 8, 8192)
+    assert all(family in families() for family in PUBLISHED)
+
+
+def test_what_makes_a_family_is_read():
+    assert [layer.rope for layer in read("smollm3").layers] == ["rope", "rope", "rope", None]
+    assert read("qwen2").qkv_bias and not read("qwen2").out_bias
+    assert (read("qwen3").qk_norm, read("qwen3").head_dim) == (True, 128)
+    phi = read("phi3").ropes["rope"]
+    assert (phi.width, phi.original, phi.divisors, phi.long_divisors) == (48, 4096, (1.0,) * 24, (2.0,) * 24)
+    assert phi.amplitude == pytest.approx(1.1902380714238083)
+    granite = read("granite")
+    assert (granite.attention_scale, granite.embedding_factor, granite.residual_factor) == (0.015625, 12.0, 0.22)
+    assert (granite.query_factor, granite.logits_factor) == (0.125, 0.125)
+
+
+def test_windows_are_those_of_the_layers():
+    sliding = read("qwen2", use_sliding_window=True, max_window_layers=1, sliding_window=512)
+    assert [layer.window for layer in sliding.layers] == [None, 512, 512, 512]
+    listed = ["sliding_attention", "full_attention"] * 2
+    chosen = read("qwen3", use_sliding_window=True, sliding_window=512, layer_types=listed)
+    assert [layer.window for layer in chosen.layers] == [512, None, 512, None]
+    unused = read("qwen2", use_sliding_window=True, max_window_layers=0, sliding_window=None)
+    assert [layer.window for layer in unused.layers] == [None] * 4
+    assert [layer.window for layer in read("mistral", sliding_window=4096).layers] == [4096] * 4
+    assert [layer.window for layer in read("gemma2").layers] == [4096, None] * 2
+    assert [layer.window for layer in read("gemma3").layers] == [512, None] * 2
+    assert [layer.window for layer in read("gemma3", sliding_window_pattern=None).layers] == [512] * 4
+
+
+def test_a_ring_has_rows_for_a_window_and_a_call():
+    model = read("gemma3")
+    assert [layer.rows for layer in model.with_rows(1024, 256).layers] == [512 + 254, None] * 2
+    assert model.reach(1024, 256) == (511, 766)
+    assert [layer.rows for layer in model.with_rows(600, 256).layers] == [600, None] * 2
+    assert model.reach(600, 256) == (600, 600)  # the whole context: nothing is forgotten
+    assert [layer.rows for layer in model.with_rows(512, 256).layers] == [None] * 4 and model.reach(512, 256) is None
+    capped = read("gemma2")
+    assert [layer.rows for layer in capped.with_rows(512, 256).layers] == [512] * 4
+    assert capped.reach(512, 256) == (512, 512) and capped.reach(8192, 256) == (4095, 4096 + 254)
+
+
+def test_what_makes_a_gemma_is_read():
+    two, three = read("gemma2"), read("gemma3")
+    assert (two.attention_cap, two.logits_cap, two.attention_scale) == (50.0, 30.0, 224**-0.5)
+    assert read("gemma2", attn_logit_softcapping=None, final_logit_softcapping=None).attention_cap is None
+    assert (three.attention_cap, three.logits_cap, three.qk_norm, three.tied) == (None, None, True, True)
+    assert [layer.rope for layer in three.layers] == ["sliding_attention", "full_attention"] * 2
+    assert [three.ropes[kind].theta for kind in ("sliding_attention", "full_attention")] == [1e4, 1e6]
+    scaled = read("gemma3", rope_scaling={"rope_type": "linear", "factor": 8.0}).ropes
+    assert scaled["full_attention"].divisors == (8.0,) * 128 and scaled["sliding_attention"].divisors is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "factor"),
+    [("bfloat16", 45.25), ("float16", 45.25), ("float32", 45.254833221435547), (None, 45.254833221435547)],
+)
+def test_embeddings_are_scaled_by_a_number_of_their_type(dtype, factor):
+    assert read("gemma3", torch_dtype=dtype).embedding_factor == factor  # the root of 2048
+
+
+REFUSED: list[tuple[str, dict[str, Any]]] = [
+    ("llama", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+    ("llama", {"rope_scaling": LLAMA3 | {"mscale": 2.0}}),
+    ("llama", {"rope_scaling": {"rope_type": "su", "short_factor": factors(1), "long_factor": factors(2)}}),
+    ("llama", {"final_logit_softcapping": 30.0}),
+    ("llama", {"attn_logit_softcapping": 50.0}),
+    ("llama", {"hidden_act": "gelu"}),
+    ("llama", {"residual_multiplier": 0.22}),
+    ("llama", {"use_qk_norm": True}),
+    ("llama", {"num_local_experts": 8}),
+    ("llama", {"no_rope_layers": [1, 1, 0, 1]}),
+    ("mistral", {"attention_bias": True}),
+    ("mistral", {"mlp_bias": True}),
+    ("mistral", {"layer_types": ["sliding_attention"] * 4}),
+    ("mistral", {"architectures": ["MistralForTokenClassification"]}),
+    ("smollm3", {"layer_types": ["chunked_attention"] * 4}),
+    ("smollm3", {"hidden_act": "relu2"}),
+    ("smollm3", {"qk_norm": True}),
+    ("qwen2", {"use_mrope": True}),
+    ("qwen2", {"layer_types": ["sliding_attention"] * 4}),
+    ("qwen2", {"rope_scaling": {"type": "mrope", "mrope_section": [16, 24, 24]}}),
+    ("qwen2", {"qkv_bias": False}),
+    ("qwen2", {"quantization_config": {"quant_method": "awq"}}),
+    ("qwen3", {"rope_scaling": {"rope_type": "ntk", "factor": 2.0}}),
+    ("qwen3", {"layer_types": ["linear_attention"] * 4}),
+    ("qwen3", {"num_experts": 128}),
+    ("qwen3", {"use_qk_norm": False}),
+    ("qwen3", {"partial_rotary_factor": 0.5}),
+    ("qwen3", {"norm_type": "layernorm"}),
+    ("phi3", {"lm_head_bias": True}),
+    ("phi3", {"attention_bias": True}),
+    ("phi3", {"full_attn_mod": 2}),
+    ("phi3", {"auto_map": {"AutoModelForCausalLM": "modeling_own.Own"}}),
+    ("phi3", {"rope_scaling": {"type": "linear2", "factor": 2.0}}),
+    ("granite", {"num_local_experts": 32}),
+    ("granite", {"logit_scale": 0.5}),
+    ("granite", {"position_embedding_type": "nope"}),
+    ("granite", {"rope_scaling": {"rope_type": "proportional"}}),
+    ("gemma2", {"hidden_act": "silu"}),
+    ("gemma2", {"hidden_activation": "gelu"}),
+    ("gemma2", {"layer_types": ["chunked_attention"] * 4}),
+    ("gemma2", {"use_bidirectional_attention": True}),
+    ("gemma2", {"torch_dtype": "float8_e4m3fn"}),
+    ("gemma2", {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
+    ("gemma3", {"attn_logit_softcapping": 50.0}),  # which transformers does not apply either
+    ("gemma3", {"rope_scaling": {"rope_type": "su", "factor": 2.0}}),
+    ("gemma3", {"rope_parameters": {"other_attention": {"rope_type": "default"}}}),
+    ("gemma3", {"use_bidirectional_attention": True}),
+    ("gemma3", {"hidden_size_per_layer_input": 256}),
+    ("gemma3", {"num_kv_shared_layers": 10}),
+]
+
+
+@pytest.mark.parametrize(("family", "change"), REFUSED, ids=[f"{f}: {json.dumps(c)[:60]}" for f, c in REFUSED])
+def test_a_field_that_changes_the_mathematics_is_refused_by_name(family, change):
+    with pytest.raises(webpte.UnsupportedError) as refused:
+        read(family, **change)
+    assert refused.value.items == tuple(change)
+    assert all(name in str(refused.value) for name in change)
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("llama", {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling: factor is null"),
+    ("llama", {"rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}, "low_freq_factor is 1, high_freq_factor 1"),
+    ("llama", {"rope_scaling": LLAMA3 | {"factor": "8"}}, 'factor is "8"'),
+    ("llama", {"rope_theta": 1.0}, "rope_theta is 1.0; a number above 1"),
+    ("llama", {"attention_bias": 1}, "attention_bias is 1; true or false"),
+    ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers is [1, 0]; a list of 4"),
+    ("smollm3", {"no_rope_layers": [1, 2, 0, 1]}, "a list of 4 ones and zeros"),
+    ("qwen2", {"layer_types": ["full_attention"]}, "a list of 4 names"),
+    ("qwen2", {"max_window_layers": -1}, "max_window_layers is -1"),
+    ("qwen3", {"head_dim": 127}, "of heads 127 wide"),
+    ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": factors(1.0)}}, "long_factor is null"),
+    ("phi3", {"original_max_position_embeddings": 1}, "original_max_position_embeddings is 1"),
+    ("granite", {"attention_multiplier": 0}, "attention_multiplier is 0"),
+    ("gemma2", {"attn_logit_softcapping": -1.0}, "attn_logit_softcapping is -1.0"),
+    ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0"),
+    ("gemma3", {"sliding_window": "512"}, 'sliding_window is "512"'),
+    ("gemma3", {"sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
+    ("gemma3", {"layer_types": ["full_attention"]}, "a list of 4 names"),
+    ("granite", {"logits_scaling": float("inf")}, "logits_scaling is Infinity"),
+]
+SHORT = {"type": "longrope", "short_factor": factors(1.0, 5), "long_factor": factors(2.0, 5)}
+WRONG.append(("phi3", {"rope_scaling": SHORT}, "rope has 5 factors of frequencies for 24 pairs"))
+
+
+@pytest.mark.parametrize(("family", "change", "problem"), WRONG, ids=[f"{f}: {p}" for f, _, p in WRONG])
+def test_a_config_that_makes_no_sense_is_refused(family, change, problem):
+    with pytest.raises(webpte.FormatError if "127" not in problem else webpte.UnsupportedError) as refused:
+        read(family, **change)
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("mixtral", "choose among experts"), ("qwen3_moe", "choose among experts"), ("gemma3", "gemma3_text"),
+     ("gemma", "Gemma 2 and 3"), ("gemma3n", "shares caches")],
+)  # fmt: skip
+def test_some_are_refused_with_the_reason(kind, reason):
+    with pytest.raises(webpte.UnsupportedError, match=f"holds a {kind} model.*{reason}.*model_type is one of .*llama"):
+        family_of_config("a folder", kind)
+
+
+@pytest.mark.parametrize("kind", ["gpt_neox", "starcoder2", None, 7])
+def test_a_family_that_is_not_known_is_refused_with_those_that_are(kind):
+    with pytest.raises(webpte.UnsupportedError, match=r"model_type is one of .*llama, mistral.*qwen2") as refused:
+        family_of_config("a folder", kind)
+    assert refused.value.items == ("model_type",) and str(kind) in str(refused.value)

@@ -1,0 +1,343 @@
+"""Checkpoints by name, from a hub on loopback that speaks the protocol of the hub's own library."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from huggingface_hub import constants, hf_hub_download, snapshot_download
+
+import webpte
+from tests.support.harness.hub_server import TOKEN, HubServer, hub_server
+from webpte.export import export_checkpoint
+from webpte.export.hub import HubName, fetch
+from webpte.progress import CancelToken, Progress, ignore, stoppable
+
+NAME = "org/tiny"
+CHUNK = 1 << 16  # bytes that are kept at a time
+CONFIG = json.dumps({"architectures": ["LlamaForCausalLM"], "model_type": "llama"}).encode()
+FILES = {
+    "config.json": CONFIG,
+    "tokenizer.json": b'{"text": 1}' * 500,  # large enough to be kept apart
+    "chat_template.jinja": b"{{ messages }}",
+    "model.safetensors": bytes(range(256)) * 4096,
+    "pytorch_model.bin": b"pickle" * 1000,
+    "modeling_tiny.py": b"print('code')",
+    "README.md": b"# Tiny",
+    "onnx/model.safetensors": bytes(5000),
+}
+READ = {"config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors"}
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch) -> Iterator[HubServer]:
+    with hub_server() as server:
+        point_at(server.address, monkeypatch)
+        monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", CHUNK)
+        monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)  # before it tries again
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
+        monkeypatch.delenv("HF_TOKEN", raising=False)
+        yield server
+
+
+def point_at(address: str, monkeypatch) -> None:
+    """As HF_ENDPOINT does where the library is loaded anew."""
+    monkeypatch.setattr(constants, "ENDPOINT", address)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}")
+
+
+def accept(folder: Path) -> None:
+    assert (folder / "config.json").read_bytes()
+
+
+def get(source: str = f"hf:{NAME}", judge=accept, progress=ignore):
+    return fetch(source, progress, judge)
+
+
+def test_the_server_speaks_the_librarys_protocol(hub, tmp_path):
+    """By the library alone, without a line of ours."""
+    commit = hub.add(NAME, FILES)
+    whole = Path(snapshot_download(NAME, cache_dir=tmp_path / "other"))
+    assert {str(p.relative_to(whole)) for p in whole.rglob("*") if p.is_file()} == set(FILES)
+    one = hf_hub_download(
+        NAME, "model.safetensors", revision=commit, cache_dir=tmp_path / "third", endpoint=hub.address
+    )
+    assert Path(one).read_bytes() == FILES["model.safetensors"]
+
+
+def test_what_an_export_reads_is_fetched_and_nothing_else(hub):
+    commit = hub.add(NAME, FILES)
+    found = get()
+    assert set(hub.fetched()) == READ == set(found.files)
+    assert (found.repository, found.revision, found.commit) == (NAME, "main", commit)
+    assert {name: (found.path / name).read_bytes() for name in READ} == {name: FILES[name] for name in READ}
+
+
+def test_the_library_finds_what_was_fetched(hub):
+    commit = hub.add(NAME, FILES)
+    found = get()
+    before = len(hub.fetched())
+    assert hf_hub_download(NAME, "model.safetensors", revision=commit) == str(found.path / "model.safetensors")
+    hf_hub_download(NAME, "model.safetensors")
+    assert len(hub.fetched()) == before
+
+
+def test_what_is_there_is_not_fetched_again(hub):
+    hub.add(NAME, FILES)
+    get()
+    hub.requests.clear()
+    get()
+    assert hub.requests == [f"INFO {NAME}"]
+
+
+def test_config_json_is_judged_before_weights_are_fetched(hub, tmp_path):
+    hub.add(NAME, FILES | {"config.json": b'{"architectures": ["BertForTokenClassification"]}'})
+    with pytest.raises(webpte.UnsupportedError, match="BertForTokenClassification"):
+        export_checkpoint(f"hf:{NAME}", tmp_path / "x.pte")
+    hub.add(NAME, FILES | {"config.json": b'{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}'})
+    with pytest.raises(webpte.FormatError, match="hidden_size"):
+        export_checkpoint(f"hf:{NAME}", tmp_path / "x.pte")
+    with pytest.raises(webpte.InputError, match=rf"hf:{NAME} holds a model of the kind 'language', .* without labels"):
+        export_checkpoint(f"hf:{NAME}", tmp_path / "x.pte", labels=3)
+    with pytest.raises(webpte.InputError, match="there is no folder"):
+        export_checkpoint(f"hf:{NAME}", tmp_path / "no" / "x.pte")
+    assert "model.safetensors" not in hub.fetched()
+    assert not list(tmp_path.glob("x.*"))
+
+
+def test_shards_are_those_of_the_index(hub):
+    index = json.dumps(
+        {"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-1.safetensors"}}
+    ).encode()
+    shards = {"m-1.safetensors": b"1" * 5000, "m-2.safetensors": b"2" * 5000, "consolidated.safetensors": b"3" * 5000}
+    small = {"config.json": CONFIG, "model.safetensors.index.json": index}
+    hub.add(NAME, small | shards)
+    assert set(get().files) == {*small, "m-1.safetensors", "m-2.safetensors"}
+    hub.add(NAME, small | {"m-1.safetensors": b"1" * 5000})
+    with pytest.raises(webpte.HubError, match=r"has no m-2\.safetensors; it has m-1\.safetensors"):
+        get()
+    hub.add(NAME, {"config.json": CONFIG, "model.safetensors.index.json": b'{"weight_map": {"a": "../m.bin"}}'})
+    with pytest.raises(webpte.UnsupportedError, match=r"names \.\./m\.bin, which is no safetensors"):
+        get()
+
+
+def modules(*listed: tuple[str, str]) -> bytes:
+    return json.dumps(
+        [{"type": f"sentence_transformers.models.{kind}", "path": part} for kind, part in listed]
+    ).encode()
+
+
+POOLING = {"1_Pooling/config.json": json.dumps({"pooling_mode_mean_tokens": True}).encode()}
+
+
+def test_modules_of_a_sentence_transformer_are_fetched_with_their_weights(hub, tmp_path):
+    listed = modules(("Transformer", ""), ("Pooling", "1_Pooling"), ("Dense", "2_Dense"), ("Normalize", "3_Normalize"))
+    linear = {"2_Dense/config.json": b"{}", "2_Dense/model.safetensors": b"2" * 5000}
+    read = {name: FILES[name] for name in READ} | {"modules.json": listed} | POOLING | linear
+    pickles = {"2_Dense/pytorch_model.bin": b"pickle" * 1000}
+    unnamed = {"4_Dense/config.json": b"{}", "4_Dense/model.safetensors": b"4" * 5000}
+    hub.add(NAME, FILES | read | pickles | unnamed)
+    found = get()
+    assert set(hub.fetched()) == set(read) == set(found.files)
+    assert (found.path / "2_Dense/model.safetensors").read_bytes() == b"2" * 5000
+    hub.add(NAME, FILES | {"modules.json": listed, "2_Dense/config.json": b"{}"} | POOLING | pickles)
+    with pytest.raises(
+        webpte.UnsupportedError, match=r"neither 2_Dense/model\.safetensors .*2_Dense/pytorch_model\.bin"
+    ):
+        get()
+
+
+def test_the_transformer_may_stand_in_a_folder_of_its_own(hub):
+    listed = modules(("Transformer", "0_Transformer"), ("Pooling", "1_Pooling"))
+    read = {f"0_Transformer/{name}": FILES[name] for name in READ} | POOLING | {"modules.json": listed}
+    hub.add(NAME, read | {"rust_model.safetensors": bytes(5000)})
+    assert set(get(judge=lambda folder: None).files) == set(read)
+
+
+def test_modules_that_are_not_understood_are_refused_before_weights_are_fetched(hub, tmp_path):
+    unknown = modules(("Transformer", ""), ("Pooling", "1_Pooling"), ("LSTM", "2_LSTM"))
+    outside = modules(("Transformer", ""), ("Pooling", "../1_Pooling"))
+    for listed, words in (
+        (unknown, "lists Transformer, Pooling, LSTM"),
+        (outside, r"names '\.\./1_Pooling', which is no"),
+    ):
+        hub.add(NAME, FILES | POOLING | {"modules.json": listed})
+        with pytest.raises(webpte.Error, match=words):
+            export_checkpoint(f"hf:{NAME}", tmp_path / "x.pte")
+    assert "model.safetensors" not in hub.fetched()
+
+
+def test_a_gguf_file_is_fetched_by_its_name(hub):
+    hub.add(NAME, {"q4.gguf": b"GGUF" + bytes(5000), "q8.gguf": b"GGUF" + bytes(9000)})
+    found = get(f"hf:{NAME}/q4.gguf")
+    assert hub.fetched() == ["q4.gguf"] and found.path.name == "q4.gguf" and found.path.read_bytes()[:4] == b"GGUF"
+    with pytest.raises(webpte.InputError, match=rf"name one of them:\n  hf:{NAME}/q4\.gguf\n  hf:{NAME}/q8\.gguf"):
+        get()
+    with pytest.raises(webpte.HubError, match=r"has no q5\.gguf; it has q4\.gguf, q8\.gguf"):
+        get(f"hf:{NAME}/q5.gguf")
+
+
+# ---------------------------------------------------------------- revisions
+
+
+def test_a_revision_is_pinned(hub, tmp_path):
+    old = hub.add(NAME, FILES)
+    new = hub.add(NAME, FILES | {"model.safetensors": b"new" * 5000})
+    hub.add(NAME, FILES | {"model.safetensors": b"tag" * 5000}, revision="v1.0")
+    assert get().commit == new and get(f"hf:{NAME}@v1.0").commit not in (old, new)
+    pinned = get(f"hf:{NAME}@{old}")
+    assert pinned.commit == old and (pinned.path / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    pinned.write(tmp_path / "x.pte")
+    told = json.loads((tmp_path / "x.source.json").read_text())
+    assert told["commit"] == told["revision"] == old and told["files"] == pinned.files
+
+
+def test_a_missing_revision_or_repository_is_named(hub):
+    hub.add(NAME, FILES)
+    for source, reason, message in (
+        (f"hf:{NAME}@v9", "revision", f"{NAME} has no revision 'v9': name a branch, a tag or a commit"),
+        ("hf:org/absent", "repository", "has no model org/absent, or it is private"),
+        ("hf:org/..", "repository", "cannot be the name of a model"),
+    ):
+        with pytest.raises(webpte.HubError, match=message) as caught:
+            get(source)
+        assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("text", ["hf:", "hf:a/b/c", "hf:a/b/c/d.bin", "hf:/b", "hf:a/b@", "hf:a b/c", "hf:a/x.gguf@"])
+def test_names_that_are_none_are_refused(text):
+    with pytest.raises(webpte.InputError, match="hf:org/name@revision"):
+        HubName.parse(text)
+
+
+# ---------------------------------------------------------------- faults
+
+
+def test_a_cut_is_mended_within_one_call(hub):
+    hub.add(NAME, FILES)
+    hub.cuts = {"model.safetensors": [CHUNK * 3, 0, CHUNK * 5]}
+    get()
+    asked = [line.removeprefix("GET model.safetensors") for line in hub.requests if "GET model.safe" in line]
+    assert asked == ["", f" bytes={CHUNK * 3}-", f" bytes={CHUNK * 3}-", f" bytes={CHUNK * 8}-"]
+
+
+def test_a_download_goes_on_where_it_was_stopped(hub):
+    hub.add(NAME, FILES)
+    cancel = CancelToken()
+    seen: list[Progress] = []
+
+    def stop(event: Progress) -> None:
+        seen.append(event)
+        if event.stage == "fetch weights" and event.done > 0:
+            cancel.cancel()
+
+    with pytest.raises(webpte.CancelledError, match="cancelled in 'fetch weights'"):
+        get(progress=stoppable(stop, cancel))
+    held = next(Path(constants.HF_HUB_CACHE).rglob("*.partial")).stat().st_size
+    assert held == 2 * CHUNK  # the token is looked at with the next one
+    hub.requests.clear()
+    found = get(progress=seen.append)
+    asked = [line for line in hub.requests if line.startswith("GET")]
+    assert asked == [f"GET model.safetensors bytes={held}-"]
+    assert (found.path / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    assert seen[-1] == Progress("fetch weights", 1 << 20, 1 << 20, "bytes")
+    assert not list(Path(constants.HF_HUB_CACHE).rglob("*.partial"))
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_other_bytes_than_promised_are_refused(hub, file):
+    hub.add(NAME, FILES)
+    hub.wrong = {file}
+    with pytest.raises(webpte.HubError, match=f"sent other bytes for {file} than it promised") as caught:
+        get()
+    assert caught.value.reason == "hash"
+    assert not [p for p in Path(constants.HF_HUB_CACHE).rglob("*") if p.name == file or p.suffix == ".partial"]
+    hub.wrong = set()
+    assert (get().path / file).read_bytes() == FILES[file]
+
+
+def test_a_copy_that_changed_in_the_cache_is_refused(hub):
+    hub.add(NAME, FILES)
+    path = get().path / "model.safetensors"
+    path.write_bytes(b"\1" + FILES["model.safetensors"][1:])
+    with pytest.raises(webpte.HubError, match=r"model\.safetensors is not what the hub promised"):
+        get()
+    assert (get().path / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+
+
+def test_a_gated_model_asks_for_a_token(hub, monkeypatch):
+    hub.add(NAME, FILES)
+    hub.repositories[NAME].gated = True
+    with pytest.raises(
+        webpte.HubError, match=f"is gated: accept its conditions at {hub.address}/{NAME}, then set HF_TOKEN"
+    ) as caught:
+        get()
+    assert caught.value.reason == "gated"
+    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
+    with pytest.raises(webpte.HubError, match=r"\(one is set, and may not read it\)"):
+        get()
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    assert set(get().files) == READ
+
+
+def test_without_a_network_the_cache_is_used(hub, monkeypatch):
+    commit = hub.add(NAME, FILES)
+    get()
+    point_at("http://127.0.0.1:9", monkeypatch)  # nobody listens there
+    assert get().commit == get(f"hf:{NAME}@{commit}").commit == commit
+    with pytest.raises(webpte.HubError, match="cannot be reached for org/other@main") as caught:
+        get("hf:org/other")
+    assert caught.value.reason == "unreachable"
+
+
+def test_offline_the_cache_is_used_and_the_hub_is_not_asked(hub, monkeypatch):
+    commit = hub.add(NAME, FILES)
+    get()
+    hub.requests.clear()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert get().commit == commit and hub.requests == []
+    with pytest.raises(webpte.HubError, match="was never fetched here, and HF_HUB_OFFLINE is set") as caught:
+        get(f"hf:{NAME}@v2")
+    assert caught.value.reason == "offline"
+
+
+def test_a_part_that_is_missing_offline_is_named(hub, monkeypatch):
+    hub.add(NAME, FILES)
+
+    def refuse(folder: Path) -> None:
+        raise webpte.UnsupportedError("not now")
+
+    with pytest.raises(webpte.UnsupportedError):
+        get(judge=refuse)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(webpte.HubError, match=r"model\.safetensors of org/tiny is not in the cache"):
+        get()
+
+
+def test_a_full_disk_is_told_before_and_meanwhile(hub, monkeypatch):
+    hub.add(NAME, FILES)
+    usage = type("Usage", (), {"free": 1000})()
+    with monkeypatch.context() as patched, pytest.raises(webpte.HubError, match="1 kB left") as caught:
+        patched.setattr("webpte.export.hub.shutil.disk_usage", lambda path: usage)
+        get()
+    assert caught.value.reason == "disk" and hub.fetched() == []
+
+    def full(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("webpte.export.hub_files._Counted.write", full)
+    with pytest.raises(webpte.HubError, match="is full"):
+        get()
+
+
+def test_pickles_are_not_fetched(hub):
+    hub.add(NAME, {"config.json": CONFIG, "pytorch_model.bin": b"pickle" * 1000})
+    with pytest.raises(webpte.UnsupportedError, match=r"it has pytorch_model\.bin\. Pickles run code"):
+        get()
+    hub.add(NAME, {"README.md": b"nothing"})
+    with pytest.raises(webpte.FormatError, match=r"holds no model: it has no config\.json"):
+        get()

@@ -1,0 +1,134 @@
+"""What ExecuTorch's kernels print to the process's stderr is left out of it, and nothing else: in real processes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.harness.children import SRC
+
+FOLDER = SRC / "webpte" / "export"  # the module alone: all of the package takes longer to import than these tests
+BEGIN = f"""
+import logging, os, sys, threading
+sys.path.insert(0, {str(FOLDER)!r})
+from kernel_noise import without_kernel_noise
+sys.path.pop(0)
+
+def kernel(text="[kernel_runtime_context.h:91] No temp allocator provided"):
+    os.write(2, text.encode() + b"\\n")
+"""
+NOISE = """
+kernel()
+kernel("[cpuinfo_utils.cpp:125] CPU info and manual query on # of cpus dont match.")
+"""
+
+
+def stderr_of(code: str, status: int = 0) -> list[str]:
+    child = subprocess.run([sys.executable, "-c", BEGIN + code], capture_output=True, timeout=60)
+    assert child.returncode == status, child.stderr
+    return child.stderr.decode().splitlines()
+
+
+def inside(code: str) -> str:
+    return "with without_kernel_noise():\n" + "".join(f"    {line}\n" for line in (NOISE + code).splitlines())
+
+
+def test_only_the_noise_is_left_out():
+    """Python's own lines come at once, those of others when the run has ended."""
+    code = inside('kernel("real trouble"); kernel("[cpuinfo]: unusual"); print("progress", file=sys.stderr)')
+    told = stderr_of(code + NOISE)
+    assert told[:3] == ["progress", "real trouble", "[cpuinfo]: unusual"]
+    assert len(told) == 5 and "temp allocator" in told[3] and "cpuinfo_utils" in told[4]  # outside it is told
+
+
+def test_what_was_printed_before_a_failure_is_told():
+    told = stderr_of(inside('kernel("out of scratch"); raise SystemExit("it failed")'), status=1)
+    assert told == ["out of scratch", "it failed"]
+    assert stderr_of(inside("kernel('a line'); os.write(2, b'cut'); raise SystemExit(3)"), status=3) == [
+        "a line",
+        "cut",
+    ]
+
+
+def test_runs_may_follow_each_other_and_be_nested():
+    twice = inside('kernel("first")') + inside(
+        'kernel("second")\nwith without_kernel_noise(): kernel("third")\nkernel()'
+    )
+    assert stderr_of(twice + 'kernel("after")') == ["first", "second", "third", "after"]
+
+
+def test_the_last_of_several_threads_puts_stderr_back():
+    code = """
+entered, leave = threading.Event(), threading.Event()
+def other():
+    with without_kernel_noise():
+        entered.set()
+        leave.wait(30)
+        kernel("of the other thread")
+        kernel()
+thread = threading.Thread(target=other)
+with without_kernel_noise():
+    thread.start()
+    assert entered.wait(30)
+kernel()  # still inside, by the other thread
+leave.set()
+thread.join()
+print("python", file=sys.stderr)
+assert sys.stderr is sys.__stderr__
+"""
+    assert stderr_of(code) == ["of the other thread", "python"]
+
+
+def test_handlers_of_logs_outlive_the_run_in_which_they_were_made():
+    code = "logging.basicConfig(format='%(message)s')\nlogging.warning('inside')"
+    again = "logging.warning('between')\n" + inside("logging.warning('in the second')") + "logging.warning('after')"
+    assert stderr_of(inside(code) + again) == ["inside", "between", "in the second", "after"]
+
+
+@pytest.mark.parametrize("closed", ["os.close(2)", "os.close(2); sys.stderr = None"])
+def test_a_process_may_have_no_stderr(closed):
+    assert stderr_of(f"{closed}\nwith without_kernel_noise(): pass") == []
+
+
+def test_no_files_are_left_open():
+    code = """
+def count(): return len(os.listdir("/dev/fd"))
+with without_kernel_noise(): pass
+before = count()
+for _ in range(5):
+    with without_kernel_noise(): kernel()
+assert count() == before, (count(), before)
+"""
+    assert stderr_of(code) == []
+
+
+def test_bars_are_drawn_all_the_same():
+    """On a terminal, where rich puts a stand-in into the place of stderr."""
+    code = """
+from webpte.cli.bars import bars
+from webpte.progress import Progress
+with bars() as progress, without_kernel_noise():
+    for done in range(5):
+        kernel()
+        progress(Progress("quantize", done, 4, "layers"))
+print("done", file=sys.stderr)
+"""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"PYTHONPATH": str(SRC), "TERM": "xterm-256color"}
+    child = subprocess.Popen([sys.executable, "-c", BEGIN + code], stderr=theirs, env=environment)
+    os.close(theirs)
+    shown = b""
+    try:
+        while part := os.read(ours, 4096):
+            shown += part
+    except OSError:  # how Linux tells that the other side is closed
+        pass
+    finally:
+        os.close(ours)
+    assert child.wait(60) == 0
+    assert b"quantize" in shown and b"4 of 4 layers" in shown and shown.endswith(b"done\r\n"), shown
+    assert b"temp allocator" not in shown

@@ -1,0 +1,54 @@
+"""What a checkpoint is for, told by its first bytes or its config.json, and refused before any work."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import webpte
+from webpte.export import export_checkpoint
+from webpte.export.kinds import kind_of
+
+KINDS = {
+    "LlamaForCausalLM": "language",
+    "Gemma3ForCausalLM": "language",
+    "BertModel": "encoder",
+    "BertForMaskedLM": "encoder",
+    "ViTForImageClassification": "image classifier",
+    "YolosForObjectDetection": "detector",
+    "WhisperForConditionalGeneration": "speech",
+}
+
+
+@pytest.mark.parametrize(("architecture", "kind"), KINDS.items())
+def test_a_kind_is_told_by_the_architecture(tmp_path, architecture, kind):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    assert kind_of(tmp_path) == kind_of(tmp_path / "config.json") == kind
+
+
+def test_a_kind_is_told_by_other_files(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert kind_of(tmp_path) == "language"  # whose family is asked for next
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
+    (tmp_path / "modules.json").write_text("[]")
+    assert kind_of(tmp_path) == "encoder"
+    (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(60))
+    assert kind_of(tmp_path / "x.gguf") == "language"
+
+
+def test_what_no_exporter_takes_is_refused_by_name(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["BertForTokenClassification"]}))
+    with pytest.raises(webpte.UnsupportedError, match="BertForTokenClassification; the names of what is exported end"):
+        export_checkpoint(tmp_path, tmp_path / "x.pte")
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(webpte.FormatError, match=r"config\.json is not JSON"):
+        export_checkpoint(tmp_path, tmp_path / "x.pte")
+
+
+def test_options_of_another_kind_are_refused_by_name(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLM"]}))
+    with pytest.raises(webpte.InputError, match="'language', which is exported without labels; the options are quant"):
+        export_checkpoint(tmp_path, tmp_path / "x.pte", labels=3)
+    with pytest.raises(webpte.InputError, match="there is no folder"):
+        export_checkpoint(tmp_path / "absent", tmp_path / "no" / "x.pte")

@@ -1,0 +1,37 @@
+"""The questions that models are asked, and how answers are judged."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.questions.__main__ import judged
+from tests.questions.asking import is_right
+from tests.questions.questions import QUESTIONS, Question
+
+
+def test_there_are_forty_and_none_tells_its_answer():
+    assert len(QUESTIONS) == len({question.text for question in QUESTIONS}) == 40
+    told = [question.text for question in QUESTIONS if is_right(question, question.text)]
+    assert not told
+
+
+@pytest.mark.parametrize(
+    ("accepted", "answer", "right"),
+    [
+        ("4|four", "The answer is 4.", True),
+        ("4|four", "Four legs.", True),
+        ("4|four", "There are 14 of them, or 4000.", False),
+        ("H2O|H₂O", "It is H₂O.", True),
+        ("Paris", "Parisian streets", False),
+        ("Paris", "", False),
+    ],
+)
+def test_an_answer_is_right_if_an_accepted_one_is_among_its_words(accepted, answer, right):
+    assert is_right(Question("?", accepted), answer) is right
+
+
+def test_a_program_is_judged_by_what_its_reference_knows(capsys):
+    reference = [True] * 10 + [False] * 5
+    assert judged(reference, [True] * 9 + [False] + [True] * 5) == 0
+    assert "answers 9 of the 10 that the first answers, 90%" in capsys.readouterr().out
+    assert judged(reference, [True] * 8 + [False] * 2 + [True] * 5) == 1

@@ -1,0 +1,355 @@
+"""The app over a backend that does as it is told: what clients see when things go wrong, and when they leave."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.harness.stand_in import Asked, StandIn
+from tests.support.models.tokenizers import byte_level
+from webpte.errors import DeviceLost
+from webpte.llm.constraints import Constraint
+from webpte.llm.errors import ConstraintError, QueueFullError
+from webpte.serve.application import app
+from webpte.serve.config import Config
+from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
+from webpte.serve.failures import Refusal
+from webpte.serve.freed import give_back
+
+CHAT = "/v1/chat/completions"
+HELLO: dict[str, Any] = {"model": "stand-in", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50}
+HERMES = {"shape": "object", "begin": "<tool_call>", "end": "</tool_call>"}
+TOOL = {
+    "type": "function",
+    "function": {"name": "add", "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+}
+
+
+@pytest.fixture
+def serving(tmp_path):
+    """Runs `check(backend, made app)` with the app started."""
+
+    def run(check, config: Config | None = None, **more: Any):
+        async def whole():
+            backend = StandIn(tmp_path, byte_level(), **more)
+            made = app(backend, config or Config())
+            async with made.router.lifespan_context(made):
+                return await check(backend, made)
+
+        return asyncio.run(whole())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        (QueueFull("64 wait already", retry_after=2.5), 429, "rate_limit_error"),
+        (QueueFullError("the worker has more than it takes"), 429, "rate_limit_error"),
+        (WorkerUnavailable("there is no worker"), 503, "server_error"),
+        (DeviceLost("the device is gone"), 503, "server_error"),
+        (DeadlineExceeded("it waited 60 s for a slot", "queue"), 504, "server_error"),
+        (RuntimeError("a bug"), 500, "server_error"),
+    ],
+)
+def test_what_the_backend_refuses_has_its_status(serving, error, status, kind):
+    async def check(backend, made):
+        backend.fails = error
+        return await Asked(made, CHAT, HELLO).answer()
+
+    found = serving(check)
+    assert found.status == status and found.json["error"]["type"] == kind and "x-request-id" in found.headers
+    if status in (429, 503):
+        assert int(found.headers["retry-after"]) >= 1
+    if isinstance(error, QueueFull):
+        assert found.headers["retry-after"] == "3"  # never sooner than told
+    if status == 500:
+        assert (
+            "a bug" not in found.json["error"]["message"]
+            and found.headers["x-request-id"] in found.json["error"]["message"]
+        )
+    else:
+        assert str(error) in found.json["error"]["message"]
+
+
+def test_one_of_several_that_is_refused_frees_the_others(serving):
+    async def check(backend, made):
+        first = backend.generate
+
+        def second(ask):
+            if backend.streams:
+                raise QueueFull("full")
+            return first(ask)
+
+        backend.generate = second
+        found = await Asked(made, CHAT, HELLO | {"n": 3}).answer()
+        return found.status, [stream.cancelled for stream in backend.streams]
+
+    assert serving(check) == (429, [True])
+
+
+def test_what_fails_in_a_stream_is_its_last_event(serving):
+    async def check(backend, made):
+        backend.fails_at_end = WorkerUnavailable("the worker is gone for good")
+        return await Asked(made, CHAT, HELLO | {"stream": True}).answer()
+
+    found = serving(check)
+    assert found.status == 200 and found.events[-1]["error"]["message"] == "the worker is gone for good"
+    assert found.events[-1]["error"]["type"] == "server_error"
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_leaves_frees_his_slot(serving, stream, caplog):
+    async def check(backend, made):
+        backend.go.clear()
+        asked = Asked(made, CHAT, HELLO | {"stream": stream, "n": 2})
+        if stream:
+            await asked.until(lambda: b"content" in asked.body)
+        else:
+            while len(backend.streams) < 2:
+                await asyncio.sleep(0.01)
+        asked.leave()
+        await asked.answer()
+        return [one.cancelled for one in backend.streams]
+
+    with caplog.at_level(logging.INFO, "webpte.serve"):
+        assert serving(check) == [True, True]
+    (line,) = [record.fields for record in caplog.records if record.getMessage() == "request"]
+    assert line["status"] == 499 and line["finish"] == ["cancelled", "cancelled"] and line["prompt_tokens"] > 0
+
+
+def test_who_leaves_while_his_body_is_read_is_no_error(serving, caplog):
+    async def check(backend, made):
+        async def gone():
+            return {"type": "http.disconnect"}
+
+        async def left(scope, _, send):
+            await made(scope, gone, send)
+
+        return await Asked(left, CHAT, HELLO).answer()
+
+    with caplog.at_level(logging.INFO, "webpte.serve"):
+        assert serving(check).status == 0  # nobody is there to be told
+    assert [(record.levelname, record.fields["status"]) for record in caplog.records] == [("INFO", 499)]
+
+
+def test_a_client_that_does_not_read_is_left(serving):
+    async def check(backend, made):
+        async def unread(scope, receive, send):
+            async def stuck(message):
+                if message["type"] == "http.response.body":
+                    await asyncio.Event().wait()
+
+            await made(scope, receive, stuck)
+
+        await Asked(unread, CHAT, HELLO | {"stream": True}).answer()
+        return [one.cancelled for one in backend.streams]
+
+    assert serving(check, Config(write_seconds=0.05)) == [True]
+
+
+def test_a_server_that_ends_gives_what_it_has(serving):
+    """A stream under way gets a last event; a new request is refused."""
+
+    async def check(backend, made):
+        backend.go.clear()
+        asked = Asked(made, CHAT, HELLO | {"stream": True, "stream_options": {"include_usage": True}})
+        await asked.until(lambda: b"content" in asked.body)
+        ending = asyncio.ensure_future(made.state.service.stop())
+        await asyncio.sleep(0.05)
+        late = await Asked(made, CHAT, HELLO).answer()
+        await ending
+        await asked.answer()
+        health = await Asked(made, "/health", None).answer()
+        return asked, late, health
+
+    asked, late, health = serving(check, Config(grace_seconds=0.3))
+    assert late.status == 503 and health.status == 503
+    *_, last, usage = asked.events
+    assert last["choices"][0]["finish_reason"] == "length" and last["choices"][0]["stop_reason"] == "cancelled"
+    assert usage["usage"]["completion_tokens"] >= 1 and asked.body.endswith(b"data: [DONE]\n\n")
+
+
+def test_a_slow_body_is_refused(serving):
+    async def check(backend, made):
+        async def receive():
+            await asyncio.Event().wait()
+
+        async def slow(scope, _, send):
+            await made(scope, receive, send)
+
+        return await Asked(slow, CHAT, HELLO).answer()
+
+    found = serving(check, Config(read_seconds=0.05))
+    assert found.status == 408 and found.json["error"]["code"] == "body_too_slow"
+
+
+def test_a_schema_that_compiles_too_long_is_refused(serving, monkeypatch):
+    monkeypatch.setattr("webpte.serve.words.Words._compile", lambda self, *_: time.sleep(0.5))
+
+    async def check(backend, made):
+        body = HELLO | {"response_format": {"type": "json_object"}}
+        return await Asked(made, CHAT, body).answer()
+
+    found = serving(check, Config(schema_seconds=0.05))
+    assert found.status == 422 and "was not compiled within 0.05 s" in found.json["error"]["message"]
+
+
+def test_a_schema_that_is_known_to_be_good_waits_for_no_other(serving, monkeypatch):
+    good, slow, late = (Constraint("regex", text) for text in ("a", "b", "c"))
+    compiled, begun, let_go = [], threading.Event(), threading.Event()
+
+    def compile_(guides, constraint):
+        compiled.append(constraint)
+        if constraint == slow:
+            begun.set()
+            assert let_go.wait(60)
+
+    monkeypatch.setattr("webpte.serve.words.Guides.check", compile_)
+
+    async def check(backend, made):
+        words = made.state.service.words("stand-in")
+        await words.check_constraint(good, 60)
+        waiting = asyncio.create_task(words.check_constraint(slow, 60))
+        try:
+            assert await asyncio.to_thread(begun.wait, 60)
+            with pytest.raises(Refusal, match="was not compiled within"):
+                await words.check_constraint(late, 0.05)
+            await words.check_constraint(good, 60)
+        finally:
+            let_go.set()
+        await waiting
+        await asyncio.to_thread(words._compiling.submit(list).result)
+        assert compiled == [good, slow], "what was given up before its turn is not compiled, and nothing twice"
+
+    serving(check)
+
+
+def test_memory_of_long_schemas_is_given_back(serving, monkeypatch):
+    given = []
+    monkeypatch.setattr("webpte.serve.words.give_back", lambda: given.append(True))
+
+    async def check(backend, made):
+        words = made.state.service.words("stand-in")
+        await words.check_constraint(Constraint("regex", "a"), 60)
+        assert not given
+        await words.check_constraint(Constraint("regex", "a" * 5000), 60)
+        assert len(given) == 1
+        with pytest.raises(ConstraintError):
+            await words.check_constraint(Constraint("regex", "a" * 5000 + "["), 60)
+        assert len(given) == 2
+
+    serving(check)
+
+
+def test_giving_memory_back_does_no_harm():
+    """Whatever the C library is."""
+    kept = [bytes(1000) for _ in range(1000)]
+    give_back()
+    assert all(len(each) == 1000 for each in kept)
+
+
+def test_few_good_schemas_are_remembered(serving, monkeypatch):
+    monkeypatch.setattr("webpte.serve.words.KNOWN", 3)
+    monkeypatch.setattr("webpte.serve.words.Guides.check", lambda guides, constraint: None)
+
+    async def check(backend, made):
+        words = made.state.service.words("stand-in")
+        for number in range(9):
+            await words.check_constraint(Constraint("regex", f"a{number}"), 60)
+        assert len(words._good) == 3
+
+    serving(check)
+
+
+@pytest.mark.parametrize("depth", [100, 400, 900])
+def test_hostile_schemas_are_refused_without_a_stir(serving, depth):
+    schema: dict[str, Any] = {"type": "string", "uniqueItems": True}
+    for _ in range(depth):
+        schema = {"type": "array", "items": schema}
+
+    async def check(backend, made):
+        body = HELLO | {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+        found = await Asked(made, CHAT, body).answer()
+        return found, await Asked(made, CHAT, HELLO).answer()
+
+    found, after = serving(check)
+    assert found.status in (400, 422) and found.json["error"]["message"] and after.status == 200
+
+
+# -- calls of tools ---------------------------------------------------------------------------------------------------
+
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
+SAID: dict[str, tuple[str, str, list[str], str]] = {
+    "a call": (CALL, "", ['{"a": 1}'], "tool_calls"),
+    "two": (CALL + CALL, "", ['{"a": 1}', '{"a": 1}'], "tool_calls"),
+    "text before it": ("Well: " + CALL, "Well: ", ['{"a": 1}'], "tool_calls"),
+    "no call": ("2 < 3 <tool", "2 < 3 <tool", [], "stop"),
+    "no call between the markers": ("<tool_call>no</tool_call>", "<tool_call>no</tool_call>", [], "stop"),
+    "half a call": ("So <tool_call>{", "So ", [], "stop"),
+    "a stop outside": ("a STOP b", "a ", [], "stop"),
+    "a stop inside": (CALL.replace("1", '"STOP"'), "", ['{"a": "STOP"}'], "tool_calls"),
+}
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("name", SAID)
+def test_calls_are_taken_out_of_the_text(serving, name, stream):
+    says, text, arguments, finish = SAID[name]
+
+    async def check(backend, made):
+        body = HELLO | {"tools": [TOOL], "stream": stream, "stop": "STOP", "max_tokens": 500}
+        found = await Asked(made, CHAT, body).answer()
+        assert found.status == 200, found.body
+        assert "stop" not in backend.streams[0].ask.settings and "grammar" in backend.streams[0].ask.settings
+        return found
+
+    found = serving(check, says=says, tool_format=HERMES)
+    if stream:
+        choices = [event["choices"][0] for event in found.events]
+        content = "".join(choice["delta"].get("content") or "" for choice in choices)
+        calls = [call for choice in choices for call in choice["delta"].get("tool_calls", [])]
+        assert [call["index"] for call in calls] == list(range(len(calls)))
+        assert choices[-1]["finish_reason"] == finish
+    else:
+        (choice,) = found.json["choices"]
+        content, calls = choice["message"]["content"] or "", choice["message"].get("tool_calls", [])
+        assert choice["finish_reason"] == finish
+    assert content == text and [call["function"]["arguments"] for call in calls] == arguments
+    assert len({call["id"] for call in calls}) == len(calls)
+
+
+def test_a_model_that_knows_no_tools_is_not_offered_any(serving):
+    async def check(backend, made):
+        return await Asked(made, CHAT, HELLO | {"tools": [TOOL]}).answer()
+
+    found = serving(check)
+    assert found.status == 400 and found.json["error"]["param"] == "tools"
+
+
+def test_a_seed_for_each_answer(serving):
+    async def check(backend, made):
+        await Asked(made, CHAT, HELLO | {"n": 3, "seed": (1 << 31) - 2}).answer()
+        return [stream.ask.settings["seed"] for stream in backend.streams]
+
+    assert serving(check) == [(1 << 31) - 2, (1 << 31) - 1, 0]
+
+
+def test_lines_of_the_log_are_json(serving, caplog):
+    from webpte.serve.logs import Lines
+
+    async def check(backend, made):
+        await Asked(made, CHAT, HELLO, {"x-request-id": "one"}).answer()
+
+    with caplog.at_level(logging.INFO, "webpte.serve"):
+        serving(check)
+    (record,) = [each for each in caplog.records if each.getMessage() == "request"]
+    line = json.loads(Lines(True).format(record))
+    assert line["id"] == "one" and line["level"] == "info" and line["status"] == 200 and line["time"].endswith("Z")
+    assert "id=one" in Lines(False).format(record)

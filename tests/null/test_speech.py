@@ -1,0 +1,217 @@
+"""Speech without a model: WAV files, resampling, rules of tokens, windows."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from webpte.errors import FormatError, InputError, UnsupportedError
+from webpte.speech.audio import resample, samples_of
+from webpte.speech.rules import Rules, log_probability
+from webpte.speech.wav import EXTENSIBLE, FLOAT, PCM, read_wav
+from webpte.speech.windows import Said, split
+
+VALUES = np.array([0.0, 0.5, -0.5, 0.25, -1.0, 0.75])
+
+
+def wav(path: Path, body: bytes, kind: int = PCM, channels: int = 1, bits: int = 16, rate: int = 8000, **odd) -> Path:
+    block = odd.get("block", channels * bits // 8)
+    form = struct.pack(
+        "<HHIIHH", EXTENSIBLE if odd.get("extensible") else kind, channels, rate, rate * block, block, bits
+    )
+    if odd.get("extensible"):
+        form += struct.pack("<HHI", 22, bits, 0) + struct.pack("<H", kind) + bytes(14)
+    chunks = [(b"LIST", b"odd"), (b"fmt ", form), (b"data", body)]
+    told = b"".join(name + struct.pack("<I", len(data)) + data + bytes(len(data) % 2) for name, data in chunks)
+    path.write_bytes(b"RIFF" + struct.pack("<I", len(told) + 4) + b"WAVE" + told)
+    return path
+
+
+STORED = {
+    (PCM, 8): ((VALUES * 128 + 128).clip(0, 255).astype(np.uint8).tobytes(), 1 / 128),
+    (PCM, 16): ((VALUES * 32768).astype("<i2").tobytes(), 1e-4),
+    (PCM, 24): (b"".join(int(v * (1 << 23)).to_bytes(3, "little", signed=True) for v in VALUES), 1e-6),
+    (PCM, 32): ((VALUES * (2**31 - 1)).astype("<i4").tobytes(), 1e-6),
+    (FLOAT, 32): (VALUES.astype("<f4").tobytes(), 0),
+    (FLOAT, 64): (VALUES.astype("<f8").tobytes(), 0),
+}
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+@pytest.mark.parametrize(("kind", "bits"), STORED)
+def test_every_format_gives_its_samples(tmp_path, kind, bits, extensible):
+    body, close = STORED[kind, bits]
+    samples, rate = read_wav(wav(tmp_path / "a.wav", body, kind, 2, bits, extensible=extensible))
+    assert rate == 8000 and samples.shape == (3, 2) and samples.dtype == np.float32
+    assert np.abs(samples.ravel() - VALUES).max() <= close
+
+
+def test_a_file_that_was_cut_gives_what_is_there(tmp_path):
+    path = wav(tmp_path / "a.wav", STORED[PCM, 16][0])
+    path.write_bytes(path.read_bytes()[:-3])
+    assert read_wav(path)[0].ravel().tolist() == VALUES[:4].tolist()
+
+
+def test_what_is_no_wav_file_is_refused(tmp_path):
+    path = tmp_path / "a.wav"
+    with pytest.raises(FormatError, match="cannot be read: No such file"):
+        read_wav(path)
+    path.write_bytes(b"ID3\x03 an mp3 file")
+    with pytest.raises(FormatError, match="not a WAV file; other formats have to be decoded"):
+        read_wav(path)
+    path.write_bytes(b"RIFF\x04\0\0\0WAVE")
+    with pytest.raises(FormatError, match="no 'data' in 12 bytes"):
+        read_wav(path)
+    path.write_bytes(b"RIFF\x0c\0\0\0WAVEdata\x02\0\0\0\0\0")
+    with pytest.raises(FormatError, match="does not say how its samples are stored"):
+        read_wav(path)
+    with pytest.raises(UnsupportedError, match="format 2 with 4 bits"):
+        read_wav(wav(path, b"\0\0", kind=2, bits=4))
+    with pytest.raises(FormatError, match="contradicts itself: 1 channels, 16 bits, 7 bytes"):
+        read_wav(wav(path, b"\0\0", block=7))
+    with pytest.raises(FormatError, match="contradicts itself: 0 channels"):
+        read_wav(wav(path, b"\0\0", channels=0))
+
+
+@pytest.mark.parametrize("cut", range(0, 70, 3))
+def test_cut_anywhere_it_is_read_or_refused(tmp_path, cut):
+    path = wav(tmp_path / "a.wav", STORED[PCM, 16][0])
+    path.write_bytes(path.read_bytes()[:cut])
+    try:
+        samples, _ = read_wav(path)
+    except FormatError:
+        return
+    assert len(samples) <= len(VALUES)
+
+
+@pytest.mark.parametrize("rate", [8000, 11025, 22050, 44100, 48000, 96000, 44101])
+def test_a_tone_keeps_its_pitch_and_phase(rate):
+    hertz = 700.0
+    there = np.sin(2 * np.pi * hertz * np.arange(rate) / rate).astype(np.float32)
+    here = resample(there, rate, 16000)
+    assert here.shape == (16000,) and here.dtype == np.float32
+    want = np.sin(2 * np.pi * hertz * np.arange(16000) / 16000)
+    assert np.abs(here - want)[500:-500].max() < 2e-3  # but for the ends, where the tone begins and stops at once
+
+
+def test_a_constant_stays_what_it_is():
+    assert np.abs(resample(np.ones(3000, np.float32), 44100, 16000)[100:-100] - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize("hertz", [8700.0, 12000.0, 20000.0])
+def test_what_the_lower_rate_cannot_hold_is_gone(hertz):
+    tone = np.sin(2 * np.pi * hertz * np.arange(44100) / 44100).astype(np.float32)
+    assert np.abs(resample(tone, 44100, 16000))[500:-500].max() < 2e-3
+
+
+@pytest.mark.parametrize(
+    ("samples", "rate", "count"), [(1, 8000, 2), (441, 44100, 160), (442, 44100, 161), (5, 48000, 2)]
+)
+def test_as_many_samples_as_the_time_holds(samples, rate, count):
+    assert len(resample(np.ones(samples, np.float32), rate, 16000)) == count
+
+
+def test_channels_are_mixed_and_whole_numbers_scaled():
+    both = np.stack([np.full(8, 0.5), np.full(8, -0.25)], 1).astype(np.float32)
+    assert samples_of(both, 16000, 16000).tolist() == [0.125] * 8
+    assert samples_of(np.full(8, 16384, np.int16), 16000, 16000).tolist() == [0.5] * 8
+    assert samples_of(np.full(8, 0.5), 16000, 16000).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("audio", "message"),
+    [
+        ([0.1, 0.2], "audio is the path of a WAV file or an array"),
+        (7, "audio is the path of a WAV file or an array"),
+        (np.zeros((2, 3, 4), np.float32), r"audio has shape \[2, 3, 4\]"),
+        (np.zeros((2, 16000), np.float32), r"shape \[2, 16000\]; .*\(samples, channels\) with up to 64"),
+        (np.zeros(4, np.int32), "audio has dtype int32"),
+        (np.zeros(0, np.float32), "no samples"),
+        (np.array([0, np.nan, 1], np.float32), "no numbers, the first at 1"),
+        (np.array([0, np.inf], np.float32), "no numbers, the first at 1"),
+    ],
+)
+def test_wrong_audio_is_refused(audio, message):
+    with pytest.raises(InputError, match=message):
+        samples_of(audio, 16000, 16000)
+
+
+@pytest.mark.parametrize("rate", [1, 999, 768_001])
+def test_wrong_rates_are_refused(rate):
+    with pytest.raises(InputError, match=f"rate is {rate} samples a second; from 1000 to 768000"):
+        samples_of(np.zeros(4, np.float32), rate, 16000)
+
+
+# ---------------------------------------------------------------- rules
+
+END, START, NO_SPEECH, NO_STAMPS, FIRST = 4, 5, 6, 7, 8  # text is below END; timestamps are 8 to 17
+RULES = Rules(START, END, NO_STAMPS, never=(2,), not_first=(1,), latest_first_timestamp=3)
+
+
+def say(said: list[int], timestamps: bool = True, **likely: float) -> int:
+    logits = np.zeros(18, np.float32)
+    for name, value in likely.items():
+        logits[int(name[1:])] = value
+    return int(RULES.allowed(logits, said, timestamps).argmax())
+
+
+def test_some_tokens_are_never_said_and_some_not_first():
+    assert say([], False, t2=9, t1=8, t0=7) == 0
+    assert say([0], False, t2=9, t1=8, t0=7) == 1
+
+
+def test_the_first_token_is_a_timestamp_and_an_early_one():
+    assert say([], t0=99, t15=9, t10=1) == 10
+
+
+def test_a_text_follows_the_first_timestamp():
+    assert say([9], t12=99, t3=1) == 3
+
+
+def test_timestamps_come_in_pairs():
+    assert say([9, 3, 12], t0=99, t12=1) == 12  # its partner may be the same
+    assert say([9, 3, 12], t0=99, t4=9) == END
+    assert say([9, 3, 12, 12], t14=99, t0=1) == 0
+
+
+def test_timestamps_never_go_back():
+    assert say([9, 3, 12], t11=99, t13=1) == 13
+    assert say([9, 3], t9=99, t0=9) == 0  # a text takes time
+
+
+def test_timestamps_together_may_win():
+    assert say([9, 3], t0=2.0) >= FIRST  # eight of them, each with 1 beside e² of the text
+    assert say([9, 3], t0=3.0) == 0
+
+
+def test_no_timestamps_is_not_said_among_timestamps():
+    assert say([9, 3], t7=99, t0=9) == 0
+
+
+def test_the_probability_is_of_what_may_be_said():
+    allowed = RULES.allowed(np.zeros(18, np.float32), [0], False)
+    assert np.isclose(log_probability(allowed, 0), -np.log(17))
+    assert log_probability(allowed, 2) == -np.inf
+
+
+# ---------------------------------------------------------------- windows
+
+
+@pytest.mark.parametrize(
+    ("tokens", "segments", "step"),
+    [
+        ([8, 1, 2, 11, 11, 3], [Said(0, 3, (8, 1, 2, 11, 11))], 6),  # what follows the pair is heard again
+        ([8, 1, 11, 12, 3, 15], [Said(0, 3, (8, 1, 11)), Said(4, 7, (12, 3, 15))], 100),  # nothing follows
+        ([8, 1, 11, 12, 3, 15, 15], [Said(0, 3, (8, 1, 11)), Said(4, 7, (12, 3, 15, 15))], 14),
+        ([8, 1, 2], [Said(0, 50, (8, 1, 2))], 100),
+        ([9, 1, 2], [Said(0, 1, (9, 1, 2))], 100),
+        ([8, 1, 2, 13], [Said(0, 5, (8, 1, 2, 13))], 100),
+        ([1, 2], [Said(0, 50, (1, 2))], 100),
+        ([], [Said(0, 50, ())], 100),
+    ],
+)
+def test_windows_are_split_at_timestamps(tokens, segments, step):
+    assert split(tokens, FIRST, 100) == (segments, step)

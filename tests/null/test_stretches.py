@@ -1,0 +1,75 @@
+"""How blocks are given to actors, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from types import SimpleNamespace
+
+import pytest
+
+import webpte
+from webpte.batch import on_ray, run
+from webpte.batch.on_ray import STRETCHES, receipt_of, stretches
+from webpte.batch.tables import Block
+from webpte.batch.wanted import Wanted
+from webpte.batch.worker import Job, Receipt, Worker
+
+
+def blocks_of(*groups):
+    return [Block("x", number, 10 * first, 10) for number, count in enumerate(groups) for first in range(count)]
+
+
+def job_of(source):
+    return Job("model.pte", str(source), "out", 10, Wanted("embed"), "fingerprint", adapter=1)
+
+
+@pytest.mark.parametrize("actors", [1, 2, 7])
+@pytest.mark.parametrize("groups", [(1,), (40,), (1,) * 9, (100, 3, 50)])
+def test_every_block_is_in_one_stretch_of_a_row_group(groups, actors):
+    blocks = blocks_of(*groups)
+    found = stretches(blocks, actors)
+    assert [block for some in found for block in some] == blocks
+    assert all(len({block.group for block in some}) == 1 for some in found)
+    assert len(found) >= min(len(blocks), STRETCHES * actors)
+
+
+def test_whole_row_groups_stay_together_where_there_are_enough():
+    assert [len(some) for some in stretches(blocks_of(*(3,) * 8), 2)] == [3] * 8
+
+
+def test_an_error_of_an_actor_is_told_behind_its_blocks(monkeypatch, tmp_path):
+    def run(self, blocks):
+        yield receipt
+        raise webpte.FormatError("a damaged block")
+
+    (tmp_path / "x.jsonl").touch()
+    (block,) = blocks_of(1)
+    receipt = Receipt(block, "name", True, rows=10, failed=1, tokens=5, computed_tokens=6)
+    monkeypatch.setattr(Worker, "run", run)
+    batch = {"blocks": [json.dumps([asdict(block)])]}
+    found = [json.loads(one) for one in on_ray.Actor(job_of(tmp_path / "x.jsonl"), gpus=False)(batch)["told"]]
+    assert receipt_of(found[0]) == receipt
+    with pytest.raises(webpte.FormatError, match=r"^a damaged block$"):
+        receipt_of(found[1])
+    (missing,) = on_ray.Actor(job_of(tmp_path / "none.jsonl"), gpus=False)(batch)["told"]
+    with pytest.raises(webpte.InputError, match="there is no input"):
+        receipt_of(json.loads(missing))
+
+
+def test_what_is_for_actors_needs_actors(tmp_path):
+    (tmp_path / "x.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "model.pte").touch()
+    with pytest.raises(webpte.InputError, match="say what each of Ray's actors takes"):
+        run(tmp_path / "model.pte", tmp_path / "x.jsonl", tmp_path / "out", gpus=True)
+    with pytest.raises(webpte.InputError, match="actors is a whole number, at least 1"):
+        run(tmp_path / "model.pte", tmp_path / "x.jsonl", tmp_path / "out", actors=0)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("gpus", "adapter"), [(True, 3), (False, 1)])
+def test_an_actor_computes_on_the_adapter_of_its_gpu(monkeypatch, tmp_path, gpus, adapter):
+    """Ray tells the number as text."""
+    context = SimpleNamespace(get_accelerator_ids=lambda: {"GPU": ["3"]})
+    monkeypatch.setattr(on_ray, "_ray", lambda: SimpleNamespace(get_runtime_context=lambda: context))
+    assert on_ray.Actor(job_of(tmp_path), gpus)._job.adapter == adapter

@@ -1,0 +1,311 @@
+"""A server's worker, over a fake model: it is killed, hurt, hung and asked for too much."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.support.harness.fake_runner import FakeLLM, FakeRunner
+from tests.support.harness.fake_worker import COMMAND, POISON
+from webpte.errors import FormatError, InputError
+from webpte.serve.backend import Ask, Begun, Deadlines, Finished, Stream, Usage
+from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
+from webpte.serve.keeper import Keeping
+from webpte.serve.messages import ModelFile, Options, Piece
+from webpte.serve.process import Patience
+from webpte.serve.supervisor import Limits, Supervisor
+
+QUICK = Keeping(patience=Patience(ping=0.05, silence=20.0, stuck=4.0), pause=0.01)
+PLAIN = Limits(keeping=QUICK)
+
+
+def serving(
+    test: Callable[[Supervisor], Awaitable[Any]],
+    *files: str,
+    limits: Limits = PLAIN,
+    sequences: int = 4,
+    command: tuple[str, ...] = COMMAND,
+    seconds: float = 240,
+) -> Any:
+    """What a test makes of a server with these files."""
+
+    async def run() -> Any:
+        models = [ModelFile(name, name) for name in files or ("a",)]
+        server = Supervisor(models, Options(max_sequences=sequences), limits, command)
+        async with asyncio.timeout(seconds):
+            try:
+                await server.start()
+                return await test(server)
+            finally:
+                await server.stop(0.0)
+                assert server.worker_pid is None
+
+    return asyncio.run(run())
+
+
+async def read(stream: Stream) -> tuple[str, list[int], Finished]:
+    text, tokens = "", []
+    async for event in stream:
+        if isinstance(event, Piece):
+            text += event.text
+            tokens.append(event.token)
+        elif isinstance(event, Finished):
+            return text, tokens, event
+    raise AssertionError("no end")
+
+
+def solo(prompt: tuple[int, ...], **settings: Any) -> tuple[str, list[int]]:
+    answer = FakeLLM(FakeRunner(capacity=256)).generate(tokens=prompt, **settings)
+    return answer.read(), answer.tokens
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.8, "seed": 5},
+    {"repetition_penalty": 1.3, "frequency_penalty": 0.5, "logit_bias": {3: 2.0}},
+    {"stop": ["\u4e05\u4e06", "\u4e2a"], "temperature": 1.0, "seed": 2},
+]
+PROMPTS = [(1, 2, 3), (9,), tuple(range(20, 60)), (7, 7)]
+
+
+def asks(most: int = 60) -> list[Ask]:
+    return [Ask("a", p, {**s, "max_new_tokens": most}) for p, s in zip(PROMPTS, SETTINGS, strict=True)]
+
+
+def expected(ask: Ask) -> tuple[str, list[int]]:
+    return solo(ask.tokens, **ask.settings)
+
+
+def check(ask: Ask, found: tuple[str, list[int], Finished]) -> None:
+    text, tokens, end = found
+    assert (text, tokens) == expected(ask)
+    assert end.reason == ("length" if len(tokens) == ask.settings["max_new_tokens"] else "stop")
+    assert end.usage.prompt_tokens == len(ask.tokens) and end.usage.completion_tokens == len(tokens)
+
+
+def test_answers_are_those_of_the_model_alone():
+    """Of two models in one worker; and the first event tells what was cached."""
+
+    async def test(server: Supervisor) -> None:
+        asked = [replace(ask, model=name) for name in ("a", "b") for ask in asks()]
+        found = await asyncio.gather(*(read(server.generate(ask)) for ask in asked))
+        for ask, one in zip(asked, found, strict=True):
+            check(ask, one)
+        await asyncio.sleep(0.15)  # a ping
+        stats = server.stats()
+        assert (stats.state, stats.queued, stats.busy, stats.restarts) == ("ready", 0, 0, 0)
+        assert stats.completion_tokens == sum(len(tokens) for _, tokens, _ in found)
+        assert stats.rows >= stats.passes > 0
+        ask = Ask("a", tuple(range(40)), {"max_new_tokens": 3})
+        for cached in (0, 39):
+            events = [event async for event in server.generate(ask)]
+            assert events[0] == Begun(40, cached)
+            assert isinstance(events[-1], Finished) and events[-1].usage == Usage(40, cached, 3)
+        assert server.stats().cached_tokens == stats.cached_tokens + 39
+        assert server.stats().cache_hits == stats.cache_hits + 1
+        await errors_keep_their_kind(server)
+
+    serving(test, "a", "b")
+
+
+def test_answers_go_on_when_the_worker_is_hurt():
+    """Killed, its device lost, hung, each at random moments of four answers."""
+
+    async def hurt(server: Supervisor, how: int, moments: random.Random) -> None:
+        before = server.stats()
+        await asyncio.sleep(moments.uniform(0.02, 0.1))
+        assert server.worker_pid is not None
+        os.kill(server.worker_pid, how)
+        while how != signal.SIGUSR1 and (server.stats().restarts == before.restarts or server.stats().state != "ready"):
+            await asyncio.sleep(0.01)
+
+    async def test(server: Supervisor) -> None:
+        moments = random.Random(1)
+        for how in (signal.SIGUSR1, signal.SIGKILL, signal.SIGUSR2):
+            asked = asks(150)
+            streams = [asyncio.create_task(read(server.generate(ask))) for ask in asked]
+            await hurt(server, how, moments)
+            for ask, one in zip(asked, await asyncio.gather(*streams), strict=True):
+                check(ask, one)
+            if how == signal.SIGUSR1:
+                await asyncio.sleep(0.15)  # a ping
+                assert (server.stats().restarts, server.stats().device_losses) == (0, 1)
+        assert (server.stats().restarts, server.stats().device_losses) == (2, 1)
+        assert server.stats().recovery_seconds > 0
+
+    serving(test)
+
+
+def test_a_queue_is_bounded_and_says_when_to_come_again():
+    async def test(server: Supervisor) -> None:
+        ask = Ask("a", (1,), {"max_new_tokens": 20})
+        streams = [server.generate(ask) for _ in range(4)]
+        with pytest.raises(QueueFull, match="3 answers of a wait already, behind 1") as refused:
+            server.generate(ask)
+        assert refused.value.retry_after >= 1
+        for stream in streams:
+            assert (await read(stream))[1] == expected(ask)[1]
+        await a_cancelled_answer_frees_its_slot(server)
+        await deadlines(server)
+        assert server.stats().busy == server.stats().queued == 0
+
+    serving(test, "a", "slow", limits=Limits(max_queue=3, keeping=QUICK), sequences=1)
+
+
+async def a_cancelled_answer_frees_its_slot(server: Supervisor) -> None:
+    first = server.generate(Ask("a", (1,), {"max_new_tokens": 200}))
+    second = server.generate(Ask("a", (2,), {"max_new_tokens": 3}))
+    async for event in first:
+        if isinstance(event, Piece):
+            await first.cancel()
+        elif isinstance(event, Finished):
+            assert event.reason == "cancelled" and 1 <= event.usage.completion_tokens < 200
+    assert (await read(second))[2].reason == "length"
+
+
+async def deadlines(server: Supervisor) -> None:
+    busy = server.generate(Ask("slow", (1,), {"max_new_tokens": 200}))
+    with pytest.raises(DeadlineExceeded, match=r"no slot was free within 0\.1 seconds") as late:
+        await read(server.generate(Ask("slow", (2,), {}, Deadlines(queue=0.1))))
+    assert late.value.wait == "queue"
+    with pytest.raises(DeadlineExceeded) as late:
+        await read(server.generate(Ask("slow", (2,), {}, Deadlines(first_token=0.1))))
+    assert late.value.wait == "first token"
+    await busy.cancel()
+    _, tokens, end = await read(server.generate(Ask("slow", (2,), {}, Deadlines(first_token=5, total=1))))
+    assert end.reason == "deadline" and end.usage.completion_tokens == len(tokens) > 0
+
+
+def test_a_request_that_ends_workers_has_to_go_and_the_others_go_on():
+    async def test(server: Supervisor) -> None:
+        ask = asks(100)[1]
+        other = asyncio.create_task(read(server.generate(ask)))
+        await asyncio.sleep(0.05)
+        with pytest.raises(WorkerUnavailable, match=r"2 workers ended.*status 7(.*\n)+poison"):
+            await read(server.generate(Ask("a", (POISON, 1), {})))
+        check(ask, await other)
+        assert server.stats().restarts == 2
+
+    serving(test, limits=Limits(most_strikes=2, keeping=QUICK))
+
+
+async def errors_keep_their_kind(server: Supervisor) -> None:
+    for settings in ({"temperature": -1.0}, {"no_such": 1}):
+        with pytest.raises(InputError, match=next(iter(settings))):
+            await read(server.generate(Ask("a", (1,), settings)))
+    with pytest.raises(InputError, match="there is no model 'c'; there are a, b"):
+        server.generate(Ask("c", (1,)))
+    with pytest.raises(InputError, match="of kind language; this asks for a model of kind encoder"):
+        await server.embed("a", [[1]])
+    with pytest.raises(InputError, match="set cannot be written as JSON"):
+        server.generate(Ask("a", (1,), {"stop": {"a"}}))
+    deep: dict[str, Any] = {}
+    for _ in range(2000):
+        deep = {"items": deep}
+    with pytest.raises(InputError, match="settings are not nested so deeply"):
+        server.generate(Ask("a", (1,), {"json_schema": deep}))
+    with pytest.raises(
+        InputError, match="it cannot be taken: AttributeError: 'FakeTokenizer'"
+    ):  # as a library may fail
+        await read(server.generate(Ask("a", (1,), {"regex": "a"})))
+    assert server.stats().busy == server.stats().queued == 0
+
+
+DYING = (sys.executable, "-c", "import sys; print('cannot go on', file=sys.stderr); sys.exit(3)")
+REFUSING = (
+    sys.executable,
+    "-c",
+    "import sys; from webpte.serve.frames import Pipe; from webpte.serve.messages import Refused\n"
+    "pipe = Pipe(sys.stdin.buffer, sys.stdout.buffer); pipe.receive(); pipe.send(Refused('FormatError', 'a is torn'))",
+)
+BABBLING = (sys.executable, "-c", "print('what is this?' * 20, flush=True); import time; time.sleep(60)")
+ABSENT = ("/no/such/worker",)
+DEAF = (sys.executable, "-c", "import time; time.sleep(60)")
+
+
+@pytest.mark.parametrize(
+    ("command", "kind", "words"),
+    [
+        (REFUSING, FormatError, "^a is torn$"),
+        (DYING, WorkerUnavailable, "3 workers in a row .* The last one ended with status 3; it said last:\ncannot go"),
+        (BABBLING, WorkerUnavailable, "a frame of 1,952,540,791 bytes is announced"),
+        (ABSENT, WorkerUnavailable, "The last one could not be started: .*No such file"),
+        (DEAF, WorkerUnavailable, "answered no ping for 0.5 seconds"),
+    ],
+    ids=["refused", "dies", "babbles", "absent", "deaf"],
+)
+def test_a_worker_that_cannot_start_is_told_and_not_started_for_ever(command, kind, words):
+    async def test(server: Supervisor) -> None:
+        raise AssertionError("it started")
+
+    keeping = Keeping(Patience(ping=0.05, start=0.5 if command is DEAF else 20), most_failures=3, pause=0.01)
+    with pytest.raises(kind, match=words):
+        serving(test, limits=Limits(keeping=keeping), command=command)
+
+
+def test_a_worker_that_ends_again_and_again_is_given_up():
+    async def test(server: Supervisor) -> None:
+        waiting = server.generate(Ask("slow", (1,), {"max_new_tokens": 2}))
+        while server.stats().state != "failed":
+            with contextlib.suppress(ProcessLookupError):  # it may have ended just now
+                if server.worker_pid is not None:
+                    os.kill(server.worker_pid, signal.SIGKILL)
+            await asyncio.sleep(0.01)
+        with pytest.raises(WorkerUnavailable, match="SIGKILL"):
+            await read(waiting)
+        with pytest.raises(WorkerUnavailable, match="there is no worker"):
+            server.generate(Ask("slow", (1,)))
+
+    serving(test, "slow", limits=Limits(keeping=Keeping(QUICK.patience, most_failures=2, pause=0.01)))
+
+
+def test_a_server_that_ends_lets_answers_finish():
+    async def test(server: Supervisor) -> None:
+        answers = [server.generate(Ask("a", (number,), {"max_new_tokens": 60})) for number in (1, 2)]
+        await anext(answers[1])
+        ending = asyncio.create_task(server.stop(200))
+        await asyncio.sleep(0)
+        with pytest.raises(WorkerUnavailable, match="takes no more requests"):
+            server.generate(Ask("a", (3,)))
+        assert [(await read(answer))[2].reason for answer in answers] == ["length", "length"]
+        await ending
+        assert server.stats().state == "stopped"
+
+    serving(test)
+
+
+def test_a_server_that_ends_cuts_answers_that_take_longer_than_it_has():
+    async def test(server: Supervisor) -> None:
+        long = server.generate(Ask("slow", (1,), {"max_new_tokens": 250}))  # 12 seconds and more
+        await anext(long)
+        await server.stop(0.1)
+        _, tokens, end = await read(long)
+        assert end.reason == "cancelled" and 250 > end.usage.completion_tokens >= len(tokens)
+        assert server.stats().state == "stopped"
+
+    serving(test, "slow")
+
+
+def test_a_server_that_is_told_to_end_at_once_while_it_ends():
+    async def test(server: Supervisor) -> None:
+        long = server.generate(Ask("slow", (1,), {"max_new_tokens": 250}))
+        await anext(long)
+        pid = server.worker_pid
+        assert pid is not None
+        patient = asyncio.create_task(server.stop(200))
+        await asyncio.sleep(0)
+        await asyncio.gather(patient, *(server.stop(0.0) for _ in range(3)))
+        assert (await read(long))[2].reason == "cancelled" and server.worker_pid is None
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+    serving(test, "slow")

@@ -1,0 +1,129 @@
+"""The file beside a program that tells what it is for."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from webpte.errors import FormatError, InputError, UnsupportedError
+from webpte.llm import Tokenizer
+from webpte.tasks import LARGEST_FILE, read_task, task_path, write_task
+from webpte.vision.images import pictures
+
+FIELDS = {
+    "count": 3,
+    "scale": 0.5,
+    "mean": [0.5, 1, 2.5],
+    "size": [8, 16],
+    "normalize": True,
+    "pooling": "mean",
+    "labels": ["cat", "dog"],
+    "prompts": {"query": "query: "},
+    "ids": {"en": 7},
+    "nothing": None,
+}
+READ = {
+    "count": lambda task: task.whole("count", 1, 9),
+    "scale": lambda task: task.real("scale"),
+    "mean": lambda task: task.reals("mean", 3),
+    "size": lambda task: task.wholes("size", 2),
+    "normalize": lambda task: task.flag("normalize"),
+    "pooling": lambda task: task.choice("pooling", ("mean", "cls")),
+    "labels": lambda task: task.texts("labels"),
+    "prompts": lambda task: task.named_texts("prompts"),
+    "ids": lambda task: task.named_wholes("ids"),
+}
+
+
+@pytest.fixture
+def program(tmp_path):
+    return tmp_path / "model.pte"
+
+
+def test_what_was_written_is_read(program):
+    assert write_task(program, "embedding", FIELDS) == task_path(program) == program.parent / "model.task.json"
+    task = read_task(program, "embedding")
+    assert {name: read(task) for name, read in READ.items()} == {
+        **{name: FIELDS[name] for name in READ},
+        "mean": (0.5, 1.0, 2.5),
+        "size": (8, 16),
+    }
+    assert not task.given("nothing") and not task.given("absent") and task.given("count")
+    task.end()
+
+
+def test_a_field_that_nobody_asked_for_is_refused(program):
+    write_task(program, "embedding", {"pooling": "mean", "whitening": True})
+    task = read_task(program, "embedding")
+    task.choice("pooling", ("mean",))
+    with pytest.raises(FormatError, match="whitening is unknown"):
+        task.end()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("count", 0),
+        ("count", 10),
+        ("count", True),
+        ("count", 2.0),
+        ("scale", "half"),
+        ("scale", float("nan")),
+        ("mean", [1, 2]),
+        ("mean", [1, 2, float("inf")]),
+        ("mean", 1),
+        ("size", [8, 0]),
+        ("size", [8, 16, 32]),
+        ("normalize", 1),
+        ("pooling", "weighted"),
+        ("pooling", ["mean"]),
+        ("labels", ["cat", 3]),
+        ("labels", "cat"),
+        ("prompts", {"query": 1}),
+        ("prompts", []),
+        ("ids", {"en": True}),
+    ],
+)
+def test_a_wrong_value_is_told_with_its_name(program, name, value):
+    write_task(program, "embedding", FIELDS | {name: value})
+    with pytest.raises(FormatError, match=f"{name} is "):
+        READ[name](read_task(program, "embedding"))
+
+
+def test_a_missing_field_is_told(program):
+    write_task(program, "embedding", {})
+    with pytest.raises(FormatError, match="has no pooling"):
+        READ["pooling"](read_task(program, "embedding"))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"task": 3}', "{", "[" * 100_000, "\ud800"])
+def test_a_file_that_is_none_is_refused(program, text):
+    task_path(program).write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(FormatError, match=r"model\.task\.json"):
+        read_task(program, "embedding")
+
+
+def test_a_file_that_is_too_large_is_not_read(program):
+    with open(task_path(program), "wb") as file:
+        file.truncate(LARGEST_FILE + 1)
+    with pytest.raises(FormatError, match=f"{LARGEST_FILE} are the most"):
+        read_task(program, "embedding")
+
+
+def test_an_absent_file_and_another_task_are_told(program):
+    with pytest.raises(InputError, match=r"no model\.task\.json beside .*webpte export"):
+        read_task(program, "embedding")
+    task_path(program).write_text(json.dumps({"task": "speech"}))
+    with pytest.raises(InputError, match=r"for the task 'speech', .* not for 'embedding'"):
+        read_task(program, "embedding")
+
+
+def test_what_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(UnsupportedError, match=r"tokenizers package: pip install 'webpte\[tasks\]'"):
+        Tokenizer.load("model.tokenizer.json", extra="tasks")
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(UnsupportedError, match=r"pillow package: pip install 'webpte\[tasks\]'"):
+        pictures(["cat.png"])

@@ -1,0 +1,157 @@
+"""Calls of tools, as families of models write them: read back from texts, and told to chat templates."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from webpte import FormatError, InputError
+from webpte.llm import ToolCall, ToolFormat, parse_tool_calls
+from webpte.llm.chat import render_chat
+
+HERMES = ToolFormat("object", "<tool_call>", "</tool_call>")
+LLAMA = ToolFormat("object", "<|python_tag|>", bare=True, arguments="parameters")
+MISTRAL = ToolFormat("list", "[TOOL_CALLS]")
+PHI = ToolFormat("list", "<|tool_call|>", "<|/tool_call|>")
+LIQUID = ToolFormat("python", "<|tool_call_start|>", "<|tool_call_end|>")
+CODER = ToolFormat("parameters", "<tool_call>", "</tool_call>")
+FORMATS = (HERMES, LLAMA, MISTRAL, PHI, LIQUID, CODER)
+
+CALLS = (
+    ToolCall("weather", {"city": 'Zürich "Nord"', "days": 3, "wind": True}),
+    ToolCall("time.now", {"zones": ["UTC", "CET"], "how": {"utc": None}}),
+)
+
+
+def written(call, format):
+    """A call as the templates of a family put it into a conversation."""
+    if format.shape == "python":
+        return f"{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})"
+    if format.shape == "parameters":
+        texts = ((n, v if isinstance(v, str) else json.dumps(v)) for n, v in call.arguments.items())
+        inside = "".join(f"<parameter={name}>\n{text}\n</parameter>\n" for name, text in texts)
+        return f"\n<function={call.name}>\n{inside}</function>\n"
+    return json.dumps({format.name: call.name, format.arguments: call.arguments}, ensure_ascii=False)
+
+
+def answer(calls, format):
+    texts = [written(call, format) for call in calls]
+    if format.shape in ("list", "python"):
+        texts = [f"[{', '.join(texts)}]"]
+    return "\n".join(f"{format.begin}{text}{format.end}" for text in texts)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.begin)
+@pytest.mark.parametrize("count", [1, 2])
+def test_calls_come_back_from_what_a_model_writes(format, count):
+    text = answer(CALLS[:count], format)
+    assert parse_tool_calls(text, format) == ("", CALLS[:count])
+    assert parse_tool_calls(f"Let me see.\n{text}", format) == ("Let me see.", CALLS[:count])
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.begin)
+def test_a_format_survives_its_file(format):
+    assert ToolFormat.from_json(json.loads(json.dumps(format.to_json())), "config.json") == format
+
+
+def test_an_object_needs_no_mark_where_the_format_says_so():
+    assert parse_tool_calls(' {"name": "now", "parameters": {}}', LLAMA) == ("", (ToolCall("now"),))
+    two = '{"name": "now", "parameters": {}}; {"name": "then"}'
+    assert parse_tool_calls(two, LLAMA).calls == (ToolCall("now"), ToolCall("then"))
+    assert parse_tool_calls('{"name": "now", "arguments": {}}', HERMES).calls == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "format"),
+    [
+        ("It rains.", HERMES),
+        ("  {curly} talk", LLAMA),
+        ('<tool_call>{"name": "now", "arguments": {}}', HERMES),  # cut short
+        ("<tool_call>{now}</tool_call>", HERMES),
+        ('<tool_call>{"name": 3, "arguments": {}}</tool_call>', HERMES),
+        ('<tool_call>{"arguments": {}}</tool_call>', HERMES),
+        ('<tool_call>"now"</tool_call>', HERMES),
+        ('<tool_call>{"name": "now", "arguments": [1]}</tool_call>', HERMES),
+        ('[TOOL_CALLS]{"name": "now"}', MISTRAL),
+        ("<|tool_call_start|>[now(1)]<|tool_call_end|>", LIQUID),
+        ("<|tool_call_start|>now()<|tool_call_end|>", LIQUID),
+        ("<|tool_call_start|>[now(a=b)]<|tool_call_end|>", LIQUID),
+        ("<|tool_call_start|>[now(**{'a': 1})]<|tool_call_end|>", LIQUID),
+        ("<|tool_call_start|>[now(a=__import__('os'))]<|tool_call_end|>", LIQUID),
+        ("<tool_call><function=now>stray</function></tool_call>", CODER),
+        ("<tool_call>" + "[" * 100_000 + "</tool_call>", HERMES),
+        ("<|tool_call_start|>" + "[" * 100_000 + "<|tool_call_end|>", LIQUID),
+    ],
+)
+def test_what_is_no_call_stays_text(text, format):
+    assert parse_tool_calls(text, format) == (text, ())
+
+
+def test_a_call_among_others_that_are_none_is_one():
+    text = '<tool_call>{now}</tool_call> <tool_call>{"name": "now"}</tool_call>'
+    assert parse_tool_calls(text, HERMES) == ("<tool_call>{now}</tool_call>", (ToolCall("now"),))
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([], "no object"),
+        ({"shape": "object"}, "begin"),
+        ({"shape": "xml", "begin": "<"}, "'xml'"),
+        ({"shape": "object", "begin": "<", "colour": "red"}, "colour"),
+        ({"shape": "object", "begin": "<", "bare": "yes"}, "bare"),
+        ({"shape": "object", "begin": "<", "end": None}, "end"),
+    ],
+)
+def test_a_format_that_cannot_be_is_refused_by_name(found, said):
+    with pytest.raises(FormatError, match=said):
+        ToolFormat.from_json(found, "x.tokenizer_config.json")
+
+
+def test_wrong_arguments_are_refused():
+    with pytest.raises(InputError, match="text is a str"):
+        parse_tool_calls(b"", HERMES)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="ToolFormat"):
+        parse_tool_calls("", "hermes")  # type: ignore[arg-type]
+
+
+# ---------------------------------------------------------------- templates
+
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
+TEMPLATE = (
+    "{% if tools %}<tools>{% for tool in tools %}{{ tool | tojson }}{% endfor %}</tools>{% endif %}"
+    "{% for message in messages %}{{ message.role }}:{{ message.content }}"
+    "{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %};"
+    "{% endfor %}"
+)
+
+
+def test_a_template_is_given_the_tools():
+    said = render_chat(TEMPLATE, [{"role": "user", "content": "Rain?"}], tools=[WEATHER])
+    assert said == f"<tools>{json.dumps(WEATHER)}</tools>user:Rain?;"
+    for tools in (None, ()):
+        assert render_chat(TEMPLATE, [{"role": "user", "content": "Rain?"}], tools=tools) == "user:Rain?;"
+
+
+def test_a_call_goes_through_a_template_and_back():
+    call = {"type": "function", "function": {"name": "weather", "arguments": {"city": "Bern"}}}
+    said = render_chat(TEMPLATE, [{"role": "assistant", "tool_calls": [call]}], tools=[WEATHER])
+    assert parse_tool_calls(said.partition("assistant:")[2], HERMES).calls == (ToolCall("weather", {"city": "Bern"}),)
+
+
+@pytest.mark.parametrize(
+    ("template", "tools", "said"),
+    [
+        ("{{ messages[0].content }}", [WEATHER], "takes no tools"),
+        ("{{ messages[0]['tools'] }}", [WEATHER], "takes no tools"),  # as Phi-4-mini's, which looks for them there
+        (TEMPLATE, {"type": "function"}, "tools are a list"),
+        (TEMPLATE, "weather", "tools are a list"),
+        (TEMPLATE, [print], "tool 0"),
+        (TEMPLATE, [WEATHER, {"type": "function"}], "tool 1"),
+        (TEMPLATE, [{"type": "function", "function": {"name": 3}}], "tool 0"),
+    ],
+)
+def test_tools_that_would_not_be_heard_of_are_refused(template, tools, said):
+    with pytest.raises(InputError, match=said):
+        render_chat(template, [{"role": "user", "content": "Rain?"}], tools=tools)

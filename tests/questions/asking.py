@@ -1,0 +1,28 @@
+"""Asking a model, and telling whether it has answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from webpte.llm import LLM
+
+from .questions import Question
+
+MOST_TOKENS = 40  # of an answer: one that has not said it by then has not answered
+
+
+def is_right(question: Question, answer: str) -> bool:
+    """Whether an accepted answer is among the words, in letters of any case."""
+    return re.search(rf"(?<!\w)(?:{question.accepted})(?!\w)", answer, re.IGNORECASE) is not None
+
+
+def answers(path: str, questions: Sequence[Question]) -> list[str]:
+    """The likeliest answer to each, through the chat template, side by side."""
+    with LLM.load(path) as llm:
+        asked = [[{"role": "user", "content": question.text}] for question in questions]
+        found = list(llm.generate_many(asked, max_new_tokens=MOST_TOKENS))
+    for answer in found:
+        if answer.error is not None:
+            raise answer.error
+    return [answer.text.strip() for answer in found]

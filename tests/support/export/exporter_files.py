@@ -1,0 +1,34 @@
+"""Which files of `webpte.export` have a say in what it writes: a change elsewhere exports nothing again."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+EXPORT = Path(__file__).parents[3] / "src" / "webpte" / "export"
+
+
+def exporter_files(*names: str) -> list[Path]:
+    """Modules by name, such as "llm" or "families/llama", and all that they import there, also within functions.
+
+    Families find each other by looking into their folder: name the one that is meant.
+    """
+    new = {EXPORT / f"{name}.py" for name in names}
+    found: set[Path] = set()
+    while new:
+        path = new.pop()
+        found.add(path)
+        new |= set(_imported(path)) - found
+    return sorted(found)
+
+
+def _imported(path: Path) -> Iterator[Path]:
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if not isinstance(node, ast.ImportFrom) or node.level == 0:
+            continue
+        base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+        for place in (base, *(base / alias.name for alias in node.names)):
+            for file in (place.with_suffix(".py"), place / "__init__.py"):
+                if file.is_relative_to(EXPORT) and file.is_file():
+                    yield file

@@ -1,0 +1,66 @@
+"""A worker over a fake runner, which does what a test asks for: `python -m tests.support.harness.fake_worker`.
+
+A model whose file is called `slow` is slow. A signal loses the device (SIGUSR1) or makes the next pass hang (SIGUSR2).
+A prompt that begins with POISON ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from tests.support.harness.fake_runner import VOCABULARY, FakeLLM, FakeRunner
+from webpte.llm.choice import Chosen
+from webpte.llm.rows import Pick, Row
+from webpte.progress import OnProgress
+from webpte.serve.desks import Desk, LanguageDesk
+from webpte.serve.messages import ModelFile, Options, Served
+from webpte.serve.worker import main
+
+COMMAND = (sys.executable, "-m", "tests.support.harness.fake_worker")
+POISON = VOCABULARY - 1
+PASS = 0.002  # seconds
+
+
+class SlowRunner(FakeRunner):
+    """Takes its time, and can be hurt from outside."""
+
+    def __init__(self, seconds: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._seconds = seconds
+        self._hangs = False
+        signal.signal(signal.SIGUSR1, lambda *_: self.lose())
+        signal.signal(signal.SIGUSR2, lambda *_: self.__dict__.update(_hangs=True))
+
+    def run(self, rows: Sequence[Row], picks: Sequence[Pick]) -> list[Chosen]:
+        if any(row.token == POISON and row.position == 0 for row in rows):
+            print("poison", file=sys.stderr, flush=True)
+            os._exit(7)
+        while self._hangs:
+            time.sleep(0.05)
+        time.sleep(self._seconds)
+        return super().run(rows, picks)
+
+
+class FakeDesk(LanguageDesk):
+    """Says what it serves without files."""
+
+    @property
+    def served(self) -> Served:
+        llm = self.llm
+        name, path = self._file.name, self._file.path
+        return Served(name, path, "language", llm.capacity, llm.vocabulary, 0, llm.engine.most_at_once, "f" * 64, 0)
+
+
+def open_fake(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress) -> Desk:
+    runner = SlowRunner(0.05 if "slow" in file.path else PASS, most_slots=options.max_sequences, capacity=256)
+    print("this is no frame", flush=True)  # a library may print
+    return FakeDesk(file, FakeLLM(runner, recover=True, most_slots=options.max_sequences, most_waiting=most_waiting))
+
+
+if __name__ == "__main__":
+    sys.exit(main(open_fake))

@@ -1,0 +1,110 @@
+"""A real server in a process of its own, on a free port of the loopback, started and ended by tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .children import ROOT, SRC
+
+PATIENCE = 120.0  # seconds for a server to load its models
+
+
+class Running:
+    """`webpte serve` with arguments of the test's; `url` is where it listens."""
+
+    def __init__(
+        self, *arguments: object, environment: Mapping[str, str] | None = None, module: str = "webpte"
+    ) -> None:
+        """`module` may be one of the tests' that has the same command."""
+        full = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, (SRC, ROOT)))} | dict(environment or {})
+        command = [sys.executable, "-m", module, "serve", *map(str, arguments), "--port", "0"]
+        self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=full)
+        self.lines: list[str] = []  # of its log
+        self._listening = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        self.url = ""
+        if not self._listening.wait(PATIENCE) or not self.url:
+            self.kill()
+            raise AssertionError("the server did not start:\n" + "\n".join(self.lines))
+
+    def _read(self) -> None:
+        assert self._child.stderr is not None
+        for line in self._child.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if line.startswith("serving at "):
+                self.url = line.removeprefix("serving at ").strip()
+                self._listening.set()
+        self._listening.set()
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def api(self) -> str:
+        return f"{self.url}/v1"
+
+    def signal(self, number: int) -> None:
+        self._child.send_signal(number)
+
+    def wait(self, seconds: float = 60) -> int:
+        """Its exit code."""
+        code = self._child.wait(seconds)
+        self._reader.join(10)
+        return code
+
+    def stop(self) -> int:
+        if self._child.poll() is None:
+            self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        self._child.kill()
+        self._child.wait(60)
+        self._reader.join(10)
+
+    def __enter__(self) -> Running:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        try:
+            self.stop()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise
+
+
+def event_in(line: str) -> dict[str, Any] | None:
+    """What a line of a stream says; None where it is none of its events, or the last, which says nothing."""
+    found: dict[str, Any] | None = json.loads(line[6:]) if line.startswith("data: {") else None
+    return found
+
+
+def children_of(pid: int) -> list[int]:
+    """Processes that a process has started and not yet collected."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended meanwhile
+        if int(fields[1]) == pid:
+            found.append(int(status.parent.name))
+    return found
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

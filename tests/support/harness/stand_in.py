@@ -1,0 +1,174 @@
+"""A backend without a worker, which says what a test has told it to; and requests to an app without a network."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from webpte.errors import Error
+from webpte.llm.tokenizer import Tokenizer
+from webpte.serve.backend import Ask, Begun, Event, Finished, Stats, Usage
+from webpte.serve.messages import Language, Piece, Served
+
+CHAT = (
+    "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
+    "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+)
+
+
+class StandInStream:
+    """Pieces of a text, one for each of its tokens. It waits for `go` before each but the first."""
+
+    def __init__(self, ask: Ask, tokens: Sequence[tuple[str, int]], go: asyncio.Event, fails: Error | None) -> None:
+        self.ask = ask
+        self.cancelled = False
+        self._tokens = tokens
+        self._go = go
+        self._fails = fails
+        self._given = 0
+        self._ended = asyncio.Event()
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(len(self.ask.tokens), 0, self._given)
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        yield Begun(len(self.ask.tokens), 0)
+        for text, token in self._tokens[: self.ask.settings["max_new_tokens"]]:
+            if self._given:
+                await self._go_or_cancelled()
+            if self.cancelled:
+                yield Finished("cancelled", self.usage)
+                return
+            self._given += 1
+            yield Piece(text, token)
+        if self._fails is not None:
+            raise self._fails
+        cut = len(self._tokens) > self.ask.settings["max_new_tokens"]
+        yield Finished("length" if cut else "stop", self.usage)
+
+    async def _go_or_cancelled(self) -> None:
+        waiting = [asyncio.ensure_future(event.wait()) for event in (self._go, self._ended)]
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async def cancel(self) -> None:
+        self.cancelled = True
+        self._ended.set()
+
+
+class StandIn:
+    """Answers all prompts with one text. `fails` is raised by `generate`, `fails_at_end` by a stream."""
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer, says: str = "hello", tool_format: Any = None) -> None:
+        tokenizer._inner.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text(json.dumps({"tool_format": tool_format} if tool_format else {}))
+        self._tokenizer = tokenizer
+        self.says = says
+        self.fails: Error | None = None
+        self.fails_at_end: Error | None = None
+        self.go = asyncio.Event()
+        self.go.set()
+        self.streams: list[StandInStream] = []
+        self.state = "ready"
+        files = str(folder / "tokenizer.json"), str(folder / "tokenizer_config.json")
+        end = tokenizer.token_id("<|im_end|>")
+        assert end is not None
+        language = Language(*files, CHAT, (end,), None, (end,))
+        size = tokenizer._inner.get_vocab_size()
+        self.models = {"stand-in": Served("stand-in", "", "language", 512, size, 0, 4, "f", 1, language)}
+
+    async def start(self) -> None: ...
+
+    async def stop(self, grace: float) -> None:
+        self.state = "stopped"
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.go.wait(), grace)
+        for stream in self.streams:
+            await stream.cancel()
+
+    def generate(self, ask: Ask) -> StandInStream:
+        if self.fails is not None:
+            raise self.fails
+        tokens = self._tokenizer.encode(self.says)
+        pieces = [(self._tokenizer.decode([token]), token) for token in tokens]
+        self.streams.append(StandInStream(ask, pieces, self.go, self.fails_at_end))
+        return self.streams[-1]
+
+    async def embed(self, model: str, rows: Sequence[Sequence[int]], deadline: float | None = None) -> np.ndarray:
+        raise NotImplementedError
+
+    def stats(self) -> Stats:
+        return Stats(self.state, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)  # type: ignore[arg-type]
+
+
+class Asked:
+    """A request to an app, by ASGI itself: what was sent so far, and a client that may leave."""
+
+    def __init__(self, app: Any, path: str, body: Any, headers: dict[str, str] | None = None) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        self._left = asyncio.Event()
+        self._sent = asyncio.Event()
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self._incoming = [{"type": "http.request", "body": data, "more_body": False}]
+        given = {"content-type": "application/json", **(headers or {})}
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "method": "GET" if body is None else "POST",
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 80),
+            "scheme": "http",
+            "http_version": "1.1",
+        }
+        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        if self._incoming:
+            return self._incoming.pop()
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        self.body += message.get("body", b"")
+        self._sent.set()
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        """Until what was sent is so."""
+        while not true():
+            self._sent.clear()
+            await asyncio.wait_for(self._sent.wait(), 20)
+
+    def leave(self) -> None:
+        self._left.set()
+
+    async def answer(self) -> Asked:
+        await asyncio.wait_for(self.task, 60)
+        return self
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def events(self) -> list[Any]:
+        lines = [line.removeprefix("data: ") for line in self.body.decode().split("\n") if line.startswith("data: ")]
+        return [json.loads(line) for line in lines if line != "[DONE]"]

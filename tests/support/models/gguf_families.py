@@ -1,0 +1,136 @@
+"""Tiny checkpoints of the families as GGUF files, with the keys and in the order of rows that converters write."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .gguf_talker import add, fields
+
+IN_PAIRS = ("llama", "granite", "smollm3")  # converters reorder the rows of their queries and keys
+# Variants that the format can say, by family.
+VARIANTS = {
+    "llama": ("scaled RoPE", "plain", "linear RoPE", "YaRN"),
+    "qwen2": ("tied", "untied"),
+    "qwen3": ("heads of another size",),
+    "phi3": ("partial LongRoPE, short", "partial LongRoPE, long", "partial"),
+    "granite": ("tied",),
+    "smollm3": ("every fourth layer",),
+    "gemma2": ("as GGUF can say it",),
+    "gemma3": ("as GGUF can say it",),
+}
+
+
+def write_gguf(folder: Path, path: Path) -> Path:
+    """From a folder that transformers saved."""
+    import gguf
+    from safetensors.numpy import load_file
+
+    config = json.loads((folder / "config.json").read_text())
+    kind = config["model_type"].removesuffix("_text")
+    writer = gguf.GGUFWriter(path, kind)
+    for key, value in keys(config).items():
+        add(writer, f"{kind}.{key}", value)
+    for key, value in fields().items():
+        if key.startswith("tokenizer."):
+            add(writer, key, value)
+    arch = next(arch for arch, name in gguf.MODEL_ARCH_NAMES.items() if name == kind)
+    names = gguf.get_tensor_name_map(arch, config["num_hidden_layers"])
+    for name, weight in load_file(folder / "model.safetensors").items():
+        theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert theirs is not None, name
+        if "norm" in name and kind.startswith("gemma"):
+            weight = weight + np.float32(1)  # converters add what the model would
+        writer.add_tensor(theirs, np.ascontiguousarray(permuted(name, weight, config)))
+    for name, weight in rotary_tensors(config).items():
+        writer.add_tensor(name, weight.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Under the name of the architecture."""
+    size = head_dim(config)
+    rope = config["rope_parameters"]
+    rope = rope.get("full_attention", rope)
+    found = {
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "block_count": config["num_hidden_layers"],
+        "feed_forward_length": config["intermediate_size"],
+        "attention.head_count": config["num_attention_heads"],
+        "attention.head_count_kv": config["num_key_value_heads"],
+        "attention.layer_norm_rms_epsilon": float(config["rms_norm_eps"]),
+        "rope.freq_base": float(rope["rope_theta"]),
+        "rope.dimension_count": int(size * rope.get("partial_rotary_factor", 1)),
+    }
+    if "head_dim" in config:
+        found |= {"attention.key_length": size, "attention.value_length": size}
+    if rope["rope_type"] in ("linear", "yarn"):
+        found |= {"rope.scaling.type": rope["rope_type"], "rope.scaling.factor": rope["factor"]}
+    if rope["rope_type"] == "yarn":
+        found["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
+    return found | own_keys(config)
+
+
+def own_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Of one family."""
+    if config["model_type"] == "granite":
+        names = {
+            "attention.scale": "attention_multiplier",
+            "embedding_scale": "embedding_multiplier",
+            "residual_scale": "residual_multiplier",
+            "logit_scale": "logits_scaling",
+        }
+        return {key: float(config[name]) for key, name in names.items()}
+    if config["model_type"].startswith("gemma"):
+        caps = ("attn_logit_softcapping", "final_logit_softcapping")
+        told = {key: float(config[key]) for key in caps if config.get(key) is not None}
+        return {**told, "attention.sliding_window": config["sliding_window"]}
+    if config["model_type"] != "phi3":
+        return {}
+    original = config["original_max_position_embeddings"]
+    found = {"attention.sliding_window": 0, "rope.scaling.original_context_length": original}
+    if config["rope_parameters"]["rope_type"] == "longrope":
+        grown = config["max_position_embeddings"] / original
+        loud = math.sqrt(1 + math.log(grown) / math.log(original)) if grown > 1 else 1.0
+        return found | {"rope.scaling.attn_factor": loud}
+    return found
+
+
+def rotary_tensors(config: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Divisors of frequencies."""
+    rope = config["rope_parameters"]
+    rope = rope.get("full_attention", rope)
+    if rope["rope_type"] == "longrope":
+        return {f"rope_factors_{name}.weight": np.array(rope[f"{name}_factor"]) for name in ("long", "short")}
+    if rope["rope_type"] != "llama3":
+        return {}
+    size = head_dim(config)
+    waves = 2 * math.pi * rope["rope_theta"] ** (np.arange(0, size, 2) / size)
+    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+    smooth = (rope["original_max_position_embeddings"] / waves - low) / (high - low)
+    smooth = np.clip(smooth, 0, 1)
+    return {"rope_freqs.weight": 1 / ((1 - smooth) / rope["factor"] + smooth)}
+
+
+def head_dim(config: Mapping[str, Any]) -> int:
+    size: int = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    return size
+
+
+def permuted(name: str, weight: np.ndarray, config: Mapping[str, Any]) -> np.ndarray:
+    """Elements that turn together beside each other."""
+    heads = {"q_proj": "num_attention_heads", "k_proj": "num_key_value_heads"}.get(name.split(".")[-2])
+    if heads is None or config["model_type"] not in IN_PAIRS:
+        return weight
+    count = config[heads]
+    return weight.reshape(count, 2, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)

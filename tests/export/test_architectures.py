@@ -6,8 +6,9 @@ import pytest
 
 from tests.support.export.exporting import export
 from tests.support.harness.children import run_python
+from tests.support.harness.gate import slow_but
 from tests.support.models.architectures import DOCS, account, rows
-from tests.support.models.named import ARCHITECTURES, REAL_KINDS
+from tests.support.models.named import ARCHITECTURES, IN_THE_GATE, REAL_KINDS
 from webpte.runtime.kernels import CpuKernels
 
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it runs, some of them all models
@@ -47,7 +48,7 @@ def accounted(name):
     return account(f"hf_{name}", ARCHITECTURES[name].kind)
 
 
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize("name", slow_but(IN_THE_GATE, ARCHITECTURES))
 def test_equals_eager(name, capsys):
     found = accounted(name)
     with capsys.disabled():
@@ -60,25 +61,45 @@ def test_many_architectures_of_many_kinds():
     assert len({a.kind for a in ARCHITECTURES.values()}) >= 6
 
 
-@pytest.mark.parametrize("name", sorted(set(ARCHITECTURES) - STATIC))
+@pytest.mark.parametrize("name", slow_but(set(IN_THE_GATE) - STATIC, sorted(set(ARCHITECTURES) - STATIC)))
 def test_one_program_for_several_sizes(name):
     shapes = {tuple(a.shape for a in step.inputs) for step in export(f"hf_{name}").steps}
     assert len(shapes) >= 3
 
 
-def test_the_documented_table():
-    found = [accounted(name) for name in ARCHITECTURES]
-    found += [account(name, kind) for name, kind in REAL_KINDS.items()]
-    assert rows(DOCS.read_text()) == {a.name: a.facts for a in found}, (
+def check_table(names):
+    found = [accounted(name) for name in names] + [account(name, kind) for name, kind in REAL_KINDS.items()]
+    documented = rows(DOCS.read_text())
+    assert {a.name: documented.get(a.name) for a in found} == {a.name: a.facts for a in found}, (
         "docs/models.md is out of date: python -m tests.support.models.architectures --write"
     )
+    return documented
 
 
-def test_no_kernel_call_needs_torch():
+def test_the_documented_table():
+    """What the gate runs of it, and that it names them all."""
+    documented = check_table(IN_THE_GATE)
+    assert len(documented) == len(ARCHITECTURES) + len(REAL_KINDS)
+
+
+@pytest.mark.slow
+def test_the_whole_documented_table():
+    check_table(ARCHITECTURES)
+
+
+def kernel_calls(models):
+    return {name for model in models for name in accounted(model).gpu + accounted(model).cpu if "::" in name}
+
+
+@pytest.mark.parametrize("model", slow_but(IN_THE_GATE, ARCHITECTURES))
+def test_no_kernel_call_needs_torch(model):
     """Whichever of them a device cannot take, NumPy can."""
-    called = {name for model in ARCHITECTURES for name in accounted(model).gpu + accounted(model).cpu if "::" in name}
-    assert len(called) > 15
-    assert [name for name in called if CpuKernels().source(name) != "numpy"] == []
+    assert [name for name in kernel_calls([model]) if CpuKernels().source(name) != "numpy"] == []
+
+
+@pytest.mark.slow
+def test_many_kernels_are_called():
+    assert len(kernel_calls(ARCHITECTURES)) > 15
 
 
 CHILD = """

@@ -8,6 +8,7 @@ import logging
 import numpy as np
 import pytest
 
+from tests.support.harness.gate import slow_but
 from tests.support.models import example_models, task_checkpoints
 from tests.support.models.named import SENTENCES
 from tests.support.models.packages import MINILM
@@ -43,10 +44,7 @@ def dense_of(folder):
     return lambda vector: torch.tanh(vector @ weights["linear.weight"].T + weights["linear.bias"])
 
 
-SLOW = ("roberta", "mpnet", "xlm-roberta", "distilbert", "modernbert")  # each export takes its time
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ENCODERS])
+@pytest.mark.parametrize("name", slow_but(["bert"], ENCODERS))
 def test_an_embedder_is_transformers(name):
     folder = exported(name)
     pooling, normalize, with_dense = ENCODERS[name]

@@ -7,6 +7,7 @@ import torch
 
 from tests.batching import measures
 from tests.families.measuring import TOLERANCE, difference, eager, measured
+from tests.support.harness.gate import slow_but
 from tests.support.models import gguf_families
 from tests.support.models.families import CONTEXT, MAX_TOKENS, PREFILL, Tiny, first, tinies, tokens
 from webpte.export.building import build_module
@@ -16,16 +17,18 @@ from webpte.llm import LLM
 
 EVERY = [tiny for variants in tinies().values() for tiny in variants.values()]
 IN_GGUF = [tinies()[family][name] for family, names in gguf_families.VARIANTS.items() for name in names]
-IN_4_BITS = ("qwen3", "phi3", "granite")  # of the others `python -m tests.families` tells
+# Each export takes its time: what is unlike the others, and of 4 bits one. `python -m tests.families` takes all.
+IN_F32 = ("gemma3", "lfm2", "phi3", "qwen3")
+IN_4_BITS = ("qwen3",)
 ONE_AT_A_TIME = ("gemma2", "gemma3", "lfm2", "mistral", "qwen3_5")  # families that slots refuse
 
 
-@pytest.mark.parametrize("family", tinies())
+@pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))
 def test_an_exported_program_answers_as_transformers(family):
     assert measured(first(family)).error() <= TOLERANCE
 
 
-@pytest.mark.parametrize("family", IN_4_BITS)
+@pytest.mark.parametrize("family", slow_but(IN_4_BITS, tinies()))
 def test_in_4_bits_it_answers_as_the_quantised_module(family):
     assert measured(first(family), "4w").error() <= TOLERANCE
 
@@ -54,7 +57,7 @@ def test_every_family_that_gguf_names_is_tested():
     assert set(gguf_families.VARIANTS) == {name for name, family in families().items() if family.gguf_types}
 
 
-@pytest.mark.parametrize("family", tinies())
+@pytest.mark.parametrize("family", slow_but(IN_F32, tinies()))
 def test_several_sequences_at_once_answer_as_each_alone(family):
     """Or the program says why it takes one at a time, and takes it."""
     with LLM.load(measured(first(family)).path) as llm:

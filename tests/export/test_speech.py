@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.gate import slow_but
 from tests.support.harness.wrong_calls import Wrong, check
 from tests.support.models import example_models
 from tests.support.models.whisper import SAMPLES, sound
@@ -81,7 +82,7 @@ def test_hidden_states_and_logits_are_those_of_transformers():
 
 
 # Of 4w the head and the table have 8 bits.
-@pytest.mark.parametrize("kind", ["4w", pytest.param("8w", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", slow_but(["4w"], ["4w", "8w"]))
 def test_quantised_programs_are_the_eager_quantised_model(kind, tmp_path):
     import torch
 

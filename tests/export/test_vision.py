@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import webpte
+from tests.support.harness.gate import slow_but
 from tests.support.models import task_checkpoints
 from tests.support.models.task_checkpoints import PROCESSORS, exported
 from webpte.errors import FormatError, InputError, UnsupportedError
@@ -21,8 +22,8 @@ from webpte.vision.processing import read_processing
 
 SIZES = [(37, 53), (100, 31), (31, 100), (64, 64), (20, 20), (500, 333), (48, 60), (60, 48), (80, 200), (17, 900)]
 # Each export takes its time.
-CLASSIFIERS = ["vit", *(pytest.param(name, marks=pytest.mark.slow) for name in ("swin", "resnet", "mobilenet_v2"))]
-DETECTORS = ["yolos", pytest.param("detr", marks=pytest.mark.slow)]
+CLASSIFIERS = slow_but(["vit"], ["vit", "swin", "resnet", "mobilenet_v2"])
+DETECTORS = slow_but(["yolos"], ["yolos", "detr"])
 
 
 def picture(height: int, width: int) -> Image.Image:

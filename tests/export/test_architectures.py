@@ -127,7 +127,7 @@ print(len(steps), "torch" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("name", ["hf_roberta", "hf_swin", "mixed_kernels"])
+@pytest.mark.parametrize("name", ["hf_roberta", "hf_vit", "mixed_kernels"])
 def test_runs_where_torch_cannot_be_imported(name):
     exported = export(name)
     printed = run_python(CHILD, exported.path, exported.folder / "goldens.npz")

@@ -7,6 +7,8 @@ import pytest
 
 import webpte
 from tests.support.export.exporting import export
+from tests.support.harness.gate import slow_but
+from tests.support.models.named import SLOW
 
 PASSES = ["identities", "elementwise", "epilogues", "layouts"]
 # name -> dispatches saved by joining elementwise calls, and by all of the passes, at least
@@ -24,7 +26,7 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize("name", slow_but(set(SAVED) - SLOW, SAVED))
 @pytest.mark.parametrize("all_passes", [False, True], ids=["elementwise", "all"])
 def test_joined_calls_agree_with_single_ones(name, all_passes):
     exported = export(name)

@@ -8,6 +8,7 @@ import torch
 
 import webpte
 from tests.families.measuring import TOLERANCE, difference, measured
+from tests.support.harness.gate import slow_but
 from tests.support.models.families import CONTEXT, VOCABULARY, first
 from webpte.llm import LLM
 
@@ -41,7 +42,7 @@ class Model:
         assert difference(sequence.logits([token]), wanted) <= TOLERANCE
 
 
-@pytest.fixture(scope="module", params=["lfm2", "qwen3_5"])
+@pytest.fixture(scope="module", params=slow_but(["lfm2"], ["lfm2", "qwen3_5"]))
 def model(request):
     found = Model(request.param)
     with found.llm:

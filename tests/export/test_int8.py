@@ -8,6 +8,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close
+from tests.support.harness.gate import slow_but
 from tests.support.models import int8 as models
 
 MOSTLY = 0.995  # of all codes equal eager's; the others are neighbours
@@ -18,7 +19,10 @@ def step_of(values: np.ndarray) -> float:
     return float(np.diff(np.unique(values)).min(initial=np.inf))
 
 
-@pytest.mark.parametrize("builder", [models.network, models.transformer, models.layers], ids=lambda b: b.__name__)
+BUILDERS = slow_but([models.network, models.layers], [models.network, models.transformer, models.layers])
+
+
+@pytest.mark.parametrize("builder", BUILDERS, ids=lambda b: b.__name__)
 def test_codes_are_those_of_eager(builder):
     exported = export(builder)
     equal = total = 0

@@ -27,6 +27,7 @@ from bench.results import Report, Result
 from bench.rows import Row
 from bench.tables import grid, to_markdown
 from bench.workers import ENVIRONMENTS, Environment, Worker, WorkerError
+from tests.support.harness.gate import slow_but
 
 TINY = {
     "layers": 2, "heads": 4, "kv_heads": 2, "width": 32, "dim": 128, "hidden": 192, "vocab": 256,
@@ -57,7 +58,7 @@ def engine():
 class TestBareKernels:
     """Each variant of each job at the smallest size all of them take."""
 
-    @pytest.mark.parametrize("name", PROBLEMS)
+    @pytest.mark.parametrize("name", slow_but(["add", "gemv"], PROBLEMS))
     def test_every_variant_is_right(self, engine, name):
         problem = PROBLEMS[name]()
         variants = JOBS[problem.kind](engine, problem)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.harness.cases import Case, all_cases, run_case
+from tests.support.harness.gate import slow_but
 from webpte.lowering import registered
 
 ENOUGH, LARGE = 300, 30_000  # elements of the largest operand: several workgroups, but soon done
@@ -33,7 +34,10 @@ def folded(threads: int, workgroup: int, per_dimension: int) -> tuple[int, int, 
     return (-(-groups // max(rows, 1)), rows, 1)
 
 
-@pytest.mark.parametrize("case", _one_per_op(), ids=str)
+USUAL = [case for case in _one_per_op() if not case.variant]  # Mesa takes seconds to compile some of the others
+
+
+@pytest.mark.parametrize("case", slow_but(USUAL, _one_per_op()), ids=str)
 def test_a_folded_grid_computes_the_same(case, tmp_path, device):
     with mock.patch("webpte.lowering.context.grid_for", folded):
         assert run_case(case, tmp_path) >= 2

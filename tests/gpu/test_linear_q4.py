@@ -10,6 +10,7 @@ import pytest
 import webpte
 from tests.cases.q4.linear_q4 import CASES, FUSED, INT8, by, gated, int8, joined, rounded, scales
 from tests.support.harness.cases import OneOp, T, case, choosing, planned_kernels, run_case
+from tests.support.harness.gate import slow_but
 from webpte.device import adapter_caps
 
 VARIANTS = ("broadcast", "tile", "lanes", "shared", "packed")
@@ -47,7 +48,7 @@ MOST = {"broadcast": 35, "tile": 35, "lanes": 16, "packed": 16}  # rows that one
 
 
 @pytest.mark.parametrize(("variant", "group"), [("broadcast", 32), ("broadcast", 96), *((v, 64) for v in MOST)])
-@pytest.mark.parametrize("gate", [False, True])
+@pytest.mark.parametrize("gate", slow_but([False], [False, True]))
 def test_a_row_does_not_depend_on_how_many_there_are(gate, variant, group, tmp_path, device):
     """To the bit: a sequence that is decoded beside others gives what it gives alone."""
     if variant == "broadcast" and not adapter_caps().subgroup:

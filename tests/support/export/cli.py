@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..models.named import ARCHITECTURES, IN_THE_GATE, NAMED
+from ..models.named import NAMED, SLOW
 from . import exporting
 
 
@@ -31,13 +31,8 @@ def main() -> int:
             print(f"{name:24} {folder if folder.exists() else '-'}")
     if options.prune:
         prune()
-    names = list(NAMED) if options.all else in_the_gate() if options.gate else options.names
+    names = list(NAMED) if options.all else [n for n in NAMED if n not in SLOW] if options.gate else options.names
     return 1 if [name for name in names if not show(name)] else 0
-
-
-def in_the_gate() -> list[str]:
-    slow = {f"hf_{name}" for name in ARCHITECTURES if name not in IN_THE_GATE}
-    return [name for name in NAMED if name not in slow]
 
 
 def folders() -> dict[str, Path]:

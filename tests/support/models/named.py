@@ -132,7 +132,8 @@ ARCHITECTURES = {
 }
 
 # Those whose exports the gate waits for, of each sort of model one or two.
-IN_THE_GATE = ("roberta", "deberta", "gpt2", "vit", "swin", "resnet", "yolos", "whisper_encoder")
+IN_THE_GATE = ("roberta", "vit", "resnet", "yolos", "whisper_encoder")
+SLOW = {f"hf_{name}" for name in ARCHITECTURES if name not in IN_THE_GATE}
 
 # SmolLM2 as far as shapes go: what a tiny model spares a path, its widths and its vocabulary do not.
 WIDE = {"smollm_1": Entry("real_widths", "smollm", {"layers": 1}, also=("llama.py",))}

@@ -8,8 +8,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support.harness import pages, run_pages
+from tests.support.harness.gate import slow_but
 
 WITH_A_MODEL = [p for p in pages.runnable() if any(map(run_pages.exports_a_checkpoint, pages.steps(p)))]
+# Their exports take minutes.
+LONG = ("embeddings", "exporting", "performance-guide", "speech", "vision")
+KEPT = [page for page in pages.runnable() if page.stem not in LONG and page.parent.name != "cookbook"]
 
 
 def name_of(page):
@@ -21,7 +25,7 @@ def environments(tmp_path_factory):
     return run_pages.environments(tmp_path_factory.mktemp("environments"))
 
 
-@pytest.mark.parametrize("page", pages.runnable(), ids=name_of)
+@pytest.mark.parametrize("page", slow_but(KEPT, pages.runnable()), ids=name_of)
 def test_page(page, tmp_path, environments):
     """Where a page exports a language model, a tiny one stands in for it from there on, and only has to run."""
     check(page, run_pages.findings(page, tmp_path, environments, stand_in=True))

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
-PYTEST = ("pytest", "--durations=15")
+PYTEST = ("pytest", "--durations=25")
 DEVICES = (sys.executable, "-m", "tests.devices", "--suites", "op cases", "--configurations")
 # Who takes longest begins first. A path inside another part's folder is left out there, so that every test runs once.
 PATHS = {

@@ -1,8 +1,8 @@
-"""Run all tests in parts, as many at a time as there are cores: `python .ci/parts.py [--seconds N]`.
+"""Run all tests in parts, as many at a time as there are cores: `python .ci/parts.py --seconds N`.
 
 Most tests keep one core busy, so that two parts at once take little longer than the longer one.
-What a part prints is shown when it has ended. Parts that have not ended after N seconds are interrupted and tell what
-they did until then: of a run that is ended from outside nothing is known.
+What a part prints is shown when it has ended. Parts that have not ended after N seconds are interrupted, and tell what
+they did until then.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ def parts() -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def run(name: str, command: tuple[str, ...], until: float) -> Ended:
-    print(f"-- {name} begins", flush=True)
+    print(f"-- {name} begins\n", end="", flush=True)  # in one piece: others print, too
     started = time.monotonic()
-    with tempfile.TemporaryFile("w+") as output:  # no pipe: what a test leaves behind would keep it open
+    # No pipe: what a test leaves behind would keep it open.
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
         try:
             status = process.wait(until - started)
@@ -75,7 +76,7 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python .ci/parts.py", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=4000, help="when to give up (4000)")
+    parser.add_argument("--seconds", type=float, required=True, help="when to give up")
     until = time.monotonic() + parser.parse_args().seconds
     failed = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:

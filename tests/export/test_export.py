@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.export import exporting
 from tests.support.harness.cases import assert_close
 from webpte.export import export_llm, lower
 from webpte.llm import LLM
@@ -165,3 +166,9 @@ def test_a_cancelled_export_leaves_no_file(tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(60))
     with pytest.raises(webpte.CancelledError, match="'read', at 0 of 1 steps"):
         export_llm(tmp_path / "x.gguf", tmp_path / "m.pte", cancel=cancel)
+
+
+def test_what_the_exporter_prints_is_not_printed_by_the_test_that_comes_first(tmp_path, capsys):
+    """With a cold cache any test may export, also one that reads what a command prints."""
+    exporting.kept(tmp_path / "kept", "talkative", {}, lambda folder: print("quantize an embedding"))
+    assert capsys.readouterr().out == ""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.families.measuring import measured
+from tests.support.harness.gate import slow_but
 from tests.support.models.families import CONTEXT, MAX_TOKENS, first, tokens
 from webpte.llm import LLM
 from webpte.llm.reach import Reach
@@ -15,7 +16,7 @@ ROWS = WINDOW + MAX_TOKENS - 2
 TEXT = tokens(CONTEXT - 2)  # ten tokens more than the ring holds
 
 
-@pytest.fixture(scope="module", params=["gemma3", "gemma2"])
+@pytest.fixture(scope="module", params=slow_but(["gemma3"], ["gemma3", "gemma2"]))
 def llm(request):
     with LLM.load(measured(first(request.param)).path) as model:
         model.stop_tokens = frozenset()
@@ -104,7 +105,7 @@ def test_answers_at_once_take_turns(llm, fresh):
         assert answer.tokens == alone.tokens
 
 
-@pytest.mark.parametrize("family", ["gemma3", "gemma2"])
+@pytest.mark.parametrize("family", slow_but(["gemma3"], ["gemma3", "gemma2"]))
 def test_beyond_the_ring_it_is_what_transformers_says(family, tmp_path):
     """The logits behind each of the last tokens, when they were read in pieces of any size."""
     import torch

@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
@@ -208,7 +208,8 @@ def make(write: Callable[[Path], None], name: str, params: dict[str, Any], folde
     started = time.perf_counter()
     partial = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder.parent))
     try:
-        write(partial)
+        with redirect_stdout(sys.stderr):  # ExecuTorch prints: not into what the test prints that happens to come first
+            write(partial)
         about = {"name": name, "params": params, "versions": versions(), "seconds": time.perf_counter() - started}
         (partial / "about.json").write_text(json.dumps(about, indent=1))
         try:

@@ -7,6 +7,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import Exported, export
 from tests.support.harness.cases import assert_close
+from tests.support.harness.gate import slow_but
 from tests.support.models import rotary as models
 from tests.support.models.named import installed
 
@@ -27,6 +28,7 @@ def test_parts_of_a_head():
     check(export(models.partial_rotary), 3)
 
 
-@pytest.mark.parametrize(("factor", "hidden"), [(0.25, 48), (0.45, 60)])
-def test_gpt_neox(factor, hidden):
+@pytest.mark.parametrize("sizes", slow_but([(0.25, 48)], [(0.25, 48), (0.45, 60)]), ids=str)
+def test_gpt_neox(sizes):
+    factor, hidden = sizes
     check(export(models.gpt_neox, factor=factor, hidden=hidden, transformers=installed("transformers")), 2)

@@ -20,6 +20,8 @@ from tests.support.models.tiny_llm import write_tokenizer
 from webpte.cli import generate, generate_file, main
 from webpte.tools.text import plain
 
+SOON = 15  # seconds: half a one where nothing else runs, which `python -m tests.soak.signals` watches
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
@@ -76,8 +78,8 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(model, tmp_path):
             screen.press("ctrl-c")
             started = time.monotonic()
             # The tiny model may have filled its context first: then the key finds the prompt.
-            screen.wait(asked, timeout=10)
-            assert time.monotonic() - started < 2  # half a second and the time of a slow machine
+            screen.wait(asked)
+            assert time.monotonic() - started < SOON
         screen.wait(lambda screen: screen.text.count("(stopped)") + screen.text.count("Ctrl-D leaves)") == 2)
         screen.say("/exit")
         assert screen.ended() == 0
@@ -90,7 +92,7 @@ def test_ctrl_c_while_loading_ends_the_program(model):
         started = time.monotonic()
         # -2 is Python's own way, before the first line of ours: shells call that 130 too.
         assert terminal.ended() in (130, -2)
-        assert time.monotonic() - started < 2  # half a second and the time of a slow machine
+        assert time.monotonic() - started < SOON
 
 
 def test_generate_that_is_interrupted_prints_what_came_and_gives_130(model, monkeypatch, capsys):

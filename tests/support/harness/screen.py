@@ -110,7 +110,7 @@ class Screen:
         """Where the cursor is."""
         return self.lines[self.pyte.cursor.y]
 
-    def wait(self, seen: str | Callable[[Screen], bool], timeout: float = 30) -> None:
+    def wait(self, seen: str | Callable[[Screen], bool], timeout: float = 120) -> None:
         """Until a text is anywhere on the screen, or a condition is true of it."""
         met = (lambda screen: seen in screen.text) if isinstance(seen, str) else seen
         deadline = time.monotonic() + timeout
@@ -120,7 +120,7 @@ class Screen:
             if not self._read(min(left, 0.2)) and self.process.poll() is not None and not met(self):
                 raise AssertionError(f"the program ended with {self.process.returncode}:\n{self.text}")
 
-    def ended(self, timeout: float = 20) -> int:
+    def ended(self, timeout: float = 60) -> int:
         deadline = time.monotonic() + timeout
         while self.process.poll() is None and time.monotonic() < deadline:
             self._read(0.1)

@@ -92,7 +92,7 @@ class Terminal:
         seen, self.output = self.output[: found.end()], self.output[found.end() :]
         return seen
 
-    def ended(self, timeout: float = 20) -> int:
+    def ended(self, timeout: float = 60) -> int:
         deadline = time.monotonic() + timeout
         while self.process.poll() is None and time.monotonic() < deadline:
             if select.select([self._master], [], [], 0.1)[0]:

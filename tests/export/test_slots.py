@@ -9,12 +9,15 @@ import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close
 from tests.support.models.llama import llama
+from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.device import Gpu, adapter_caps
 from webpte.graph import DType
+from webpte.llm import LLM
 from webpte.llm.choice import Choice
 from webpte.llm.rows import Pick, Row
 from webpte.llm.slot_runner import SlotRunner
 from webpte.llm.slots import with_slots
+from webpte.plan.planner import Planner
 
 CONTEXT, VOCAB = 64, 128
 VARIANTS = {
@@ -39,6 +42,17 @@ def texts():
 def runner():
     with webpte.load(export("llama_4w_emb4").path) as program:
         yield SlotRunner(program, most_slots=8)
+
+
+def test_a_prepared_model_plans_nothing_for_any_number_of_answers(tmp_path, monkeypatch):
+    with LLM.load(write_tiny_llm(tmp_path) / "tiny.pte", max_sequences=5) as llm:
+        llm.prepare()
+        planned: list[object] = []
+        monkeypatch.setattr(Planner, "missing", lambda self, *given: planned.append(given))
+        for count in range(1, 6):
+            asked = [{"tokens": [7 + k], "max_new_tokens": 4} for k in range(count)]
+            assert [len(answer.tokens) for answer in llm.generate_many(asked, stop=[])] == [4] * count
+        assert not planned and llm.engine.runner.slots == 5
 
 
 @pytest.mark.parametrize("name", VARIANTS)

@@ -36,11 +36,17 @@ def test_ci_is_the_script_that_runs_anywhere():
 def test_every_job_is_bounded_and_every_action_pinned(name):
     workflow = WORKFLOWS[name]
     assert workflow["permissions"] == {"contents": "read"}, "a job asks for what it needs beyond that"
-    assert all(job["timeout-minutes"] <= 60 for job in workflow["jobs"].values())
+    assert all(job["timeout-minutes"] <= 90 for job in workflow["jobs"].values())
     used = [step["uses"] for step in steps(name) if "uses" in step]
     assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@v\d+\.\d+\.\d+", action) for action in used), used
     for script in re.findall(r"\.ci/\w+", commands(name)):
         assert (ROOT / script).exists(), script
+
+
+def test_the_gate_gives_up_before_it_is_cut_off():
+    """And tells what it knows then."""
+    limit = re.search(r"^limit=(\d+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
+    assert limit and int(limit[1]) < 60 * WORKFLOWS["ci"]["jobs"]["all"]["timeout-minutes"]
 
 
 def test_releases_are_published_by_trust_and_not_by_a_password():

@@ -33,6 +33,7 @@ def serving(
     *files: str,
     limits: Limits = PLAIN,
     sequences: int = 4,
+    prepare: bool = False,
     command: tuple[str, ...] = COMMAND,
     seconds: float = 240,
 ) -> Any:
@@ -40,7 +41,7 @@ def serving(
 
     async def run() -> Any:
         models = [ModelFile(name, name) for name in files or ("a",)]
-        server = Supervisor(models, Options(max_sequences=sequences), limits, command)
+        server = Supervisor(models, Options(max_sequences=sequences, prepare=prepare), limits, command)
         async with asyncio.timeout(seconds):
             try:
                 await server.start()
@@ -143,6 +144,24 @@ def test_answers_go_on_when_the_worker_is_hurt():
         assert server.stats().recovery_seconds > 0
 
     serving(test)
+
+
+def test_the_first_worker_is_prepared_and_those_that_replace_it_hurry():
+    async def until(server: Supervisor, slots: int) -> int:
+        while server.stats().state != "ready" or server.stats().slots != slots:  # a ping tells
+            await asyncio.sleep(0.01)
+        return server.stats().passes
+
+    async def test(server: Supervisor) -> None:
+        passes = await until(server, slots=4)
+        assert passes > 4  # nobody has asked
+        assert server.worker_pid is not None
+        os.kill(server.worker_pid, signal.SIGKILL)
+        assert await until(server, slots=1) == passes and server.stats().restarts == 1
+        for ask, one in zip(asks(), await asyncio.gather(*(read(server.generate(a)) for a in asks())), strict=True):
+            check(ask, one)
+
+    serving(test, prepare=True)
 
 
 def test_a_queue_is_bounded_and_says_when_to_come_again():

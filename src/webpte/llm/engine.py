@@ -256,6 +256,14 @@ class Engine:
                 self._most_slots = min(self._most_slots, self._all_slots)
             self.table.grow(min(self.runner.slots, self._all_slots))
 
+    def make_slots(self) -> None:
+        """All that there may be, or as many as memory allows."""
+        self.on_device(self._grow_to_the_end)
+
+    def _grow_to_the_end(self) -> None:
+        while len(self.table) < self._all_slots:
+            self._grow()
+
     def _gather(self) -> list[Part]:
         """Rows for everyone who decodes, and a piece of the prompts that are being read, which take turns."""
         ready = [(job, slot) for job in self._active if not job.ahead and (slot := job.sequence.slot) is not None]

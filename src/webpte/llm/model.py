@@ -25,6 +25,7 @@ from .generation import Generation
 from .guides import Guides
 from .many import Many, Prompt
 from .metadata import About, about_bundle, about_program, context, language_of, vocabulary
+from .preparing import prepare
 from .reach import reach_of
 from .rows import Runner
 from .sampled import with_sampler
@@ -264,6 +265,12 @@ class LLM:
     def sequence(self) -> Sequence:
         """A conversation of its own, to be continued, rewound, forked or written down."""
         return Sequence(self)
+
+    def prepare(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> None:
+        """Do now what the first answers would have to wait for: all slots are made, as memory allows, and kernels are
+        compiled for any number of answers at once. What answers that are over have left in the cache is let go of.
+        """
+        prepare(self, stoppable(progress, cancel))
 
     def forget(self) -> None:
         """Let go of what answers that are over have left in the cache, where prompts that begin alike would find it."""

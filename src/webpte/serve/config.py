@@ -50,6 +50,7 @@ class Config:
     schema_seconds: float = _field(2.0, "to compile a schema", above=0)
     default_temperature: float = _field(1.0, "where a request names none", least=0)
     slots: int = _field(16, "answers computed at once, as memory allows", least=1, most=4096)
+    prepare: bool = _field(False, "make all slots and compile for any number of answers before the first request")
     max_queue: int = _field(64, "answers that may wait for a slot; more are refused with 429", least=0)
     queue_seconds: float = _field(60.0, "that an answer may wait for a slot", above=0)
     first_token_seconds: float = _field(120.0, "from the slot to the first token", above=0)

@@ -68,6 +68,8 @@ def open_desk(file: ModelFile, options: Options, most_waiting: int, progress: On
         memory=options.memory,
         progress=progress,
     )
+    if options.prepare:
+        llm.prepare(progress)
     return LanguageDesk(file, llm)
 
 

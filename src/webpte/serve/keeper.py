@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..errors import Error
@@ -39,6 +39,11 @@ class Watcher(Protocol):
 
     def gone(self, why: str) -> bool:
         """The worker has ended, with all that it was asked. True if a request was to blame, and is given up."""
+
+
+def unprepared(start: Start) -> Start:
+    """For those who follow the first: somebody waits."""
+    return replace(start, options=replace(start.options, prepare=False))
 
 
 class Keeper:
@@ -110,6 +115,7 @@ class Keeper:
     def _take(self, message: FromWorker) -> None:
         if isinstance(message, Ready):
             self.ready = self.ever_ready = True
+            self._start = unprepared(self._start)
             if self._gone_at is not None:
                 self.recovery_seconds = time.monotonic() - self._gone_at
                 logger.warning("another worker was ready after %.2f seconds", self.recovery_seconds)

@@ -29,6 +29,7 @@ class Options:
     kv_cache: str = "f32"
     memory: int | None = None  # bytes on the device, of all models together
     prefix_cache: int = 0  # bytes for beginnings that answers leave behind, beyond the slots of those at once
+    prepare: bool = False  # before the first request: see `LLM.prepare`
 
 
 @dataclass(frozen=True)

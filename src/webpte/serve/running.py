@@ -17,6 +17,7 @@ from ..errors import Error, InputError
 from .application import app
 from .backend import Deadlines
 from .config import Config
+from .freed import one_heap
 from .keeper import Keeping
 from .logs import log, set_up
 from .messages import ModelFile, Options
@@ -49,7 +50,9 @@ def model_files(models: tuple[str, ...]) -> list[ModelFile]:
 
 def backend_for(config: Config) -> Supervisor:
     """The backend that a configuration asks for."""
-    options = Options(config.slots, config.kv_cache, config.memory_bytes or None, config.prefix_cache_bytes)
+    options = Options(
+        config.slots, config.kv_cache, config.memory_bytes or None, config.prefix_cache_bytes, config.prepare
+    )
     deadlines = Deadlines(config.queue_seconds, config.first_token_seconds, config.total_seconds)
     keeping = Keeping(Patience(stuck=config.stuck_seconds))
     return Supervisor(model_files(config.models), options, Limits(config.max_queue, deadlines, keeping))
@@ -57,10 +60,12 @@ def backend_for(config: Config) -> Supervisor:
 
 def serve(config: Config, told: Callable[[str], None]) -> int:
     """Until a signal; returns the exit code. `told` gets the address when requests are answered there."""
+    one_heap()
     config = config.with_keys()
     config.check_listening()
     backend = backend_for(config)  # names and paths are checked before anything is opened
     set_up(config.log_level, config.log_format)
+    log.info("loading", extra={"fields": {"models": config.models, "prepare": config.prepare}})
     made = app(backend, config)
     server = Server(
         uvicorn.Config(

@@ -59,7 +59,10 @@ class FakeDesk(LanguageDesk):
 def open_fake(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress) -> Desk:
     runner = SlowRunner(0.05 if "slow" in file.path else PASS, most_slots=options.max_sequences, capacity=256)
     print("this is no frame", flush=True)  # a library may print
-    return FakeDesk(file, FakeLLM(runner, recover=True, most_slots=options.max_sequences, most_waiting=most_waiting))
+    llm = FakeLLM(runner, recover=True, most_slots=options.max_sequences, most_waiting=most_waiting)
+    if options.prepare:
+        llm.prepare(progress)
+    return FakeDesk(file, llm)
 
 
 if __name__ == "__main__":

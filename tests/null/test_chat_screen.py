@@ -244,7 +244,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_what_came(chat, tmp_path):
     chat.press("ctrl-c")
     started = time.monotonic()
     chat.wait("(stopped)")
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 15  # half a second where nothing else runs: see tests.soak.signals
     chat.ready()
     assert "cancelled]" in chat.text
     chat.turn(f"/save {tmp_path}/talk.json", "(saved 2 messages to ")

@@ -22,10 +22,10 @@ PYTEST = ("pytest", "--durations=25")
 DEVICES = (sys.executable, "-m", "tests.devices", "--suites", "op cases", "--configurations")
 # Who takes longest begins first. A path inside another part's folder is left out there, so that every test runs once.
 PATHS = {
-    "export": ("tests/export",),
+    "contract": ("tests/contract",),
     "gpu": ("tests/gpu",),
-    "shown": ("tests/export/test_examples.py", "tests/export/test_notebooks.py", "tests/export/test_pages.py"),
-    "serving": ("tests/export/serving",),
+    "shown": ("tests/project/test_examples.py", "tests/project/test_notebooks.py", "tests/project/test_pages.py"),
+    "serving": ("tests/serving",),
     "others": ("tests",),
 }
 LAST_WORDS = 60  # seconds for an interrupted part to sum up

@@ -1,7 +1,7 @@
 """Write docs/benchmarks.md and its pictures from bench/*.json: python -m docs.make_benchmarks
 
 The same figures as docs/performance.md and docs/scale.md have, told to people who do not know the bench.
-tests/null/test_figures.py fails where the page is not what this would write.
+tests/project/test_figures.py fails where the page is not what this would write.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Draw the pictures of docs/how-it-works.md and the index: python -m docs.make_figures [--png]
 
 But for the overview they show what the plan of docs/demo/model.pte says, for a device with WebGPU's default limits. It
-needs neither torch nor a GPU; tests/null/test_figures.py fails where a drawing is not what this would draw. `--png`
+needs neither torch nor a GPU; tests/project/test_figures.py fails where a drawing is not what this would draw. `--png`
 makes the overview a picture for the README, because package indexes show no drawings; that needs Chromium.
 """
 

@@ -1,8 +1,10 @@
-"""Tiers: what a test may need is decided by the folder it lives in.
+"""Tiers: the folder of a test decides what the test may need.
 
-``tests/null`` needs nothing but the dev tools, ``tests/gpu`` an adapter, ``tests/export`` torch and ExecuTorch,
-``tests/web`` an adapter and Chromium.
-Where a requirement is missing its tier is skipped; with ``CI=true`` that is an error: a green run means everything ran.
+``tests/unit`` needs only the development packages and may not start processes or open sockets (its ``conftest.py``
+enforces it). ``tests/process`` starts processes. ``tests/gpu`` needs an adapter. ``tests/contract`` and
+``tests/serving`` need torch and ExecuTorch. ``tests/web`` needs an adapter and Chromium. ``tests/project`` checks
+documents, packaging and CI.
+If a requirement is missing, its tier is skipped. With ``CI=true`` a missing requirement is an error.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def _configuration(config: pytest.Config) -> Configuration:
 def _pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """In bursts a generation takes as many tokens per submit as it ever would."""
     if _configuration(request.config).bursts:
-        monkeypatch.setattr("webpte.llm.generation.LATENCY", 1e9)
+        monkeypatch.setattr("webpte.llm.pace.LATENCY", 1e9)
 
 
 _ASK_ADAPTER = """
@@ -115,9 +117,12 @@ def _web_missing() -> str | None:
 
 
 TIERS: dict[str, Callable[[], str | None]] = {
-    "null": lambda: None,
+    "unit": lambda: None,
+    "process": lambda: None,
+    "project": lambda: None,
     "gpu": _gpu_missing,
-    "export": _export_missing,
+    "contract": _export_missing,
+    "serving": _export_missing,
     "web": _web_missing,
 }
 
@@ -129,7 +134,7 @@ def _tier(path: Path) -> str:
     return tier
 
 
-_EXPORTING = 1200  # seconds: with a cold cache any test may export first, and several do so at once
+_EXPORT_TIMEOUT_SECONDS = 1200  # with a cold cache any test may be the first to export
 
 
 class _Module(pytest.Module):
@@ -151,14 +156,13 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         tier = _tier(item.path)
-        if tier != "null":
-            item.add_marker(tier)
-        if tier == "export" and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(_EXPORTING))
+        item.add_marker(tier)
+        if tier in {"contract", "serving"} and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(_EXPORT_TIMEOUT_SECONDS))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A marker set by hand, such as ``gpu`` on a test in tests/export, asks for that tier's requirement too."""
+    """Check the requirement of every tier that marks the test: a test outside ``tests/gpu`` may be marked ``gpu``."""
     for mark in item.iter_markers():
         if mark.name in TIERS and (reason := TIERS[mark.name]()):
             if CI:

@@ -1,6 +1,7 @@
 """The one tree of errors. Every failure a caller can see is a :class:`Error`.
 
-A message says what went wrong, where (file, op, value), the numbers involved and what to do about it.
+A message names what failed, where (file, op, value), the numbers involved and a fix. `code` is stable between releases:
+programs and tests match the class and the code, not the wording.
 """
 
 from __future__ import annotations
@@ -12,63 +13,91 @@ from typing import NamedTuple
 class Error(Exception):
     """Base of everything webpte raises on purpose."""
 
+    code: str = "error"  # a raise site may append a reason: "format.truncated"
     step: int | None = None  # the graph step at fault, where lowering a call failed
+
+    def __init__(self, message: str = "", *, code: str = "") -> None:
+        super().__init__(message)
+        if code:
+            self.code = f"{type(self).code}.{code}"
 
 
 class FormatError(Error):
     """A file is not what it claims to be: bad magic, truncated, an offset outside its range."""
 
+    code = "format"
+
 
 class DataError(Error):
     """A constant is missing, has the wrong size, or does not match its consumer."""
 
-    def __init__(self, message: str, keys: Sequence[str] = ()) -> None:
-        super().__init__(message)
+    code = "data"
+
+    def __init__(self, message: str, keys: Sequence[str] = (), *, code: str = "") -> None:
+        super().__init__(message, code=code)
         self.keys = tuple(keys)  # of constants that are missing
 
 
 class GraphError(Error):
     """A delegate graph is malformed: a value of the wrong kind, a missing id, a cycle."""
 
+    code = "graph"
+
 
 class UnsupportedError(Error):
     """The file is valid but asks for something webpte cannot run. All such things are listed at once."""
 
-    def __init__(self, message: str, items: Sequence[str] = ()) -> None:
-        super().__init__(message)
+    code = "unsupported"
+
+    def __init__(self, message: str, items: Sequence[str] = (), *, code: str = "") -> None:
+        super().__init__(message, code=code)
         self.items = tuple(items)
 
 
 class InputError(Error):
     """A call was given the wrong number, type or shape of inputs. The method is unchanged."""
 
+    code = "input"
+
 
 class ShapeError(Error):
     """Live shapes contradict each other or exceed a tensor's bound. The method is unchanged."""
 
+    code = "shape"
+
 
 class GuardError(Error):
     """A condition on live scalar values does not hold, for instance a full KV cache. The method is unchanged."""
+
+    code = "guard"
 
 
 class RangeError(Error):
     """An integer does not fit the 32 bits that the device computes with. Nothing is returned; state that the call wrote
     stays, so call `reset()` or restore a snapshot if it has any."""
 
+    code = "range"
+
 
 class DeviceError(Error):
     """The GPU refused: no adapter, a limit too small, validation failed, device lost."""
+
+    code = "device"
 
 
 class DeviceLost(DeviceError):  # noqa: N818 - WebGPU calls it so
     """The device is gone, with the state on it: driver reset, GPU unplugged. `Program.recover` opens another."""
 
+    code = "device_lost"
+
 
 class OutOfMemory(DeviceError):  # noqa: N818 - as WebGPU's
     """A method needs more memory than its device may use. Nothing was taken; the message has the sums."""
 
-    def __init__(self, message: str, needed: int = 0, budget: int = 0) -> None:
-        super().__init__(message)
+    code = "out_of_memory"
+
+    def __init__(self, message: str, needed: int = 0, budget: int = 0, *, code: str = "") -> None:
+        super().__init__(message, code=code)
         self.needed = needed
         self.budget = budget
 
@@ -76,20 +105,28 @@ class OutOfMemory(DeviceError):  # noqa: N818 - as WebGPU's
 class ClosedError(Error):
     """The object was closed and its GPU memory released."""
 
+    code = "closed"
+
 
 class ForkedError(Error):
     """The object belongs to the process that this one was forked from. GPU objects do not survive `os.fork()`."""
+
+    code = "forked"
 
 
 class CancelledError(Error):
     """Work was stopped by its `CancelToken` before it was done. Nothing of it is left behind."""
 
+    code = "cancelled"
+
 
 class HubError(Error):
     """A checkpoint could not be fetched from a hub: not there, closed, out of reach, or other bytes than promised."""
 
-    def __init__(self, message: str, reason: str) -> None:
-        super().__init__(message)
+    code = "hub"
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message, code=reason)
         # "repository", "revision", "file", "gated", "offline", "unreachable", "hash" or "disk"
         self.reason = reason
 

@@ -22,11 +22,11 @@ OUTCOMES = ("passed", "failed", "skipped")
 TESTS = {
     "op cases": ("tests/gpu/test_cases.py::test_matches_reference",),
     "models": (
-        "tests/export/test_programs.py",
-        "tests/export/test_llamas.py",
-        "tests/export/test_state.py",
-        "tests/export/test_llm.py",
-        "tests/export/test_real_widths.py",
+        "tests/contract/test_programs.py",
+        "tests/contract/test_llamas.py",
+        "tests/contract/test_state.py",
+        "tests/contract/test_llm.py",
+        "tests/contract/test_real_widths.py",
     ),
 }
 SUITES = ("op cases", "catalog", "models")

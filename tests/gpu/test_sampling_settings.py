@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import webpte
-from tests.null.test_choosing import by_definition
 from tests.support.harness.cases import OneOp, T, case, choosing
 from tests.support.harness.chi_square import assert_follows
+from tests.unit.test_choosing import by_definition
 from webpte.graph import SymInt
 from webpte.llm.choice import ALL_HIDDEN, Choice, pack, unpack, wanted
 from webpte.llm.choosing import Choosing

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.null.test_command_line import piped
+from tests.process.test_command_line import piped
 from tests.support.harness.children import ROOT, SRC
 from tests.support.harness.screens import WIDTHS, check_widths, printed, record
 from tests.support.harness.terminal import run_in_terminal

@@ -1,6 +1,6 @@
 """Every op that the graph knows by name. Whatever else there is to know of an op, the op says itself (lowering.facts).
 
-A pass may name ops too, in the one table that is its pattern; `tests/null/test_op_names.py` looks for names elsewhere.
+A pass may name ops too, in the one table that is its pattern; `tests/unit/test_op_names.py` looks for names elsewhere.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ Array = np.ndarray
 Sizes = dict[str, int]
 _DTYPES = {d.short: d for d in DType}
 
-# Files may not call ops that are ours alone; cases do, to try them by themselves. tests/null/test_validate.py holds the
+# Files may not call ops that are ours alone; cases do, to try them by themselves. tests/unit/test_validate.py holds the
 # rule in a process without this.
 webpte.graph.names.OWN = "\0"
 

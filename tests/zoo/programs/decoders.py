@@ -1,6 +1,6 @@
 """Language models of `transformers` without a cache, tiny, with random weights: logits of every token.
 
-Those of tests/support/models/transformers_text.py are run by tests/export/test_architectures.py.
+Those of tests/support/models/transformers_text.py are run by tests/contract/test_architectures.py.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Vision architectures of `transformers`, tiny, with random weights and images of a fixed size.
 
-Those of tests/support/models/transformers_vision.py are run by tests/export/test_architectures.py.
+Those of tests/support/models/transformers_vision.py are run by tests/contract/test_architectures.py.
 """
 
 from typing import Any

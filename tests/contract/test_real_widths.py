@@ -1,0 +1,128 @@
+"""One layer of SmolLM2's own widths, with its vocabulary and context: paths that a tiny model spares are taken here."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.contract.test_programs import check
+from tests.support.export.exporting import export
+from webpte.llm import LLM
+
+VOCAB = 49152
+TOLERANCE = 1e-4  # of logits whose size is about 10
+PROMPT = tuple((i * 7919 + 13) % VOCAB for i in range(23))
+SETTINGS = {
+    "greedy": {},
+    "sampled": {"temperature": 0.8, "seed": 7},
+    "top_k and top_p": {"temperature": 1.1, "top_k": 40, "top_p": 0.9, "seed": 11},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wide")
+    (folder / "wide.pte").symlink_to(export("smollm_1").path)
+    vocabulary = {f"w{token}": token for token in range(VOCAB)}
+    tokenizer = {
+        "version": "1.0",
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "w0"},
+        "pre_tokenizer": {"type": "Whitespace"},
+    }
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(folder):
+    with LLM.load(folder / "wide.pte") as model:
+        model.stop_tokens = frozenset()  # random weights choose any token; runs shall be long
+        yield model
+
+
+@pytest.fixture
+def talk(loaded):
+    loaded.forget()
+    return loaded.sequence()
+
+
+def tokens_of(talk, **settings):
+    """A whole answer to the prompt, from an empty cache."""
+    talk.reset()
+    generation = talk.generate(tokens=PROMPT, **settings)
+    generation.read()
+    return generation.tokens
+
+
+def test_prefill_and_decode_equal_eager():
+    exported = export("smollm_1")
+    with webpte.load(exported.path) as program:
+        check(program, exported, TOLERANCE)
+
+
+def test_greedy_tokens_are_the_argmax_of_the_logits(talk):
+    tokens = tokens_of(talk, max_new_tokens=6, tokens_per_submit=1)
+    talk.reset()
+    given = list(PROMPT)
+    for token in tokens:
+        assert int(talk.logits(given).argmax()) == token
+        given = [token]
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_several_tokens_per_submit_are_those_of_single_steps(talk, settings):
+    single = tokens_of(talk, max_new_tokens=13, tokens_per_submit=1, **settings)
+    assert len(set(single)) > 1
+    for count in (2, 4, 8):
+        assert tokens_of(talk, max_new_tokens=13, tokens_per_submit=count, **settings) == single
+
+
+def test_what_a_fast_device_does_by_itself(talk, monkeypatch):
+    """Where a step is short a generation takes more and more tokens per submit: here it does so however long one is."""
+    single = tokens_of(talk, max_new_tokens=20, tokens_per_submit=1)
+    monkeypatch.setattr("webpte.llm.pace.LATENCY", 1e9)
+    before = talk.llm.method.counters.snapshot()
+    assert tokens_of(talk, max_new_tokens=20) == single
+    done = talk.llm.method.counters.since(before)
+    assert done.submits <= 1 + 5, "1 for the prompt, then 1, 2, 4, 8 and 4 tokens"
+
+
+def test_forks_go_their_own_ways(talk):
+    alone = tokens_of(talk, max_new_tokens=6, tokens_per_submit=3)
+    talk.reset()
+    talk.logits(PROMPT[:-1])
+    with talk.fork() as other:
+        seeded = {"temperature": 1.0, "seed": 3}
+        streams = [
+            iter(talk.generate(tokens=PROMPT, max_new_tokens=6, tokens_per_submit=3)),
+            iter(other.generate(tokens=PROMPT, max_new_tokens=6, tokens_per_submit=2, **seeded)),
+        ]
+        mixed = [[next(stream).token for stream in streams] for _ in range(6)]
+    assert [ours for ours, _ in mixed] == alone
+    assert [theirs for _, theirs in mixed] == tokens_of(talk, max_new_tokens=6, tokens_per_submit=1, **seeded)
+
+
+def test_a_snapshot_continues_the_same(talk, tmp_path):
+    talk.logits(PROMPT)
+    talk.snapshot(tmp_path / "state")
+    wanted = talk.logits([5])
+    talk.reset()
+    talk.logits(PROMPT[::-1])
+    talk.restore(tmp_path / "state")
+    assert talk.position == len(PROMPT)
+    np.testing.assert_array_equal(talk.logits([5]), wanted)
+
+
+def test_a_prompt_in_any_pieces_gives_the_same_bits(talk):
+    """Every layer gives a row what it gives it alone, so logits do not tell how the tokens before were read."""
+    prompt = [(i * 7919 + 13) % VOCAB for i in range(60)]
+    talk.reset()
+    single = [talk.logits([token]) for token in prompt]
+    for piece in (2, 3, 5, 8, 9, 13, 16, 17, 32):
+        talk.reset()
+        for first in range(0, len(prompt) - piece + 1, piece):
+            found = talk.logits(prompt[first : first + piece])
+            assert np.array_equal(found, single[first + piece - 1]), f"token {first + piece - 1} in pieces of {piece}"

@@ -1,0 +1,205 @@
+"""SmolLM2-135M, 4 bits, on WebGPU: the proof that the engine is real.
+
+Not part of the ordinary run: `pytest -m slow tests/contract/test_smollm.py`. The exports take many minutes and are
+cached outside the repository; `python -m tests.support.models.smollm` fills the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from tests.support.harness.children import run_python
+from tests.support.harness.terminal import Terminal
+from tests.support.models.smollm import NEW_TOKENS, smollm2
+from webpte.llm import LLM
+from webpte.llm.choice import Choice
+from webpte.llm.rows import Pick, Row
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # the first run on a machine exports
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with LLM.load(smollm2("4w").path) as model:
+        yield model
+
+
+def ask(llm, tokens, count, **settings):
+    generation = llm.generate(tokens=tokens, max_new_tokens=count, **settings)
+    generation.read()
+    return generation
+
+
+def test_greedy_tokens_equal_eager_pytorch(llm, monkeypatch):
+    monkeypatch.setattr(llm, "stop_tokens", frozenset())  # eager went on behind the end of its answers too
+    parted = []
+    for golden in smollm2("4w").goldens:
+        tokens = ask(llm, golden["prompt"], NEW_TOKENS).tokens
+        differing = [i for i, (a, b) in enumerate(zip(tokens, golden["tokens"], strict=True)) if a != b]
+        if differing:
+            parted.append((differing[0], golden["gaps"][differing[0]]))
+    print(f"\nparted at (step, gap of eager's two best logits) {parted}")
+    assert len(parted) <= 2
+    assert all(gap < 1e-3 for _, gap in parted)
+
+
+def test_8da4w_is_as_near_to_eager_pytorch_as_eager_is_to_itself():
+    """Inputs rounded to int8 leave no logits to be equal to: SmolLM2 has activations so large that a code is a big
+    step, and whether one flips hangs on the last bit of a sum. Eager PyTorch, its embeddings nudged by one bit, moves
+    its own logits by 2 to 3 and its first token in half of the prompts. So that distance is the measure.
+    """
+    found = smollm2("8da4w")
+    ours, theirs, agreed = [], [], 0
+    with LLM.load(found.path) as llm:
+        for golden, (eager, *nudged) in zip(found.goldens, found.nudged(), strict=True):
+            logits = llm.sequence().logits(golden["prompt"]).reshape(-1)
+            ours.append(np.abs(logits - eager).max())
+            theirs.append(max(np.abs(other - eager).max() for other in nudged))
+            agreed += int(logits.argmax()) in {int(row.argmax()) for row in (eager, *nudged)}
+    print(f"\n8da4w: largest logit difference {np.round(ours, 2)}, of eager to itself nudged {np.round(theirs, 2)}")
+    assert np.median(ours) <= 1.5 * np.median(theirs) and max(ours) <= 1.5 * max(theirs)
+    assert agreed >= 7  # a token that some eager run chooses
+
+
+def test_the_capital_of_france_is_paris(llm):
+    generation = llm.generate([{"role": "user", "content": "What is the capital of France?"}], max_new_tokens=48)
+    generation.read()
+    assert "Paris" in generation.text
+    assert generation.usage.completion_tokens > 5
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 17, 31, 64, 97, 150, 250])
+def test_prefill_equals_stepping(llm, count):
+    prompt = [(i * 7919 + 13) % 49000 for i in range(count)]
+    talk = llm.sequence()
+    for token in prompt:
+        stepped = talk.logits([token])
+    talk.reset()
+    whole = talk.logits(prompt)
+    assert np.abs(whole - stepped).max() <= 1e-3
+    assert whole.argmax() == stepped.argmax()
+
+
+def test_a_long_prompt_in_pieces_equals_stepping(llm):
+    prompt = [(i * 6007 + 5) % 49000 for i in range(600)]
+    talk = llm.sequence()
+    whole = talk.logits(prompt)
+    talk.reset()
+    for token in prompt:
+        stepped = talk.logits([token])
+    assert np.abs(whole - stepped).max() <= 1e-3
+    assert whole.argmax() == stepped.argmax()
+
+
+def test_a_step_at_900_tokens_of_context(llm):
+    """Attention grows; nothing else may. Steps at both contexts are timed in turn, in one run."""
+    runner = llm.engine.runner
+    llm.sequence().logits([(i * 31 + 7) % 49000 for i in range(900)])
+    times: dict[int, list[float]] = {50: [], 900: []}
+    for turn in range(18):
+        for position, taken in times.items():
+            before = llm.method.counters.snapshot()
+            started = time.perf_counter()
+            runner.run([Row(11 + turn, 0, position)], [Pick(0, Choice())])
+            taken.append(time.perf_counter() - started)
+            done = llm.method.counters.since(before)
+            if turn >= 2:
+                assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
+                assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
+    llm.forget()
+    fast, slow = (statistics.median(taken[2:]) for taken in times.values())
+    print(
+        f"\nSmolLM2 4w decode: {fast * 1e3:.0f} ms at context 50, {slow * 1e3:.0f} ms at 900, ratio {slow / fast:.2f}"
+    )
+    assert slow <= 1.6 * fast
+
+
+def test_forks_interleaved_equal_separate_runs(llm):
+    prompts = [golden["prompt"] for golden in smollm2("4w").goldens[:2]]
+    alone = [ask(llm, prompt, 12).tokens for prompt in prompts]
+    forks = [llm.sequence(), llm.sequence().fork()]
+    streams = [iter(f.generate(tokens=p, max_new_tokens=12)) for f, p in zip(forks, prompts, strict=True)]
+    together = [[next(stream).token for stream in streams] for _ in range(12)]
+    assert [list(column) for column in zip(*together, strict=True)] == alone
+
+
+def test_a_snapshot_continues_in_a_new_process(llm, tmp_path):
+    prompt = smollm2("4w").goldens[0]["prompt"]
+    talk = llm.sequence()
+    talk.logits(prompt)
+    talk.snapshot(tmp_path / "state")
+    want = talk.logits([100])
+    child = """
+import sys, json
+from webpte.llm import LLM
+from webpte.llm.choice import Choice
+from webpte.llm.rows import Pick, Row
+with LLM.load(sys.argv[1]) as llm:
+    talk = llm.sequence()
+    talk.restore(sys.argv[2])
+    print(json.dumps([talk.position, talk.logits([100]).tolist()]))
+"""
+    position, got = json.loads(run_python(child, smollm2("4w").path, tmp_path / "state"))
+    assert position == len(prompt)
+    assert np.array_equal(np.array(got, np.float32), want)
+
+
+def test_a_shared_prefix_is_not_computed_again(llm):
+    prefix = [(i * 7919 + 13) % 49000 for i in range(300)]
+    llm.forget()
+    first = ask(llm, [*prefix, 11, 12, 13], 1)
+    second = ask(llm, [*prefix, 21, 22, 23], 1)
+    assert second.usage.reused_tokens == 300
+    ratio = second.usage.prefill_seconds / first.usage.prefill_seconds
+    print(f"\ntime to first token with a known prefix of 300 tokens: {ratio:.2f} of the first")
+    assert ratio <= 0.35
+
+
+def test_the_same_seed_gives_the_same_text(llm):
+    settings = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "seed": 5}
+    prompt = smollm2("4w").goldens[2]["prompt"]
+    texts = [ask(llm, prompt, 24, **{**settings, "seed": seed}).text for seed in (5, 5, 6)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_ctrl_c_during_prefill_is_immediate_and_the_session_goes_on(llm):
+    prompt = [(i * 7919 + 13) % 49000 for i in range(250)]
+    llm.forget()
+    talk = llm.sequence()
+    sent = []
+
+    def interrupt():
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(1.0, interrupt)
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        talk.logits(prompt)
+    assert time.monotonic() - sent[0] < 0.5
+    assert talk.position == 0
+    want = llm.sequence().logits(prompt[:5])
+    assert np.array_equal(talk.logits(prompt[:5]), want)
+
+
+@pytest.mark.parametrize("driver_cache", ["warm", "empty"])
+def test_ctrl_c_while_loading_ends_the_program_at_once(driver_cache, monkeypatch):
+    monkeypatch.setenv("MESA_SHADER_CACHE_DISABLE", "true" if driver_cache == "empty" else "false")
+    took = []
+    for delay in (0.4, 0.7, 1.0, 1.3, 1.8):
+        with Terminal("chat", str(smollm2("4w").path)) as chat:
+            time.sleep(delay)
+            chat.interrupt()
+            started = time.monotonic()
+            assert chat.ended() == 130
+            took.append(time.monotonic() - started)
+    print(f"\nCtrl-C while loading: seconds to the end {np.round(took, 2)}")
+    assert max(took) < (0.5 if driver_cache == "warm" else 1.0)  # a kernel that the driver compiles is waited for

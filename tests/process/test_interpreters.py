@@ -1,0 +1,141 @@
+"""What holds in a new interpreter: without an adapter, without optional packages, before anything is imported."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import webpte
+from tests.support.harness.children import NO_ADAPTER, SRC, run_python, run_webpte
+from tests.support.harness.writer import simple_pte
+from tests.unit.test_chat_limits import BOMBS, MEGABYTES
+from tests.unit.test_check import HUGE, add, broken_program, problems  # noqa: F401 - a fixture
+from webpte.container import DType, VkTensor
+
+
+def test_all_kinds_at_once_without_a_gpu(broken):
+    done = run_webpte("check", broken, "--json", environment=NO_ADAPTER)
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    assert not report["ok"] and "no adapter" in report["device"]
+    (constant,) = problems(report, "constant")
+    assert constant["subject"] == "key the.weight" and "aten.add.Tensor (delegate 0, node 0)" in constant["where"]
+    (op,) = problems(report, "op")
+    assert op["subject"] == "aten.sort_of.default" and op["where"] == ["delegate 0, node 1", "delegate 0, node 2"]
+    (dtype,) = problems(report, "dtype")
+    assert dtype["subject"] == "aten.tanh.default" and "i8[7]" in dtype["detail"] and "f32" in dtype["remedy"]
+    over = problems(report, "limit")
+    assert any("aten.add.Tensor (delegate 0, node 0)" in p["where"] for p in over)
+    assert all(f"{4 * HUGE} bytes, the device allocates {256 << 20}" in p["detail"] for p in over)
+    assert report["memory"]["constant"] == 4 * HUGE
+    assert any("operator_blocklist=[exir_ops.edge.aten.sort_of.default]" in line for line in report["remedies"])
+
+
+def test_what_a_person_reads(broken):
+    done = run_webpte("check", broken, environment=NO_ADAPTER)
+    assert done.returncode == 1 and not done.stderr
+    for text in ("the.weight", "aten.sort_of.default (x2) has no kernel", "delegate 0, node 2", "6 problems"):
+        assert text in done.stdout, done.stdout
+
+
+def test_insisting_on_an_adapter_that_is_not_there(tmp_path):
+    add(tmp_path / "p.pte")
+    done = run_webpte("check", tmp_path / "p.pte", "--adapter", environment=NO_ADAPTER)
+    assert done.returncode == 1
+    assert "DeviceError: no WebGPU adapter" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_without_an_adapter_it_says_what_to_do():
+    done = run_webpte("doctor", environment=NO_ADAPTER)
+    assert done.returncode == 1 and not done.stderr
+    for text in ("no WebGPU adapter was found", "mesa-vulkan-drivers", "VK_DRIVER_FILES=/nonexistent", "wgpu-native"):
+        assert text in done.stdout, done.stdout
+
+
+def test_json_without_an_adapter():
+    done = run_webpte("doctor", "--json", environment=NO_ADAPTER)
+    report = json.loads(done.stdout)
+    assert done.returncode == 1 and not report["ok"] and report["adapters"] == [] and report["remedies"]
+    assert {"webpte", "wgpu", "wgpu-native", "numpy", "python", "os"} <= set(report["versions"])
+
+
+def test_rooms_load_when_they_are_first_asked_for():
+    told = run_python(
+        "import sys, webpte\n"
+        "assert not {'webpte.llm', 'webpte.export'} & set(sys.modules)\n"
+        "print(webpte.llm.LLM.__name__, webpte.export.lower.__name__, 'torch' in sys.modules)"
+    )
+    assert told.split() == ["LLM", "lower", "False"]
+
+
+def test_versions_are_shown_for_a_bug_report(capsys):
+    webpte.show_versions()
+    told = capsys.readouterr().out
+    assert f"webpte {webpte.__version__}, " in told and "python 3." in told and "numpy 2." in told
+    file = io.StringIO()
+    webpte.show_versions(file)
+    assert file.getvalue() == told
+    with pytest.raises(webpte.InputError, match="file is a text file"):
+        webpte.show_versions(3)  # type: ignore[arg-type]
+
+
+def test_versions_are_shown_where_something_is_broken(monkeypatch):
+    told = run_python(f"import os; os.environ.update({NO_ADAPTER!r})\nimport webpte; webpte.show_versions()")
+    assert f"webpte {webpte.__version__}" in told and "no adapters" in told
+    told = run_python("import sys; sys.modules['wgpu'] = None\nimport webpte; webpte.show_versions()")
+    assert f"webpte {webpte.__version__}, python 3." in told and "cannot be told: ModuleNotFoundError" in told
+
+
+def test_the_server_itself_never_loads_what_touches_the_gpu():
+    modules = "webpte.serve.supervisor, webpte.llm.settings, webpte.llm.tokenizer, webpte.llm.chat, webpte.embed.texts"
+    code = f"import sys, {modules}\nfrom webpte.llm import Tokenizer, parse_tool_calls, GenerateSettings"
+    assert run_python(f"{code}\nprint(sorted({{'wgpu', 'torch', 'webpte.device'}} & set(sys.modules)))").strip() == "[]"
+
+
+def test_without_the_packages_the_command_says_what_to_install(tmp_path):
+    (tmp_path / "starlette.py").write_text("raise ImportError('no starlette')")
+    (tmp_path / "m.pte").touch()
+    path = {"PYTHONPATH": f"{tmp_path}:{SRC}"}
+    found = run_webpte("serve", tmp_path / "m.pte", environment=path)
+    assert found.returncode == 1 and "pip install 'webpte[server]'" in found.stderr
+
+
+OWN = """
+import sys
+import webpte
+from webpte.wgsl import Caps
+try:
+    webpte.load(sys.argv[1]).plan("forward", Caps())
+except webpte.GraphError as error:
+    print(error)
+"""
+
+
+def test_no_file_may_call_our_own_ops(tmp_path):
+    simple_pte(tmp_path / "p.pte", [VkTensor(DType.FLOAT32, (4,))] * 2, [("webpte.copy", (0, 1))], [0], [1])
+    assert "no file may call" in run_python(OWN, tmp_path / "p.pte")
+
+
+def test_all_bombs_together_stay_small():
+    child = """
+import json, resource, sys
+import webpte
+from webpte.llm.chat import render_chat
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for template in json.loads(sys.stdin.read()):
+    try:
+        render_chat(template, [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes"}])
+    except webpte.FormatError:
+        pass
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+    environment = os.environ | {"PYTHONPATH": str(SRC)}
+    given = json.dumps(list(BOMBS.values()))
+    done = subprocess.run([sys.executable, "-c", child], input=given, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < MEGABYTES << 10

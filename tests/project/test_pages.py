@@ -1,0 +1,48 @@
+"""The README and the documentation, as written: every block runs, and prints what the page shows.
+
+tests/support/harness/pages.py tells which blocks run, run_pages.py how.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.harness import pages, run_pages
+from tests.support.harness.gate import slow_but
+
+pytestmark = pytest.mark.contract  # pages export programs
+WITH_A_MODEL = [p for p in pages.runnable() if any(map(run_pages.exports_a_checkpoint, pages.steps(p)))]
+# Their exports take minutes.
+LONG = ("embeddings", "exporting", "performance-guide", "speech", "vision")
+KEPT = [page for page in pages.runnable() if page.stem not in LONG and page.parent.name != "cookbook"]
+
+
+def name_of(page):
+    return page.relative_to(pages.ROOT).as_posix()
+
+
+@pytest.fixture(scope="module")
+def environments(tmp_path_factory):
+    return run_pages.environments(tmp_path_factory.mktemp("environments"))
+
+
+@pytest.mark.parametrize("page", slow_but(KEPT, pages.runnable()), ids=name_of)
+def test_page(page, tmp_path, environments):
+    """Where a page exports a language model, a tiny one stands in for it from there on, and only has to run."""
+    check(page, run_pages.findings(page, tmp_path, environments, stand_in=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_A_MODEL, ids=name_of)
+def test_page_with_its_language_model(page, tmp_path, environments):
+    check(page, run_pages.findings(page, tmp_path, environments))
+
+
+def check(page, findings):
+    found = [finding.problem(page) for finding in findings]
+    assert not any(found), "\n\n".join(filter(None, found))
+
+
+def test_the_environment_that_pages_run_in_has_no_torch(environments, tmp_path):
+    looking = ["python", "-c", "import importlib.util as u; print(u.find_spec('torch'))"]
+    assert run_pages.run(looking, tmp_path, environments.fresh) == "None\n"

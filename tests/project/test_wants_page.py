@@ -1,0 +1,73 @@
+"""The page of wants: every row names tests that exist, and the counts in its text are those of the rows."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+
+import pytest
+
+from tests.support.harness.pages import ROOT
+
+PAGE = (ROOT / "docs" / "wants.md").read_text(encoding="utf-8")
+ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("| ")]
+WANTS = [row for row in ROWS if row[0].strip("| ").isdigit()]
+
+
+@functools.cache
+def names_in(path: str) -> frozenset[str]:
+    """The names of the tests of a file, as pytest writes them."""
+    found = set()
+    for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body:
+        inner = node.body if isinstance(node, ast.ClassDef) else [node]
+        prefix = f"{node.name}::" if isinstance(node, ast.ClassDef) else ""
+        for entry in inner:
+            if isinstance(entry, ast.FunctionDef | ast.AsyncFunctionDef) and entry.name.startswith("test_"):
+                found.add(prefix + entry.name)
+    return frozenset(found)
+
+
+def missing(proof: str) -> list[str]:
+    """Tests that a cell names and that are not there; the cell must name some."""
+    named = re.findall(r"`([^`]+)`", proof)
+    assert named, f"no test in {proof!r}"
+    return [one for one in named if not exists(one)]
+
+
+def exists(named: str) -> bool:
+    path, _, name = named.partition("::")
+    return (ROOT / path).is_file() and name in names_in(path)
+
+
+def test_there_are_25():
+    assert [int(row[0]) for row in WANTS] == list(range(1, 26)) and {len(row) for row in WANTS} == {5}
+
+
+@pytest.mark.parametrize("row", WANTS, ids=lambda row: row[0])
+def test_named_tests_exist(row):
+    assert not missing(row[3])
+
+
+def test_a_test_that_is_gone_is_noticed():
+    here = "tests/project/test_wants_page.py"
+    assert missing(f"`{here}::test_there_are_25`, `{here}::test_nothing`, `tests/unit/gone.py::test_it`") == [
+        f"{here}::test_nothing",
+        "tests/unit/gone.py::test_it",
+    ]
+
+
+def test_threads_are_named_by_project_and_number():
+    for row in WANTS:
+        for thread in row[4].split(", "):
+            assert re.fullmatch(r"[\w.-]+#\d+", thread), thread
+
+
+def test_the_counts_are_those_of_the_rows():
+    partly = sum(row[2].startswith("**In part.**") for row in WANTS)
+    text, answered = " ".join(PAGE.split()), len(WANTS) - partly
+    assert (
+        f"Of the {len(WANTS)} wants, **{len(WANTS) - partly} are answered** and **{partly} is answered in part**"
+        in text
+    )
+    assert answered >= 22

@@ -1,0 +1,175 @@
+"""Completions, responses, vectors, models and tokens, with and without asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import jsonschema
+import numpy as np
+import openai
+import pytest
+
+from tests.serving.asking import HELLO, KEYS, PERSON, WEATHER, chat, in_schema
+from tests.support.models.caller_files import CONTEXT
+
+pytestmark = pytest.mark.gpu
+
+
+def complete(client, **more: Any) -> Any:
+    return client.completions.create(**({"model": "caller", "prompt": "abc", "max_tokens": 6, "temperature": 0} | more))
+
+
+def test_a_completion(client):
+    found = complete(client)
+    assert found.object == "text_completion" and found.id.startswith("cmpl-")
+    assert found.choices[0].text and found.choices[0].finish_reason == "length" and found.usage.prompt_tokens == 3
+
+
+def test_a_completion_in_a_stream(client):
+    chunks = list(complete(client, stream=True, stream_options={"include_usage": True}))
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == complete(client).choices[0].text
+    assert chunks[-1].usage.completion_tokens == 6
+
+
+def test_prompts_of_every_kind(client, raw):
+    tokens = raw.post("/tokenize", json={"model": "caller", "prompt": "abc"}).json()["tokens"]
+    texts = [choice.text for choice in complete(client, prompt=["abc", "abcd"]).choices]
+    assert len(texts) == 2 and texts[0] == complete(client).choices[0].text
+    assert complete(client, prompt=tokens).choices[0].text == texts[0]
+    assert [choice.text for choice in complete(client, prompt=[tokens, tokens]).choices] == [texts[0]] * 2
+
+
+def test_logprobs_of_a_completion(client):
+    found = complete(client, logprobs=2).choices[0]
+    assert len(found.logprobs.tokens) == 6 and all(len(tops) == 2 for tops in found.logprobs.top_logprobs)
+    assert "".join(found.logprobs.tokens) == found.text and found.logprobs.text_offset == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_completion_by_a_schema(client):
+    found = complete(client, max_tokens=200, extra_body={"response_format": in_schema(PERSON)}).choices[0]
+    jsonschema.validate(json.loads(found.text), PERSON)
+
+
+def test_a_response(client):
+    found = client.responses.create(model="caller", input="Say hello.", temperature=0, max_output_tokens=8)
+    assert found.object == "response" and found.status == "incomplete" and found.output_text
+    assert found.incomplete_details.reason == "max_output_tokens" and found.store is False
+    assert found.usage.output_tokens == 8 and found.usage.total_tokens == found.usage.input_tokens + 8
+
+
+def test_a_response_is_what_a_chat_says(client):
+    said = [{"role": "system", "content": "Be brief."}, *HELLO]
+    found = client.responses.create(
+        model="caller", instructions="Be brief.", input="Say hello.", temperature=0, max_output_tokens=8
+    )
+    assert found.output_text == chat(client, messages=said).choices[0].message.content
+
+
+def test_items_of_a_response(client):
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
+        {"type": "function_call", "call_id": "call_1", "name": "get_weather", "arguments": '{"city": "Bern"}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": "12 degrees"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "12."}]},
+        {"role": "user", "content": "And tomorrow?"},
+    ]
+    assert client.responses.create(model="caller", input=items, max_output_tokens=4).usage.input_tokens > 60
+
+
+def test_a_response_that_calls(client):
+    tool = {"type": "function", **WEATHER["function"]}
+    found = client.responses.create(
+        model="caller", input="Weather?", tools=[tool], temperature=0, max_output_tokens=200
+    )
+    calls = [item for item in found.output if item.type == "function_call"]
+    assert found.status == "completed" and calls[0].name == "get_weather" and calls[0].call_id.startswith("call_")
+    jsonschema.validate(json.loads(calls[0].arguments), WEATHER["function"]["parameters"])
+
+
+def test_a_response_by_a_schema(client):
+    format = {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}
+    found = client.responses.create(model="caller", input="Who?", text={"format": format}, max_output_tokens=200)
+    jsonschema.validate(json.loads(found.output_text), PERSON)
+
+
+def test_events_of_a_response(client):
+    asked: dict[str, Any] = {"model": "caller", "input": "Say hello.", "temperature": 0, "max_output_tokens": 8}
+    events = list(client.responses.create(**asked, stream=True))
+    kinds = [event.type for event in events]
+    assert kinds[:2] == ["response.created", "response.in_progress"] and kinds[-1] == "response.incomplete"
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == (
+        client.responses.create(**asked).output_text
+    )
+    for opened, closed in (("output_item.added", "output_item.done"), ("content_part.added", "content_part.done")):
+        assert kinds.index(f"response.{opened}") < kinds.index(f"response.{closed}")
+
+
+def test_events_of_a_response_that_calls(client):
+    tool = {"type": "function", **WEATHER["function"]}
+    asked: dict[str, Any] = {"model": "caller", "input": "?", "tools": [tool], "tool_choice": "required"}
+    with client.responses.stream(**asked, temperature=0, max_output_tokens=200) as stream:
+        kinds = [event.type for event in stream]
+        final = stream.get_final_response()
+    assert "response.function_call_arguments.done" in kinds and final.status == "completed"
+    assert final.output[0].name == "get_weather"
+
+
+def test_vectors(client):
+    found = client.embeddings.create(model="bert", input=["dogs run", "cats sleep"])  # the client asks for base64
+    assert [entry.index for entry in found.data] == [0, 1] and len(found.data[0].embedding) == 48
+    assert found.usage.prompt_tokens == found.usage.total_tokens > 4
+    alone = client.embeddings.create(model="bert", input="dogs run", encoding_format="float").data[0].embedding
+    np.testing.assert_allclose(alone, found.data[0].embedding, atol=1e-5)
+
+
+def test_vectors_in_base64(raw):
+    found = raw.post("/v1/embeddings", json={"model": "bert", "input": "dogs", "encoding_format": "base64"}).json()
+    assert np.frombuffer(base64.b64decode(found["data"][0]["embedding"]), "<f4").shape == (48,)
+
+
+def test_vectors_of_as_many_dimensions_as_there_are(client):
+    assert len(client.embeddings.create(model="bert", input="dogs", dimensions=48).data[0].embedding) == 48
+
+
+def test_models(client):
+    found = client.models.list().data
+    assert [model.id for model in found] == ["caller", "bert"] and all(model.object == "model" for model in found)
+    assert client.models.retrieve("caller").context == CONTEXT
+
+
+def test_tokens_there_and_back(raw):
+    text = "héllo 北 \n"
+    found = raw.post("/tokenize", json={"model": "caller", "prompt": text}).json()
+    assert found["count"] == len(found["tokens"]) and found["max_model_len"] == CONTEXT
+    assert raw.post("/detokenize", json={"model": "caller", "tokens": found["tokens"]}).json() == {"prompt": text}
+
+
+def test_tokens_of_a_chat(raw, client):
+    found = raw.post("/tokenize", json={"model": "caller", "messages": HELLO, "tools": [WEATHER]}).json()
+    assert found["count"] == chat(client, tools=[WEATHER], max_tokens=1).usage.prompt_tokens
+
+
+def test_many_at_once_with_asyncio(server, client):
+    async def ask(made, number):
+        found = await made.chat.completions.create(
+            model="caller", messages=HELLO, max_tokens=12, temperature=1, seed=number, stream=True
+        )
+        return "".join([chunk.choices[0].delta.content or "" async for chunk in found])
+
+    async def all_of_them():
+        async with openai.AsyncOpenAI(base_url=server.api, api_key=KEYS["good"], max_retries=0) as made:
+            texts = await asyncio.gather(*(ask(made, number) for number in range(6)))
+            vectors = await made.embeddings.create(model="bert", input="dogs")
+            listed = [model.id async for model in made.models.list()]
+            response = await made.responses.create(model="caller", input="hi", max_output_tokens=4)
+            completion = await made.completions.create(model="caller", prompt="hi", max_tokens=4)
+            return texts, vectors, listed, response, completion
+
+    texts, vectors, listed, response, completion = asyncio.run(all_of_them())
+    alone = [chat(client, temperature=1, seed=number, max_tokens=12).choices[0].message.content for number in range(6)]
+    assert texts == alone and len(vectors.data) == 1 and listed == ["caller", "bert"]
+    assert response.output_text is not None and completion.choices[0].finish_reason == "length"

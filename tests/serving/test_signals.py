@@ -1,0 +1,100 @@
+"""How a server ends: in order on the first signal, at once on the second; and nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.serving.asking import HELLO
+from tests.support.harness.serving import Running, alive, children_of
+from tests.support.models.caller_files import write_caller
+
+pytestmark = pytest.mark.gpu
+STREAMS = 8
+MANY = 8
+ENDLESS: dict[str, Any] = {"model": "caller", "messages": HELLO, "max_tokens": 1900, "temperature": 1, "stream": True}
+
+
+@pytest.fixture
+def program(tmp_path):
+    return write_caller(tmp_path)
+
+
+async def read(client: openai.AsyncOpenAI, begun: asyncio.Semaphore, seed: int) -> list[Any]:
+    """All chunks of a stream that goes on for long; `begun` is released by its first text."""
+    chunks, released = [], False
+    async for chunk in await client.chat.completions.create(**ENDLESS, seed=seed):
+        chunks.append(chunk)
+        if not released and chunk.choices and chunk.choices[0].delta.content:
+            released = True
+            begun.release()
+    return chunks
+
+
+def test_sigterm_lets_streams_end_with_a_last_event(program):
+    """Those that are not done within the grace period get one, too."""
+
+    async def whole(running):
+        async with openai.AsyncOpenAI(base_url=running.api, api_key="x", max_retries=0, timeout=60) as client:
+            begun = asyncio.Semaphore(0)
+            reading = [asyncio.ensure_future(read(client, begun, seed)) for seed in range(STREAMS)]
+            for _ in range(STREAMS):
+                await begun.acquire()
+            started = time.monotonic()
+            running.signal(signal.SIGTERM)
+            return await asyncio.gather(*reading), started
+
+    with Running(program, "--grace-seconds", 2, "--max-output-tokens", 1900) as running:
+        (worker,) = children_of(running.pid)
+        streams, started = asyncio.run(whole(running))
+        assert running.wait(30) == 0
+        assert time.monotonic() - started < 20
+    ends = [chunks[-1].choices[0] for chunks in streams]
+    assert len(ends) == STREAMS and {end.finish_reason for end in ends} <= {"stop", "length"}
+    assert not alive(worker)
+
+
+def test_a_server_without_requests_ends_at_once(program):
+    with Running(program) as running:
+        (worker,) = children_of(running.pid)
+        started = time.monotonic()
+        running.signal(signal.SIGINT)
+        assert running.wait(30) == 0 and time.monotonic() - started < 15
+    assert not alive(worker)
+
+
+def test_a_second_sigint_ends_at_once(program):
+    with Running(program, "--grace-seconds", 300, "--max-output-tokens", 1900) as running:
+        (worker,) = children_of(running.pid)
+        first = threading.Event()
+
+        def stream():
+            url = f"{running.api}/chat/completions"
+            asked = ENDLESS | {"n": MANY, "seed": 0}
+            with pytest.raises(httpx.HTTPError), httpx.stream("POST", url, json=asked, timeout=60) as found:
+                for _ in found.iter_lines():
+                    first.set()
+
+        readers = [threading.Thread(target=stream, daemon=True) for _ in range(MANY)]  # no device is done with all soon
+        for reader in readers:
+            reader.start()
+        assert first.wait(60)
+        running.signal(signal.SIGINT)
+        time.sleep(0.5)
+        started = time.monotonic()
+        running.signal(signal.SIGINT)
+        assert running.wait(30) == 130 and time.monotonic() - started < 10
+        for reader in readers:
+            reader.join(30)
+    for _ in range(100):
+        if not alive(worker):
+            return
+        time.sleep(0.1)
+    raise AssertionError("the worker is still there")

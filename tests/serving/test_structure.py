@@ -1,0 +1,112 @@
+"""Answers that follow a schema, and calls of tools."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from tests.serving.asking import CLOCK, HELLO, KEYS, PERSON, WEATHER, chat, in_schema
+from tests.serving.schemas import ask_all
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("drawn", [{}, {"temperature": 1, "seed": 11}])
+def test_an_answer_follows_its_schema(client, drawn):
+    choice = chat(client, max_tokens=200, response_format=in_schema(PERSON), **drawn).choices[0]
+    assert choice.finish_reason == "stop"
+    jsonschema.validate(json.loads(choice.message.content), PERSON)
+
+
+def test_a_stream_follows_its_schema(client):
+    chunks = chat(client, max_tokens=200, response_format=in_schema(PERSON), temperature=1, stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    jsonschema.validate(json.loads(text), PERSON)
+
+
+def test_any_object(client, raw):
+    """A model that wants to say nothing but `}` opens an object first."""
+    (brace,) = raw.post("/tokenize", json={"model": "caller", "prompt": "}"}).json()["tokens"]
+    bias = {"logit_bias": {str(brace): 100}}
+    assert chat(client, **bias).choices[0].message.content == "}" * 8
+    choice = chat(client, response_format={"type": "json_object"}, **bias).choices[0]
+    assert choice.finish_reason == "stop" and choice.message.content == "{}"
+
+
+def test_plain_text_is_a_format_too(client):
+    assert (
+        chat(client, response_format={"type": "text"}).choices[0].message.content
+        == chat(client).choices[0].message.content
+    )
+
+
+def check_weather(call: Any) -> None:
+    assert call.type == "function" and call.id.startswith("call_") and call.function.name == "get_weather"
+    jsonschema.validate(json.loads(call.function.arguments), WEATHER["function"]["parameters"])
+
+
+@pytest.mark.parametrize(
+    "choice", ["auto", "required", {"type": "function", "function": {"name": "get_weather"}}], ids=str
+)
+def test_a_tool_is_called_by_its_schema(client, choice):
+    found = chat(client, tools=[WEATHER], tool_choice=choice, max_tokens=200).choices[0]
+    assert found.finish_reason == "tool_calls" and found.message.content is None
+    check_weather(found.message.tool_calls[0])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_drawn_calls_follow_the_schema_too(client, seed):
+    found = chat(client, tools=[WEATHER, CLOCK], tool_choice="required", max_tokens=400, temperature=1, seed=seed)
+    for call in found.choices[0].message.tool_calls:
+        schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in (WEATHER, CLOCK)}
+        jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
+
+
+def test_a_named_function_is_called_once_though_there_are_others(client):
+    named = {"type": "function", "function": {"name": "get_time"}}
+    (call,) = chat(client, tools=[WEATHER, CLOCK], tool_choice=named, max_tokens=100).choices[0].message.tool_calls
+    assert call.function.name == "get_time" and json.loads(call.function.arguments) == {}
+
+
+def test_one_call_where_no_parallel_ones_are_wanted(client):
+    found = chat(
+        client, tools=[WEATHER], tool_choice="required", parallel_tool_calls=False, max_tokens=200, temperature=1
+    )
+    assert len(found.choices[0].message.tool_calls) == 1
+
+
+def test_a_call_in_a_stream(client):
+    calls: list[Any] = []
+    finish = None
+    for chunk in chat(client, tools=[WEATHER], max_tokens=200, stream=True):
+        calls += chunk.choices[0].delta.tool_calls or []
+        finish = chunk.choices[0].finish_reason or finish
+    assert finish == "tool_calls" and calls[0].index == 0
+    check_weather(calls[0])
+
+
+def test_tools_that_may_not_be_called(client):
+    found = chat(client, tools=[WEATHER], tool_choice="none").choices[0]
+    assert found.message.tool_calls is None and found.message.content == chat(client).choices[0].message.content
+
+
+def test_what_a_tool_said_is_read(client):
+    call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Bern"}'}}
+    messages = [
+        *HELLO,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "12 degrees"},
+    ]
+    longer = chat(client, messages=messages).usage.prompt_tokens
+    assert longer > chat(client).usage.prompt_tokens + 20
+
+
+def test_random_schemas_and_tools_are_followed(server):
+    """`python -m tests.serving schemas` asks for 100 and 50."""
+    wrong, calls = asyncio.run(ask_all(server.url, "caller", schemas=12, tools=6, key=KEYS["good"]))
+    assert not wrong, "\n".join(wrong)
+    assert calls >= 6

@@ -1,0 +1,28 @@
+"""Expect an error by its class, its code and the values in its message, not by its wording."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from webpte import Error
+
+
+@contextmanager
+def raises(kind: type[Error], *values: object, code: str = "") -> Iterator[pytest.ExceptionInfo[Error]]:
+    """Expect `kind` with the code "<code of kind>.<code>", and every one of `values` in its message.
+
+    Values are numbers, names and paths: what the test gave, or what follows from it.
+    """
+    with pytest.raises(kind) as caught:
+        yield caught
+    check(caught.value, *values, code=code)
+
+
+def check(error: Error, *values: object, code: str = "") -> None:
+    expected = f"{type(error).code}.{code}" if code else type(error).code
+    assert error.code == expected, f"code: expected {expected}, got {error.code}: {error}"
+    missing = [str(value) for value in values if str(value) not in str(error)]
+    assert not missing, f"expected {missing} in: {error}"

@@ -1,0 +1,64 @@
+"""`webpte doctor` where there is no adapter, and what it makes of a device it is told about."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from webpte.lowering import ANYWHERE, Context, Variant
+from webpte.tools import capabilities, doctor
+from webpte.wgsl import Caps
+
+
+def test_features_are_told_with_what_they_change():
+    with_f16, without = (
+        {f["name"]: f for f in capabilities.features(offered)}["shader-f16"] for offered in ({"shader-f16"}, set())
+    )
+    assert with_f16["offered"] and not without["offered"]
+    assert "two bytes" in with_f16["effect"] and "take four" in without["effect"]
+
+
+def test_limits_stand_beside_a_browsers():
+    told = capabilities.limits(Caps({"max-buffer-size": 5}))
+    assert {limit["name"]: (limit["offered"], limit["browser"]) for limit in told}["max-buffer-size"] == (5, 256 << 20)
+
+
+@pytest.mark.parametrize(("kind", "chosen"), [("cpu", "rows"), ("gpu", "tiles")])
+def test_kernels_that_would_be_taken(monkeypatch, kind, chosen):
+    """Whatever ops ask `variant` for is listed, with the reason."""
+    lower = Context.dispatch
+
+    def choosing(self, *args, **flags):
+        rows, tiles = Variant("rows", ANYWHERE, 1), Variant("tiles", ANYWHERE, 8)
+        self.variant("linear", (512,), cpu=[rows], gpu=[tiles])
+        lower(self, *args, **flags)
+
+    monkeypatch.setattr(Context, "dispatch", choosing)
+    told = [v for v in capabilities.variants(Caps(kind=kind)) if v["shape"] == "512"]
+    assert [(v["family"], v["chosen"], v["why"]) for v in told] == [
+        ("linear", chosen, f"the first choice for a {kind.upper()}")
+    ]
+    assert told[0]["others"] == ["tiles" if chosen == "rows" else "rows"]
+
+
+@pytest.mark.parametrize(
+    ("code", "out", "error", "problem"),
+    [
+        (-6, "", "thread panicked\nDevice lost", "the process ended with -6: Device lost"),
+        (1, "", "", "the process ended with 1: no message"),
+    ],
+)
+def test_a_driver_that_takes_the_process_with_it(monkeypatch, code, out, error, problem):
+    ended = subprocess.CompletedProcess([], code, out, error)
+    monkeypatch.setattr(subprocess, "run", lambda *args, **kwargs: ended)
+    told = doctor.run_self_test()
+    assert (told["ok"], told["problem"], told["checks"]) == (False, problem, [])
+
+
+def test_a_device_that_does_not_answer(monkeypatch):
+    def hang(*args, **kwargs):
+        raise subprocess.TimeoutExpired([], doctor.TIMEOUT)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert "did not answer" in doctor.run_self_test()["problem"]

@@ -1,0 +1,40 @@
+"""Error classes and their codes."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import webpte.llm
+import webpte.serve.errors  # defines classes of its own
+from tests.support.harness.errors import raises
+from webpte.errors import Error, FormatError, HubError
+
+
+def classes(kind: type[Error] = Error) -> list[type[Error]]:
+    return [kind, *(each for sub in kind.__subclasses__() for each in classes(sub))]
+
+
+def test_every_class_has_a_code_of_its_own():
+    ours = [kind for kind in classes() if kind.__module__.startswith("webpte.")]
+    codes = {kind.code: kind.__name__ for kind in ours}
+    assert len(codes) == len(ours) and webpte.llm.ContextFullError in ours
+    assert all(code.replace("_", "").isalpha() and code.islower() for code in codes)
+
+
+def test_a_reason_is_appended_and_survives_pickling():
+    error = FormatError("header.size: expected 30 bytes, got 7.", code="truncated")
+    assert error.code == "format.truncated" and FormatError.code == "format"
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.code, str(again)) == (error.code, str(error))
+    hub = pickle.loads(pickle.dumps(HubError("a/b is not there", "repository")))
+    assert (hub.code, hub.reason) == ("hub.repository", "repository")
+
+
+@pytest.mark.parametrize(
+    ("values", "code"), [((31,), "truncated"), ((30,), ""), ((30,), "cut")], ids=["value", "no code", "other code"]
+)
+def test_raises_refuses_another_error(values, code):
+    with pytest.raises(AssertionError), raises(FormatError, *values, code=code):
+        raise FormatError("expected 30 bytes", code="truncated")

@@ -1,0 +1,124 @@
+"""What a caller may ask of a language model is checked by type and range, before anything is touched."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import webpte
+from webpte.llm import LLM, GenerateSettings, Sequence
+from webpte.llm.choice import ALL_HIDDEN
+from webpte.llm.sampled import EDITED, MOST_TOPS, SETTINGS, TOPS
+from webpte.llm.settings import Settings, settings_from, tokens_from
+from webpte.ops.sampling import sampling
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+REFUSED: dict[str, tuple[Any, ...]] = {
+    "seed": (-1, 2**31, 2**40, 1.5, math.inf, math.nan, "x", None, True),
+    "temperature": (-1.0, 1e-9, 1e9, math.inf, math.nan, 1e300, 10**400, "x", None, True),
+    "top_k": (-1, 2**31, math.inf, 2.5, None),
+    "top_p": (-1.0, 0.0, 1.0000001, 2.0, math.nan, math.inf, "0.5", None),
+    "min_p": (-0.1, 1.1, math.nan, "x", None),
+    "repetition_penalty": (0.0, -1.0, 1e9, math.nan, None, True),
+    "presence_penalty": (-101.0, 1e3, math.inf, "x"),
+    "frequency_penalty": (-101.0, 1e3, math.inf, "x"),
+    "logit_bias": (
+        None,
+        3,
+        [1],
+        {-1: 1.0},
+        {"a": 1.0},
+        {True: 1.0},
+        {1: 1e3},
+        {1: math.nan},
+        dict.fromkeys(range(1025), 0),
+    ),
+    "top_logprobs": (-1, 21, 1.0, None, True),
+    "max_new_tokens": (0, -1, 1.5, "3", None, True, 2**31),
+    "tokens_per_submit": (0, -1, 1.5, "a", 10**6, False),
+    "stop": (None, [1], 5, b"abc", [""], "", ["a", None]),
+    "logprobs": (1, None, "yes"),
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
+def test_a_setting_out_of_range_is_refused_by_name(name, value):
+    with pytest.raises(webpte.InputError, match=f"^{name} (is|holds) "):
+        settings_from({name: value})
+
+
+def test_what_is_in_range_is_taken():
+    settings = settings_from(
+        {"seed": np.int64(2**31 - 1), "temperature": np.float32(0.5), "top_k": 10**9, "top_p": 1e-9, "stop": "abc"}
+    )
+    assert (settings.seed, settings.temperature, settings.stop) == (2**31 - 1, 0.5, ("abc",))
+    assert Settings() == settings_from({})
+
+
+def test_an_unknown_setting_is_named():
+    with pytest.raises(
+        webpte.InputError, match=r"no setting 'tempurature'; did you mean temperature\? There are max_new_tokens, temp"
+    ):
+        settings_from({"tempurature": 1})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([5, -1], "token 1 is -1; the vocabulary has 0 to 127"),
+        ([128], "token 0 is 128"),
+        ([0, 0, 10**6], "token 2 is 1000000"),
+        ([2**31], "token 0 is 2147483648"),
+        ([10**30], "token 0 is 1000000"),
+        ([1.0], "token 0 is 1.0; a token is a whole number"),
+        ([True], "token 0 is True"),
+        (["a"], "token 0 is 'a'"),
+        ([None], "token 0 is None"),
+        ([[1]], r"token 0 is \[1\]"),
+        (np.array([[1, 2]]), "token 0 is array"),
+        (np.array([1.5]), "token 0 is "),
+        ("abc", "tokens are a sequence of whole numbers, not 'abc'"),
+        (7, "tokens are a sequence of whole numbers, not 7"),
+    ],
+)
+def test_tokens_outside_the_vocabulary_are_refused(tokens, message):
+    with pytest.raises(webpte.InputError, match=message):
+        tokens_from(tokens, 128)
+
+
+@given(st.lists(st.integers(0, 127)))
+def test_tokens_inside_it_are_taken_as_they_are(tokens):
+    assert tokens_from(tokens, 128) == tokens_from(np.array(tokens, np.int64), 128) == tuple(tokens)
+
+
+def test_the_samplers_marks_and_columns_are_known_by_the_same_numbers():
+    assert (sampling.SETTINGS, sampling.EDITED, sampling.LIKELIEST) == (SETTINGS, EDITED, TOPS)
+    assert sampling.MOST_LIKELIEST == MOST_TOPS
+    assert sampling.ALL_HIDDEN == ALL_HIDDEN and sampling.UNUSABLE < 0
+
+
+def test_the_settings_are_listed_with_types_in_one_order_and_shown_by_help():
+    known = [each.name for each in fields(Settings) if each.init]
+    assert list(GenerateSettings.__annotations__) == known
+    for function in (LLM.generate, LLM.generate_many, Sequence.generate):
+        shown = inspect.signature(function).parameters
+        assert list(shown)[-len(known) :] == known
+        assert {shown[name].kind for name in known} == {inspect.Parameter.KEYWORD_ONLY}
+        assert (shown["max_new_tokens"].default, shown["max_new_tokens"].annotation) == (256, "int")
+        assert Settings(**{name: shown[name].default for name in known}) == Settings()
+
+
+def test_loading_a_language_model_takes_every_keyword_of_load():
+    ours, theirs = inspect.signature(LLM.load).parameters, inspect.signature(webpte.load).parameters
+    shared = [name for name, each in theirs.items() if each.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert shared and {name: ours[name].default for name in shared} == {name: theirs[name].default for name in shared}
+    assert not [each for each in ours.values() if each.kind is inspect.Parameter.VAR_KEYWORD]

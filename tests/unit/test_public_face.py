@@ -1,0 +1,45 @@
+"""What `import webpte` shows: all that is public, nothing else, and each thing when it is asked for."""
+
+from __future__ import annotations
+
+import ast
+import types
+from pathlib import Path
+
+import pytest
+
+import webpte
+
+API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+
+
+def test_dir_is_what_is_public():
+    assert dir(webpte) == sorted(webpte.__all__)
+    assert {"load", "Program", "Method", "Runtime", "llm", "export", "show_versions"} <= set(dir(webpte))
+    assert not {"Any", "TYPE_CHECKING", "annotations"} & set(dir(webpte))
+
+
+def test_everything_it_shows_is_there_and_documented():
+    page = API_PAGE.read_text(encoding="utf-8")
+    for name in dir(webpte):
+        found = getattr(webpte, name)
+        assert found is getattr(webpte, name)
+        assert isinstance(found, (type, types.FunctionType, types.ModuleType, str))
+        if (isinstance(found, type) and issubclass(found, webpte.Error)) or name == "__version__":
+            continue  # errors have a page that is made of them
+        assert f"webpte.{name}" in page, f"docs/api.md does not tell of webpte.{name}"
+
+
+def test_what_type_checkers_see_is_what_is_there():
+    """The imports for type checkers name everything that comes later."""
+    tree = ast.parse(Path(webpte.__file__).read_text(encoding="utf-8"))
+    checked = next(n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    named = {alias.name for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert named == set(webpte._HOMES)
+    assert named < set(webpte.__all__)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'webpte' has no attribute 'lode'") as caught:
+        webpte.lode  # type: ignore[attr-defined]  # noqa: B018
+    assert (caught.value.name, caught.value.obj) == ("lode", webpte)  # of which Python makes "Did you mean: 'load'?"

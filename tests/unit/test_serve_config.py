@@ -1,0 +1,153 @@
+"""How a server is set up: flags, environment and file, in that order, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from webpte.cli import main
+from webpte.errors import InputError
+from webpte.serve.auth import Keys
+from webpte.serve.config import PREFIX, SECRET, Config, gather
+from webpte.serve.failures import Refusal
+
+
+def test_flags_come_before_the_environment_before_the_file(tmp_path):
+    file = tmp_path / "server.toml"
+    file.write_text('port = 1\nhost = "file"\nslots = 2\nmodels = ["a.pte"]\n')
+    found = gather({"port": 3}, {f"{PREFIX}PORT": "2", f"{PREFIX}HOST": "environment"}, str(file))
+    assert (found.config.port, found.config.host, found.config.slots) == (3, "environment", 2)
+    assert found.config.models == ("a.pte",) and found.config.max_queue == Config().max_queue
+    assert found.sources == {
+        "port": "--port", "host": f"{PREFIX}HOST", "slots": str(file), "models": str(file),
+    }  # fmt: skip
+
+
+def test_what_is_shown_can_be_read_again(tmp_path):
+    given = {
+        "models": ("a.pte", "b=c.pte"),
+        "port": 7,
+        "cors_origins": ("https://a", "https://b"),
+        "log_format": "text",
+    }
+    found = gather(given, {})
+    file = tmp_path / "server.toml"
+    file.write_text(found.shown())
+    assert gather({}, {}, str(file)).config == found.config
+
+
+def test_keys_are_not_shown():
+    shown = gather({}, {f"{PREFIX}API_KEYS": "key-one, key-two"}).shown()
+    assert "key-" not in shown and shown.count(SECRET) == 2 and f"{PREFIX}API_KEYS" in shown
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"PORT": "x"}, "WEBPTE_SERVE_PORT is a whole number, not 'x'"),
+        ({"PORT": "70000"}, "WEBPTE_SERVE_PORT is from 0 to 65535, not 70000"),
+        ({"SLOTS": "0"}, "WEBPTE_SERVE_SLOTS is from 1 to 4096, not 0"),
+        ({"QUEUE_SECONDS": "nan"}, "WEBPTE_SERVE_QUEUE_SECONDS is a finite number, not nan"),
+        ({"QUEUE_SECONDS": "0"}, "WEBPTE_SERVE_QUEUE_SECONDS is above 0, not 0.0"),
+        ({"ALLOW_UNAUTHENTICATED": "perhaps"}, "is true or false, not 'perhaps'"),
+        ({"KV_CACHE": "f8"}, "is one of f32, f16, not 'f8'"),
+        ({"MAX_QUEU": "1"}, "max_queu is no field of the server's configuration; did you mean max_queue?"),
+    ],
+)
+def test_a_wrong_environment_is_refused_by_name(environment, told):
+    with pytest.raises(InputError, match=told):
+        gather({}, {PREFIX + name: value for name, value in environment.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("port = ", "cannot be read as TOML"),
+        ("prot = 1", "prot is no field of the server's configuration; did you mean port?"),
+        ('port = "1"', "port is a whole number, not '1'"),
+        ("port = true", "port is a whole number, not True"),
+        ('models = "a.pte"', "models is a list of texts"),
+        ("models = [1]", "models holds 1; each must be a text"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name(tmp_path, text, told):
+    file = tmp_path / "server.toml"
+    file.write_text(text)
+    with pytest.raises(InputError, match=told):
+        gather({}, {}, str(file))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.7", "example.org"])
+def test_others_may_ask_only_with_a_key_unless_told(host):
+    with pytest.raises(InputError, match="there is no API key: anyone could use this machine"):
+        Config(host=host).check_listening()
+    Config(host=host, api_keys=("k",)).check_listening()
+    Config(host=host, allow_unauthenticated=True).check_listening()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
+def test_loopback_needs_no_key(host):
+    Config(host=host).check_listening()
+
+
+def test_keys_of_a_file(tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("one\n\n two \n")
+    assert Config(api_keys=("zero",), api_key_file=str(file)).with_keys().api_keys == ("zero", "one", "two")
+    file.write_text("\n")
+    with pytest.raises(InputError, match="holds no key"):
+        Config(api_key_file=str(file)).with_keys()
+    with pytest.raises(InputError, match="cannot be read"):
+        Config(api_key_file=str(tmp_path / "nowhere")).with_keys()
+
+
+def test_keys_are_all_compared(monkeypatch):
+    """Whichever matches, and whether any does: the time tells nothing."""
+    compared = []
+
+    def compare(a, b):
+        compared.append((a, b))
+        return a == b
+
+    monkeypatch.setattr("webpte.serve.auth.hmac.compare_digest", compare)
+    keys = Keys(["first", "second", "third"])
+    keys.check("Bearer first")
+    keys.check("bearer  third ")
+    with pytest.raises(Refusal) as caught:
+        keys.check("Bearer fourth")
+    assert caught.value.status == 401 and len(compared) == 9 and {len(a) for pair in compared for a in pair} == {32}
+
+
+def test_the_command_shows_its_configuration(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv(f"{PREFIX}SLOTS", "3")
+    file = tmp_path / "server.toml"
+    file.write_text("max_queue = 5\n")
+    assert main(["serve", "a.pte", "--port", "9", "--config", str(file), "--show-config"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert 'models = ["a.pte"]  # command line' in shown and "port = 9  # --port" in shown
+    assert f"slots = 3  # {PREFIX}SLOTS" in shown and f"max_queue = 5  # {file}" in shown
+    assert [line.split(" = ")[0] for line in shown] == [one.name for one in dataclasses.fields(Config)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ((), "there is no model to serve"),
+        (("nowhere.pte",), "nowhere.pte is not there"),
+        (("name=nowhere.pte",), "nowhere.pte is not there"),
+        (("a.pte", "--config", "nowhere.toml"), "--config: nowhere.toml is not there"),
+        (("a.pte", "--host", "0.0.0.0"), "anyone could use this machine"),
+    ],
+)
+def test_what_cannot_be_served_is_told_before_anything_is_loaded(arguments, told, capsys):
+    assert main(["serve", *arguments]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_two_models_of_one_name(tmp_path, capsys):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "m.pte").touch()
+    assert main(["serve", str(tmp_path / "a" / "m.pte"), str(tmp_path / "b" / "m.pte")]) == 1
+    assert "two models are called m; give one another name: NAME=PATH" in capsys.readouterr().err

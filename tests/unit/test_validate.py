@@ -1,0 +1,195 @@
+"""What is wrong with a graph is said before any pass looks at it, all at once; what asks for too much is refused."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+import webpte
+from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, simple_pte, vk_blob
+from webpte import container as c
+from webpte.budgets import limit
+from webpte.container import DType, VkInt, VkIntList, VkNull, VkString, VkTensor, VkValueList
+from webpte.plan.memory import Root, resolve, share
+from webpte.tools.check import check_file
+from webpte.wgsl import Caps
+
+F32 = DType.FLOAT32
+
+
+def T(*dims):  # noqa: N802
+    return VkTensor(F32, dims)
+
+
+def V(*dims, **more):  # noqa: N802
+    return c.TensorValue(F32, dims, tuple(range(len(dims))), place=ALONE, **more)
+
+
+def relu(source, target):
+    return ("aten.relu.default", (source, target))
+
+
+def view(source, shape, target):
+    return ("aten.view_copy.default", (source, shape, target))
+
+
+def cat(tensors, axis, target):
+    return ("aten.cat.default", (tensors, axis, target))
+
+
+def planned(path):
+    with webpte.load(path) as program:
+        return program.plan("forward", Caps())
+
+
+INSIDE = {
+    "self alias": ([T(4), T(4), VkIntList((4,))], [view(1, 2, 1), relu(1, 0)], [1], [0], "while it reads it"),
+    "wrong arity": ([T(4), T(4)], [("aten.add.Tensor", (0, 1))], [0], [1], "has 1 arguments; expected 3"),
+    "wrong kinds": (
+        [T(4), T(4), VkString("x"), VkNull()],
+        [("aten.add.Tensor", (2, 3, 2, 1))],
+        [0],
+        [1],
+        "is a String, expected Tensor",
+    ),
+    "writes a number": ([T(4), T(4), VkInt(3)], [relu(0, 2), relu(0, 1)], [0], [1], "which is a Int"),
+    "writes nothing": ([T(4), T(4), VkValueList(())], [relu(0, 2), relu(0, 1)], [0], [1], "has 0 outputs"),
+    "writes twice": ([T(4), T(4)], [relu(0, 1), relu(0, 1)], [0], [1], "which aten.relu.default"),
+    "never written": ([T(4), T(4)], [], [0], [1], "which nothing writes"),
+    "read early": ([T(4), T(4), T(4)], [relu(2, 1)], [0], [1], "before anything wrote it"),
+    "list in itself": (
+        [T(4), VkValueList((1,)), VkInt(0), T(4)],
+        [("aten.cat.default", (1, 2, 3))],
+        [0],
+        [3],
+        "holds a list",
+    ),
+    "nine dims": ([T(*[1] * 9), T(*[1] * 9)], [relu(0, 1)], [0], [1], "9 dims of a tensor; at most 8"),
+    "huge": ([T(2**31 - 1, 2**31 - 1), T(4)], [relu(0, 1)], [0], [1], "bytes of a tensor"),
+}
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_mistakes_inside_a_delegate(name, tmp_path):
+    values, calls, inputs, outputs, message = INSIDE[name]
+    simple_pte(tmp_path / "p.pte", values, calls, inputs, outputs)
+    with pytest.raises(webpte.Error, match=message):
+        planned(tmp_path / "p.pte")
+
+
+OUTSIDE = {
+    "output is a list": ([V(4), c.IntListValue((2, 2)), c.IntValue(3)], [0], [1], [], "cannot be an output"),
+    "input is a list": ([V(4), c.IntListValue((2, 2)), c.IntValue(3)], [1], [2], [], "cannot be an input"),
+    "input twice": ([V(4)], [0, 0], [0], [], "which is an input already"),
+    "jump on null": ([V(4), c.NullValue()], [0], [0], [c.JumpFalseCall(1, 1)], "jumps on value 1, a Null"),
+    "missing data": ([V(2**31 - 1, 2**31 - 1, external_name="w"), V(4)], [1], [1], [], "bytes of a tensor"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_mistakes_outside_delegates(name, tmp_path):
+    values, inputs, outputs, instructions, message = OUTSIDE[name]
+    pte_file(tmp_path / "p.pte", [Method("forward", values, inputs, outputs, instructions)])
+    with pytest.raises(webpte.Error, match=message):
+        planned(tmp_path / "p.pte")
+
+
+def test_all_mistakes_are_listed_and_checked(tmp_path):
+    values = [T(4), T(4), VkInt(3), T(4)]
+    simple_pte(tmp_path / "p.pte", values, [relu(0, 2), ("aten.add.Tensor", (0, 3)), relu(0, 1)], [0], [1])
+    with pytest.raises(webpte.GraphError) as caught:
+        planned(tmp_path / "p.pte")
+    assert "has 2 mistakes" in str(caught.value) and "expected 3" in str(caught.value)
+    found = [problem for problem in check_file(tmp_path / "p.pte")["problems"] if problem["kind"] == "graph"]
+    assert [problem["where"] for problem in found] == [("delegate 0, node 0",), ("delegate 0, node 1",)]
+
+
+def test_views_of_each_other_are_copied(tmp_path):
+    """a = view(b); b = view(a): b is the input and is written again, so nothing may alias it."""
+    values = [T(4), T(4), VkIntList((4,)), T(4)]
+    simple_pte(tmp_path / "p.pte", values, [view(0, 2, 1), view(1, 2, 0), relu(0, 3)], [0], [3])
+    assert planned(tmp_path / "p.pte").buffers
+
+
+def test_a_circle_of_aliases_is_an_error():
+    with pytest.raises(webpte.GraphError, match="a view of itself"):
+        resolve({1: 2, 2: 3, 3: 1})
+    assert resolve({1: 2, 2: 3, 5: 1, 4: 3}) == {1: 3, 2: 3, 5: 3, 4: 3}
+
+
+def relus(count):
+    return vk_blob([T(4)] * (count + 1), [relu(i, i + 1) for i in range(count)], [0], [count])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_one_delegate_called_over_and_over(shared, tmp_path):
+    blob = relus(200)
+    times = limit("repeated calls") // 200 + 2
+    calls = [c.DelegateCall(0 if shared else i, (0, 1)) for i in range(times)]
+    delegates = [DelegateBlob(blob)] * (1 if shared else times)
+    pte_file(tmp_path / "p.pte", [Method("forward", [V(4), V(4)], [0], [1], calls, delegates)])
+    start = time.process_time()
+    with pytest.raises(webpte.GraphError, match=f"at most {limit('repeated calls'):,} are allowed"):
+        planned(tmp_path / "p.pte")
+    assert time.process_time() - start < 2
+
+
+def test_too_many_calls(tmp_path):
+    moves = [c.MoveCall(0, 1)] * (limit("calls") + 1)
+    pte_file(tmp_path / "p.pte", [Method("forward", [V(4), V(4)], [0], [1], moves)])
+    with pytest.raises(webpte.GraphError, match="calls of a method"):
+        planned(tmp_path / "p.pte")
+
+
+def test_too_many_dims_to_try(tmp_path):
+    count = 300
+    values = [T(2 + i, 2 + count + i) for i in range(count)] * 2
+    calls = [relu(i, count + i) for i in range(count)]
+    simple_pte(tmp_path / "p.pte", values, calls, range(count), range(count, 2 * count), dynamic=True)
+    with pytest.raises(webpte.GraphError, match="600 dims that may vary, too many to try"):
+        planned(tmp_path / "p.pte")
+
+
+def test_a_jump_that_never_ends_is_stopped(tmp_path):
+    method = Method("forward", [V(4), c.BoolValue(False)], [0], [0], [c.JumpFalseCall(1, 0)])
+    pte_file(tmp_path / "p.pte", [method])
+    with (
+        webpte.load(tmp_path / "p.pte") as program,
+        pytest.raises(webpte.GraphError, match="pieces of work"),
+    ):
+        program.method()(np.zeros(4, np.float32))
+
+
+def plain_share(roots):
+    """What `share` packs, spelled out: every root against every tenant of every buffer."""
+    buffers: list[tuple[int, list[Root]]] = []
+    for root in sorted(roots, key=lambda r: (-r.nbytes, r.first, r.id)):
+        fitting = [
+            tenants for _, tenants in buffers if all(root.last < o.first or o.last < root.first for o in tenants)
+        ]
+        if fitting:
+            fitting[-1].append(root)
+        else:
+            buffers.append((root.nbytes, [root]))
+    return buffers
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_sharing_packs_as_before(seed):
+    random = np.random.default_rng(seed)
+    roots = []
+    for number in range(int(random.integers(1, 200))):
+        first = int(random.integers(0, 150))
+        last = first + int(random.integers(0, 1 + 40 * (seed % 4)))
+        roots.append(Root(number, int(random.integers(1, 9)) * 16, first, last))
+    assert share(roots) == plain_share(roots)
+
+
+def test_sharing_stays_fast():
+    """5,000 values that are all alive at the end: comparing each with each takes many seconds."""
+    roots = [Root(i, 16, i, 10_000) for i in range(5_000)]
+    start = time.process_time()
+    assert len(share(roots)) == 5_000
+    assert time.process_time() - start < 2

@@ -20,9 +20,11 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.support.harness.configurations import CONFIGURATIONS, Configuration
 
@@ -52,6 +54,9 @@ hypothesis.settings.load_profile("webpte")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--configuration", choices=sorted(CONFIGURATIONS), default="usual", help="the device to run on")
+    group = parser.getgroup("op cases", "tests/gpu/test_cases.py")
+    group.addoption("--one-case-per-op", action="store_true", help="run one case per op and kernel")
+    group.addoption("--cases", default="", metavar="NAMES", help="run cases of these modules: norm, matmul.linear")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -127,6 +132,10 @@ TIERS: dict[str, Callable[[], str | None]] = {
 }
 
 
+# With several workers the tiers of long files start first, so that no worker is left with one at the end.
+LONGEST_FIRST = ("serving", "contract", "web", "project", "process", "gpu", "unit")
+
+
 def _tier(path: Path) -> str:
     tier = path.relative_to(TESTS).parts[0]
     if tier not in TIERS:
@@ -153,7 +162,9 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return _Module.from_parent(parent, path=module_path)
 
 
+@pytest.hookimpl(trylast=True)  # the order must be the last word: it decides what a worker gets first
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONGEST_FIRST.index(_tier(item.path)))
     for item in items:
         tier = _tier(item.path)
         item.add_marker(tier)
@@ -170,7 +181,36 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
 
 
+class Scheduling(LoadScopeScheduling):
+    """Give a worker a whole file, whose fixtures are then set up once; op cases, which share none, op by op."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, rest = nodeid.partition("::")
+        return f"{file}::{rest.partition('(')[0]}" if file.endswith("/test_cases.py") else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    config.option.loadscopereorder = False  # LONGEST_FIRST is the order
+    return Scheduling(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what a worker found out about the adapter."""
+    if found := getattr(node, "workeroutput", {}).get("adapter"):
+        _worker_adapters.append(found)
+
+
+_worker_adapters: list[dict[str, str]] = []
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput") and adapter.cache_info().currsize:
+        session.config.workeroutput["adapter"] = adapter()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if adapter.cache_info().currsize and "error" not in (info := adapter()):
+    found = _worker_adapters or ([adapter()] if adapter.cache_info().currsize else [])
+    if found and "error" not in (info := found[0]):
         facts = (info.get(key) for key in ("device", "backend_type", "description"))
         terminalreporter.write_line("adapter: " + ", ".join(filter(None, facts)))

@@ -1,93 +1,52 @@
-"""The parts of the gate: every test is in one, and none can keep the others from being told."""
+"""How tests are distributed and kept apart: workers, tiers, slow parameters."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import signal
+import shutil
+import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import LONGEST_FIRST, TIERS, Scheduling
 from tests.support.harness.gate import slow_but
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def parts():
-    spec = importlib.util.spec_from_file_location("parts", ROOT / ".ci" / "parts.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["parts"] = module  # where dataclasses looks
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["parts"]
+def test_a_worker_gets_a_whole_file_and_op_cases_by_op():
+    scope = Scheduling._split_scope
+    assert scope(None, "tests/unit/test_plan.py::test_a[x]") == "tests/unit/test_plan.py"
+    first, second, other = (
+        f"tests/gpu/test_cases.py::test_matches_reference[aten.{op}]" for op in ("a(1)", "a(2)", "b(1)")
+    )
+    assert scope(None, first) == scope(None, second) != scope(None, other)
 
 
-def test_every_test_is_in_one_part(parts):
-    tests = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("tests/**/test_*.py")]
-    taken = [test for command in pytest_commands(parts) for test in tests if takes(command, test)]
-    assert sorted(taken) == sorted(tests)
+def test_every_tier_has_a_place_in_the_order():
+    assert set(LONGEST_FIRST) == set(TIERS)
+    assert all((ROOT / "tests" / tier).is_dir() for tier in TIERS)
 
 
-def pytest_commands(parts):
-    return [words[len(parts.PYTEST) :] for _, words in parts.parts() if words[: len(parts.PYTEST)] == parts.PYTEST]
-
-
-def takes(command, test):
-    """Whether pytest would find it, as it reads its arguments."""
-    ignored = [word.removeprefix("--ignore=") for word in command if word.startswith("--ignore=")]
-    named = [word for word in command if not word.startswith("--")]
-    return any(is_in(test, path) for path in named) and not any(is_in(test, path) for path in ignored)
-
-
-def is_in(test, path):
-    return test == path or test.startswith(f"{path}/")
-
-
-HANGS = """
-import time
-print("begun", flush=True)
-try:
-    time.sleep(60)
-except KeyboardInterrupt:
-    print("summed up")
-"""
-DEAF = """
-import signal, time
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-print("begun", flush=True)
-time.sleep(60)
-"""
-LEAVES = """
-import subprocess, sys
-print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid)
-"""
-
-
-def run(parts, code, seconds):
-    return parts.run("code", (sys.executable, "-c", code), time.monotonic() + seconds)
-
-
-def test_a_part_that_hangs_is_interrupted_and_tells_what_it_did(parts):
-    ended = run(parts, HANGS, 8)
-    assert ended.status != 0 and ended.output == "begun\nsummed up\n"
-
-
-def test_a_part_that_does_not_even_sum_up_is_ended(parts, monkeypatch):
-    monkeypatch.setattr(parts, "LAST_WORDS", 1)
-    ended = run(parts, DEAF, 8)
-    assert ended.status != 0 and ended.output == "begun\n" and ended.seconds < 40
-
-
-def test_nobody_waits_for_what_a_part_leaves_behind(parts):
-    ended = run(parts, LEAVES, 50)
-    os.kill(int(ended.output), signal.SIGKILL)
-    assert ended.status == 0 and ended.seconds < 40
+@pytest.mark.parametrize(
+    ("code", "event"),
+    [
+        ("import subprocess; subprocess.run(['true'])", "subprocess.Popen"),
+        ("import os; os.fork()", "os.fork"),
+        ("import socket; socket.create_server(('127.0.0.1', 0))", "socket.bind"),
+    ],
+)
+def test_unit_tests_may_not_start_processes_or_open_sockets(code, event, tmp_path):
+    """In a copy of the tier with one test that does so."""
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    shutil.copy(ROOT / "tests" / "unit" / "conftest.py", tmp_path / "tests" / "unit")
+    (tmp_path / "tests" / "unit" / "test_it.py").write_text(f"def test_it():\n    {code}\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(command, cwd=tmp_path, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 1 and f"{event} is not allowed" in done.stdout, done.stdout
 
 
 def test_slow_parameters_are_marked_and_unknown_ones_refused():

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.support.export.archive import restore
 from tests.support.export.exporting import versions
 
 from .program import Program
@@ -68,7 +69,7 @@ def answers_in(folder: Path) -> Path:
 def export(program: Program, folder: Path | None = None) -> Path:
     """The folder of a program with its .pte and answers, made now if need be. It appears when all of it is there."""
     folder = folder or folder_of(program)
-    if not folder.exists():
+    if not folder.exists() and not restore(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=folder.parent))
         try:

@@ -275,7 +275,7 @@ def test_cpu_kernels_that_are_not_there_are_named(saved):
             "subgroups of 8 invocations, it has 4; max-b",
         ),
     ],
-    ids=str,
+    ids=["nothing", "small subgroups"],
 )
 def test_a_device_that_has_less_is_told_what_it_lacks(saved, caps, lacks):
     folder, file = saved

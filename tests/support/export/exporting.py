@@ -1,5 +1,7 @@
 """Real programs for tests: exported by ExecuTorch once, then kept in a cache outside the repository.
 
+Small ones are also committed (`archive.py`), so that a new machine need not export them.
+
     exported = export("llama", quantize="4w")        # a name of named.NAMED, parameters override
     exported = export(my_builder, rows=7)            # or a function that returns an export_lowering.Model
     for sequence in exported.sequences:              # each starts from a fresh state
@@ -36,6 +38,7 @@ import numpy as np
 
 from ..models.named import NAMED
 from ..models.programs import Entry
+from .archive import restore
 
 SUPPORT = Path(__file__).parents[1]
 LOWERING = ("export/lowering.py", "export/branches.py")  # a change there re-exports everything
@@ -115,12 +118,18 @@ def export(builder: str | Builder, /, **params: Any) -> Exported:
 
 
 def kept(folder: Path, name: str, params: dict[str, Any], write: Callable[[Path], None]) -> Exported:
-    """What is in `folder` of the cache, made by `write` if nothing is."""
+    """What is in `folder` of the cache; otherwise restore it from the archive, or make it by `write`."""
+    fill(folder, lambda: make(write, name, params, folder))
+    return Exported(name, folder)
+
+
+def fill(folder: Path, make: Callable[[], None]) -> Path:
+    """Return the folder after it exists: it did, the archive has it, or `make` writes it."""
     if not folder.exists():
         with one_at_a_time(folder.name):
-            if not folder.exists():  # another process may have made it while this one waited
-                make(write, name, params, folder)
-    return Exported(name, folder)
+            if not folder.exists() and not restore(folder):  # another process may have made it in the meantime
+                make()
+    return folder
 
 
 # ---------------------------------------------------------------- the key

@@ -123,10 +123,12 @@ def case(op: str, *args: Any, **sizes: Any) -> Case:
     return Case(op, args, rows, atol, rtol, variant)
 
 
-def all_cases() -> Iterator[Case]:
-    """Every case of every module in tests/cases."""
+def all_cases(*names: str) -> Iterator[Case]:
+    """Every case of every module in tests/cases, or of the named ones: "norm" is a family, "matmul.linear" a module."""
     for module in pkgutil.walk_packages(tests.cases.__path__, "tests.cases."):
-        yield from getattr(importlib.import_module(module.name), "CASES", ())
+        name = module.name.removeprefix("tests.cases.")
+        if not names or name in names or name.partition(".")[0] in names:
+            yield from getattr(importlib.import_module(module.name), "CASES", ())
 
 
 class _Always(dict[str, str]):

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..export.exporter_files import exporter_files
-from ..export.exporting import cache_root, one_at_a_time, source_hash, versions
+from ..export.exporting import cache_root, fill, source_hash, versions
 from ..harness import pages
 from .named import installed
 from .packages import FACENET, MINILM, Package
@@ -133,14 +133,13 @@ def cached(
     ]
     key = hashlib.sha256(json.dumps([made_by, sys.version_info[:2]]).encode()).hexdigest()[:32]
     folder = cache_root() / f"example-{name}-{key}"
-    if folder.exists():
-        return folder
-    with one_at_a_time(folder.name):
-        if not folder.exists():  # another process may have made it while this one waited
-            partial = Path(tempfile.mkdtemp(prefix=f".example-{name}-", dir=folder.parent))
-            try:
-                make(partial)
-                partial.rename(folder)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-    return folder
+
+    def write() -> None:
+        partial = Path(tempfile.mkdtemp(prefix=f".example-{name}-", dir=folder.parent))
+        try:
+            make(partial)
+            partial.rename(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+
+    return fill(folder, write)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from tests.support.export.exporter_files import exporter_files
-from tests.support.export.exporting import cache_root, one_at_a_time, source_hash, versions
+from tests.support.export.exporting import cache_root, fill, one_at_a_time, source_hash, versions
 from tests.support.models.packages import Package, models_root
 
 SMOLLM2 = Package(
@@ -76,11 +76,7 @@ def smollm2(quantize: str) -> SmolLM:
     made_by = [sources, SMOLLM2.sha256, quantize, asked, versions(), sys.version_info[:2]]
     key = hashlib.sha256(json.dumps(made_by).encode()).hexdigest()[:32]
     folder = cache_root() / f"smollm2-{quantize}-{key}"
-    if not folder.exists():
-        with one_at_a_time(folder.name):
-            if not folder.exists():
-                _make(quantize, folder)
-    return SmolLM(folder)
+    return SmolLM(fill(folder, lambda: _make(quantize, folder)))
 
 
 def gguf() -> Path:

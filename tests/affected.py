@@ -1,0 +1,223 @@
+"""Run the tests that a change can have broken: `python -m tests.affected [--since REVISION] [--list]`.
+
+A change is what differs from REVISION: by default from HEAD, or from HEAD's parent if nothing is uncommitted. A file of
+`src/webpte` selects the unit tier and the tests that `WITNESSES` names for its package. An op also selects its own
+cases. A document, the player and the CI scripts select tests of their own. The gate runs everything. Other arguments go
+to pytest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import functools
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+ROOT = Path(__file__).parents[1]
+PYTEST = (sys.executable, "-m", "pytest", "-q")
+EVERY_CASE = ""  # as `Selection.cases`: one case of every op
+
+# package of src/webpte -> tests outside the unit tier that notice most of what can go wrong in it
+WITNESSES: dict[str, tuple[str, ...]] = {
+    "batch": ("contract/test_predictor.py", "contract/test_jobs.py"),
+    "bundles": ("contract/test_bundles.py", "web/test_programs.py"),
+    "cli": ("process", "gpu/test_wrong_commands.py"),
+    "container": ("gpu/test_loading.py", "gpu/test_sources.py", "contract/test_programs.py"),
+    "device": ("gpu/test_recording.py", "gpu/test_loss.py", "gpu/test_steps.py", "gpu/test_memory.py"),
+    "embed": ("contract/test_encoders.py",),
+    "export": ("contract/test_export.py", "contract/test_quantising.py", "contract/test_checkpoints.py"),
+    "fusion": (
+        "gpu/test_fusion_elementwise.py",
+        "contract/test_fusion_attention.py",
+        "contract/test_fusion_elementwise.py",
+        "contract/test_fusion_linears.py",
+    ),
+    "graph": ("contract/test_programs.py", "contract/test_state_forms.py", "contract/test_kept_buffers.py"),
+    "llm": ("contract/test_llm.py", "contract/test_batching.py", "contract/test_steering.py"),
+    "lowering": ("contract/test_programs.py",),
+    "notebook": ("web/test_notebook.py",),
+    "ops": ("contract/test_programs.py",),
+    "plan": ("gpu/test_saved_plans.py", "gpu/test_steps.py", "contract/test_programs.py"),
+    "runtime": ("gpu/test_calling.py", "gpu/test_steps.py", "gpu/test_forks.py", "contract/test_state.py"),
+    "serve": (
+        "process/test_supervisor.py",
+        "serving/test_chats.py",
+        "serving/test_endpoints.py",
+        "serving/test_errors.py",
+        "serving/test_structure.py",
+    ),
+    "speech": ("contract/test_speech.py",),
+    "tools": ("contract/test_tools.py", "contract/test_compare.py", "contract/test_profile.py", "gpu/test_reports.py"),
+    "vision": ("contract/test_vision.py",),
+    "wgsl": ("contract/test_programs.py",),
+}
+COMPUTE = {"device", "lowering", "plan", "wgsl"}  # a change there can break the kernel of any op
+PLAYER = ("web/test_vendor.py", "web/test_language.py", "web/test_programs.py", "web/test_chat.py")
+DOCUMENTS = ("project/test_docs.py",)
+PACKAGING = ("project/test_gate_status.py", "project/test_release.py", "project/test_package.py")
+
+
+@dataclass
+class Selection:
+    """What to run."""
+
+    tests: set[str] = field(default_factory=set)  # paths and node ids, from the repository's root
+    cases: set[str] = field(default_factory=set)  # modules of tests/cases, or EVERY_CASE
+    pages: set[str] = field(default_factory=set)  # documents whose blocks run
+    commands: list[tuple[str, ...]] = field(default_factory=list)  # that are not pytest's
+
+    def add(self, *tests: str) -> None:
+        self.tests |= {f"tests/{test}" for test in tests}
+
+    def pytest(self) -> list[str]:
+        """Arguments of pytest; empty where it has nothing to do."""
+        if not self.cases:
+            return sorted(self.tests)
+        chosen = ["--one-case-per-op"] if EVERY_CASE in self.cases else [f"--cases={','.join(sorted(self.cases))}"]
+        return [*chosen, *sorted(self.tests | {"tests/gpu/test_cases.py"})]
+
+
+def select(changed: Iterable[str]) -> Selection:
+    selection = Selection()
+    for name in changed:
+        _add(selection, PurePosixPath(name))
+    return selection
+
+
+def _add(selection: Selection, path: PurePosixPath) -> None:
+    match path.parts:
+        case ("src", "webpte", "ops", family, name):
+            own = f"{family}.{PurePosixPath(name).stem}"
+            exists = (ROOT / "tests" / "cases" / family / f"{PurePosixPath(name).stem}.py").exists()
+            selection.cases.add(own if exists else family)
+            selection.add("unit", *WITNESSES["ops"])
+        case ("src", "webpte", package, *_):
+            if package in COMPUTE:
+                selection.cases.add(EVERY_CASE)
+            selection.add("unit", *WITNESSES.get(package, ("process",)))
+        case ("web", *_):
+            selection.commands.append(("npm", "--prefix", "web", "run", "--silent", "check"))
+            selection.add(*PLAYER)
+        case ("docs", *_) | ("README.md" | "CHANGELOG.md" | "CONTRIBUTING.md" | "SECURITY.md",):
+            selection.add(*DOCUMENTS)
+            if path.suffix == ".md":
+                selection.pages.add(str(path))
+        case ("examples", *_):
+            selection.add("project/test_examples.py")
+        case ("tests", "cases", family, name):
+            selection.cases.add(f"{family}.{PurePosixPath(name).stem}")
+        case ("tests", *_) if path.suffix == ".py":
+            selection.tests |= {str(test) for test in importers(path)}
+        case (".ci" | ".github" | "pyproject.toml", *_):
+            selection.add(*PACKAGING)
+        case ("bench", *_):
+            selection.add("project/test_bench_harness.py", "project/test_bench_against.py")
+
+
+def runnable(names: set[str]) -> list[str]:
+    """The tests of those documents that have blocks to run."""
+    if not names:
+        return []
+    from tests.support.harness import pages
+
+    found = {page.relative_to(pages.ROOT).as_posix() for page in pages.runnable()}
+    return [f"tests/project/test_pages.py::test_page[{name}]" for name in sorted(names & found)]
+
+
+def importers(path: PurePosixPath) -> list[PurePosixPath]:
+    """The test files that a file of tests/ is, or is imported by, also through others."""
+    imports = _imports()
+    reached, new = {ROOT / path}, {ROOT / path}
+    while new:
+        new = {file for file, found in imports.items() if found & new} - reached
+        reached |= new
+    found = {file for file in reached if file.name.startswith("test_") and file.exists()}
+    if path.name == "conftest.py":
+        found |= set((ROOT / path).parent.rglob("test_*.py"))
+    return sorted(PurePosixPath(file.relative_to(ROOT).as_posix()) for file in found)
+
+
+@functools.cache
+def _imports() -> dict[Path, set[Path]]:
+    return {file: _imported(file) for file in (ROOT / "tests").rglob("*.py")}
+
+
+def _imported(file: Path) -> set[Path]:
+    """Files of tests/ that a file names in its imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.ImportFrom):
+            base = file.parents[node.level - 1] if node.level else ROOT
+            module = base.joinpath(*(node.module or "").split("."))
+            found |= {module.with_suffix(".py"), module / "__init__.py"}
+            found |= {module / f"{alias.name}.py" for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {ROOT.joinpath(*alias.name.split(".")).with_suffix(".py") for alias in node.names}
+    return {path for path in found if path.is_relative_to(ROOT / "tests")}
+
+
+def changes(since: str | None) -> list[str]:
+    """Files that differ from a revision; deleted ones are left out."""
+
+    def git(*words: str) -> list[str]:
+        return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+
+    new = git("ls-files", "--others", "--exclude-standard")
+    if since is None:
+        edited = git("diff", "--name-only", "--diff-filter=d", "HEAD")
+        return edited + new if edited or new else git("diff", "--name-only", "--diff-filter=d", "HEAD~1")
+    return git("diff", "--name-only", "--diff-filter=d", since) + new
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.affected", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--since", metavar="REVISION", help="what to compare with")
+    parser.add_argument("--list", action="store_true", help="print the selection and run nothing")
+    parser.add_argument("--fast", action="store_true", help="only tests of the unit tier that name a changed module")
+    options, more = parser.parse_known_args(arguments)
+    changed = changes(options.since)
+    selection = select(changed)
+    if options.fast:
+        selection = Selection(tests=set(fast(changed)))
+    commands = list(dict.fromkeys(selection.commands))
+    if pages := runnable(selection.pages):  # also those that the gate leaves to the nightly run
+        commands.append((*PYTEST, "-m", "slow or not slow", *pages))
+    if chosen := selection.pytest():
+        commands.append((*PYTEST, "-n", "2", *more, *chosen))
+    print(f"{len(changed)} changed files", flush=True)
+    for command in commands:
+        print(" ".join(command), flush=True)
+    if options.list:
+        return 0
+    return max((subprocess.run(command, cwd=ROOT).returncode for command in commands), default=0)
+
+
+def fast(changed: Iterable[str]) -> list[str]:
+    """Test files of the unit tier that are changed or import a changed module of src/webpte by its name."""
+    modules = {name.removeprefix("src/").removesuffix(".py").replace("/", ".") for name in changed}
+    packages = {module.removesuffix(".__init__") for module in modules if module.startswith("webpte.")}
+    found = []
+    for file in sorted((ROOT / "tests" / "unit").glob("test_*.py")):
+        name = file.relative_to(ROOT).as_posix()
+        if name in changed or packages & _named(file):
+            found.append(name)
+    return found
+
+
+def _named(file: Path) -> set[str]:
+    """Modules of webpte that a test file names in its imports."""
+    found = set()
+    for node in ast.walk(ast.parse(file.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Which tests `python -m tests.affected` selects."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+import pytest
+
+from tests.affected import EVERY_CASE, PACKAGING, PLAYER, ROOT, WITNESSES, fast, importers, runnable, select
+
+
+def test_every_package_has_witnesses_that_exist():
+    packages = {path.name for path in (ROOT / "src" / "webpte").iterdir() if (path / "__init__.py").exists()}
+    assert set(WITNESSES) == packages
+    for test in (*(test for tests in WITNESSES.values() for test in tests), *PLAYER, *PACKAGING):
+        assert (ROOT / "tests" / test).exists(), test
+
+
+@pytest.mark.parametrize(
+    ("changed", "cases"),
+    [
+        ("src/webpte/ops/norm/norm.py", {"norm.norm"}),
+        ("src/webpte/ops/norm/row_norm.wgsl", {"norm"}),  # of several ops
+        ("tests/cases/norm/norm.py", {"norm.norm"}),
+        ("src/webpte/plan/memory.py", {EVERY_CASE}),
+        ("src/webpte/llm/engine.py", set()),
+    ],
+)
+def test_cases_of_a_change(changed, cases):
+    selection = select([changed])
+    assert selection.cases == cases
+    assert ("tests/gpu/test_cases.py" in selection.pytest()) == bool(cases)
+
+
+@pytest.mark.parametrize(
+    ("changed", "tests"),
+    [
+        ("src/webpte/llm/engine.py", {"tests/unit", "tests/contract/test_llm.py"}),
+        ("src/webpte/serve/app.py", {"tests/unit", "tests/serving/test_endpoints.py"}),
+        ("src/webpte/errors.py", {"tests/unit", "tests/process"}),
+        ("web/src/plan.js", {"tests/web/test_programs.py"}),
+        ("docs/llm.md", {"tests/project/test_docs.py"}),
+        ("pyproject.toml", {"tests/project/test_package.py"}),
+        ("tests/support/harness/fake_runner.py", {"tests/unit/test_engine.py"}),
+        ("tests/unit/test_plan.py", {"tests/unit/test_plan.py"}),
+    ],
+)
+def test_tests_of_a_change(changed, tests):
+    assert tests <= select([changed]).tests
+
+
+def test_a_document_runs_its_blocks_and_no_unit_test():
+    selection = select(["docs/llm.md"])
+    assert runnable(selection.pages) == ["tests/project/test_pages.py::test_page[docs/llm.md]"]
+    assert "tests/unit" not in selection.tests
+
+
+def test_importers_are_found_through_others():
+    found = importers(PurePosixPath("tests/support/harness/canaries.py"))  # through cases.py
+    assert PurePosixPath("tests/gpu/test_cases.py") in found
+    assert PurePosixPath("tests/unit/test_errors.py") not in found
+
+
+def test_fast_selects_tests_that_name_the_module():
+    found = fast(["src/webpte/llm/speculation.py"])
+    assert "tests/unit/test_speculation.py" in found and len(found) < 20

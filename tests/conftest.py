@@ -181,12 +181,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
 
 
-class Scheduling(LoadScopeScheduling):
-    """Give a worker a whole file, whose fixtures are then set up once; op cases, which share none, op by op."""
+def scope_of(nodeid: str) -> str:
+    """What one worker gets: a file, whose fixtures are then set up once. Op cases share none and go op by op."""
+    file, _, rest = nodeid.partition("::")
+    return f"{file}::{rest.partition('(')[0]}" if file.endswith("/test_cases.py") else file
 
+
+class Scheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        file, _, rest = nodeid.partition("::")
-        return f"{file}::{rest.partition('(')[0]}" if file.endswith("/test_cases.py") else file
+        return scope_of(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:

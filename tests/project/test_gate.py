@@ -11,19 +11,18 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import LONGEST_FIRST, TIERS, Scheduling
+from tests.conftest import LONGEST_FIRST, TIERS, scope_of
 from tests.support.harness.gate import slow_but
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_worker_gets_a_whole_file_and_op_cases_by_op():
-    scope = Scheduling._split_scope
-    assert scope(None, "tests/unit/test_plan.py::test_a[x]") == "tests/unit/test_plan.py"
+    assert scope_of("tests/unit/test_plan.py::test_a[x]") == "tests/unit/test_plan.py"
     first, second, other = (
         f"tests/gpu/test_cases.py::test_matches_reference[aten.{op}]" for op in ("a(1)", "a(2)", "b(1)")
     )
-    assert scope(None, first) == scope(None, second) != scope(None, other)
+    assert scope_of(first) == scope_of(second) != scope_of(other)
 
 
 def test_every_tier_has_a_place_in_the_order():

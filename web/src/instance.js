@@ -12,7 +12,11 @@ import { Kernels } from "./kernels.js";
 import { padded } from "./tensors.js";
 
 const SLOTS = 256; // live integers, 16 bytes each
-const COPY_SRC = 0x4, COPY_DST = 0x8, MAP_READ = 0x1, UNIFORM = 0x40, STORAGE = 0x80;
+const COPY_SRC = 0x4,
+  COPY_DST = 0x8,
+  MAP_READ = 0x1,
+  UNIFORM = 0x40,
+  STORAGE = 0x80;
 
 export class Instance {
   /** @type {GPUBuffer[]} */ buffers = [];

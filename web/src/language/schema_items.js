@@ -233,7 +233,11 @@ export class Automaton {
     }
     const accepting = seen.has(null);
     if (!links.length && !accepting) return null;
-    const key = links.map((link) => this.#number(link)).sort().join() + accepting;
+    const key =
+      links
+        .map((link) => this.#number(link))
+        .sort()
+        .join() + accepting;
     let state = this.#states.get(key);
     if (!state) this.#states.set(key, (state = { links, accepting, to: Array(256), mask: null }));
     return state;

@@ -63,7 +63,7 @@ export class Vocabulary {
     const words = new Int32Array(Math.ceil(this.texts.length / 32));
     /** @type {State[]} */
     const path = [state];
-    for (let node = 0; node < bytes.length;) {
+    for (let node = 0; node < bytes.length; ) {
       const depth = depths[node];
       const above = path[depth];
       const known = above.to[bytes[node]];

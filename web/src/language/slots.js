@@ -121,9 +121,10 @@ export class Slots {
     const places = given.map(({ slot, token }) => [token, slot.number, slot.tokens.length]);
     const passes = Array.from({ length: steps }, (_, advance) => this.#arguments(places, rows, rows, packed, advance));
     const outputs = wanted(choices);
-    const found = steps > 1
-      ? await this.#method.runSteps(passes, { [TOKEN]: 0 }, outputs)
-      : [await this.#method.run(passes[0], { outputs })];
+    const found =
+      steps > 1
+        ? await this.#method.runSteps(passes, { [TOKEN]: 0 }, outputs)
+        : [await this.#method.run(passes[0], { outputs })];
     return found.map((/** @type {any} */ step) => unpack(step, given.length));
   }
 

@@ -114,8 +114,8 @@ function reader(decoder) {
     const named = list.map((part) => part.type).join(", ") || "none";
     throw new WebpteError(
       "unsupported",
-      "schemas need a tokenizer whose tokens have bytes of their own (byte-level, byte-fallback or Metaspace); "
-        + `its decoder is: ${named}`,
+      "schemas need a tokenizer whose tokens have bytes of their own (byte-level, byte-fallback or Metaspace); " +
+        `its decoder is: ${named}`,
     );
   }
   return (text) => {

@@ -99,7 +99,8 @@ class Compiler {
         schema = Object.hasOwn(Object(schema), key) ? schema[key] : undefined;
       }
       if (schema === undefined) throw refuse(where, `${pointer} points to nothing`);
-      this.#parts.set(pointer, (part = new Later(() => this.#schema(schema, pointer))));
+      part = new Later(() => this.#schema(schema, pointer));
+      this.#parts.set(pointer, part);
     }
     return part;
   }

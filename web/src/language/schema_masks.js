@@ -1,5 +1,6 @@
 // Which tokens may come next in a text that an automaton follows.
 import { WebpteError } from "../errors.js";
+
 // Those who follow a schema need both.
 export { automatonOf } from "./schema.js";
 
@@ -77,7 +78,8 @@ export class Vocabulary {
       }
     }
     if (state.accepting) for (const token of this.ends) words[token >> 5] |= 1 << (token & 31);
-    return (state.mask = words);
+    state.mask = words;
+    return words;
   }
 }
 

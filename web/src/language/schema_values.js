@@ -38,12 +38,12 @@ class Remembering extends Item {
 
   /** @param {number} byte @returns {Item | null} */
   step(byte) {
-    const known = this.#steps[byte];
-    return known === undefined ? (this.#steps[byte] = this.make(byte)) : known;
+    if (this.#steps[byte] === undefined) this.#steps[byte] = this.make(byte);
+    return this.#steps[byte];
   }
 
-  /** @param {number} byte @returns {Item | null} */
-  make(byte) {
+  /** @param {number} _byte @returns {Item | null} */
+  make(_byte) {
     return null;
   }
 }

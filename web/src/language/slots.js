@@ -1,5 +1,5 @@
 // The program of a language model: slots that each cache one sequence, and the passes that there are schedules for.
-import { pack, TOKEN, unpack, wanted, WORDS } from "./choices.js";
+import { pack, TOKEN, unpack, WORDS, wanted } from "./choices.js";
 
 /** @typedef {import("./choices.js").Choice} Choice */
 /** @typedef {import("./choices.js").Chosen} Chosen */

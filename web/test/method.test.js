@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { lost } from "../src/instance.js";
-import { documentOf, methodOf, numbers, WEIGHT, x } from "./support/plan.js";
+import { documentOf, methodOf, numbers, pairDocument, WEIGHT, x } from "./support/plan.js";
 
 const scaled = (data, factor) => data.map((number, i) => number * factor + WEIGHT[i]);
 
@@ -40,6 +40,21 @@ test("steps that feed each other take one submit and have the results of single 
   );
   assert.deepEqual(found.map(numbers), expected);
   assert.equal(device.submits, before + 1);
+});
+
+test("several outputs are read at their own places, and feed several inputs", async () => {
+  const { method, device } = await methodOf(pairDocument());
+  const start = [x(0, 10), x(1, 10)];
+  assert.deepEqual(numbers(await method.run(start)), [
+    [1, 10],
+    [1, 20],
+  ]);
+  const before = device.submits;
+  const found = await method.runSteps(Array(6).fill(start), { 0: 0, 1: 1 });
+  assert.equal(device.submits, before + 1);
+  const fibonacci = found.map((step) => numbers(step)[1][0]);
+  assert.deepEqual(fibonacci, [1, 2, 3, 5, 8, 13]);
+  assert.deepEqual(numbers(found[5])[0], [8, 130]);
 });
 
 test("steps without feeds have inputs of their own", async () => {

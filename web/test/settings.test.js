@@ -34,6 +34,7 @@ test("null means the default, and max_completion_tokens is the newer name", () =
 test("bounds themselves are accepted, what is beyond them is refused with the bounds", () => {
   assert.equal(settingsFrom({ top_p: 1, min_p: 1, seed: 2 ** 31 - 1, top_logprobs: 20 }, 100).seed, 2 ** 31 - 1);
   refused({ min_p: 1.0001 }, /min_p is between 0 and 1, not 1\.0001/);
+  refused({ top_p: 0 }, /top_p is above 0/);
   refused({ repetition_penalty: 0 }, /between 0\.01 and 100/);
   refused({ temperature: 1e-9 }, /temperature is 0, or between 1e-6/);
   refused({ temperature: NaN }, /temperature is a finite number/);

@@ -85,9 +85,41 @@ export const scale = ([x, w, y], { live, grid }) => {
   y.set(new Uint8Array(output.buffer));
 };
 
+/** Two inputs and two outputs instead: (a, b) becomes (b, a + b). */
+export function pairDocument() {
+  const { values, buffers, segments, kernels, schedules } = documentOf();
+  const size = 2;
+  const range = (buffer) => [buffer, 0, 4 * size];
+  return {
+    inputs: [0, 4],
+    outputs: [2, 5],
+    values: { ...values, 4: tensor, 5: tensor },
+    buffers: Array.from({ length: 4 }, () => buffers[0]),
+    places: { 0: 0, 4: 1, 2: 2, 5: 3 },
+    segments: [{ ...segments[0], tensors: [0, 4], uploads: [0, 4], reads: [2, 5] }],
+    kernels: [{ ...kernels[0], label: "pair", reads: 2, writes: 2 }],
+    schedules: [
+      {
+        ...schedules[0],
+        dims: [[size], [size]],
+        guards: [],
+        slots: [],
+        dispatches: [[0, [0, 1, 2, 3].map(range), 0, [size, 1, 1]]],
+        made: { 2: [size], 5: [size] },
+      },
+    ],
+  };
+}
+
+const pair = ([a, b, first, second]) => {
+  const [one, other] = [a, b].map((bytes) => new Float32Array(bytes.slice().buffer));
+  first.set(b);
+  second.set(new Uint8Array(one.map((number, i) => number + other[i]).buffer));
+};
+
 export async function methodOf(changes = {}) {
   const plan = new Plan(/** @type {any} */ (documentOf(changes)));
-  const device = new FakeDevice({ scale });
+  const device = new FakeDevice({ scale, pair });
   const files = weightFiles();
   const progress = new Progress();
   const constants = new Constants(/** @type {any} */ (device), /** @type {any} */ (files), progress);

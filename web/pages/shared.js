@@ -134,7 +134,7 @@ const asked = (place, error, label) => new Promise((resolve) => complain(place, 
 /** Load the model, with progress, cancel and another try after whatever went wrong. */
 export async function begin({ root, load }) {
   const { load: place, name, adapter, lost } = parts(root);
-  if (navigator["connection"]?.saveData) await asked(place, { code: "save-data" }, "Load the model");
+  if (navigator.connection?.saveData) await asked(place, { code: "save-data" }, "Load the model");
   for (;;) {
     const abort = new AbortController();
     const onProgress = bar(root, place, () => abort.abort());

@@ -73,8 +73,9 @@ export function chooseVariant(manifest, method, slots, adapter) {
     throw new WebpteError("input", `${manifest.name} has no method ${method}; it has ${names}.`);
   }
   const { software } = describe(adapter);
-  const variants = found.variants
-    .filter((variant) => (slots === null || variant.slots === slots) && (software || variant.device !== "cpu"));
+  const variants = found.variants.filter(
+    (variant) => (slots === null || variant.slots === slots) && (software || variant.device !== "cpu"),
+  );
   if (software) variants.sort((a, b) => Number(b.device === "cpu") - Number(a.device === "cpu"));
   const chosen = variants.find((variant) => lacking(variant, adapter).length === 0);
   if (chosen) return chosen;

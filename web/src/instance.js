@@ -12,7 +12,11 @@ import { Kernels } from "./kernels.js";
 import { padded } from "./tensors.js";
 
 const SLOTS = 256; // live integers, 16 bytes each
-const COPY_SRC = 0x4, COPY_DST = 0x8, MAP_READ = 0x1, UNIFORM = 0x40, STORAGE = 0x80;
+const COPY_SRC = 0x4,
+  COPY_DST = 0x8,
+  MAP_READ = 0x1,
+  UNIFORM = 0x40,
+  STORAGE = 0x80;
 
 export class Instance {
   /** @type {GPUBuffer[]} */ buffers = [];
@@ -173,7 +177,13 @@ export class Instance {
       /** @type {[GPUBuffer, Uint8Array<ArrayBuffer>][]} */
       const writes = [[this.#live, new Uint8Array(this.#slots.slice().buffer)]];
       for (const [buffer, data] of uploads) writes.push([this.buffers[buffer], data]);
-      copies.push(writes.map(([target, data]) => [target, (at += data.length) - data.length, data]));
+      copies.push(
+        writes.map(([target, data]) => {
+          const offset = at;
+          at += data.length;
+          return [target, offset, data];
+        }),
+      );
     }
     const staging = this.#stagingOf(at);
     for (const [, offset, data] of copies.flat()) this.device.queue.writeBuffer(staging, offset, data);
@@ -216,7 +226,11 @@ export class Instance {
       const mapped = readback.getMappedRange(0, size * steps);
       const found = Array.from({ length: steps }, (_, number) => {
         let at = number * size;
-        return reads.map(([, bytes]) => mapped.slice(at, (at += padded(bytes))));
+        return reads.map(([, bytes]) => {
+          const start = at;
+          at += padded(bytes);
+          return mapped.slice(start, at);
+        });
       });
       readback.unmap();
       return found;
@@ -279,10 +293,13 @@ export class Instance {
  */
 function feedThrough(encoder, staging, feeds, buffers) {
   let at = 0;
-  const starts = feeds.map(({ bytes }) => (at += padded(bytes)) - padded(bytes));
-  const copies = feeds.map(({ from, to, bytes }, i) => ({ from, to, at: starts[i], size: padded(bytes) }));
-  for (const { from, at: start, size } of copies) encoder.copyBufferToBuffer(buffers[from], 0, staging, start, size);
-  for (const { to, at: start, size } of copies) encoder.copyBufferToBuffer(staging, start, buffers[to], 0, size);
+  const copies = feeds.map(({ from, to, bytes }) => {
+    const start = at;
+    at += padded(bytes);
+    return { from, to, start, size: padded(bytes) };
+  });
+  for (const { from, start, size } of copies) encoder.copyBufferToBuffer(buffers[from], 0, staging, start, size);
+  for (const { to, start, size } of copies) encoder.copyBufferToBuffer(staging, start, buffers[to], 0, size);
 }
 
 /** @param {Gpu} gpu whose loss may be told a little later than what it broke */

@@ -44,8 +44,14 @@ export class Kernels {
     const layout = this.#layout(["uniform", "uniform"]);
     this.#parameters = parameters.map((text, number) => {
       const at = number * BLOCK;
-      blocks.set(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)), at);
-      return this.#group(layout, [[buffer, at, BLOCK], [live, 0, live.size]]);
+      blocks.set(
+        Uint8Array.from(atob(text), (c) => c.charCodeAt(0)),
+        at,
+      );
+      return this.#group(layout, [
+        [buffer, at, BLOCK],
+        [live, 0, live.size],
+      ]);
     });
     this.#device.queue.writeBuffer(buffer, 0, blocks);
   }
@@ -59,19 +65,21 @@ export class Kernels {
     const uniforms = this.#layout(["uniform", "uniform"]);
     const { kernels } = this.#document;
     progress.kernels.total += kernels.length;
-    this.#pipelines = await Promise.all(kernels.map(async ({ label, text, subgroups, workgroup }, number) => {
-      const code = wgsl.slice(text[0], text[0] + text[1]); // in bytes, which are characters: shaders are ASCII
-      const module = device.createShaderModule({ code: subgroups ? `enable subgroups;\n${code}` : code });
-      const layout = device.createPipelineLayout({ bindGroupLayouts: [uniforms, this.#storage(number)] });
-      const compute = { module, entryPoint: "main", constants: { wg: workgroup } };
-      try {
-        const made = await device.createComputePipelineAsync({ label, layout, compute });
-        progress.add("compile", 1);
-        return made;
-      } catch (error) {
-        throw new WebpteError("unsupported", `The browser refuses kernel ${label}: ${error}`, { cause: error });
-      }
-    }));
+    this.#pipelines = await Promise.all(
+      kernels.map(async ({ label, text, subgroups, workgroup }, number) => {
+        const code = wgsl.slice(text[0], text[0] + text[1]); // in bytes, which are characters: shaders are ASCII
+        const module = device.createShaderModule({ code: subgroups ? `enable subgroups;\n${code}` : code });
+        const layout = device.createPipelineLayout({ bindGroupLayouts: [uniforms, this.#storage(number)] });
+        const compute = { module, entryPoint: "main", constants: { wg: workgroup } };
+        try {
+          const made = await device.createComputePipelineAsync({ label, layout, compute });
+          progress.add("compile", 1);
+          return made;
+        } catch (error) {
+          throw new WebpteError("unsupported", `The browser refuses kernel ${label}: ${error}`, { cause: error });
+        }
+      }),
+    );
   }
 
   /** @param {Schedule} schedule whether its bind groups are there */

@@ -186,11 +186,13 @@ export class Method {
    */
   uploads(call, fed = []) {
     const { inputs, name, places } = this.plan.document;
-    return this.plan.segment.uploads.filter((value) => !fed.includes(value)).map((value) => {
-      const tensor = /** @type {Tensor} */ (call.arrays.get(value));
-      const where = `Input ${inputs.indexOf(value)} of ${name}`;
-      return [places[value], toDevice(tensor, this.plan.spec(value).dtype, where)];
-    });
+    return this.plan.segment.uploads
+      .filter((value) => !fed.includes(value))
+      .map((value) => {
+        const tensor = /** @type {Tensor} */ (call.arrays.get(value));
+        const where = `Input ${inputs.indexOf(value)} of ${name}`;
+        return [places[value], toDevice(tensor, this.plan.spec(value).dtype, where)];
+      });
   }
 
   /** @param {Call} call @param {number[]} reads @param {ArrayBuffer[]} found */
@@ -214,9 +216,10 @@ export class Method {
     const spec = this.plan.spec(value);
     if (spec.kind !== "tensor" || call.arrays.has(value)) return;
     const place = document.places[value];
-    const bytes = document.state.includes(value) && place !== undefined
-      ? await instance.read(place, storedBytes(spec.dtype, spec.dims))
-      : instance.host.get(value)?.slice(0);
+    const bytes =
+      document.state.includes(value) && place !== undefined
+        ? await instance.read(place, storedBytes(spec.dtype, spec.dims))
+        : instance.host.get(value)?.slice(0);
     if (!bytes) throw new WebpteError("damaged", `The plan of ${document.name} reads value ${value} too early.`);
     call.arrays.set(value, fromDevice(bytes, spec.dims, spec));
   }

@@ -101,8 +101,8 @@ export class Plan {
     const known = [...new Set(shapes)].slice(0, 12).join("; ");
     return new WebpteError(
       "shape",
-      `${this.document.name} was not bundled for ${dims.map(show).join(" ")}. It was for: ${known}. `
-        + "Pass one of these, or bundle it again with --shapes.",
+      `${this.document.name} was not bundled for ${dims.map(show).join(" ")}. It was for: ${known}. ` +
+        "Pass one of these, or bundle it again with --shapes.",
     );
   }
 }

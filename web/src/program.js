@@ -210,7 +210,10 @@ export class Program extends EventTarget {
   forget(method) {
     this.#variants.delete(method);
     for (const [key, found] of this.#methods) {
-      found.then((each) => each === method && this.#methods.delete(key), () => {});
+      found.then(
+        (each) => each === method && this.#methods.delete(key),
+        () => {},
+      );
     }
   }
 

@@ -37,7 +37,7 @@ export async function openStore() {
     try {
       return new ShelfStore(await open());
     } catch {
-      continue; // it is missing, or private windows may not use it
+      // It is missing, or private windows may not use it.
     }
   }
   return nowhere;

@@ -15,13 +15,28 @@ import { bfloat, fromHalfBits, half, toHalfBits } from "./halves.js";
 
 /** @type {Record<string, any>} typed arrays by the dtype that the device has */
 const ON_DEVICE = {
-  f32: Float32Array, f16w: Float32Array, i32: Int32Array, bool: Uint32Array, f16: Uint16Array, i8: Int8Array,
+  f32: Float32Array,
+  f16w: Float32Array,
+  i32: Int32Array,
+  bool: Uint32Array,
+  f16: Uint16Array,
+  i8: Int8Array,
   u8: Uint8Array,
 };
 /** @type {Record<string, any>} and by the one that callers have */
 const ON_HOST = {
-  f32: Float32Array, f16: Float32Array, bf16: Float32Array, f64: Float64Array, i64: Int32Array, i32: Int32Array,
-  i16: Int16Array, i8: Int8Array, u8: Uint8Array, u16: Uint16Array, u32: Uint32Array, bool: Uint8Array,
+  f32: Float32Array,
+  f16: Float32Array,
+  bf16: Float32Array,
+  f64: Float64Array,
+  i64: Int32Array,
+  i32: Int32Array,
+  i16: Int16Array,
+  i8: Int8Array,
+  u8: Uint8Array,
+  u16: Uint16Array,
+  u32: Uint32Array,
+  bool: Uint8Array,
 };
 /** @type {Record<string, (x: number) => number>} */
 const ROUNDED = { f16: half, bf16: bfloat };
@@ -83,8 +98,9 @@ function converted(data, dtype, where) {
  */
 function checkDims(dims, spec, where) {
   const bound = spec.dims;
-  const fits = dims.length === bound.length
-    && dims.every((size, i) => (spec.dynamic ? size >= Math.min(1, bound[i]) && size <= bound[i] : size === bound[i]));
+  const fits =
+    dims.length === bound.length &&
+    dims.every((size, i) => (spec.dynamic ? size >= Math.min(1, bound[i]) && size <= bound[i] : size === bound[i]));
   if (fits && dims.every(Number.isInteger)) return;
   const wanted = spec.dynamic ? `at most ${show(bound)}, and at least 1 each` : `exactly ${show(bound)}`;
   throw new WebpteError("input", `${where} has dims ${show(dims)}; the program takes ${wanted}.`);

@@ -16,10 +16,13 @@ function floatBits(x) {
 }
 
 /** @type {(x: number) => number} */
-const whole = (x) => {
+const finite = (x) => {
   if (!Number.isFinite(x)) throw new WebpteError("shape", `${x} has no integer.`);
-  return Math.trunc(x);
+  return x;
 };
+
+/** @type {(x: number) => number} */
+const whole = (x) => Math.trunc(finite(x));
 
 /** @type {(divide: (a: number, b: number) => number) => (a: number, b: number) => number} */
 const checked = (divide) => (a, b) => {
@@ -48,8 +51,8 @@ const FUNCTIONS = {
   int: whole,
   trunc: whole,
   float: (a) => a,
-  ceil: (a) => (whole(a), Math.ceil(a)),
-  round: (a) => (whole(a), roundEven(a)),
+  ceil: (a) => Math.ceil(finite(a)),
+  round: (a) => roundEven(finite(a)),
   choose: (condition, a, b) => (condition ? a : b),
   half,
   float_bits: floatBits,

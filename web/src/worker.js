@@ -64,7 +64,10 @@ self.onmessage = ({ data }) => {
   else {
     underWay.get(data.stop)?.abort();
     underWay.delete(data.stop);
-    streams.get(data.stop)?.return?.().catch(() => {});
+    streams
+      .get(data.stop)
+      ?.return?.()
+      .catch(() => {});
     streams.delete(data.stop);
   }
 };

@@ -8,7 +8,10 @@ const used = { tokenizers: "Tokenizer", jinja: "tokenize, parse, Environment, In
 for (const [name, exports] of Object.entries(used)) {
   const package_ = new URL(`../node_modules/@huggingface/${name}/`, here);
   await build({
-    stdin: { contents: `export { ${exports} } from "@huggingface/${name}"`, resolveDir: fileURLToPath(new URL("..", here)) },
+    stdin: {
+      contents: `export { ${exports} } from "@huggingface/${name}"`,
+      resolveDir: fileURLToPath(new URL("..", here)),
+    },
     outfile: fileURLToPath(new URL(`${name}.js`, here)),
     bundle: true,
     minify: true,

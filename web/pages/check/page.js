@@ -1,6 +1,7 @@
 /** Run every program of the bundle on this GPU and show what is right and what is not, by operator. */
-import { adapterName, begin, complain, make, parts, save, say, titleOf } from "./shared.js";
+
 import { compare, golden, suspects } from "./compare.js";
+import { adapterName, begin, complain, make, parts, save, say, titleOf } from "./shared.js";
 
 const pause = () => new Promise((resolve) => setTimeout(resolve));
 
@@ -80,7 +81,8 @@ class Check {
     for (const { op } of this.#programs) this.#row(op).expect();
     rows.replaceChildren(...[...this.#rows.values()].map(({ element }) => element));
     bar.max = this.#programs.length;
-    run.hidden = !(stop.hidden = false);
+    run.hidden = true;
+    stop.hidden = false;
     for (const program of this.#programs) {
       if (this.#stopped) break;
       verdict.textContent = `${this.#results.length} of ${this.#programs.length} programs: ${program.op}`;
@@ -90,7 +92,8 @@ class Check {
       bar.value = this.#results.length;
       await pause(); // so that the page draws, and hears "Stop"
     }
-    run.hidden = !(stop.hidden = true);
+    run.hidden = false;
+    stop.hidden = true;
     this.#conclude();
   }
 

@@ -22,7 +22,10 @@ class Search {
   constructor(root) {
     this.#part = parts(root);
     const { form, query, texts } = this.#part;
-    form.addEventListener("submit", (event) => (event.preventDefault(), this.#soon(0)));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#soon(0);
+    });
     query.oninput = texts.oninput = () => this.#soon(PAUSE);
   }
 
@@ -40,7 +43,8 @@ class Search {
   async #search() {
     if (!this.#model) return;
     this.#abort?.abort(); // the newest question only
-    const { signal } = (this.#abort = new AbortController());
+    this.#abort = new AbortController();
+    const { signal } = this.#abort;
     const { query, texts, wrong } = this.#part;
     const lines = [
       ...new Set(

@@ -111,7 +111,10 @@ class Images {
     this.#part = parts(root);
     const { drop, file } = this.#part;
     file.onchange = () => this.#take(file.files[0]);
-    drop.addEventListener("dragover", (event) => (event.preventDefault(), drop.classList.add("over")));
+    drop.addEventListener("dragover", (event) => {
+      event.preventDefault();
+      drop.classList.add("over");
+    });
     drop.addEventListener("dragleave", () => drop.classList.remove("over"));
     drop.addEventListener("drop", (event) => {
       event.preventDefault();
@@ -136,7 +139,10 @@ class Images {
 
   async #take(file) {
     if (!file) return;
-    if (!this.#model) return void (this.#waiting = file); // chosen while the model was on its way
+    if (!this.#model) {
+      this.#waiting = file; // chosen while the model is still loading
+      return;
+    }
     const { wrong, outputs, time } = this.#part;
     try {
       const image = await this.#read(file);

@@ -1,6 +1,7 @@
 /** A chat with the bundled language model. */
-import { begin, complain, make, parts, say } from "./shared.js";
+
 import { rendered } from "./markdown.js";
+import { begin, complain, make, parts, say } from "./shared.js";
 
 /** What the settings ask for, by the names of the API. */
 function request(part, messages) {
@@ -68,7 +69,10 @@ class Chat {
     this.#root = root;
     this.#part = parts(root);
     const { composer, message, stop, again, fresh, schema, settings } = this.#part;
-    composer.addEventListener("submit", (event) => (event.preventDefault(), this.#send()));
+    composer.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#send();
+    });
     settings.addEventListener("submit", (event) => event.preventDefault());
     message.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -159,9 +163,11 @@ class Chat {
   }
 
   async #answer() {
-    const abort = (this.#abort = new AbortController());
+    const abort = new AbortController();
+    this.#abort = abort;
     const messages = this.#messages;
-    const bubble = (this.#bubble = new Bubble(this.#part.log, "assistant"));
+    const bubble = new Bubble(this.#part.log, "assistant");
+    this.#bubble = bubble;
     this.#show();
     say(this.#root, "The model is answering.");
     bubble.element.classList.add("writing");

@@ -54,7 +54,7 @@ export function writeNpy({ data, dims, dtype }) {
   const code = OF_DTYPES[dtype];
   const shape = dims.map((dim) => `${dim},`).join(" ");
   const head = `{'descr': '${code}', 'fortran_order': False, 'shape': (${shape}), }`;
-  const text = head.padEnd(Math.ceil((head.length + 11) / 64) * 64 - 11) + "\n";
+  const text = `${head.padEnd(Math.ceil((head.length + 11) / 64) * 64 - 11)}\n`;
   const values = CODES[code].from(data, code === "<i8" ? BigInt : Number);
   const bytes = new Uint8Array(10 + text.length + values.byteLength);
   [...HEAD].forEach((letter, at) => (bytes[at] = letter.charCodeAt(0)));

@@ -1,6 +1,7 @@
 /** A form for any program: a field for every input, and what comes out. */
-import { begin, complain, make, parts, save, say, short } from "./shared.js";
+
 import { readNpy, writeNpy } from "./npy.js";
+import { begin, complain, make, parts, save, say, short } from "./shared.js";
 
 const WHOLE = /^(i|u|bool)/;
 const FILLS = { random: "random numbers", zeros: "zeros", ones: "ones", typed: "typed numbers", file: "a .npy file" };
@@ -19,7 +20,6 @@ class Field {
   #fill;
   #typed;
   #file;
-  #read = null;
 
   constructor(border, number) {
     this.#border = border;
@@ -160,7 +160,10 @@ class Form {
     this.#part.whichMethod.hidden = method.length < 2;
     method.onchange = () => this.#chosen();
     shapes.onchange = () => this.#shaped();
-    form.addEventListener("submit", (event) => (event.preventDefault(), this.#run()));
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#run();
+    });
     this.#chosen();
     form.hidden = false;
     this.#part.run.focus();

@@ -262,7 +262,13 @@ export class Engine {
     const passed = performance.now() - started;
     this.#steps[taking.length] = Math.max(1, Math.min(Math.floor((LATENCY * steps) / passed), 2 * steps, MOST_STEPS));
     this.#count(taking, 0, passed, steps);
-    taking.forEach((job, row) => this.#hand(job, rows[row], found.map((step) => step[row])));
+    taking.forEach((job, row) =>
+      this.#hand(
+        job,
+        rows[row],
+        found.map((step) => step[row]),
+      ),
+    );
   }
 
   /** @param {Job} job @param {import("./slots.js").Row} row @param {Chosen[]} chosen */

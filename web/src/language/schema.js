@@ -99,7 +99,8 @@ class Compiler {
         schema = Object.hasOwn(Object(schema), key) ? schema[key] : undefined;
       }
       if (schema === undefined) throw refuse(where, `${pointer} points to nothing`);
-      this.#parts.set(pointer, (part = new Later(() => this.#schema(schema, pointer))));
+      part = new Later(() => this.#schema(schema, pointer));
+      this.#parts.set(pointer, part);
     }
     return part;
   }
@@ -126,33 +127,36 @@ class Compiler {
   #object({ properties = {}, required = [], additionalProperties = true }, where) {
     const others = this.#schema(additionalProperties, `${where}/additionalProperties`);
     const names = [...new Set([...Object.keys(properties), ...required])];
-    const entries = names.map((name) => ({
-      name,
-      needed: required.includes(name),
-      value: Object.hasOwn(properties, name) ? this.#schema(properties[name], `${where}/properties/${name}`) : others,
-    })).filter(({ needed, value }) => needed || value !== NOTHING);
+    const entries = names
+      .map((name) => ({
+        name,
+        needed: required.includes(name),
+        value: Object.hasOwn(properties, name) ? this.#schema(properties[name], `${where}/properties/${name}`) : others,
+      }))
+      .filter(({ needed, value }) => needed || value !== NOTHING);
     if (entries.some(({ value }) => value === NOTHING)) return NOTHING;
     const key = otherKey(names);
     /** @type {Item[]} */
     const made = [];
     /** All from the property number `at` on. @param {number} at @param {number} first 1 or 0 @returns {Item} */
-    const from = (at, first) => (made[2 * at + first] ??= new Later(() => {
-      const separator = first ? "" : ", ";
-      if (at === entries.length) {
-        return choice(text("}"), sequence(text(separator), key, text(": "), others, from(at, 0)));
-      }
-      const { name, value, needed } = entries[at];
-      const there = sequence(text(`${separator}${JSON.stringify(name)}: `), value, from(at + 1, 0));
-      return needed ? there : choice(there, from(at + 1, first));
-    }));
+    const from = (at, first) =>
+      (made[2 * at + first] ??= new Later(() => {
+        const separator = first ? "" : ", ";
+        if (at === entries.length) {
+          return choice(text("}"), sequence(text(separator), key, text(": "), others, from(at, 0)));
+        }
+        const { name, value, needed } = entries[at];
+        const there = sequence(text(`${separator}${JSON.stringify(name)}: `), value, from(at + 1, 0));
+        return needed ? there : choice(there, from(at + 1, first));
+      }));
     return sequence(text("{"), from(0, 1));
   }
 
   /** @param {any} schema @param {string} where */
   #array({ items = true, prefixItems = [], minItems = 0, maxItems = Infinity }, where) {
     if (Array.isArray(items)) throw refuse(`${where}/items`, "items is one schema; prefixItems is a list of them");
-    const first = prefixItems.map(
-      (/** @type {any} */ item, /** @type {number} */ at) => this.#schema(item, `${where}/prefixItems/${at}`),
+    const first = prefixItems.map((/** @type {any} */ item, /** @type {number} */ at) =>
+      this.#schema(item, `${where}/prefixItems/${at}`),
     );
     const others = this.#schema(items, `${where}/items`);
     const item = (/** @type {number} */ at) => first[at] ?? others;
@@ -163,11 +167,12 @@ class Compiler {
     /** @type {Item[]} */
     const made = [];
     /** All from the element number `at` on. @param {number} at @returns {Item} */
-    const from = (at) => (made[at] ??= new Later(() => {
-      const next = most === Infinity ? Math.min(at + 1, alike) : at + 1;
-      const more = at < most ? sequence(text(at ? ", " : ""), item(at), from(next)) : NOTHING;
-      return at < minItems ? more : choice(text("]"), more);
-    }));
+    const from = (at) =>
+      (made[at] ??= new Later(() => {
+        const next = most === Infinity ? Math.min(at + 1, alike) : at + 1;
+        const more = at < most ? sequence(text(at ? ", " : ""), item(at), from(next)) : NOTHING;
+        return at < minItems ? more : choice(text("]"), more);
+      }));
     return sequence(text("["), from(0));
   }
 }
@@ -200,11 +205,16 @@ function isOf(type, value) {
 function json(value) {
   if (Array.isArray(value)) return `[${value.map(json).join(", ")}]`;
   if (typeof value !== "object" || !value) return JSON.stringify(value);
-  return `{${Object.entries(value).map(([name, inside]) => `${JSON.stringify(name)}: ${json(inside)}`).join(", ")}}`;
+  return `{${Object.entries(value)
+    .map(([name, inside]) => `${JSON.stringify(name)}: ${json(inside)}`)
+    .join(", ")}}`;
 }
 
 /** Whether no value can be of two of the schemas. @param {any} schemas */
 function areDisjoint(schemas) {
-  const types = [schemas].flat().flatMap((schema) => schema.type).map((type) => (type === "integer" ? "number" : type));
+  const types = [schemas]
+    .flat()
+    .flatMap((schema) => schema.type)
+    .map((type) => (type === "integer" ? "number" : type));
   return !types.includes(undefined) && new Set(types).size === types.length;
 }

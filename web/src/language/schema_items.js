@@ -14,25 +14,28 @@ export class Item {
   /** @param {List} next @returns {Link} */
   before(next) {
     let found = this.#links.get(next);
-    if (!found) this.#links.set(next, (found = { item: this, next }));
+    if (!found) {
+      found = { item: this, next };
+      this.#links.set(next, found);
+    }
     return found;
   }
 
   /**
-   * What it is instead, before the list `next`; null where it begins with a byte.
-   * @param {List} next
+   * What it is instead, before the list `_next`; null where it begins with a byte.
+   * @param {List} _next
    * @returns {List[] | null}
    */
-  open(next) {
+  open(_next) {
     return null;
   }
 
   /**
    * What is left of it behind a byte; null where it does not begin with that.
-   * @param {number} byte
+   * @param {number} _byte
    * @returns {Item | null}
    */
-  step(byte) {
+  step(_byte) {
     return null;
   }
 
@@ -118,7 +121,8 @@ export class Later extends Item {
   }
 
   get item() {
-    return (this.#item ??= this.make());
+    this.#item ??= this.make();
+    return this.#item;
   }
 
   /** @param {List} next */
@@ -141,7 +145,8 @@ class Text extends Item {
   /** @param {number} byte @returns {Item | null} */
   step(byte) {
     if (this.bytes[this.at] !== byte) return null;
-    return (this.#rest ??= this.at + 1 < this.bytes.length ? new Text(this.bytes, this.at + 1) : EMPTY);
+    this.#rest ??= this.at + 1 < this.bytes.length ? new Text(this.bytes, this.at + 1) : EMPTY;
+    return this.#rest;
   }
 }
 
@@ -233,16 +238,26 @@ export class Automaton {
     }
     const accepting = seen.has(null);
     if (!links.length && !accepting) return null;
-    const key = links.map((link) => this.#number(link)).sort().join() + accepting;
+    const key =
+      links
+        .map((link) => this.#number(link))
+        .sort()
+        .join() + accepting;
     let state = this.#states.get(key);
-    if (!state) this.#states.set(key, (state = { links, accepting, to: Array(256), mask: null }));
+    if (!state) {
+      state = { links, accepting, to: Array(256), mask: null };
+      this.#states.set(key, state);
+    }
     return state;
   }
 
   /** @param {Link} link */
   #number(link) {
     let number = this.#numbers.get(link);
-    if (number === undefined) this.#numbers.set(link, (number = this.#numbers.size));
+    if (number === undefined) {
+      number = this.#numbers.size;
+      this.#numbers.set(link, number);
+    }
     return number;
   }
 }

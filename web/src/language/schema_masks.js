@@ -1,5 +1,6 @@
 // Which tokens may come next in a text that an automaton follows.
 import { WebpteError } from "../errors.js";
+
 // Those who follow a schema need both.
 export { automatonOf } from "./schema.js";
 
@@ -63,7 +64,7 @@ export class Vocabulary {
     const words = new Int32Array(Math.ceil(this.texts.length / 32));
     /** @type {State[]} */
     const path = [state];
-    for (let node = 0; node < bytes.length;) {
+    for (let node = 0; node < bytes.length; ) {
       const depth = depths[node];
       const above = path[depth];
       const known = above.to[bytes[node]];
@@ -77,7 +78,8 @@ export class Vocabulary {
       }
     }
     if (state.accepting) for (const token of this.ends) words[token >> 5] |= 1 << (token & 31);
-    return (state.mask = words);
+    state.mask = words;
+    return words;
   }
 }
 

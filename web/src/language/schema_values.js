@@ -12,10 +12,17 @@ const ESCAPED = bytes(
 );
 /** A character within quotes, in well-formed UTF-8. */
 const CHARACTER = bytes(
-  [0x20, 0x21], [0x23, 0x5b], [0x5c, 0x5c, ESCAPED], [0x5d, 0x7e],
+  [0x20, 0x21],
+  [0x23, 0x5b],
+  [0x5c, 0x5c, ESCAPED],
+  [0x5d, 0x7e],
   [0xc2, 0xdf, TAIL1],
-  [0xe0, 0xef, TAIL2], [0xe0, 0xe0, bytes([0xa0, 0xbf, TAIL1])], [0xed, 0xed, bytes([0x80, 0x9f, TAIL1])],
-  [0xf1, 0xf3, TAIL3], [0xf0, 0xf0, bytes([0x90, 0xbf, TAIL2])], [0xf4, 0xf4, bytes([0x80, 0x8f, TAIL2])],
+  [0xe0, 0xef, TAIL2],
+  [0xe0, 0xe0, bytes([0xa0, 0xbf, TAIL1])],
+  [0xed, 0xed, bytes([0x80, 0x9f, TAIL1])],
+  [0xf1, 0xf3, TAIL3],
+  [0xf0, 0xf0, bytes([0x90, 0xbf, TAIL2])],
+  [0xf4, 0xf4, bytes([0x80, 0x8f, TAIL2])],
 );
 const REST_OF_STRING = sequence(repeated(CHARACTER), text('"'));
 /** The rest of a string, by what its last character needs. @type {Map<Item, Item>} */
@@ -31,12 +38,12 @@ class Remembering extends Item {
 
   /** @param {number} byte @returns {Item | null} */
   step(byte) {
-    const known = this.#steps[byte];
-    return known === undefined ? (this.#steps[byte] = this.make(byte)) : known;
+    if (this.#steps[byte] === undefined) this.#steps[byte] = this.make(byte);
+    return this.#steps[byte];
   }
 
-  /** @param {number} byte @returns {Item | null} */
-  make(byte) {
+  /** @param {number} _byte @returns {Item | null} */
+  make(_byte) {
     return null;
   }
 }
@@ -68,7 +75,14 @@ class OtherKey extends Remembering {
 
 /** A key that is none of some names. @param {string[]} names */
 export const otherKey = (names) =>
-  sequence(text('"'), new OtherKey(names.map((name) => new TextEncoder().encode(name)), 0, EMPTY));
+  sequence(
+    text('"'),
+    new OtherKey(
+      names.map((name) => new TextEncoder().encode(name)),
+      0,
+      EMPTY,
+    ),
+  );
 
 const DIGIT = bytes([0x30, 0x39]);
 /** @param {Item[]} items */

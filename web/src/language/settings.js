@@ -91,13 +91,15 @@ function biases(value, vocabulary) {
   if (entries.length > MOST_BIASES) {
     throw refuse(`logit_bias holds ${entries.length} tokens; ${MOST_BIASES} are the most`);
   }
-  return new Map(entries.map(([key, bias]) => {
-    const token = /^\d+$/.test(key) ? Number(key) : key;
-    return [
-      number("logit_bias holds tokens, each of which", token, 0, vocabulary - 1, true),
-      number(`logit_bias holds numbers; that of token ${key}`, bias, -100, 100),
-    ];
-  }));
+  return new Map(
+    entries.map(([key, bias]) => {
+      const token = /^\d+$/.test(key) ? Number(key) : key;
+      return [
+        number("logit_bias holds tokens, each of which", token, 0, vocabulary - 1, true),
+        number(`logit_bias holds numbers; that of token ${key}`, bias, -100, 100),
+      ];
+    }),
+  );
 }
 
 /** @param {unknown} value @returns {string[]} */

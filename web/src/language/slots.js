@@ -1,5 +1,5 @@
 // The program of a language model: slots that each cache one sequence, and the passes that there are schedules for.
-import { pack, TOKEN, unpack, wanted, WORDS } from "./choices.js";
+import { pack, TOKEN, unpack, WORDS, wanted } from "./choices.js";
 
 /** @typedef {import("./choices.js").Choice} Choice */
 /** @typedef {import("./choices.js").Chosen} Chosen */
@@ -121,9 +121,10 @@ export class Slots {
     const places = given.map(({ slot, token }) => [token, slot.number, slot.tokens.length]);
     const passes = Array.from({ length: steps }, (_, advance) => this.#arguments(places, rows, rows, packed, advance));
     const outputs = wanted(choices);
-    const found = steps > 1
-      ? await this.#method.runSteps(passes, { [TOKEN]: 0 }, outputs)
-      : [await this.#method.run(passes[0], { outputs })];
+    const found =
+      steps > 1
+        ? await this.#method.runSteps(passes, { [TOKEN]: 0 }, outputs)
+        : [await this.#method.run(passes[0], { outputs })];
     return found.map((/** @type {any} */ step) => unpack(step, given.length));
   }
 

@@ -48,7 +48,12 @@ export class Holder {
 export async function gather(chunks) {
   /** @type {any} */
   let answer;
-  for await (const { choices: [piece], usage, object, ...head } of chunks) {
+  for await (const {
+    choices: [piece],
+    usage,
+    object,
+    ...head
+  } of chunks) {
     const chat = object === "chat.completion.chunk";
     const empty = chat ? { message: { role: "assistant", content: "" } } : { text: "" };
     answer ??= {

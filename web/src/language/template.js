@@ -27,10 +27,17 @@ const GLOBALS = {
     const two = (/** @type {number} */ number) => String(number).padStart(2, "0");
     /** @type {Record<string, string | number>} */
     const parts = {
-      Y: now.getFullYear(), m: two(now.getMonth() + 1), d: two(now.getDate()),
-      H: two(now.getHours()), M: two(now.getMinutes()), S: two(now.getSeconds()), "%": "%",
-      b: now.toLocaleDateString("en", { month: "short" }), B: now.toLocaleDateString("en", { month: "long" }),
-      a: now.toLocaleDateString("en", { weekday: "short" }), A: now.toLocaleDateString("en", { weekday: "long" }),
+      Y: now.getFullYear(),
+      m: two(now.getMonth() + 1),
+      d: two(now.getDate()),
+      H: two(now.getHours()),
+      M: two(now.getMinutes()),
+      S: two(now.getSeconds()),
+      "%": "%",
+      b: now.toLocaleDateString("en", { month: "short" }),
+      B: now.toLocaleDateString("en", { month: "long" }),
+      a: now.toLocaleDateString("en", { weekday: "short" }),
+      A: now.toLocaleDateString("en", { weekday: "long" }),
     };
     return format.replace(/%(.)/g, (all, part) => String(parts[part] ?? all));
   },

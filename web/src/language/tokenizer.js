@@ -75,7 +75,10 @@ function fromBytes(tokens) {
   const found = [];
   for (let at = 0; at < tokens.length; at++) {
     const bytes = [];
-    for (let byte; (byte = BYTE.exec(tokens[at] ?? "")); at++) bytes.push(parseInt(byte[1], 16));
+    for (let byte = BYTE.exec(tokens[at]); byte; byte = BYTE.exec(tokens[at] ?? "")) {
+      bytes.push(parseInt(byte[1], 16));
+      at++;
+    }
     if (bytes.length) {
       try {
         found.push(strict.decode(Uint8Array.from(bytes)));
@@ -114,8 +117,8 @@ function reader(decoder) {
     const named = list.map((part) => part.type).join(", ") || "none";
     throw new WebpteError(
       "unsupported",
-      "schemas need a tokenizer whose tokens have bytes of their own (byte-level, byte-fallback or Metaspace); "
-        + `its decoder is: ${named}`,
+      "schemas need a tokenizer whose tokens have bytes of their own (byte-level, byte-fallback or Metaspace); " +
+        `its decoder is: ${named}`,
     );
   }
   return (text) => {

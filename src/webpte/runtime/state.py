@@ -88,13 +88,17 @@ def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[l
         raise FormatError(f"{name} is not a webpte state file")
     _, owner, count, length = _HEADER.unpack(head)
     if owner != fingerprint.encode():
-        raise DataError(f"{name} holds the state of another program or method, or of one with other weights")
+        raise DataError(
+            f"{name} holds the state of another program or method, or of one with other weights", code="other_program"
+        )
     found = os.fstat(file.fileno()).st_size
     table = file.read(min(8 * count, found))
     note = file.read(min(length, MOST_NOTE))
     sizes = wanted(note) if callable(wanted) else wanted
     if count != len(sizes) or table != struct.pack(f"<{len(sizes)}Q", *sizes):
-        raise DataError(f"{name} holds {count} buffers of other sizes than this method's {len(sizes)}")
+        raise DataError(
+            f"{name} holds {count} buffers of other sizes than this method's {len(sizes)}", code="buffer_sizes"
+        )
     expected = len(head) + len(table) + length + sum(sizes) + _DIGEST
     if length > MOST_NOTE or found != expected:
         kind = "truncated" if found < expected else "longer than it says"

@@ -22,6 +22,7 @@ from webpte.export.checkpoint import read_checkpoint
 from webpte.export.llm import quantised_module
 from webpte.export.lowering import quiet
 from webpte.export.options import Options
+from webpte.text import size
 
 HEAD = talker.WIDTH // talker.HEADS
 
@@ -389,7 +390,10 @@ def test_a_full_disk_is_told_before_any_work(folder, tmp_path, monkeypatch, opti
         raise ReadError
 
     monkeypatch.setattr("webpte.export.places.Weights.read", work)
-    for free, refused in ((needed - 1, raises(webpte.InputError, "x.pte", "MB")), (needed, pytest.raises(ReadError))):
+    for free, refused in (
+        (needed - 1, raises(webpte.InputError, "x.pte", size(needed))),
+        (needed, pytest.raises(ReadError)),
+    ):
         usage = SimpleNamespace(free=free)
         monkeypatch.setattr("webpte.export.placing.shutil.disk_usage", lambda path, usage=usage: usage)
         with refused:

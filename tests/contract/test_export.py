@@ -138,7 +138,7 @@ def test_a_safetensors_checkpoint_equals_hugging_face(checkpoint, tmp_path):
 @pytest.mark.parametrize(
     ("change", "error", "values"),
     [
-        ({"model_type": "bert"}, webpte.UnsupportedError, ["config.json", "bert", "llama"]),
+        ({"model_type": "bert"}, webpte.UnsupportedError, ["bert", "model_type", "llama"]),
         (None, webpte.FormatError, [".gguf", "config.json"]),
     ],
 )

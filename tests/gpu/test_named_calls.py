@@ -3,6 +3,8 @@ wanted."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -68,12 +70,13 @@ def test_outputs_by_position_or_name(forward):
     product, total = forward.run([X, Y], outputs=[1, "sum"])
     assert np.array_equal(product, X * Y) and np.array_equal(total, X + Y + 1)
     assert forward.run([X, Y], outputs=()) == ()
-    for wrong, code, values in [
+    refused: list[tuple[Any, str, list]] = [
         (["som"], "unknown_output", ["'som'", "'sum'?"]),
         ("sum", "", ["outputs", "'sum'"]),
         (0, "", ["outputs", "[0]"]),
         ([2], "position", [2, "2 outputs of forward"]),
-    ]:
+    ]
+    for wrong, code, values in refused:
         with raises(webpte.InputError, *values, code=code):
             forward.run([X, Y], outputs=wrong)
 

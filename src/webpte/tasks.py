@@ -59,7 +59,10 @@ class TaskFile:
     def end(self) -> None:
         """All has been asked for."""
         if rest := sorted(set(self._fields) - self._asked):
-            raise FormatError(f"{self.where}: {', '.join(rest)} is unknown to this version of webpte; export again")
+            raise FormatError(
+                f"{self.where}: {', '.join(rest)} is unknown to this version of webpte; export again",
+                code="unknown_field",
+            )
 
     def whole(self, name: str, low: int, high: int = (1 << 31) - 1) -> int:
         value = self._value(name)

@@ -13,6 +13,7 @@ import pytest
 
 import webpte
 from tests.support.export.exporting import export
+from tests.support.harness.errors import raises
 from tests.support.models.packages import MINILM
 from tests.support.models.tiny_llm import write_tiny_llm, write_tokenizer
 from webpte.bundles import bundle_checks
@@ -55,7 +56,7 @@ def test_a_program_at_given_shapes(tmp_path):
     look = {"height": height, "width": width, "mean": [0.5] * 3, "std": [2.0] * 3, "labels": None}
     assert manifest["image"] == look
     assert manifest["shapes"] == {"forward": [[list(dims) for dims in call] for call in shapes]}
-    with webpte.load(tmp_path / "site") as bundle, pytest.raises(webpte.ShapeError, match="were saved for input 0"):
+    with webpte.load(tmp_path / "site") as bundle, raises(webpte.ShapeError, "[1, 3, 33, 35]", code="not_saved"):
         bundle.method()(np.zeros((1, 3, 33, 35), np.float32))
 
 
@@ -72,9 +73,9 @@ def test_a_classifier_with_labels(tmp_path):
         assert text.splitlines()[-1] == f"thing {classes - 1}"
         assert_same(program, tmp_path / "site", "forward", [call])
         labels.write_text("one\ntwo")
-        with pytest.raises(webpte.InputError, match=f"has 2 labels; output 0, .* has {classes} classes"):
+        with raises(webpte.InputError, labels, "2 labels", f"{classes} classes"):
             webpte.bundle(program, tmp_path / "site", labels=labels)
-        with pytest.raises(webpte.InputError, match="nothing can be divided by 0"):
+        with raises(webpte.InputError, "std", "0"):
             webpte.bundle(program, tmp_path / "site", std=(1, 0, 1))
         assert read_manifest(tmp_path / "site").name == "program"  # the first is still there
 
@@ -154,15 +155,12 @@ def test_plans_ask_for_no_more_than_browsers_grant(tmp_path):
     }
 
 
-REFUSED = {
-    "mixed_kernels": r"forward calls CPU kernels, which a page does not have: aten::topk\.values x1\. Export it so",
-    "branch_on_data": r"forward takes 4 submits, for what comes next depends on data\. A bundle has plans of one",
-}
+REFUSED = {"mixed_kernels": "aten::topk.values x1", "branch_on_data": "4 submits"}
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_a_page_cannot_run_is_refused_with_a_remedy(name, tmp_path):
-    refused = pytest.raises(webpte.UnsupportedError, match=f"(?s)cannot run in a page.*{REFUSED[name]}")
+    refused = raises(webpte.UnsupportedError, "forward", REFUSED[name])
     with webpte.load(export(name).path) as program, refused:
         webpte.bundle(program, tmp_path / "site")
     assert not any(tmp_path.iterdir())
@@ -184,19 +182,17 @@ def test_the_command_says_the_same(tmp_path, capsys):
 def test_options_of_another_kind_are_refused(tmp_path):
     write_tokenizer(tmp_path / "tokenizer.json")
     with webpte.load(export("add").path) as program:
-        with pytest.raises(webpte.InputError, match="mean, std are for programs that take a picture"):
+        with raises(webpte.InputError, "mean, std", code="not_applicable"):
             webpte.bundle(program, tmp_path / "site", mean=(0, 0, 0), std=(1, 1, 1))
-        with pytest.raises(webpte.InputError, match=r"shapes are given of backward; the program has forward"):
+        with raises(webpte.InputError, "shapes", "backward", "forward", code="unknown_method"):
             webpte.bundle(program, tmp_path / "site", shapes={"backward": []})
-        with pytest.raises(webpte.InputError, match="takes 1 inputs; 2 shapes were named"):
+        with raises(webpte.InputError, "1 inputs", "2 shapes", code="input_count"):
             webpte.bundle(program, tmp_path / "site", shapes={"forward": [[(4, 8), (1,)]]})
     with webpte.load(export("llama").path) as program:
-        with pytest.raises(webpte.InputError, match="is a language model, for which shapes mean nothing"):
+        with raises(webpte.InputError, "shapes", code="not_applicable"):
             tokenizer = tmp_path / "tokenizer.json"
             webpte.bundle(program, tmp_path / "s", tokenizer=tokenizer, shapes={"forward": [[(1, 1)]]})
-        with pytest.raises(
-            webpte.InputError, match="sequences is how many conversations are computed at once, 1 to 16, not 17"
-        ):
+        with raises(webpte.InputError, "sequences", "1 to 16", 17):
             webpte.bundle(program, tmp_path / "s", sequences=17)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.models import talker
 from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.export.checkpoint import read_checkpoint
@@ -113,7 +114,7 @@ def transformers_tokenizer(template):
 def test_templates_render_as_transformers_renders_them(name, talk, add_generation_prompt):
     options = {"tokenize": False, "add_generation_prompt": add_generation_prompt}
     if name == "Gemma" and talk[0]["role"] == "system":
-        with pytest.raises(webpte.InputError, match="System role not supported"):
+        with raises(webpte.InputError, "System role not supported"):
             render_chat(TEMPLATES[name], talk, SPECIAL)
         return
     want = transformers_tokenizer(TEMPLATES[name]).apply_chat_template(talk, **options)
@@ -165,7 +166,7 @@ def test_a_raw_prompt_gets_bos_once_where_the_model_says_so(tmp_path, processor,
 def test_a_broken_configuration_is_a_typed_error(tmp_path, contents):
     write_special_tokenizer(tmp_path / "tokenizer.json", None)
     (tmp_path / "tokenizer_config.json").write_text(contents)
-    with pytest.raises(webpte.FormatError, match=r"tokenizer_config\.json"):
+    with raises(webpte.FormatError, "tokenizer_config.json"):
         read_special_tokens(tmp_path / "tokenizer_config.json", Tokenizer.load(tmp_path / "tokenizer.json"), None, ())
 
 

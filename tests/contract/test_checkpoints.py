@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import webpte
+from tests.support.harness.errors import check, raises
 from tests.support.models import gguf_talker, talker
 from webpte.export import export_llm
 from webpte.export.building import build_module
@@ -21,6 +22,7 @@ from webpte.export.checkpoint import read_checkpoint
 from webpte.export.llm import quantised_module
 from webpte.export.lowering import quiet
 from webpte.export.options import Options
+from webpte.text import size
 
 HEAD = talker.WIDTH // talker.HEADS
 
@@ -95,7 +97,7 @@ def test_a_field_that_changes_the_mathematics_is_refused_by_name(folder, tmp_pat
     with pytest.raises(webpte.UnsupportedError) as refused:
         read_checkpoint(changed(folder, tmp_path / "c", {field: value}))
     assert refused.value.items == (field,)
-    assert (field if field != "model_type" else "gpt_neox") in str(refused.value)
+    check(refused.value, field if field != "model_type" else "gpt_neox")
 
 
 def test_all_fields_are_refused_at_once_with_their_values(folder, tmp_path):
@@ -104,11 +106,7 @@ def test_all_fields_are_refused_at_once_with_their_values(folder, tmp_path):
     with pytest.raises(webpte.UnsupportedError) as refused:
         read_checkpoint(changed(folder, tmp_path / "c", config))
     assert set(refused.value.items) == set(config)
-    text = str(refused.value)
-    assert "qkv_bias = true: biases are added" in text
-    assert "a_field_of_tomorrow = 3: an unknown field" in text
-    assert '"factor": 8.0' in text
-    assert "take it out of config.json" in text
+    check(refused.value, "qkv_bias = true", "a_field_of_tomorrow = 3", '"factor": 8.0', "config.json")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +158,7 @@ def test_stored_rotary_frequencies_are_taken_where_they_are_those_computed(folde
     changed(folder, tmp_path / "c", tensors=more)
     assert len(read_checkpoint(tmp_path / "c").weights.places) == len(talker.weights())
     changed(folder, tmp_path / "c", {"rope_theta": 500.0}, more)
-    with pytest.raises(webpte.UnsupportedError, match="inv_freq"):
+    with raises(webpte.UnsupportedError, "inv_freq"):
         read_checkpoint(tmp_path / "c")
 
 
@@ -168,53 +166,52 @@ def test_tensors_that_are_missing_or_misfit_are_all_told(folder, tmp_path):
     wrong = {"model.layers.1.mlp.up_proj.weight": None, "model.norm.weight": np.ones(7, np.float32)}
     with pytest.raises(webpte.FormatError) as refused:
         read_checkpoint(changed(folder, tmp_path / "c", tensors=wrong))
-    assert "model.norm.weight is [7], not [64]" in str(refused.value)
-    assert "model.layers.1.mlp.up_proj.weight is missing" in str(refused.value)
+    check(refused.value, "model.norm.weight", "[7]", "[64]", "model.layers.1.mlp.up_proj.weight")
 
 
 def test_weights_that_are_no_floats_are_refused(folder, tmp_path):
     wrong = {"model.norm.weight": np.ones(64, np.int8)}
-    with pytest.raises(webpte.UnsupportedError, match=r"model\.norm\.weight \(I8\)"):
+    with raises(webpte.UnsupportedError, "model.norm.weight (I8)"):
         read_checkpoint(changed(folder, tmp_path / "c", tensors=wrong))
 
 
 @pytest.mark.parametrize(
-    ("config", "tensors", "problem"),
+    ("config", "tensors", "refused"),
     [
-        ({}, {"lm_head.weight": None}, "lm_head.weight is missing"),
-        ({"tie_word_embeddings": False}, {"lm_head.weight": None}, "lm_head.weight is missing"),
-        ({"tie_word_embeddings": True}, {}, "lm_head.weight differs from the embedding"),
+        ({}, {"lm_head.weight": None}, "missing"),
+        ({"tie_word_embeddings": False}, {"lm_head.weight": None}, "missing"),
+        ({"tie_word_embeddings": True}, {}, "another"),
         ({"tie_word_embeddings": True}, {"lm_head.weight": None}, None),
         ({"tie_word_embeddings": True}, {"lm_head.weight": talker.weights()["model.embed_tokens.weight"]}, None),
     ],
 )
-def test_the_head_is_tied_as_the_config_says(folder, tmp_path, config, tensors, problem):
+def test_the_head_is_tied_as_the_config_says(folder, tmp_path, config, tensors, refused):
     changed(folder, tmp_path / "c", config, tensors)
-    if problem is not None:
-        with pytest.raises(webpte.FormatError, match=problem):
+    if refused is not None:
+        with raises(webpte.FormatError, "lm_head.weight") as caught:
             read_checkpoint(tmp_path / "c")
+        assert ("tie_word_embeddings" in str(caught.value)) == (refused == "another")
     else:
         weights = read_checkpoint(tmp_path / "c").weights
         assert torch.equal(weights.read("output.weight"), weights.read("tok_embeddings.weight"))
 
 
 @pytest.mark.parametrize(
-    ("config", "problem"),
+    ("config", "values"),
     [
-        ({"hidden_size": "absent", "rms_norm_eps": "absent"}, "config.json has no hidden_size, rms_norm_eps"),
-        ({"hidden_size": "64"}, 'hidden_size is "64"'),
-        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
-        ({"rms_norm_eps": -1.0}, "rms_norm_eps is -1.0"),
-        ({"rope_theta": "x"}, 'rope_theta is "x"'),
-        ({"rope_parameters": {"rope_theta": 500.0}}, "rope_theta is 10000.0, rope_parameters.rope_theta is 500.0"),
-        ({"num_key_value_heads": 3}, "4 heads cannot share 3"),
-        ({"num_attention_heads": 3}, "3 heads of a width of 64"),
+        ({"hidden_size": "absent", "rms_norm_eps": "absent"}, ["hidden_size, rms_norm_eps"]),
+        ({"hidden_size": "64"}, ["hidden_size", '"64"']),
+        ({"num_hidden_layers": 0}, ["num_hidden_layers", "0"]),
+        ({"rms_norm_eps": -1.0}, ["rms_norm_eps", "-1.0"]),
+        ({"rope_theta": "x"}, ["rope_theta", '"x"']),
+        ({"rope_parameters": {"rope_theta": 500.0}}, ["rope_theta", "10000.0", "rope_parameters.rope_theta", "500.0"]),
+        ({"num_key_value_heads": 3}, ["4 heads", "3 key"]),
+        ({"num_attention_heads": 3}, ["3 heads", "64", "21.3333", "head_dim"]),
     ],
 )
-def test_a_config_that_makes_no_sense_is_refused(folder, tmp_path, config, problem):
-    with pytest.raises(webpte.Error) as refused:
+def test_a_config_that_makes_no_sense_is_refused(folder, tmp_path, config, values):
+    with raises(webpte.FormatError, "config.json", *values):
         read_checkpoint(changed(folder, tmp_path / "c", config))
-    assert problem in str(refused.value)
 
 
 def test_rope_theta_and_eps_are_read_wherever_they_stand(folder, tmp_path):
@@ -241,14 +238,14 @@ def test_files_are_chosen_as_transformers_does(folder, tmp_path):
     assert len(read_checkpoint(tmp_path / "c").weights.places) == len(talker.weights())
 
     (tmp_path / "c" / "b.safetensors").unlink()
-    with pytest.raises(webpte.FormatError, match=r"b\.safetensors cannot be read"):
+    with raises(webpte.FormatError, "b.safetensors"):
         read_checkpoint(tmp_path / "c")
 
 
 def test_an_adapter_is_not_left_out(folder, tmp_path):
     changed(folder, tmp_path / "c")
     (tmp_path / "c" / "adapter_config.json").write_text("{}")
-    with pytest.raises(webpte.UnsupportedError, match=r"adapter_config\.json"):
+    with raises(webpte.UnsupportedError, "adapter_config.json"):
         read_checkpoint(tmp_path / "c")
 
 
@@ -299,7 +296,7 @@ def test_a_gguf_key_that_changes_the_mathematics_is_refused_by_name(tmp_path, ke
     with pytest.raises(webpte.UnsupportedError) as refused:
         read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", {key: value}))
     assert refused.value.items == (key,)
-    assert key in str(refused.value)
+    check(refused.value, key)
 
 
 @pytest.mark.parametrize(
@@ -310,7 +307,7 @@ def test_gguf_tensors_nobody_takes_are_refused_by_name(tmp_path, name):
     with pytest.raises(webpte.UnsupportedError) as refused:
         read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", more=more))
     assert refused.value.items == (name,)
-    assert name in str(refused.value)
+    check(refused.value, name)
 
 
 def test_gguf_fields_and_tensors_that_change_nothing_are_taken(tmp_path):
@@ -332,12 +329,12 @@ def test_gguf_fields_and_tensors_that_change_nothing_are_taken(tmp_path):
 
 @pytest.mark.parametrize("key", ["llama.block_count", "tokenizer.ggml.tokens", "tokenizer.ggml.merges"])
 def test_gguf_fields_that_are_missing_are_told(tmp_path, key):
-    with pytest.raises(webpte.FormatError, match=key):
+    with raises(webpte.FormatError, key):
         read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", {key: None}))
 
 
 def test_another_architecture_is_refused(tmp_path):
-    with pytest.raises(webpte.UnsupportedError, match="a gptneox model"):
+    with raises(webpte.UnsupportedError, "gptneox", "general.architecture"):
         read_checkpoint(gguf_talker.write(tmp_path / "t.gguf", architecture="gptneox"))
 
 
@@ -345,43 +342,35 @@ def test_another_architecture_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "problem"),
+    ("options", "error", "values"),
     [
-        ({"embedding": "4"}, webpte.InputError, '"4,GROUP"'),
-        ({"embedding": "8,32"}, webpte.InputError, '"4,GROUP"'),
-        ({"embedding": "4,x"}, webpte.InputError, '"4,GROUP"'),
-        ({"embedding": "4,48"}, webpte.UnsupportedError, "width 64 cannot be quantised in groups of 48"),
-        ({"embedding": "4,64"}, webpte.UnsupportedError, "width 64 cannot be quantised in groups of 64"),
-        ({"quantize": "2w"}, webpte.InputError, "one of 4w, 8w, 8da4w"),
-        ({"quantize": "4w", "group_size": 0}, webpte.InputError, "group_size is 0"),
-        (
-            {"quantize": "4w", "group_size": 7},
-            webpte.UnsupportedError,
-            r"layers\.0\.attention\.wq: 64 columns are not divided by the group size, 7",
-        ),
-        (
-            {"quantize": "8da4w", "group_size": 7},
-            webpte.UnsupportedError,
-            "no layer .* 8da4w in groups of 7",
-        ),
-        ({"quantize": "4w", "head": "2"}, webpte.InputError, "head is one of 4, 8, none"),
-        ({"quantize": "auto"}, webpte.InputError, "goes with quantize 'auto'"),
-        ({"quantize": "4w", "budget": 5.0}, webpte.InputError, "not 5.0 with 4w"),
-        ({"quantize": "auto", "budget": 3}, webpte.InputError, "budget is 3;"),
-        ({"quantize": "auto", "budget": 6, "calibrate": False}, webpte.InputError, "calibrate false"),
-        ({"head": "8"}, webpte.InputError, "quantize is not given"),
-        ({"quantize": "8w", "head": "4"}, webpte.InputError, "fewer bits than the layers"),
-        ({"quantize": "4w", "calibrate": "absent.txt"}, webpte.InputError, "there is no file absent.txt"),
-        ({"max_tokens": 1}, webpte.InputError, "max_tokens is 1"),
-        ({"max_context": 16, "max_tokens": 32}, webpte.InputError, "max_tokens is 32"),
+        ({"embedding": "4"}, webpte.InputError, ["embedding", '"4,GROUP"', "'4'"]),
+        ({"embedding": "8,32"}, webpte.InputError, ["embedding", '"4,GROUP"', "'8,32'"]),
+        ({"embedding": "4,x"}, webpte.InputError, ["embedding", '"4,GROUP"', "'4,x'"]),
+        ({"embedding": "4,48"}, webpte.UnsupportedError, ["embedding", "width 64", "groups of 48"]),
+        ({"embedding": "4,64"}, webpte.UnsupportedError, ["embedding", "width 64", "groups of 64"]),
+        ({"quantize": "2w"}, webpte.InputError, ["quantize", "4w, 8w, 8da4w", "'2w'"]),
+        ({"quantize": "4w", "group_size": 0}, webpte.InputError, ["group_size", 0]),
+        ({"quantize": "4w", "group_size": 7}, webpte.UnsupportedError, ["layers.0.attention.wq", "64 columns", 7]),
+        ({"quantize": "8da4w", "group_size": 7}, webpte.UnsupportedError, ["8da4w", "groups of 7"]),
+        ({"quantize": "4w", "head": "2"}, webpte.InputError, ["head", "4, 8, none", "'2'"]),
+        ({"quantize": "auto"}, webpte.InputError, ["budget", "'auto'", "None"]),
+        ({"quantize": "4w", "budget": 5.0}, webpte.InputError, ["budget", "'auto'", "5.0", "4w"]),
+        ({"quantize": "auto", "budget": 3}, webpte.InputError, ["budget", 3, 4, 32]),
+        ({"quantize": "auto", "budget": 6, "calibrate": False}, webpte.InputError, ["quantize", "'auto'", "calibrate"]),
+        ({"head": "8"}, webpte.InputError, ["head", "'8'", "quantize"]),
+        ({"quantize": "8w", "head": "4"}, webpte.InputError, ["head", "'4'", "quantize", "'8w'"]),
+        ({"quantize": "4w", "calibrate": "absent.txt"}, webpte.InputError, ["calibrate", "absent.txt"]),
+        ({"max_tokens": 1}, webpte.InputError, ["max_tokens", 1, "max_context"]),
+        ({"max_context": 16, "max_tokens": 32}, webpte.InputError, ["max_tokens", 32, "max_context, 16"]),
     ],
 )
-def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, options, error, problem):
+def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, options, error, values):
     def work(*given):
         raise AssertionError("weights were read")
 
     monkeypatch.setattr("webpte.export.places.Weights.read", work)
-    with pytest.raises(error, match=problem):
+    with raises(error, *values):
         export_llm(folder, tmp_path / "x.pte", **options)
     assert not list(tmp_path.iterdir())
 
@@ -401,10 +390,13 @@ def test_a_full_disk_is_told_before_any_work(folder, tmp_path, monkeypatch, opti
         raise ReadError
 
     monkeypatch.setattr("webpte.export.places.Weights.read", work)
-    for free, error in ((needed - 1, webpte.InputError), (needed, ReadError)):
+    for free, refused in (
+        (needed - 1, raises(webpte.InputError, "x.pte", size(needed))),
+        (needed, pytest.raises(ReadError)),
+    ):
         usage = SimpleNamespace(free=free)
         monkeypatch.setattr("webpte.export.placing.shutil.disk_usage", lambda path, usage=usage: usage)
-        with pytest.raises(error, match="the weights of x.pte take .* left" if error is webpte.InputError else None):
+        with refused:
             export_llm(folder, tmp_path / "x.pte", **options)
     assert not list(tmp_path.iterdir())
 
@@ -420,8 +412,8 @@ def test_a_head_that_cannot_be_quantised_stays_as_it_is(folder, tmp_path):
 
 def test_the_target_is_checked_before_any_work(tmp_path):
     """Even the checkpoint, which does not exist, is looked at later."""
-    for path, problem in ((tmp_path / "no" / "x.pte", f"no folder {tmp_path / 'no'}"), (tmp_path, "is a folder")):
-        with pytest.raises(webpte.InputError, match=problem):
+    for path, values in ((tmp_path / "no" / "x.pte", [f"{tmp_path / 'no'}"]), (tmp_path, [f"{tmp_path}", ".pte"])):
+        with raises(webpte.InputError, path, *values):
             export_llm(tmp_path / "absent", path)
 
 

@@ -14,6 +14,7 @@ import pytest
 
 import webpte
 from tests.support.harness.children import SRC, run_webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.hub_server import hub_server
 from tests.support.models import talker
 from webpte.export import export_checkpoint
@@ -74,8 +75,8 @@ def test_an_interrupted_export_leaves_nothing(checkpoint, tmp_path):
 
 def test_what_stands_in_the_way_is_told_before_any_work(checkpoint, tmp_path):
     (tmp_path / "x.tokenizer.json").mkdir()
-    with pytest.raises(webpte.InputError, match=r"x\.tokenizer\.json is a folder; files of that name are written"):
+    with raises(webpte.InputError, tmp_path / "x.tokenizer.json", "x.pte"):
         export_checkpoint(checkpoint, tmp_path / "x.pte")
-    with pytest.raises(webpte.InputError, match=r"jobs is 0; a whole number above 0"):
+    with raises(webpte.InputError, "jobs", 0):
         export_checkpoint(checkpoint, tmp_path / "y.pte", jobs=0)
     assert [path.name for path in tmp_path.iterdir()] == ["x.tokenizer.json"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from webpte.export.fields import Fields
 from webpte.export.gguf_tokenizer import rebuild_tokenizer
 
@@ -74,7 +75,7 @@ def test_digits_stand_alone_where_the_model_cuts_so(vocabulary, kind):
 def test_what_cannot_be_rebuilt_is_refused_by_name(vocabulary, model, kind):
     keys = {**vocabulary, "model": model, "pre": kind}
     fields = Fields("x.gguf", {f"tokenizer.ggml.{key}": value for key, value in keys.items()})
-    with pytest.raises(webpte.UnsupportedError, match=rf"model = {model}, tokenizer\.ggml\.pre = {kind}"):
+    with raises(webpte.UnsupportedError, f"model = {model}", f"tokenizer.ggml.pre = {kind}"):
         rebuild_tokenizer(fields, Path("x.gguf"))
 
 
@@ -142,18 +143,18 @@ def test_tokens_are_those_of_sentencepiece(pieces):
 @pytest.mark.parametrize("key", ["precompiled_charsmap", "remove_extra_whitespaces"])
 def test_a_tokenizer_that_rewrites_texts_is_refused_by_name(pieces, key):
     prefixed, model = pieces
-    with pytest.raises(webpte.UnsupportedError, match=rf"rebuilt \(tokenizer.ggml.{key}: .*safetensors"):
+    with raises(webpte.UnsupportedError, f"tokenizer.ggml.{key}", "safetensors"):
         rebuild_tokenizer(keys_of(model, prefixed, **{key: [1]}), Path("x.gguf"))
 
 
 def test_phi_3_is_refused_by_name(pieces):
     prefixed, model = pieces
     fields = keys_of(model, prefixed)
-    with pytest.raises(webpte.UnsupportedError, match="Phi-3's special tokens"):
+    with raises(webpte.UnsupportedError, "general.architecture", "Phi-3"):
         rebuild_tokenizer(Fields("x.gguf", {**fields.values, "general.architecture": "phi3"}), Path("x.gguf"))
 
 
 def test_columns_of_different_lengths_are_told(pieces):
     prefixed, model = pieces
-    with pytest.raises(webpte.FormatError, match=r"has .* tokens, 1 scores"):
+    with raises(webpte.FormatError, f"{model.get_piece_size()} tokens", "1 scores"):
         rebuild_tokenizer(keys_of(model, prefixed, scores=[0.0]), Path("x.gguf"))

@@ -14,6 +14,7 @@ import pytest
 import webpte
 from tests.support.harness.bulk import contents, kill_when, read, start_batch, texts, vectors, write_parquet
 from tests.support.harness.children import run_webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.reports import check_report
 from tests.support.models import example_models
 from tests.support.models.task_checkpoints import exported
@@ -78,7 +79,7 @@ def test_a_cancelled_run_goes_on(undisturbed, model, table, tmp_path):
         if event.stage == "rows" and event.done >= 120:
             cancel.cancel()
 
-    with pytest.raises(webpte.CancelledError, match="in 'rows'"):
+    with raises(webpte.CancelledError, "'rows'"):
         run(model, table, tmp_path / "out", block_rows=BLOCK, progress=progress, cancel=cancel)
     assert "rows/s" in seen[-1].note and "left" in seen[-1].note and "device" in seen[-1].note
     there = len(list((tmp_path / "out").rglob("g*.parquet")))
@@ -115,15 +116,15 @@ def test_changed_rows_are_computed_again_and_only_they(undisturbed, model, table
 
 def test_another_job_leaves_the_folder_alone(undisturbed, model, table, tmp_path):
     before = contents(undisturbed)
-    with pytest.raises(webpte.InputError, match="belongs to another job: block_rows was 50, now 60"):
+    with raises(webpte.InputError, undisturbed, "block_rows", 50, 60, code="other_job"):
         run(model, table, undisturbed, block_rows=60)
-    with pytest.raises(webpte.InputError, match="belongs to another job: options was"):
+    with raises(webpte.InputError, undisturbed, "options", "truncate", code="other_job"):
         run(model, table, undisturbed, block_rows=BLOCK, truncate=True)
     for file in model.parent.glob("model*"):
         shutil.copy(file, tmp_path / file.name)
     task = json.loads((tmp_path / "model.task.json").read_text())
     (tmp_path / "model.task.json").write_text(json.dumps(task | {"default_prompt": "query"}))
-    with pytest.raises(webpte.InputError, match="belongs to another job: model was"):
+    with raises(webpte.InputError, undisturbed, "model", code="other_job"):
         run(tmp_path / "model.pte", table, undisturbed, block_rows=BLOCK)
     assert contents(undisturbed) == before
 
@@ -132,7 +133,7 @@ def test_a_damaged_block_is_told(undisturbed, model, table, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "out")
     block = sorted((tmp_path / "out").rglob("g*.parquet"))[1]
     block.write_bytes(block.read_bytes()[:-9])
-    with pytest.raises(webpte.FormatError, match="Delete it, and it is made again"):
+    with raises(webpte.FormatError, block, code="damaged"):
         run(model, table, tmp_path / "out", block_rows=BLOCK)
     block.unlink()
     assert run(model, table, tmp_path / "out", block_rows=BLOCK).computed_rows == BLOCK
@@ -154,15 +155,15 @@ def test_a_folder_of_other_formats(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "values"),
     [
-        ({"column": "txt"}, r"texts.parquet has no column 'txt' \(did you mean 'text'\?\); it has id, text"),
-        ({"output_column": "id"}, "texts.parquet has a column 'id' already"),
-        ({"block_rows": 0}, "block_rows is a whole number, at least 1"),
+        ({"column": "txt"}, "unknown_column", ["texts.parquet", "'txt'", "'text'?", "id, text"]),
+        ({"output_column": "id"}, "column_exists", ["texts.parquet", "'id'"]),
+        ({"block_rows": 0}, "", ["block_rows", 1, 0]),
     ],
 )
-def test_wrong_jobs_are_refused_before_anything_is_made(model, table, tmp_path, options, message):
-    with pytest.raises(webpte.InputError, match=message):
+def test_wrong_jobs_are_refused_before_anything_is_made(model, table, tmp_path, options, code, values):
+    with raises(webpte.InputError, *values, code=code):
         run(model, table, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
 

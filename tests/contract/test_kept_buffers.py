@@ -7,6 +7,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close
+from tests.support.harness.errors import raises
 from tests.support.models.kept import PROGRAMS, kept
 
 # Without aliases the file of "remembered" is that of a module without state; those of the others do not say which of
@@ -54,7 +55,7 @@ def test_forks_and_snapshots_own_it(name, alias, tmp_path):
 
 @pytest.mark.parametrize("name", UNSAID)
 def test_buffers_of_one_shape_are_refused_without_aliases(name):
-    with pytest.raises(webpte.UnsupportedError, match=r'the file does not say which.*"alias_buffer_mutations": True'):
+    with raises(webpte.UnsupportedError, '"alias_buffer_mutations": True'):
         webpte.load(export(kept, name=name, alias=False).path)
 
 

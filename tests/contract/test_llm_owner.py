@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CONTEXT, VOCAB, tokens_of, write_tiny_llm
 from webpte.llm import LLM, LogitsError, StaleGenerationError, choice
 
@@ -61,7 +62,7 @@ def test_of_two_answers_at_once_the_older_is_refused(talk, shared):
     older, newer = answer(talk, FIRST), answer(talk, SECOND)
     next(older)
     next(newer)
-    with pytest.raises(StaleGenerationError, match=r"another generation, or reset.*fork"):
+    with raises(StaleGenerationError, "fork()"):
         next(older)
     assert older.usage.finish_reason == "cancelled" and list(older) == []
     assert tokens_of(newer) == shared.second
@@ -192,14 +193,12 @@ def poisoned(monkeypatch, mark, after):
 
 
 @pytest.mark.parametrize("per_submit", [1, 4])
-@pytest.mark.parametrize(
-    ("mark", "why"), [(-1, "hold NaN or infinity"), (-2, "are minus infinity for every token that may come")]
-)
-def test_logits_that_leave_no_choice_are_an_error(talk, shared, monkeypatch, mark, why, per_submit):
+@pytest.mark.parametrize(("mark", "code"), [(-1, "not_finite"), (-2, "all_masked")])
+def test_logits_that_leave_no_choice_are_an_error(talk, shared, monkeypatch, mark, code, per_submit):
     answer(talk, FIRST[:10], 1).read()
     poisoned(monkeypatch, mark, 3)
     generation = answer(talk, FIRST, per_submit=per_submit)
-    with pytest.raises(LogitsError, match=f"behind position {len(FIRST) + 2} {why}"):
+    with raises(LogitsError, f"position {len(FIRST) + 2} ", code=code):
         generation.read()
     assert generation.tokens == shared.first[:3]
     monkeypatch.undo()

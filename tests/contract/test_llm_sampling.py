@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CONTEXT, VOCAB, write_tiny_llm
 from tests.unit.test_choosing import by_definition
 from webpte.llm import LLM
@@ -121,5 +122,5 @@ def test_answers_side_by_side_are_those_alone(llm):
 
 
 def test_a_biased_token_must_exist(llm):
-    with pytest.raises(webpte.InputError, match=f"logit_bias names token {VOCAB}"):
+    with raises(webpte.InputError, "logit_bias", f"token {VOCAB}", VOCAB - 1):
         llm.generate("x", logit_bias={VOCAB: 1})

@@ -7,6 +7,7 @@ import json
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CONTEXT, VOCAB, tokens_of, write_tiny_llm
 from webpte.llm import LLM
 from webpte.runtime.state import read_state, write_state
@@ -37,7 +38,7 @@ def test_a_methods_snapshot_is_none_of_a_model(talk, tmp_path):
     talk.llm.forget()
     want = ask(talk)
     talk.rewind(7)
-    with pytest.raises(webpte.FormatError, match="no snapshot of a language model"):
+    with raises(webpte.FormatError, "bare", code="not_a_snapshot"):
         talk.restore(tmp_path / "bare")
     again = talk.generate(tokens=PROMPT, max_new_tokens=8)
     assert tokens_of(again) == want and again.usage.reused_tokens == len(PROMPT) - 1

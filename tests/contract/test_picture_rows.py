@@ -12,6 +12,7 @@ from PIL import Image
 
 import webpte
 from tests.support.harness.bulk import contents, read
+from tests.support.harness.errors import raises
 from tests.support.models.task_checkpoints import exported
 from webpte.batch import Predictor, run
 from webpte.vision import Classifier
@@ -99,7 +100,5 @@ def test_a_column_of_paths_is_told_of_in_every_row(model, tmp_path):
 
 
 def test_options_of_other_tasks_are_refused(model):
-    with pytest.raises(
-        webpte.InputError, match="truncate is an option of the task 'embed', and this one is 'classify'"
-    ):
+    with raises(webpte.InputError, "truncate", "'embed'", "'classify'"):
         Predictor(model, truncate=True)

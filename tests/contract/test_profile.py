@@ -11,6 +11,7 @@ import pytest
 
 import webpte
 from tests.support.export.exporting import export
+from tests.support.harness.errors import raises
 from tests.support.harness.trace_processor import opened
 from tests.support.models.smollm import smollm2
 from webpte.cli import main
@@ -204,11 +205,11 @@ class TestCommand:
         assert np.isfinite([d["seconds"] for d in report["dispatches"]]).all()
 
     def test_no_calls_to_measure(self):
-        with pytest.raises(InputError, match="repeat is 0"):
+        with raises(InputError, "repeat", 0):
             profile_file(export("llama").path, repeat=0)
 
     def test_a_trace_that_cannot_be_written(self, tmp_path):
-        with pytest.raises(InputError, match="cannot be written"):
+        with raises(InputError, tmp_path / "no" / "t.json"):
             profile_file(export("llama").path, inputs=DECODE, repeat=1, peak=False, trace=tmp_path / "no" / "t.json")
 
 

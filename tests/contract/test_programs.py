@@ -8,6 +8,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close
+from tests.support.harness.errors import raises
 from tests.support.models.programs import PROGRAMS, ROTARY_SHAPES, rotary_name
 
 TOLERANCE = {"half": 2e-3, "llama_4w_fp16": 2e-3}
@@ -96,20 +97,20 @@ class TestLlama:
 
     # The rotary table ends where the cache does, and it is read first: sliced, or at the live position.
     @pytest.mark.parametrize(
-        ("passes", "error", "message"),
+        ("passes", "error", "values"),
         [
-            ((), webpte.ShapeError, r"apply_rotary_emb.* 3 tokens cannot be rotated by tables of \[\d, 8\]"),
-            (None, webpte.GuardError, r"rotary_attention.* 3 tokens at position -?\d+ .*table of 64 positions"),
+            ((), webpte.ShapeError, ["apply_rotary_emb", "3 tokens", ", 8]"]),
+            (None, webpte.GuardError, ["rotary_attention", "3 tokens", "position {position} ", "64 positions"]),
         ],
     )
     @pytest.mark.parametrize("position", [62, 64, 10**6, -1])
-    def test_a_full_cache_is_refused_and_the_session_goes_on(self, position, passes, error, message):
+    def test_a_full_cache_is_refused_and_the_session_goes_on(self, position, passes, error, values):
         exported = export("llama")
         with webpte.load(exported.path, passes=passes) as program:
             forward = program.method()
             prefill, decode = exported.sequences[0][:2]
             forward(*prefill.inputs)
-            with pytest.raises(error, match=message):
+            with raises(error, *(value.format(position=position) for value in values)):
                 forward(prefill.inputs[0], np.array([position]))
             assert_close(forward(*decode.inputs), decode.outputs[0], 1e-5, 0, "after a refused call")
 
@@ -137,7 +138,7 @@ def test_a_guard_on_a_live_scalar(position):
         forward = program.method()
         at = next(i for i, a in enumerate(step.inputs) if a.dtype == np.int64)
         inputs = [np.full_like(a, position) if i == at else a for i, a in enumerate(step.inputs)]
-        with pytest.raises(webpte.GuardError, match=rf"3 tokens at position {position} do not fit a cache of 16"):
+        with raises(webpte.GuardError, "3 tokens", f"position {position} ", "cache of 16"):
             forward(*inputs)
         check(program, exported, 1e-5)
 

@@ -13,6 +13,7 @@ import torch
 
 import webpte
 from tests.support.harness.cases import assert_close
+from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_but
 from tests.support.models import gguf_talker
 from webpte.cli import main
@@ -210,7 +211,7 @@ def test_a_budget_raises_the_layers_that_lose_the_most(checkpoint):
     for number in range(2):  # layers of one input are of one kind
         assert len({f"layers.{number}.attention.{part}" in eights for part in joined}) == 1
     assert any(f"{len(eights)} of 15 layers are in 8 bits" in line for line in report.notes)
-    with pytest.raises(webpte.InputError, match="with every layer in 4 bits"):
+    with raises(webpte.InputError, "budget", 4.5):
         quantised_module(source, replace(options, budget=4.5))
 
 
@@ -240,7 +241,7 @@ GGUF: dict[str, Any] = {"max_context": 48, "max_tokens": 16, "quantize": "4w", "
 
 def test_what_is_quantised_a_second_time_is_said(tmp_path, recwarn, lowered):
     again = gguf_talker.write(tmp_path / "again.gguf", kind="Q4_1")
-    with pytest.warns(ExportWarning, match="15 layers that are Q4_1 .* a second time, as 4w in groups of 32") as told:
+    with pytest.warns(ExportWarning, match=r"15 layers .*Q4_1 .*4w .* 32") as told:
         export_llm(again, tmp_path / "again.pte", **GGUF, head="4")
     assert {warning.filename for warning in told} == {__file__}
     kept = gguf_talker.write(tmp_path / "kept.gguf", kind="Q4_0")

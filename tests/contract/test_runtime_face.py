@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import ptd_file
 from webpte.runtime import executorch as ours
 
@@ -82,5 +83,5 @@ def test_sources_and_registries(portable, tmp_path):
     assert runtime.backend_registry.is_available("VulkanBackend")
     assert not runtime.backend_registry.is_available("XnnpackBackend")
     assert "aten.add.Tensor" in runtime.operator_registry.operator_names
-    with pytest.raises(webpte.UnsupportedError, match=r"enable_etdump: .*webpte profile"):
+    with raises(webpte.UnsupportedError, "enable_etdump", "webpte profile"):
         runtime.load_program(portable, enable_etdump=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.gate import slow_but
 from tests.support.harness.wrong_calls import Wrong, check
 from tests.support.models import example_models
@@ -119,10 +120,12 @@ def test_quantised_programs_are_the_eager_quantised_model(kind, tmp_path):
 
 
 def test_other_ways_to_quantise_speech_are_refused_before_any_work(tmp_path):
-    for options, words in (({"quantize": "8da4w"}, "one of 4w, 8w for a model of speech, not '8da4w'"),
-                           ({"quantize": "auto", "budget": 5.0}, "exported without budget"),
-                           ({"quantize": "4w", "group_size": 1}, "group_size is 1")):  # fmt: skip
-        with pytest.raises(InputError, match=words):
+    for options, values in (
+        ({"quantize": "8da4w"}, ["quantize", "4w, 8w ", "'8da4w'"]),
+        ({"quantize": "auto", "budget": 5.0}, ["budget", "group_size"]),
+        ({"quantize": "4w", "group_size": 1}, ["group_size", 1, 32]),
+    ):
+        with raises(InputError, *values):
             webpte.export.export_checkpoint(folder() / "whisper", tmp_path / "x.pte", **options)
 
 
@@ -188,7 +191,7 @@ def test_cancelled_it_stops_and_can_be_used_again(whisper):
         if event.stage == "decode" and event.done == 5:
             token.cancel()
 
-    with pytest.raises(CancelledError, match=r"cancelled in 'decode', at 6 of 36 tokens"):
+    with raises(CancelledError, "'decode'", "6 of 36 tokens"):
         whisper(sound("tones", 1), progress=stop, cancel=token)
     assert whisper(sound("tones", 1)).tokens == want
 
@@ -203,7 +206,7 @@ def test_a_model_of_english_alone(tmp_path):
         found = english(sound("noise", 1), language="en")
         assert found.language is None and len(found.tokens) == 38 and "English" in repr(english)
         for task, language in (("translate", None), ("transcribe", "de")):
-            with pytest.raises(InputError, match="knows English alone"):
+            with raises(InputError, "language", "task", code="english_only"):
                 english(sound("noise", 1), task=task, language=language)
 
 
@@ -215,27 +218,27 @@ def test_a_model_without_timestamps_hears_one_window(tmp_path):
     with Transcriber.load(tmp_path / "whisper.pte") as plain:
         assert plain(sound("noise", 1)).tokens
         for seconds, timestamps in ((1.1, False), (1, True)):
-            with pytest.raises(InputError, match=r"has no timestamps.* at most 1 seconds"):
+            with raises(InputError, "1 seconds", code="no_timestamps"):
                 plain(sound("noise", seconds), timestamps=timestamps)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code", "values"),
     [
-        ({"bands": 80}, "hears 16 bands of 100 frames; by .* it is 80 of 100"),
-        ({"window": 480000}, "it is 16 of 3000"),
-        ({"start_token": 158}, "start_token is a whole number from 0 to 157"),
-        ({"suppress_tokens": [1, 999]}, "suppress_tokens is a list of whole numbers from 0 to 157"),
-        ({"language": "xx"}, "language is one of en, de"),
-        ({"beams": 5}, "beams is unknown to this version"),
+        ({"bands": 80}, "other_export", ["16 bands of 100 frames", "80 of 100"]),
+        ({"window": 480000}, "other_export", ["16 bands of 100 frames", "16 of 3000"]),
+        ({"start_token": 158}, "", ["start_token", "0 to 157", "158"]),
+        ({"suppress_tokens": [1, 999]}, "", ["suppress_tokens", "0 to 157", "999"]),
+        ({"language": "xx"}, "", ["language", "en, de", "xx"]),
+        ({"beams": 5}, "unknown_field", ["beams"]),
     ],
 )
-def test_files_of_another_export_are_refused(tmp_path, change, message):
+def test_files_of_another_export_are_refused(tmp_path, change, code, values):
     for name in WORDS:
         shutil.copy(folder() / name, tmp_path)
     path = tmp_path / "whisper.task.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
-    with pytest.raises(FormatError, match=message):
+    with raises(FormatError, *values, code=code):
         Transcriber.load(tmp_path / "whisper.pte")
 
 
@@ -269,38 +272,40 @@ def changed(tmp_path, name: str, **fields: Any):
 
 
 @pytest.mark.parametrize(
-    ("file", "fields", "error", "message"),
+    ("file", "fields", "error", "values"),
     [
-        ("config.json", {"model_type": "speecht5"}, UnsupportedError, "model_type is speecht5"),
-        ("config.json", {"quantization_config": {"bits": 4}}, UnsupportedError, "quantised already"),
-        ("config.json", {"num_mel_bins": 80}, FormatError, "makes 16 bands of 100 frames, but .* takes 80 of 100"),
-        ("preprocessor_config.json", {"chunk_length": 2}, FormatError, "16 bands of 200 frames"),
-        ("preprocessor_config.json", {"dither": 0.1}, UnsupportedError, "dither = 0.1: noise is added"),
-        ("preprocessor_config.json", {"do_normalize": True}, UnsupportedError, "do_normalize"),
-        ("preprocessor_config.json", {"mel_scale": "htk"}, UnsupportedError, "mel_scale.*unknown field"),
-        ("generation_config.json", {"num_beams": 5}, UnsupportedError, "num_beams = 5: several answers"),
-        ("generation_config.json", {"do_sample": True}, UnsupportedError, "do_sample"),
-        ("generation_config.json", {"repetition_penalty": 1.2}, UnsupportedError, "repetition_penalty"),
-        ("generation_config.json", {"eos_token_id": [95, 96]}, UnsupportedError, "eos_token_id is .*; one is wanted"),
-        ("generation_config.json", {"decoder_start_token_id": None}, FormatError, "has no decoder_start_token_id"),
-        ("generation_config.json", {"new_rule": 1}, UnsupportedError, "new_rule = 1: an unknown field"),
+        ("config.json", {"model_type": "speecht5"}, UnsupportedError, ["model_type", "speecht5"]),
+        ("config.json", {"quantization_config": {"bits": 4}}, UnsupportedError, ["config.json"]),
+        ("config.json", {"num_mel_bins": 80}, FormatError, ["16 bands of 100 frames", "80 of"]),
+        ("preprocessor_config.json", {"chunk_length": 2}, FormatError, ["16 bands of 200 frames"]),
+        ("preprocessor_config.json", {"dither": 0.1}, UnsupportedError, ["dither = 0.1"]),
+        ("preprocessor_config.json", {"do_normalize": True}, UnsupportedError, ["do_normalize"]),
+        ("preprocessor_config.json", {"mel_scale": "htk"}, UnsupportedError, ["mel_scale", "htk"]),
+        ("generation_config.json", {"num_beams": 5}, UnsupportedError, ["num_beams = 5"]),
+        ("generation_config.json", {"do_sample": True}, UnsupportedError, ["do_sample"]),
+        ("generation_config.json", {"repetition_penalty": 1.2}, UnsupportedError, ["repetition_penalty"]),
+        ("generation_config.json", {"eos_token_id": [95, 96]}, UnsupportedError, ["eos_token_id", "[95, 96]"]),
+        ("generation_config.json", {"decoder_start_token_id": None}, FormatError, ["decoder_start_token_id"]),
+        ("generation_config.json", {"new_rule": 1}, UnsupportedError, ["new_rule = 1"]),
     ],
 )
-def test_what_is_not_understood_is_refused_by_name(tmp_path, file, fields, error, message):
+def test_what_is_not_understood_is_refused_by_name(tmp_path, file, fields, error, values):
     source = shutil.copytree(folder() / "whisper", tmp_path / "whisper")
     changed(source, file, **fields)
-    with pytest.raises(error, match=message):
+    with raises(error, *values) as caught:
         export_speech(source, tmp_path / "w.pte")
+    if isinstance(caught.value, UnsupportedError):
+        assert caught.value.items == tuple(fields)
     assert not (tmp_path / "w.pte").exists()
 
 
 def test_a_folder_without_its_parts_is_refused(tmp_path):
     source = shutil.copytree(folder() / "whisper", tmp_path / "whisper")
     (source / "tokenizer.json").unlink()
-    with pytest.raises(FormatError, match=r"no tokenizer\.json that can be read.*save_pretrained"):
+    with raises(FormatError, source, "tokenizer.json", "save_pretrained"):
         export_speech(source, tmp_path / "w.pte")
     (source / "preprocessor_config.json").unlink()
-    with pytest.raises(FormatError, match=r"preprocessor_config\.json"):
+    with raises(FormatError, "preprocessor_config.json"):
         export_speech(source, tmp_path / "w.pte")
 
 

@@ -11,6 +11,7 @@ import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.cases import assert_close
 from tests.support.harness.children import run_python
+from tests.support.harness.errors import raises
 
 
 @pytest.fixture
@@ -79,13 +80,13 @@ def test_foreign_and_broken_snapshots_are_refused_and_nothing_changes(llama, tmp
         other.method().snapshot(tmp_path / "other")
     (tmp_path / "cut").write_bytes(good.read_bytes()[:-1])
     (tmp_path / "text").write_text("hello")
-    for name, problem in (
-        ("other", "another program"),
-        ("cut", "truncated"),
-        ("text", "not a"),
-        ("none", "cannot be read"),
+    for name, error, code in (
+        ("other", webpte.DataError, "other_program"),
+        ("cut", webpte.FormatError, "truncated"),
+        ("text", webpte.FormatError, "not_a_snapshot"),
+        ("none", webpte.FormatError, "unreadable"),
     ):
-        with pytest.raises(webpte.Error, match=problem):
+        with raises(error, tmp_path / name, code=code):
             forward.restore(tmp_path / name)
     assert_close(forward(*decode.inputs), decode.outputs[0], 1e-5, 0, "after refused restores")
 

@@ -14,6 +14,7 @@ import pytest
 
 import webpte
 from tests.support.export.exporting import export
+from tests.support.harness.errors import raises
 from tests.support.harness.screen import Screen
 from tests.support.harness.terminal import SRC, Terminal
 from tests.support.models.tiny_llm import write_tokenizer
@@ -205,18 +206,18 @@ def test_ctrl_c_keeps_the_answers_that_are_finished(model, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "code"),
     [
-        ("{", "is no JSON"),
-        ("5", "neither a text"),
-        ('{"a": 1}', "neither a text"),
-        ('{"prompt": "a", "tokens": []}', "one of"),
+        ("{", "invalid_json"),
+        ("5", "invalid_prompt"),
+        ('{"a": 1}', "invalid_prompt"),
+        ('{"prompt": "a", "tokens": []}', "invalid_prompt"),
     ],
 )
-def test_a_line_that_is_no_prompt_is_named_before_anything_is_loaded(line, message, tmp_path):
+def test_a_line_that_is_no_prompt_is_named_before_anything_is_loaded(line, code, tmp_path):
     file = tmp_path / "prompts.jsonl"
     file.write_text(f'"good"\n{line}\n')
-    with pytest.raises(webpte.InputError, match=rf"prompts\.jsonl:2 .*{message}"):
+    with raises(webpte.InputError, "prompts.jsonl:2 ", code=code):
         generate_file.read_prompts(str(file))
 
 

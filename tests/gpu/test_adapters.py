@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from webpte.device import adapters, gpu, use_adapter
 from webpte.device.choosing import VARIABLE
 
@@ -31,7 +32,7 @@ def test_every_adapter_can_be_asked_for(apart):
 @pytest.mark.parametrize("given", ["99", "-1", "fast"])
 def test_a_number_that_is_none_is_told_with_those_there_are(apart, monkeypatch, given):
     monkeypatch.setenv(VARIABLE, given)
-    with pytest.raises(webpte.DeviceError, match=rf"WEBPTE_ADAPTER is '{given}'; this machine has the adapters 0: "):
+    with raises(webpte.DeviceError, VARIABLE, f"'{given}'", " 0: ", code="unknown_adapter"):
         gpu.chosen_adapter()
 
 
@@ -40,10 +41,10 @@ def test_a_process_that_computes_stays_where_it_is(apart):
     opened = gpu.acquire({})
     try:
         use_adapter(0)
-        with pytest.raises(webpte.DeviceError, match="adapter 1 is wanted while programs run on"):
+        with raises(webpte.DeviceError, "adapter 1", code="in_use"):
             use_adapter(1)
     finally:
         opened.release()
-    with pytest.raises(webpte.DeviceError, match="WEBPTE_ADAPTER is '99'"):
+    with raises(webpte.DeviceError, VARIABLE, "'99'", code="unknown_adapter"):
         use_adapter(99)
     use_adapter(0)  # what was refused is not what comes next

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import DelegateBlob, Method, pte_file, span_of, vk_blob
 from webpte import container as c
 from webpte.container import DelegateCall, DType, KernelCall, VkTensor
@@ -46,7 +47,7 @@ def test_bfloat16_is_float32_to_callers_and_rounded(scaled):
     assert str(method.inputs[0]) == "bf16[5]" and got.dtype == np.float32
     assert np.array_equal(got, cut(cut(x) * w)) and not np.array_equal(got, x * w)
     assert method(np.float16(x[:2]).repeat(3)[:5]).dtype == np.float32
-    with pytest.raises(webpte.InputError, match="float64"):
+    with raises(webpte.InputError, "float64", "float32", code="dtype"):
         method(x.astype(np.float64))
 
 

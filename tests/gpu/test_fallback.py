@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkInt, VkTensor
 from webpte.lowering import op, registered, unregister
@@ -37,7 +38,7 @@ def unsupported(tmp_path):
 
 
 def test_refused_by_default_with_both_remedies(unsupported):
-    with webpte.load(unsupported) as program, pytest.raises(webpte.UnsupportedError, match=r"test.sin_degrees.default"):
+    with webpte.load(unsupported) as program, raises(webpte.UnsupportedError, "test.sin_degrees.default"):
         program.method()
 
 
@@ -53,5 +54,5 @@ def test_runs_on_the_cpu_when_asked_and_says_so(unsupported, caplog):
 
 
 def test_other_fallbacks_do_not_exist(unsupported):
-    with pytest.raises(webpte.InputError, match="fallback is one of None, 'cpu', not 'gpu'"):
+    with raises(webpte.InputError, "fallback", "None, 'cpu'", "'gpu'"):
         webpte.load(unsupported, fallback="gpu")  # type: ignore[arg-type]

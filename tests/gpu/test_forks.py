@@ -106,7 +106,7 @@ def refused(use):
     try:
         use()
     except webpte.ForkedError as error:
-        assert str(os.getppid()) in str(error) and "spawn" in str(error), error
+        assert error.code == "forked" and f"{os.getppid()}" in str(error) and f"{os.getpid()}" in str(error), error
         return True
     return False
 

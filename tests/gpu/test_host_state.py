@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.interruption import Interrupter, bounded, first_moments
 from tests.support.harness.writer import ALONE, Method, pte_file, span_of
 from webpte import container as c
@@ -120,7 +121,7 @@ def test_a_call_that_fails_leaves_it(tmp_path):
     with webpte.load(path) as program:
         method = program.method()
         assert method(vector(0))[0] == 1
-        with pytest.raises(webpte.Error, match="negative"):
+        with raises(webpte.GraphError, BREAK, "ValueError: negative"):
             method(vector(-1))
         assert method(vector(0))[0] == 2
 

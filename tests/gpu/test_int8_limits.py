@@ -8,6 +8,7 @@ import pytest
 import webpte
 from tests.cases.q8.q8ta import float_linear, linear
 from tests.support.harness.cases import OneOp
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
@@ -65,5 +66,5 @@ def test_float_results_declared_as_codes_are_refused_with_a_remedy(tmp_path, dev
     ]
     path = tmp_path / "mistyped.pte"
     simple_pte(path, values, [("et_vk.linear_q8ta_q8csw.default", range(8))], [0], [7], tensors)
-    with webpte.load(path) as loaded, pytest.raises(webpte.Error, match="Give the layer one"):
+    with webpte.load(path) as loaded, raises(webpte.GraphError, "i8[3, 8]", "ExecuTorch 1.5"):
         loaded.method()

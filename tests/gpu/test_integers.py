@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import DelegateBlob, Method, pte_file, span_of, vk_blob
 from webpte import container as c
 from webpte.container import DelegateCall, DType, KernelCall, VkInt, VkTensor
@@ -114,7 +115,7 @@ def test_what_the_cpu_makes_is_checked_on_its_way_to_the_device(mixed, edge):
     if -(2**31) <= wrapped(edge + 1) < 2**31:
         assert [int(y.item()) for y in mixed.run([np.array([edge])])] == [wrapped(edge + 1)] * 2
     else:
-        with pytest.raises(webpte.RangeError, match=r"value 3, made by aten::add.out \(instruction 0\), holds values"):
+        with raises(webpte.RangeError, "value 3,", "aten::add.out (instruction 0)"):
             mixed.run([np.array([edge])])
 
 
@@ -163,7 +164,7 @@ def test_constants(edge, tmp_path):
         if edge in INSIDE:
             assert program.method()(np.array([7])).item() == min(7, edge)
         else:
-            with pytest.raises(webpte.UnsupportedError, match=f"holds integers from {edge} to {edge}"):
+            with raises(webpte.UnsupportedError, f"{edge} to {edge}", "aten.minimum.default"):
                 program.method()
 
 
@@ -218,7 +219,7 @@ def test_floats_that_become_integers(value, tmp_path):
         elif value in (2147483520.0, -2147483648.0):
             assert program.method()(np.array([value], np.float32)).item() == int(value)
         else:
-            with pytest.raises(webpte.RangeError, match=r"aten._to_copy.default .*beyond"):
+            with raises(webpte.RangeError, "aten._to_copy.default"):
                 program.method()(np.array([value], np.float32))
 
 

@@ -35,7 +35,7 @@ def lost(function):
     try:
         function()
     except webpte.DeviceLost as error:
-        assert "was lost (destroyed)" in str(error) and "program.recover()" in str(error), error
+        assert error.code == "device_lost" and "(destroyed)" in str(error) and "program.recover()" in str(error), error
         return True
     return False
 """

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.support.harness.cases import OneOp, T, assert_close, case, run_case
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
@@ -253,5 +254,5 @@ MASKED = [[MASK], [T(5, 3, dtype="bool", make=np.eye(5, 3).reshape)], [MASK, T(2
 @pytest.mark.parametrize("indices", MASKED, ids=["rows", "elements", "beside an index"])
 def test_masks_are_refused_with_a_remedy(indices, tmp_path, device):
     path = _written(case("aten.index.Tensor", T(5, 3), indices), tmp_path)
-    with webpte.load(path) as program, pytest.raises(webpte.UnsupportedError, match=r"mask.*torch\.where"):
+    with webpte.load(path) as program, raises(webpte.UnsupportedError, "aten.index.Tensor", "bool[", "torch.where"):
         program.method()

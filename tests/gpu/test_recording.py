@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkInt, VkTensor
 from webpte.device import recording
@@ -57,7 +58,7 @@ def test_what_does_not_finish_is_not_submitted(method):
     realised = method._session.workspace.realised[-1]
     good = rows[realised]
     rows[realised] = [good[0]._replace(x=70_000)]  # more workgroups than a dimension may have
-    with pytest.raises(webpte.DeviceError, match="refused to submit"):
+    with raises(webpte.DeviceError, "submit", code="validation"):
         method(x)
     rows[realised] = good
     assert np.array_equal(method(x), np.full((2, 7), 5, np.float32))

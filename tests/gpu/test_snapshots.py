@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, ptd_file, pte_file, vk_blob
 from webpte import container as c
 
@@ -51,7 +51,7 @@ def test_the_state_of_a_model_with_other_weights_is_refused(tmp_path):
         method(np.zeros((1, 1, 1, 4), np.float32), 0)
         method.snapshot(state)
         method.restore(state)
-    refused = pytest.raises(webpte.DataError, match="another program or method, or of one with other weights")
+    refused = raises(webpte.DataError, "state", code="other_program")
     with webpte.load(*write_program(tmp_path, 1000.0)) as other, refused:
         other.method().restore(state)
     with webpte.load(*write_program(tmp_path, 1.0)) as again:
@@ -70,7 +70,7 @@ def test_a_note_may_be_refused_before_the_state_changes(tmp_path):
             assert note == b"a note"
             raise webpte.InputError("not this one")
 
-        with pytest.raises(webpte.InputError, match="not this one"):
+        with raises(webpte.InputError, "not this one"):
             method.restore(tmp_path / "state", refuse)
         method.snapshot(tmp_path / "unchanged")
         assert (tmp_path / "unchanged").read_bytes() == (tmp_path / "later").read_bytes()

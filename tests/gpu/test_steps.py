@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from tests.support.harness.random_steps import Trial, differences, single_runs, try_seed
 from webpte.device import Gpu, Weights
@@ -200,27 +200,27 @@ def wrong_feeds() -> Graph:
     return b.graph([x, whole, n], [both, b.unary(x, N), copied, doubled])
 
 
-REFUSED: list[tuple[dict, list, str]] = [
-    ({9: 0}, [0], "9 is not a position among the 4 outputs of forward"),
-    ({0: 9}, [0], "9 is not a position among the 3 inputs of forward"),
-    ({"a": 0}, [0], "'a' is not a position among the 4 outputs"),
-    ({0: [1]}, [0], "[1] is not a position among the 3 inputs"),
-    ({}, [[1]], "[1] is not a position among the 4 outputs"),
-    ({}, [4], "4 is not a position among the 4 outputs of forward"),
-    ({0: 0}, [0], "output 0 of forward cannot feed input 0: its shape is [16], the next step's input has [8]"),
-    ({2: 0}, [0], "output 2 of forward cannot feed input 0: i32 does not become f32 unharmed"),
-    ({1: 1}, [0], "output 1 of forward cannot feed input 1: f32 does not become i32 unharmed"),
-    ({3: 0}, [0], "output 3 of forward cannot feed input 0: only tensors can be fed"),
-    ({1: 2}, [0], "output 1 of forward cannot feed input 2: only tensors can be fed"),
-    ({1: 0, 0: 0}, [0], "output 0 of forward cannot feed input 0, which another output feeds too"),
+REFUSED: list[tuple[dict, list, str, list]] = [
+    ({9: 0}, [0], "position", ["9", "4 outputs of forward"]),
+    ({0: 9}, [0], "position", ["9", "3 inputs of forward"]),
+    ({"a": 0}, [0], "position", ["'a'", "4 outputs of forward"]),
+    ({0: [1]}, [0], "position", ["[1]", "3 inputs of forward"]),
+    ({}, [[1]], "position", ["[1]", "4 outputs of forward"]),
+    ({}, [4], "position", ["4", "4 outputs of forward"]),
+    ({0: 0}, [0], "shape", ["output 0 of forward", "input 0", "[16]", "[8]"]),
+    ({2: 0}, [0], "dtype", ["output 2 of forward", "input 0", "i32", "f32"]),
+    ({1: 1}, [0], "dtype", ["output 1 of forward", "input 1", "f32", "i32"]),
+    ({3: 0}, [0], "not_a_tensor", ["output 3 of forward", "input 0"]),
+    ({1: 2}, [0], "not_a_tensor", ["output 1 of forward", "input 2"]),
+    ({1: 0, 0: 0}, [0], "duplicate_feed", ["output 0 of forward", "input 0"]),
 ]
 
 
-@pytest.mark.parametrize(("feed", "outputs", "message"), REFUSED)
-def test_feeds_and_positions_that_do_not_fit_are_refused(device, feed, outputs, message):
+@pytest.mark.parametrize(("feed", "outputs", "code", "values"), REFUSED)
+def test_feeds_and_positions_that_do_not_fit_are_refused(device, feed, outputs, code, values):
     with loaded(wrong_feeds(), device) as method:
         before = method.counters.snapshot()
-        with pytest.raises(webpte.InputError, match=re.escape(message)):
+        with raises(webpte.InputError, *values, code=code):
             method.run_steps([(full(1), np.ones(N, np.int32), 1)] * 2, feed, outputs)
         assert method.counters.since(before).submits == 0
 
@@ -228,7 +228,7 @@ def test_feeds_and_positions_that_do_not_fit_are_refused(device, feed, outputs, 
 def test_a_refused_step_keeps_all_from_running(device):
     with loaded(adder(), device) as method:
         before = method.counters.snapshot()
-        with pytest.raises(webpte.InputError, match=r"shape \[3\]"):
+        with raises(webpte.InputError, "[3]", f"[{N}]", code="shape"):
             method.run_steps([(full(1), full(1)), (full(1), np.ones(3, np.float32))], {0: 0}, [0])
         assert method.counters.since(before).submits == 0
         assert method.run_steps([], {0: 0}, [0]) == []
@@ -254,7 +254,7 @@ def test_positions_of_run_are_checked(device):
         assert len(method.run((full(1), full(2)), outputs=[-1])) == 1
         wrong: Any
         for wrong in (1, -2, 0.5, None):
-            with pytest.raises(webpte.InputError, match="is not a position among the 1 outputs of forward"):
+            with raises(webpte.InputError, repr(wrong), "1 outputs of forward", code="position"):
                 method.run((full(1), full(2)), outputs=[wrong])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.cli import main
 from webpte.container import DType, VkTensor
@@ -90,7 +91,7 @@ def test_the_fastest_is_chosen_and_remembered(path):
 
 def test_auto_tunes_at_load(path):
     assert rounds(path, tune="auto") == 1
-    with pytest.raises(webpte.InputError, match="'cached', 'auto', 'off'"):
+    with raises(webpte.InputError, "tune", "'cached', 'auto', 'off'", "'always'"):
         webpte.load(path, tune="always")  # type: ignore[arg-type]
 
 

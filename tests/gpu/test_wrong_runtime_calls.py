@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.named import X, Y, named_pte
 from tests.support.harness.wrong_calls import Wrong, check
 from webpte.errors import ClosedError, Error, FormatError, InputError, UnsupportedError
@@ -175,5 +176,5 @@ def test_what_is_closed_says_so(tmp_path):
     method = program.method()
     program.close()
     for call in (lambda: method(X, Y), method.reset, method.fork, program.method, program.recover, program.tune):
-        with pytest.raises(ClosedError, match="was closed"):
+        with raises(ClosedError):
             call()

@@ -12,6 +12,7 @@ import pytest
 
 import webpte
 from tests.support.harness.bulk import actor_processes, contents, read
+from tests.support.harness.errors import raises
 from tests.support.harness.recipes import page_folder, recipe, same_vectors
 from webpte.batch import run
 
@@ -64,7 +65,7 @@ def test_an_actor_that_is_killed_loses_no_row_and_doubles_none(cluster, folder, 
 @pytest.mark.timeout(900)
 def test_an_actor_takes_a_gpu_of_ray_s_and_its_errors_are_ours(cluster, folder):
     """Where Ray gave it none, or a number that no adapter has, the error were another."""
-    with pytest.raises(webpte.InputError, match="prompt is one of the model's"):
+    with raises(webpte.InputError, "prompt", "'title'"):
         run(folder / "minilm.pte", folder / "tickets.parquet", folder / "never", actors=1, gpus=True, prompt="title")
     assert not list((folder / "never").rglob("*.parquet"))
 

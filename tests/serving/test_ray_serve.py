@@ -20,6 +20,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.serving import alive, children_of
 from tests.support.models.caller_files import write_caller
 from webpte.serve import Config, deployment
@@ -236,20 +237,20 @@ def test_replicas_end_with_the_answers_under_way_and_leave_no_process(client):
 
 
 def test_what_cannot_be_deployed_is_said(tmp_path, monkeypatch):
-    for wrong, more in (
-        ("no model", {}),
-        ("replicas is", {"replicas": 0}),
-        ("replicas is", {"replicas": (3, 2)}),
-        ("said by replicas", {"num_replicas": 2}),
-        ("said by replicas", {"autoscaling_config": {}}),
-        ("host is Ray's", {"config": Config(host="0.0.0.0", allow_unauthenticated=True)}),
-        ("max_ongoing", {"max_ongoing_requests": -1}),
-        ("no_such_option", {"no_such_option": 1}),
+    for more, code, values in (
+        ({}, "no_model", [".pte"]),
+        ({"replicas": 0}, "", ["replicas", "0"]),
+        ({"replicas": (3, 2)}, "", ["replicas", "(3, 2)"]),
+        ({"num_replicas": 2}, "conflict", ["replicas"]),
+        ({"autoscaling_config": {}}, "conflict", ["replicas"]),
+        ({"config": Config(host="0.0.0.0", allow_unauthenticated=True)}, "", ["host", "ray.serve.start"]),
+        ({"max_ongoing_requests": -1}, "deployment", ["max_ongoing"]),
+        ({"no_such_option": 1}, "deployment", ["no_such_option"]),
     ):
-        models = () if wrong == "no model" else ("model.pte",)
-        with pytest.raises(webpte.InputError, match=wrong):
+        models = () if code == "no_model" else ("model.pte",)
+        with raises(webpte.InputError, *values, code=code):
             deployment(*models, **more)
     monkeypatch.setitem(sys.modules, "ray.serve", None)
     monkeypatch.delattr(ray, "serve")
-    with pytest.raises(webpte.UnsupportedError, match=r"pip install 'webpte\[ray,server\]'"):
+    with raises(webpte.UnsupportedError, "pip install 'webpte[ray,server]'"):
         deployment("model.pte")

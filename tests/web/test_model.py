@@ -48,11 +48,13 @@ def test_a_model_runs_in_a_worker_or_in_the_page(worker, bundled, server, page):
             np.testing.assert_allclose(array, expected, rtol=1e-4, atol=1e-4)
     (second,) = call(page, exported.steps[2].inputs, outputs=[1])
     np.testing.assert_allclose(second, exported.steps[2].outputs[1], rtol=1e-4, atol=1e-4)
-    for options, words in (({"method": "other"}, "input: mtcnn_pnet has no method other; it has forward"),):
-        with pytest.raises(Exception, match=words):
-            call(page, exported.steps[0].inputs, **options)
-    with pytest.raises(Exception, match="is not a language model, but of kind image"):
-        page.evaluate("model.chat.completions.create({ messages: [] })")
+    with pytest.raises(Exception, match=r"input: mtcnn_pnet .*\bother\b.*\bforward\b"):
+        call(page, exported.steps[0].inputs, method="other")
+    code, message = page.evaluate(
+        "async () => { try { await model.chat.completions.create({ messages: [] }); } "
+        "catch (error) { return [error.code, error.message]; } }"
+    )
+    assert code == "input" and message.startswith("mtcnn_pnet ") and "image" in message
     page.evaluate("model.dispose()")
     with pytest.raises(Exception, match="disposed: "):
         call(page, exported.steps[0].inputs)
@@ -127,14 +129,14 @@ def test_where_workers_are_forbidden_the_page_does_the_work(bundled, server, pag
 def test_a_page_without_webgpu_is_told_what_to_do(bundled, server, page):
     _, server.folders["site"] = bundled("add_external", shapes_of)
     page.evaluate("Object.defineProperty(Navigator.prototype, 'gpu', { value: undefined })")
-    with pytest.raises(Exception, match="webgpu-missing: This browser offers no WebGPU here"):
+    with pytest.raises(Exception, match="webgpu-missing: "):
         load(page, f"{server.origin}/site/", worker=False)
     page.reload()
     page.evaluate("navigator.gpu.requestAdapter = async () => null")
-    with pytest.raises(Exception, match="no-adapter: The browser has WebGPU but no GPU for it"):
+    with pytest.raises(Exception, match="no-adapter: "):
         load(page, f"{server.origin}/site/", worker=False)
 
 
 def test_a_bundle_that_is_not_there_is_named(server, page):
-    with pytest.raises(Exception, match=r"network: manifest.json: the server answers 404"):
+    with pytest.raises(Exception, match=r"network: manifest\.json: .* 404"):
         load(page, f"{server.origin}/nowhere/")

@@ -15,6 +15,7 @@ from playwright.sync_api import expect
 
 import webpte
 from tests.support.harness.browser import TIMEOUT
+from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.notebook import FRONT
 from webpte.notebook.shelf import MOST, Shelf
@@ -47,9 +48,12 @@ def anywidget(monkeypatch):
 def test_without_anywidget_one_is_told_what_to_install(bundled, monkeypatch):
     monkeypatch.setitem(sys.modules, "anywidget", None)
     exported, site = bundled("two_methods")
-    with pytest.raises(webpte.Error, match=r"pip install 'webpte\[notebook\]'"):
+    with raises(webpte.Error, "anywidget", "pip install 'webpte[notebook]'"):
         webpte.widget(site)
-    with webpte.load(exported.path, data=exported.data) as program, pytest.raises(webpte.Error, match="anywidget"):
+    with (
+        webpte.load(exported.path, data=exported.data) as program,
+        raises(webpte.Error, "anywidget", "pip install 'webpte[notebook]'"),
+    ):
         program.show()
 
 
@@ -66,7 +70,7 @@ def test_a_program_is_bundled_for_as_long_as_it_is_shown(bundled, anywidget):
     gc.collect()
     assert not folder.exists()
     assert webpte.widget(site).shelf.site == site
-    with pytest.raises(webpte.InputError, match="name mean nothing"):
+    with raises(webpte.InputError, site, "name", code="not_applicable"):
         webpte.widget(site, name="Other")
 
 

@@ -47,15 +47,12 @@ def test_what_cannot_be_run_is_refused_in_words(bundled, server, page):
     exported, server.folders["site"] = bundled("dynamic_broadcast", shapes_of)
     open_program(page, f"{server.origin}/site/")
     inputs = exported.steps[0].inputs
-    for wrong, words in (
-        ([*inputs, inputs[0]], r"input: forward takes 2 inputs; 3 were given"),
-        (
-            [inputs[0].T, inputs[1]],
-            r"input: Input 0 of forward has dims \[8, 17\]; the program takes at most \[29, 8\]",
-        ),
-        ([inputs[0][:2], inputs[1][:2]], r"shape: forward was not bundled for \[2, 8\] \[2, 1\]. It was for: \["),
+    for wrong, shown in (
+        ([*inputs, inputs[0]], r"input: forward .*2 inputs; 3 "),
+        ([inputs[0].T, inputs[1]], r"input: Input 0 of forward .*\[8, 17\].*\[29, 8\]"),
+        ([inputs[0][:2], inputs[1][:2]], r"shape: forward .*\[2, 8\] \[2, 1\].*: \["),
     ):
-        with pytest.raises(Exception, match=words):
+        with pytest.raises(Exception, match=shown):
             run(page, wrong)
 
 

@@ -142,7 +142,7 @@ def test_what_arrives_damaged_is_named_and_fetched_once_more(suffix, visit, serv
     assert len(server.asked(name)) == 2
     page.evaluate(FORGET)
     times = 2
-    with pytest.raises(Exception, match=f"damaged: {name} is damaged: twice its contents did not match"):
+    with pytest.raises(Exception, match=f"damaged: {name}"):
         visit()
     assert len(server.asked(name)) == 2
     visit()  # and a third time it is right
@@ -169,7 +169,7 @@ def test_without_a_network_the_last_visit_is_enough(visit, server, page):
     visit()
     (manifest,) = (name for name in page.evaluate(KEPT) if name.startswith("manifest"))
     page.evaluate(FLIP, manifest)
-    with pytest.raises(Exception, match=r"network: manifest\.json: the server answers 503"):
+    with pytest.raises(Exception, match=r"network: manifest\.json: .* 503"):
         visit()
 
 

@@ -24,7 +24,10 @@ class Generating:
         self.model = LLM.load(path, progress=progress, recover=True)
         if wanted.system is not None and self.model.template is None:
             self.model.close()
-            raise InputError(f"system needs a chat template, and {path} has none; put it into the prompt_template")
+            raise InputError(
+                f"system needs a chat template, and {path} has none; put it into the prompt_template",
+                code="no_chat_template",
+            )
 
     def __call__(self, columns: Mapping[str, Sequence[Any]], progress: OnProgress) -> Made:
         count = len(columns[self._wanted.columns[0]])

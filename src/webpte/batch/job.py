@@ -131,9 +131,14 @@ def _check_columns(inputs: Inputs, wanted: Wanted) -> None:
         for name in wanted.columns:
             if name not in names:
                 known = ", ".join(names)
-                raise InputError(f"{file} has no column {name!r}{near(name, names)}; it has {known}. Give --column")
+                raise InputError(
+                    f"{file} has no column {name!r}{near(name, names)}; it has {known}. Give --column",
+                    code="unknown_column",
+                )
         if taken := [name for name in wanted.made if name in names]:
-            raise InputError(f"{file} has a column {taken[0]!r} already; rename it, or give --output-column")
+            raise InputError(
+                f"{file} has a column {taken[0]!r} already; rename it, or give --output-column", code="column_exists"
+            )
 
 
 def _finish(job: Job, inputs: Inputs, receipts: Sequence[Receipt], meter: Meter) -> Report:

@@ -85,13 +85,18 @@ class Predictor:
         if len(set(lengths.values())) > 1:
             raise InputError(f"batch: columns are of different lengths, {lengths}")
         if taken := [name for name in self.wanted.made if name in batch]:
-            raise InputError(f"batch has a column {taken[0]!r} already; rename it, or give output_column")
+            raise InputError(
+                f"batch has a column {taken[0]!r} already; rename it, or give output_column", code="column_exists"
+            )
         return self._make(columns, progress)
 
     def _values(self, batch: Mapping[str, Any], name: str) -> Sequence[Any]:
         if name not in batch:
             known = list(map(str, batch))
-            raise InputError(f"batch has no column {name!r}{near(name, known)}; it has {', '.join(known) or 'none'}")
+            raise InputError(
+                f"batch has no column {name!r}{near(name, known)}; it has {', '.join(known) or 'none'}",
+                code="unknown_column",
+            )
         values = batch[name]
         return values if isinstance(values, (list, tuple)) else list(values)
 

@@ -83,7 +83,9 @@ class Wanted:
         if self.system is not None and self.raw:
             raise InputError("system is for the chat template, which raw leaves out; give one of them")
         if self.prompt is not None and self.prefix is not None:
-            raise InputError("prompt and prefix are both given; one says what to put before every text")
+            raise InputError(
+                "prompt and prefix are both given; one says what to put before every text", code="conflict"
+            )
         if clash := {self.column, *self.columns} & {*self.made}:
             raise InputError(f"{', '.join(sorted(clash))} is read and written; give another name as output_column")
 

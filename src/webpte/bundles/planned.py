@@ -73,7 +73,9 @@ def extents(program: Program, name: str) -> list[Shapes]:
 def zeros(graph: Graph, shapes: Shapes) -> Call:
     """Arguments of these shapes, of which nothing but the shapes is looked at."""
     if len(shapes) != len(graph.inputs):
-        raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs; {len(shapes)} shapes were named")
+        raise InputError(
+            f"{graph.name} takes {len(graph.inputs)} inputs; {len(shapes)} shapes were named", code="input_count"
+        )
     return [zeros_for(graph.values[i], tuple(dims)) for i, dims in zip(graph.inputs, shapes, strict=True)]
 
 

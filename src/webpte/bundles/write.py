@@ -93,7 +93,9 @@ def _language(
     progress: OnProgress,
 ) -> tuple[str, dict[str, Any]]:
     if named := [*(["shapes"] if shapes else []), *look.given]:
-        raise InputError(f"{program.file.path} is a language model, for which {', '.join(named)} mean nothing")
+        raise InputError(
+            f"{program.file.path} is a language model, for which {', '.join(named)} mean nothing", code="not_applicable"
+        )
     methods = MethodWriter(site, progress, len(slot_counts(sequences)))
     fingerprint = program.fingerprint("forward")
     found = _refusing_together(
@@ -113,7 +115,9 @@ def _other(
     """The kind of bundle that a program becomes, and what the manifest says of it."""
     names = [name for name in program.method_names if program.graph(name).steps]
     if unknown := sorted(set(shapes) - set(names)):
-        raise InputError(f"shapes are given of {', '.join(unknown)}; the program has {', '.join(names)}")
+        raise InputError(
+            f"shapes are given of {', '.join(unknown)}; the program has {', '.join(names)}", code="unknown_method"
+        )
     encoder = find_encoder(program) if tokenizer is not None else None
 
     def add(name: str) -> None:
@@ -131,7 +135,10 @@ def _other(
     if is_image(program):
         return "image", {**parts, "image": image_part(site, program, look, shapes["forward"])}
     if look.given:
-        raise InputError(f"{', '.join(look.given)} are for programs that take a picture, f32 (1, 3, height, width)")
+        raise InputError(
+            f"{', '.join(look.given)} are for programs that take a picture, f32 (1, 3, height, width)",
+            code="not_applicable",
+        )
     return "program", parts
 
 

@@ -66,11 +66,13 @@ def _line(where: str, text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is no JSON: {error}") from error
+        raise InputError(f"{where} is no JSON: {error}", code="invalid_json") from error
     if isinstance(found, str):
         return {"prompt": found}
     if not isinstance(found, dict) or len({"prompt", "messages", "tokens"} & set(found)) != 1:
-        raise InputError(f"{where} is neither a text nor an object with one of prompt, messages and tokens")
+        raise InputError(
+            f"{where} is neither a text nor an object with one of prompt, messages and tokens", code="invalid_prompt"
+        )
     return found
 
 

@@ -18,7 +18,8 @@ def segment_area(file: MappedFile, start: int, size: int, after: int) -> Span:
     if start + size > file.size:
         raise FormatError(
             f"{file.path}: is truncated: its header places segments at bytes {start} to {start + size},"
-            f" the file has {file.size} bytes; copy or download it again"
+            f" the file has {file.size} bytes; copy or download it again",
+            code="truncated",
         )
     return Span(file, start, size or file.size - start)
 

@@ -20,5 +20,7 @@ def open_adapter() -> Any:
     found = wgpu.gpu.enumerate_adapters_sync()
     if not number.isdecimal() or int(number) >= len(found):
         names = ", ".join(f"{place}: {adapter.info['device']}" for place, adapter in enumerate(found))
-        raise DeviceError(f"{VARIABLE} is {number!r}; this machine has the adapters {names or 'of none'}")
+        raise DeviceError(
+            f"{VARIABLE} is {number!r}; this machine has the adapters {names or 'of none'}", code="unknown_adapter"
+        )
     return found[int(number)]

@@ -171,7 +171,7 @@ class Gpu:
             return OutOfMemory(
                 f"the device had no memory left to {action}: {error}. Tell load(..., memory=) what it has."
             )
-        return DeviceError(f"the GPU refused to {action}: {error}") if self.alive() else self.loss()
+        return DeviceError(f"the GPU refused to {action}: {error}", code="validation") if self.alive() else self.loss()
 
     @uninterrupted
     @guarded
@@ -364,7 +364,9 @@ def use_adapter(number: int) -> None:
     """From now on this process computes on the adapter of that number; not while it computes on another."""
     with _LOCK:
         if any(gpu.alive() for gpu in _OPEN) and os.environ.get(VARIABLE) != str(number):
-            raise DeviceError(f"adapter {number} is wanted while programs run on {_OPEN[0].caps.adapter}; close them")
+            raise DeviceError(
+                f"adapter {number} is wanted while programs run on {_OPEN[0].caps.adapter}; close them", code="in_use"
+            )
         before = os.environ.get(VARIABLE, "")
         os.environ[VARIABLE] = str(number)
         chosen_adapter.cache_clear()

@@ -46,7 +46,8 @@ class Embedder(TaskProgram):
         if bounds[0][1] < self.max_tokens or outputs[0].bound != (bounds[0][0], self.dimensions):
             raise FormatError(
                 f"{self.path} makes {outputs[0].bound} of {bounds[0]}; by {where} it takes {self.max_tokens} tokens "
-                f"and gives {self.dimensions} numbers. The two are not of one export."
+                f"and gives {self.dimensions} numbers. The two are not of one export.",
+                code="other_export",
             )
         return bounds[0][0]
 

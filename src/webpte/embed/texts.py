@@ -78,7 +78,9 @@ class Texts:
     def before(self, prompt: str | None, prefix: str | None) -> str:
         """What is put before every text."""
         if prompt is not None and prefix is not None:
-            raise InputError("prompt and prefix are both given; one says what to put before every text")
+            raise InputError(
+                "prompt and prefix are both given; one says what to put before every text", code="conflict"
+            )
         if prefix is not None:
             if not isinstance(prefix, str):
                 raise InputError(f"prefix is a text, such as 'query: ', not {described(prefix)}")

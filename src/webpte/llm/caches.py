@@ -19,7 +19,9 @@ def with_half_caches(graph: Graph) -> Graph:
     others = {v for call in graph.calls if call.name != ATTENTION for v in (*graph.flatten(call.args), *call.outs)}
     kept = [v for v in caches if isinstance(spec := graph.values[v], TensorSpec) and spec.constant is not None]
     if not kept or len(kept) != len(caches) or caches & others:
-        raise UnsupportedError(f"{graph.name} has no KV caches of its own that only attention uses; they stay f32")
+        raise UnsupportedError(
+            f"{graph.name} has no KV caches of its own that only attention uses; they stay f32", code="no_kv_cache"
+        )
     values = list(graph.values)
     for value_id in kept:
         values[value_id] = replace(graph.tensor(value_id), dtype=DType.FLOAT16)

@@ -54,7 +54,10 @@ def about_bundle(bundle: Bundle, tokenizer: Path | None) -> About:
 
 def language_of(bundle: Bundle) -> Language:
     if bundle.manifest.language is None:
-        raise InputError(f"{bundle.manifest.folder} is a bundle of kind {bundle.manifest.kind}, not a language model")
+        raise InputError(
+            f"{bundle.manifest.folder} is a bundle of kind {bundle.manifest.kind}, not a language model",
+            code="not_a_language_model",
+        )
     return bundle.manifest.language
 
 

@@ -213,7 +213,9 @@ class LLM:
             raise InputError("generate takes a prompt or tokens, not both")
         checked = tokens_from(tokens, self.vocabulary)
         if not checked:
-            raise InputError("the prompt has no tokens; a text of a character, or one token, is the least")
+            raise InputError(
+                "the prompt has no tokens; a text of a character, or one token, is the least", code="empty_prompt"
+            )
         if len(checked) >= self.capacity:
             raise ContextFullError(f"the prompt has {len(checked)} tokens; the model's context holds {self.capacity}")
         said = tokens_from(given, self.vocabulary)

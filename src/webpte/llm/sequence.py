@@ -170,7 +170,9 @@ class Sequence:
                 raise InputError(f"its note is {type(listed).__name__}")
             tokens = tokens_from(listed, self.llm.vocabulary)
         except (ValueError, RecursionError, InputError) as error:
-            raise FormatError(f"{os.fspath(path)} is no snapshot of a language model: {error}") from error
+            raise FormatError(
+                f"{os.fspath(path)} is no snapshot of a language model: {error}", code="not_a_snapshot"
+            ) from error
         if len(tokens) > self.llm.capacity:
             raise FormatError(f"{os.fspath(path)} holds {len(tokens)} tokens; the context has {self.llm.capacity}")
         return tokens

@@ -105,16 +105,18 @@ class _Rewrite:
         inputs = (self.tokens, self.places, self.singles, self.picked, self.advance)
         return Slotted(replace(graph, inputs=inputs), self.advance)
 
-    def refuse(self, reason: str) -> UnsupportedError:
-        return UnsupportedError(f"{self.name} cannot run several sequences at once: {reason}")
+    def refuse(self, reason: str, *, code: str = "") -> UnsupportedError:
+        return UnsupportedError(f"{self.name} cannot run several sequences at once: {reason}", code=code)
 
     def _check_inputs(self, graph: Graph) -> None:
         specs = [graph.values[value_id] for value_id in graph.inputs]
         dims = [spec.dims if isinstance(spec, TensorSpec) else () for spec in specs]
         if len(dims) != 2 or len(dims[TOKENS]) != 2 or dims[TOKENS][0] != 1 or dims[POSITION] != (1,):
-            raise self.refuse(f"it takes {', '.join(map(str, specs))}, not tokens (1, n) and a position (1)")
+            raise self.refuse(
+                f"it takes {', '.join(map(str, specs))}, not tokens (1, n) and a position (1)", code="inputs"
+            )
         if dims[TOKENS][1] == 1:
-            raise self.refuse("it takes one token at a time; export it with dynamic shapes")
+            raise self.refuse("it takes one token at a time; export it with dynamic shapes", code="static_shapes")
         if any(isinstance(step, Jump) for step in graph.steps):
             raise self.refuse("it has branches")
 

@@ -41,7 +41,7 @@ class Tokenizer:
         except FormatError:
             raise
         except BaseException as error:  # the package raises plain Exception, and Rust's panics pass that by
-            _raise_typed(error, f"{name} is not a tokenizer.json")
+            _raise_typed(error, f"{name} is not a tokenizer.json", code="not_a_tokenizer")
         return cls(inner)
 
     def encode(self, text: str, *, specials: bool = False) -> list[int]:
@@ -62,15 +62,15 @@ class Tokenizer:
             text.encode()  # half of a surrogate pair is no text
             return self._inner.encode(text, add_special_tokens=specials)
         except UnicodeEncodeError as error:
-            raise InputError(f"the text cannot be written as UTF-8: {error}") from error
+            raise InputError(f"the text cannot be written as UTF-8: {error}", code="invalid_utf8") from error
         except BaseException as error:
-            _raise_typed(error, "the tokenizer cannot encode the text")
+            _raise_typed(error, "the tokenizer cannot encode the text", code="encode")
 
     def decode(self, tokens: Iterable[int], *, specials: bool = False) -> str:
         try:
             return str(self._inner.decode(list(tokens), skip_special_tokens=not specials))
         except BaseException as error:
-            _raise_typed(error, "the tokenizer cannot decode the tokens")
+            _raise_typed(error, "the tokenizer cannot decode the tokens", code="decode")
 
     @property
     def size(self) -> int:
@@ -95,10 +95,10 @@ class Tokenizer:
         return frozenset(number for number, token in added.items() if token.special)
 
 
-def _raise_typed(error: BaseException, what: str) -> NoReturn:
+def _raise_typed(error: BaseException, what: str, *, code: str) -> NoReturn:
     """An error of ours for the package's, and for a panic of its Rust code, which is no Exception. Others pass."""
     if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-        raise FormatError(f"{what}: {error}") from error
+        raise FormatError(f"{what}: {error}", code=code) from error
     raise error
 
 

@@ -60,7 +60,7 @@ def _growth(name: str, part: dict[str, Any]) -> float:
     pattern, content = part.get("pattern") or {}, str(part.get("content", ""))
     literal = pattern.get("String") if isinstance(pattern, dict) else None
     if literal == "":
-        raise FormatError(f"the tokenizer's {name} replaces the empty text, which is everywhere")
+        raise FormatError(f"the tokenizer's {name} replaces the empty text, which is everywhere", code="empty_pattern")
     return len(content) / len(literal) if literal else float(len(content))  # an expression may match one character
 
 

@@ -32,7 +32,9 @@ def widget(source: Program | str | os.PathLike[str], **options: Any) -> Any:
     made = _widget_class()  # before a bundle is written for nothing
     if not isinstance(source, Program) and Path(source).is_dir():
         if options:
-            raise InputError(f"{source} is a bundle already, for which {', '.join(options)} mean nothing")
+            raise InputError(
+                f"{source} is a bundle already, for which {', '.join(options)} mean nothing", code="not_applicable"
+            )
         return made(Shelf(Path(source)))
     folder = tempfile.TemporaryDirectory(prefix="webpte-")
     try:

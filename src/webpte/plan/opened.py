@@ -89,7 +89,11 @@ class _Reading:
         self.name = text(field(data, "name"), "name")
         missing = sorted({call.name for call in self.calls if call.name not in cpu_kernels})
         if missing:
-            raise UnsupportedError(f"{self.name} needs CPU kernels that are not here: {', '.join(missing)}", missing)
+            raise UnsupportedError(
+                f"{self.name} needs CPU kernels that are not here: {', '.join(missing)}",
+                missing,
+                code="missing_kernels",
+            )
 
     def opened(self) -> Opened:
         self.files = Files(list(self._files()))

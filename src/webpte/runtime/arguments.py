@@ -83,5 +83,8 @@ def number_of(arg: Any, spec: object, where: str) -> float:
     except Exception as error:  # `item` may be anything's
         raise InputError(f"{where} must be a {kind}, or an array of one, not {described(arg)}") from error
     if isinstance(spec, SymInt) and not INT32_LOW <= number <= INT32_HIGH:
-        raise InputError(f"{where} is {number}; the device computes with 32-bit integers, {INT32_LOW} to {INT32_HIGH}")
+        raise InputError(
+            f"{where} is {number}; the device computes with 32-bit integers, {INT32_LOW} to {INT32_HIGH}",
+            code="int32_range",
+        )
     return number

@@ -56,7 +56,9 @@ class Borders:
                 return self._named_outputs[at]
             known = ", ".join(self._named_outputs)
             asked = f"{described(at)}{near(at, list(self._named_outputs))}"
-            raise InputError(f"outputs: {self._graph.name} has no output {asked}; it has {known}")
+            raise InputError(
+                f"outputs: {self._graph.name} has no output {asked}; it has {known}", code="unknown_output"
+            )
         return at_position(self._graph.outputs, at, f"outputs of {self._graph.name}")
 
     def enter(self, args: Any) -> CallValues:
@@ -64,7 +66,9 @@ class Borders:
         entries = self._entries
         if len(args) != len(entries):
             wanted = ", ".join(f"{info.name}: {info}" for info in self.inputs)
-            raise InputError(f"{self._graph.name} takes {len(entries)} inputs ({wanted}); {len(args)} were given")
+            raise InputError(
+                f"{self._graph.name} takes {len(entries)} inputs ({wanted}); {len(args)} were given", code="input_count"
+            )
         live = CallValues({}, {}, {})
         for (value_id, spec, where), arg in zip(entries, args, strict=True):
             if isinstance(spec, TensorSpec):
@@ -87,7 +91,7 @@ class Borders:
         """What does not fit the device is the caller's fault, or a kernel's on the CPU."""
         graph = self._graph
         if value_id in graph.inputs:
-            return InputError(f"{self._where(graph.inputs.index(value_id))} {reason}")
+            return InputError(f"{self._where(graph.inputs.index(value_id))} {reason}", code="int32_range")
         makers = [f", made by {call.name} ({call.origin})," for call in graph.calls if value_id in call.outs]
         return RangeError(f"value {value_id}{''.join(makers[:1])} {reason}")
 
@@ -114,7 +118,7 @@ def at_position(values: Sequence[int], position: object, what: str) -> int:
             return values[operator.index(position)]  # type: ignore[arg-type]
     except (TypeError, IndexError):
         pass
-    raise InputError(f"{described(position)} is not a position among the {len(values)} {what}")
+    raise InputError(f"{described(position)} is not a position among the {len(values)} {what}", code="position")
 
 
 def to_array(value: Any, spec: TensorSpec, where: str) -> Array:
@@ -129,29 +133,38 @@ def to_array(value: Any, spec: TensorSpec, where: str) -> Array:
 def _converted(array: Array, value: Any, wanted: np.dtype[Any], where: str) -> Array:
     """To the declared dtype, if nothing is lost by it. Python's own numbers have no size and take any of their kind."""
     if array.dtype.kind not in "biufcV":
-        raise InputError(f"{where} is {described(value)}, which is no array of numbers; the program declares {wanted}")
+        raise InputError(
+            f"{where} is {described(value)}, which is no array of numbers; the program declares {wanted}",
+            code="not_numeric",
+        )
     if np.can_cast(array.dtype, wanted, "safe"):
         return array.astype(wanted)
     if isinstance(value, (list, tuple, int, float)) and np.can_cast(array.dtype, wanted, "same_kind"):
         try:
             return np.asarray(value, wanted)
         except OverflowError as error:
-            raise InputError(f"{where} has a number that does not fit {wanted}: {error}") from error
+            raise InputError(f"{where} has a number that does not fit {wanted}: {error}", code="overflow") from error
     raise InputError(
-        f"{where} has dtype {array.dtype}; the program declares {wanted}. Convert it with .astype(np.{wanted})."
+        f"{where} has dtype {array.dtype}; the program declares {wanted}. Convert it with .astype(np.{wanted}).",
+        code="dtype",
     )
 
 
 def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str) -> None:
     bound = spec.dims
     if len(dims) != len(bound):
-        raise InputError(f"{where} has {len(dims)} dims {list(dims)}; the program declares {len(bound)}: {list(bound)}")
+        raise InputError(
+            f"{where} has {len(dims)} dims {list(dims)}; the program declares {len(bound)}: {list(bound)}", code="rank"
+        )
     if not spec.dynamic and dims != bound:
-        raise InputError(f"{where} has shape {list(dims)}; the program was exported for exactly {list(bound)}")
+        raise InputError(
+            f"{where} has shape {list(dims)}; the program was exported for exactly {list(bound)}", code="shape"
+        )
     if any(not min(1, b) <= d <= b for d, b in zip(dims, bound, strict=True)):  # a bound of 0 allows nothing else
         raise InputError(
             f"{where} has shape {list(dims)}; each dim must be from 1 to its bound {list(bound)}. "
-            "Re-export with a larger upper bound if you need more."
+            "Re-export with a larger upper bound if you need more.",
+            code="bound",
         )
 
 
@@ -193,4 +206,6 @@ def _as_numpy(value: Any, where: str) -> Array:
             return np.from_dlpack(value)
         return np.asarray(value)
     except Exception as error:
-        raise InputError(f"{where} is a {type(value).__name__} that cannot be read as an array: {error}") from error
+        raise InputError(
+            f"{where} is a {type(value).__name__} that cannot be read as an array: {error}", code="not_numeric"
+        ) from error

@@ -194,7 +194,8 @@ class _Store:
                 raise FormatError(
                     f"{path}: is damaged: it has {file.size} bytes"
                     + (" whose hash is another" if file.size == wanted.nbytes else f", not {wanted.nbytes}")
-                    + ". Copy or write the bundle again"
+                    + ". Copy or write the bundle again",
+                    code="damaged",
                 )
             self._known[wanted.sha256] = file
         return self._known[wanted.sha256]

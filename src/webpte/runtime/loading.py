@@ -100,7 +100,9 @@ def _with_advice(error: DataError, path: PathLike) -> DataError:
     found = data_beside(path, error.keys)
     if not found:
         return error
-    return DataError(f"{error}\nBeside it is what has them: load({os.fspath(path)!r}, data={found!r})", error.keys)
+    advised = DataError(f"{error}\nBeside it is what has them: load({os.fspath(path)!r}, data={found!r})", error.keys)
+    advised.code = error.code
+    return advised
 
 
 def _refuse_planning(path: PathLike, data: list[Source], fallback: str | None, passes: Sequence[str] | None) -> None:

@@ -112,7 +112,10 @@ class Method:
     def planner(self) -> Planner:
         """What makes schedules for new shapes."""
         if not isinstance(self.scheduler, Planner):
-            raise InputError(f"{self.name} runs from the schedules it was saved with: there is no graph to plan from")
+            raise InputError(
+                f"{self.name} runs from the schedules it was saved with: there is no graph to plan from",
+                code="no_graph",
+            )
         return self.scheduler
 
     @property

@@ -17,10 +17,15 @@ def prepare_for(executor: Executor, state: MethodState, dims: Sequence[Sequence[
     """Lower what a call at these shapes would run, without running it."""
     stage, graph = executor.only_stage(), executor.plan.graph
     if stage is None:
-        raise InputError(f"{graph.name} is not one submit: call it at the shapes that are to be saved")
+        raise InputError(
+            f"{graph.name} is not one submit: call it at the shapes that are to be saved", code="several_submits"
+        )
     if len(dims) != len(graph.inputs):
         wanted = ", ".join(map(str, executor.borders.inputs))
-        raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs ({wanted}); {len(dims)} shapes were named")
+        raise InputError(
+            f"{graph.name} takes {len(graph.inputs)} inputs ({wanted}); {len(dims)} shapes were named",
+            code="input_count",
+        )
     try:
         args = [zeros_for(graph.values[i], tuple(sizes)) for i, sizes in zip(graph.inputs, dims, strict=True)]
     except (MemoryError, ValueError) as error:

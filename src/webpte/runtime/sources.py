@@ -54,9 +54,11 @@ def _read(file: BinaryFile, name: str) -> MappedFile:
     try:
         data = file.read()
     except Exception as error:  # whatever kind of file it is: closed, write-only, a connection that broke
-        raise InputError(f"{name} is a file that cannot be read: {error}. Open it by open(path, 'rb')") from error
+        raise InputError(
+            f"{name} is a file that cannot be read: {error}. Open it by open(path, 'rb')", code="unreadable"
+        ) from error
     if isinstance(data, str):
-        raise InputError(f"{name} is a file that was opened as text: open it by open(path, 'rb')")
+        raise InputError(f"{name} is a file that was opened as text: open it by open(path, 'rb')", code="text_mode")
     found = _bytes_of(data)
     if found is None:
         raise InputError(f"{name} is a file whose read() gives {described(data)}: open it by open(path, 'rb')")

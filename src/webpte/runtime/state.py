@@ -77,7 +77,7 @@ def read_state(path: PathLike, fingerprint: str, sizes: Sizes) -> tuple[list[mem
         with open(path, "rb") as file:
             return _read(file, name, fingerprint, sizes)
     except OSError as error:
-        raise FormatError(f"{name} cannot be read: {error}") from error
+        raise FormatError(f"{name} cannot be read: {error}", code="unreadable") from error
 
 
 def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[list[memoryview], bytes]:
@@ -85,20 +85,27 @@ def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[l
     if head.startswith(OLD_MAGIC):
         raise FormatError(f"{name} is a snapshot of an older format, without a digest; make it again")
     if len(head) < _HEADER.size or not head.startswith(MAGIC):
-        raise FormatError(f"{name} is not a webpte state file")
+        raise FormatError(f"{name} is not a webpte state file", code="not_a_snapshot")
     _, owner, count, length = _HEADER.unpack(head)
     if owner != fingerprint.encode():
-        raise DataError(f"{name} holds the state of another program or method, or of one with other weights")
+        raise DataError(
+            f"{name} holds the state of another program or method, or of one with other weights", code="other_program"
+        )
     found = os.fstat(file.fileno()).st_size
     table = file.read(min(8 * count, found))
     note = file.read(min(length, MOST_NOTE))
     sizes = wanted(note) if callable(wanted) else wanted
     if count != len(sizes) or table != struct.pack(f"<{len(sizes)}Q", *sizes):
-        raise DataError(f"{name} holds {count} buffers of other sizes than this method's {len(sizes)}")
+        raise DataError(
+            f"{name} holds {count} buffers of other sizes than this method's {len(sizes)}", code="buffer_sizes"
+        )
     expected = len(head) + len(table) + length + sum(sizes) + _DIGEST
     if length > MOST_NOTE or found != expected:
         kind = "truncated" if found < expected else "longer than it says"
-        raise FormatError(f"{name} is {kind}: it has {found} bytes, and its note and {count} buffers need {expected}")
+        raise FormatError(
+            f"{name} is {kind}: it has {found} bytes, and its note and {count} buffers need {expected}",
+            code=("truncated" if found < expected else "trailing_bytes"),
+        )
     rest = file.read()
     body, digest = memoryview(rest)[:-_DIGEST], rest[-_DIGEST:]
     whole = hashlib.sha256(head)

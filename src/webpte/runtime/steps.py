@@ -118,13 +118,14 @@ def _checked(plan: Plan, feed: Mapping[int, int]) -> list[_Fed]:
         fed = _Fed(output, position, source, target)
         made, taken = graph.values[source], graph.values[target]
         if not isinstance(made, TensorSpec) or not isinstance(taken, TensorSpec):
-            raise InputError(f"{_words(plan, fed)}: only tensors can be fed")
+            raise InputError(f"{_words(plan, fed)}: only tensors can be fed", code="not_a_tensor")
         if not _castable(made.host_dtype, taken.host_dtype):
             raise InputError(
-                f"{_words(plan, fed)}: {made.host_dtype.short} does not become {taken.host_dtype.short} unharmed"
+                f"{_words(plan, fed)}: {made.host_dtype.short} does not become {taken.host_dtype.short} unharmed",
+                code="dtype",
             )
         if any(target == other.target for other in feeds):
-            raise InputError(f"{_words(plan, fed)}, which another output feeds too")
+            raise InputError(f"{_words(plan, fed)}, which another output feeds too", code="duplicate_feed")
         feeds.append(fed)
     return feeds
 
@@ -173,7 +174,9 @@ def _stays_on_device(plan: Plan, stage: Segment, fed: _Fed, wanted: Sequence[int
 
 def _check_size(plan: Plan, fed: _Fed, made: tuple[int, ...], taken: tuple[int, ...]) -> None:
     if numel(made) != numel(taken):
-        raise InputError(f"{_words(plan, fed)}: its shape is {list(made)}, the next step's input has {list(taken)}")
+        raise InputError(
+            f"{_words(plan, fed)}: its shape is {list(made)}, the next step's input has {list(taken)}", code="shape"
+        )
 
 
 def _later_uploads(

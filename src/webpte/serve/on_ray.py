@@ -45,7 +45,7 @@ def deployment(
     try:
         made = serve.deployment(serve.ingress()(Replica), **given)
     except (TypeError, ValueError) as error:  # what it says of options that it does not know, or does not like
-        raise InputError(f"Ray Serve takes no such deployment: {error}") from error
+        raise InputError(f"Ray Serve takes no such deployment: {error}", code="deployment") from error
     return made.bind(wanted, gpus)
 
 
@@ -106,7 +106,7 @@ def _checked(config: Config, models: tuple[str | os.PathLike[str], ...]) -> Conf
             raise InputError(f"{name} is Ray's to choose: ray.serve.start(http_options={{{name!r}: …}})")
     named = tuple(_placed(os.fspath(model)) for model in (*config.models, *models))
     if not named:
-        raise InputError("there is no model to serve: name a .pte file or a bundle")
+        raise InputError("there is no model to serve: name a .pte file or a bundle", code="no_model")
     return replace(config, models=named)
 
 
@@ -127,7 +127,8 @@ def _options(
         raise InputError(f"replicas is a number from 1 on, or a pair of the least and the most, not {replicas!r}")
     if "num_replicas" in more or ("autoscaling_config" in more and not scaled):
         raise InputError(
-            "how many replicas there are is said by replicas: a number, or a pair of the least and the most"
+            "how many replicas there are is said by replicas: a number, or a pair of the least and the most",
+            code="conflict",
         )
     actor: dict[str, Any] = {"num_cpus": 1} | ({"num_gpus": 1} if gpus else {})
     actor |= {"resources": {resource: 1}} if resource is not None else {}

@@ -67,7 +67,8 @@ class Transcriber(TaskProgram):
         if (bands, frames) != (self._mel.bands, self._window // self._mel.hop):
             raise FormatError(
                 f"{self.path} hears {bands} bands of {frames} frames; by {where} it is {self._mel.bands} of "
-                f"{self._window // self._mel.hop}. The two are not of one export."
+                f"{self._window // self._mel.hop}. The two are not of one export.",
+                code="other_export",
             )
 
     @property
@@ -103,7 +104,8 @@ class Transcriber(TaskProgram):
         if (timestamps or long) and self._rules.no_timestamps is None:
             raise InputError(
                 f"{self.path} has no timestamps, by which longer audio is followed: pass at most "
-                f"{self._window / self.rate:g} seconds, and timestamps=False"
+                f"{self._window / self.rate:g} seconds, and timestamps=False",
+                code="no_timestamps",
             )
         job = _Job(self, chosen, task, timestamps or long, threshold, tell)
         mel = self._mel(samples if long else np.pad(samples, (0, self._window - len(samples))))  # (bands, frames)
@@ -114,7 +116,7 @@ class Transcriber(TaskProgram):
         """A code of the model's."""
         if not self._languages:
             if task == "translate" or language not in (None, "en"):
-                raise InputError(f"{self.path} knows English alone: leave out language and task")
+                raise InputError(f"{self.path} knows English alone: leave out language and task", code="english_only")
             return None
         if language is None:
             return self._language

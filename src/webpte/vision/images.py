@@ -42,7 +42,7 @@ def opened(picture: Any, name: str) -> Image.Image:
             with Image.open(io.BytesIO(picture) if isinstance(picture, bytes) else picture) as file:
                 return ImageOps.exif_transpose(file).convert("RGB")
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise InputError(f"{name}, {shown}, cannot be read as a picture: {error}") from error
+            raise InputError(f"{name}, {shown}, cannot be read as a picture: {error}", code="unreadable") from error
     if isinstance(picture, Image.Image):
         return ImageOps.exif_transpose(picture).convert("RGB")
     array = np.asarray(picture) if hasattr(picture, "__array__") else None

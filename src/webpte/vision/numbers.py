@@ -34,7 +34,8 @@ def check_program(
     if [bound[1:] for bound in bounds] != wanted or len(method.inputs) != len(inputs):
         raise FormatError(
             f"{path} has arguments of {bounds}; by the file beside it they are {wanted}, each with a batch before. The "
-            "two are not of one export."
+            "two are not of one export.",
+            code="other_export",
         )
     return bounds[0][0]
 

@@ -19,9 +19,13 @@ from ...lowering.registry import MOVABLE, op
 def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
     source = x.spec.constant
     if source is None:
-        raise DataError(f"value {x.id} {x.spec} has no constant data to fill value {out.id} {out.spec} with")
+        raise DataError(
+            f"value {x.id} {x.spec} has no constant data to fill value {out.id} {out.spec} with", code="no_constant"
+        )
     if x.bound != out.bound or x.dtype is not out.dtype:
-        raise DataError(f"value {x.id} {x.spec} cannot fill value {out.id} {out.spec}: shape or dtype differs")
+        raise DataError(
+            f"value {x.id} {x.spec} cannot fill value {out.id} {out.spec}: shape or dtype differs", code="mismatch"
+        )
     out.dims = x.dims
     cx.materialise(out, source)
 

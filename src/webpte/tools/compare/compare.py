@@ -47,7 +47,9 @@ def straight_graph(program: Program, name: str, steps: Sequence[Arguments], join
     graph = fused(program.graph(name)) if joined else program.graph(name)
     if any(isinstance(step, Jump) for step in graph.steps):
         if len(steps) != 1:
-            raise UnsupportedError(f"{name} has branches: it is compared for one call at a time, not {len(steps)}")
+            raise UnsupportedError(
+                f"{name} has branches: it is compared for one call at a time, not {len(steps)}", code="branches"
+            )
         graph = straighten(program, name, graph, steps[0])
     return graph
 

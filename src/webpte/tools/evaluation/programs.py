@@ -108,7 +108,7 @@ def _text(text: object) -> str:
     if not isinstance(text, str):
         raise InputError(f"text is a str, or None for the built-in one, not {described(text)}")
     if not text:
-        raise InputError("the text is empty; there is nothing to predict")
+        raise InputError("the text is empty; there is nothing to predict", code="empty_text")
     return text
 
 

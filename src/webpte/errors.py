@@ -14,12 +14,14 @@ class Error(Exception):
     """Base of everything webpte raises on purpose."""
 
     code: str = "error"  # a raise site may append a reason: "format.truncated"
+    reason: str = ""  # what was appended
     step: int | None = None  # the graph step at fault, where lowering a call failed
 
     def __init__(self, message: str = "", *, code: str = "") -> None:
         super().__init__(message)
         if code:
             self.code = f"{type(self).code}.{code}"
+            self.reason = code
 
 
 class FormatError(Error):

@@ -101,7 +101,7 @@ class Lowering:
         try:
             bound.lower(context)
         except Error as error:
-            failed = type(error)(f"{call.name} ({call.origin}): {error}")
+            failed = type(error)(f"{call.name} ({call.origin}): {error}", code=error.reason)
             failed.step = index
             raise failed from error
         except Exception as error:

@@ -9,6 +9,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import Method, pte_bytes, span_of
 from webpte import container as c
 from webpte.container import DType, KernelCall, MappedFile, MoveCall, parse_program
+from webpte.errors import GraphError
 from webpte.graph import Jump, build_graph
 from webpte.graph.names import VIEW
 from webpte.lowering import mutated_positions

@@ -132,7 +132,8 @@ class Scheduler:
             found = f"{_listed(list(known)) or 'no shapes'}; given was {given}"
         raise ShapeError(
             f"{self.plan.graph.name} runs from schedules that were saved for {found}. "
-            "Call it with the program at such inputs, and save it again."
+            "Call it with the program at such inputs, and save it again.",
+            code="not_saved",
         )
 
     def _decided(self, segment: Segment, shapes: str) -> dict[Expression, None]:

@@ -164,7 +164,8 @@ def one_of_methods(name: object, methods: Sequence[str], argument: str = "name")
     if not isinstance(name, str) or name not in methods:
         told = ", ".join(methods)
         raise InputError(
-            f"{argument}: there is no method {described(name)}{near(name, methods)}; the program has {told}"
+            f"{argument}: there is no method {described(name)}{near(name, methods)}; the program has {told}",
+            code="unknown_method",
         )
     return name
 

@@ -84,7 +84,8 @@ def refuse_device(plan: Plan, features: Iterable[str], caps: Caps) -> None:
     if missing := lacking(features, plan.subgroup, plan.limits, caps):
         raise DeviceError(
             f"{plan.graph.name} was saved for a device that has more than {caps.adapter}: {'; '.join(missing)}. "
-            "Save it on this one, or for it: load(..., limits=...), WEBPTE_DEVICE=browser."
+            "Save it on this one, or for it: load(..., limits=...), WEBPTE_DEVICE=browser.",
+            code="over_limits",
         )
 
 

@@ -118,7 +118,8 @@ def read_note(folder: Path, name: str) -> dict[str, int]:
         return {key: int(found[key]) for key in ("rows", "failed", "tokens", "computed_tokens")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FormatError(
-            f"{folder / name} is not a block that webpte batch wrote: {error}. Delete it, and it is made again"
+            f"{folder / name} is not a block that webpte batch wrote: {error}. Delete it, and it is made again",
+            code="damaged",
         ) from error
 
 
@@ -127,7 +128,9 @@ def check_job(folder: Path, job: Mapping[str, Any]) -> None:
     path = folder / JOB
     if not path.exists():
         if folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} holds other files and no {JOB}; name an empty folder, or a new one")
+            raise InputError(
+                f"{folder} holds other files and no {JOB}; name an empty folder, or a new one", code="foreign_folder"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, job)
         return
@@ -138,7 +141,9 @@ def check_job(folder: Path, job: Mapping[str, Any]) -> None:
         raise FormatError(f"{path} cannot be read: {error}") from error
     if differing:
         told = "; ".join(f"{key} was {_brief(there.get(key))}, now {_brief(job[key])}" for key in differing)
-        raise InputError(f"{folder} belongs to another job: {told}. Name another folder, or delete this one")
+        raise InputError(
+            f"{folder} belongs to another job: {told}. Name another folder, or delete this one", code="other_job"
+        )
 
 
 def sweep(folder: Path, keep: Collection[str]) -> int:

@@ -135,5 +135,6 @@ def impossible(mark: int, position: int) -> LogitsError:
     why = "are minus infinity for every token that may come" if mark == ALL_HIDDEN else "hold NaN or infinity"
     return LogitsError(
         f"no token can be chosen: the logits behind position {position} {why}. Weights or inputs beyond the range of "
-        "the program's dtype do that; `webpte compare` finds the first call whose result is not finite."
+        "the program's dtype do that; `webpte compare` finds the first call whose result is not finite.",
+        code="all_hidden" if mark == ALL_HIDDEN else "not_finite",
     )

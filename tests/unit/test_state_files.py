@@ -55,7 +55,7 @@ def test_no_other_bytes_are_accepted(whole, tmp_path_factory, data):
 def test_each_reason_is_told(whole, tmp_path):
     good = whole.read_bytes()
     size = f" {len(good)}"
-    cases = (
+    cases: tuple[tuple[type[webpte.Error], str, list[str], bytes], ...] = (
         (webpte.FormatError, "truncated", [f" {len(good) - 1} bytes", size], good[:-1]),
         (webpte.FormatError, "too_long", [f" {len(good) + 1} bytes", size], good + b"x"),
         (webpte.FormatError, "hash_mismatch", [], good[:120] + bytes([good[120] ^ 1]) + good[121:]),

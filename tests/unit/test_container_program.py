@@ -315,8 +315,8 @@ def test_segments_without_a_header_have_no_data() -> None:
 @pytest.mark.parametrize(
     ("position", "code", "value", "reason", "expected"),
     [
-        (12, "<I", 23, "header", ["23 bytes", "byte 8 "]),
-        (12, "<I", 2**32 - 1, "header", ["4294967295 bytes"]),
+        (12, "<I", 23, "invalid_header", ["23 bytes", "byte 8 "]),
+        (12, "<I", 2**32 - 1, "invalid_header", ["4294967295 bytes"]),
         (16, "<Q", 10**6, "truncated", ["1000000 bytes", len(sample_pte())]),
         (16, "<Q", 39, "truncated", [" 39 bytes", len(sample_pte())]),
         (24, "<Q", 8, "segment_overlap", ["byte 8 "]),

@@ -158,7 +158,7 @@ def test_a_constant_is_somewhere() -> None:
 def test_a_broken_header_is_refused(position: int, code: str, value: int) -> None:
     blob = bytearray(sample_blob())
     struct.pack_into(code, blob, position, value)
-    with raises(FormatError, "m.pte", f"{len(blob)} bytes", f"byte {BEFORE}:", code="header"):
+    with raises(FormatError, "m.pte", f"{len(blob)} bytes", f"byte {BEFORE}:", code="invalid_header"):
         parse(bytes(blob))
 
 

@@ -92,7 +92,7 @@ REFUSED = [
         CHOOSE,
         [X, "SOMEHOW", [1, 64], None, -128, 127, None, None, None, False],
         [(F32, 3), (I8, 3)],
-        "unknown_option",
+        "unknown_choice",
         ["SOMEHOW", "ASYMMETRIC"],
     ),
 ]

@@ -160,7 +160,7 @@ def test_files_are_known_by_their_contents(saved, tmp_path):
     renamed = tmp_path / "another name"
     renamed.write_bytes(file.read_bytes())
     opened(folder, renamed)
-    with raises(webpte.InputError, "rows.pte", f"{file.stat().st_size} bytes", code="missing_constants"):
+    with raises(webpte.InputError, "rows.pte", f"{file.stat().st_size} bytes", code="missing_file"):
         opened(folder)
     (folder / "rows.pte").write_bytes(file.read_bytes())
     opened(folder)  # it is looked for there
@@ -168,7 +168,7 @@ def test_files_are_known_by_their_contents(saved, tmp_path):
     other[-1] ^= 1
     renamed.write_bytes(other)
     (folder / "rows.pte").unlink()
-    with raises(webpte.InputError, "rows.pte", f"{renamed} of {len(other)} bytes", code="missing_constants"):
+    with raises(webpte.InputError, "rows.pte", f"{renamed} of {len(other)} bytes", code="missing_file"):
         opened(folder, renamed)
     with raises(webpte.InputError, "missing.pte", code="unreadable"):
         opened(folder, tmp_path / "missing.pte")

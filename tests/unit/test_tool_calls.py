@@ -144,8 +144,13 @@ def test_a_call_goes_through_a_template_and_back():
 @pytest.mark.parametrize(
     ("template", "tools", "code", "expected"),
     [
-        ("{{ messages[0].content }}", [WEATHER], "tools", []),
-        ("{{ messages[0]['tools'] }}", [WEATHER], "tools", []),  # as Phi-4-mini's, which looks for them there
+        ("{{ messages[0].content }}", [WEATHER], "tools_unsupported", []),
+        (
+            "{{ messages[0]['tools'] }}",
+            [WEATHER],
+            "tools_unsupported",
+            [],
+        ),  # as Phi-4-mini's, which looks for them there
         (TEMPLATE, {"type": "function"}, "wrong_type", ["tools", "dict"]),
         (TEMPLATE, "weather", "wrong_type", ["tools", "str"]),
         (TEMPLATE, [print], "missing_field", ["tool 0 "]),

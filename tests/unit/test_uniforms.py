@@ -77,7 +77,7 @@ def test_grids_cover_every_thread_within_the_limit(threads, workgroup, limit):
 
 def test_a_flag_a_template_needs_but_did_not_get_is_an_error(tmp_path):
     (tmp_path / "k.wgsl").write_text('{$ include "kernel.wgsl" $}\nvar<private> a: {{ type }};\n')
-    with raises(GraphError, "k.wgsl", "'type'", code="template"):
+    with raises(GraphError, "k.wgsl", "'type'", code="template_failed"):
         render(Kernel(home_of(str(tmp_path)), "k.wgsl", (), Uniforms.wgsl, 64, 0, 1))
 
 

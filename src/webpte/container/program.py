@@ -120,7 +120,8 @@ def _read_header(file: MappedFile) -> tuple[Span, Span]:
     (length,) = unpack_from("<I", file.view(12, 4))
     if length < 24 or 8 + length > file.size:
         raise FormatError(
-            f"{file.path}: extended header of {length} bytes at byte 8 of {file.size}, expected 24 or 32", code="header"
+            f"{file.path}: extended header of {length} bytes at byte 8 of {file.size}, expected 24 or 32",
+            code="invalid_header",
         )
     program_size, segments = unpack_from("<QQ", file.view(16, 16))
     (segments_size,) = unpack_from("<Q", file.view(32, 8)) if length >= 32 else (0,)

@@ -174,7 +174,7 @@ def _read_header(blob: Span) -> tuple[Span, Span]:
         raise FormatError(
             f"{where}: header of {length} bytes, flatbuffer at {flat_at} to {flat_at + flat_size}, constants at"
             f" {raw_at} to {raw_end}: these must follow each other inside the blob",
-            code="header",
+            code="invalid_header",
         )
     return blob.sub(flat_at, flat_size), blob.sub(raw_at, raw_size or blob.size - raw_at)
 

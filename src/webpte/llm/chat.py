@@ -49,7 +49,7 @@ def render_chat(
         if tools and "tools" not in meta.find_undeclared_variables(environment.parse(template)):
             raise InputError(
                 "the chat template takes no tools: the model would not hear of them. Put them in a message.",
-                code="tools",
+                code="tools_unsupported",
             )
         return "".join(environment.from_string(template).generate(messages=messages, **given))
     except Error:

@@ -64,7 +64,7 @@ class PlanFolder:
             f"{self.name}: the plan's constants lie in {name} of {size} bytes; "
             f"found was {', '.join(found) or 'no file'}. "
             "Put that file into the plan's folder, or name it: open_plan(folder, data=[path]).",
-            code="missing_constants",
+            code="missing_file",
         )
 
     def _map(self, path: str) -> MappedFile:

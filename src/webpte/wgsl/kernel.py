@@ -167,7 +167,7 @@ def _rendered(kernel: Kernel, folder: str) -> str:
         )
     except jinja2.TemplateError as error:
         raise GraphError(
-            f"kernel {kernel.label}: template {kernel.template} failed: {error}", code="template"
+            f"kernel {kernel.label}: template {kernel.template} failed: {error}", code="template_failed"
         ) from error
     spend("kernel text", len(text), f"kernel {kernel.template}")
     text = _with_halves(text) if _HALVES.search(text) else text

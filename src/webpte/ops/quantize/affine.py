@@ -192,7 +192,7 @@ def choose_qparams_affine(
     out: tuple[Tensor, Tensor],
 ) -> None:
     if mapping_type not in MAPPINGS:
-        raise GraphError(f"the mapping {mapping_type} is none of {', '.join(MAPPINGS)}", code="unknown_option")
+        raise GraphError(f"the mapping {mapping_type} is none of {', '.join(MAPPINGS)}", code="unknown_choice")
     scale, zero_point = out
     grid = grid_of(input.dims, block_size)
     scale.dims = zero_point.dims = _kept(grid, block_size, scale.rank)

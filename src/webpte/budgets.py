@@ -37,4 +37,4 @@ def over(name: str, asked: int) -> str:
 def spend(name: str, asked: int, where: str) -> None:
     """Refuse what is over the budget."""
     if asked > limit(name):
-        raise GraphError(f"{where}: {over(name, asked)}")
+        raise GraphError(f"{where}: {over(name, asked)}", code="over_budget")

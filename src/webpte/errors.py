@@ -14,12 +14,14 @@ class Error(Exception):
     """Base of everything webpte raises on purpose."""
 
     code: str = "error"  # a raise site may append a reason: "format.truncated"
+    reason: str = ""  # what was appended
     step: int | None = None  # the graph step at fault, where lowering a call failed
 
     def __init__(self, message: str = "", *, code: str = "") -> None:
         super().__init__(message)
         if code:
             self.code = f"{type(self).code}.{code}"
+            self.reason = code
 
 
 class FormatError(Error):
@@ -139,9 +141,16 @@ class Problem(NamedTuple):  # a dataclass would cost every start of the program 
     detail: str  # what is wrong with it, with the numbers
     where: tuple[str, ...] = ()  # the calls or values concerned
     remedy: str = ""
+    code: str = ""  # the reason, as an error has it that is raised for this alone
 
     def __str__(self) -> str:
         return f"{self.subject} {self.detail}"
+
+
+def common_code(problems: Sequence[Problem]) -> str:
+    """Return the reason that all `problems` share, or "several"."""
+    codes = {problem.code for problem in problems}
+    return codes.pop() if len(codes) == 1 else "several"
 
 
 def remedies(problems: Sequence[Problem]) -> list[str]:

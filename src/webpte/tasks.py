@@ -33,18 +33,21 @@ def read_task(program: Path, task: str) -> TaskFile:
     path = task_path(program)
     try:
         if (size := path.stat().st_size) > LARGEST_FILE:
-            raise FormatError(f"{path} has {size} bytes; {LARGEST_FILE} are the most")
+            raise FormatError(f"{path} has {size} bytes; {LARGEST_FILE} are the most", code="file_too_large")
         found = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"there is no {path.name} beside {program}, which tells what it is for: `webpte export` writes both"
+            f"there is no {path.name} beside {program}, which tells what it is for: `webpte export` writes both",
+            code="missing_task_file",
         ) from None
     except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path} cannot be read: {error}") from error
+        raise FormatError(f"{path} cannot be read: {error}", code="unreadable") from error
     if not isinstance(found, dict) or not isinstance(found.get("task"), str):
-        raise FormatError(f"{path} is not a JSON object that names its task")
+        raise FormatError(f"{path} is not a JSON object that names its task", code="invalid_task_file")
     if found["task"] != task:
-        raise InputError(f"{program} is for the task {found['task']!r}, by {path.name}, not for {task!r}")
+        raise InputError(
+            f"{program} is for the task {found['task']!r}, by {path.name}, not for {task!r}", code="wrong_task"
+        )
     return TaskFile(str(path), found)
 
 
@@ -118,12 +121,15 @@ class TaskFile:
     def _value(self, name: str) -> Any:
         self._asked.add(name)
         if name not in self._fields:
-            raise FormatError(f"{self.where} has no {name}; export again")
+            raise FormatError(f"{self.where} has no {name}; export again", code="missing_field")
         return self._fields[name]
 
     def _wrong(self, name: str, value: object, wanted: str) -> Any:
         shown = repr(value)
-        raise FormatError(f"{self.where}: {name} is {wanted}, not {shown if len(shown) <= 60 else shown[:57] + '...'}")
+        raise FormatError(
+            f"{self.where}: {name} is {wanted}, not {shown if len(shown) <= 60 else shown[:57] + '...'}",
+            code="invalid_field",
+        )
 
 
 def _is_real(value: object) -> bool:

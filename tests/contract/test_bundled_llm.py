@@ -136,7 +136,7 @@ def test_a_damaged_tokenizer_is_refused_by_name(folder, tmp_path):
     language = json.loads((tmp_path / "site" / "manifest.json").read_text())["language"]
     path = tmp_path / "site" / "files" / f"{language['tokenizer']}.json"
     path.write_bytes(path.read_bytes().replace(b"WordLevel", b"WordLevek"))
-    with raises(webpte.FormatError, path.name, path.stat().st_size, code="damaged"):
+    with raises(webpte.FormatError, path.name, path.stat().st_size, code="hash_mismatch"):
         LLM.load(tmp_path / "site")
 
 

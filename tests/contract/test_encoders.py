@@ -110,7 +110,7 @@ def test_wrong_calls_are_told_and_leave_everything_as_it_was(embedder):
         (lambda: embedder(["\ud800"]), "invalid_utf8", ["ud800"]),
         (lambda: embedder([], prompt="qury"), "", ["prompt", "'query', 'passage'", "'qury'", "'query'?"]),
         (lambda: embedder([], prompt=3), "", ["prompt", "'query', 'passage'", "3"]),
-        (lambda: embedder([], prompt="query", prefix=""), "conflict", ["prompt", "prefix"]),
+        (lambda: embedder([], prompt="query", prefix=""), "conflicting_options", ["prompt", "prefix"]),
         (lambda: embedder([], prefix=3), "", ["prefix", "'query: '", "3"]),
         (lambda: embedder([], truncate=1), "", ["truncate", "True", "False", "1"]),
     ]

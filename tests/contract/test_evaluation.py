@@ -107,7 +107,7 @@ def test_what_cannot_be_measured_leaves_the_model_as_it_was(models):
     before = evaluate(model, TEXT[:9])
     with raises(InputError, code="empty_text"):
         evaluate(model, "")
-    with raises(InputError, "1 tokens", code="too_short"):
+    with raises(InputError, "1 tokens", code="too_few_tokens"):
         evaluate(model, "a")
     with raises(InputError, "tokens", 1, 2147483647, 0):
         evaluate(model, TEXT, tokens=0)

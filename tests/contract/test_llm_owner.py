@@ -193,7 +193,7 @@ def poisoned(monkeypatch, mark, after):
 
 
 @pytest.mark.parametrize("per_submit", [1, 4])
-@pytest.mark.parametrize(("mark", "code"), [(-1, "not_finite"), (-2, "all_masked")])
+@pytest.mark.parametrize(("mark", "code"), [(-1, "not_finite"), (-2, "all_hidden")])
 def test_logits_that_leave_no_choice_are_an_error(talk, shared, monkeypatch, mark, code, per_submit):
     answer(talk, FIRST[:10], 1).read()
     poisoned(monkeypatch, mark, 3)

@@ -77,7 +77,7 @@ def test_a_device_that_has_less_is_refused_by_name(tmp_path, monkeypatch):
     assert set(features) == adapter_caps().features & {"shader-f16", "subgroup"}
     monkeypatch.setenv("WEBPTE_DEVICE", "browser")
     if features:
-        refused = raises(webpte.DeviceError, "; ".join(features), code="missing_features")
+        refused = raises(webpte.DeviceError, "; ".join(features), code="over_limits")
         with webpte.open_plan(tmp_path / "here", [job.path]) as plan, refused:
             plan.method()
     with webpte.load(job.path) as program:

@@ -83,7 +83,7 @@ def test_foreign_and_broken_snapshots_are_refused_and_nothing_changes(llama, tmp
     for name, error, code in (
         ("other", webpte.DataError, "other_program"),
         ("cut", webpte.FormatError, "truncated"),
-        ("text", webpte.FormatError, "not_a_snapshot"),
+        ("text", webpte.FormatError, "bad_magic"),
         ("none", webpte.FormatError, "unreadable"),
     ):
         with raises(error, tmp_path / name, code=code):

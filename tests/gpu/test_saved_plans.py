@@ -166,7 +166,7 @@ def test_stages_on_the_host_are_named(tmp_path, monkeypatch):
     with webpte.open_plan(tmp_path / "plan") as plan:
         assert plan.method()(x).tobytes() == want.tobytes()
     monkeypatch.delitem(KERNELS, TOY)
-    with raises(webpte.UnsupportedError, TOY, code="missing_kernels"):
+    with raises(webpte.UnsupportedError, TOY, code="no_cpu_kernel"):
         webpte.open_plan(tmp_path / "plan")
 
 

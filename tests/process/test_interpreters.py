@@ -8,10 +8,9 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 import webpte
 from tests.support.harness.children import NO_ADAPTER, SRC, run_python, run_webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from tests.unit.test_chat_limits import BOMBS, MEGABYTES
 from tests.unit.test_check import HUGE, add, broken_program, problems  # noqa: F401 - a fixture
@@ -80,7 +79,7 @@ def test_versions_are_shown_for_a_bug_report(capsys):
     file = io.StringIO()
     webpte.show_versions(file)
     assert file.getvalue() == told
-    with pytest.raises(webpte.InputError, match="file is a text file"):
+    with raises(webpte.InputError, "file", "int", code="wrong_type"):
         webpte.show_versions(3)  # type: ignore[arg-type]
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
@@ -57,11 +58,11 @@ def test_an_output_passed_twice_is_known_by_its_shape():
 
 def test_outputs_of_one_shape_are_refused_by_name():
     values, calls = chain((3,), (3,), (3,))
-    with pytest.raises(webpte.UnsupportedError) as caught:
+    with raises(
+        webpte.UnsupportedError, "delegate 0", "1 inputs", "2 outputs", "4 values", code="ambiguous_values"
+    ) as caught:
         build(values, calls, ([0], [1, 2]), (0, 1, 2, 3), [tensor(3)] * 4)
-    message = str(caught.value)
-    assert "delegate 0 takes 1 inputs and 2 outputs; instruction 0 passes 4 values, 1 of them inputs" in message
-    assert "operator_blocklist=[exir_ops.edge.aten.clone.default, " in message
+    assert "operator_blocklist=[exir_ops.edge.aten.clone.default, " in str(caught.value)
     assert caught.value.items == ("delegate 0",)
 
 
@@ -96,14 +97,14 @@ def test_an_input_that_is_not_used_is_known_by_its_shape():
 
 def test_inputs_of_one_shape_are_refused_by_name():
     values, calls = [VkTensor(F32, (3,))] * 2, [(RELU, (0, 1))]
-    with pytest.raises(webpte.UnsupportedError, match=r"passes 3 values, 2 of them inputs, and the file does not say"):
+    with raises(webpte.UnsupportedError, "3 values", "2 of them inputs", code="ambiguous_values"):
         build(values, calls, ([0], [1]), (0, 1, 2), [tensor(3)] * 3, inputs=(0, 1))
 
 
 def test_an_unused_input_does_not_stand_in_for_an_output():
     """One input too many and one output too few are as many values as the delegate lists."""
     values, calls = [VkTensor(F32, (3,)), VkTensor(F32, (2,)), VkTensor(F32, (3,))], [(RELU, (0, 2))]
-    with pytest.raises(webpte.GraphError, match=r"passes 3 values, 2 of them inputs, which does not fit"):
+    with raises(webpte.GraphError, "3 values", "2 of them inputs", code="wrong_arity"):
         build(values, calls, ([0], [1, 2]), (0, 1, 2), [tensor(3), tensor(3), tensor(3)], inputs=(0, 1))
 
 
@@ -127,17 +128,17 @@ def test_a_buffer_that_is_written_later_is_an_input():
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "expected"),
     [
-        (tensor(4), r"value 1 is f32\[3\], the program's value 1 f32\[4\]"),
-        (tensor(3, dtype=I64), r"value 1 is f32\[3\], the program's value 1 i64\[3\]"),
-        (tensor(3, 1), r"value 1 has 1 dims \[3\], the program's value 1 has 2: \[3, 1\]"),
-        (c.IntValue(0), "value 1 is a VkTensor, the program's value 1 a Int"),
+        (tensor(4), ["value 1 ", "f32[3]", "f32[4]"]),
+        (tensor(3, dtype=I64), ["value 1 ", "f32[3]", "i64[3]"]),
+        (tensor(3, 1), ["value 1 ", "[3]", "[3, 1]"]),
+        (c.IntValue(0), ["value 1 ", "VkTensor", "Int"]),
     ],
 )
-def test_values_that_cannot_be_each_other(given, message):
+def test_values_that_cannot_be_each_other(given, expected):
     values, calls = [VkTensor(F32, (3,))] * 2, [(RELU, (0, 1))]
-    with pytest.raises(webpte.GraphError, match=message):
+    with raises(webpte.GraphError, *expected, code="value_mismatch"):
         build(values, calls, ([0], [1]), (0, 1), [tensor(3), given])
 
 
@@ -164,6 +165,6 @@ def test_a_search_has_an_end():
     count = 3000
     values = [VkTensor(F32, (3,))] * (count + 1)
     calls = [(RELU, (0, i + 1)) for i in range(count)]
-    with pytest.raises(webpte.UnsupportedError, match="does not say which is which"):
+    with raises(webpte.UnsupportedError, f"{count} outputs", f"{count + 2} values", code="ambiguous_values"):
         passed = tuple(range(count + 2))
         build(values, calls, ([0], range(1, count + 1)), passed, [tensor(3)] * (count + 2))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, simple_pte, vk_blob
 from webpte import container as c
 from webpte.cli import main
@@ -53,7 +54,7 @@ def broken_program(tmp_path):
 
 
 def test_loading_refuses_what_check_lists(broken):
-    with pytest.raises(webpte.DataError, match=r"the\.weight"):
+    with raises(webpte.DataError, "the.weight", code="missing_constant"):
         webpte.load(broken)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
+from tests.support.harness.errors import raises
 from webpte.llm.choice import Choice, pack, unpack
 from webpte.llm.choosing import Choosing
 from webpte.llm.sampled import EDITED, SETTINGS, TOPS, mask_words
@@ -127,5 +127,5 @@ def test_what_is_unpacked():
 
 def test_a_biased_token_must_be_in_the_vocabulary():
     assert settings_from({"logit_bias": {127: 1}}, 128).logit_bias == {127: 1.0}
-    with pytest.raises(webpte.InputError, match="logit_bias names token 128; the vocabulary has 0 to 127"):
+    with raises(webpte.InputError, "logit_bias", "token 128;", "0 to 127", code="token_out_of_range"):
         settings_from({"logit_bias": {128: 1}}, 128)

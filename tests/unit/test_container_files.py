@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.harness.errors import raises
 from webpte.container import DType, MappedFile, Span
 from webpte.errors import ClosedError, FormatError
 
@@ -31,7 +33,10 @@ def test_view_is_the_file_without_a_copy(path: Path) -> None:
 
 @pytest.mark.parametrize(("offset", "size"), [(-1, 2), (0, 102), (101, 1), (7, -1), (2**70, 1)])
 def test_view_outside_the_file_is_refused(path: Path, offset: int, size: int) -> None:
-    with MappedFile(path) as file, pytest.raises(FormatError, match=r"model\.pte: .* of a file of 101 bytes"):
+    with (
+        MappedFile(path) as file,
+        raises(FormatError, "model.pte", f"bytes {offset} to {offset + size} ", "101 bytes", code="out_of_bounds"),
+    ):
         file.view(offset, size)
 
 
@@ -41,7 +46,7 @@ def test_close_is_final_and_idempotent(path: Path) -> None:
     file.close()
     file.close()
     assert file.closed and "closed" in repr(file)
-    with pytest.raises(ClosedError, match=r"model\.pte: the file was closed"):
+    with raises(ClosedError, "model.pte"):
         span.view()
 
 
@@ -77,9 +82,7 @@ def test_a_file_written_in_place_is_refused(path: Path, size: int) -> None:
         span = Span(file, 90, 5)
         os.truncate(path, size)
         os.utime(path, ns=(0, os.stat(path).st_mtime_ns + 1))  # clocks may be coarse
-        with pytest.raises(
-            FormatError, match=rf"model\.pte: was written .* had 101 bytes and has {size}\. Load it again"
-        ):
+        with raises(FormatError, "model.pte", "101 bytes", f" {size}.", code="file_changed"):
             span.view()
 
 
@@ -96,22 +99,22 @@ def test_a_file_replaced_by_another_stays_as_it_was(path: Path, how: str) -> Non
 
 def test_what_cannot_be_mapped_says_why(tmp_path: Path) -> None:
     (tmp_path / "empty.pte").touch()
-    with pytest.raises(FormatError, match=r"empty\.pte: is empty"):
+    with raises(FormatError, "empty.pte", code="empty_file"):
         MappedFile(tmp_path / "empty.pte")
-    with pytest.raises(FormatError, match=r"absent\.pte: cannot be read: No such file"):
+    with raises(FormatError, "absent.pte", os.strerror(errno.ENOENT), code="unreadable"):
         MappedFile(tmp_path / "absent.pte")
-    with pytest.raises(FormatError, match="is not a regular file"):
+    with raises(FormatError, tmp_path, code="not_regular_file"):
         MappedFile(tmp_path)
-    with pytest.raises(FormatError, match=r"cannot be mapped: .*embedded null"):
+    with raises(FormatError, "a\0b", code="unreadable"):
         MappedFile("a\0b")
-    with pytest.raises(FormatError, match="nothing: is empty"):
+    with raises(FormatError, "nothing", code="empty_file"):
         MappedFile.from_bytes("nothing", b"")
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
 def test_a_pipe_does_not_block(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(FormatError, match="is not a regular file"):
+    with raises(FormatError, tmp_path / "pipe", code="not_regular_file"):
         MappedFile(tmp_path / "pipe")
 
 
@@ -126,9 +129,9 @@ def test_span_compares_by_file_and_range() -> None:
 @pytest.mark.parametrize(("offset", "size"), [(-1, 1), (0, 6), (5, 1), (2, -1)])
 def test_span_cannot_leave_its_parent(offset: int, size: int) -> None:
     parent = Span(MappedFile.from_bytes("x", bytes(11)), 2, 5)
-    with pytest.raises(FormatError, match="asked of a range of 5 bytes that starts at byte 2"):
+    with raises(FormatError, f"bytes {offset} to {offset + size} ", "5 bytes", "byte 2 ", code="out_of_bounds"):
         parent.sub(offset, size)
-    with pytest.raises(FormatError, match="of a file of 11 bytes"):
+    with raises(FormatError, f"bytes {2 + offset} to {102 + offset + size} ", "11 bytes", code="out_of_bounds"):
         Span(parent.file, 2 + offset, size + 100)
 
 
@@ -155,7 +158,7 @@ def test_dtype_agrees_with_numpy() -> None:
 
 @pytest.mark.parametrize("code", [-1, 8, 12, 127])
 def test_unknown_dtype_is_refused_with_the_known_ones(code: int) -> None:
-    with pytest.raises(FormatError, match=rf"scalar type {code} is not supported; known are 0 u8, "):
+    with raises(FormatError, f"type {code} ", "0 u8, ", code="unknown_dtype"):
         DType.from_scalar_type(code)
-    with pytest.raises(FormatError, match=rf"Vulkan data type {code} is not supported; known are 0 bool, "):
+    with raises(FormatError, f"type {code} ", "0 bool, ", code="unknown_dtype"):
         DType.from_vulkan(code)

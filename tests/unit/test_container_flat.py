@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.harness.errors import raises
 from tests.support.harness.flat_builder import Builder, Field
 from webpte.container import MappedFile, Span
 from webpte.container.flat import WORK_PER_BYTE, Flat, Table, shown
@@ -74,14 +75,14 @@ def test_absent_things() -> None:
     assert table.ints(0, "x", "i") == table.floats(1, "x") == table.bools(1, "x") == ()
     assert table.string(1, "x") is None and table.blob(1, "x") is None and table.table(1, "x") is None
     assert list(table.tables(1, "x")) == [] and table.data(1, "x") == b"" and table.count(1, "x") == 0
-    with pytest.raises(FormatError, match=r"f\.bin: root\.key at byte \d+: missing"):
+    with raises(FormatError, "f.bin", "root.key", code="missing_field"):
         table.text(0, "key")
-    with pytest.raises(FormatError, match=r"root\.val at byte .*: union of kind 0 without a value"):
+    with raises(FormatError, "root.val", "kind 0", code="missing_field"):
         table.union(0, "val")
 
 
 def test_union_without_its_value() -> None:
-    with pytest.raises(FormatError, match="union of kind 4 without a value"):
+    with raises(FormatError, "root.val", "kind 4", code="missing_field"):
         built(lambda b: [("B", 4)]).union(0, "val")
 
 
@@ -89,11 +90,11 @@ def test_indices_are_checked_at_both_ends() -> None:
     table = built(lambda b: [("i", 3), b.scalars("i", [2, 0, -1, 3])])
     assert table.index(0, "x", 4, "value") == 3
     assert table.indices(1, "x", 4, "value", lowest=-1) == (2, 0, -1, 3)
-    with pytest.raises(FormatError, match=r"root\.x at byte .*: value 3 is out of range, there are 3"):
+    with raises(FormatError, "root.x", "value 3 ", "are 3", code="index_out_of_range"):
         table.index(0, "x", 3, "value")
-    with pytest.raises(FormatError, match="value -1 is out of range, there are 4"):
+    with raises(FormatError, "value -1 ", "are 4", code="index_out_of_range"):
         table.indices(1, "x", 4, "value")
-    with pytest.raises(FormatError, match="value 3 is out of range, there are 3"):
+    with raises(FormatError, "value 3 ", "are 3", code="index_out_of_range"):
         table.indices(1, "x", 3, "value", lowest=-1)
 
 
@@ -104,7 +105,7 @@ def test_errors_name_the_path_and_the_place_in_the_file() -> None:
     second = list(Flat(Span(file, 1000, len(flat))).root("root", b"TEST", "a test").tables(0, "plans"))[1]
     child = second.table(0, "inner")
     assert child is not None and child.path == "root.plans[1].inner"
-    with pytest.raises(FormatError, match=r"^f\.bin: root\.plans\[1\]\.inner\.x at byte 1\d\d\d: value 9 ") as caught:
+    with raises(FormatError, "f.bin: root.plans[1].inner.x", "value 9 ", code="index_out_of_range") as caught:
         child.index(0, "x", 3, "value")
     position = int(str(caught.value).split("at byte ")[1].split(":")[0])
     vtable = position - struct.unpack_from("<i", file.view(position, 4))[0]
@@ -140,45 +141,45 @@ def test_a_vtable_may_be_the_last_thing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broken", "message"),
+    ("broken", "code", "expected"),
     [
-        (dict(root=29), "root at byte 29: a table starts where the flatbuffer ends, after 32 bytes"),
-        (dict(root=2**32 - 1), "a table starts where"),
-        (dict(back=17), "root at byte 16: vtable at -1, outside the flatbuffer of 32 bytes"),
-        (dict(back=-13), "vtable at 29, outside"),
-        (dict(back=-(2**31)), "vtable at 2147483664, outside"),
-        (dict(back=0), "vtable of 0 bytes at 16 of 32"),  # the table as its own vtable
-        (dict(vtable=2), "vtable of 2 bytes at 8 of 32"),
-        (dict(vtable=7), "vtable of 7 bytes"),
-        (dict(vtable=26), "vtable of 26 bytes at 8 of 32"),
-        (dict(table=3), "table of 3 bytes at 16 of 32"),
-        (dict(table=17), "table of 17 bytes at 16 of 32"),
-        (dict(field=3), r"root\.x at byte 16: field of 4 bytes at 3 of a table of 8 bytes"),
-        (dict(field=5), "field of 4 bytes at 5 of a table of 8 bytes"),
-        (dict(field=65535), "field of 4 bytes at 65535"),
-        (dict(forward=0), "points to 20, outside the flatbuffer"),
-        (dict(forward=9), "points to 29, outside the flatbuffer of 32 bytes"),
-        (dict(forward=2**32 - 1), "points to 4294967315, outside"),
-        (dict(count=5), "vector of 5 elements of 1 bytes where 4 bytes are left"),
-        (dict(count=2**32 - 1), "vector of 4294967295 elements of 1 bytes where 4 bytes are left"),
-        (dict(count=4), "string of 4 bytes without a final zero"),
-        (dict(last=1), "string of 2 bytes without a final zero"),
+        (dict(root=29), "table_out_of_bounds", ["byte 29:", "32 bytes"]),
+        (dict(root=2**32 - 1), "table_out_of_bounds", ["byte 4294967295:"]),
+        (dict(back=17), "vtable_out_of_bounds", ["byte 16:", "at -1,", "32 bytes"]),
+        (dict(back=-13), "vtable_out_of_bounds", ["at 29,"]),
+        (dict(back=-(2**31)), "vtable_out_of_bounds", ["at 2147483664,"]),
+        (dict(back=0), "vtable_size", [" 0 bytes", "16 of 32"]),  # the table as its own vtable
+        (dict(vtable=2), "vtable_size", [" 2 bytes", "8 of 32"]),
+        (dict(vtable=7), "vtable_size", [" 7 bytes"]),
+        (dict(vtable=26), "vtable_size", [" 26 bytes", "8 of 32"]),
+        (dict(table=3), "table_size", [" 3 bytes", "16 of 32"]),
+        (dict(table=17), "table_size", [" 17 bytes", "16 of 32"]),
+        (dict(field=3), "field_out_of_bounds", ["root.x", "byte 16:", "4 bytes at 3 ", "8 bytes"]),
+        (dict(field=5), "field_out_of_bounds", ["4 bytes at 5 ", "8 bytes"]),
+        (dict(field=65535), "field_out_of_bounds", ["4 bytes at 65535 "]),
+        (dict(forward=0), "offset_out_of_bounds", [" 20,"]),
+        (dict(forward=9), "offset_out_of_bounds", [" 29,", "32 bytes"]),
+        (dict(forward=2**32 - 1), "offset_out_of_bounds", [" 4294967315,"]),
+        (dict(count=5), "vector_out_of_bounds", [" 5 elements", "1 bytes", "4 bytes"]),
+        (dict(count=2**32 - 1), "vector_out_of_bounds", [" 4294967295 elements", "1 bytes", "4 bytes"]),
+        (dict(count=4), "unterminated_string", [" 4 bytes"]),
+        (dict(last=1), "unterminated_string", [" 2 bytes"]),
     ],
 )
-def test_a_broken_number_is_refused(broken: dict[str, int], message: str) -> None:
-    with pytest.raises(FormatError, match=message):
+def test_a_broken_number_is_refused(broken: dict[str, int], code: str, expected: list[str]) -> None:
+    with raises(FormatError, *expected, code=code):
         open_flat(packed(**broken)).string(0, "x")
 
 
 def test_a_string_must_be_utf8() -> None:
-    with pytest.raises(FormatError, match="string of 2 bytes is not UTF-8: invalid start byte"):
+    with raises(FormatError, "root.x", "2 bytes", code="invalid_utf8"):
         open_flat(packed().replace(b"ab", b"\xff\xfe")).string(0, "x")
 
 
 def test_wide_elements_count_in_full() -> None:
-    with pytest.raises(FormatError, match="vector of 2 elements of 8 bytes where 4 bytes are left"):
+    with raises(FormatError, "2 elements", "8 bytes", "4 bytes", code="vector_out_of_bounds"):
         open_flat(packed()).ints(0, "x", "q")
-    with pytest.raises(FormatError, match="vector of 2 elements of 4 bytes where 4 bytes are left"):
+    with raises(FormatError, "2 elements", "4 bytes", code="vector_out_of_bounds"):
         next(open_flat(packed()).tables(0, "x"))
 
 
@@ -186,11 +187,8 @@ def test_wide_elements_count_in_full() -> None:
     "data", [b"\x10", b"\x10\0\0\0TES", packed().replace(b"TEST", b"ET12"), b"version https://git-lfs"]
 )
 def test_a_foreign_file_is_shown(data: bytes) -> None:
-    with pytest.raises(
-        FormatError, match=r"f\.bin: root at byte 0: not a test file: 'TE' expected at byte 4 of b'"
-    ) as e:
+    with raises(FormatError, "f.bin: root", "'TE'", "byte 4", repr(data[:16]), code="bad_magic"):
         open_flat(data)
-    assert repr(data[:16]) in str(e.value)
 
 
 def nested(width: int) -> bytes:
@@ -212,7 +210,7 @@ def test_shared_tables_within_the_budget_are_read() -> None:
 
 def test_shared_tables_cannot_multiply_the_work() -> None:
     start = time.perf_counter()
-    with pytest.raises(FormatError, match=r"its parts overlap: reading it takes more than \d+ bytes of work"):
+    with raises(FormatError, "f.bin", code="overlap"):
         walk(open_flat(nested(1000)))  # a thousand million tables in 12 kB
     assert time.perf_counter() - start < 5
 
@@ -223,7 +221,7 @@ def test_shared_bytes_cannot_multiply_the_work(read: str) -> None:
     item = b.table(b.string("x" * 5000))
     data = b.done(b.table(b.tables([item] * 1000)), b"TEST")
     total = 0
-    with pytest.raises(FormatError, match="its parts overlap"):
+    with raises(FormatError, WORK_PER_BYTE * len(data), code="overlap"):
         for child in open_flat(data).tables(0, "items"):
             total += len(child.ints(0, "x", "B") if read == "ints" else getattr(child, read)(0, "x"))
     assert 0 < total <= WORK_PER_BYTE * len(data)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import Method, pte_bytes, span_of
 from webpte import container as c
 from webpte.container import DType, KernelCall, MappedFile, MoveCall, parse_program
-from webpte.errors import Error
+from webpte.errors import GraphError
 from webpte.graph import Jump, build_graph
 from webpte.graph.names import VIEW
 from webpte.lowering import mutated_positions
@@ -85,7 +86,7 @@ def test_another_size_place_or_dtype_is_no_view(other):
     read = tensor(*other.sizes, at=(1, 64), dtype=other.dtype)
     graph = graph_of([tensor(12, at=(1, 0)), other, read], [relu(1, 2)], [0], [2])
     assert views(graph) == []
-    with pytest.raises(Error, match="value 1"):
+    with raises(GraphError, "value 1 ", code="read_before_write"):
         make_planner(graph, Caps(), CpuKernels())
 
 

@@ -9,7 +9,7 @@ import pytest
 import webpte.llm
 import webpte.serve.errors  # defines classes of its own
 from tests.support.harness.errors import raises
-from webpte.errors import Error, FormatError, HubError
+from webpte.errors import Error, FormatError, HubError, Problem, common_code
 
 
 def classes(kind: type[Error] = Error) -> list[type[Error]]:
@@ -25,9 +25,10 @@ def test_every_class_has_a_code_of_its_own():
 
 def test_a_reason_is_appended_and_survives_pickling():
     error = FormatError("header.size: expected 30 bytes, got 7.", code="truncated")
-    assert error.code == "format.truncated" and FormatError.code == "format"
+    assert (error.code, error.reason) == ("format.truncated", "truncated")
+    assert (FormatError.code, FormatError("").reason) == ("format", "")
     again = pickle.loads(pickle.dumps(error))
-    assert (again.code, str(again)) == (error.code, str(error))
+    assert (again.code, again.reason, str(again)) == (error.code, error.reason, str(error))
     hub = pickle.loads(pickle.dumps(HubError("a/b is not there", "repository")))
     assert (hub.code, hub.reason) == ("hub.repository", "repository")
 
@@ -38,3 +39,8 @@ def test_a_reason_is_appended_and_survives_pickling():
 def test_raises_refuses_another_error(values, code):
     with pytest.raises(AssertionError), raises(FormatError, *values, code=code):
         raise FormatError("expected 30 bytes", code="truncated")
+
+
+def test_problems_of_one_reason_share_it():
+    first, second = (Problem("graph", "value 0", "is wrong", code=code) for code in ("wrong_kind", "over_budget"))
+    assert common_code([first, first]) == "wrong_kind" and common_code([first, second]) == "several"

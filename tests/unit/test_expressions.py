@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
+from tests.support.harness.errors import raises
 from webpte.graph.expressions import (
     EXPRESSIONS,
     FUNCTIONS,
@@ -108,7 +109,7 @@ def test_what_it_stands_on():
 @pytest.mark.parametrize("function", ["floordiv", "mod", "truediv"])
 def test_division_by_zero_is_refused_in_a_call_and_tolerated_while_planning(function):
     term = apply(function, LENGTH, POSITION)
-    with pytest.raises(webpte.ShapeError, match=f"{function} of 3 by zero"):
+    with raises(webpte.ShapeError, f"{function} of 3", code="division_by_zero"):
         numbers(position=0)(term)
     assert Assumed({}, {5: 3})(term) == FUNCTIONS[function](3, 1)
 
@@ -117,22 +118,22 @@ def test_integers_have_64_bits():
     square = apply("mul", POSITION, POSITION)
     assert numbers(position=3_037_000_499)(square) == 3_037_000_499**2
     for term in (apply("mul", square, square), apply("add", square, 2**62), apply("int", apply("mul", SCALE, 1e30))):
-        with pytest.raises(webpte.ShapeError, match="bits comes out, programs have 64"):
+        with raises(webpte.ShapeError, "have 64", code="integer_overflow"):
             numbers(position=3_037_000_499)(term)
-    with pytest.raises(webpte.ShapeError, match="64"):
+    with raises(webpte.ShapeError, "have 64", code="integer_overflow"):
         apply("mul", 2**62, 2)
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
 def test_no_integer_is_made_of_what_is_not_finite(value):
-    with pytest.raises(webpte.ShapeError, match="int of"):
+    with raises(webpte.ShapeError, f"int of {value}", code="not_finite"):
         numbers(scale=value)(apply("int", SCALE))
 
 
 def test_data_that_is_not_there_is_an_error():
-    with pytest.raises(webpte.ShapeError, match="value 3 has no data on the host"):
+    with raises(webpte.ShapeError, "value 3 ", code="no_host_data"):
         Numbers({}, {})(POSITION)
-    with pytest.raises(webpte.ShapeError, match="scalar 5 is read before anything wrote it"):
+    with raises(webpte.ShapeError, "scalar 5 ", code="read_before_write"):
         Numbers({}, {})(LENGTH)
     assert Assumed({}, {})(apply("add", POSITION, LENGTH)) == 0
 

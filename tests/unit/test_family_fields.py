@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from webpte.export.architecture import Architecture
 from webpte.export.families import families, family_of_config
 from webpte.export.fields import Fields
@@ -288,23 +289,22 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("family", "change"), REFUSED, ids=[f"{f}: {json.dumps(c)[:60]}" for f, c in REFUSED])
 def test_a_field_that_changes_the_mathematics_is_refused_by_name(family, change):
-    with pytest.raises(webpte.UnsupportedError) as refused:
+    with raises(webpte.UnsupportedError, *change, code="unsupported_field") as refused:
         read(family, **change)
     assert refused.value.items == tuple(change)
-    assert all(name in str(refused.value) for name in change)
 
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("llama", {"rope_scaling": {"rope_type": "linear"}}, "rope_scaling: factor is null"),
     ("llama", {"rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}, "low_freq_factor is 1, high_freq_factor 1"),
     ("llama", {"rope_scaling": LLAMA3 | {"factor": "8"}}, 'factor is "8"'),
-    ("llama", {"rope_theta": 1.0}, "rope_theta is 1.0; a number above 1"),
-    ("llama", {"attention_bias": 1}, "attention_bias is 1; true or false"),
-    ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers is [1, 0]; a list of 4"),
-    ("smollm3", {"no_rope_layers": [1, 2, 0, 1]}, "a list of 4 ones and zeros"),
-    ("qwen2", {"layer_types": ["full_attention"]}, "a list of 4 names"),
+    ("llama", {"rope_theta": 1.0}, "rope_theta is 1.0;"),
+    ("llama", {"attention_bias": 1}, "attention_bias is 1;"),
+    ("smollm3", {"no_rope_layers": [1, 0]}, "no_rope_layers is [1, 0]; a list of 4 "),
+    ("smollm3", {"no_rope_layers": [1, 2, 0, 1]}, "no_rope_layers is [1, 2, 0, 1];"),
+    ("qwen2", {"layer_types": ["full_attention"]}, 'layer_types is ["full_attention"]; a list of 4 '),
     ("qwen2", {"max_window_layers": -1}, "max_window_layers is -1"),
-    ("qwen3", {"head_dim": 127}, "of heads 127 wide"),
+    ("qwen3", {"head_dim": 127}, "127 wide"),
     ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": factors(1.0)}}, "long_factor is null"),
     ("phi3", {"original_max_position_embeddings": 1}, "original_max_position_embeddings is 1"),
     ("granite", {"attention_multiplier": 0}, "attention_multiplier is 0"),
@@ -312,32 +312,35 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("gemma2", {"query_pre_attn_scalar": 0}, "query_pre_attn_scalar is 0"),
     ("gemma3", {"sliding_window": "512"}, 'sliding_window is "512"'),
     ("gemma3", {"sliding_window_pattern": 0}, "sliding_window_pattern is 0"),
-    ("gemma3", {"layer_types": ["full_attention"]}, "a list of 4 names"),
+    ("gemma3", {"layer_types": ["full_attention"]}, 'layer_types is ["full_attention"]; a list of 4 '),
     ("granite", {"logits_scaling": float("inf")}, "logits_scaling is Infinity"),
 ]
 SHORT = {"type": "longrope", "short_factor": factors(1.0, 5), "long_factor": factors(2.0, 5)}
-WRONG.append(("phi3", {"rope_scaling": SHORT}, "rope has 5 factors of frequencies for 24 pairs"))
+WRONG.append(("phi3", {"rope_scaling": SHORT}, "5 factors"))
+OTHERS = {"127 wide": (webpte.UnsupportedError, "odd_width"), "5 factors": (webpte.FormatError, "factor_count")}
 
 
 @pytest.mark.parametrize(("family", "change", "problem"), WRONG, ids=[f"{f}: {p}" for f, _, p in WRONG])
 def test_a_config_that_makes_no_sense_is_refused(family, change, problem):
-    with pytest.raises(webpte.FormatError if "127" not in problem else webpte.UnsupportedError) as refused:
+    kind, code = OTHERS.get(problem, (webpte.FormatError, "invalid_field"))
+    with raises(kind, problem, code=code):
         read(family, **change)
-    assert problem in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [("mixtral", "choose among experts"), ("qwen3_moe", "choose among experts"), ("gemma3", "gemma3_text"),
-     ("gemma", "Gemma 2 and 3"), ("gemma3n", "shares caches")],
+    [("mixtral", "experts"), ("qwen3_moe", "experts"), ("gemma3", "gemma3_text"), ("gemma", "Gemma 2 and 3"),
+     ("gemma3n", "caches")],
 )  # fmt: skip
 def test_some_are_refused_with_the_reason(kind, reason):
-    with pytest.raises(webpte.UnsupportedError, match=f"holds a {kind} model.*{reason}.*model_type is one of .*llama"):
+    with raises(webpte.UnsupportedError, f"a {kind} model", reason, "llama", code="unknown_family"):
         family_of_config("a folder", kind)
 
 
 @pytest.mark.parametrize("kind", ["gpt_neox", "starcoder2", None, 7])
 def test_a_family_that_is_not_known_is_refused_with_those_that_are(kind):
-    with pytest.raises(webpte.UnsupportedError, match=r"model_type is one of .*llama, mistral.*qwen2") as refused:
+    with raises(
+        webpte.UnsupportedError, f"a {kind} model", "llama, mistral", "qwen2", code="unknown_family"
+    ) as refused:
         family_of_config("a folder", kind)
-    assert refused.value.items == ("model_type",) and str(kind) in str(refused.value)
+    assert refused.value.items == ("model_type",)

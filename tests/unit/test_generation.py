@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, FakeTokenizer, alone
 from webpte.errors import InputError
 from webpte.llm import LogitsError, Usage
@@ -128,18 +129,18 @@ def test_held_back_text_comes_with_the_rest_of_an_answer():
 
 
 @pytest.mark.parametrize(
-    ("given", "settings", "words"),
+    ("given", "settings", "code", "expected"),
     [
-        ([1, 2, 3], {"max_new_tokens": 3}, r"an answer of 3 tokens is to go on; it ended \(length\) with number 3"),
-        ([1] * 70, {}, r"it ended \(context\) with number 62"),
-        ([1, 9, 2], {}, r"it ended \(stop\) with number 2"),
-        ([5, 6], {"stop": "\u4e05"}, "they hold a stop string, which ended it"),
-        ([97], {}, "token 0 is 97; the vocabulary has 0 to 96"),
+        ([1, 2, 3], {"max_new_tokens": 3}, "already_ended", ["3 tokens", "(length)", "number 3"]),
+        ([1] * 70, {}, "already_ended", ["70 tokens", "(context)", "number 62"]),
+        ([1, 9, 2], {}, "already_ended", ["3 tokens", "(stop)", "number 2"]),
+        ([5, 6], {"stop": "\u4e05"}, "already_ended", ["2 tokens", "stop string"]),
+        ([97], {}, "token_out_of_range", ["token 0 is 97;", "0 to 96"]),
     ],
 )
-def test_an_answer_that_was_over_does_not_go_on(given, settings, words):
+def test_an_answer_that_was_over_does_not_go_on(given, settings, code, expected):
     llm = FakeLLM()
     llm.stop_tokens = frozenset({9})
-    with pytest.raises(InputError, match=words):
+    with raises(InputError, *expected, code=code):
         llm.resume([1, 2, 3], given, settings)
     assert llm.generate(tokens=[1, 2, 3], max_new_tokens=1).read()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, span_of, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkSymInt, VkTensor, VkValueList, parse_program
@@ -159,7 +160,7 @@ def test_lists_hold_ids_and_none_is_null():
 
 @pytest.mark.parametrize("args", [(0,), (0, 1, 1)])
 def test_a_delegate_called_with_the_wrong_number_of_values(args):
-    with pytest.raises(webpte.GraphError, match=r"1 inputs and 1 outputs; instruction 0 passes \d"):
+    with raises(webpte.GraphError, "1 inputs", "1 outputs", "instruction 0", f"{len(args)} values", code="wrong_arity"):
         build(
             Method(
                 values=[tensor(3), tensor(3)],
@@ -172,7 +173,7 @@ def test_a_delegate_called_with_the_wrong_number_of_values(args):
 
 
 def test_ranks_must_agree_at_the_border():
-    with pytest.raises(webpte.GraphError, match=r"value 0 has 1 dims \[3\].*value 0 has 2: \[3, 1\]"):
+    with raises(webpte.GraphError, "value 0 ", "1 dims [3]", "[3, 1]", code="value_mismatch"):
         build(
             Method(
                 values=[tensor(3, 1), tensor(3)],
@@ -185,7 +186,7 @@ def test_ranks_must_agree_at_the_border():
 
 
 def test_kinds_must_agree_at_the_border():
-    with pytest.raises(webpte.GraphError, match="value 0 is a VkTensor, the program's value 0 a Int"):
+    with raises(webpte.GraphError, "value 0 ", "VkTensor", "Int", code="value_mismatch"):
         build(
             Method(
                 values=[c.IntValue(3), tensor(3)],
@@ -217,7 +218,7 @@ def test_missing_constants_are_all_named():
     named = [c.VkConstant(None, key, 12) for key in keys]
     values = [VkTensor(F32, (3,), constant_id=i) for i in range(3)] + [VkTensor(F32, (3,)), VkInt(1)]
     blob = vk_blob(values, [("aten.add.Tensor", (0, 1, 4, 3))], [], [3], named)
-    with pytest.raises(webpte.DataError) as caught:
+    with raises(webpte.DataError, *keys, "data=['weights.ptd']", code="missing_constant"):
         build(
             Method(
                 values=[tensor(3)],
@@ -226,7 +227,6 @@ def test_missing_constants_are_all_named():
                 delegates=[DelegateBlob(blob)],
             )
         )
-    assert all(key in str(caught.value) for key in keys) and "data=['weights.ptd']" in str(caught.value)
 
 
 def test_tensors_print_their_dtype_and_shape():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_bytes, vk_blob
 from webpte import container as c
 from webpte.container import DType, MappedFile, VkInt, VkTensor, parse_program
@@ -19,6 +20,7 @@ from webpte.wgsl import Caps
 
 F32 = DType.FLOAT32
 RELU, ADD, UPDATE = "aten.relu.default", "aten.add.Tensor", "aten::copy_"
+OPTION = '{"alias_buffer_mutations": True}'
 ZEROS, ONES, WEIGHT = np.zeros(3, "f4"), np.ones(3, "f4"), np.array([1, 2, 3], "f4")
 
 
@@ -110,7 +112,7 @@ def test_a_counter_is_told_from_the_number_that_is_added(numbers, source):
 
 def test_a_counter_that_starts_elsewhere_is_not():
     d = Delegate(np.full(1, 5, "f4"), np.full(1, 1, "f4"))
-    with pytest.raises(webpte.UnsupportedError, match="keeps 1 of its 2 constants"):
+    with raises(webpte.UnsupportedError, "delegate 0", "1 of its 2", code="ambiguous_buffer"):
         d.graph([d.add(*d.packed), d.add(0, 0)])
 
 
@@ -126,18 +128,17 @@ def test_anyones_guess_is_refused_by_name(constants, sources):
     d = Delegate(*constants)
     new = [d.add(0 if source is None else d.packed[source], 0) for source in sources]
     out = d.add(*d.packed)
-    with pytest.raises(webpte.UnsupportedError) as caught:
+    with raises(
+        webpte.UnsupportedError, f"{len(new)} of its 2", "f32[3]", "instruction 0", OPTION, code="ambiguous_buffer"
+    ):
         d.graph([*new, out])
-    message = str(caught.value)
-    assert f"delegate 0 keeps {len(new)} of its 2 constants f32[3] from call to call" in message
-    assert "instruction 0" in message and '{"alias_buffer_mutations": True}' in message
 
 
 def test_an_output_that_can_be_no_state_must_be_taken():
     d = Delegate(np.zeros(3, "f4"))
     d.values[2] = VkTensor(F32, (1, 3), constant_id=0)
     d.values[3] = VkTensor(F32, (1, 3))
-    with pytest.raises(webpte.GraphError, match="takes 1 inputs and 2 outputs; instruction 0 passes 2 values"):
+    with raises(webpte.GraphError, "1 inputs", "2 outputs", "instruction 0", "2 values", code="wrong_arity"):
         d.graph([d.add(0, 0), d.add(0, 0)])
 
 
@@ -170,7 +171,7 @@ def test_the_old_value_of_what_a_call_overwrites_is_refused():
     """Nothing is listed, and one value is passed: it can only be what the buffer was before, which is gone by then."""
     d = Delegate(ZEROS)
     d.add(d.packed[0], 0, out=d.packed[0])
-    with pytest.raises(webpte.UnsupportedError, match="takes 1 inputs and 0 outputs; instruction 0 passes 2 values"):
+    with raises(webpte.UnsupportedError, "1 inputs", "0 outputs", "instruction 0", "2 values", code="ambiguous_values"):
         d.graph([])
 
 
@@ -178,7 +179,7 @@ def test_an_old_value_beside_a_lost_output_is_refused():
     """Both of the values passed may be the one output, or one of them what the buffer was before."""
     d = Delegate(ZEROS)
     new = d.add(d.packed[0], 0)
-    with pytest.raises(webpte.UnsupportedError, match="does not say which is which"):
+    with raises(webpte.UnsupportedError, "1 outputs", "3 values", code="ambiguous_values"):
         d.graph([new], passed=2)
 
 
@@ -188,11 +189,8 @@ def test_an_old_value_beside_a_lost_output_is_refused():
 def test_a_zero_constant_behind_an_output_is_refused_by_name():
     """The file of a buffer that is returned as it was written, and of one that nothing writes."""
     d = Delegate(ZEROS)
-    with pytest.raises(webpte.UnsupportedError) as caught:
+    with raises(webpte.UnsupportedError, "delegate 0", "f32[3]", OPTION, code="uncertain_buffer"):
         d.graph([d.add(d.packed[0], 0)])
-    message = str(caught.value)
-    assert "delegate 0 returns f32[3], computed from a constant of that shape which is zero" in message
-    assert '{"alias_buffer_mutations": True}' in message
 
 
 def test_weights_and_known_buffers_are_not_in_doubt():

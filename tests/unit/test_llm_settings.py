@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
+from tests.support.harness.errors import raises
 from webpte.llm import LLM, GenerateSettings, Sequence
 from webpte.llm.choice import ALL_HIDDEN
 from webpte.llm.sampled import EDITED, MOST_TOPS, SETTINGS, TOPS
@@ -52,8 +53,10 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
 def test_a_setting_out_of_range_is_refused_by_name(name, value):
-    with pytest.raises(webpte.InputError, match=f"^{name} (is|holds) "):
+    with pytest.raises(webpte.InputError) as caught:
         settings_from({name: value})
+    assert str(caught.value).split()[0] == name
+    assert caught.value.reason in ("wrong_type", "out_of_range", "too_many")
 
 
 def test_what_is_in_range_is_taken():
@@ -65,33 +68,31 @@ def test_what_is_in_range_is_taken():
 
 
 def test_an_unknown_setting_is_named():
-    with pytest.raises(
-        webpte.InputError, match=r"no setting 'tempurature'; did you mean temperature\? There are max_new_tokens, temp"
-    ):
+    with raises(webpte.InputError, "'tempurature'", "temperature?", "max_new_tokens", code="unknown_option"):
         settings_from({"tempurature": 1})
 
 
 @pytest.mark.parametrize(
-    ("tokens", "message"),
+    ("tokens", "code", "expected"),
     [
-        ([5, -1], "token 1 is -1; the vocabulary has 0 to 127"),
-        ([128], "token 0 is 128"),
-        ([0, 0, 10**6], "token 2 is 1000000"),
-        ([2**31], "token 0 is 2147483648"),
-        ([10**30], "token 0 is 1000000"),
-        ([1.0], "token 0 is 1.0; a token is a whole number"),
-        ([True], "token 0 is True"),
-        (["a"], "token 0 is 'a'"),
-        ([None], "token 0 is None"),
-        ([[1]], r"token 0 is \[1\]"),
-        (np.array([[1, 2]]), "token 0 is array"),
-        (np.array([1.5]), "token 0 is "),
-        ("abc", "tokens are a sequence of whole numbers, not 'abc'"),
-        (7, "tokens are a sequence of whole numbers, not 7"),
+        ([5, -1], "token_out_of_range", ["token 1 is -1;", "0 to 127"]),
+        ([128], "token_out_of_range", ["token 0 is 128;"]),
+        ([0, 0, 10**6], "token_out_of_range", ["token 2 is 1000000;"]),
+        ([2**31], "token_out_of_range", ["token 0 is 2147483648;"]),
+        ([10**30], "token_out_of_range", [f"token 0 is {10**30};"]),
+        ([1.0], "wrong_type", ["token 0 is 1.0;"]),
+        ([True], "wrong_type", ["token 0 is True;"]),
+        (["a"], "wrong_type", ["token 0 is 'a';"]),
+        ([None], "wrong_type", ["token 0 is None;"]),
+        ([[1]], "wrong_type", ["token 0 is [1];"]),
+        (np.array([[1, 2]]), "wrong_type", ["token 0 is array([1, 2]);"]),
+        (np.array([1.5]), "wrong_type", ["token 0 is ", "1.5"]),
+        ("abc", "wrong_type", ["tokens", "'abc'"]),
+        (7, "wrong_type", ["tokens", "not 7"]),
     ],
 )
-def test_tokens_outside_the_vocabulary_are_refused(tokens, message):
-    with pytest.raises(webpte.InputError, match=message):
+def test_tokens_outside_the_vocabulary_are_refused(tokens, code, expected):
+    with raises(webpte.InputError, *expected, code=code):
         tokens_from(tokens, 128)
 
 

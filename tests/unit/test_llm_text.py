@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_level
 from webpte.llm.chat import render_chat
 from webpte.llm.holding import Holder
@@ -96,10 +97,10 @@ def test_templates_from_files_are_confined(template):
 
 
 def test_a_template_may_refuse():
-    with pytest.raises(webpte.InputError, match="roles must alternate"):
+    with raises(webpte.InputError, "roles must alternate", code="template_refused"):
         render_chat("{{ raise_exception('roles must alternate') }}", [])
 
 
 def test_messages_need_role_and_content():
-    with pytest.raises(webpte.InputError, match="message 1 needs the keys role and content"):
+    with raises(webpte.InputError, "message 1 ", "role", "content", code="missing_field"):
         render_chat(CHATML, [{"role": "user", "content": ""}, {"role": "user"}])

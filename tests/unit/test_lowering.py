@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder, live
 from tests.support.harness.interruption import Interrupter
 from webpte.graph import DType, SymFloat
@@ -79,7 +80,7 @@ def test_a_data_derived_integer_that_changes_a_dim_gets_its_own_schedule(sliced)
     clamped, _ = sliced(2, 63)  # one row is left of the table
     assert whole.dims[sliced.rows] == (2, 4) and clamped.dims[sliced.rows] == (1, 4)
     assert sliced(2, 63)[0] is clamped and sliced(2, 6)[0] is whole
-    with pytest.raises(webpte.ShapeError, match=r"aten.add.Tensor .*\[2, 4\], \[3, 4\] do not broadcast"):
+    with raises(webpte.ShapeError, "aten.add.Tensor", "[2, 4], [3, 4]", code="broadcast"):
         sliced(3, 62)
     assert sliced(2, 7)[0] is whole
 
@@ -96,7 +97,7 @@ def test_errors_name_the_op_and_its_place():
     b = GraphBuilder()
     x, y, out = b.tensor(4, 5), b.tensor(3, 7), b.tensor(4, 7)
     b.call("aten.mm.default", (x, y), out)
-    with pytest.raises(webpte.ShapeError, match=r"aten.mm.default \(delegate 0, node 0\): \[4, 5\] .*\[3, 7\]"):
+    with raises(webpte.ShapeError, "aten.mm.default (delegate 0, node 0)", "[4, 5]", "[3, 7]", code="operand_mismatch"):
         b.plan([x, y], [out])
 
 
@@ -105,26 +106,26 @@ def test_reading_before_writing_is_an_error():
     x, orphan, out = b.tensor(4), b.tensor(4), b.tensor(4)
     b.call("aten.relu.default", (out,), orphan)
     b.call("aten.relu.default", (orphan,), out)  # a cycle
-    with pytest.raises(webpte.GraphError, match=r"node 0\) reads value 2 f32\[4\] before anything wrote it"):
+    with raises(webpte.GraphError, "node 0)", "value 2 f32[4]", code="read_before_write"):
         b.plan([x], [out])
 
 
 @pytest.mark.parametrize(
-    ("accessor", "problem"),
+    ("accessor", "expected"),
     [
-        ("symint", r"value 0 is a TensorSpec, not a SymInt"),
-        ("value_list", r"value 0 is a TensorSpec, not a ValueList"),
-        ("tensor", r"value 1 is a Int, not a Tensor"),
+        ("symint", ["value 0 ", "TensorSpec", "SymInt"]),
+        ("value_list", ["value 0 ", "TensorSpec", "ValueList"]),
+        ("tensor", ["value 1 ", "Int", "Tensor"]),
     ],
 )
-def test_accessors_name_the_id_and_its_kind(accessor, problem):
+def test_accessors_name_the_id_and_its_kind(accessor, expected):
     b = GraphBuilder()
     b.tensor(3)
     b.number(1)
     graph = b.graph([], [])
-    with pytest.raises(webpte.GraphError, match=problem):
+    with raises(webpte.GraphError, *expected, code="wrong_kind"):
         getattr(graph, accessor)(1 if accessor == "tensor" else 0)
-    with pytest.raises(webpte.GraphError, match="value 99 does not exist; forward has 2 values"):
+    with raises(webpte.GraphError, "value 99 ", "forward", "2 values", code="unknown_value"):
         getattr(graph, accessor)(99)
 
 
@@ -150,7 +151,7 @@ def test_division_by_zero_is_refused():
     x, n, out = g.tensor(2, dtype=DType.INT32), g.symint(), g.symint()
     g.call("sym_size.int", (x, g.number(0)), n)
     g.call("floordiv", (n, g.number(0)), out)
-    with pytest.raises(webpte.ShapeError, match="floordiv of 2 by zero"):
+    with raises(webpte.ShapeError, "floordiv of 2", code="division_by_zero"):
         g.plan([x], [out])
 
 
@@ -158,7 +159,7 @@ def test_select_as_symint_outside_its_dim():
     g = GraphBuilder()
     x, out = g.tensor(3, dtype=DType.INT32), g.symint()
     g.call("et_vk.select_as_symint.default", (x, g.number(0), g.number(3)), out)
-    with pytest.raises(webpte.ShapeError, match=r"index 3 is outside dim 0 of value 0, which has 3 elements"):
+    with raises(webpte.ShapeError, "index 3 ", "dim 0 ", "value 0", "3 elements", code="index_out_of_range"):
         g.plan([x], [out])
 
 
@@ -249,6 +250,6 @@ def moved():
 @pytest.mark.parametrize("value", [2**31, -(2**31) - 1, 2**62])
 def test_a_live_integer_of_more_than_32_bits_is_refused_and_the_next_is_right(moved, value):
     assert moved(2**31 - 1) == [2**31 - 1]
-    with pytest.raises(webpte.RangeError, match=rf"live integers {value}; .*32 bits"):
+    with raises(webpte.RangeError, f" {value};", code="live_integer"):
         moved(value)
     assert moved(-7) == [-7]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.speech.audio import resample, samples_of
 from webpte.speech.rules import Rules, log_probability
@@ -57,22 +60,22 @@ def test_a_file_that_was_cut_gives_what_is_there(tmp_path):
 
 def test_what_is_no_wav_file_is_refused(tmp_path):
     path = tmp_path / "a.wav"
-    with pytest.raises(FormatError, match="cannot be read: No such file"):
+    with raises(FormatError, path, os.strerror(errno.ENOENT), code="unreadable"):
         read_wav(path)
     path.write_bytes(b"ID3\x03 an mp3 file")
-    with pytest.raises(FormatError, match="not a WAV file; other formats have to be decoded"):
+    with raises(FormatError, path, code="bad_magic"):
         read_wav(path)
     path.write_bytes(b"RIFF\x04\0\0\0WAVE")
-    with pytest.raises(FormatError, match="no 'data' in 12 bytes"):
+    with raises(FormatError, path, "'data'", "12 bytes", code="missing_data"):
         read_wav(path)
     path.write_bytes(b"RIFF\x0c\0\0\0WAVEdata\x02\0\0\0\0\0")
-    with pytest.raises(FormatError, match="does not say how its samples are stored"):
+    with raises(FormatError, path, code="missing_field"):
         read_wav(path)
-    with pytest.raises(UnsupportedError, match="format 2 with 4 bits"):
+    with raises(UnsupportedError, "format 2 ", "4 bits;", code="sample_format"):
         read_wav(wav(path, b"\0\0", kind=2, bits=4))
-    with pytest.raises(FormatError, match="contradicts itself: 1 channels, 16 bits, 7 bytes"):
+    with raises(FormatError, " 1 channels", "16 bits", " 7 bytes", code="contradiction"):
         read_wav(wav(path, b"\0\0", block=7))
-    with pytest.raises(FormatError, match="contradicts itself: 0 channels"):
+    with raises(FormatError, " 0 channels", code="contradiction"):
         read_wav(wav(path, b"\0\0", channels=0))
 
 
@@ -122,26 +125,26 @@ def test_channels_are_mixed_and_whole_numbers_scaled():
 
 
 @pytest.mark.parametrize(
-    ("audio", "message"),
+    ("audio", "code", "expected"),
     [
-        ([0.1, 0.2], "audio is the path of a WAV file or an array"),
-        (7, "audio is the path of a WAV file or an array"),
-        (np.zeros((2, 3, 4), np.float32), r"audio has shape \[2, 3, 4\]"),
-        (np.zeros((2, 16000), np.float32), r"shape \[2, 16000\]; .*\(samples, channels\) with up to 64"),
-        (np.zeros(4, np.int32), "audio has dtype int32"),
-        (np.zeros(0, np.float32), "no samples"),
-        (np.array([0, np.nan, 1], np.float32), "no numbers, the first at 1"),
-        (np.array([0, np.inf], np.float32), "no numbers, the first at 1"),
+        ([0.1, 0.2], "wrong_type", ["list"]),
+        (7, "wrong_type", ["not 7"]),
+        (np.zeros((2, 3, 4), np.float32), "wrong_shape", ["[2, 3, 4]"]),
+        (np.zeros((2, 16000), np.float32), "wrong_shape", ["[2, 16000]", "(samples, channels)", "64 channels"]),
+        (np.zeros(4, np.int32), "wrong_dtype", ["int32"]),
+        (np.zeros(0, np.float32), "empty", []),
+        (np.array([0, np.nan, 1], np.float32), "not_finite", ["at 1"]),
+        (np.array([0, np.inf], np.float32), "not_finite", ["at 1"]),
     ],
 )
-def test_wrong_audio_is_refused(audio, message):
-    with pytest.raises(InputError, match=message):
+def test_wrong_audio_is_refused(audio, code, expected):
+    with raises(InputError, "audio", *expected, code=code):
         samples_of(audio, 16000, 16000)
 
 
 @pytest.mark.parametrize("rate", [1, 999, 768_001])
 def test_wrong_rates_are_refused(rate):
-    with pytest.raises(InputError, match=f"rate is {rate} samples a second; from 1000 to 768000"):
+    with raises(InputError, f"rate is {rate} ", "1000 to 768000 ", code="out_of_range"):
         samples_of(np.zeros(4, np.float32), rate, 16000)
 
 

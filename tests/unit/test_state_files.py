@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import webpte
+from tests.support.harness.errors import raises
 from webpte.runtime.state import read_state, write_state
 
 OWNER = "a" * 64
@@ -52,24 +54,25 @@ def test_no_other_bytes_are_accepted(whole, tmp_path_factory, data):
 
 def test_each_reason_is_told(whole, tmp_path):
     good = whole.read_bytes()
-    cases = {
-        "truncated: it has": good[:-1],
-        "longer than it says": good + b"x",
-        "is damaged": good[:120] + bytes([good[120] ^ 1]) + good[121:],
-        "older format": b"webpte state 1\n\0" + good[16:],
-        "not a webpte state file": b"hello",
-        "another program or method, or of one with other weights": good[:16] + b"b" * 64 + good[80:],
-    }
-    for problem, contents in cases.items():
+    size = f" {len(good)}"
+    cases: tuple[tuple[type[webpte.Error], str, list[str], bytes], ...] = (
+        (webpte.FormatError, "truncated", [f" {len(good) - 1} bytes", size], good[:-1]),
+        (webpte.FormatError, "too_long", [f" {len(good) + 1} bytes", size], good + b"x"),
+        (webpte.FormatError, "hash_mismatch", [], good[:120] + bytes([good[120] ^ 1]) + good[121:]),
+        (webpte.FormatError, "unknown_version", [], b"webpte state 1\n\0" + good[16:]),
+        (webpte.FormatError, "bad_magic", [], b"hello"),
+        (webpte.DataError, "other_program", [], good[:16] + b"b" * 64 + good[80:]),
+    )
+    for kind, code, expected, contents in cases:
         (tmp_path / "bad").write_bytes(contents)
-        with pytest.raises(webpte.Error, match=problem):
+        with raises(kind, tmp_path / "bad", *expected, code=code):
             read_state(tmp_path / "bad", OWNER, SIZES)
-    with pytest.raises(webpte.DataError, match="2 buffers of other sizes than this method's 1"):
+    with raises(webpte.DataError, "2 buffers", " 1", code="buffer_sizes"):
         read_state(whole, OWNER, [48])
-    with pytest.raises(webpte.FormatError, match="not a regular file"):
+    with raises(webpte.FormatError, tmp_path, code="not_regular_file"):
         read_state(tmp_path, OWNER, SIZES)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(webpte.FormatError, match="not a regular file"):
+    with raises(webpte.FormatError, tmp_path / "pipe", code="not_regular_file"):
         read_state(tmp_path / "pipe", OWNER, SIZES)
 
 
@@ -81,11 +84,11 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(webpte.InputError, match=r"cannot be written: .*No space left"):
+    with raises(webpte.InputError, path, os.strerror(errno.ENOSPC), code="unwritable"):
         write_state(path, OWNER, BUFFERS, b"second")
     monkeypatch.undo()
     assert read_state(path, OWNER, SIZES)[1] == b"first" and os.listdir(tmp_path) == ["state"]
-    with pytest.raises(webpte.InputError, match="cannot be written"):
+    with raises(webpte.InputError, tmp_path / "missing" / "state", code="unwritable"):
         write_state(tmp_path / "missing" / "state", OWNER, BUFFERS, b"")
 
 

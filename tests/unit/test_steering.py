@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 
 from tests.schemas.making import schema
+from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import VOCABULARY, FakeLLM, FakeRunner, FakeTokenizer, alone
 from webpte.errors import InputError
 from webpte.llm import ConstraintError
@@ -135,11 +136,11 @@ def test_a_lost_device_does_not_lose_the_place_in_a_grammar():
 
 def test_what_cannot_be_followed_is_refused_at_once():
     llm = model()
-    with pytest.raises(ConstraintError, match="#/uniqueItems"):
+    with raises(ConstraintError, "#/uniqueItems", code="invalid"):
         ask(llm, json_schema={"type": "array", "uniqueItems": True})
-    with pytest.raises(InputError, match="regex and choices were given"):
+    with raises(InputError, "regex", "choices", code="conflicting_options"):
         ask(llm, regex="a", choices=["a"])
-    with pytest.raises(InputError, match="speculate is True, False or None"):
+    with raises(InputError, "speculate", "not 1", code="wrong_type"):
         ask(llm, speculate=1)
     assert llm.runner.passes == []
 
@@ -151,10 +152,10 @@ def test_a_constraint_that_fails_under_way_ends_its_answer_alone(monkeypatch):
     mask = Guide.mask
 
     def fail(guide):
-        raise ConstraintError("too complex")
+        raise ConstraintError("too complex", code="too_complex")
 
     monkeypatch.setattr(Guide, "mask", fail)
-    with pytest.raises(ConstraintError, match="too complex"):
+    with raises(ConstraintError, code="too_complex"):
         read(broken)
     assert broken.error is not None and broken.usage.finish_reason == "cancelled"
     assert read(other).tokens == alone([1, 2, 3], 20)

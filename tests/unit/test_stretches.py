@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from webpte.batch import on_ray, run
 from webpte.batch.on_ray import STRETCHES, receipt_of, stretches
 from webpte.batch.tables import Block
@@ -41,7 +42,7 @@ def test_whole_row_groups_stay_together_where_there_are_enough():
 def test_an_error_of_an_actor_is_told_behind_its_blocks(monkeypatch, tmp_path):
     def run(self, blocks):
         yield receipt
-        raise webpte.FormatError("a damaged block")
+        raise webpte.FormatError("a damaged block", code="damaged")
 
     (tmp_path / "x.jsonl").touch()
     (block,) = blocks_of(1)
@@ -50,19 +51,19 @@ def test_an_error_of_an_actor_is_told_behind_its_blocks(monkeypatch, tmp_path):
     batch = {"blocks": [json.dumps([asdict(block)])]}
     found = [json.loads(one) for one in on_ray.Actor(job_of(tmp_path / "x.jsonl"), gpus=False)(batch)["told"]]
     assert receipt_of(found[0]) == receipt
-    with pytest.raises(webpte.FormatError, match=r"^a damaged block$"):
+    with raises(webpte.FormatError, "a damaged block", code="damaged"):
         receipt_of(found[1])
     (missing,) = on_ray.Actor(job_of(tmp_path / "none.jsonl"), gpus=False)(batch)["told"]
-    with pytest.raises(webpte.InputError, match="there is no input"):
+    with raises(webpte.InputError, "none.jsonl", code="missing_input"):
         receipt_of(json.loads(missing))
 
 
 def test_what_is_for_actors_needs_actors(tmp_path):
     (tmp_path / "x.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "model.pte").touch()
-    with pytest.raises(webpte.InputError, match="say what each of Ray's actors takes"):
+    with raises(webpte.InputError, "gpus", "actors", code="missing_option"):
         run(tmp_path / "model.pte", tmp_path / "x.jsonl", tmp_path / "out", gpus=True)
-    with pytest.raises(webpte.InputError, match="actors is a whole number, at least 1"):
+    with raises(webpte.InputError, "actors", "not 0", code="invalid_number"):
         run(tmp_path / "model.pte", tmp_path / "x.jsonl", tmp_path / "out", actors=0)
     assert not (tmp_path / "out").exists()
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.llm import Tokenizer
 from webpte.tasks import LARGEST_FILE, read_task, task_path, write_task
@@ -58,7 +59,7 @@ def test_a_field_that_nobody_asked_for_is_refused(program):
     write_task(program, "embedding", {"pooling": "mean", "whitening": True})
     task = read_task(program, "embedding")
     task.choice("pooling", ("mean",))
-    with pytest.raises(FormatError, match="whitening is unknown"):
+    with raises(FormatError, "whitening", code="unknown_field"):
         task.end()
 
 
@@ -88,42 +89,43 @@ def test_a_field_that_nobody_asked_for_is_refused(program):
 )
 def test_a_wrong_value_is_told_with_its_name(program, name, value):
     write_task(program, "embedding", FIELDS | {name: value})
-    with pytest.raises(FormatError, match=f"{name} is "):
+    with raises(FormatError, "model.task.json", f"{name} is ", code="invalid_field"):
         READ[name](read_task(program, "embedding"))
 
 
 def test_a_missing_field_is_told(program):
     write_task(program, "embedding", {})
-    with pytest.raises(FormatError, match="has no pooling"):
+    with raises(FormatError, "model.task.json", "pooling", code="missing_field"):
         READ["pooling"](read_task(program, "embedding"))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"task": 3}', "{", "[" * 100_000, "\ud800"])
 def test_a_file_that_is_none_is_refused(program, text):
     task_path(program).write_bytes(text.encode("utf-8", "surrogatepass"))
-    with pytest.raises(FormatError, match=r"model\.task\.json"):
+    with pytest.raises(FormatError) as caught:
         read_task(program, "embedding")
+    assert "model.task.json" in str(caught.value) and caught.value.reason in ("unreadable", "invalid_task_file")
 
 
 def test_a_file_that_is_too_large_is_not_read(program):
     with open(task_path(program), "wb") as file:
         file.truncate(LARGEST_FILE + 1)
-    with pytest.raises(FormatError, match=f"{LARGEST_FILE} are the most"):
+    with raises(FormatError, "model.task.json", LARGEST_FILE + 1, LARGEST_FILE, code="file_too_large"):
         read_task(program, "embedding")
 
 
 def test_an_absent_file_and_another_task_are_told(program):
-    with pytest.raises(InputError, match=r"no model\.task\.json beside .*webpte export"):
+    with raises(InputError, "model.task.json", program, "webpte export", code="missing_task_file"):
         read_task(program, "embedding")
     task_path(program).write_text(json.dumps({"task": "speech"}))
-    with pytest.raises(InputError, match=r"for the task 'speech', .* not for 'embedding'"):
+    with raises(InputError, program, "'speech'", "'embedding'", code="wrong_task"):
         read_task(program, "embedding")
 
 
 def test_what_is_not_installed_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(UnsupportedError, match=r"tokenizers package: pip install 'webpte\[tasks\]'"):
+    with raises(UnsupportedError, "tokenizers", "webpte[tasks]", code="missing_package"):
         Tokenizer.load("model.tokenizer.json", extra="tasks")
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(UnsupportedError, match=r"pillow package: pip install 'webpte\[tasks\]'"):
+    with raises(UnsupportedError, "pillow", "webpte[tasks]", code="missing_package"):
         pictures(["cat.png"])

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from tests.support.harness.errors import raises
 from webpte import FormatError, InputError
 from webpte.llm import ToolCall, ToolFormat, parse_tool_calls
 from webpte.llm.chat import render_chat
@@ -94,25 +95,25 @@ def test_a_call_among_others_that_are_none_is_one():
 
 
 @pytest.mark.parametrize(
-    ("found", "said"),
+    ("found", "code", "expected"),
     [
-        ([], "no object"),
-        ({"shape": "object"}, "begin"),
-        ({"shape": "xml", "begin": "<"}, "'xml'"),
-        ({"shape": "object", "begin": "<", "colour": "red"}, "colour"),
-        ({"shape": "object", "begin": "<", "bare": "yes"}, "bare"),
-        ({"shape": "object", "begin": "<", "end": None}, "end"),
+        ([], "missing_field", ["begin"]),
+        ({"shape": "object"}, "missing_field", ["begin"]),
+        ({"shape": "xml", "begin": "<"}, "unknown_kind", ["'xml'", "object"]),
+        ({"shape": "object", "begin": "<", "colour": "red"}, "invalid_field", [": colour of"]),
+        ({"shape": "object", "begin": "<", "bare": "yes"}, "invalid_field", [": bare of"]),
+        ({"shape": "object", "begin": "<", "end": None}, "invalid_field", [": end of"]),
     ],
 )
-def test_a_format_that_cannot_be_is_refused_by_name(found, said):
-    with pytest.raises(FormatError, match=said):
+def test_a_format_that_cannot_be_is_refused_by_name(found, code, expected):
+    with raises(FormatError, "x.tokenizer_config.json", *expected, code=code):
         ToolFormat.from_json(found, "x.tokenizer_config.json")
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(InputError, match="text is a str"):
+    with raises(InputError, "text", "bytes", code="wrong_type"):
         parse_tool_calls(b"", HERMES)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="ToolFormat"):
+    with raises(InputError, "format", "ToolFormat", "str", code="wrong_type"):
         parse_tool_calls("", "hermes")  # type: ignore[arg-type]
 
 
@@ -141,17 +142,22 @@ def test_a_call_goes_through_a_template_and_back():
 
 
 @pytest.mark.parametrize(
-    ("template", "tools", "said"),
+    ("template", "tools", "code", "expected"),
     [
-        ("{{ messages[0].content }}", [WEATHER], "takes no tools"),
-        ("{{ messages[0]['tools'] }}", [WEATHER], "takes no tools"),  # as Phi-4-mini's, which looks for them there
-        (TEMPLATE, {"type": "function"}, "tools are a list"),
-        (TEMPLATE, "weather", "tools are a list"),
-        (TEMPLATE, [print], "tool 0"),
-        (TEMPLATE, [WEATHER, {"type": "function"}], "tool 1"),
-        (TEMPLATE, [{"type": "function", "function": {"name": 3}}], "tool 0"),
+        ("{{ messages[0].content }}", [WEATHER], "tools_unsupported", []),
+        (
+            "{{ messages[0]['tools'] }}",
+            [WEATHER],
+            "tools_unsupported",
+            [],
+        ),  # as Phi-4-mini's, which looks for them there
+        (TEMPLATE, {"type": "function"}, "wrong_type", ["tools", "dict"]),
+        (TEMPLATE, "weather", "wrong_type", ["tools", "str"]),
+        (TEMPLATE, [print], "missing_field", ["tool 0 "]),
+        (TEMPLATE, [WEATHER, {"type": "function"}], "missing_field", ["tool 1 "]),
+        (TEMPLATE, [{"type": "function", "function": {"name": 3}}], "missing_field", ["tool 0 "]),
     ],
 )
-def test_tools_that_would_not_be_heard_of_are_refused(template, tools, said):
-    with pytest.raises(InputError, match=said):
+def test_tools_that_would_not_be_heard_of_are_refused(template, tools, code, expected):
+    with raises(InputError, *expected, code=code):
         render_chat(template, [{"role": "user", "content": "Rain?"}], tools=tools)

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import webpte
+from tests.support.harness.errors import raises
 from webpte.batch.made import Made, text_or_tokens
 from webpte.batch.output import block_name, check_job, read_note, sweep, with_made, write_block
 from webpte.batch.tables import Block, Inputs
@@ -17,30 +18,30 @@ from webpte.batch.worker import columns_of
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "expected"),
     [
-        ({"task": "embbed"}, "task is one of 'embed', 'generate'.*did you mean 'embed'"),
-        ({"colum": "x"}, "no option 'colum'.*did you mean 'column'"),
-        ({"column": 3}, "column is a text"),
-        ({"truncate": 1, "task": "embed"}, "truncate is True or False"),
-        ({"truncate": True}, "truncate is an option of the task 'embed', and this one is 'generate'"),
-        ({"task": "embed", "system": "x"}, "system is an option of the task 'generate'"),
-        ({"task": "embed", "settings": {"seed": 3}}, "settings is an option of the task 'generate'"),
-        ({"task": "embed", "prompt": "a", "prefix": "b"}, "prompt and prefix are both given"),
-        ({"system": "x", "raw": True}, "system is for the chat template, which raw leaves out"),
-        ({"settings": {"temprature": 1}}, "did you mean temperature"),
-        ({"settings": 3}, "settings are those of generate"),
-        ({"prompt_template": "Say hello"}, "names no column"),
-        ({"prompt_template": "{text.__class__}"}, "the name of a column and no more"),
-        ({"prompt_template": "{text!r}"}, "the name of a column and no more"),
-        ({"prompt_template": '{"a": {text}}'}, "the name of a column and no more"),
-        ({"prompt_template": "{text"}, "other braces are doubled"),
-        ({"column": "error"}, "error is read and written"),
-        ({"output_column": "text"}, "text is read and written"),
+        ({"task": "embbed"}, "unknown_choice", ["task", "'embbed'", "'embed', 'generate'", "'embed'?"]),
+        ({"colum": "x"}, "unknown_option", ["'colum'", "'column'?"]),
+        ({"column": 3}, "wrong_type", ["column", "not 3"]),
+        ({"truncate": 1, "task": "embed"}, "wrong_type", ["truncate", "not 1"]),
+        ({"truncate": True}, "other_task", ["truncate", "'embed'", "'generate'"]),
+        ({"task": "embed", "system": "x"}, "other_task", ["system", "'generate'"]),
+        ({"task": "embed", "settings": {"seed": 3}}, "other_task", ["settings", "'generate'"]),
+        ({"task": "embed", "prompt": "a", "prefix": "b"}, "conflicting_options", ["prompt", "prefix"]),
+        ({"system": "x", "raw": True}, "conflicting_options", ["system", "raw"]),
+        ({"settings": {"temprature": 1}}, "unknown_option", ["'temprature'", "temperature?"]),
+        ({"settings": 3}, "wrong_type", ["settings", "not 3"]),
+        ({"prompt_template": "Say hello"}, "no_column", ["prompt_template", "{text}"]),
+        ({"prompt_template": "{text.__class__}"}, "invalid_template", ["{text.__class__}"]),
+        ({"prompt_template": "{text!r}"}, "invalid_template", ["{text!r}"]),
+        ({"prompt_template": '{"a": {text}}'}, "invalid_template", ["prompt_template"]),
+        ({"prompt_template": "{text"}, "invalid_template", ["prompt_template", "'}'"]),
+        ({"column": "error"}, "column_conflict", ["error ", "output_column"]),
+        ({"output_column": "text"}, "column_conflict", ["text ", "output_column"]),
     ],
 )
-def test_wrong_options_are_refused_by_name(tmp_path, options, message):
-    with pytest.raises(webpte.InputError, match=message):
+def test_wrong_options_are_refused_by_name(tmp_path, options, code, expected):
+    with raises(webpte.InputError, *expected, code=code):
         wanted_from(tmp_path / "model.pte", options)
 
 
@@ -50,10 +51,10 @@ def test_the_task_is_what_the_program_is_for(tmp_path):
     (tmp_path / "model.task.json").write_text('{"task": "embedding"}')
     assert wanted_from(program, {}).task == "embed"
     (tmp_path / "model.task.json").write_text('{"task": "speech"}')
-    with pytest.raises(webpte.InputError, match="is for the task 'speech'"):
+    with raises(webpte.InputError, program, "'speech'", code="unsupported_task"):
         wanted_from(program, {})
     (tmp_path / "model.task.json").write_text("[")
-    with pytest.raises(webpte.FormatError, match="not a JSON object that names its task"):
+    with raises(webpte.FormatError, "model.task.json", code="invalid_task_file"):
         wanted_from(program, {})
 
 
@@ -79,20 +80,20 @@ def test_values_that_are_texts_or_tokens(value, found):
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("value", "code", "expected"),
     [
-        (None, "is null"),
-        (float("nan"), "is null"),
-        (b"a\xff", "no UTF-8"),
-        (3, "not 3"),
-        ([], "not"),
-        ([True], "not"),
-        (["a"], "not"),
-        ({"a": 1}, "not a dict"),
+        (None, "null", []),
+        (float("nan"), "null", []),
+        (b"a\xff", "invalid_utf8", ["0xff"]),
+        (3, "wrong_type", ["not 3"]),
+        ([], "wrong_type", ["[]"]),
+        ([True], "wrong_type", []),
+        (["a"], "wrong_type", []),
+        ({"a": 1}, "wrong_type", ["dict"]),
     ],
 )
-def test_values_that_are_neither_tell_why(value, message):
-    with pytest.raises(webpte.InputError, match=message):
+def test_values_that_are_neither_tell_why(value, code, expected):
+    with raises(webpte.InputError, *expected, code=code):
         text_or_tokens(value)
 
 
@@ -136,19 +137,19 @@ def test_a_long_line_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "kind", "message"),
+    ("name", "content", "kind", "code", "expected"),
     [
-        ("x.parquet", b"PAR1nothing", webpte.FormatError, "cannot be read as parquet"),
-        ("x.jsonl", b'{"t": 1}\n{"t": "a"}\n', webpte.FormatError, "cannot be read as json.*changed from number"),
-        ("x.csv", b"", webpte.FormatError, "cannot be read as csv"),
-        ("x.txt", b"a", webpte.InputError, "is no table.*.parquet"),
+        ("x.parquet", b"PAR1nothing", webpte.FormatError, "unreadable", ["x.parquet", " parquet:"]),
+        ("x.jsonl", b'{"t": 1}\n{"t": "a"}\n', webpte.FormatError, "unreadable", ["x.jsonl", " json:", "Column(/t)"]),
+        ("x.csv", b"", webpte.FormatError, "unreadable", ["x.csv", " csv:"]),
+        ("x.txt", b"a", webpte.InputError, "not_a_table", ["x.txt", ".parquet"]),
     ],
 )
-def test_files_that_are_no_tables_are_refused(tmp_path, name, content, kind, message):
+def test_files_that_are_no_tables_are_refused(tmp_path, name, content, kind, code, expected):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(kind, match=message):
+    with raises(kind, *expected, code=code):
         list(Inputs(tmp_path / name).blocks(10))
-    with pytest.raises(webpte.InputError, match="there is no input"):
+    with raises(webpte.InputError, tmp_path / "y.parquet", code="missing_input"):
         Inputs(tmp_path / "y.parquet")
 
 
@@ -179,18 +180,18 @@ def test_a_block_is_written_whole_and_says_what_it_holds(tmp_path):
     write_block(tmp_path, name, with_made(table, made))
     assert (tmp_path / name).read_bytes() == first and len(list(tmp_path.rglob("*.*"))) == 2
     (tmp_path / name).write_bytes(first[:-20])
-    with pytest.raises(webpte.FormatError, match="Delete it, and it is made again"):
+    with raises(webpte.FormatError, tmp_path / name, code="damaged"):
         read_note(tmp_path, name)
 
 
 def test_a_folder_belongs_to_one_job(tmp_path):
     check_job(tmp_path / "out", {"model": "a", "options": {"task": "embed"}})
     check_job(tmp_path / "out", {"model": "a", "options": {"task": "embed"}})
-    with pytest.raises(webpte.InputError, match='belongs to another job: model was "a", now "b"'):
+    with raises(webpte.InputError, tmp_path / "out", 'model was "a"', '"b"', code="other_job"):
         check_job(tmp_path / "out", {"model": "b", "options": {"task": "embed"}})
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("precious")
-    with pytest.raises(webpte.InputError, match="holds other files"):
+    with raises(webpte.InputError, tmp_path / "mine", code="foreign_folder"):
         check_job(tmp_path / "mine", {"model": "a"})
 
 

@@ -109,7 +109,10 @@ def _here(job: Job, blocks: Sequence[Block], meter: Meter) -> Iterator[Receipt]:
 def _cluster(actors: int | None, address: str | None, resource: str | None, gpus: bool) -> Cluster | None:
     if actors is None and address is None:
         if resource is not None or gpus:
-            raise InputError("resource and gpus say what each of Ray's actors takes; give actors, or an address")
+            raise InputError(
+                "resource and gpus say what each of Ray's actors takes; give actors, or an address",
+                code="missing_option",
+            )
         return None
     many = 1 if actors is None else whole(actors, "actors", 1)
     for name, value in (("address", address), ("resource", resource)):

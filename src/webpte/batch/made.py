@@ -39,14 +39,14 @@ def text_or_tokens(value: Any) -> str | list[int]:
         try:
             return bytes(value).decode()
         except UnicodeDecodeError as error:
-            raise InputError(f"the text is no UTF-8: {error}") from error
+            raise InputError(f"the text is no UTF-8: {error}", code="invalid_utf8") from error
     if is_null(value):
-        raise InputError("the value is null")
+        raise InputError("the value is null", code="null")
     if isinstance(value, (Sequence, np.ndarray)):
         found = list(value)
         if found and all(isinstance(one, (int, np.integer)) and not isinstance(one, bool) for one in found):
             return [int(one) for one in found]
-    raise InputError(f"the value is a text, or a list of tokens, not {described(value)}")
+    raise InputError(f"the value is a text, or a list of tokens, not {described(value)}", code="wrong_type")
 
 
 def is_null(value: Any) -> bool:

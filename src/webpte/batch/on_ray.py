@@ -52,7 +52,7 @@ class Actor:
                 self._worker = Worker(self._job)
             told.extend(asdict(receipt) for receipt in self._worker.run(blocks))  # those before an error stay
         except Error as error:
-            told.append({"error": type(error).__name__, "message": str(error)})
+            told.append({"error": type(error).__name__, "message": str(error), "reason": error.reason})
         return {"told": np.array([json.dumps(one) for one in told], object)}
 
 
@@ -76,7 +76,7 @@ def run_on_ray(job: Job, blocks: Sequence[Block], cluster: Cluster) -> Iterator[
 def receipt_of(told: dict[str, Any]) -> Receipt:
     """A block that an actor has made; the error that it ended with is raised."""
     if "error" in told:
-        raise error_of(told["error"], told["message"])
+        raise error_of(told["error"], told["message"], told["reason"])
     return Receipt(**(told | {"block": Block(**told["block"])}))
 
 

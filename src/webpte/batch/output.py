@@ -128,7 +128,9 @@ def check_job(folder: Path, job: Mapping[str, Any]) -> None:
     path = folder / JOB
     if not path.exists():
         if folder.is_dir() and any(folder.iterdir()):
-            raise InputError(f"{folder} holds other files and no {JOB}; name an empty folder, or a new one")
+            raise InputError(
+                f"{folder} holds other files and no {JOB}; name an empty folder, or a new one", code="foreign_folder"
+            )
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, job)
         return

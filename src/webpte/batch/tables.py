@@ -40,13 +40,15 @@ class Inputs:
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
-            raise InputError(f"there is no input {path}{alike(str(path))}")
+            raise InputError(f"there is no input {path}{alike(str(path))}", code="missing_input")
         self.folder = path if path.is_dir() else path.parent
         self.name = path.resolve().name
         found = sorted(path.rglob("*")) if path.is_dir() else [path]
         tables = [one for one in found if one.suffix.lower() in SUFFIXES and one.is_file()]
         if not tables:
-            raise InputError(f"{path} is no table, or holds none; their names end in {', '.join(SUFFIXES)}")
+            raise InputError(
+                f"{path} is no table, or holds none; their names end in {', '.join(SUFFIXES)}", code="not_a_table"
+            )
         self.files = [one.relative_to(self.folder).as_posix() for one in tables]
         self._kept: tuple[tuple[str, int], pa.Table] | None = None  # the last row group that was read
 
@@ -89,7 +91,7 @@ class Inputs:
         except Error:
             raise
         except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are kinds of these
-            raise FormatError(f"{path} cannot be read as {self._format(file)}: {error}") from error
+            raise FormatError(f"{path} cannot be read as {self._format(file)}: {error}", code="unreadable") from error
 
 
 def _parquet(path: Path, group: int) -> Any:

@@ -74,25 +74,34 @@ class Wanted:
         flag(self.truncate, "truncate")
         flag(self.raw, "raw")
         if not isinstance(self.settings, Mapping):
-            raise InputError(f"settings are those of generate by name, not {described(self.settings)}")
+            raise InputError(
+                f"settings are those of generate by name, not {described(self.settings)}", code="wrong_type"
+            )
         checked = settings_from(self.settings)
         usual = {each.name: getattr(Settings(), each.name) for each in fields(Settings)}
         said = {name: value for name, value in self.settings.items() if getattr(checked, name) != usual[name]}
         object.__setattr__(self, "settings", said)
         self._check_task()
         if self.system is not None and self.raw:
-            raise InputError("system is for the chat template, which raw leaves out; give one of them")
+            raise InputError(
+                "system is for the chat template, which raw leaves out; give one of them", code="conflicting_options"
+            )
         if self.prompt is not None and self.prefix is not None:
             raise InputError(
-                "prompt and prefix are both given; one says what to put before every text", code="conflict"
+                "prompt and prefix are both given; one says what to put before every text", code="conflicting_options"
             )
         if clash := {self.column, *self.columns} & {*self.made}:
-            raise InputError(f"{', '.join(sorted(clash))} is read and written; give another name as output_column")
+            raise InputError(
+                f"{', '.join(sorted(clash))} is read and written; give another name as output_column",
+                code="column_conflict",
+            )
 
     def _check_task(self) -> None:
         for name, task in ONLY.items():
             if getattr(self, name) not in (None, False, {}) and self.task != task:
-                raise InputError(f"{name} is an option of the task {task!r}, and this one is {self.task!r}")
+                raise InputError(
+                    f"{name} is an option of the task {task!r}, and this one is {self.task!r}", code="other_task"
+                )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -122,7 +131,9 @@ def wanted_from(path: Path, options: Mapping[str, Any]) -> Wanted:
     known = [each.name for each in fields(Wanted)]
     for name in options:
         if name not in known:
-            raise InputError(f"there is no option {name!r}{near(name, known)}; there are {', '.join(known)}")
+            raise InputError(
+                f"there is no option {name!r}{near(name, known)}; there are {', '.join(known)}", code="unknown_option"
+            )
     given = {name: value for name, value in options.items() if value is not None}
     given.setdefault("task", task_of(path))
     return Wanted(**given)
@@ -136,9 +147,14 @@ def task_of(path: Path) -> Task:
     try:
         named = json.loads(beside.read_text(encoding="utf-8"))["task"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
-        raise FormatError(f"{beside} is not a JSON object that names its task: {error}") from error
+        raise FormatError(
+            f"{beside} is not a JSON object that names its task: {error}", code="invalid_task_file"
+        ) from error
     if named not in PROGRAMS:
-        raise InputError(f"{path} is for the task {named!r}; rows are embedded, answered or classified: {TASKS}")
+        raise InputError(
+            f"{path} is for the task {named!r}; rows are embedded, answered or classified: {TASKS}",
+            code="unsupported_task",
+        )
     return PROGRAMS[named]
 
 
@@ -148,7 +164,9 @@ def template_fields(template: str) -> tuple[str, ...]:
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:
-        raise InputError(f"prompt_template: {error}. Columns are {{text}}, other braces are doubled") from error
+        raise InputError(
+            f"prompt_template: {error}. Columns are {{text}}, other braces are doubled", code="invalid_template"
+        ) from error
     names = []
     for _, name, form, conversion in parts:
         if name is None:
@@ -157,9 +175,12 @@ def template_fields(template: str) -> tuple[str, ...]:
             shown = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
             raise InputError(
                 f"prompt_template names {{{shown}}}; a field is the name of a column and no more, such as {{text}}. "
-                "Braces of the text itself are doubled"
+                "Braces of the text itself are doubled",
+                code="invalid_template",
             )
         names.append(name)
     if not names:
-        raise InputError("prompt_template names no column, such as {text}: every row would be asked the same")
+        raise InputError(
+            "prompt_template names no column, such as {text}: every row would be asked the same", code="no_column"
+        )
     return tuple(dict.fromkeys(names))

@@ -59,7 +59,10 @@ def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator
         first = entries[0]
         goldens = sorted((entry["golden"] for entry in entries), key=lambda golden: int(golden["output_index"]))
         if [golden["output_index"] for golden in goldens] != list(range(len(goldens))):
-            raise FormatError(f"{path}: there are answers for outputs {[g['output_index'] for g in goldens]} only")
+            raise FormatError(
+                f"{path}: there are answers for outputs {[g['output_index'] for g in goldens]} only",
+                code="missing_outputs",
+            )
 
         def plan_for(caps: Caps, program: Program = program) -> Planner:
             return program.planner("forward", caps)
@@ -96,7 +99,7 @@ def _programs(folder: Path) -> dict[Path, list[dict[str, Any]]]:
 
 def _inside(folder: Path, name: Any) -> Path:
     if not isinstance(name, str) or os.path.basename(name) != name:
-        raise FormatError(f"{ascii(name)[:100]} is not a file of the catalog")
+        raise FormatError(f"{ascii(name)[:100]} is not a file of the catalog", code="file_name")
     return folder / name
 
 
@@ -105,4 +108,6 @@ def _array(folder: Path, entry: dict[str, Any]) -> Array:
     try:
         return np.fromfile(path, STORED[entry["dtype"]]).reshape(entry["shape"]).astype(entry["dtype"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FormatError(f"{path} does not hold {entry.get('dtype')} {entry.get('shape')}: {error}") from error
+        raise FormatError(
+            f"{path} does not hold {entry.get('dtype')} {entry.get('shape')}: {error}", code="invalid_array"
+        ) from error

@@ -54,6 +54,7 @@ def for_any_data(planner: Planner) -> Planner:
             f"{graph.name} decides by the data of a call what to run: {', '.join(sorted(terms))}, where {inputs}. "
             "A bundle has what runs at given shapes: let shapes of inputs tell sizes, not numbers.",
             sorted(terms),
+            code="data_dependent",
         )
     return planner
 
@@ -104,6 +105,7 @@ def _constant(planner: Planner, value_id: int) -> np.ndarray[Any, Any]:
     spec = graph.values[value_id]
     if not isinstance(spec, TensorSpec) or spec.constant is None or value_id in planner.plan.flow.state:
         raise UnsupportedError(
-            f"{graph.name} decides by the data of value {value_id} what to run; a bundle has what runs at given shapes"
+            f"{graph.name} decides by the data of value {value_id} what to run; a bundle has what runs at given shapes",
+            code="data_dependent",
         )
     return spec.constant.array(spec.dims)

@@ -158,7 +158,9 @@ def _refusing_together(program: Program, jobs: Iterable[Callable[[], Any]]) -> l
 def _refusal(program: Program, refused: Sequence[Error]) -> UnsupportedError:
     items = [item for error in refused for item in getattr(error, "items", ())]
     lines = [f"{program.file.path} cannot run in a page, which has what every browser grants and no CPU kernels:"]
-    return UnsupportedError("\n".join([*lines, *map(str, refused)]), items)
+    reasons = {error.reason for error in refused}
+    code = reasons.pop() if len(reasons) == 1 else "several"
+    return UnsupportedError("\n".join([*lines, *map(str, refused)]), items, code=code)
 
 
 def takes_tokens(program: Program) -> bool:

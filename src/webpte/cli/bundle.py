@@ -106,7 +106,9 @@ def _dims(part: str, call: str) -> tuple[int, ...]:
     try:
         return () if part == "-" else tuple(int(number) for number in part.split("x"))
     except ValueError:
-        raise InputError(f"{call!r} is not a call: dims are written as 1x3x224x224, commas part inputs") from None
+        raise InputError(
+            f"{call!r} is not a call: dims are written as 1x3x224x224, commas part inputs", code="invalid_shape"
+        ) from None
 
 
 def show(report: dict[str, Any], as_json: bool) -> None:

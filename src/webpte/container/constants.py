@@ -50,7 +50,8 @@ class TensorData:
         if blob is None or blob.size < size:
             available = 0 if blob is None else blob.size
             raise tensor.error(
-                f"{_what(name)} needs {size} bytes of constant buffer {number}, {available} are available"
+                f"{_what(name)} needs {size} bytes of constant buffer {number}, {available} are available",
+                code="data_too_small",
             )
         return blob.sub(0, size)
 
@@ -58,20 +59,27 @@ class TensorData:
         """The bytes that a tensor starts with."""
         if region >= len(self.initial):
             raise tensor.error(
-                f"{_what(name)} starts with data of mutable_data_segments[{region}], there are {len(self.initial)}"
+                f"{_what(name)} starts with data of mutable_data_segments[{region}], there are {len(self.initial)}",
+                code="index_out_of_range",
             )
         return self._find(tensor, number, self.initial[region], size, name)
 
     def _find(self, tensor: Table, number: int, region: Region, size: int, name: str | None) -> Span:
         if number >= len(region.offsets):
-            raise tensor.error(f"{_what(name)} has data number {number}, there are {len(region.offsets)}")
+            raise tensor.error(
+                f"{_what(name)} has data number {number}, there are {len(region.offsets)}", code="index_out_of_range"
+            )
         if region.segment >= len(self.segments):
-            raise tensor.error(f"{_what(name)} is in segment {region.segment}, there are {len(self.segments)}")
+            raise tensor.error(
+                f"{_what(name)} is in segment {region.segment}, there are {len(self.segments)}",
+                code="index_out_of_range",
+            )
         segment, offset = self.segments[region.segment], region.offsets[number]
         if offset + size > segment.size:
             raise tensor.error(
                 f"{_what(name)} needs {size} bytes at offset {offset} of segment {region.segment},"
-                f" {max(segment.size - offset, 0)} are available"
+                f" {max(segment.size - offset, 0)} are available",
+                code="data_too_small",
             )
         return segment.sub(offset, size)
 

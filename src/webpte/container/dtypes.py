@@ -62,14 +62,18 @@ class DType(enum.Enum):
     def from_scalar_type(cls, code: int) -> DType:
         """The type that a .pte or .ptd file means by ``code``."""
         if (found := _BY_SCALAR_TYPE.get(code)) is None:
-            raise FormatError(f"scalar type {code} is not supported; known are {_listing(_BY_SCALAR_TYPE)}")
+            raise FormatError(
+                f"scalar type {code} is not supported; known are {_listing(_BY_SCALAR_TYPE)}", code="unknown_dtype"
+            )
         return found
 
     @classmethod
     def from_vulkan(cls, code: int) -> DType:
         """The type that a Vulkan delegate graph means by ``code``."""
         if (found := _BY_VULKAN.get(code)) is None:
-            raise FormatError(f"Vulkan data type {code} is not supported; known are {_listing(_BY_VULKAN)}")
+            raise FormatError(
+                f"Vulkan data type {code} is not supported; known are {_listing(_BY_VULKAN)}", code="unknown_dtype"
+            )
         return found
 
 

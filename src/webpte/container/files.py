@@ -37,7 +37,7 @@ class MappedFile:
         """The same over bytes in memory; ``name`` stands for the path in messages."""
         view = memoryview(data).cast("B").toreadonly()
         if not view.nbytes:
-            raise FormatError(f"{name}: is empty, no bytes to read a program or constants from")
+            raise FormatError(f"{name}: is empty, no bytes to read a program or constants from", code="empty_file")
         self = cls.__new__(cls)
         self.path, self.size, self._map, self._view, self._made = name, view.nbytes, None, view, (0, 0, 0)
         self._digest = None
@@ -64,7 +64,8 @@ class MappedFile:
         if size < self.size or _written_since(self.path, self._made):
             raise FormatError(
                 f"{self.path}: was written while it was open; it had {self.size} bytes and has {size}. Load it again, "
-                "and replace model files by renaming new ones over them"
+                "and replace model files by renaming new ones over them",
+                code="file_changed",
             )
 
     @property
@@ -109,14 +110,17 @@ class Span:
         if offset < 0 or size < 0 or offset + size > self.size:
             raise FormatError(
                 f"{self.file.path}: bytes {offset} to {offset + size} asked of a range of {self.size} bytes"
-                f" that starts at byte {self.offset} of the file"
+                f" that starts at byte {self.offset} of the file",
+                code="out_of_bounds",
             )
         return Span(self.file, self.offset + offset, size)
 
 
 def _check_range(path: str, offset: int, size: int, limit: int) -> None:
     if offset < 0 or size < 0 or offset + size > limit:
-        raise FormatError(f"{path}: bytes {offset} to {offset + size} asked of a file of {limit} bytes")
+        raise FormatError(
+            f"{path}: bytes {offset} to {offset + size} asked of a file of {limit} bytes", code="out_of_bounds"
+        )
 
 
 _Made = tuple[int, int, int]  # device, number and time of change of a file
@@ -139,16 +143,19 @@ def _map_file(path: str) -> tuple[mmap.mmap, _Made]:
     try:
         info = os.stat(path)  # before open(), which would wait for ever on a pipe
         if stat.S_ISDIR(info.st_mode):
-            raise FormatError(f"{path}: is not a regular file but {folder_text(path)}")
+            raise FormatError(f"{path}: is not a regular file but {folder_text(path)}", code="not_regular_file")
         if not stat.S_ISREG(info.st_mode):
-            raise FormatError(f"{path}: is not a regular file. Name the file itself, or write it to disk first")
+            raise FormatError(
+                f"{path}: is not a regular file. Name the file itself, or write it to disk first",
+                code="not_regular_file",
+            )
         if info.st_size == 0:
-            raise FormatError(f"{path}: is empty. Download or copy it again")
+            raise FormatError(f"{path}: is empty. Download or copy it again", code="empty_file")
         with open(path, "rb") as handle:
             made = _made(os.fstat(handle.fileno()))
             return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ), made
     except OSError as error:
         hint = alike(path) if isinstance(error, FileNotFoundError) else ""
-        raise FormatError(f"{path}: cannot be read: {error.strerror or error}{hint}") from error
+        raise FormatError(f"{path}: cannot be read: {error.strerror or error}{hint}", code="unreadable") from error
     except (ValueError, OverflowError) as error:  # a NUL in the path; emptied meanwhile; larger than the address space
-        raise FormatError(f"{path}: cannot be mapped: {error}") from error
+        raise FormatError(f"{path}: cannot be mapped: {error}", code="unreadable") from error

@@ -47,7 +47,9 @@ class Flat:
         found = bytes(self.data[4:8])
         if len(found) < 4 or not found.startswith(identifier):
             start = bytes(self.data[:16])
-            raise self.error(name, 0, f"not {kind}: {identifier.decode()!r} expected at byte 4 of {start!r}")
+            raise self.error(
+                name, 0, f"not {kind}: {identifier.decode()!r} expected at byte 4 of {start!r}", code="bad_magic"
+            )
         return Table(self, _U32.unpack_from(self.data)[0], name)
 
     def spend(self, work: int) -> None:
@@ -55,11 +57,15 @@ class Flat:
         self.work -= work
         if self.work < 0:
             limit = WORK_PER_BYTE * self.size
-            raise self.error("flatbuffer", 0, f"its parts overlap: reading it takes more than {limit} bytes of work")
+            raise self.error(
+                "flatbuffer", 0, f"its parts overlap: reading it takes more than {limit} bytes of work", code="overlap"
+            )
 
-    def error(self, where: str, position: int, problem: str) -> FormatError:
+    def error(self, where: str, position: int, problem: str, code: str = "") -> FormatError:
         """An error to raise, with ``position`` (in this buffer) given as a position in the file."""
-        return FormatError(f"{self.span.file.path}: {where} at byte {self.span.offset + position}: {problem}")
+        return FormatError(
+            f"{self.span.file.path}: {where} at byte {self.span.offset + position}: {problem}", code=code
+        )
 
 
 class Table:
@@ -74,15 +80,19 @@ class Table:
         self._flat, self._position, self._name, self._up = flat, position, name, up
         flat.spend(_TABLE_WORK)
         if position + 4 > flat.size:
-            raise self.error(f"a table starts where the flatbuffer ends, after {flat.size} bytes")
+            raise self.error(
+                f"a table starts where the flatbuffer ends, after {flat.size} bytes", code="table_out_of_bounds"
+            )
         self._vtable = vtable = position - _I32.unpack_from(flat.data, position)[0]
         if vtable < 0 or vtable + 4 > flat.size:
-            raise self.error(f"vtable at {vtable}, outside the flatbuffer of {flat.size} bytes")
+            raise self.error(
+                f"vtable at {vtable}, outside the flatbuffer of {flat.size} bytes", code="vtable_out_of_bounds"
+            )
         self._vtable_size, self._size = _VTABLE.unpack_from(flat.data, vtable)
         if self._vtable_size < 4 or self._vtable_size % 2 or vtable + self._vtable_size > flat.size:
-            raise self.error(f"vtable of {self._vtable_size} bytes at {vtable} of {flat.size}")
+            raise self.error(f"vtable of {self._vtable_size} bytes at {vtable} of {flat.size}", code="vtable_size")
         if self._size < 4 or position + self._size > flat.size:
-            raise self.error(f"table of {self._size} bytes at {position} of {flat.size}")
+            raise self.error(f"table of {self._size} bytes at {position} of {flat.size}", code="table_size")
 
     def u8(self, slot: int, name: str, default: int = 0) -> int:
         return self._scalar(_U8, slot, name, default)
@@ -143,24 +153,30 @@ class Table:
             return None
         end = start + count
         if end >= self._flat.size or self._flat.data[end]:
-            raise self.error(f"string of {count} bytes without a final zero", name)
+            raise self.error(f"string of {count} bytes without a final zero", name, code="unterminated_string")
         try:
             return str(self._flat.data[start:end], "utf-8")
         except UnicodeDecodeError as error:
-            raise self.error(f"string of {count} bytes is not UTF-8: {error.reason}", name) from None
+            raise self.error(
+                f"string of {count} bytes is not UTF-8: {error.reason}", name, code="invalid_utf8"
+            ) from None
 
     def label(self, slot: int, name: str) -> str | None:
         """A string that names something: it is shown to people, so it must be printable, and not endless."""
         found = self.string(slot, name)
         if found is not None and (len(found) > NAME_LENGTH or not found.isprintable()):
             shown = ascii(found[:40]) + "..." * (len(found) > 40)
-            raise self.error(f"{shown} is no name: {len(found)} characters, of {NAME_LENGTH} printable ones", name)
+            raise self.error(
+                f"{shown} is no name: {len(found)} characters, of {NAME_LENGTH} printable ones",
+                name,
+                code="invalid_name",
+            )
         return found
 
     def text(self, slot: int, name: str) -> str:
         """A name that must be there."""
         if (found := self.label(slot, name)) is None:
-            raise self.error("missing", name)
+            raise self.error("missing", name, code="missing_field")
         return found
 
     def blob(self, slot: int, name: str) -> Span | None:
@@ -190,12 +206,12 @@ class Table:
         kind = self.u8(slot, name)
         member = self.table(slot + 1, name) if kind else None
         if member is None:
-            raise self.error(f"union of kind {kind} without a value", name)
+            raise self.error(f"union of kind {kind} without a value", name, code="missing_field")
         return kind, member
 
-    def error(self, problem: str, field: str = "") -> FormatError:
+    def error(self, problem: str, field: str = "", code: str = "") -> FormatError:
         """An error to raise about this table or one of its fields."""
-        return self._flat.error(f"{self.path}.{field}" if field else self.path, self._position, problem)
+        return self._flat.error(f"{self.path}.{field}" if field else self.path, self._position, problem, code)
 
     @property
     def path(self) -> str:
@@ -214,7 +230,7 @@ class Table:
 
     def _checked(self, index: int, name: str, lowest: int, limit: int, what: str) -> int:
         if not lowest <= index < limit:
-            raise self.error(f"{what} {index} is out of range, there are {limit}", name)
+            raise self.error(f"{what} {index} is out of range, there are {limit}", name, code="index_out_of_range")
         return index
 
     def _field(self, slot: int, name: str, width: int) -> int:
@@ -224,7 +240,9 @@ class Table:
             return 0
         offset: int = _U16.unpack_from(self._flat.data, self._vtable + entry)[0]
         if offset and (offset < 4 or offset + width > self._size):
-            raise self.error(f"field of {width} bytes at {offset} of a table of {self._size} bytes", name)
+            raise self.error(
+                f"field of {width} bytes at {offset} of a table of {self._size} bytes", name, code="field_out_of_bounds"
+            )
         return self._position + offset if offset else 0
 
     def _follow(self, slot: int, name: str) -> int:
@@ -234,7 +252,11 @@ class Table:
             return 0
         target: int = at + _U32.unpack_from(self._flat.data, at)[0]
         if target == at or target + 4 > self._flat.size:
-            raise self.error(f"points to {target}, outside the flatbuffer of {self._flat.size} bytes", name)
+            raise self.error(
+                f"points to {target}, outside the flatbuffer of {self._flat.size} bytes",
+                name,
+                code="offset_out_of_bounds",
+            )
         return target
 
     def _vector(self, slot: int, name: str, width: int, work_per_byte: int = 1) -> tuple[int, int]:
@@ -245,6 +267,10 @@ class Table:
         count: int = _U32.unpack_from(self._flat.data, target)[0]
         left = self._flat.size - target - 4
         if count * width > left:
-            raise self.error(f"vector of {count} elements of {width} bytes where {left} bytes are left", name)
+            raise self.error(
+                f"vector of {count} elements of {width} bytes where {left} bytes are left",
+                name,
+                code="vector_out_of_bounds",
+            )
         self._flat.spend(4 + count * width * work_per_byte)
         return target + 4, count

@@ -107,7 +107,7 @@ def parse_program(file: MappedFile) -> ProgramFile:
     for plan in root.tables(1, "execution_plan"):
         method = _read_method(plan, data, inline)
         if method.name in methods:
-            raise plan.error(f"second method named {shown(method.name)}")
+            raise plan.error(f"second method named {shown(method.name)}", code="duplicate_method")
         methods[method.name] = method
     named = {key: span for key, span, _ in read_named_data(root, 7, data.segments)}
     return ProgramFile(file.path, root.u32(0, "version"), tuple(methods.values()), MappingProxyType(named))
@@ -119,13 +119,17 @@ def _read_header(file: MappedFile) -> tuple[Span, Span]:
         return Span(file, 0, file.size), Span(file, file.size, 0)
     (length,) = unpack_from("<I", file.view(12, 4))
     if length < 24 or 8 + length > file.size:
-        raise FormatError(f"{file.path}: extended header of {length} bytes at byte 8 of {file.size}, expected 24 or 32")
+        raise FormatError(
+            f"{file.path}: extended header of {length} bytes at byte 8 of {file.size}, expected 24 or 32",
+            code="invalid_header",
+        )
     program_size, segments = unpack_from("<QQ", file.view(16, 16))
     (segments_size,) = unpack_from("<Q", file.view(32, 8)) if length >= 32 else (0,)
     if not 8 + length <= program_size <= file.size:
         raise FormatError(
             f"{file.path}: is truncated or damaged: its header says that the program takes {program_size} bytes,"
-            f" the file has {file.size}; copy or download it again"
+            f" the file has {file.size}; copy or download it again",
+            code="truncated",
         )
     return Span(file, 0, program_size), segment_area(file, segments, segments_size, program_size)
 
@@ -146,14 +150,14 @@ def _read_method(plan: Table, data: TensorData, inline: tuple[Span | None, ...])
 def _read_delegate(entry: Table, segments: tuple[Span, ...], inline: tuple[Span | None, ...]) -> Delegate:
     processed = entry.table(1, "processed")
     if processed is None:
-        raise entry.error("missing", "processed")
+        raise entry.error("missing", "processed", code="missing_field")
     location = processed.i8(0, "location")
     if location not in (0, 1):
-        raise processed.error(f"is {location}, expected 0 (inline) or 1 (segment)", "location")
+        raise processed.error(f"is {location}, expected 0 (inline) or 1 (segment)", "location", code="unknown_kind")
     blobs = segments if location else inline
     blob = blobs[processed.index(1, "index", len(blobs), "segment" if location else "inline blob")]
     if blob is None:
-        raise processed.error("the inline blob has no data", "index")
+        raise processed.error("the inline blob has no data", "index", code="missing_data")
     specs = {}
     for spec in entry.tables(2, "compile_specs"):
         specs[spec.text(0, "key")] = spec.data(1, "value")
@@ -163,7 +167,11 @@ def _read_delegate(entry: Table, segments: tuple[Span, ...], inline: tuple[Span 
 def _read_instructions(plan: Table, values: int, delegates: int) -> tuple[Instruction, ...]:
     chains = plan.count(5, "chains")
     if chains > 1:
-        raise plan.error(f"{chains} chains of instructions; ExecuTorch writes one, and webpte runs only one", "chains")
+        raise plan.error(
+            f"{chains} chains of instructions; ExecuTorch writes one, and webpte runs only one",
+            "chains",
+            code="several_chains",
+        )
     ops = []
     for entry in plan.tables(6, "operators"):
         overload = entry.label(1, "overload")
@@ -193,4 +201,4 @@ def _read_instruction(entry: Table, values: int, delegates: int, ops: list[str],
             return JumpFalseCall(condition, table.index(1, "destination_instruction", instructions + 1, "instruction"))
         case 5:
             return FreeCall(table.index(0, "value_index", values, "value"))
-    raise entry.error(f"instruction of unknown kind {kind}; the file may be newer than webpte")
+    raise entry.error(f"instruction of unknown kind {kind}; the file may be newer than webpte", code="unknown_kind")

@@ -35,11 +35,11 @@ def refusal(file: MappedFile, wanted: str, mark: str) -> FormatError:
     """The error for a file that has not the `mark` of what is wanted: what it is instead, and what to do."""
     found = recognise(file)
     if found is not None:
-        return FormatError(f"{file.path}: is {found.kind}, not {wanted}. {found.remedy}")
+        return FormatError(f"{file.path}: is {found.kind}, not {wanted}. {found.remedy}", code="wrong_file_type")
     start = bytes(file.view(0, min(file.size, 16)))
     named = _by_name(file.path)
     advice = f"; it may be {named.kind}. {named.remedy}" if named is not None else f". {AGAIN}"
-    return FormatError(f"{file.path}: not {wanted}: {mark} of {start!r}{advice}")
+    return FormatError(f"{file.path}: not {wanted}: {mark} of {start!r}{advice}", code="bad_magic")
 
 
 def _by_bytes(start: bytes, file: MappedFile) -> Other | None:

@@ -14,7 +14,10 @@ def segment_area(file: MappedFile, start: int, size: int, after: int) -> Span:
     if start == 0:  # the format's way to say that there are none
         return Span(file, file.size, 0)
     if start < after:
-        raise FormatError(f"{file.path}: segments at byte {start} begin inside the flatbuffer, which ends at {after}")
+        raise FormatError(
+            f"{file.path}: segments at byte {start} begin inside the flatbuffer, which ends at {after}",
+            code="segment_overlap",
+        )
     if start + size > file.size:
         raise FormatError(
             f"{file.path}: is truncated: its header places segments at bytes {start} to {start + size},"
@@ -31,7 +34,8 @@ def read_segments(table: Table, slot: int, area: Span) -> tuple[Span, ...]:
         offset, size = entry.u64(0, "offset"), entry.u64(1, "size")
         if offset + size > area.size:
             raise entry.error(
-                f"needs bytes {offset} to {offset + size} of the segment data, which has {area.size} bytes"
+                f"needs bytes {offset} to {offset + size} of the segment data, which has {area.size} bytes",
+                code="segment_out_of_bounds",
             )
         found.append(area.sub(offset, size))
     return tuple(found)
@@ -43,6 +47,6 @@ def read_named_data(table: Table, slot: int, segments: tuple[Span, ...]) -> Iter
     for entry in table.tables(slot, "named_data"):
         key = entry.text(0, "key")
         if key in seen:
-            raise entry.error(f"second entry with the key {shown(key)}")
+            raise entry.error(f"second entry with the key {shown(key)}", code="duplicate_key")
         seen.add(key)
         yield key, segments[entry.index(1, "segment_index", len(segments), "segment")], entry

@@ -55,7 +55,8 @@ def _read_header(file: MappedFile) -> tuple[Span, Span]:
     if length < 40 or not 8 + length <= offset <= offset + size <= file.size:
         raise FormatError(
             f"{file.path}: is truncated or damaged: header of {length} bytes, expected 40; it says that the flatbuffer"
-            f" takes bytes {offset} to {offset + size}, the file has {file.size}; copy or download it again"
+            f" takes bytes {offset} to {offset + size}, the file has {file.size}; copy or download it again",
+            code="truncated",
         )
     return Span(file, 0, offset + size), segment_area(file, segments, segments_size, offset + size)
 
@@ -68,5 +69,7 @@ def _read_tensor(key: str, span: Span, entry: Table) -> NamedTensor:
     sizes = read_sizes(layout, 1, "sizes", "i")
     needed = count_bytes(dtype, sizes)
     if needed > span.size:
-        raise entry.error(f"tensor {shown(key)} needs {needed} bytes, its segment has {span.size}")
+        raise entry.error(
+            f"tensor {shown(key)} needs {needed} bytes, its segment has {span.size}", code="data_too_small"
+        )
     return NamedTensor(span.sub(0, needed), dtype, sizes, read_dim_order(layout, 2, "dim_order", len(sizes)))

@@ -149,13 +149,13 @@ def read_value(entry: Table, count: int, data: TensorData) -> EValue:
         case 11:
             ids = table.indices(0, "items", count, "value", lowest=-1)
             return OptionalTensorListValue(tuple(None if i < 0 else i for i in ids))
-    raise entry.error(f"value of unknown kind {kind}; the file may be newer than webpte")
+    raise entry.error(f"value of unknown kind {kind}; the file may be newer than webpte", code="unknown_kind")
 
 
 def _read_tensor(table: Table, data: TensorData) -> TensorValue:
     dtype = read_dtype(table, 0, "scalar_type", DType.from_scalar_type)
     if offset := table.i32(1, "storage_offset"):
-        raise table.error(f"is {offset}, ExecuTorch supports only 0", "storage_offset")
+        raise table.error(f"is {offset}, ExecuTorch supports only 0", "storage_offset", code="storage_offset")
     sizes = read_sizes(table, 2, "sizes", "i")
     dynamism = table.i8(8, "shape_dynamism")
     if dynamism not in (0, 1):
@@ -163,12 +163,15 @@ def _read_tensor(table: Table, data: TensorData) -> TensorValue:
             f"is {dynamism}, expected 0 (static) or 1 (bounded): the shape has no upper bound;"
             " re-export with torch.export.Dim(..., max=...)",
             "shape_dynamism",
+            code="unbounded_shape",
         )
     extra = table.table(9, "extra_tensor_info")
     name = extra.label(1, "fully_qualified_name") if extra else None
     external = extra is not None and extra.i8(2, "location") == 1
     if external and not name:
-        raise table.error("is external, but has no fully_qualified_name to find it by", "extra_tensor_info")
+        raise table.error(
+            "is external, but has no fully_qualified_name to find it by", "extra_tensor_info", code="missing_field"
+        )
     place = _read_place(table.table(6, "allocation_info"))
     number, size = table.u32(5, "data_buffer_idx"), count_bytes(dtype, sizes)
     span = None

@@ -165,13 +165,16 @@ def _read_header(blob: Span) -> tuple[Span, Span]:
     where = f"{blob.file.path}: delegate blob of {blob.size} bytes at byte {blob.offset}"
     start = bytes(blob.sub(0, min(blob.size, _HEADER_SIZE)).view())
     if len(start) < _HEADER_SIZE or start[4:8] != b"VH00":
-        raise FormatError(f"{where}: not a Vulkan delegate: 'VH00' expected at byte 4 of {start[:16]!r}")
+        raise FormatError(
+            f"{where}: not a Vulkan delegate: 'VH00' expected at byte 4 of {start[:16]!r}", code="bad_magic"
+        )
     length, flat_at, flat_size, raw_at, raw_size = unpack_from("<HIIIQ", start, 8)
     raw_end = raw_at + raw_size
     if length < _HEADER_SIZE or not length <= flat_at < flat_at + flat_size <= raw_at <= raw_end <= blob.size:
         raise FormatError(
             f"{where}: header of {length} bytes, flatbuffer at {flat_at} to {flat_at + flat_size}, constants at"
-            f" {raw_at} to {raw_end}: these must follow each other inside the blob"
+            f" {raw_at} to {raw_end}: these must follow each other inside the blob",
+            code="invalid_header",
         )
     return blob.sub(flat_at, flat_size), blob.sub(raw_at, raw_size or blob.size - raw_at)
 
@@ -181,7 +184,10 @@ def _read_constant(entry: Table, raw: Span) -> VkConstant:
     if offset == _NAMED:
         return VkConstant(None, entry.text(2, "named_key"), length)
     if offset + length > raw.size:
-        raise entry.error(f"needs bytes {offset} to {offset + length} of the constants, which have {raw.size} bytes")
+        raise entry.error(
+            f"needs bytes {offset} to {offset + length} of the constants, which have {raw.size} bytes",
+            code="segment_out_of_bounds",
+        )
     return VkConstant(raw.sub(offset, length), None, length)
 
 
@@ -214,7 +220,7 @@ def _read_value(entry: Table, count: int, constants: tuple[VkConstant, ...]) -> 
             return VkString(table.string(0, "string_val") or "")
         case 11:
             return VkSymInt(table.i32(0, "value"))
-    raise entry.error(f"value of unknown kind {kind}; the file may be newer than webpte")
+    raise entry.error(f"value of unknown kind {kind}; the file may be newer than webpte", code="unknown_kind")
 
 
 def _read_tensor(table: Table, constants: tuple[VkConstant, ...]) -> VkTensor:
@@ -223,9 +229,15 @@ def _read_tensor(table: Table, constants: tuple[VkConstant, ...]) -> VkTensor:
     # The schema's default for both ids is 0, a real id: only the exporter's explicit -1 means none.
     constant_id, mem_obj_id = table.i32(2, "constant_id"), table.i32(3, "mem_obj_id")
     if constant_id >= len(constants):
-        raise table.error(f"constant {constant_id} is out of range, there are {len(constants)}", "constant_id")
+        raise table.error(
+            f"constant {constant_id} is out of range, there are {len(constants)}",
+            "constant_id",
+            code="index_out_of_range",
+        )
     if constant_id >= 0 and (needed := count_bytes(dtype, dims)) > (length := constants[constant_id].length):
-        raise table.error(f"tensor of {needed} bytes, its constant {constant_id} has {length}", "constant_id")
+        raise table.error(
+            f"tensor of {needed} bytes, its constant {constant_id} has {length}", "constant_id", code="data_too_small"
+        )
     staging = table.i8(6, "staging_datatype", _UNSET)
     return VkTensor(
         dtype=dtype,

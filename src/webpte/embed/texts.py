@@ -79,7 +79,7 @@ class Texts:
         """What is put before every text."""
         if prompt is not None and prefix is not None:
             raise InputError(
-                "prompt and prefix are both given; one says what to put before every text", code="conflict"
+                "prompt and prefix are both given; one says what to put before every text", code="conflicting_options"
             )
         if prefix is not None:
             if not isinstance(prefix, str):

@@ -133,10 +133,13 @@ class Architecture:
             )
         if self.head_dim % 2 or any(rope.width % 2 or rope.width > self.head_dim for rope in self.ropes.values()):
             widths = ", ".join(str(rope.width) for rope in self.ropes.values())
-            raise UnsupportedError(f"{where}: of heads {self.head_dim} wide, {widths} turn; even numbers are wanted")
+            raise UnsupportedError(
+                f"{where}: of heads {self.head_dim} wide, {widths} turn; even numbers are wanted", code="odd_width"
+            )
         for name, rope in self.ropes.items():
             for divisors in (rope.divisors, rope.long_divisors):
                 if divisors is not None and len(divisors) != rope.width // 2:
                     raise FormatError(
-                        f"{where}: {name} has {len(divisors)} factors of frequencies for {rope.width // 2} pairs"
+                        f"{where}: {name} has {len(divisors)} factors of frequencies for {rope.width // 2} pairs",
+                        code="factor_count",
                     )

@@ -47,7 +47,7 @@ class Fields:
 
     def need(self, *names: str) -> None:
         if missing := [self.prefix + name for name in names if self.get(name) is None]:
-            raise FormatError(f"{self.where} has no {', '.join(missing)}")
+            raise FormatError(f"{self.where} has no {', '.join(missing)}", code="missing_field")
 
     def get(self, name: str, default: Any = None) -> Any:
         """As it stands, null being as good as absent."""
@@ -87,7 +87,9 @@ class Fields:
         return tuple(float(number) for number in value)
 
     def wrong(self, name: str, value: Any, wanted: str) -> FormatError:
-        return FormatError(f"{self.where}: {self.prefix}{name} is {shown(value)}; {wanted} is wanted")
+        return FormatError(
+            f"{self.where}: {self.prefix}{name} is {shown(value)}; {wanted} is wanted", code="invalid_field"
+        )
 
     def refuse(self, name: str, changes: str) -> None:
         """Told by `refuse_others`, together with all the others; `changes` says what the field changes."""
@@ -115,7 +117,9 @@ class Fields:
         count = "a field that changes" if len(refused) == 1 else f"{len(refused)} fields that change"
         lines = [f"{self.where} has {count} what the model computes and cannot be exported:"]
         lines += [f"  {line}" for line in refused.values()]
-        raise UnsupportedError("\n".join(lines + [remedy] * (unknown and bool(remedy))), list(refused))
+        raise UnsupportedError(
+            "\n".join(lines + [remedy] * (unknown and bool(remedy))), list(refused), code="unsupported_field"
+        )
 
 
 def shown(value: Any) -> str:

@@ -51,7 +51,7 @@ class HubName:
         file = found["file"] if found else None
         if not found or (file is not None and not file.endswith(".gguf")):
             raise InputError(f"{text!r} is not a name of a checkpoint: hf:org/name, hf:org/name@revision or "
-                             "hf:org/name/file.gguf is wanted")  # fmt: skip
+                             "hf:org/name/file.gguf is wanted", code="invalid_name")  # fmt: skip
         return cls(found["repository"], file, found["revision"] or "main")
 
 
@@ -188,8 +188,10 @@ def _refuse_without_config(name: HubName, listing: _Listing) -> None:
         return
     if packed := sorted(file for file in listing.files if file.endswith(".gguf")):
         lines = "\n".join(f"  hf:{name.repository}/{file}" for file in packed)
-        raise InputError(f"{name.repository} holds GGUF files; name one of them:\n{lines}")
-    raise FormatError(f"{name.repository}@{name.revision} holds no model: it has no config.json and no .gguf file")
+        raise InputError(f"{name.repository} holds GGUF files; name one of them:\n{lines}", code="ambiguous_file")
+    raise FormatError(
+        f"{name.repository}@{name.revision} holds no model: it has no config.json and no .gguf file", code="no_model"
+    )
 
 
 def _weights(name: HubName, listing: _Listing, folder: Path, part: str) -> list[HubFile]:
@@ -203,9 +205,13 @@ def _weights(name: HubName, listing: _Listing, folder: Path, part: str) -> list[
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"{name.repository}: {index} has no weight_map of file names") from error
         if strange := [shard for shard in shards if not str(shard).endswith(".safetensors")]:
-            raise UnsupportedError(f"{name.repository}: {index} names {strange[0]}, which is no safetensors", strange)
+            raise UnsupportedError(
+                f"{name.repository}: {index} names {strange[0]}, which is no safetensors",
+                strange,
+                code="no_safetensors",
+            )
         return [_listed(name, listing, part + shard) for shard in shards]
     endings = (".bin", ".pt", ".pth", ".safetensors")
     others = sorted(file for file in listing.files if file.startswith(part) and file.endswith(endings))
     has = f"; it has {', '.join(others[:4])}. Pickles run code and are not read" if others else ""
-    raise UnsupportedError(f"{name.repository} has neither {whole} nor {index}{has}", others)
+    raise UnsupportedError(f"{name.repository} has neither {whole} nor {index}{has}", others, code="no_safetensors")

@@ -155,7 +155,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(_read_text(path))
     except ValueError as error:
-        raise FormatError(f"{path} is not JSON: {error}") from error
+        raise FormatError(f"{path} is not JSON: {error}", code="invalid_json") from error
     if not isinstance(found, dict):
         raise FormatError(f"{path} is not a JSON object")
     return found

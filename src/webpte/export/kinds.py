@@ -122,7 +122,8 @@ def _exporter(source: PathLike, kind: str, options: Mapping[str, Any]) -> Callab
         fitting = ", ".join(name for name, given in taken.items() if given.kind is given.KEYWORD_ONLY)
         raise InputError(
             f"{source} holds a model of the kind {kind!r}, which is exported without {', '.join(strange)}; "
-            f"the options are {fitting}"
+            f"the options are {fitting}",
+            code="unknown_option",
         )
     return exporter
 
@@ -144,6 +145,7 @@ def kind_of(source: PathLike) -> str:
                 f"{folder / 'config.json'}: architectures has {name}; the names of what is exported end in "
                 f"{', '.join(_ENDINGS)}",
                 ["architectures"],
+                code="unknown_architecture",
             )
         return kind
     return "language"  # older files do not say; their model_type is looked at as all other fields are

@@ -102,7 +102,7 @@ def check_target(path: Path) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder; name the .pte file to write")
     if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}", code="missing_folder")
     if not os.access(path.parent, os.W_OK):
         raise InputError(f"{path} cannot be written: the folder {path.parent} is not writable")
     for companion in path.parent.glob(f"{glob.escape(path.stem)}.*"):

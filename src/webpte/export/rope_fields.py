@@ -96,7 +96,10 @@ def _llama3(rope: Rope, given: Fields, config: Fields) -> Rope:
     factor, low, high = (given.real(name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
     original = given.whole(_ORIGINAL, config.get("max_position_embeddings"))
     if low >= high:
-        raise FormatError(f"{given.where}: low_freq_factor is {low:g}, high_freq_factor {high:g}; it must be larger")
+        raise FormatError(
+            f"{given.where}: low_freq_factor is {low:g}, high_freq_factor {high:g}; it must be larger",
+            code="invalid_field",
+        )
     divisors = []
     for frequency in _frequencies(rope):
         turns = original * frequency / (2 * math.pi)  # in the original context

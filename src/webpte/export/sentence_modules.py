@@ -51,6 +51,7 @@ def read_sentences(folder: Path) -> Sentences:
             f"{folder / 'modules.json'} lists {', '.join(kinds)}; what is understood is Transformer, Pooling, any "
             "number of Dense, and perhaps Normalize",
             kinds,
+            code="unknown_module",
         )
     prompts, default = _prompts(folder / "config_sentence_transformers.json")
     max_tokens, lowercase = _text(paths[0] / "sentence_bert_config.json")
@@ -77,7 +78,7 @@ def read_modules(folder: Path) -> list[tuple[str, str]]:
     if not found:
         raise FormatError(f"{path} lists no modules")
     if odd := [part for _, part in found if part and not _FOLDER.fullmatch(part)]:
-        raise FormatError(f"{path} names {odd[0]!r}, which is no folder beside it")
+        raise FormatError(f"{path} names {odd[0]!r}, which is no folder beside it", code="file_name")
     return found
 
 

@@ -81,7 +81,9 @@ class LiveDims:
         except (GraphError, IndexError, ValueError, ZeroDivisionError):
             pass  # arguments that the op does not take: its lowering will say so
         except Exception as error:  # somebody's own rule
-            raise GraphError(f"{call.name}: its rule for dims failed: {type(error).__name__}: {error}") from error
+            raise GraphError(
+                f"{call.name}: its rule for dims failed: {type(error).__name__}: {error}", code="failing_rule"
+            ) from error
 
     def sizes(self, value_id: int) -> Dims:
         value = self.graph.values[value_id]

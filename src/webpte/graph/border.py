@@ -51,19 +51,21 @@ def read_border(
     counts = f"{listed}; instruction {origin.instruction} passes {len(args)} values"
     split = max([len(vk.inputs), *(position + 1 for position, arg in enumerate(args) if arg in given)])
     if split > len(args) or len(set(args[split:])) != len(args) - split:
-        raise GraphError(f"delegate {origin.delegate} {counts}")
+        raise GraphError(f"delegate {origin.delegate} {counts}", code="wrong_arity")
     fits = _Fits(vk, values)
     inputs = _inputs(vk, args[:split], fits)
     outputs = _outputs(vk, args[split:], fits, buffers)
     if not inputs or not outputs:
-        raise GraphError(f"delegate {origin.delegate} {counts}, {split} of them inputs, which does not fit")
+        raise GraphError(
+            f"delegate {origin.delegate} {counts}, {split} of them inputs, which does not fit", code="wrong_arity"
+        )
     if len(inputs) > 1 or len(outputs) > 1 or any(buffers.is_overwritten(vk_id) for vk_id, _ in outputs[0][1]):
         detail = f"{counts}, {split} of them inputs, and the file does not say which is which"
-        return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), KEEP_COPIES)
+        return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), KEEP_COPIES, "ambiguous_values")
     untaken, taken = outputs[0]
     for vk_id, program_id in (*inputs[0], *taken):
         if not fits(vk_id, program_id):
-            raise GraphError(f"delegate {origin.delegate}: {fits.difference(vk_id, program_id)}")
+            raise GraphError(f"delegate {origin.delegate}: {fits.difference(vk_id, program_id)}", code="value_mismatch")
     return Border(inputs[0], taken, untaken)
 
 

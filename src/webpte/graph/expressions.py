@@ -146,17 +146,19 @@ def apply(function: str, *args: Term) -> Term:
 
 def _computed(function: str, *args: Any) -> Number:
     if function in _DIVISIONS and args[1] == 0:
-        raise ShapeError(f"{function} of {args[0]} by zero")
+        raise ShapeError(f"{function} of {args[0]} by zero", code="division_by_zero")
     try:
         return _in_64_bits(FUNCTIONS[function](*args))
     except (ValueError, OverflowError) as error:  # an integer of a number that is not finite
-        raise ShapeError(f"{function} of {', '.join(map(str, args))}: {error}") from None
+        raise ShapeError(f"{function} of {', '.join(map(str, args))}: {error}", code="not_finite") from None
 
 
 def _in_64_bits(number: Number) -> Number:
     """Integers of programs have 64 bits. A chain of products must not grow beyond anything."""
     if isinstance(number, int) and not -(2**63) <= number < 2**63:
-        raise ShapeError(f"an integer of {number.bit_length()} bits comes out, programs have 64")
+        raise ShapeError(
+            f"an integer of {number.bit_length()} bits comes out, programs have 64", code="integer_overflow"
+        )
     return number
 
 
@@ -277,7 +279,7 @@ class Numbers:
         try:
             number: Number = self._arrays[term.tensor][term.index].item()
         except KeyError:
-            raise ShapeError(f"value {term.tensor} has no data on the host") from None
+            raise ShapeError(f"value {term.tensor} has no data on the host", code="no_host_data") from None
         except IndexError:
             raise ShapeError(f"value {term.tensor} has no element {list(term.index)}") from None
         return number
@@ -286,7 +288,9 @@ class Numbers:
         try:
             return self._scalars[term.value]
         except KeyError:
-            raise ShapeError(f"scalar {term.value} is read before anything wrote it") from None
+            raise ShapeError(
+                f"scalar {term.value} is read before anything wrote it", code="read_before_write"
+            ) from None
 
     def _apply(self, function: str, *args: Number) -> Number:
         return _computed(function, *args)

@@ -81,14 +81,16 @@ class Graph:
 
     def _kind(self, value_id: int) -> str:
         if not 0 <= value_id < len(self.values):
-            raise GraphError(f"value {value_id} does not exist; {self.name} has {len(self.values)} values")
+            raise GraphError(
+                f"value {value_id} does not exist; {self.name} has {len(self.values)} values", code="unknown_value"
+            )
         return type(self.values[value_id]).__name__
 
     def tensor(self, value_id: int) -> TensorSpec:
         kind = self._kind(value_id)
         value = self.values[value_id]
         if not isinstance(value, TensorSpec):
-            raise GraphError(f"value {value_id} is a {kind}, not a Tensor")
+            raise GraphError(f"value {value_id} is a {kind}, not a Tensor", code="wrong_kind")
         return value
 
     def call(self, step: int) -> Call:
@@ -101,14 +103,14 @@ class Graph:
         kind = self._kind(value_id)
         value = self.values[value_id]
         if not isinstance(value, SymInt):
-            raise GraphError(f"value {value_id} is a {kind}, not a SymInt")
+            raise GraphError(f"value {value_id} is a {kind}, not a SymInt", code="wrong_kind")
         return value
 
     def value_list(self, value_id: int) -> tuple[int, ...]:
         kind = self._kind(value_id)
         value = self.values[value_id]
         if not isinstance(value, ValueList):
-            raise GraphError(f"value {value_id} is a {kind}, not a ValueList")
+            raise GraphError(f"value {value_id} is a {kind}, not a ValueList", code="wrong_kind")
         return value.ids
 
     def flatten(self, ids: Sequence[int]) -> tuple[int, ...]:

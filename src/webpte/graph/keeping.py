@@ -90,7 +90,9 @@ class Buffers:
                     f"keeps {len(news)} of its {len(candidates)} constants {shape} from call to call (the new values "
                     f"are outputs that instruction {origin.instruction} does not take): the file does not say which"
                 )
-                return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS)
+                return Problem(
+                    "graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS, "ambiguous_buffer"
+                )
             found.append(Kept(tuple(self.homes[owner]), news[0]))
         return tuple(found)
 
@@ -114,7 +116,9 @@ class Buffers:
                     f"returns {self._like(output)}, computed from a constant of that shape which is zero: "
                     "a buffer that is to be kept would leave the same file"
                 )
-                return Problem("graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS)
+                return Problem(
+                    "graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS, "uncertain_buffer"
+                )
         return None
 
     def _candidates(self, value_id: int) -> list[int]:

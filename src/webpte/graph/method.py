@@ -36,7 +36,7 @@ from ..container import (
     VkGraph,
     parse_vulkan,
 )
-from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, remedies
+from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, common_code, remedies
 from .delegate import inline, read_delegates, refuse_own
 from .dim_order import in_order
 from .elided import START, View, elided_views
@@ -202,7 +202,7 @@ class _Builder:
         if span is not None and span.size >= needed:
             return span
         detail = "has no data" if span is None else f"has {span.size} bytes of data; its shape needs {needed}"
-        self.problems.append(Problem("constant", f"key {key}", detail, (where,), PASS_DATA))
+        self.problems.append(Problem("constant", f"key {key}", detail, (where,), PASS_DATA, "missing_constant"))
         return Span(MappedFile.from_bytes(f"missing {key}", _zeros(needed, where)), 0, needed)
 
     def add_starts(self) -> None:
@@ -290,7 +290,9 @@ class _Builder:
                 self._blobs[delegate.blob] = parse_vulkan(delegate.blob)
             return self._blobs[delegate.blob]
         detail = f"was made for {delegate.backend}; webpte runs {BACKEND} delegates"
-        self.problems.append(Problem("backend", f"delegate {index}", detail, (f"delegate {index}",), REPARTITION))
+        self.problems.append(
+            Problem("backend", f"delegate {index}", detail, (f"delegate {index}",), REPARTITION, "unknown_backend")
+        )
         return None
 
     def _refuse_expansion(self, inlined: list[VkGraph]) -> None:
@@ -356,9 +358,12 @@ def _refusal(name: str, problems: list[Problem]) -> Error:
     )
     advice = " ".join(remedies(unsupported or problems))
     if unsupported:
-        return UnsupportedError(f"{name}: {listed}. {advice}", [problem.subject for problem in unsupported])
+        subjects = [problem.subject for problem in unsupported]
+        return UnsupportedError(f"{name}: {listed}. {advice}", subjects, code=common_code(unsupported))
     keys = [problem.subject.removeprefix("key ") for problem in problems]
-    return DataError(f"{len(problems)} of the constants of {name} have no data:\n  {listed}\n{advice}", keys)
+    return DataError(
+        f"{len(problems)} of the constants of {name} have no data:\n  {listed}\n{advice}", keys, code="missing_constant"
+    )
 
 
 def _names(plan: MethodPlan) -> dict[int, str]:

@@ -39,5 +39,5 @@ def parse_program(text: str) -> tuple[tuple[ProgramLine, ...], tuple[str, ...]]:
     *lines, last = text.split("\n")
     steps = [line.split(" ") for line in lines]
     if not steps or any(len(step) < 2 for step in steps) or not last.startswith("= "):
-        raise GraphError(f"{text!r} is no elementwise program")
+        raise GraphError(f"{text!r} is no elementwise program", code="elementwise_program")
     return tuple(ProgramLine(dtype, name, tuple(args)) for dtype, name, *args in steps), tuple(last.split(" ")[1:])

@@ -53,7 +53,7 @@ def term_from_json(data: Any, depth: int = DEPTH) -> Term:
             return Sum(tuple(_product(product, depth - 1) for product in products), _whole(constant))
         case [str(function), *args] if function in FUNCTIONS and len(args) == _ARITY.get(function, 2):
             return Apply(function, tuple(term_from_json(argument, depth - 1) for argument in args))
-    raise FormatError(f"{str(data)[:80]!r} is not a term")
+    raise FormatError(f"{str(data)[:80]!r} is not a term", code="invalid_term")
 
 
 _ONE = ("neg", "not", "ceil", "round", "trunc", "int", "float", "float_bits", "half", "saturated")

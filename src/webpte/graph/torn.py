@@ -86,4 +86,4 @@ def _problem(spec: TensorSpec, calls: Sequence[Call], update: Call, reader: Call
         listed = f"operator_blocklist=[exir_ops.edge.{makers[0]}]"
         remedy = f"Re-export with VulkanPartitioner({listed}), after `{EXIR_OPS}`"
     remedy += ": the buffer then stays outside."
-    return Problem("graph", f"delegate {update.origin.delegate}", detail, (str(update.origin),), remedy)
+    return Problem("graph", f"delegate {update.origin.delegate}", detail, (str(update.origin),), remedy, "split_buffer")

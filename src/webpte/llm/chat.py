@@ -35,7 +35,7 @@ def render_chat(
         raise InputError(f"messages are a list of mappings with role and content, not {type(messages).__name__}")
     for position, message in enumerate(messages):
         if not isinstance(message, Mapping) or "role" not in message or not {"content", "tool_calls"} & message.keys():
-            raise InputError(f"message {position} needs the keys role and content")
+            raise InputError(f"message {position} needs the keys role and content", code="missing_field")
     if tools is not None:
         _check_tools(tools)
     if len(template) > LONGEST_TEMPLATE:
@@ -48,27 +48,34 @@ def render_chat(
     try:
         if tools and "tools" not in meta.find_undeclared_variables(environment.parse(template)):
             raise InputError(
-                "the chat template takes no tools: the model would not hear of them. Put them in a message."
+                "the chat template takes no tools: the model would not hear of them. Put them in a message.",
+                code="tools_unsupported",
             )
         return "".join(environment.from_string(template).generate(messages=messages, **given))
     except Error:
         raise
     except Exception as error:  # a template can raise whatever Python can
-        raise FormatError(f"the chat template failed: {type(error).__name__}: {error}") from error
+        raise FormatError(
+            f"the chat template failed: {type(error).__name__}: {error}", code="template_failed"
+        ) from error
 
 
 def _check_tools(tools: Tools) -> None:
     if not isinstance(tools, Sequence) or isinstance(tools, (str, bytes)):
-        raise InputError(f"tools are a list of mappings with type and function, not {type(tools).__name__}")
+        raise InputError(
+            f"tools are a list of mappings with type and function, not {type(tools).__name__}", code="wrong_type"
+        )
     for position, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise InputError(f"tool {position} needs the keys type and function, and its function a name")
+            raise InputError(
+                f"tool {position} needs the keys type and function, and its function a name", code="missing_field"
+            )
 
 
 def _refuse(message: Any) -> None:
     """What templates call when messages do not fit them."""
-    raise InputError(f"the chat template refuses these messages: {message}")
+    raise InputError(f"the chat template refuses these messages: {message}", code="template_refused")
 
 
 def _now(form: str) -> str:

@@ -136,5 +136,5 @@ def impossible(mark: int, position: int) -> LogitsError:
     return LogitsError(
         f"no token can be chosen: the logits behind position {position} {why}. Weights or inputs beyond the range of "
         "the program's dtype do that; `webpte compare` finds the first call whose result is not finite.",
-        code=("all_masked" if mark == ALL_HIDDEN else "not_finite"),
+        code="all_hidden" if mark == ALL_HIDDEN else "not_finite",
     )

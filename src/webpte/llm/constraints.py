@@ -27,7 +27,9 @@ class Constraint:
 
     def __post_init__(self) -> None:
         if len(self.source) > LARGEST:
-            raise ConstraintError(f"{self.kind} has {len(self.source):,} characters; the most is {LARGEST:,}")
+            raise ConstraintError(
+                f"{self.kind} has {len(self.source):,} characters; the most is {LARGEST:,}", code="too_long"
+            )
 
 
 def constraint_from(
@@ -37,7 +39,9 @@ def constraint_from(
     given = {"json_schema": json_schema, "regex": regex, "grammar": grammar, "choices": choices}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
-        raise InputError(f"{' and '.join(named)} were given; an answer follows one of {', '.join(given)}")
+        raise InputError(
+            f"{' and '.join(named)} were given; an answer follows one of {', '.join(given)}", code="conflicting_options"
+        )
     if json_schema is not None:
         return Constraint("json_schema", _schema(json_schema))
     if choices is not None:
@@ -46,7 +50,9 @@ def constraint_from(
         value = given[kind]
         if value is not None:
             if not isinstance(value, str) or not value:
-                raise InputError(f"{kind} is a text of at least one character, not {type(value).__name__}")
+                raise InputError(
+                    f"{kind} is a text of at least one character, not {type(value).__name__}", code="wrong_type"
+                )
             return Constraint("regex" if kind == "regex" else "grammar", value)
     return None
 
@@ -58,20 +64,22 @@ def _schema(given: Any) -> str:
         if isinstance(schema, Mapping):
             schema = dict(schema)
         elif not isinstance(schema, bool):
-            raise ConstraintError(f"json_schema is an object, true or false, not {type(schema).__name__}")
+            raise ConstraintError(
+                f"json_schema is an object, true or false, not {type(schema).__name__}", code="wrong_type"
+            )
         return json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ConstraintError(f"json_schema cannot be read as JSON: {error}") from error
+        raise ConstraintError(f"json_schema cannot be read as JSON: {error}", code="invalid_json") from error
 
 
 def _choices(given: Any) -> str:
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-        raise InputError(f"choices are a list of texts, not {type(given).__name__}")
+        raise InputError(f"choices are a list of texts, not {type(given).__name__}", code="wrong_type")
     for choice in given:
         if not isinstance(choice, str) or not choice:
-            raise InputError(f"choices hold {choice!r}; each is a text of at least one character")
+            raise InputError(f"choices hold {choice!r}; each is a text of at least one character", code="wrong_type")
     if not given:
-        raise InputError("choices are empty; an answer needs at least one")
+        raise InputError("choices are empty; an answer needs at least one", code="empty")
     return json.dumps(list(given), ensure_ascii=False)
 
 
@@ -101,14 +109,14 @@ def without_excluded_integers(schema: Any) -> Any:
 
 def refusal(constraint: Constraint, why: str) -> ConstraintError:
     """The error for what the compiler says of a constraint."""
-    why = brief(why)
+    why, code = brief(why), "invalid"
     if constraint.kind == "json_schema":
         why += _places(constraint.source, why)
         if "Default retriever" in why:
-            why += ". A $ref may point only into the schema itself"
+            why, code = why + ". A $ref may point only into the schema itself", "external_reference"
     if why.startswith("NoExtension"):  # the parser stopped before the first byte
-        why = "no text satisfies it"
-    return ConstraintError(f"{constraint.kind} cannot be followed: {why}")
+        why, code = "no text satisfies it", "unsatisfiable"
+    return ConstraintError(f"{constraint.kind} cannot be followed: {why}", code=code)
 
 
 def brief(why: str) -> str:

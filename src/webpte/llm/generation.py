@@ -113,7 +113,10 @@ class Generation:
         self._seen = 0  # tokens that the sequence knows were read
         self._text = "".join(self._hold.push(self._stream.push(token)) for token in given)
         if self._hold.found:
-            raise InputError(f"an answer of {len(given)} tokens is to go on; they hold a stop string, which ended it")
+            raise InputError(
+                f"an answer of {len(given)} tokens is to go on; they hold a stop string, which ended it",
+                code="already_ended",
+            )
 
     @classmethod
     def refused(cls, sequence: Conversation, error: Error) -> Generation:

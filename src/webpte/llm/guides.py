@@ -48,7 +48,9 @@ class Guide:
         self._check()
         allowed = words & self._known
         if not allowed.any():
-            raise ConstraintError("the constraint needs text that no token of the vocabulary can begin")
+            raise ConstraintError(
+                "the constraint needs text that no token of the vocabulary can begin", code="no_token"
+            )
         return allowed
 
     def forced(self) -> tuple[int, ...]:
@@ -58,13 +60,14 @@ class Guide:
     def take(self, token: int) -> None:
         """The next token of the answer."""
         if not self._try(token):
-            raise ConstraintError(f"token {token} is not allowed here by the constraint")
+            raise ConstraintError(f"token {token} is not allowed here by the constraint", code="token_not_allowed")
 
     def _check(self) -> None:
         """An error of the package's, which hides everything but the end from then on, is one."""
         if self._matcher.is_error():
             raise ConstraintError(
-                f"the constraint is too complex to follow further: {brief(self._matcher.get_error())}"
+                f"the constraint is too complex to follow further: {brief(self._matcher.get_error())}",
+                code="too_complex",
             )
 
     def _try(self, token: int) -> bool:
@@ -152,7 +155,7 @@ class Guides:
         if matcher.is_error():
             raise refusal(constraint, matcher.get_error())
         if matcher.is_accepting() and not (first & ~self._closing).any():
-            raise ConstraintError(f"{constraint.kind} allows only the empty text")
+            raise ConstraintError(f"{constraint.kind} allows only the empty text", code="empty_text")
         return matcher
 
 

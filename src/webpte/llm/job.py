@@ -84,7 +84,8 @@ class Job:
             self._take(token)
             if (ended := self._end(token)) is not None:
                 raise InputError(
-                    f"an answer of {len(given)} tokens is to go on; it ended ({ended}) with number {self.chosen}"
+                    f"an answer of {len(given)} tokens is to go on; it ended ({ended}) with number {self.chosen}",
+                    code="already_ended",
                 )
         self.take_forced()
         self._given = self.chosen

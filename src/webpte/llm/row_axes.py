@@ -35,7 +35,7 @@ PATTERN = {
     "blocks": ("torchao.choose_qparams_affine.default",),
 }
 ROLES = roles(PATTERN)
-Refuse = Callable[[str], Error]
+Refuse = Callable[[str, str], Error]
 
 
 class Head(NamedTuple):
@@ -62,7 +62,9 @@ class Axes:
             if not carried or ROLES.get(call.name) == "size":
                 continue
             if not self._by_rows(call, carried):
-                raise self.refuse(f"{call.name} ({call.origin}) is not known to treat tokens each by itself")
+                raise self.refuse(
+                    f"{call.name} ({call.origin}) is not known to treat tokens each by itself", "mixed_tokens"
+                )
             self.makers.update(dict.fromkeys(call.outs, index))
 
     def carried(self, call: Call) -> list[int]:
@@ -72,7 +74,7 @@ class Axes:
     def head(self, output: int) -> Head:
         """Everything behind the last place where rows take more than one way."""
         if output not in self.axis:
-            raise self.refuse("its output does not come from its tokens")
+            raise self.refuse("its output does not come from its tokens", "other_output")
         steps: set[int] = set()
         sources: set[int] = set()
         found = [output]
@@ -85,7 +87,7 @@ class Axes:
                 steps.add(index)
                 found.extend(self.carried(self.graph.call(index)))
         if len(sources) != 1 or not steps:
-            raise self.refuse("its logits come from more than one place")
+            raise self.refuse("its logits come from more than one place", "several_logits")
         last = [index for index in steps if ROLES.get(self.graph.call(index).name) == "last"]
         return Head(sources.pop(), tuple(sorted(steps)), last[0] if last else None)
 

@@ -99,9 +99,9 @@ class Settings:
         if self.tokens_per_submit is not None:
             checked["tokens_per_submit"] = integer("tokens_per_submit", self.tokens_per_submit, 1, MOST_PER_SUBMIT)
         if not isinstance(self.logprobs, bool):
-            raise InputError(f"logprobs is True or False, not {self.logprobs!r}")
+            raise InputError(f"logprobs is True or False, not {self.logprobs!r}", code="wrong_type")
         if self.speculate is not None and not isinstance(self.speculate, bool):
-            raise InputError(f"speculate is True, False or None, not {self.speculate!r}")
+            raise InputError(f"speculate is True, False or None, not {self.speculate!r}", code="wrong_type")
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -138,10 +138,14 @@ def settings_from(given: Mapping[str, Any], vocabulary: int = LARGEST) -> Settin
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
             meant = f"did you mean {near[0]}? " if near else ""
-            raise InputError(f"generate has no setting {name!r}; {meant}There are {', '.join(known)}")
+            raise InputError(
+                f"generate has no setting {name!r}; {meant}There are {', '.join(known)}", code="unknown_option"
+            )
     settings = Settings(**given)
     if (highest := max(settings.logit_bias, default=0)) >= vocabulary:
-        raise InputError(f"logit_bias names token {highest}; the vocabulary has 0 to {vocabulary - 1}")
+        raise InputError(
+            f"logit_bias names token {highest}; the vocabulary has 0 to {vocabulary - 1}", code="token_out_of_range"
+        )
     return settings
 
 
@@ -152,16 +156,16 @@ def integer(name: str, value: Any, low: int, high: int) -> int:
     except TypeError:
         number = None
     if number is None:
-        raise InputError(f"{name} is a whole number, not {_shown(value)}")
+        raise InputError(f"{name} is a whole number, not {_shown(value)}", code="wrong_type")
     if not low <= number <= high:
-        raise InputError(f"{name} is between {low} and {high}, not {_shown(number)}")
+        raise InputError(f"{name} is between {low} and {high}, not {_shown(number)}", code="out_of_range")
     return number
 
 
 def tokens_from(given: Any, vocabulary: int) -> tuple[int, ...]:
     """Token ids, each of them in the vocabulary."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise InputError(f"tokens are a sequence of whole numbers, not {_shown(given)}")
+        raise InputError(f"tokens are a sequence of whole numbers, not {_shown(given)}", code="wrong_type")
     found = []
     for position, token in enumerate(given):
         try:
@@ -169,9 +173,12 @@ def tokens_from(given: Any, vocabulary: int) -> tuple[int, ...]:
         except TypeError:
             number = None
         if number is None:
-            raise InputError(f"token {position} is {_shown(token)}; a token is a whole number")
+            raise InputError(f"token {position} is {_shown(token)}; a token is a whole number", code="wrong_type")
         if not 0 <= number < vocabulary:
-            raise InputError(f"token {position} is {_shown(number)}; the vocabulary has 0 to {vocabulary - 1}")
+            raise InputError(
+                f"token {position} is {_shown(number)}; the vocabulary has 0 to {vocabulary - 1}",
+                code="token_out_of_range",
+            )
         found.append(number)
     return tuple(found)
 
@@ -180,29 +187,29 @@ def _temperature(value: Any) -> float:
     number = _real("temperature", value)
     low, high = TEMPERATURES
     if number != 0 and not low <= number <= high:
-        raise InputError(f"temperature is 0, or between {low:g} and {high:g}, not {number:g}")
+        raise InputError(f"temperature is 0, or between {low:g} and {high:g}, not {number:g}", code="out_of_range")
     return number
 
 
 def _top_p(value: Any) -> float:
     number = _real("top_p", value)
     if not 0 < number <= 1:
-        raise InputError(f"top_p is above 0 and at most 1, not {number:g}")
+        raise InputError(f"top_p is above 0 and at most 1, not {number:g}", code="out_of_range")
     return number
 
 
 def _between(name: str, value: Any, low: float, high: float) -> float:
     number = _real(name, value)
     if not low <= number <= high:
-        raise InputError(f"{name} is between {low:g} and {high:g}, not {number:g}")
+        raise InputError(f"{name} is between {low:g} and {high:g}, not {number:g}", code="out_of_range")
     return number
 
 
 def _logit_bias(value: Any) -> dict[int, float]:
     if not isinstance(value, Mapping):
-        raise InputError(f"logit_bias is a mapping of tokens to numbers, not {_shown(value)}")
+        raise InputError(f"logit_bias is a mapping of tokens to numbers, not {_shown(value)}", code="wrong_type")
     if len(value) > MOST_BIASES:
-        raise InputError(f"logit_bias holds {len(value)} tokens; {MOST_BIASES} are the most")
+        raise InputError(f"logit_bias holds {len(value)} tokens; {MOST_BIASES} are the most", code="too_many")
     return {
         integer("logit_bias holds tokens, each of which", token, 0, LARGEST): _between(
             f"logit_bias holds numbers; that of token {token}", bias, *PENALTIES
@@ -217,18 +224,20 @@ def _real(name: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(f"{name} is a finite number, not {_shown(value)}")
+        raise InputError(f"{name} is a finite number, not {_shown(value)}", code="wrong_type")
     return number
 
 
 def _stop(value: Any) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, Iterable) or isinstance(texts, bytes):
-        raise InputError(f"stop is a text or a list of texts, not {_shown(value)}")
+        raise InputError(f"stop is a text or a list of texts, not {_shown(value)}", code="wrong_type")
     listed = tuple(texts)
     for text in listed:
         if not isinstance(text, str) or not text:
-            raise InputError(f"stop holds {_shown(text)}; each must be a text of at least one character")
+            raise InputError(
+                f"stop holds {_shown(text)}; each must be a text of at least one character", code="wrong_type"
+            )
     return listed
 
 

@@ -105,7 +105,7 @@ class _Rewrite:
         inputs = (self.tokens, self.places, self.singles, self.picked, self.advance)
         return Slotted(replace(graph, inputs=inputs), self.advance)
 
-    def refuse(self, reason: str, *, code: str = "") -> UnsupportedError:
+    def refuse(self, reason: str, code: str) -> UnsupportedError:
         return UnsupportedError(f"{self.name} cannot run several sequences at once: {reason}", code=code)
 
     def _check_inputs(self, graph: Graph) -> None:
@@ -113,12 +113,12 @@ class _Rewrite:
         dims = [spec.dims if isinstance(spec, TensorSpec) else () for spec in specs]
         if len(dims) != 2 or len(dims[TOKENS]) != 2 or dims[TOKENS][0] != 1 or dims[POSITION] != (1,):
             raise self.refuse(
-                f"it takes {', '.join(map(str, specs))}, not tokens (1, n) and a position (1)", code="inputs"
+                f"it takes {', '.join(map(str, specs))}, not tokens (1, n) and a position (1)", "other_inputs"
             )
         if dims[TOKENS][1] == 1:
-            raise self.refuse("it takes one token at a time; export it with dynamic shapes", code="static_shapes")
+            raise self.refuse("it takes one token at a time; export it with dynamic shapes", "static_shapes")
         if any(isinstance(step, Jump) for step in graph.steps):
-            raise self.refuse("it has branches")
+            raise self.refuse("it has branches", "branches")
 
     # -- attention -------------------------------------------------------------------------------------------------
 
@@ -131,9 +131,11 @@ class _Rewrite:
             found += 1
             rewriter.replace([index], self._slot_attention(call), index)
         if self.rewriter.written - self.pools:
-            raise self.refuse("it keeps more than the caches of its attention from call to call")
+            raise self.refuse("it keeps more than the caches of its attention from call to call", "extra_state")
         if not found:
-            raise self.refuse("it has no attention over a KV cache of its own; export it with use_sdpa_with_kv_cache")
+            raise self.refuse(
+                "it has no attention over a KV cache of its own; export it with use_sdpa_with_kv_cache", "no_cache"
+            )
 
     def _slot_attention(self, call: Call) -> Call:
         given = self.rewriter.arguments(call)
@@ -157,10 +159,10 @@ class _Rewrite:
         values = self.rewriter.values
         mask = given.get("attn_mask")
         if (mask is not None and not isinstance(values[mask], Null)) or values[given["is_causal"]] != Bool(True):
-            raise self.refuse(f"the attention of {call.origin} takes a mask of its own")
+            raise self.refuse(f"the attention of {call.origin} takes a mask of its own", "custom_mask")
         starts = [given["start_pos"], *([given["table_start"]] if "table_start" in given else [])]
         if not all(map(self._is_position, starts)):
-            raise self.refuse(f"the position of {call.origin} is not the one that is given")
+            raise self.refuse(f"the position of {call.origin} is not the one that is given", "other_position")
 
     def _is_position(self, value_id: int) -> bool:
         made = self.rewriter.maker(value_id)
@@ -172,9 +174,9 @@ class _Rewrite:
         """The cache of one sequence, as many times as there are slots."""
         spec = self.rewriter.values[cache]
         if not isinstance(spec, TensorSpec) or not spec.stored or len(self.rewriter.users[cache]) != 1:
-            raise self.refuse(f"the caches of {call.origin} are not its own")
+            raise self.refuse(f"the caches of {call.origin} are not its own", "shared_cache")
         if len(spec.dims) != 4 or spec.dims[0] != 1:
-            raise self.refuse(f"a cache has the shape {list(spec.dims)}, not (1, C, H, D)")
+            raise self.refuse(f"a cache has the shape {list(spec.dims)}, not (1, C, H, D)", "cache_shape")
         self.rewriter.values[cache] = replace(
             spec,
             dtype=self.cache or spec.dtype,
@@ -190,7 +192,7 @@ class _Rewrite:
         if (cosine, sine) not in self.tables:
             first, second = self._constant(cosine), self._constant(sine)
             if first is None or second is None or (first.dims, first.dtype) != (second.dims, second.dtype):
-                raise self.refuse("its rotary tables are computed, not stored")
+                raise self.refuse("its rotary tables are computed, not stored", "computed_table")
             assert first.constant is not None and second.constant is not None
             joined = replace(first.constant, rest=(*first.constant.rest, *second.constant.spans))
             table = replace(first, dims=(2, *first.dims), constant=joined)
@@ -212,7 +214,7 @@ class _Rewrite:
             assert call is not None
             if any(rewriter.users.get(out) for out in call.outs):
                 user = rewriter.call(next(user for out in call.outs for user in rewriter.users.get(out, ())))
-                raise self.refuse(f"{user.name if user else 'something'} depends on the position too")
+                raise self.refuse(f"{user.name if user else 'something'} depends on the position too", "position_use")
             rewriter.drop(index)
 
     # -- the head --------------------------------------------------------------------------------------------------

@@ -113,4 +113,4 @@ def check_width(*values: Any) -> None:
 
 def over(what: str) -> FormatError:
     """What ends a template that goes too far."""
-    return FormatError(f"the chat template {what}: more than a chat template may")
+    return FormatError(f"the chat template {what}: more than a chat template may", code="template_limit")

@@ -55,7 +55,8 @@ def _reader(parts: list[dict[str, Any]]) -> Callable[[str], bytes]:
         named = ", ".join(str(part.get("type")) for part in parts) or "none"
         raise UnsupportedError(
             f"constraints need a tokenizer whose tokens have bytes of their own; its decoder is: {named}. "
-            "Byte-level, byte-fallback and Metaspace tokenizers have them."
+            "Byte-level, byte-fallback and Metaspace tokenizers have them.",
+            code="tokenizer",
         )
     return lambda text: _from_text(text, replaced, fallback)
 

@@ -26,7 +26,9 @@ class Tokenizer:
         try:
             import tokenizers
         except ImportError as error:
-            raise UnsupportedError(f"texts need the tokenizers package: pip install 'webpte[{extra}]'") from error
+            raise UnsupportedError(
+                f"texts need the tokenizers package: pip install 'webpte[{extra}]'", code="missing_package"
+            ) from error
         name = os.fspath(path)
         try:
             size = os.path.getsize(path)

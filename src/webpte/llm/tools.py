@@ -32,12 +32,16 @@ class ToolFormat:
         """What `to_json` gave, from a file that is named in errors."""
         kinds = {"bare": bool} | {item.name: str for item in fields(cls) if item.name != "bare"}
         if not isinstance(found, dict) or not found.get("begin"):
-            raise FormatError(f"{where}: tool_format is no object with a begin")
+            raise FormatError(f"{where}: tool_format is no object with a begin", code="missing_field")
         if odd := [name for name, value in found.items() if not isinstance(value, kinds.get(name, ()))]:
-            raise FormatError(f"{where}: {', '.join(odd)} of tool_format cannot be; known are {', '.join(kinds)}")
+            raise FormatError(
+                f"{where}: {', '.join(odd)} of tool_format cannot be; known are {', '.join(kinds)}",
+                code="invalid_field",
+            )
         if found.get("shape") not in (shapes := get_args(Shape)):
             raise FormatError(
-                f"{where}: the shape of tool_format is {found.get('shape')!r}, not one of {', '.join(shapes)}"
+                f"{where}: the shape of tool_format is {found.get('shape')!r}, not one of {', '.join(shapes)}",
+                code="unknown_kind",
             )
         return cls(**found)
 
@@ -66,9 +70,9 @@ def parse_tool_calls(text: str, format: ToolFormat) -> Parsed:
     What is not written as the format says is no call: it stays in the text, for models write what they like.
     """
     if not isinstance(text, str):
-        raise InputError(f"text is a str, not {type(text).__name__}")
+        raise InputError(f"text is a str, not {type(text).__name__}", code="wrong_type")
     if not isinstance(format, ToolFormat):
-        raise InputError(f"format is a ToolFormat, not {type(format).__name__}")
+        raise InputError(f"format is a ToolFormat, not {type(format).__name__}", code="wrong_type")
     rest: list[str] = []
     calls: list[ToolCall] = []
     for outside, inside in _blocks(text, format):

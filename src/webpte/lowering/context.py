@@ -70,13 +70,16 @@ class Tensor:
     @property
     def dims(self) -> Dims:
         if self._dims is None:
-            raise GraphError(f"value {self.id} {self.spec} is read before anything wrote it")
+            raise GraphError(f"value {self.id} {self.spec} is read before anything wrote it", code="read_before_write")
         return self._dims
 
     @dims.setter
     def dims(self, dims: Dims) -> None:
         if len(dims) != len(self.bound) or any(not 0 <= d <= b for d, b in zip(dims, self.bound, strict=True)):
-            raise ShapeError(f"value {self.id} would have shape {list(dims)}, outside its bound {list(self.bound)}")
+            raise ShapeError(
+                f"value {self.id} would have shape {list(dims)}, outside its bound {list(self.bound)}",
+                code="exceeds_bound",
+            )
         self._dims = dims
 
     @property
@@ -136,7 +139,7 @@ class LiveScalar:
     @property
     def term(self) -> Term:
         if self._term is None:
-            raise GraphError(f"scalar {self.id} is read before anything wrote it")
+            raise GraphError(f"scalar {self.id} is read before anything wrote it", code="read_before_write")
         return self._term
 
     def set(self, term: Term) -> None:

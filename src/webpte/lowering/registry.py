@@ -77,7 +77,10 @@ class Op:
         self.compute: Function | None = None  # the NumPy reference, of the schema's arguments
         self._taken = tuple(name for name in inspect.signature(fn).parameters if name not in ("cx", "out"))
         if missing := [name for name in (*self._taken, "out") if name not in fn.__annotations__]:
-            raise GraphError(f"{names[0]}: {', '.join(missing)} must be annotated: that tells how a value is passed")
+            raise GraphError(
+                f"{names[0]}: {', '.join(missing)} must be annotated: that tells how a value is passed",
+                code="unannotated_argument",
+            )
         self.facts = facts
         self._host: tuple[str, ...] = ()
         self.unless: Unless | None = None
@@ -117,7 +120,8 @@ class Op:
         if len(parameters) != len(call.args):
             names = ", ".join(name for name, _ in parameters)
             raise GraphError(
-                f"{call.name} ({call.origin}) has {len(call.args)} arguments; expected {len(parameters)}: {names}"
+                f"{call.name} ({call.origin}) has {len(call.args)} arguments; expected {len(parameters)}: {names}",
+                code="wrong_arity",
             )
         return parameters
 
@@ -198,11 +202,15 @@ def _check(name: str, registered: Op) -> None:
         for argument in named:
             if argument not in listed:
                 listing = ", ".join(listed)
-                raise GraphError(f"{name} has no argument {argument!r} for a fact; its arguments are {listing}")
+                raise GraphError(
+                    f"{name} has no argument {argument!r} for a fact; its arguments are {listing}",
+                    code="unknown_argument",
+                )
     if facts.mutates and facts.replaceable:
         written = ", ".join(facts.mutates)
         raise GraphError(
-            f"{name} writes {written} in place: it can be no view, fill or formula, which passes leave out"
+            f"{name} writes {written} in place: it can be no view, fill or formula, which passes leave out",
+            code="in_place",
         )
 
 

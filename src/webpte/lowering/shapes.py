@@ -27,7 +27,7 @@ def broadcast(*shapes: Dims) -> Dims:
     for sizes in zip(*padded, strict=True):
         wide = {s for s in sizes if s != 1}
         if len(wide) > 1:
-            raise ShapeError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast")
+            raise ShapeError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast", code="broadcast")
         result.append(wide.pop() if wide else 1)
     return tuple(result)
 

@@ -77,7 +77,9 @@ def _refuse_constants(graph: Graph, wide: set[int]) -> None:
     if problems:
         lines = "\n  ".join(map(str, problems))
         advice = " ".join(remedies(problems))
-        raise UnsupportedError(f"{graph.name}: {lines}\n{advice}", [problem.subject for problem in problems])
+        raise UnsupportedError(
+            f"{graph.name}: {lines}\n{advice}", [problem.subject for problem in problems], code="wide_integer"
+        )
 
 
 def _beyond(spec: TensorSpec, value_id: int, users: list[Call]) -> Problem:

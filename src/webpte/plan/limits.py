@@ -72,7 +72,7 @@ def refuse_over_limits(name: str, caps: Caps, problems: Sequence[Problem]) -> No
     """Raise one error that names all of them."""
     if problems:
         listed = "\n  ".join([*map(str, problems), *remedies(problems)])
-        raise DeviceError(f"{name} exceeds the limits of {caps.adapter}:\n  {listed}")
+        raise DeviceError(f"{name} exceeds the limits of {caps.adapter}:\n  {listed}", code="over_limits")
 
 
 def _blamed(plan: Plan, buffer: Buffer) -> list[int]:

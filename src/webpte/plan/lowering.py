@@ -101,8 +101,8 @@ class Lowering:
         try:
             bound.lower(context)
         except Error as error:
-            failed = type(error)(f"{call.name} ({call.origin}): {error}")
-            failed.code, failed.step = error.code, index
+            failed = type(error)(f"{call.name} ({call.origin}): {error}", code=error.reason)
+            failed.step = index
             raise failed from error
         except Exception as error:
             reason = f"{call.name} ({call.origin}) could not be lowered: {type(error).__name__}: {error}"
@@ -112,7 +112,7 @@ class Lowering:
         for out in call.outs:
             tensor = self.frame.tensors.get(out)
             if tensor is not None and tensor._dims is None:
-                raise GraphError(f"{call.name} ({call.origin}) did not set the shape of value {out}", code="no_shape")
+                raise GraphError(f"{call.name} ({call.origin}) did not set the shape of value {out}")
         self.touched.update(context.touched)
         for job in context.jobs:
             self._note_job(job, index, call)

@@ -126,7 +126,9 @@ def resolve(aliases: Mapping[int, int]) -> dict[int, int]:
         chain, seen = [alias], {alias}
         while (source := aliases.get(chain[-1])) is not None and source not in roots:
             if source in seen:
-                raise GraphError(f"value {source} is a view of itself, by way of {len(chain)} others")
+                raise GraphError(
+                    f"value {source} is a view of itself, by way of {len(chain)} others", code="alias_cycle"
+                )
             chain.append(source)
             seen.add(source)
         root = chain[-1] if source is None else roots[source]

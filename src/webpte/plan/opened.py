@@ -64,18 +64,23 @@ def read_plan(source: PlanFiles, cpu_kernels: Container[str] = ()) -> Opened:
         return _Reading(source, _document(name, source.document()), cpu_kernels).opened()
     except (Error, MemoryError) as error:
         if isinstance(error, FormatError) and not str(error).startswith(name):
-            raise FormatError(f"{name}: the plan is damaged: {error}") from error
+            raise FormatError(f"{name}: the plan is damaged: {error}", code=error.reason) from error
         raise
     except Exception as error:
-        raise FormatError(f"{name}: the plan is damaged: {type(error).__name__}: {str(error)[:200]}") from error
+        raise FormatError(
+            f"{name}: the plan is damaged: {type(error).__name__}: {str(error)[:200]}", code="damaged"
+        ) from error
 
 
 def _document(name: str, text: str) -> Any:
     data = json.loads(text)
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise FormatError(f"{name}: {DOCUMENT} is not a {FORMAT}")
+        raise FormatError(f"{name}: {DOCUMENT} is not a {FORMAT}", code="bad_magic")
     if data.get("version") != VERSION:
-        raise FormatError(f"{name}: the plan has version {ascii(data.get('version'))[:20]}; known is {VERSION}")
+        raise FormatError(
+            f"{name}: the plan has version {ascii(data.get('version'))[:20]}; known is {VERSION}",
+            code="unknown_version",
+        )
     return data
 
 
@@ -90,9 +95,7 @@ class _Reading:
         missing = sorted({call.name for call in self.calls if call.name not in cpu_kernels})
         if missing:
             raise UnsupportedError(
-                f"{self.name} needs CPU kernels that are not here: {', '.join(missing)}",
-                missing,
-                code="missing_kernels",
+                f"{self.name} needs CPU kernels that are not here: {', '.join(missing)}", missing, code="no_cpu_kernel"
             )
 
     def opened(self) -> Opened:
@@ -146,7 +149,9 @@ class _Reading:
     def _compare(self, name: str, found: object) -> None:
         """What the document says of the whole must be what its parts add up to."""
         if field(self.data, name) != found:
-            raise FormatError(f"its {name} are {found}, and it says {ascii(self.data[name])[:200]}")
+            raise FormatError(
+                f"its {name} are {found}, and it says {ascii(self.data[name])[:200]}", code="contradiction"
+            )
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
@@ -155,7 +160,7 @@ class _Reading:
             name = text(field(item, "name"), "the name of a file", 255)
             size = whole(field(item, "bytes"), "the size of a file", 1)
             if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name or ":" in name:
-                raise FormatError(f"{name!a} is not the name of a file")
+                raise FormatError(f"{name!a} is not the name of a file", code="file_name")
             yield self.source.constants(name, size, field(item, "sha256"))
 
     def _texts(self) -> Iterator[str]:
@@ -164,7 +169,7 @@ class _Reading:
         for number, item in enumerate(found):
             text = self.source.text(number, item)
             if hashlib.sha256(text.encode()).hexdigest() != field(item, "sha256"):
-                raise FormatError(f"{kernel_file(number)} is not the text that was saved")
+                raise FormatError(f"{kernel_file(number)} is not the text that was saved", code="hash_mismatch")
             yield text
 
     def _kernel(self, item: Any, wgsl: str) -> Kernel:
@@ -198,7 +203,7 @@ class _Reading:
         blocks = [self._block(item, segments) for item in items(field(self.data, "blocks"), "blocks")]
         listed = [stage for block in blocks for stage in block.stages if isinstance(stage, Segment)]
         if listed != segments:
-            raise FormatError(f"{len(segments)} segments do not stand in the blocks in their order")
+            raise FormatError(f"{len(segments)} segments do not stand in the blocks in their order", code="block_order")
         state = frozenset(self._ids("state"))
         flow = Flow(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("hosted")), state)
         submits = [Call(SUBMIT, (), (), Origin(number)) for number in range(len(segments))]
@@ -247,7 +252,7 @@ class _Reading:
     def _buffer(self, item: Any) -> Buffer:
         nbytes, kind = whole(field(item, "bytes"), "the size of a buffer", 4), field(item, "kind")
         if kind not in _KINDS or nbytes % 4:
-            raise FormatError(f"{ascii(kind)[:20]} of {nbytes} bytes is not a buffer")
+            raise FormatError(f"{ascii(kind)[:20]} of {nbytes} bytes is not a buffer", code="buffer_kind")
         fill = field(item, "fill")
         if fill is None and kind == "constant":
             raise FormatError("a constant buffer is filled with nothing")
@@ -259,7 +264,10 @@ class _Reading:
         if fill.constant.dtype.numpy is None or fill.dtype.numpy is None:
             raise FormatError(f"constant {fill.constant.name} is of a dtype that no device has")
         if padded_words(stored_bytes(fill.dtype, (count,))) > nbytes:
-            raise FormatError(f"constant {fill.constant.name} of {count} elements overflows a buffer of {nbytes} bytes")
+            raise FormatError(
+                f"constant {fill.constant.name} of {count} elements overflows a buffer of {nbytes} bytes",
+                code="data_too_large",
+            )
         return fill
 
     def _places(self, graph: Graph, flow: Flow, buffers: Sequence[Buffer]) -> dict[int, int]:
@@ -268,7 +276,9 @@ class _Reading:
         uploaded = {v for number in range(len(flow.segments)) for v in self._uploads(number, graph)}
         copied = uploaded.union(*(segment.reads for segment in flow.segments))
         if unplaced := sorted(copied - places.keys()):
-            raise FormatError(f"values {unplaced} are copied to or from the device, and have no place there")
+            raise FormatError(
+                f"values {unplaced} are copied to or from the device, and have no place there", code="unplaced_value"
+            )
         changed = {v for v in uploaded | flow.state if v in places}
         for value_id in sorted(changed):  # a view that is only read back may have a bound that it never reaches
             if padded(bytes_at_bound(graph, value_id)) > buffers[places[value_id]].nbytes:

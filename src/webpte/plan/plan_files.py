@@ -63,7 +63,8 @@ class PlanFolder:
         raise InputError(
             f"{self.name}: the plan's constants lie in {name} of {size} bytes; "
             f"found was {', '.join(found) or 'no file'}. "
-            "Put that file into the plan's folder, or name it: open_plan(folder, data=[path])."
+            "Put that file into the plan's folder, or name it: open_plan(folder, data=[path]).",
+            code="missing_file",
         )
 
     def _map(self, path: str) -> MappedFile:
@@ -73,7 +74,7 @@ class PlanFolder:
         try:
             self.mapped.append(MappedFile(path))
         except FormatError as error:
-            raise InputError(f"{self.name}: {error}") from error
+            raise InputError(f"{self.name}: {error}", code=error.reason) from error
         return self.mapped[-1]
 
 

@@ -183,7 +183,8 @@ def _dynamic_dims(graph: Graph, flow: Flow, lowering: Lowering, bounds: dict[int
         if lowering.runs - before > granted:
             raise GraphError(
                 f"{graph.name} has {len(candidates)} dims that may vary, too many to try: "
-                f"{over('trial lowerings', lowering.runs - before)}. Re-export with fewer dynamic dims."
+                f"{over('trial lowerings', lowering.runs - before)}. Re-export with fewer dynamic dims.",
+                code="over_budget",
             )
         trial = {i: list(dims) for i, dims in bounds.items()}
         for i, d in group:

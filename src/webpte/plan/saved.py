@@ -107,7 +107,7 @@ def _write(folder: str, document: Mapping[str, Any], texts: Sequence[str]) -> No
     try:
         os.makedirs(folder, exist_ok=True)
         if os.listdir(folder) and not os.path.exists(path):
-            raise InputError(f"{folder} holds something else than a plan; name another folder")
+            raise InputError(f"{folder} holds something else than a plan; name another folder", code="foreign_folder")
         for old in (path, *glob.glob(os.path.join(glob.escape(folder), "kernel*.wgsl"))):
             with contextlib.suppress(FileNotFoundError):
                 os.remove(old)

@@ -93,9 +93,11 @@ def block_from_json(data: Any) -> bytes:
     try:
         block = base64.b64decode(data, validate=True)
     except (binascii.Error, TypeError, ValueError):
-        raise FormatError(f"{ascii(data)[:60]} is no parameter block") from None
+        raise FormatError(f"{ascii(data)[:60]} is no parameter block", code="parameter_block") from None
     if not 0 < len(block) <= SLOT_BYTES or len(block) % 4:
-        raise FormatError(f"a parameter block has {len(block)} bytes, not a multiple of 4 up to {SLOT_BYTES}")
+        raise FormatError(
+            f"a parameter block has {len(block)} bytes, not a multiple of 4 up to {SLOT_BYTES}", code="parameter_block"
+        )
     return block
 
 
@@ -138,7 +140,9 @@ class Reading:
     def _refuse_reads(self, segment: Segment, dims: Mapping[int, Dims]) -> None:
         """Results are read back at their live shapes, padded."""
         if unknown := [v for v in segment.reads if v not in dims]:
-            raise FormatError(f"values {unknown} are read back, but a schedule does not tell their shapes")
+            raise FormatError(
+                f"values {unknown} are read back, but a schedule does not tell their shapes", code="missing_shape"
+            )
         for value_id in segment.reads:
             number = self.places[value_id]
             if padded(stored_bytes(self.graph.tensor(value_id).dtype, dims[value_id])) > self.buffers[number].nbytes:
@@ -163,7 +167,7 @@ class Reading:
         for leaf in leaves(term):
             known = leaf.tensor if isinstance(leaf, Element) else leaf.value
             if not 0 <= known < len(self.graph.values) or not self._leaf(leaf, self.graph.values[known]):
-                raise FormatError(f"a term stands on {leaf}, which does not exist")
+                raise FormatError(f"a term stands on {leaf}, which does not exist", code="unknown_value")
         return term
 
     @staticmethod
@@ -191,7 +195,7 @@ class Reading:
         further = tuple(self._term(term) for term in items(field(data, "further"), "further terms of a guard"))
         message = text(field(data, "message"), "the message of a guard")
         if any(int(named) > len(further) for named in re.findall(r"\{(\d)\}", message)):
-            raise FormatError(f"a guard's message names more than {len(further)} further terms")
+            raise FormatError(f"a guard's message names more than {len(further)} further terms", code="guard_message")
         where, overflow = text(field(data, "where"), "where"), truth(field(data, "overflow"), "overflow")
         return Guard(self._term(field(data, "term")), low, high, where, message, further, overflow)
 
@@ -213,7 +217,10 @@ class Reading:
         whole(number, "the buffer of a binding", high=len(self.buffers) - 1)
         size = self.buffers[number].nbytes
         if offset % OFFSET_ALIGNMENT or nbytes % 4 or nbytes == 0 or offset + nbytes > size:
-            raise FormatError(f"bytes {offset} to {offset + nbytes} of buffer {number}, of {size}, cannot be bound")
+            raise FormatError(
+                f"bytes {offset} to {offset + nbytes} of buffer {number}, of {size}, cannot be bound",
+                code="binding_out_of_bounds",
+            )
         return number, offset, nbytes
 
     def _refuse_overlaps(
@@ -221,7 +228,7 @@ class Reading:
     ) -> None:
         written = {number for number, _, _ in writes}
         if both := written.intersection(number for number, _, _ in reads):
-            raise FormatError(f"{kernel.label} would read and write buffers {sorted(both)}")
+            raise FormatError(f"{kernel.label} would read and write buffers {sorted(both)}", code="aliased_buffers")
         if wrong := sorted(number for number in written if self.buffers[number].kind == "constant"):
             raise FormatError(f"{kernel.label} would write the constants in buffers {wrong}")
         ordered = sorted(writes)

@@ -104,7 +104,9 @@ class Scheduler:
         try:
             key = (*(live.dims[t] for t in segment.tensors), *(live.term(s, graph) for s in segment.scalars))
         except KeyError as unknown:  # on the way that the jumps took
-            raise GraphError(f"value {unknown.args[0]} is read before anything wrote it") from None
+            raise GraphError(
+                f"value {unknown.args[0]} is read before anything wrote it", code="read_before_write"
+            ) from None
         schedule = self._schedules[segment].find(key, numbers)
         if schedule is None:
             schedule = self.missing(segment, live, numbers)
@@ -217,5 +219,7 @@ def _slot_values(schedule: Schedule, numbers: Numbers) -> dict[int, int]:
     values = {slot: int(numbers(term)) for slot, term in schedule.slots}
     if values and (min(values.values()) < INT32_LOW or max(values.values()) > INT32_HIGH):
         wrong = ", ".join(str(value) for value in values.values() if not INT32_LOW <= value <= INT32_HIGH)
-        raise RangeError(f"the kernels would read the live integers {wrong}; the device's have 32 bits")
+        raise RangeError(
+            f"the kernels would read the live integers {wrong}; the device's have 32 bits", code="live_integer"
+        )
     return values

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Container, Sequence
 from importlib.util import find_spec
 
-from ..errors import Problem, UnsupportedError, remedies
+from ..errors import Problem, UnsupportedError, common_code, remedies
 from ..graph import Call, DType, Graph, keep_out
 from ..lowering import Op, find, gpu_op, refused_dtypes
 
@@ -34,8 +34,15 @@ def unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool = Fals
 def _without_kernel(name: str, outside: bool, calls: list[str]) -> Problem:
     count = f"(x{len(calls)})"
     if outside:
-        return Problem("kernel", name, f"{count}, outside delegates, has no CPU kernel", tuple(calls), by_torch(name))
-    return Problem("op", name, f"{count} has no kernel", tuple(calls), keep_out([name]))
+        return Problem(
+            "kernel",
+            name,
+            f"{count}, outside delegates, has no CPU kernel",
+            tuple(calls),
+            by_torch(name),
+            "no_cpu_kernel",
+        )
+    return Problem("op", name, f"{count} has no kernel", tuple(calls), keep_out([name]), "unknown_op")
 
 
 def by_torch(name: str) -> str:
@@ -49,7 +56,7 @@ def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
     if not call.kernel:
         taken = ", ".join(sorted(dtype.short for dtype in op.dtypes if dtype is not DType.WIDE_FLOAT16))
         remedy = f"Let the model give {call.name} one of {taken}. Or: {keep_out([call.name])}"
-    return Problem("dtype", call.name, detail, (str(call.origin),), remedy)
+    return Problem("dtype", call.name, detail, (str(call.origin),), remedy, "dtype")
 
 
 def advice(problems: Sequence[Problem]) -> list[str]:
@@ -67,7 +74,8 @@ def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool
     lines = [f"{len(problems)} op{'s' * (len(problems) > 1)} of {graph.name} cannot run:"]
     lines += [f"  {_line(problem)}" for problem in problems]
     lines += advice(problems)
-    raise UnsupportedError("\n".join(lines), [_line(p) if p.kind == "dtype" else p.subject for p in problems])
+    items = [_line(p) if p.kind == "dtype" else p.subject for p in problems]
+    raise UnsupportedError("\n".join(lines), items, code=common_code(problems))
 
 
 def _line(problem: Problem) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..budgets import limit, over
-from ..errors import Error, GraphError, Problem
+from ..errors import Error, GraphError, Problem, common_code
 from ..graph import (
     LIVE_SCALARS,
     Bool,
@@ -42,14 +42,15 @@ LISTS = (ValueList, IntList, DoubleList, BoolList)
 
 def refuse_wrong(graph: Graph, in_order: bool = True) -> None:
     """Raise one error that names everything that is wrong."""
-    problems = [str(problem) for problem in wrong(graph, in_order)]
-    if not problems:
+    found = wrong(graph, in_order)
+    if not found:
         return
+    problems, code = [str(problem) for problem in found], common_code(found)
     if len(problems) == 1:
-        raise GraphError(problems[0])
+        raise GraphError(problems[0], code=code)
     more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
     lines = "\n  ".join(problems[:SHOWN] + more)
-    raise GraphError(f"{graph.name} has {len(problems)} mistakes:\n  {lines}")
+    raise GraphError(f"{graph.name} has {len(problems)} mistakes:\n  {lines}", code=code)
 
 
 def wrong(graph: Graph, in_order: bool = True) -> list[Problem]:
@@ -64,51 +65,54 @@ def wrong(graph: Graph, in_order: bool = True) -> list[Problem]:
     return [*_calls(graph), *(_order(graph) if in_order else ())]
 
 
-def _problem(subject: str, detail: str, where: str = "") -> Problem:
-    return Problem("graph", subject, detail, (where or subject,))
+def _problem(subject: str, detail: str, code: str, where: str = "") -> Problem:
+    return Problem("graph", subject, detail, (where or subject,), code=code)
 
 
-def _of(call: Call, detail: str) -> Problem:
-    return _problem(f"{call.name} ({call.origin})", detail, str(call.origin))
+def _of(call: Call, detail: str, code: str) -> Problem:
+    return _problem(f"{call.name} ({call.origin})", detail, code, str(call.origin))
 
 
 def _sizes(graph: Graph) -> Iterator[Problem]:
     for name, asked in (("calls", len(graph.steps)), ("values", len(graph.values))):
         if asked > limit(name):
-            yield _problem(graph.name, f"has {over(name, asked)}")
+            yield _problem(graph.name, f"has {over(name, asked)}", "over_budget")
 
 
 def _ids(graph: Graph) -> Iterator[Problem]:
     """Ids that do not exist, and values that are too large or hold what they may not."""
     count = len(graph.values)
     for value_id, value in enumerate(graph.values):
-        detail = _wrong_value(value, graph.values)
+        detail, code = _wrong_value(value, graph.values)
         if detail:
-            yield _problem(f"value {value_id}", detail)
+            yield _problem(f"value {value_id}", detail, code)
     for step in graph.steps:
         ids = (step.condition,) if isinstance(step, Jump) else (*step.args, *step.outs)
         if ids and not (min(ids) >= 0 and max(ids) < count):
-            yield _problem(str(step.origin), f"names value {max(ids)}; {graph.name} has {count} values")
+            yield _problem(
+                str(step.origin), f"names value {max(ids)}; {graph.name} has {count} values", "unknown_value"
+            )
 
 
-def _wrong_value(value: Value, values: tuple[Value, ...]) -> str | None:
+def _wrong_value(value: Value, values: tuple[Value, ...]) -> tuple[str, str]:
+    """Return what is wrong with a value and the code for it; two empty strings if nothing is."""
     if isinstance(value, TensorSpec):
         if len(value.dims) > limit("dims"):
-            return f"has {over('dims', len(value.dims))}"
+            return f"has {over('dims', len(value.dims))}", "over_budget"
         nbytes = numel(value.dims) * max(value.dtype.itemsize, value.host_dtype.itemsize)
-        return f"has {over('tensor bytes', nbytes)}" if nbytes > limit("tensor bytes") else None
+        return (f"has {over('tensor bytes', nbytes)}", "over_budget") if nbytes > limit("tensor bytes") else ("", "")
     if not isinstance(value, LISTS):
-        return None
+        return "", ""
     members = value.ids if isinstance(value, ValueList) else value.values
     if len(members) > limit("list members"):
-        return f"has {over('list members', len(members))}"
+        return f"has {over('list members', len(members))}", "over_budget"
     if isinstance(value, ValueList):
         for member in value.ids:
             if not 0 <= member < len(values):
-                return f"lists value {member}, which does not exist"
+                return f"lists value {member}, which does not exist", "unknown_value"
             if isinstance(values[member], LISTS):
-                return f"is a list that holds a list, value {member}"
-    return None
+                return f"is a list that holds a list, value {member}", "nested_list"
+    return "", ""
 
 
 def _borders(graph: Graph) -> Iterator[Problem]:
@@ -117,16 +121,22 @@ def _borders(graph: Graph) -> Iterator[Problem]:
     for kind, ids, allowed in (("input", graph.inputs, GIVEN), ("output", graph.outputs, RETURNED)):
         for position, value_id in enumerate(ids):
             if not 0 <= value_id < count:
-                yield _problem(f"{kind} {position}", f"is value {value_id}; {graph.name} has {count} values")
+                yield _problem(
+                    f"{kind} {position}", f"is value {value_id}; {graph.name} has {count} values", "unknown_value"
+                )
             elif not isinstance(values[value_id], (*allowed, Null, String)):
                 name = type(values[value_id]).__name__
-                yield _problem(f"{kind} {position}", f"is value {value_id}, a {name}, which cannot be an {kind}")
+                yield _problem(
+                    f"{kind} {position}", f"is value {value_id}, a {name}, which cannot be an {kind}", "wrong_kind"
+                )
     seen: set[int] = set()
     for position, value_id in enumerate(graph.inputs):
         if value_id in seen:
-            yield _problem(f"input {position}", f"is value {value_id}, which is an input already")
+            yield _problem(f"input {position}", f"is value {value_id}, which is an input already", "duplicate_input")
         elif 0 <= value_id < count and getattr(values[value_id], "constant", None) is not None:
-            yield _problem(f"input {position}", f"is value {value_id}, which the file gives a constant")
+            yield _problem(
+                f"input {position}", f"is value {value_id}, which the file gives a constant", "constant_input"
+            )
         seen.add(value_id)
 
 
@@ -137,7 +147,9 @@ def _calls(graph: Graph) -> Iterator[Problem]:
         if isinstance(step, Jump):
             condition = graph.values[step.condition]
             if not isinstance(condition, CONDITIONS):
-                yield _problem(str(step.origin), f"jumps on value {step.condition}, a {type(condition).__name__}")
+                yield _problem(
+                    str(step.origin), f"jumps on value {step.condition}, a {type(condition).__name__}", "wrong_kind"
+                )
             continue
         op = find(step)
         try:
@@ -146,7 +158,9 @@ def _calls(graph: Graph) -> Iterator[Problem]:
             elif op is not None:  # nothing but a reference: it is never lowered
                 op.bound_parameters(step)
         except Error as error:  # names the call itself
-            yield Problem("graph", step.name, str(error).removeprefix(f"{step.name} "), (str(step.origin),))
+            yield Problem(
+                "graph", step.name, str(error).removeprefix(f"{step.name} "), (str(step.origin),), "", error.reason
+            )
             continue
         yield from _outs(graph, step, set(mutated_values(step, graph)) if op is not None else set(step.args))
 
@@ -156,11 +170,11 @@ def _outs(graph: Graph, call: Call, in_place: set[int]) -> Iterator[Problem]:
     for out in call.outs:
         value = graph.values[out]
         if not isinstance(value, GIVEN):
-            yield _of(call, f"writes value {out}, which is a {type(value).__name__}")
+            yield _of(call, f"writes value {out}, which is a {type(value).__name__}", "wrong_kind")
         elif out in read and out not in in_place and isinstance(value, TensorSpec):  # numbers are read first
-            yield _of(call, f"writes value {out} while it reads it")
+            yield _of(call, f"writes value {out} while it reads it", "aliased_output")
     if len(set(call.outs)) != len(call.outs):
-        yield _of(call, f"writes one value twice: its outputs are {list(call.outs)}")
+        yield _of(call, f"writes one value twice: its outputs are {list(call.outs)}", "written_twice")
 
 
 def _order(graph: Graph) -> Iterator[Problem]:
@@ -178,17 +192,17 @@ def _order(graph: Graph) -> Iterator[Problem]:
             value = graph.values[value_id]
             known = value_id in defined or value_id in call.outs or getattr(value, "stored", False)
             if not known and isinstance(value, GIVEN):
-                yield _of(call, f"reads value {value_id} {value} before anything wrote it")
+                yield _of(call, f"reads value {value_id} {value} before anything wrote it", "read_before_write")
                 defined.add(value_id)  # once is enough
         for out in call.outs:
             first = writer.setdefault(out, call)
             if first is not call and _same_delegate(first, call) and out not in call.args:
-                yield _of(call, f"writes value {out}, which {first.name} ({first.origin}) has written")
+                yield _of(call, f"writes value {out}, which {first.name} ({first.origin}) has written", "written_twice")
         defined.update(call.outs)
     for position, value_id in enumerate(graph.outputs):
         value = graph.values[value_id]
         if value_id not in defined and isinstance(value, GIVEN) and not getattr(value, "stored", False):
-            yield _problem(f"output {position}", f"is value {value_id}, which nothing writes")
+            yield _problem(f"output {position}", f"is value {value_id}, which nothing writes", "never_written")
 
 
 def _same_delegate(a: Call, b: Call) -> bool:

@@ -86,7 +86,7 @@ def _shown(path: str) -> str:
 
 def dtype_from_json(name: Any) -> DType:
     if not isinstance(name, str) or name not in _DTYPES:
-        raise FormatError(f"{ascii(name)[:60]} is not a dtype")
+        raise FormatError(f"{ascii(name)[:60]} is not a dtype", code="unknown_dtype")
     return _DTYPES[name]
 
 

@@ -115,7 +115,9 @@ class Bundle(Program):
         of_slots = [variant for variant in found if slots is None or variant.slots == slots]
         if not of_slots:
             listed = sorted({variant.slots for variant in found if variant.slots is not None})
-            raise InputError(f"{name} is bundled for {listed} sequences at once, not for slots={slots}")
+            raise InputError(
+                f"{name} is bundled for {listed} sequences at once, not for slots={slots}", code="unknown_slots"
+            )
         return choose(of_slots, caps or adapter_caps().within(self._limits), f"{self._path}: {name}")
 
     def _read(self, variant: Variant) -> Opened:
@@ -138,7 +140,8 @@ class Bundle(Program):
 
     def _planned(self) -> InputError:
         return InputError(
-            f"{self._path} is a bundle: it was planned when it was written. Load the .pte program for that"
+            f"{self._path} is a bundle: it was planned when it was written. Load the .pte program for that",
+            code="already_planned",
         )
 
     @property
@@ -172,7 +175,8 @@ def choose(variants: list[Variant], caps: Caps, where: str) -> Variant:
             return variant
         refused.append(f"{variant}: {'; '.join(missing)}")
     raise DeviceError(
-        f"{where} has no variant that {caps.adapter} can run. {'. '.join(refused) or f'None is for a {caps.kind}'}."
+        f"{where} has no variant that {caps.adapter} can run. {'. '.join(refused) or f'None is for a {caps.kind}'}.",
+        code="no_variant",
     )
 
 
@@ -195,7 +199,7 @@ class _Store:
                     f"{path}: is damaged: it has {file.size} bytes"
                     + (" whose hash is another" if file.size == wanted.nbytes else f", not {wanted.nbytes}")
                     + ". Copy or write the bundle again",
-                    code="damaged",
+                    code="hash_mismatch",
                 )
             self._known[wanted.sha256] = file
         return self._known[wanted.sha256]
@@ -210,7 +214,7 @@ class _Store:
     def by_hash(self, sha256: Any) -> BundledFile:
         found = self._manifest.files.get(sha256) if isinstance(sha256, str) else None
         if found is None:
-            raise FormatError(f"it names a file {ascii(sha256)[:80]} that the manifest does not")
+            raise FormatError(f"it names a file {ascii(sha256)[:80]} that the manifest does not", code="unknown_file")
         return found
 
 

@@ -48,7 +48,7 @@ def whole(value: object, name: str, lowest: int) -> int:
     except TypeError:
         number = None
     if number is None or number < lowest:
-        raise InputError(f"{name} is a whole number, at least {lowest}, not {described(value)}")
+        raise InputError(f"{name} is a whole number, at least {lowest}, not {described(value)}", code="invalid_number")
     return number
 
 
@@ -87,7 +87,7 @@ def numbers_of(value: Iterable[float] | None, name: str) -> list[float] | None:
 
 def flag(value: object, name: str) -> bool:
     if not isinstance(value, bool):
-        raise InputError(f"{name} is True or False, not {described(value)}")
+        raise InputError(f"{name} is True or False, not {described(value)}", code="wrong_type")
     return value
 
 
@@ -95,7 +95,9 @@ def one_of(value: T, name: str, allowed: Sequence[T]) -> T:
     """One of a few words, or None where that is among them."""
     if not isinstance(value, (str, type(None))) or value not in allowed:
         listed = ", ".join(map(repr, allowed))
-        raise InputError(f"{name} is one of {listed}, not {described(value)}{near(value, allowed)}")
+        raise InputError(
+            f"{name} is one of {listed}, not {described(value)}{near(value, allowed)}", code="unknown_choice"
+        )
     return value
 
 
@@ -177,7 +179,7 @@ def check_caps(caps: object) -> None:
 
 def text(value: object, name: str, example: str) -> str:
     if not isinstance(value, str):
-        raise InputError(f"{name} is a text, such as {example!r}, not {described(value)}")
+        raise InputError(f"{name} is a text, such as {example!r}, not {described(value)}", code="wrong_type")
     return value
 
 

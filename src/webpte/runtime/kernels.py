@@ -83,7 +83,8 @@ class CpuKernels:
             raise
         except Exception as error:
             raise GraphError(
-                f"{call.name} ({call.origin}) failed on the CPU: {type(error).__name__}: {error}"
+                f"{call.name} ({call.origin}) failed on the CPU: {type(error).__name__}: {error}",
+                code="cpu_kernel_failed",
             ) from error
         return dict(zip(call.outs, arrays, strict=True))
 

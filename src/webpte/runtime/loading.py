@@ -100,9 +100,8 @@ def _with_advice(error: DataError, path: PathLike) -> DataError:
     found = data_beside(path, error.keys)
     if not found:
         return error
-    advised = DataError(f"{error}\nBeside it is what has them: load({os.fspath(path)!r}, data={found!r})", error.keys)
-    advised.code = error.code
-    return advised
+    advice = f"Beside it is what has them: load({os.fspath(path)!r}, data={found!r})"
+    return DataError(f"{error}\n{advice}", error.keys, code=error.reason)
 
 
 def _refuse_planning(path: PathLike, data: list[Source], fallback: str | None, passes: Sequence[str] | None) -> None:
@@ -110,5 +109,6 @@ def _refuse_planning(path: PathLike, data: list[Source], fallback: str | None, p
     if named := [name for name, there in given.items() if there]:
         raise InputError(
             f"{os.fspath(path)} is a bundle: it was planned when it was written, and {', '.join(named)} would "
-            "change nothing. Load the .pte program for that"
+            "change nothing. Load the .pte program for that",
+            code="already_planned",
         )

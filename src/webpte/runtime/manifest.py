@@ -102,25 +102,31 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
     try:
         return _Reading(os.fspath(folder), _document(contents)).manifest()
     except FormatError as error:
-        raise FormatError(f"{path}: {error}") from error
+        raise FormatError(f"{path}: {error}", code=error.reason) from error
     except Error:
         raise
     except (ValueError, RecursionError, KeyError, TypeError) as error:
-        raise FormatError(f"{path}: is not a manifest: {type(error).__name__}: {str(error)[:200]}") from error
+        raise FormatError(
+            f"{path}: is not a manifest: {type(error).__name__}: {str(error)[:200]}", code="damaged"
+        ) from error
 
 
 def _document(contents: bytes) -> dict[str, Any]:
     opening = _OPENING.match(contents)
     if opening is None:
-        raise FormatError('does not begin with {"sha256": ...} of the rest, as a manifest does')
+        raise FormatError('does not begin with {"sha256": ...} of the rest, as a manifest does', code="bad_magic")
     found = hashlib.sha256(contents[opening.end() :]).hexdigest()
     if found != opening[1].decode():
-        raise FormatError(f"is damaged: its contents hash to {found[:16]}..., not to {opening[1].decode()[:16]}...")
+        raise FormatError(
+            f"is damaged: its contents hash to {found[:16]}..., not to {opening[1].decode()[:16]}...",
+            code="hash_mismatch",
+        )
     data = json.loads(contents.decode("ascii"))
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         raise FormatError(
             f"is a {ascii(data.get('format'))[:40]} of version {ascii(data.get('version'))[:20]}; "
-            f"known is a {FORMAT} of version {VERSION}"
+            f"known is a {FORMAT} of version {VERSION}",
+            code="unknown_version",
         )
     return dict(data)
 
@@ -134,7 +140,9 @@ class _Reading:
     def manifest(self) -> Manifest:
         kind = field(self.data, "kind")
         if kind not in KINDS:
-            raise FormatError(f"{ascii(kind)[:40]} is not a kind of bundle; known are {', '.join(KINDS)}")
+            raise FormatError(
+                f"{ascii(kind)[:40]} is not a kind of bundle; known are {', '.join(KINDS)}", code="unknown_kind"
+            )
         methods = {
             text(name, "the name of a method"): tuple(
                 self._variant(item) for item in items(field(method, "variants"), "variants")
@@ -152,12 +160,12 @@ class _Reading:
         nbytes = whole(field(item, "bytes"), "the size of a file", 1)
         path, kind = field(item, "path"), field(item, "type")
         if not _DIGEST.fullmatch(sha256) or kind not in SUFFIXES or path != file_path(sha256, kind):
-            raise FormatError(f"{ascii(path)[:100]} is not where a file of its type and hash lies")
+            raise FormatError(f"{ascii(path)[:100]} is not where a file of its type and hash lies", code="file_name")
         return BundledFile(sha256, nbytes, path)
 
     def _file(self, sha256: Any) -> BundledFile:
         if not isinstance(sha256, str) or sha256 not in self.files:
-            raise FormatError(f"{ascii(sha256)[:80]} is not among its files")
+            raise FormatError(f"{ascii(sha256)[:80]} is not among its files", code="unknown_file")
         return self.files[sha256]
 
     def _optional_file(self, sha256: Any) -> BundledFile | None:
@@ -167,7 +175,7 @@ class _Reading:
         slots = field(item, "slots")
         device = field(item, "device")
         if device not in ("gpu", "cpu"):
-            raise FormatError(f"{ascii(device)[:40]} is not a kind of device")
+            raise FormatError(f"{ascii(device)[:40]} is not a kind of device", code="unknown_device")
         return Variant(
             plan=self._file(field(item, "plan")),
             wgsl=self._file(field(item, "wgsl")),
@@ -205,13 +213,13 @@ class _Reading:
 def _object(data: Any, name: str) -> Mapping[str, Any]:
     found = field(data, name)
     if not isinstance(found, dict):
-        raise FormatError(f"{name} is {ascii(found)[:60]}, not an object")
+        raise FormatError(f"{name} is {ascii(found)[:60]}, not an object", code="invalid_field")
     return found
 
 
 def _limit(name: str) -> str:
     if name not in BROWSER_LIMITS:
-        raise FormatError(f"{ascii(name)[:60]} is not a limit that devices have")
+        raise FormatError(f"{ascii(name)[:60]} is not a limit that devices have", code="unknown_limit")
     return name
 
 

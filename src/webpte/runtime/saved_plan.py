@@ -85,7 +85,7 @@ def refuse_device(plan: Plan, features: Iterable[str], caps: Caps) -> None:
         raise DeviceError(
             f"{plan.graph.name} was saved for a device that has more than {caps.adapter}: {'; '.join(missing)}. "
             "Save it on this one, or for it: load(..., limits=...), WEBPTE_DEVICE=browser.",
-            code="missing_features",
+            code="over_limits",
         )
 
 

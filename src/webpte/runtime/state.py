@@ -46,7 +46,7 @@ def write_state(path: PathLike, fingerprint: str, state: Sequence[memoryview], n
         os.replace(temporary, path)
         _sync_folder(os.path.dirname(name) or ".")
     except OSError as error:
-        raise InputError(f"{name} cannot be written: {error}") from error
+        raise InputError(f"{name} cannot be written: {error}", code="unwritable") from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
@@ -73,7 +73,7 @@ def read_state(path: PathLike, fingerprint: str, sizes: Sizes) -> tuple[list[mem
     name = os.fspath(path)
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):  # before open(), which would wait for ever on a pipe
-            raise FormatError(f"{name} is not a regular file")
+            raise FormatError(f"{name} is not a regular file", code="not_regular_file")
         with open(path, "rb") as file:
             return _read(file, name, fingerprint, sizes)
     except OSError as error:
@@ -83,9 +83,11 @@ def read_state(path: PathLike, fingerprint: str, sizes: Sizes) -> tuple[list[mem
 def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[list[memoryview], bytes]:
     head = file.read(_HEADER.size)
     if head.startswith(OLD_MAGIC):
-        raise FormatError(f"{name} is a snapshot of an older format, without a digest; make it again")
+        raise FormatError(
+            f"{name} is a snapshot of an older format, without a digest; make it again", code="unknown_version"
+        )
     if len(head) < _HEADER.size or not head.startswith(MAGIC):
-        raise FormatError(f"{name} is not a webpte state file", code="not_a_snapshot")
+        raise FormatError(f"{name} is not a webpte state file", code="bad_magic")
     _, owner, count, length = _HEADER.unpack(head)
     if owner != fingerprint.encode():
         raise DataError(
@@ -102,9 +104,9 @@ def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[l
     expected = len(head) + len(table) + length + sum(sizes) + _DIGEST
     if length > MOST_NOTE or found != expected:
         kind = "truncated" if found < expected else "longer than it says"
+        code = "truncated" if found < expected else "too_long"
         raise FormatError(
-            f"{name} is {kind}: it has {found} bytes, and its note and {count} buffers need {expected}",
-            code=("truncated" if found < expected else "trailing_bytes"),
+            f"{name} is {kind}: it has {found} bytes, and its note and {count} buffers need {expected}", code=code
         )
     rest = file.read()
     body, digest = memoryview(rest)[:-_DIGEST], rest[-_DIGEST:]
@@ -112,7 +114,7 @@ def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[l
     for part in (table, note, body):
         whole.update(part)
     if whole.digest() != digest:
-        raise FormatError(f"{name} is damaged: its contents do not match their SHA-256")
+        raise FormatError(f"{name} is damaged: its contents do not match their SHA-256", code="hash_mismatch")
     state, offset = [], 0
     for size in sizes:
         state.append(body[offset : offset + size])

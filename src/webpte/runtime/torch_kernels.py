@@ -86,12 +86,15 @@ def _run(kernel: Any, schema: Sequence[Any], args: Sequence[Any], outs: Sequence
 def _refuse_arguments(call: Call, schema: Sequence[Any], args: Sequence[Any]) -> None:
     wanted = [a for a in schema if not a.is_out]
     if len(args) > len(wanted):
-        raise GraphError(f"{call.name} ({call.origin}) has {len(args)} arguments; it takes {len(wanted)}")
+        raise GraphError(
+            f"{call.name} ({call.origin}) has {len(args)} arguments; it takes {len(wanted)}", code="wrong_arity"
+        )
     for argument, value in zip(wanted, args, strict=False):
         if not _plain(value, argument) or (argument.name in PLACEMENT and value is not None):
             raise GraphError(
                 f"{call.name} ({call.origin}), argument {argument.name}: torch's kernels are given tensors, numbers "
-                f"and lists of them, not {value!r:.80}"
+                f"and lists of them, not {value!r:.80}",
+                code="wrong_kind",
             )
 
 
@@ -112,5 +115,6 @@ def _refuse_sizes(call: Call, made: Sequence[Any], outs: Sequence[TensorSpec]) -
         shape = tuple(tensor.shape)
         if len(shape) != len(spec.dims) or any(a > b for a, b in zip(shape, spec.dims, strict=True)):
             raise GraphError(
-                f"{call.name} ({call.origin}) would give the shape {list(shape)}, outside its bound {list(spec.dims)}"
+                f"{call.name} ({call.origin}) would give the shape {list(shape)}, outside its bound {list(spec.dims)}",
+                code="exceeds_bound",
             )

@@ -21,7 +21,9 @@ def to_json(value: object) -> bytes:
     try:
         text = json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
     except (RecursionError, ValueError) as error:
-        raise InputError(f"it cannot be written as JSON: {error}; settings are not nested so deeply") from error
+        raise InputError(
+            f"it cannot be written as JSON: {error}; settings are not nested so deeply", code="nested_too_deeply"
+        ) from error
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -33,7 +35,10 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(each) for key, each in value.items()}
     if not dataclasses.is_dataclass(value):
-        raise InputError(f"{type(value).__name__} cannot be written as JSON; settings are texts, numbers and lists")
+        raise InputError(
+            f"{type(value).__name__} cannot be written as JSON; settings are texts, numbers and lists",
+            code="not_serializable",
+        )
     kind: Any = type(value)
     return [_plain(getattr(value, name)) for name in _names(kind)]
 
@@ -70,7 +75,10 @@ def _reader(hint: Any) -> Reader:
 def _of_one(kinds: tuple[type, ...], hint: Any) -> Reader:
     def read(value: Any) -> Any:
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            raise FormatError(f"a frame has {type(value).__name__} where it says {getattr(hint, '__name__', hint)}")
+            raise FormatError(
+                f"a frame has {type(value).__name__} where it says {getattr(hint, '__name__', hint)}",
+                code="invalid_field",
+            )
         return value
 
     return read
@@ -95,5 +103,5 @@ def _of_fields(kind: type) -> Reader:
 def _listed(value: Any, count: int | None = None) -> list[Any]:
     if not isinstance(value, list) or (count is not None and len(value) != count):
         told = "a list" if count is None else f"a list of {count}"
-        raise FormatError(f"a frame has {type(value).__name__} where it says {told}")
+        raise FormatError(f"a frame has {type(value).__name__} where it says {told}", code="invalid_field")
     return value

@@ -74,10 +74,10 @@ class Config:
         try:
             lines = Path(self.api_key_file).read_text("utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"api_key_file: {self.api_key_file} cannot be read: {error}") from error
+            raise InputError(f"api_key_file: {self.api_key_file} cannot be read: {error}", code="unreadable") from error
         found = tuple(line.strip() for line in lines if line.strip())
         if not found:
-            raise InputError(f"api_key_file: {self.api_key_file} holds no key; write one a line")
+            raise InputError(f"api_key_file: {self.api_key_file} holds no key; write one a line", code="empty_file")
         return dataclasses.replace(self, api_keys=(*self.api_keys, *found), api_key_file="")
 
     def check_listening(self) -> None:
@@ -85,7 +85,8 @@ class Config:
         if self.host not in LOOPBACK and not self.api_keys and not self.allow_unauthenticated:
             raise InputError(
                 f"host {self.host} is open to others, and there is no API key: anyone could use this machine. Set "
-                f"{PREFIX}API_KEYS or --api-key-file, or say --allow-unauthenticated, or listen at 127.0.0.1"
+                f"{PREFIX}API_KEYS or --api-key-file, or say --allow-unauthenticated, or listen at 127.0.0.1",
+                code="missing_api_key",
             )
 
 
@@ -98,23 +99,25 @@ def checked(one: dataclasses.Field[Any], value: Any, where: str) -> Any:
     kind, limits = _kind(one), one.metadata
     if kind is tuple:
         if isinstance(value, (str, bytes)) or not isinstance(value, Sequence):
-            raise InputError(f"{where} is a list of texts, not {value!r}")
+            raise InputError(f"{where} is a list of texts, not {value!r}", code="wrong_type")
         if odd := [each for each in value if not isinstance(each, str) or not each]:
-            raise InputError(f"{where} holds {odd[0]!r}; each must be a text of at least one character")
+            raise InputError(
+                f"{where} holds {odd[0]!r}; each must be a text of at least one character", code="wrong_type"
+            )
         return tuple(value)
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         value = float(value)
     if type(value) is not kind or (kind is float and not math.isfinite(value)):
         named = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}[kind]
-        raise InputError(f"{where} is {named}, not {value!r}")
+        raise InputError(f"{where} is {named}, not {value!r}", code="wrong_type")
     if "choices" in limits and value not in limits["choices"]:
-        raise InputError(f"{where} is one of {', '.join(limits['choices'])}, not {value!r}")
+        raise InputError(f"{where} is one of {', '.join(limits['choices'])}, not {value!r}", code="unknown_choice")
     low, high, above = limits.get("least"), limits.get("most"), limits.get("above")
     if (low is not None and value < low) or (high is not None and value > high):
         wanted = f"at least {low}" if high is None else f"from {low} to {high}"
-        raise InputError(f"{where} is {wanted}, not {value}")
+        raise InputError(f"{where} is {wanted}, not {value}", code="out_of_range")
     if above is not None and value <= above:
-        raise InputError(f"{where} is above {above}, not {value}")
+        raise InputError(f"{where} is above {above}, not {value}", code="out_of_range")
     return value
 
 
@@ -126,13 +129,13 @@ def read_text(one: dataclasses.Field[Any], text: str, where: str) -> Any:
     if kind is bool:
         words = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
         if text.lower() not in words:
-            raise InputError(f"{where} is true or false, not {text!r}")
+            raise InputError(f"{where} is true or false, not {text!r}", code="wrong_type")
         return words[text.lower()]
     try:
         return checked(one, kind(text), where)
     except ValueError:
         named = "a whole number" if kind is int else "a number"
-        raise InputError(f"{where} is {named}, not {text!r}") from None
+        raise InputError(f"{where} is {named}, not {text!r}", code="wrong_type") from None
 
 
 @dataclass(frozen=True)
@@ -174,7 +177,10 @@ def _known(known: Mapping[str, dataclasses.Field[Any]], name: str, where: str) -
     if name not in known:
         near = difflib.get_close_matches(name, known, 1)
         meant = f"did you mean {near[0]}? " if near else ""
-        raise InputError(f"{where}: {name} is no field of the server's configuration; {meant}--show-config lists them")
+        raise InputError(
+            f"{where}: {name} is no field of the server's configuration; {meant}--show-config lists them",
+            code="unknown_option",
+        )
     return known[name]
 
 
@@ -182,7 +188,7 @@ def _read_file(path: str) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path} cannot be read as TOML: {error}") from error
+        raise InputError(f"{path} cannot be read as TOML: {error}", code="invalid_toml") from error
 
 
 def _toml(value: Any) -> str:

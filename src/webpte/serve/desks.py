@@ -235,7 +235,7 @@ class EncoderDesk:
 
 
 def failed(number: int, error: Error) -> Failed:
-    return Failed(number, type(error).__name__, str(error))
+    return Failed(number, type(error).__name__, str(error), error.reason)
 
 
 def created(path: str) -> int:

@@ -17,14 +17,16 @@ _LENGTH = struct.Struct("<I")
 def framed(message: Message) -> bytes:
     body = encode(message)
     if len(body) > LARGEST:
-        raise InputError(f"{type(message).__name__} takes {len(body):,} bytes; a frame holds {LARGEST:,}")
+        raise InputError(
+            f"{type(message).__name__} takes {len(body):,} bytes; a frame holds {LARGEST:,}", code="frame_too_large"
+        )
     return _LENGTH.pack(len(body)) + body
 
 
 def _length(head: bytes) -> int:
     (length,) = _LENGTH.unpack(head)
     if length > LARGEST:
-        raise FormatError(f"a frame of {length:,} bytes is announced; {LARGEST:,} are the most")
+        raise FormatError(f"a frame of {length:,} bytes is announced; {LARGEST:,} are the most", code="frame_too_large")
     return int(length)
 
 

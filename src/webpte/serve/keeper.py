@@ -95,7 +95,8 @@ class Keeper:
             if failures >= self._keeping.most_failures:
                 return WorkerUnavailable(
                     f"{failures} workers in a row brought nothing. The last one {why}\n"
-                    "Try the model with `webpte run`, look for what the driver says, and start the server again."
+                    "Try the model with `webpte run`, look for what the driver says, and start the server again.",
+                    code="worker_failed",
                 )
             await asyncio.sleep(min(self._keeping.pause * 2 ** (failures - 1), MOST_PAUSE) if failures else 0)
             self.restarts += 1
@@ -121,7 +122,7 @@ class Keeper:
                 logger.warning("another worker was ready after %.2f seconds", self.recovery_seconds)
             self._watcher.ready(message.models)
         elif isinstance(message, Refused):
-            self._refusal = error_of(message.kind, message.message)
+            self._refusal = error_of(message.kind, message.message, message.reason)
         elif isinstance(message, Tick | Vectors | Failed):
             self._brought = True
             self._watcher.take(message)

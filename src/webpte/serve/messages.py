@@ -138,6 +138,7 @@ class Refused:
 
     kind: str  # of error
     message: str
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -174,6 +175,7 @@ class Failed:
     number: int
     kind: str
     message: str
+    reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -199,8 +201,8 @@ def decode(data: bytes) -> Message:
     try:
         found = json.loads(data.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
-        raise FormatError(f"a frame of {len(data)} bytes is not JSON: {error}") from error
+        raise FormatError(f"a frame of {len(data)} bytes is not JSON: {error}", code="invalid_json") from error
     if not isinstance(found, list) or len(found) != 2 or not isinstance(found[0], str) or found[0] not in _KINDS:
-        raise FormatError(f"a frame of {len(data)} bytes holds none of {', '.join(_KINDS)}")
+        raise FormatError(f"a frame of {len(data)} bytes holds none of {', '.join(_KINDS)}", code="unknown_message")
     message: Message = from_json(_KINDS[found[0]], found[1])
     return message

@@ -128,7 +128,7 @@ def _options(
     if "num_replicas" in more or ("autoscaling_config" in more and not scaled):
         raise InputError(
             "how many replicas there are is said by replicas: a number, or a pair of the least and the most",
-            code="conflict",
+            code="conflicting_options",
         )
     actor: dict[str, Any] = {"num_cpus": 1} | ({"num_gpus": 1} if gpus else {})
     actor |= {"resources": {resource: 1}} if resource is not None else {}

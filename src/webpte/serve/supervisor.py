@@ -86,7 +86,9 @@ class Supervisor:
             self._failure = await self._keeper.run()
         except Exception as error:  # nobody may wait for what will not come
             logger.exception("the worker is watched no more")
-            self._failure = WorkerUnavailable(f"the worker is watched no more, after {error!r}; start the server again")
+            self._failure = WorkerUnavailable(
+                f"the worker is watched no more, after {error!r}; start the server again", code="worker_failed"
+            )
         self._state = "failed"
         self._fail_all(self._failure)
         self._settled.set()
@@ -101,7 +103,7 @@ class Supervisor:
         for answer in list(self._answers.values()):
             self._leave(answer)
             answer.finish("cancelled")
-        self._fail_all(WorkerUnavailable("the server is ending; ask another"))
+        self._fail_all(WorkerUnavailable("the server is ending; ask another", code="stopping"))
         if self._keeping is not None:
             if not self._stopping:  # a second one would reach it while it ends the worker
                 self._stopping = self._keeping.cancel()
@@ -174,16 +176,18 @@ class Supervisor:
 
     def _served(self, model: str, kind: str) -> Served:
         if self._state in ("draining", "stopped"):
-            raise WorkerUnavailable("the server is ending and takes no more requests; ask another")
+            raise WorkerUnavailable("the server is ending and takes no more requests; ask another", code="stopping")
         if self._failure is not None:
-            raise WorkerUnavailable(f"there is no worker: {self._failure}")
+            raise WorkerUnavailable(f"there is no worker: {self._failure}", code="no_worker")
         if not self._models:
-            raise WorkerUnavailable("the models are being loaded; ask again later")
+            raise WorkerUnavailable("the models are being loaded; ask again later", code="loading")
         if model not in self._models:
-            raise InputError(f"there is no model {model!r}; there are {', '.join(self._models)}")
+            raise InputError(f"there is no model {model!r}; there are {', '.join(self._models)}", code="unknown_model")
         served = self._models[model]
         if served.kind != kind:
-            raise InputError(f"{model} is of kind {served.kind}; this asks for a model of kind {kind}")
+            raise InputError(
+                f"{model} is of kind {served.kind}; this asks for a model of kind {kind}", code="wrong_model_kind"
+            )
         return served
 
     # -- what the keeper tells ---------------------------------------------------------------------------------------
@@ -194,7 +198,12 @@ class Supervisor:
         for answer in list(self._answers.values()):
             name = answer.ask.model
             if answer.usage.completion_tokens and before[name].fingerprint != self._models[name].fingerprint:
-                self._end(answer, WorkerUnavailable(f"{before[name].path} was replaced, and its worker restarted"))
+                self._end(
+                    answer,
+                    WorkerUnavailable(
+                        f"{before[name].path} was replaced, and its worker restarted", code="model_replaced"
+                    ),
+                )
         for request in self._requests:
             if not self._suspected(request):
                 request.sent = self._keeper.send(request.message())
@@ -214,7 +223,7 @@ class Supervisor:
         else:
             request = self._answers.get(message.number) or self._encodings.get(message.number)
             if request is not None:
-                self._end(request, error_of(message.kind, message.message))
+                self._end(request, error_of(message.kind, message.message, message.reason))
         self._send_suspect()
 
     def gone(self, why: str) -> bool:
@@ -227,7 +236,7 @@ class Supervisor:
             if request.strikes >= self.limits.most_strikes:
                 blamed = True
                 ended = f"{request.strikes} workers ended while they worked for this request. The last one {why}"
-                self._end(request, WorkerUnavailable(ended))
+                self._end(request, WorkerUnavailable(ended, code="request_crashes_workers"))
         return blamed
 
     # -- who is to blame -----------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class Worker:
             for file in start.models:
                 self.desks[file.name] = self._open(file, start.options, start.most_waiting, self._progress)
         except Error as error:
-            self._pipe.send(Refused(type(error).__name__, str(error)))
+            self._pipe.send(Refused(type(error).__name__, str(error), error.reason))
             return 1
         self._pipe.send(Ready(tuple(desk.served for desk in self.desks.values())))
         while True:
@@ -116,7 +116,7 @@ class Worker:
                 Exception
             ) as error:  # such as a schema too deep for a library: the fault of who asked, and of no other
                 logger.exception("a request cannot be taken")
-                refused = InputError(f"it cannot be taken: {type(error).__name__}: {error}")
+                refused = InputError(f"it cannot be taken: {type(error).__name__}: {error}", code="request_failed")
                 self._pipe.send(failed(message.number, refused))
         else:
             raise FormatError(f"a worker that is at work was sent {type(message).__name__}")

@@ -28,29 +28,39 @@ def samples_of(audio: object, rate: int, wanted: int) -> Array:
     else:
         samples = _array(audio)
     if not LOWEST_RATE <= rate <= HIGHEST_RATE:
-        raise InputError(f"rate is {rate} samples a second; from {LOWEST_RATE} to {HIGHEST_RATE} are resampled")
+        raise InputError(
+            f"rate is {rate} samples a second; from {LOWEST_RATE} to {HIGHEST_RATE} are resampled", code="out_of_range"
+        )
     if samples.ndim == 2:
         samples = samples.mean(1, dtype=np.float32)  # (N, channels) -> (N,)
     if not len(samples):
-        raise InputError("audio has no samples")
+        raise InputError("audio has no samples", code="empty")
     if not np.isfinite(samples).all():
-        raise InputError(f"audio has samples that are no numbers, the first at {int(np.argmin(np.isfinite(samples)))}")
+        raise InputError(
+            f"audio has samples that are no numbers, the first at {int(np.argmin(np.isfinite(samples)))}",
+            code="not_finite",
+        )
     return resample(samples, rate, wanted)
 
 
 def _array(audio: object) -> Array:
     if not hasattr(audio, "__array__"):
-        raise InputError(f"audio is the path of a WAV file or an array of samples, not {described(audio)}")
+        raise InputError(
+            f"audio is the path of a WAV file or an array of samples, not {described(audio)}", code="wrong_type"
+        )
     samples = np.asarray(audio)
     if samples.ndim not in (1, 2) or (samples.ndim == 2 and not 1 <= samples.shape[1] <= MOST_CHANNELS):
         raise InputError(
             f"audio has shape {list(samples.shape)}; (samples,) or (samples, channels) with up to {MOST_CHANNELS} "
-            "channels is wanted"
+            "channels is wanted",
+            code="wrong_shape",
         )
     if samples.dtype == np.int16:
         return (samples / 32768).astype(np.float32)
     if samples.dtype.kind != "f":
-        raise InputError(f"audio has dtype {samples.dtype}; floats from -1 to 1 or int16 are wanted")
+        raise InputError(
+            f"audio has dtype {samples.dtype}; floats from -1 to 1 or int16 are wanted", code="wrong_dtype"
+        )
     return samples.astype(np.float32)
 
 

@@ -20,10 +20,11 @@ def read_wav(path: Path) -> tuple[Array, int]:
     try:
         data = memoryview(path.read_bytes())
     except OSError as error:
-        raise FormatError(f"{path} cannot be read: {error.strerror}") from error
+        raise FormatError(f"{path} cannot be read: {error.strerror}", code="unreadable") from error
     if bytes(data[:4]) != b"RIFF" or bytes(data[8:12]) != b"WAVE":
         raise FormatError(
-            f"{path} is not a WAV file; other formats have to be decoded first: pass the samples and rate="
+            f"{path} is not a WAV file; other formats have to be decoded first: pass the samples and rate=",
+            code="bad_magic",
         )
     form: memoryview | None = None
     at = 12
@@ -36,21 +37,24 @@ def read_wav(path: Path) -> tuple[Array, int]:
         elif name == b"data":
             return _samples(path, form, body)
         at += 8 + size + size % 2
-    raise FormatError(f"{path} is a WAV file without samples: no 'data' in {len(data)} bytes")
+    raise FormatError(f"{path} is a WAV file without samples: no 'data' in {len(data)} bytes", code="missing_data")
 
 
 def _samples(path: Path, form: memoryview | None, body: memoryview) -> tuple[Array, int]:
     if form is None or len(form) < 16:
-        raise FormatError(f"{path} is a WAV file that does not say how its samples are stored")
+        raise FormatError(f"{path} is a WAV file that does not say how its samples are stored", code="missing_field")
     kind, channels, rate, _, block, bits = struct.unpack_from("<HHIIHH", form)
     if kind == EXTENSIBLE and len(form) >= 26:
         (kind,) = struct.unpack_from("<H", form, 24)
     if (kind, bits) not in _KINDS:
         known = "whole numbers of 8, 16, 24 or 32 bits and floats of 32 or 64 are read"
-        raise UnsupportedError(f"{path} has samples of format {kind} with {bits} bits; {known}", [f"format {kind}"])
+        raise UnsupportedError(
+            f"{path} has samples of format {kind} with {bits} bits; {known}", [f"format {kind}"], code="sample_format"
+        )
     if not channels or not rate or block != channels * bits // 8:
         raise FormatError(
-            f"{path} contradicts itself: {channels} channels, {bits} bits, {block} bytes, {rate} a second"
+            f"{path} contradicts itself: {channels} channels, {bits} bits, {block} bytes, {rate} a second",
+            code="contradiction",
         )
     whole = bytes(body[: len(body) // block * block])
     stored = np.frombuffer(whole, _KINDS[kind, bits])

@@ -63,7 +63,10 @@ def make_inputs(arguments: Sequence[ArgumentInfo], specs: Sequence[str] = (), se
         if position is None:
             position = next((i for i in range(len(arguments)) if i not in given), len(arguments))
         if position >= len(arguments):
-            raise InputError(f"--input {spec} is input {position}; the method has {len(arguments)} inputs, from 0 on")
+            raise InputError(
+                f"--input {spec} is input {position}; the method has {len(arguments)} inputs, from 0 on",
+                code="unknown_input",
+            )
         given[position] = _one(text, arguments[position], position, seed)
     for position, argument in enumerate(arguments):
         if position not in given:
@@ -80,9 +83,11 @@ def check_specs(specs: Sequence[str]) -> None:
         path = found[1] if (found := _SUFFIXED.fullmatch(text)) else text
         if path.lower().endswith((".npy", ".npz", *IMAGES)):
             if not os.path.exists(path):
-                raise InputError(f"--input {spec}: {path} cannot be read: it is not there{alike(path)}")
+                raise InputError(
+                    f"--input {spec}: {path} cannot be read: it is not there{alike(path)}", code="unreadable"
+                )
         elif not _FILL.fullmatch(text):
-            raise InputError(f"--input {spec}: {text!r} {_NEITHER}")
+            raise InputError(f"--input {spec}: {text!r} {_NEITHER}", code="invalid_value")
 
 
 def at_shapes(arguments: Sequence[ArgumentInfo], shapes: Sequence[Sequence[int]]) -> list[ArgumentInfo]:
@@ -111,7 +116,10 @@ def _split(spec: str, names: Sequence[str]) -> tuple[int | None, str]:
     if found := _POSITION.fullmatch(name):
         return int(found[1]), rest
     if name.isidentifier():
-        raise InputError(f"--input {spec}: there is no input {name!r}; the inputs are {', '.join(names) or 'none'}")
+        raise InputError(
+            f"--input {spec}: there is no input {name!r}; the inputs are {', '.join(names) or 'none'}",
+            code="unknown_input",
+        )
     return None, spec
 
 
@@ -125,7 +133,7 @@ def _one(text: str, argument: ArgumentInfo, position: int, seed: int) -> Given:
         return Given(read_image(path, suffix or "0..1", argument, position), text)
     if _FILL.fullmatch(text):
         return _filled(text, argument, position, seed)
-    raise InputError(f"input {position}: {text!r} {_NEITHER}")
+    raise InputError(f"input {position}: {text!r} {_NEITHER}", code="invalid_value")
 
 
 def _filled(text: str, argument: ArgumentInfo, position: int, seed: int) -> Given:
@@ -176,7 +184,7 @@ def _read(path: str) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
-        raise InputError(f"{path} cannot be read: it is not there{alike(path)}") from error
+        raise InputError(f"{path} cannot be read: it is not there{alike(path)}", code="unreadable") from error
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
 
@@ -186,7 +194,9 @@ def _from_archive(path: str, key: str) -> Array:
         if not key and len(archive.files) == 1:
             key = archive.files[0]
         if key not in archive.files:
-            raise InputError(f"{path} holds {', '.join(archive.files)}; choose one: {path}:{archive.files[0]}")
+            raise InputError(
+                f"{path} holds {', '.join(archive.files)}; choose one: {path}:{archive.files[0]}", code="ambiguous_file"
+            )
         return np.asarray(archive[key])
 
 
@@ -200,7 +210,9 @@ def _several(path: str, arguments: Sequence[ArgumentInfo]) -> dict[int, Given]:
         if set(keys) <= set(names):
             positions = [names.index(key) for key in keys]
         if len(set(positions)) != len(keys) or max(positions, default=0) >= len(arguments):
-            raise InputError(f"{path} holds {', '.join(keys)}; the method has {len(arguments)} inputs")
+            raise InputError(
+                f"{path} holds {', '.join(keys)}; the method has {len(arguments)} inputs", code="wrong_count"
+            )
         return {
             p: _converted(np.asarray(archive[key]), arguments[p], f"{path}:{key}")
             for p, key in zip(positions, keys, strict=True)
@@ -222,7 +234,10 @@ def read_image(path: str | os.PathLike[str], scale: str, argument: ArgumentInfo,
     bound = argument.bound or ()
     channels_last = len(bound) >= 3 and bound[-1] in (1, 3) and bound[-3] not in (1, 3)
     if len(bound) not in (3, 4) or (bound[-1] if channels_last else bound[-3]) not in (1, 3):
-        raise InputError(f"input {position} is {argument}; an image needs 3 or 4 dims, of which one is 1 or 3 channels")
+        raise InputError(
+            f"input {position} is {argument}; an image needs 3 or 4 dims, of which one is 1 or 3 channels",
+            code="not_an_image_input",
+        )
     height, width = bound[-3:-1] if channels_last else bound[-2:]
     channels = bound[-1] if channels_last else bound[-3]
     pixels = _pixels(path, "RGB" if channels == 3 else "L", (width, height)).reshape(height, width, channels)
@@ -243,7 +258,7 @@ def _pixels(path: str | os.PathLike[str], mode: str, size: tuple[int, int]) -> A
         with Image.open(path) as image:
             return np.asarray(image.convert(mode).resize(size, Image.Resampling.BILINEAR))
     except OSError as error:
-        raise InputError(f"{os.fspath(path)} cannot be read as an image: {error}") from error
+        raise InputError(f"{os.fspath(path)} cannot be read as an image: {error}", code="unreadable") from error
 
 
 def _scaled(pixels: Array, scale: str, dtype: np.dtype[Any]) -> Array:
@@ -256,7 +271,8 @@ def _scaled(pixels: Array, scale: str, dtype: np.dtype[Any]) -> Array:
     limits = _RANGE.fullmatch(scale)
     if limits is None:
         raise InputError(
-            f"{scale!r} is no range of pixel values; use one such as -1..1 or 0..255, or imagenet for colours"
+            f"{scale!r} is no range of pixel values; use one such as -1..1 or 0..255, or imagenet for colours",
+            code="pixel_range",
         )
     low, high = float(limits[1]), float(limits[2])
     return (low + unit * (high - low)).astype(dtype)

@@ -18,7 +18,9 @@ def show_versions(file: TextIO | None = None) -> None:
     """
     out = sys.stdout if file is None else file
     if not hasattr(out, "write"):
-        raise InputError(f"file is a text file that is open for writing, or None, not {type(out).__name__}")
+        raise InputError(
+            f"file is a text file that is open for writing, or None, not {type(out).__name__}", code="wrong_type"
+        )
     print(_report(), file=out)
 
 

@@ -24,7 +24,9 @@ def pictures(given: Iterable[Picture]) -> list[Image.Image]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise UnsupportedError("pictures need the pillow package: pip install 'webpte[tasks]'") from error
+        raise UnsupportedError(
+            "pictures need the pillow package: pip install 'webpte[tasks]'", code="missing_package"
+        ) from error
     single = isinstance(given, Image.Image)
     some = listed(() if single else given, "images", "pictures", "['cat.jpg']")
     if single:

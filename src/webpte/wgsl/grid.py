@@ -19,6 +19,7 @@ def grid_for(threads: int, workgroup: int, per_dimension: int) -> Grid:
     if rows > per_dimension:
         raise ShapeError(
             f"{threads} invocations need {groups} workgroups of {workgroup}; "
-            f"the device allows {per_dimension} x {per_dimension}. Use smaller inputs."
+            f"the device allows {per_dimension} x {per_dimension}. Use smaller inputs.",
+            code="grid_too_large",
         )
     return (-(-groups // rows), rows, 1)

@@ -166,7 +166,9 @@ def _rendered(kernel: Kernel, folder: str) -> str:
             sym_slots=SYM_SLOTS,
         )
     except jinja2.TemplateError as error:
-        raise GraphError(f"kernel {kernel.label}: template {kernel.template} failed: {error}") from error
+        raise GraphError(
+            f"kernel {kernel.label}: template {kernel.template} failed: {error}", code="template_failed"
+        ) from error
     spend("kernel text", len(text), f"kernel {kernel.template}")
     text = _with_halves(text) if _HALVES.search(text) else text
     return in_parts(text, kernel.parts, kernel.part_bytes, kernel.label) if kernel.parts else text

@@ -40,7 +40,7 @@ def _size(element: str, label: str) -> int:
     vector = re.fullmatch(r"vec([24])<(\w+)>", element)
     scalar, count = (vector[2], int(vector[1])) if vector else (element, 1)
     if scalar not in _BYTES:
-        raise GraphError(f"kernel {label}: an array of {element} cannot be bound in parts")
+        raise GraphError(f"kernel {label}: an array of {element} cannot be bound in parts", code="element_type")
     return _BYTES[scalar] * count
 
 
@@ -52,7 +52,10 @@ def _through_functions(text: str, name: str, label: str) -> str:
         function = rest[found.start() : end]
         if re.search(rf"(?<!\.)\b{name}\[", function):
             if re.search(rf"\b(let|var|const)\s+{name}\b|[(,]\s*{name}\s*:", function):
-                raise GraphError(f"kernel {label}: {name} names a variable too, so its array cannot be bound in parts")
+                raise GraphError(
+                    f"kernel {label}: {name} names a variable too, so its array cannot be bound in parts",
+                    code="shadowed_array",
+                )
             function = _in_calls(function, name, label)
         done, rest = done + rest[: found.start()] + function, rest[end:]
     return done + rest
@@ -65,7 +68,10 @@ def _in_calls(text: str, name: str, label: str) -> str:
         end = _closing(text, found.end(), "[]", label)
         index, rest = text[found.end() : end], text[end + 1 :]
         if _MEMBER_ASSIGNED.match(rest):
-            raise GraphError(f"kernel {label} assigns to a member of an element of {name}, which is bound in parts")
+            raise GraphError(
+                f"kernel {label} assigns to a member of an element of {name}, which is bound in parts",
+                code="member_assignment",
+            )
         if assigned := _ASSIGNED.match(rest):
             stop = rest.index(";")
             value = rest[assigned.end() : stop].strip()

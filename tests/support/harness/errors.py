@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import pytest
 
 from webpte import Error
 
+Kind = TypeVar("Kind", bound=Error)
+
 
 @contextmanager
-def raises(kind: type[Error], *values: object, code: str = "") -> Iterator[pytest.ExceptionInfo[Error]]:
+def raises(kind: type[Kind], *values: object, code: str = "") -> Iterator[pytest.ExceptionInfo[Kind]]:
     """Expect `kind` with the code "<code of kind>.<code>", and every one of `values` in its message.
 
     Values are numbers, names and paths: what the test gave, or what follows from it.

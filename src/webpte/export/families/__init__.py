@@ -46,4 +46,5 @@ def _find(where: str, field: str, found: object, known: dict[str, Family]) -> Fa
         f"{where} holds a {found} model{'' if reason is None else f', {reason}'}; supported are those whose {field} is "
         f"one of {', '.join(sorted(known))}",
         [field],
+        code="unknown_family",
     )

@@ -32,7 +32,9 @@ def select_as_symint(cx: Context, x: Tensor, dim: int, index: int, *, out: LiveS
     axis = normalize_dim(dim, x.rank)
     size = x.dims[axis]
     if not -size <= index < size:
-        raise ShapeError(f"index {index} is outside dim {dim} of value {x.id}, which has {size} elements")
+        raise ShapeError(
+            f"index {index} is outside dim {dim} of value {x.id}, which has {size} elements", code="index_out_of_range"
+        )
     position = [0] * x.rank  # the other dims are pinned to their first element
     position[axis] = index % size
     out.set(cx.element(x, tuple(position)))

@@ -41,7 +41,7 @@ def look_up(
     """(V, E / 2), (...,) -> (..., E): (code - 8 - zero) * scale, with a scale and a zero for every `group` columns."""
     row_groups = _groups_of(codes, scales, zeros, group)
     if indices.dtype is not DType.INT32:
-        raise GraphError(f"indices of a table are i32, not {indices!r}")
+        raise GraphError(f"indices of a table are i32, not {indices!r}", code="dtype")
     size, row_bytes = codes.dims
     out.dims = (*indices.dims, row_bytes * 2)
     words = row_bytes % 4 == 0 and group % 8 == 0  # no word has codes of two rows or groups
@@ -70,7 +70,10 @@ def _groups_of(codes: Tensor, scales: Tensor, zeros: Tensor | None, group: int) 
     row_groups = row_bytes * 2 // max(group, 1)
     fits = all(t.numel == size * row_groups for t in (scales, zeros) if t is not None)
     if not size or row_groups * group != row_bytes * 2 or not fits:
-        raise ShapeError(f"scales {scales!r} and zeros {zeros!r} in groups of {group} do not fit codes {codes!r}")
+        raise ShapeError(
+            f"scales {scales!r} and zeros {zeros!r} in groups of {group} do not fit codes {codes!r}",
+            code="operand_mismatch",
+        )
     return row_groups
 
 
@@ -166,7 +169,7 @@ def _look_up_high_first(
 ) -> None:
     """With one group a row if the scales have no other number."""
     if extremes != (-8, 7):
-        raise GraphError(f"4-bit codes are -8 to 7, not {extremes[0]} to {extremes[1]}")
+        raise GraphError(f"4-bit codes are -8 to 7, not {extremes[0]} to {extremes[1]}", code="code_range")
     group = codes.dims[-1] * 2 // max(scales.numel // codes.dims[0], 1)
     look_up(cx, codes, scales, zeros, group, indices, out, high_first=True)
 

@@ -18,12 +18,14 @@ def as_strided_copy(
     cx: Context, self: Tensor, size: list[int], stride: list[int], storage_offset: int | None, *, out: Tensor
 ) -> None:
     if len(size) != len(stride) or min((*size, *stride, storage_offset or 0), default=0) < 0:
-        raise ShapeError(f"cannot read at size {size}, stride {stride} and offset {storage_offset}")
+        raise ShapeError(
+            f"cannot read at size {size}, stride {stride} and offset {storage_offset}", code="invalid_stride"
+        )
     out.dims = tuple(size)
     start = storage_offset or 0
     last = start + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     if out.numel and last >= self.numel:
-        raise ShapeError(f"size {size} at stride {stride} reads element {last} of {self.numel}")
+        raise ShapeError(f"size {size} at stride {stride} reads element {last} of {self.numel}", code="out_of_bounds")
     gather(cx, self, out, tuple(stride), start=LiveInt(start, -1))
 
 

@@ -112,7 +112,7 @@ def _lay(axes: Axes, mat1: Dims, mat2: Dims) -> Laid:
     a_dims, b_dims = _four(mat1, axes.a, heads), _four(mat2, axes.b, heads)
     size = dict(zip(axes.a, a_dims, strict=True)) | dict(zip(axes.b, b_dims, strict=True))
     if any(size[c] != d for c, d in zip(axes.a, a_dims, strict=True)):
-        raise ShapeError(f"{list(mat1)} cannot be multiplied by {list(mat2)} as {axes}")
+        raise ShapeError(f"{list(mat1)} cannot be multiplied by {list(mat2)} as {axes}", code="operand_mismatch")
     y_dims = tuple(size[c] for c in axes.y)
     shape = Shape(size["b"] * heads, size["m"], size["k"], size["n"])
     a, b, y = (_strided(c, d) for c, d in zip(axes, (a_dims, b_dims, y_dims), strict=True))

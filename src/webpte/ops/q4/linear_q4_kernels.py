@@ -45,7 +45,8 @@ class Packed(NamedTuple):
         if not grouped or not fits or stride < columns:
             raise ShapeError(
                 f"codes {list(self.codes.dims)} and scales {list(self.scales.dims)} in groups of {self.group} "
-                f"do not fit {inner} columns of the input"
+                f"do not fit {inner} columns of the input",
+                code="operand_mismatch",
             )
 
     @property
@@ -95,7 +96,9 @@ class Layer(NamedTuple):
             if weight.columns != self.columns or weight.scale_stride != self.weights[0].scale_stride:
                 raise ShapeError(f"weights of {self.columns} and {weight.columns} columns do not make a gate")
         if self.bias is not None and self.bias.numel < self.columns:
-            raise ShapeError(f"bias {list(self.bias.dims)} does not fit {self.columns} columns")
+            raise ShapeError(
+                f"bias {list(self.bias.dims)} does not fit {self.columns} columns", code="operand_mismatch"
+            )
         dims = (*self.x.dims[:-1], self.columns)
         if self.residual is not None and self.residual.dims != dims:
             raise ShapeError(f"a residual of {list(self.residual.dims)} does not fit a result of {list(dims)}")

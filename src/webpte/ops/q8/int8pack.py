@@ -23,7 +23,10 @@ from ..q4.linear_q4_kernels import Layer, Packed, project_q4
 )
 def weight_int8pack_mm(cx: Context, self: Tensor, mat2: Tensor, scales: Tensor, *, out: Tensor) -> None:
     if mat2.rank != 2 or self.dims[-1:] != mat2.dims[1:] or scales.rank != 1 or scales.numel < mat2.dims[0]:
-        raise ShapeError(f"input {list(self.dims)} and scales {list(scales.dims)} do not fit weight {list(mat2.dims)}")
+        raise ShapeError(
+            f"input {list(self.dims)} and scales {list(scales.dims)} do not fit weight {list(mat2.dims)}",
+            code="operand_mismatch",
+        )
     columns, inner = mat2.dims
     out.dims = (*self.dims[:-1], columns)  # (..., K) x (N, K) -> (..., N)
     project_q4(cx, Layer(self, (Packed(mat2, scales, inner, bits=8),), (out,)))

@@ -30,7 +30,7 @@ def grid_of(dims: Dims, block_size: list[int]) -> Dims:
     """How many blocks there are along each dim."""
     fits = len(block_size) == len(dims) and all(b > 0 and d % b == 0 for d, b in zip(dims, block_size, strict=True))
     if not fits:
-        raise ShapeError(f"blocks of {block_size} do not divide a tensor of {list(dims)}")
+        raise ShapeError(f"blocks of {block_size} do not divide a tensor of {list(dims)}", code="block_size")
     return tuple(d // b for d, b in zip(dims, block_size, strict=True))
 
 
@@ -70,7 +70,10 @@ def affine(
     grid = grid_of(x.dims, block_size)
     for given in (scale, zero_point):
         if given is not None and given.numel != numel(grid):
-            raise ShapeError(f"{given!r} has {given.numel} elements for {numel(grid)} blocks of {block_size}")
+            raise ShapeError(
+                f"{given!r} has {given.numel} elements for {numel(grid)} blocks of {block_size}",
+                code="operand_mismatch",
+            )
     # Each element's scale: a step along a dim of blocks is a step among the scales, one inside a block is none.
     steps = tuple(step for own in strides(grid) for step in (own, 0))
     dims, (s_strides,) = coalesce(_split(grid, block_size), steps)
@@ -94,7 +97,7 @@ def affine(
 def _limits(lowest: float | None, highest: float | None, dtype: DType) -> tuple[float, float]:
     """What codes are clamped to: what is given, else what the dtype can hold."""
     if dtype not in _RANGES:
-        raise GraphError(f"codes cannot be {dtype.short}")
+        raise GraphError(f"codes cannot be {dtype.short}", code="dtype")
     low, high = _RANGES[dtype]
     return (low if lowest is None else lowest, high if highest is None else highest)
 
@@ -189,7 +192,7 @@ def choose_qparams_affine(
     out: tuple[Tensor, Tensor],
 ) -> None:
     if mapping_type not in MAPPINGS:
-        raise GraphError(f"the mapping {mapping_type} is none of {', '.join(MAPPINGS)}")
+        raise GraphError(f"the mapping {mapping_type} is none of {', '.join(MAPPINGS)}", code="unknown_choice")
     scale, zero_point = out
     grid = grid_of(input.dims, block_size)
     scale.dims = zero_point.dims = _kept(grid, block_size, scale.rank)

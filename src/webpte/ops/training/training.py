@@ -27,7 +27,7 @@ class FusedCe(Uniforms):
 @op("et_vk.fused_ce.default", dtypes=FLOATS | {DType.INT32})
 def fused_ce(cx: Context, logits: Tensor, labels: Tensor, n_valid: float, *, out: tuple[Tensor, Tensor]) -> None:
     if logits.rank != 2 or labels.dims != logits.dims[:1] or labels.dtype is not DType.INT32:
-        raise ShapeError(f"labels {labels!r} do not fit logits {logits!r}")
+        raise ShapeError(f"labels {labels!r} do not fit logits {logits!r}", code="operand_mismatch")
     loss, d_logits = out
     d_logits.dims = logits.dims
     rows, columns = logits.dims
@@ -76,7 +76,9 @@ def linear_q4gsw_backward(
     columns = weights.dims[-1] * 2
     weight.check(columns)
     if d_out.dims[-1:] != weights.dims[:1]:
-        raise ShapeError(f"a gradient of {list(d_out.dims)} does not fit codes {list(weights.dims)}")
+        raise ShapeError(
+            f"a gradient of {list(d_out.dims)} does not fit codes {list(weights.dims)}", code="operand_mismatch"
+        )
     out.dims = (*d_out.dims[:-1], columns)  # (..., N) x (N, K) -> (..., K)
     words = weight.words_per_load(columns) > 0
     row_runs = columns // weight.word_codes if words else columns
@@ -115,7 +117,7 @@ def _outer_flops(sizes: Sizes) -> int:
 @op("et_vk.linear_dW.default", dtypes=FLOATS, work=_outer_flops)
 def linear_dw(cx: Context, d_out: Tensor, x: Tensor, *, out: Tensor) -> None:
     if not d_out.dims or d_out.dims[:-1] != x.dims[:-1] or d_out.dtype is not x.dtype:
-        raise ShapeError(f"a gradient {d_out!r} does not fit an input {x!r}")
+        raise ShapeError(f"a gradient {d_out!r} does not fit an input {x!r}", code="operand_mismatch")
     rows, columns, inner = d_out.dims[-1], x.dims[-1], numel(x.dims[:-1])
     out.dims = (rows, columns)  # (..., N), (..., K) -> (N, K)
     turned = cx.scratch(d_out.dtype, (rows, inner))
@@ -162,7 +164,9 @@ def adamw_step(
 ) -> None:
     state = (param, m, v)
     if any(t.dims != param.dims or t.dtype is not param.dtype for t in (*state, grad)):
-        raise ShapeError(f"parameter {param!r}, moments {m!r} and {v!r}, gradient {grad!r} are not alike")
+        raise ShapeError(
+            f"parameter {param!r}, moments {m!r} and {v!r}, gradient {grad!r} are not alike", code="operand_mismatch"
+        )
     for result in out:
         result.dims = param.dims
     returned = all(result.id != tensor.id for result, tensor in zip(out, state, strict=True))
@@ -215,7 +219,10 @@ def q4gsw_requant(cx: Context, latent: Tensor, scales: Tensor, group_size: int, 
         raise GraphError(f"weights {latent!r} and scales {scales!r} in groups of {group_size} are not matrices")
     rows, columns = latent.dims
     if scales.dims[0] * group_size < columns or scales.dims[1] < rows:
-        raise ShapeError(f"scales {list(scales.dims)} in groups of {group_size} do not fit {list(latent.dims)}")
+        raise ShapeError(
+            f"scales {list(scales.dims)} in groups of {group_size} do not fit {list(latent.dims)}",
+            code="operand_mismatch",
+        )
     row_bytes = -(-columns // 2)
     out.dims = (rows, row_bytes)
     total = rows * row_bytes

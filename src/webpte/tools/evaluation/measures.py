@@ -132,5 +132,6 @@ def _logits_error(logits: Array, largest: Array) -> Exception:
     found = f"{nans} of {logits.shape[-1]} logits are NaN" if nans else f"the largest logit is {largest.flat[row]}"
     return LogitsError(
         f"nothing can be predicted in {int(bad.sum())} of {bad.size} rows: in row {row}, {found}. "
-        "webpte compare names the op it comes from."
+        "webpte compare names the op it comes from.",
+        code="not_finite",
     )

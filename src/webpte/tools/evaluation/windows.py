@@ -34,10 +34,13 @@ def windows(tokens: Sequence[int], context: int, prefix: Sequence[int] = ()) -> 
     """
     size = min(context, LONGEST_WINDOW) - len(prefix)  # of text in a window
     if size < 2:
-        raise InputError(f"a context of {context} tokens is too short to measure in: {2 + len(prefix)} are the least")
+        raise InputError(
+            f"a context of {context} tokens is too short to measure in: {2 + len(prefix)} are the least",
+            code="context_too_short",
+        )
     if not tokens or len(tokens) + len(prefix) < 2:
         raise InputError(
-            f"the text has {len(tokens)} tokens; one to predict and one before it are the least", code="too_short"
+            f"the text has {len(tokens)} tokens; one to predict and one before it are the least", code="too_few_tokens"
         )
     shared = max(1, size // SHARED)
     found = [Window((*prefix, *tokens[:size]), max(1, len(prefix)))]

@@ -14,8 +14,10 @@ from tests.random_modules.module import answers
 from tests.random_modules.program import Input, Kind, Method, Program, Statement
 from tests.random_modules.running import FINDINGS, NOT_EXPORTED, REFUSED, RIGHT, Outcome, difference, run_folder
 from tests.random_modules.workers import Worker
+from tests.support.harness.gate import slow_but
 
 SEEDS = range(12)
+QUICK = range(4)
 # What random modules have found, made small; a file is named for what was wrong.
 FOUND = sorted((Path(__file__).parents[1] / "random_modules" / "found").glob("*.json"))
 
@@ -30,14 +32,15 @@ def outcome_of(seed: int) -> Outcome:
     return run_folder(export(program_of(seed)))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", slow_but(QUICK, SEEDS))
 def test_a_random_module(seed):
     outcome = outcome_of(seed)
     assert outcome.kind not in FINDINGS, f"{outcome.detail}\n{program_of(seed).to_python()}"
 
 
-def test_most_of_them_run_and_are_right():
-    kinds = [outcome_of(seed).kind for seed in SEEDS]
+@pytest.mark.parametrize("seeds", slow_but([QUICK], [QUICK, SEEDS]), ids=len)
+def test_most_of_them_run_and_are_right(seeds):
+    kinds = [outcome_of(seed).kind for seed in seeds]
     assert kinds.count(RIGHT) >= len(kinds) * 3 // 4
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from tests.gpu.test_widths import COMMANDS, MODEL
 from tests.support.harness.bar_screens import seen_bars
+from tests.support.harness.gate import slow_but
 from tests.support.harness.terminal import run_in_terminal
 
 STAGES = {
@@ -23,7 +24,7 @@ STAGES = {
 MORE = {"bundle": (MODEL, "-o", "site", "--sequences", 1), "generate": (MODEL, "--prompt", "x", "--max-new-tokens", 1)}
 
 
-@pytest.mark.parametrize("command", STAGES)
+@pytest.mark.parametrize("command", slow_but(["run", "generate"], STAGES))
 def test_every_stage_arrives(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = map(str, MORE[command] if command in MORE else COMMANDS[command])

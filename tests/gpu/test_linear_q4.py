@@ -64,7 +64,7 @@ def test_a_row_does_not_depend_on_how_many_there_are(gate, variant, group, tmp_p
     assert_rows_alike(tmp_path / "layer.pte", variant, inputs)
 
 
-@pytest.mark.parametrize("variant", ["broadcast", "tile", "lanes"])
+@pytest.mark.parametrize("variant", slow_but(["broadcast", "tile"], ["broadcast", "tile", "lanes"]))
 def test_nor_does_one_of_an_8_bit_layer(variant, tmp_path, device):
     if variant == "broadcast" and not adapter_caps().subgroup:
         pytest.skip("the adapter has no subgroups")

@@ -132,7 +132,7 @@ def test_a_token_that_is_all_but_certain_is_always_drawn(tmp_path, vocabulary, r
 
 
 @pytest.mark.parametrize("variant", ["narrow", "wide"])
-@pytest.mark.parametrize(("vocabulary", "below"), [(49_152, 11.9), (120_001, 12.8)])
+@pytest.mark.parametrize(("vocabulary", "below"), [(49_152, 11.9), pytest.param(120_001, 12.8, marks=pytest.mark.slow)])
 def test_a_long_tail_is_drawn_from_as_often_as_it_weighs(tmp_path, vocabulary, below, variant):
     """Tokens of which each is next to nothing beside the likeliest, and all together a quarter."""
     logits = np.full(vocabulary, -below, np.float32) + np.random.default_rng(1).uniform(-0.1, 0.1, vocabulary)

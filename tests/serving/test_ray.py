@@ -43,6 +43,7 @@ def undisturbed(folder):
     return folder / "alone"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_actor_that_is_killed_loses_no_row_and_doubles_none(cluster, folder, undisturbed):
     out, killed = folder / "by actors", []

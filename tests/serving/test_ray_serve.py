@@ -103,6 +103,7 @@ def two() -> dict[int, int]:
     return found if len(found := replicas()) == 2 else {}
 
 
+@pytest.mark.slow
 def test_another_replica_comes_with_the_load(client):
     assert len(replicas()) == 1
     enough = threading.Event()
@@ -151,6 +152,7 @@ class Client:
                 had = text
 
 
+@pytest.mark.slow
 def test_one_is_killed_under_load_and_every_request_is_answered(client):
     found = until(two, "second replica")
     right = [client.chat.completions.create(**asked(number)).choices[0].message.content for number in range(TEXTS)]
@@ -206,6 +208,7 @@ def written(worker: int) -> int:
     return psutil.Process(worker).io_counters().write_chars
 
 
+@pytest.mark.slow
 def test_a_replica_whose_worker_has_failed_for_good_is_replaced(client):
     found = until(two, "second replica")
     began = time.monotonic()
@@ -224,6 +227,7 @@ def test_a_replica_whose_worker_has_failed_for_good_is_replaced(client):
     print(f"replaced after {time.monotonic() - began:.1f} s")
 
 
+@pytest.mark.slow
 def test_replicas_end_with_the_answers_under_way_and_leave_no_process(client):
     found = until(two, "second replica")
     counted = asked(0, **LONG | {"n": 1}, stream_options={"include_usage": True})

@@ -27,7 +27,7 @@ def commands(workflow: str) -> str:
 
 
 def test_ci_is_the_script_that_runs_anywhere():
-    assert set(WORKFLOWS) == {"ci", "release"}
+    assert set(WORKFLOWS) == {"ci", "nightly", "release"}
     assert "bash .ci/run" in commands("ci") and "bash .ci/versions" in commands("ci")
     assert "bash .ci/release dist" in commands("ci") and "bash .ci/release dist" in commands("release")
 
@@ -36,11 +36,40 @@ def test_ci_is_the_script_that_runs_anywhere():
 def test_every_job_is_bounded_and_every_action_pinned(name):
     workflow = WORKFLOWS[name]
     assert workflow["permissions"] == {"contents": "read"}, "a job asks for what it needs beyond that"
-    assert all(job["timeout-minutes"] <= 90 for job in workflow["jobs"].values())
-    used = [step["uses"] for step in steps(name) if "uses" in step]
-    assert used and all(re.fullmatch(r"[\w-]+/[\w-]+@v\d+\.\d+\.\d+", action) for action in used), used
+    longest = 120 if name == "nightly" else 90
+    assert all(job["timeout-minutes"] <= longest for job in workflow["jobs"].values())
+    # A tag can be moved, a commit cannot. The comment names the version, which only the file's text has.
+    lines = re.findall(r"uses: (.*)", (ROOT / ".github" / "workflows" / f"{name}.yml").read_text())
+    assert len(lines) == len([step for step in steps(name) if "uses" in step]) > 0
+    assert all(re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line) for line in lines), lines
     for script in re.findall(r"\.ci/\w+", commands(name)):
         assert (ROOT / script).exists(), script
+
+
+def test_an_action_has_one_commit_in_all_workflows():
+    commits: dict[str, set[str]] = {}
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for action, commit in re.findall(r"uses: ([\w-]+/[\w-]+)[\w/-]*@(.*)", path.read_text()):
+            commits.setdefault(action, set()).add(commit)
+    assert all(len(found) == 1 for found in commits.values()), commits
+
+
+def test_jobs_that_may_publish_run_nothing_but_actions():
+    """A tool that is fetched where a token can be had could publish anything."""
+    for workflow in WORKFLOWS.values():
+        for name, job in workflow["jobs"].items():
+            if "id-token" in job.get("permissions", {}):
+                assert all("uses" in step for step in job["steps"]), name
+
+
+def test_release_tools_are_pinned_with_their_hashes():
+    """pip refuses the file otherwise, and only when a release is built."""
+    script = (ROOT / ".ci" / "release").read_text()
+    assert "--require-hashes -r .ci/release-tools.txt" in script
+    text = (ROOT / ".ci" / "release-tools.txt").read_text()
+    pinned = re.findall(r"^([\w.-]+)==[\w.]+ \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE)
+    assert len(pinned) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE)) > 0
+    assert set((ROOT / ".ci" / "release-tools.in").read_text().split()) <= set(pinned)
 
 
 def test_the_gate_gives_up_before_it_is_cut_off():
@@ -52,7 +81,7 @@ def test_the_gate_gives_up_before_it_is_cut_off():
 def test_releases_are_published_by_trust_and_not_by_a_password():
     jobs = WORKFLOWS["release"]["jobs"]
     assert jobs["publish"]["permissions"] == {"id-token": "write"}
-    assert jobs["publish"]["needs"] == "build"
+    assert jobs["publish"]["needs"] == "attest" and jobs["attest"]["needs"] == "build"
     assert "environment" in jobs["publish"]
     used = [step.get("uses", "").split("@")[0] for step in steps("release")]
     for action in ("pypa/gh-action-pypi-publish", "actions/attest-build-provenance", "actions/attest-sbom"):

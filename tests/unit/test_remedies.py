@@ -16,7 +16,8 @@ from webpte.llm import LLM
 from webpte.plan.support import by_torch
 
 ROOT = Path(__file__).parents[2]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 
 
 def texts() -> Iterator[str]:
@@ -44,7 +45,8 @@ def test_extras_exist():
 
 
 def test_packages_are_those_we_test_with():
-    listed = " ".join(PROJECT["optional-dependencies"]["dev"])
+    groups = [*PROJECT["optional-dependencies"].values(), *PYPROJECT["dependency-groups"].values()]
+    listed = " ".join(entry for group in groups for entry in group if isinstance(entry, str))
     for (package,) in found(r"pip install (\w[\w-]*)"):
         assert package == "webpte" or package in listed, package
 

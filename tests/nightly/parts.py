@@ -1,0 +1,77 @@
+"""The parts of a nightly run: what the gate has no time for, each with its limit and its commands.
+
+A command starts with `python`, `bash` or `pytest`. The limit is for all commands of a part together, on two cores.
+The workflow gives each part a machine of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MINUTE = 60  # seconds
+
+
+@dataclass(frozen=True)
+class Part:
+    """Commands that run one after the other and give one result."""
+
+    name: str
+    limit: float  # seconds
+    commands: tuple[tuple[str, ...], ...]
+
+
+def part(name: str, minutes: float, *commands: str) -> Part:
+    return Part(name, minutes * MINUTE, tuple(tuple(command.split(" ")) for command in commands))
+
+
+def suite(name: str) -> tuple[str, ...]:
+    return ("python", "-m", "tests.devices", "--suites", name)
+
+
+SLOW_TIERS = {"gpu": 30, "contract": 90, "web": 30, "project": 90}  # minutes; the other tiers have no slow tests
+EXTRAS = {"llm": 20, "tasks": 10, "server": 10, "batch": 10, "ray": 40, "notebook": 10, "export": 60}
+FUZZED = ("container", "delegate", "manifest", "plan", "saved", "saved_field", "snapshot", "template", "tensors")
+FUZZ_SECONDS = 300
+
+PARTS = (
+    *(part(f"slow-{tier}", minutes, f"pytest -m slow tests/{tier}") for tier, minutes in SLOW_TIERS.items()),
+    # Every suite on every configuration that it makes a difference to.
+    Part("devices-cases", 90 * MINUTE, (suite("op cases"),)),
+    Part("devices-catalog", 90 * MINUTE, (suite("catalog"),)),
+    Part("devices-models", 90 * MINUTE, (suite("models"),)),
+    part("zoo", 90, "python -m tests.zoo"),
+    part("families", 60, "python -m tests.families"),
+    part("catalog", 20, "python -m tests.catalog.run"),
+    part("random-modules", 60, "python -m tests.random_modules --count 300"),
+    part("random-steps", 30, "python -m tests.support.harness.random_steps 2000"),
+    part("special", 30, "python -m tests.special"),
+    part("saved-plans", 60, "python -m tests.saved_plans"),
+    part("large", 15, "python -m tests.large vocabulary --bits 4", "python -m tests.large vocabulary --bits 8"),
+    part("soak-threads", 60, "python -m tests.soak.threads", "python -m tests.soak.pair"),
+    part("soak-loss", 40, "python -m tests.soak.loss"),
+    part("soak-decode", 40, "python -m tests.soak.decode"),
+    part("soak-interrupts", 40, "python -m tests.soak.interrupts"),
+    part("serving-kills", 30, "python -m tests.serving kills --rounds 10"),
+    part("serving-load", 40, "python -m tests.serving load --requests 600"),
+    part("serving-schemas", 30, "python -m tests.serving schemas --schemas 40"),
+    part("bulk", 40, *(f"python -m tests.bulk {proof} --tiny" for proof in ("hand", "actors", "driver"))),
+    part("fuzz", 60, *(f"python -m tests.fuzz {target} --seconds {FUZZ_SECONDS}" for target in FUZZED)),
+    part("fuzz-executorch", 30, "python -m tests.fuzz.against_executorch"),
+    part("mutants", 90, "python -m tests.mutants"),
+    *(part(f"oldest-{extra}", minutes, f"bash .ci/versions oldest {extra}") for extra, minutes in EXTRAS.items()),
+    *(part(f"newest-{extra}", minutes, f"bash .ci/versions newest {extra}") for extra, minutes in EXTRAS.items()),
+    part("newest-executorch", 60, "bash .ci/versions unbounded export"),
+    part("release", 15, "bash .ci/release build/nightly-release"),
+)
+
+# Programs under tests/ that no part runs, and why.
+LEFT_OUT = {
+    "tests.batching": "times a real language model; tests/contract/test_batching.py compares the tokens of a tiny one",
+    "tests.in_page": "needs a real language model in Chromium; tests/web runs a tiny one",
+    "tests.nightly": "runs the parts",
+    "tests.questions": "asks a real language model questions with known answers",
+    "tests.schemas": "times a real language model; the part serving-schemas checks the answers of a tiny one",
+    "tests.soak.forks": "needs the sizes of a real language model",
+    "tests.soak.signals": "needs a language model that takes seconds to answer",
+    "tests.speculation": "times a real language model; tests/contract/test_steering.py compares tokens of a tiny one",
+}

@@ -18,7 +18,7 @@ ARGUMENTS = (
 )
 # WebGPU on SwiftShader, which Chromium carries: the same on every machine.
 WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
-TIMEOUT = 30_000  # milliseconds, for each thing one waits for
+TIMEOUT = 120_000  # milliseconds, for each thing one waits for
 
 
 def chromium_path() -> str | None:

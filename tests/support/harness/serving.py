@@ -59,7 +59,7 @@ class Running:
     def wait(self, seconds: float = 60) -> int:
         """Its exit code."""
         code = self._child.wait(seconds)
-        self._reader.join(10)
+        self._reader.join(60)
         return code
 
     def stop(self) -> int:
@@ -70,7 +70,7 @@ class Running:
     def kill(self) -> None:
         self._child.kill()
         self._child.wait(60)
-        self._reader.join(10)
+        self._reader.join(60)
 
     def __enter__(self) -> Running:
         return self

@@ -128,4 +128,4 @@ def serving(folders: Mapping[str, Path], headers: Mapping[str, str] | None = Non
             yield site
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(60)

@@ -20,7 +20,6 @@ from webpte.cli import generate, generate_file, main
 from webpte.tools.text import plain
 
 
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tmp_path_factory.mktemp("chat")
@@ -37,7 +36,8 @@ def command(*arguments):
 
 
 def chat(model, tmp_path, *options):
-    return Screen(["tests.support.harness.patient_cli", "chat", str(model), *options], environment={"XDG_STATE_HOME": str(tmp_path)})
+    command = ["tests.support.harness.patient_cli", "chat", str(model), *options]
+    return Screen(command, environment={"XDG_STATE_HOME": str(tmp_path)})
 
 
 def asked(screen):

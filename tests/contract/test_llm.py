@@ -158,7 +158,7 @@ def test_what_ends_an_answer_inside_a_burst_leaves_no_trace(talk):
 
 def test_bursts_hide_a_slow_readback(talk, monkeypatch):
     """On a device far away it is readbacks that cost time: eight tokens share one."""
-    read, reads = Gpu.read, collections.Counter()
+    read, reads = Gpu.read, collections.Counter[int]()
 
     def counted(gpu, *arguments):
         reads[count] += 1

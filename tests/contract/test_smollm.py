@@ -147,8 +147,13 @@ with LLM.load(sys.argv[1]) as llm:
 
 def test_a_shared_prefix_is_not_computed_again(llm, monkeypatch):
     prefix = [(i * 7919 + 13) % 49000 for i in range(300)]
-    run, rows = llm.engine.runner.run, []
-    monkeypatch.setattr(llm.engine.runner, "run", lambda some, picks: rows.append(len(some)) or run(some, picks))
+    run, rows = llm.engine.runner.run, list[int]()
+
+    def counted(some, picks):
+        rows.append(len(some))
+        return run(some, picks)
+
+    monkeypatch.setattr(llm.engine.runner, "run", counted)
     llm.forget()
     ask(llm, [*prefix, 11, 12, 13], 1)
     assert sum(rows) == 303
@@ -168,7 +173,7 @@ def test_ctrl_c_during_prefill_ends_it_and_the_session_goes_on(llm, monkeypatch)
     prompt = [(i * 7919 + 13) % 49000 for i in range(250)]
     llm.forget()
     talk = llm.sequence()
-    submit, submits = Gpu.submit, []
+    submit, submits = Gpu.submit, list[None]()
 
     def press(gpu, *arguments):
         submits.append(None)

@@ -77,8 +77,10 @@ def clock(monkeypatch):
 
     def trial(job, name, *arguments):
         found = made(job, name, *arguments)
+        assert found is not None
         timed = found.seconds
-        found.seconds = lambda: {"slow": 20000.0, "fast": 1.0}[name] if timed() > 0 else 0.0
+        said = {"slow": 20000.0, "fast": 1.0}[name]
+        monkeypatch.setattr(found, "seconds", lambda: said if timed() > 0 else 0.0)
         return found
 
     monkeypatch.setattr(tuning, "_trial", trial)

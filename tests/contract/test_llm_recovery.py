@@ -185,7 +185,7 @@ thread.start()
 held.wait(60)
 child = os.fork()
 if child == 0:
-    signal.alarm(30)
+    signal.alarm(60)
     refused = 0
     talk = llm.sequence()
     for use in (lambda: next(stream), talk.reset, talk.fork, lambda: talk.logits([1]), lambda: next(answer(llm))):

@@ -9,16 +9,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import statistics
-import threading
-import time
 
 import numpy as np
 import pytest
 
 from tests.support.harness.children import run_python
-from tests.support.harness.terminal import Terminal
+from tests.support.harness.screen import Screen
 from tests.support.models.smollm import NEW_TOKENS, smollm2
+from webpte.device import Gpu
 from webpte.llm import LLM
 from webpte.llm.choice import Choice
 from webpte.llm.rows import Pick, Row
@@ -100,26 +98,21 @@ def test_a_long_prompt_in_pieces_equals_stepping(llm):
 
 
 def test_a_step_at_900_tokens_of_context(llm):
-    """Attention grows; nothing else may. Steps at both contexts are timed in turn, in one run."""
+    """Attention grows; nothing else may: the same dispatches, and nothing is made or moved."""
     runner = llm.engine.runner
     llm.sequence().logits([(i * 31 + 7) % 49000 for i in range(900)])
-    times: dict[int, list[float]] = {50: [], 900: []}
-    for turn in range(18):
-        for position, taken in times.items():
+    dispatches: dict[int, set[int]] = {50: set(), 900: set()}
+    for turn in range(6):
+        for position, counted in dispatches.items():
             before = llm.method.counters.snapshot()
-            started = time.perf_counter()
             runner.run([Row(11 + turn, 0, position)], [Pick(0, Choice())])
-            taken.append(time.perf_counter() - started)
             done = llm.method.counters.since(before)
             if turn >= 2:
                 assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
                 assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
+                counted.add(done.dispatches)
     llm.forget()
-    fast, slow = (statistics.median(taken[2:]) for taken in times.values())
-    print(
-        f"\nSmolLM2 4w decode: {fast * 1e3:.0f} ms at context 50, {slow * 1e3:.0f} ms at 900, ratio {slow / fast:.2f}"
-    )
-    assert slow <= 1.6 * fast
+    assert dispatches[50] == dispatches[900] and len(dispatches[50]) == 1
 
 
 def test_forks_interleaved_equal_separate_runs(llm):
@@ -152,15 +145,21 @@ with LLM.load(sys.argv[1]) as llm:
     assert np.array_equal(np.array(got, np.float32), want)
 
 
-def test_a_shared_prefix_is_not_computed_again(llm):
+def test_a_shared_prefix_is_not_computed_again(llm, monkeypatch):
     prefix = [(i * 7919 + 13) % 49000 for i in range(300)]
+    run, rows = llm.engine.runner.run, list[int]()
+
+    def counted(some, picks):
+        rows.append(len(some))
+        return run(some, picks)
+
+    monkeypatch.setattr(llm.engine.runner, "run", counted)
     llm.forget()
-    first = ask(llm, [*prefix, 11, 12, 13], 1)
+    ask(llm, [*prefix, 11, 12, 13], 1)
+    assert sum(rows) == 303
+    rows.clear()
     second = ask(llm, [*prefix, 21, 22, 23], 1)
-    assert second.usage.reused_tokens == 300
-    ratio = second.usage.prefill_seconds / first.usage.prefill_seconds
-    print(f"\ntime to first token with a known prefix of 300 tokens: {ratio:.2f} of the first")
-    assert ratio <= 0.35
+    assert second.usage.reused_tokens == 300 and sum(rows) == 3
 
 
 def test_the_same_seed_gives_the_same_text(llm):
@@ -170,36 +169,29 @@ def test_the_same_seed_gives_the_same_text(llm):
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_ctrl_c_during_prefill_is_immediate_and_the_session_goes_on(llm):
+def test_ctrl_c_during_prefill_ends_it_and_the_session_goes_on(llm, monkeypatch):
     prompt = [(i * 7919 + 13) % 49000 for i in range(250)]
     llm.forget()
     talk = llm.sequence()
-    sent = []
+    submit, submits = Gpu.submit, list[None]()
 
-    def interrupt():
-        sent.append(time.monotonic())
-        os.kill(os.getpid(), signal.SIGINT)
+    def press(gpu, *arguments):
+        submits.append(None)
+        if len(submits) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return submit(gpu, *arguments)
 
-    timer = threading.Timer(1.0, interrupt)
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Gpu, "submit", press)
         talk.logits(prompt)
-    assert time.monotonic() - sent[0] < 0.5
-    assert talk.position == 0
+    assert len(submits) == 2 and talk.position == 0  # how soon: tests.soak.signals
     want = llm.sequence().logits(prompt[:5])
     assert np.array_equal(talk.logits(prompt[:5]), want)
 
 
 @pytest.mark.parametrize("driver_cache", ["warm", "empty"])
-def test_ctrl_c_while_loading_ends_the_program_at_once(driver_cache, monkeypatch):
+def test_ctrl_c_while_loading_ends_the_program(driver_cache, monkeypatch):
     monkeypatch.setenv("MESA_SHADER_CACHE_DISABLE", "true" if driver_cache == "empty" else "false")
-    took = []
-    for delay in (0.4, 0.7, 1.0, 1.3, 1.8):
-        with Terminal("chat", str(smollm2("4w").path)) as chat:
-            time.sleep(delay)
-            chat.interrupt()
-            started = time.monotonic()
-            assert chat.ended() == 130
-            took.append(time.monotonic() - started)
-    print(f"\nCtrl-C while loading: seconds to the end {np.round(took, 2)}")
-    assert max(took) < (0.5 if driver_cache == "warm" else 1.0)  # a kernel that the driver compiles is waited for
+    for moment in ("numpy", "wgpu", "read", "compile", "upload"):
+        with Screen(["tests.support.harness.interrupted_cli", moment, "chat", str(smollm2("4w").path)]) as chat:
+            assert chat.ended() == 130  # how soon: tests.soak.signals

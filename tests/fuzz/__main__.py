@@ -40,7 +40,7 @@ def main() -> None:
         f"-max_total_time={args.seconds}",
         f"-max_len={target.longest}",
         f"-artifact_prefix={corpus}/",
-        "-timeout=20",  # wall time on a busy machine; the target itself counts CPU time
+        "-timeout=20",  # wall time on a busy machine; the target itself counts calls
         "-rss_limit_mb=512",
         "-print_final_stats=1",
     ]

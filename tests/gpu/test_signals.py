@@ -1,8 +1,9 @@
-"""SIGINT, sent to real processes at several moments, reaches who sent it in time."""
+"""SIGINT, sent to real processes at several moments, ends them as it should. tests.soak.signals measures how soon."""
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import select
 import signal
@@ -23,7 +24,7 @@ from webpte.container import DType, VkInt, VkTensor
 from webpte.device import gpu
 
 F32 = DType.FLOAT32
-SECONDS = 3.0  # half a second and the time of a machine that is busy with other tests
+PATIENCE = 120  # seconds, only to end what hangs
 LOOP = """
 import sys, numpy as np, webpte
 x = np.ones((64, 64), np.float32)
@@ -43,7 +44,7 @@ from webpte import cli
 def stuck():
     print("ready", flush=True)
     if sys.argv[1] == "native":
-        ctypes.CDLL(None).sleep(30)
+        ctypes.CDLL(None).sleep(600)
     while True:
         try:
             for _ in range(10**9): pass
@@ -74,12 +75,11 @@ def start(*arguments):
 
 
 def interrupted(child):
-    """Send SIGINT; the exit code, what was printed, and how long it took."""
+    """Send SIGINT; the exit code, and what was printed."""
     try:
-        began = time.monotonic()
         child.send_signal(signal.SIGINT)
-        out, err = child.communicate(timeout=20)
-        return child.returncode, out, err, time.monotonic() - began
+        out, err = child.communicate(timeout=PATIENCE)
+        return child.returncode, out, err
     finally:
         child.kill()
 
@@ -89,31 +89,31 @@ def test_a_loop_of_calls(path, moment):
     child = start("-c", LOOP, path)
     assert child.stdout.readline() == "ready\n"
     time.sleep(moment)
-    code, out, err, seconds = interrupted(child)
-    assert (code, out, err) == (0, "interrupted\n", "") and seconds < SECONDS
+    assert interrupted(child) == (0, "interrupted\n", "")
 
 
 @pytest.mark.parametrize("how", ["native", "swallowed"])
 def test_a_command_that_does_not_hear_is_ended(how):
     child = start("-c", STUCK, how)
     assert child.stdout.readline() == "ready\n"
-    code, _, err, seconds = interrupted(child)
-    assert (code, err) == (interrupts.EXIT_CODE, "") and seconds < SECONDS
+    code, _, err = interrupted(child)
+    assert (code, err) == (interrupts.EXIT_CODE, "")
 
 
 @pytest.mark.parametrize(
     ("command", "imported"), [("inspect", "argparse"), ("bench", "argparse"), ("bench", "wgpu.backends.auto")]
 )
 def test_a_command_while_it_starts(path, command, imported):
-    """It tells on stderr what it has imported, and so how far it is."""
+    """It tells on stderr what it has imported, and so how far it is; unread, it waits."""
     child = start("-X", "importtime", "-m", "webpte", command, path)
+    fcntl.fcntl(child.stderr, fcntl.F_SETPIPE_SZ, 4096)
     seen = b""
     while f" {imported}\n".encode() not in seen:
         assert select.select([child.stderr], [], [], 60)[0]
         seen += (piece := os.read(child.stderr.fileno(), 4096))
         assert piece, seen.decode()
-    code, _, err, seconds = interrupted(child)
-    assert code == interrupts.EXIT_CODE and "Traceback" not in err and seconds < SECONDS
+    code, _, err = interrupted(child)
+    assert code == interrupts.EXIT_CODE and "Traceback" not in err
 
 
 @pytest.mark.parametrize("command", cli.COMMANDS)

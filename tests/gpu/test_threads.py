@@ -32,7 +32,7 @@ def in_threads(work, count=THREADS):
     start = threading.Barrier(count)
 
     def begin(number):
-        start.wait(30)
+        start.wait(60)
         return work(number)
 
     with ThreadPoolExecutor(count) as pool:
@@ -177,7 +177,7 @@ def test_a_snapshot_taken_while_others_call_is_of_one_moment(program, tmp_path):
 def test_an_interrupt_reaches_a_thread_that_waits_for_the_device(program):
     """Ctrl-C while another thread has the device: the call is given up at once, and nothing stays locked."""
     code = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 import numpy as np
 import webpte
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
@@ -188,18 +188,17 @@ held, leave = threading.Event(), threading.Event()
 def hold():
     with forward._gpu.lock:
         held.set()
-        leave.wait(60)
+        leave.wait(600)
 thread = threading.Thread(target=hold)
 thread.start()
 held.wait(60)
 timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
-timer.start()
-began = time.monotonic()
 try:
+    timer.start()
     forward(X)
     print("not interrupted")
 except KeyboardInterrupt:
-    print("interrupted", time.monotonic() - began < 5)
+    print("interrupted", thread.is_alive())
 leave.set()
 thread.join()
 print(forward.run((X,))[0][0, 1])

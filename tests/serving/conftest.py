@@ -18,18 +18,19 @@ def server(tmp_path_factory):
     encoder = exported("bert") / "model.pte"
     keys = {"WEBPTE_SERVE_API_KEYS": ",".join(KEYS.values())}
     limits = ("--max-body-bytes", 100_000, "--max-output-tokens", 1200, "--cors-origins", "https://page.example")
-    with Running(program, f"bert={encoder}", *limits, environment=keys) as running:
+    patience = ("--schema-seconds", 60, "--queue-seconds", 600, "--first-token-seconds", 600)  # of a busy machine
+    with Running(program, f"bert={encoder}", *limits, *patience, environment=keys) as running:
         yield running
 
 
 @pytest.fixture(scope="package")
 def client(server):
-    with openai.OpenAI(base_url=server.api, api_key=KEYS["good"], max_retries=0, timeout=60) as made:
+    with openai.OpenAI(base_url=server.api, api_key=KEYS["good"], max_retries=0, timeout=240) as made:
         yield made
 
 
 @pytest.fixture(scope="package")
 def raw(server):
     headers = {"Authorization": f"Bearer {KEYS['good']}"}
-    with httpx.Client(base_url=server.url, headers=headers, timeout=60) as made:
+    with httpx.Client(base_url=server.url, headers=headers, timeout=240) as made:
         yield made

@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.serving.asking import KEYS, chat
-from tests.support.harness.serving import Running
+from tests.support.harness.serving import Running, until
 from tests.support.models.caller_files import write_caller
 
 pytestmark = pytest.mark.gpu
@@ -39,10 +38,7 @@ def test_metrics_count(raw, client):
     assert [value(name) - earlier for name, earlier in zip(names, before, strict=True)] == [8, 1, 7]
     for name in ("webpte_queued", "webpte_busy"):
         assert value(name) == 0
-    for _ in range(100):  # the worker tells of its passes when it is pinged, once a second
-        if value("webpte_passes_total"):
-            break
-        time.sleep(0.1)
+    until(lambda: value("webpte_passes_total") > 0, "passes, of which a worker tells when it is pinged, once a second")
     assert value("webpte_slots") >= 1 and value("webpte_rows_total") >= value("webpte_passes_total") > 0
 
 

@@ -57,7 +57,7 @@ def test_an_actor_that_is_killed_loses_no_row_and_doubles_none(cluster, folder, 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     report = run(folder / "minilm.pte", folder / "tickets.parquet", out, block_rows=BLOCK, actors=2)
-    killer.join(1)
+    killer.join(60)
     assert killed and report.rows == ROWS and report.actors == 2
     assert contents(out) == contents(undisturbed)
     assert read(out)["id"].to_pylist() == list(range(ROWS))

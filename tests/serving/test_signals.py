@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-import time
 from typing import Any
 
 import httpx
@@ -13,7 +12,7 @@ import openai
 import pytest
 
 from tests.serving.asking import HELLO
-from tests.support.harness.serving import Running, alive, children_of
+from tests.support.harness.serving import Running, alive, children_of, until
 from tests.support.models.caller_files import write_caller
 
 pytestmark = pytest.mark.gpu
@@ -42,31 +41,28 @@ def test_sigterm_lets_streams_end_with_a_last_event(program):
     """Those that are not done within the grace period get one, too."""
 
     async def whole(running):
-        async with openai.AsyncOpenAI(base_url=running.api, api_key="x", max_retries=0, timeout=60) as client:
+        async with openai.AsyncOpenAI(base_url=running.api, api_key="x", max_retries=0, timeout=240) as client:
             begun = asyncio.Semaphore(0)
             reading = [asyncio.ensure_future(read(client, begun, seed)) for seed in range(STREAMS)]
             for _ in range(STREAMS):
                 await begun.acquire()
-            started = time.monotonic()
             running.signal(signal.SIGTERM)
-            return await asyncio.gather(*reading), started
+            return await asyncio.gather(*reading)
 
     with Running(program, "--grace-seconds", 2, "--max-output-tokens", 1900) as running:
         (worker,) = children_of(running.pid)
-        streams, started = asyncio.run(whole(running))
-        assert running.wait(30) == 0
-        assert time.monotonic() - started < 20
+        streams = asyncio.run(whole(running))
+        assert running.wait() == 0
     ends = [chunks[-1].choices[0] for chunks in streams]
     assert len(ends) == STREAMS and {end.finish_reason for end in ends} <= {"stop", "length"}
     assert not alive(worker)
 
 
 def test_a_server_without_requests_ends_at_once(program):
-    with Running(program) as running:
+    with Running(program, "--grace-seconds", 300) as running:  # which nobody waits for
         (worker,) = children_of(running.pid)
-        started = time.monotonic()
         running.signal(signal.SIGINT)
-        assert running.wait(30) == 0 and time.monotonic() - started < 15
+        assert running.wait(120) == 0
     assert not alive(worker)
 
 
@@ -78,23 +74,25 @@ def test_a_second_sigint_ends_at_once(program):
         def stream():
             url = f"{running.api}/chat/completions"
             asked = ENDLESS | {"n": MANY, "seed": 0}
-            with pytest.raises(httpx.HTTPError), httpx.stream("POST", url, json=asked, timeout=60) as found:
+            with pytest.raises(httpx.HTTPError), httpx.stream("POST", url, json=asked, timeout=240) as found:
                 for _ in found.iter_lines():
                     first.set()
 
         readers = [threading.Thread(target=stream, daemon=True) for _ in range(MANY)]  # no device is done with all soon
         for reader in readers:
             reader.start()
-        assert first.wait(60)
+        assert first.wait(240)
         running.signal(signal.SIGINT)
-        time.sleep(0.5)
-        started = time.monotonic()
+        until(lambda: ending(running), "sign that the server ends")
         running.signal(signal.SIGINT)
-        assert running.wait(30) == 130 and time.monotonic() - started < 10
+        assert running.wait(120) == 130  # and not after the 300 seconds
         for reader in readers:
-            reader.join(30)
-    for _ in range(100):
-        if not alive(worker):
-            return
-        time.sleep(0.1)
-    raise AssertionError("the worker is still there")
+            reader.join(60)
+    until(lambda: not alive(worker), "end of the worker")
+
+
+def ending(running):
+    try:
+        return httpx.get(f"{running.url}/health", timeout=60).status_code == 503
+    except httpx.TransportError:  # it takes no more connections
+        return True

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import threading
-import time
 from typing import Any
 
 import pytest
@@ -38,7 +37,7 @@ def serving(tmp_path):
     def run(check, config: Config | None = None, **more: Any):
         async def whole():
             backend = StandIn(tmp_path, byte_level(), **more)
-            made = app(backend, config or Config())
+            made = app(backend, config or Config(schema_seconds=60))
             async with made.router.lifespan_context(made):
                 return await check(backend, made)
 
@@ -191,11 +190,15 @@ def test_a_slow_body_is_refused(serving):
 
 
 def test_a_schema_that_compiles_too_long_is_refused(serving, monkeypatch):
-    monkeypatch.setattr("webpte.serve.words.Words._compile", lambda self, *_: time.sleep(0.5))
+    let_go = threading.Event()
+    monkeypatch.setattr("webpte.serve.words.Words._compile", lambda self, *_: let_go.wait(60))
 
     async def check(backend, made):
         body = HELLO | {"response_format": {"type": "json_object"}}
-        return await Asked(made, CHAT, body).answer()
+        try:
+            return await Asked(made, CHAT, body).answer()
+        finally:
+            let_go.set()
 
     found = serving(check, Config(schema_seconds=0.05))
     assert found.status == 422 and "was not compiled within 0.05 s" in found.json["error"]["message"]

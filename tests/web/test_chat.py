@@ -109,16 +109,14 @@ def test_a_lost_device_changes_no_token(chat, native):
 
 STOP = """async ([request, count]) => {
   const stop = new AbortController();
-  let stopped;
-  const abort = () => { stopped = performance.now(); stop.abort(); };
-  if (!count) setTimeout(abort, 1);
+  let seen = 0;
   try {
-    const stream = await globalThis.model.completions.create({ ...request, stream: true, signal: stop.signal });
-    let seen = 0;
-    for await (const _ of stream) if (++seen === count) abort();
-    return { code: null };
+    const creating = globalThis.model.completions.create({ ...request, stream: true, signal: stop.signal });
+    if (!count) stop.abort();
+    for await (const _ of await creating) if (++seen === count) stop.abort();
+    return { code: null, seen };
   } catch (error) {
-    return { code: error.code, milliseconds: performance.now() - stopped };
+    return { code: error.code, seen };
   }
 }"""
 
@@ -126,7 +124,7 @@ STOP = """async ([request, count]) => {
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_an_answer_stops_when_it_is_told_to(chat, native, count):
     found = chat.evaluate(STOP, [{"prompt": PROMPTS[1], "max_tokens": 30}, count])
-    assert found["code"] == "aborted" and found["milliseconds"] < 300
+    assert found == {"code": "aborted", "seen": count}
     (after,) = chat.evaluate(ASK, [{"prompt": PROMPTS[0], "max_tokens": 8}])
     assert _tokens([after]) == [_natively(native, PROMPTS[0], {"max_tokens": 8})]
 

@@ -104,7 +104,7 @@ def test_nan_shape_and_errors_are_failures(browser):
 
 
 def test_it_stops_on_request_and_runs_again(browser):
-    slow = "([one]) => new Promise((done) => setTimeout(() => done([{ ...one }]), 30))"
+    slow = "([one]) => new Promise((done) => setTimeout(() => done([{ ...one }]), 300))"
     with opened(browser, "check", fake(slow, 100)) as page:
         is_ready(page)
         expect(page.locator("#verdict")).to_contain_text("of 300 programs: ")

@@ -13,7 +13,7 @@ from webpte.bundles.summary import summary
 
 from .conftest import WEB
 
-LOAD = 60_000  # milliseconds, for a download, some kernels and an answer
+LOAD = 120_000  # milliseconds, for a download, some kernels and an answer
 DOCS = WEB.parent / "docs"
 QUESTION, ANSWER = json.loads((DOCS / "demo" / "answers.json").read_text(encoding="utf-8"))[6]
 

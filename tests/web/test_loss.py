@@ -36,7 +36,7 @@ LOADED_UNDER_LOSS = """async ([url, moments]) => {
 }"""
 DURING = """async ([args, delay]) => {
   const running = model.run(args).then((found) => Array.from(found[0].data), (error) => error.code);
-  await new Promise((resolve) => setTimeout(resolve, delay));
+  if (delay) await new Promise((resolve) => setTimeout(resolve, delay));
   await model.loseDevice();
   return running;
 }"""

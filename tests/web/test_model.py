@@ -15,18 +15,18 @@ from .test_programs import shapes_of
 STOPPED = """async ([url, worker, moment]) => {
   const { load } = await import("/web/src/index.js");
   const stop = new AbortController();
-  let asked = 0;
-  const abort = () => { asked ||= performance.now(); stop.abort(); };
+  const abort = () => stop.abort();
   if (moment === "before") abort();
-  if (moment === "start") setTimeout(abort, 20);
   try {
     const onProgress = ({ stage, done }) => {
       if (stage === moment && (done > 0 || moment === "manifest")) abort();
     };
-    await load(url, { worker, signal: stop.signal, onProgress });
-    return { code: null };
+    const loading = load(url, { worker, signal: stop.signal, onProgress });
+    if (moment === "start") abort();
+    await loading;
+    return null;
   } catch (error) {
-    return { code: error.code, milliseconds: performance.now() - asked };
+    return error.code;
   }
 }"""
 
@@ -90,7 +90,7 @@ def test_a_load_that_is_stopped_ends_at_once_and_the_page_can_go_on(moment, work
     finally:
         held.set()
         server.fault = lambda path: None
-    assert outcome["code"] == "aborted" and outcome["milliseconds"] < 300
+    assert outcome == "aborted"  # weights were held until now: it has not waited for them
     load(page, f"{server.origin}/site/", worker)
     found = call(page, exported.steps[0].inputs)
     np.testing.assert_allclose(found[0], exported.steps[0].outputs[0], rtol=1e-4, atol=1e-4)
@@ -105,15 +105,13 @@ def test_a_call_that_is_stopped_ends_at_once_and_the_next_one_is_right(worker, b
     outcome = page.evaluate(
         """async (args) => {
           const stop = new AbortController();
-          let asked = 0;
           const calls = [0, 1, 2].map(() => model.run(args, { signal: stop.signal }).then(() => null, (e) => e.code));
-          setTimeout(() => { asked = performance.now(); stop.abort(); }, 1);
-          const codes = await Promise.all(calls);
-          return { codes, milliseconds: performance.now() - asked };
+          calls[0].then(() => stop.abort()); // the second is under way, and the third waits
+          return Promise.all(calls);
         }""",
         [{"data": array.ravel().tolist(), "dims": list(array.shape)} for array in step.inputs],
     )
-    assert outcome["codes"][-1] == "aborted" and outcome["milliseconds"] < 300
+    assert outcome == [None, "aborted", "aborted"]
     np.testing.assert_allclose(call(page, step.inputs)[0], step.outputs[0], rtol=1e-4, atol=1e-4)
 
 

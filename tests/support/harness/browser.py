@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 # No sandbox, as containers and root have none; no talking to anyone.
 ARGUMENTS = (
@@ -18,7 +18,8 @@ ARGUMENTS = (
 )
 # WebGPU on SwiftShader, which Chromium carries: the same on every machine.
 WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
-TIMEOUT = 30_000  # milliseconds, for each thing one waits for
+TIMEOUT = 120_000  # milliseconds, for each thing one waits for
+expect.set_options(timeout=TIMEOUT)  # it would wait for five seconds
 
 
 def chromium_path() -> str | None:

@@ -1,6 +1,7 @@
 """A worker over a fake runner, which does what a test asks for: `python -m tests.support.harness.fake_worker`.
 
-A model whose file is called `slow` is slow. A signal loses the device (SIGUSR1) or makes the next pass hang (SIGUSR2).
+A model whose file is called `slow` is slow, and has room for long answers. A signal loses the device (SIGUSR1) or makes
+the next pass hang (SIGUSR2): the worker then takes it for long ago that its work came forward, so that nobody waits.
 A prompt that begins with POISON ends the process.
 """
 
@@ -11,12 +12,14 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from tests.support.harness.fake_runner import VOCABULARY, FakeLLM, FakeRunner
 from webpte.llm.choice import Chosen
 from webpte.llm.rows import Pick, Row
 from webpte.progress import OnProgress
+from webpte.serve import worker
 from webpte.serve.desks import Desk, LanguageDesk
 from webpte.serve.messages import ModelFile, Options, Served
 from webpte.serve.worker import main
@@ -24,6 +27,7 @@ from webpte.serve.worker import main
 COMMAND = (sys.executable, "-m", "tests.support.harness.fake_worker")
 POISON = VOCABULARY - 1
 PASS = 0.002  # seconds
+HUNG = 3600.0  # seconds that a pass which hangs seems to take
 
 
 class SlowRunner(FakeRunner):
@@ -40,8 +44,10 @@ class SlowRunner(FakeRunner):
         if any(row.token == POISON and row.position == 0 for row in rows):
             print("poison", file=sys.stderr, flush=True)
             os._exit(7)
-        while self._hangs:
-            time.sleep(0.05)
+        if self._hangs:
+            setattr(worker, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + HUNG))  # noqa: B010
+            while True:
+                time.sleep(0.05)
         time.sleep(self._seconds)
         return super().run(rows, picks)
 
@@ -57,7 +63,8 @@ class FakeDesk(LanguageDesk):
 
 
 def open_fake(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress) -> Desk:
-    runner = SlowRunner(0.05 if "slow" in file.path else PASS, most_slots=options.max_sequences, capacity=256)
+    seconds, capacity = (0.05, 100_000) if "slow" in file.path else (PASS, 256)
+    runner = SlowRunner(seconds, most_slots=options.max_sequences, capacity=capacity)
     print("this is no frame", flush=True)  # a library may print
     llm = FakeLLM(runner, recover=True, most_slots=options.max_sequences, most_waiting=most_waiting)
     if options.prepare:

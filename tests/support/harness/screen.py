@@ -63,7 +63,7 @@ class Screen:
     def __exit__(self, *exc: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         os.close(self._master)
 
     def _reply(self, data: str) -> None:

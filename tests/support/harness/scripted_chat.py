@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from webpte import cli
-from webpte.cli import generate
+from webpte.cli import generate, interrupts
 from webpte.errors import InputError
 from webpte.llm import ContextFullError, Piece, Usage
 from webpte.llm.settings import settings_from
@@ -108,4 +108,5 @@ class ScriptedLLM:
 
 if __name__ == "__main__":
     generate.open_model = lambda arguments: ScriptedLLM()  # type: ignore[assignment,return-value]
+    interrupts.PATIENCE = 60.0  # a chat on a slow machine is not taken for one that hangs
     cli.entry()

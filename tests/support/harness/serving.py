@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,10 +57,10 @@ class Running:
     def signal(self, number: int) -> None:
         self._child.send_signal(number)
 
-    def wait(self, seconds: float = 60) -> int:
+    def wait(self, seconds: float = 120) -> int:
         """Its exit code."""
         code = self._child.wait(seconds)
-        self._reader.join(10)
+        self._reader.join(60)
         return code
 
     def stop(self) -> int:
@@ -70,7 +71,7 @@ class Running:
     def kill(self) -> None:
         self._child.kill()
         self._child.wait(60)
-        self._reader.join(10)
+        self._reader.join(60)
 
     def __enter__(self) -> Running:
         return self
@@ -81,6 +82,13 @@ class Running:
         except subprocess.TimeoutExpired:
             self.kill()
             raise
+
+
+def until(true: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+    limit = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < limit, f"no {what} within {seconds:g} seconds"
+        time.sleep(0.05)
 
 
 def event_in(line: str) -> dict[str, Any] | None:

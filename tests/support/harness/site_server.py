@@ -100,7 +100,7 @@ def _handler(site: SiteServer) -> type[BaseHTTPRequestHandler]:
         def _send(self, body: bytes, fault: Fault) -> int:
             for begin in range(0, len(body), PIECE):
                 self.wfile.write(body[begin : begin + PIECE])
-                if fault.pause is not None and not fault.pause.wait(60):
+                if fault.pause is not None and not fault.pause.wait(240):
                     raise ConnectionError
             return len(body)
 
@@ -128,4 +128,4 @@ def serving(folders: Mapping[str, Path], headers: Mapping[str, str] | None = Non
             yield site
         finally:
             server.shutdown()
-            thread.join(10)
+            thread.join(60)

@@ -155,7 +155,7 @@ class Asked:
         """Until what was sent is so."""
         while not true():
             self._sent.clear()
-            await asyncio.wait_for(self._sent.wait(), 20)
+            await asyncio.wait_for(self._sent.wait(), 60)
 
     def leave(self) -> None:
         self._left.set()

@@ -69,7 +69,7 @@ class Terminal:
     def __exit__(self, *exc: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
         os.close(self._master)
 
     def type(self, line: str) -> None:

@@ -45,7 +45,7 @@ def opened(trace: Path, folder: Path) -> Iterator[TraceProcessor]:
             yield processor
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
 
 
 def _ask(processor: TraceProcessor, method: str, **fields: Any) -> None:

@@ -115,7 +115,7 @@ def _export_missing() -> str | None:
 @functools.cache
 def _web_missing() -> str | None:
     if importlib.util.find_spec("playwright") is None:
-        return "not installed: playwright; pip install 'webpte[dev]'"
+        return "not installed: playwright; pip install --group dev"
     from tests.support.harness.browser import chromium_path
 
     return _gpu_missing() or (None if chromium_path() else "there is no chromium; on Debian: apt install chromium")

@@ -95,13 +95,14 @@ def errors() -> Iterator[str]:
     messages = _messages({error.__name__ for _, error in tree})
     for _, error in tree:
         yield f"(error-{error.__name__})=\n## {error.__name__}\n\n`{_public_name(error)}`: {inspect.getdoc(error)}\n"
+        yield f"Code: `{error.code}`.\n"
         if found := messages[error.__name__]:
             yield f"<details>\n<summary>{len(found)} messages</summary>\n"
             yield from (f"- {message}" for message in found)
             yield "\n</details>\n"
 
 
-def _tree(error: type[Exception], depth: int = 0) -> Iterator[tuple[int, type[Exception]]]:
+def _tree(error: type[webpte.Error], depth: int = 0) -> Iterator[tuple[int, type[webpte.Error]]]:
     yield depth, error
     for child in error.__subclasses__():
         yield from _tree(child, depth + 1)

@@ -28,7 +28,7 @@ def suite(name: str) -> tuple[str, ...]:
     return ("python", "-m", "tests.devices", "--suites", name)
 
 
-SLOW_TIERS = {"gpu": 30, "contract": 90, "web": 30, "project": 90}  # minutes; the other tiers have no slow tests
+SLOW_TIERS = {"gpu": 30, "contract": 90, "serving": 40, "web": 30, "project": 90}  # minutes; others have no slow tests
 EXTRAS = {"llm": 20, "tasks": 10, "server": 10, "batch": 10, "ray": 40, "notebook": 10, "export": 60}
 FUZZED = ("container", "delegate", "manifest", "plan", "saved", "saved_field", "snapshot", "template", "tensors")
 FUZZ_SECONDS = 300
@@ -46,7 +46,7 @@ PARTS = (
     part("random-steps", 30, "python -m tests.support.harness.random_steps 2000"),
     part("special", 30, "python -m tests.special"),
     part("saved-plans", 60, "python -m tests.saved_plans"),
-    part("large", 15, "python -m tests.large vocabulary --bits 4", "python -m tests.large vocabulary --bits 8"),
+    part("large", 15, "python -m tests.large vocabulary --bits 4"),
     part("soak-threads", 60, "python -m tests.soak.threads", "python -m tests.soak.pair"),
     part("soak-loss", 40, "python -m tests.soak.loss"),
     part("soak-decode", 40, "python -m tests.soak.decode"),

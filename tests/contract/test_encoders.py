@@ -104,15 +104,15 @@ def test_what_is_cut_is_told(embedder, caplog):
 
 def test_wrong_calls_are_told_and_leave_everything_as_it_was(embedder):
     wrong = [
-        (lambda: embedder("dogs run"), "", ["texts", "'dogs run'"]),
-        (lambda: embedder(None), "", ["texts", "None"]),
-        (lambda: embedder(["a", 3]), "", ["texts[1]", "3"]),
+        (lambda: embedder("dogs run"), None, ["texts", "'dogs run'"]),
+        (lambda: embedder(None), None, ["texts", "None"]),
+        (lambda: embedder(["a", 3]), None, ["texts[1]", "3"]),
         (lambda: embedder(["\ud800"]), "invalid_utf8", ["ud800"]),
-        (lambda: embedder([], prompt="qury"), "", ["prompt", "'query', 'passage'", "'qury'", "'query'?"]),
-        (lambda: embedder([], prompt=3), "", ["prompt", "'query', 'passage'", "3"]),
+        (lambda: embedder([], prompt="qury"), None, ["prompt", "'query', 'passage'", "'qury'", "'query'?"]),
+        (lambda: embedder([], prompt=3), None, ["prompt", "'query', 'passage'", "3"]),
         (lambda: embedder([], prompt="query", prefix=""), "conflicting_options", ["prompt", "prefix"]),
-        (lambda: embedder([], prefix=3), "", ["prefix", "'query: '", "3"]),
-        (lambda: embedder([], truncate=1), "", ["truncate", "True", "False", "1"]),
+        (lambda: embedder([], prefix=3), None, ["prefix", "'query: '", "3"]),
+        (lambda: embedder([], truncate=1), None, ["truncate", "True", "False", "1"]),
     ]
     before = embedder(TEXTS)
     for call, code, values in wrong:
@@ -129,8 +129,8 @@ def test_files_of_two_exports_are_told_apart(tmp_path):
     for field, value, code, values in (
         ("dimensions", 47, "other_export", ["47 numbers"]),
         ("max_tokens", 21, "other_export", ["21 tokens"]),
-        ("pooling", "weighted", "", ["pooling", "weighted"]),
-        ("default_prompt", "title", "", ["default_prompt", "title"]),
+        ("pooling", "weighted", None, ["pooling", "weighted"]),
+        ("default_prompt", "title", None, ["default_prompt", "title"]),
         ("whitening", True, "unknown_field", ["whitening"]),
     ):
         task_path(tmp_path / "model.pte").write_text(json.dumps(task | {field: value}))

@@ -159,7 +159,7 @@ def test_a_folder_of_other_formats(model, tmp_path):
     [
         ({"column": "txt"}, "unknown_column", ["texts.parquet", "'txt'", "'text'?", "id, text"]),
         ({"output_column": "id"}, "column_exists", ["texts.parquet", "'id'"]),
-        ({"block_rows": 0}, "", ["block_rows", 1, 0]),
+        ({"block_rows": 0}, None, ["block_rows", 1, 0]),
     ],
 )
 def test_wrong_jobs_are_refused_before_anything_is_made(model, table, tmp_path, options, code, values):

@@ -82,7 +82,7 @@ def test_arrays_give_arrays(encoder):
 @pytest.mark.parametrize(
     ("batch", "code", "values"),
     [
-        ([1], "", ["batch", "[1]"]),
+        ([1], None, ["batch", "[1]"]),
         ({"texts": ["a"]}, "unknown_column", ["batch", "'text'", "'texts'?"]),
         ({"text": ["a"], "error": [1]}, "column_exists", ["batch", "'error'"]),
     ],

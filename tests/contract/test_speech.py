@@ -227,9 +227,9 @@ def test_a_model_without_timestamps_hears_one_window(tmp_path):
     [
         ({"bands": 80}, "other_export", ["16 bands of 100 frames", "80 of 100"]),
         ({"window": 480000}, "other_export", ["16 bands of 100 frames", "16 of 3000"]),
-        ({"start_token": 158}, "", ["start_token", "0 to 157", "158"]),
-        ({"suppress_tokens": [1, 999]}, "", ["suppress_tokens", "0 to 157", "999"]),
-        ({"language": "xx"}, "", ["language", "en, de", "xx"]),
+        ({"start_token": 158}, None, ["start_token", "0 to 157", "158"]),
+        ({"suppress_tokens": [1, 999]}, None, ["suppress_tokens", "0 to 157", "999"]),
+        ({"language": "xx"}, None, ["language", "en, de", "xx"]),
         ({"beams": 5}, "unknown_field", ["beams"]),
     ],
 )

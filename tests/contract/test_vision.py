@@ -133,14 +133,14 @@ def test_pictures_are_paths_images_or_arrays(tmp_path):
 
 
 WRONG: list[tuple[Any, str, list[str]]] = [
-    ("plain.png", "", ["images", "'plain.png'"]),
+    ("plain.png", None, ["images", "'plain.png'"]),
     (["absent.png"], "unreadable", ["images[0]", "'absent.png'"]),
     ([b"png"], "unreadable", ["images[0]", "3 bytes"]),
-    ([picture(4, 4), 3], "", ["images[1]", "PIL", "not 3"]),
-    ([np.zeros((4, 4, 3))], "", ["images[0]", "float64 [4, 4, 3]"]),
-    ([np.zeros((3, 4, 4), np.uint8)], "", ["images[0]", "uint8 [3, 4, 4]"]),
-    ([np.zeros((0, 4, 3), np.uint8)], "", ["images[0]", "uint8 [0, 4, 3]"]),
-    (picture(4, 4), "", ["images", "['cat.jpg']"]),
+    ([picture(4, 4), 3], None, ["images[1]", "PIL", "not 3"]),
+    ([np.zeros((4, 4, 3))], None, ["images[0]", "float64 [4, 4, 3]"]),
+    ([np.zeros((3, 4, 4), np.uint8)], None, ["images[0]", "uint8 [3, 4, 4]"]),
+    ([np.zeros((0, 4, 3), np.uint8)], None, ["images[0]", "uint8 [0, 4, 3]"]),
+    (picture(4, 4), None, ["images", "['cat.jpg']"]),
 ]
 
 

@@ -53,8 +53,8 @@ def test_inputs_by_position_keyword_and_mapping(forward):
         (lambda m: m(X, Y, Y, y=Y), "input_count", ["2 inputs (x: f32[<=5, <=7], y: f32[<=5, <=7]); 4"]),
         (lambda m: m.run({"x": X}), "missing_input", ["'y'"]),
         (lambda m: m.run({0: X, 1: Y}), "unknown_input", ["input 0;"]),
-        (lambda m: m.run(X), "", ["args", "2 inputs of forward", "ndarray", "[x]"]),
-        (lambda m: m.run("xy"), "", ["args", "2 inputs of forward", "'xy'"]),
+        (lambda m: m.run(X), None, ["args", "2 inputs of forward", "ndarray", "[x]"]),
+        (lambda m: m.run("xy"), None, ["args", "2 inputs of forward", "'xy'"]),
         (lambda m: m(X, Y[0]), "rank", ["input 1 ('y') of forward", "1 dims [7]", "[5, 7]"]),
         (lambda m: m(X, None), "not_numeric", ["input 1 ('y') of forward", "None", "float32"]),
     ],
@@ -72,8 +72,8 @@ def test_outputs_by_position_or_name(forward):
     assert forward.run([X, Y], outputs=()) == ()
     refused: list[tuple[Any, str, list]] = [
         (["som"], "unknown_output", ["'som'", "'sum'?"]),
-        ("sum", "", ["outputs", "'sum'"]),
-        (0, "", ["outputs", "[0]"]),
+        ("sum", None, ["outputs", "'sum'"]),
+        (0, None, ["outputs", "[0]"]),
         ([2], "position", [2, "2 outputs of forward"]),
     ]
     for wrong, code, values in refused:
@@ -105,13 +105,13 @@ def read_only():
 @pytest.mark.parametrize(
     ("into", "code", "values"),
     [
-        (empty(), "", ["into", "ndarray"]),
+        (empty(), None, ["into", "ndarray"]),
         ([empty()], "output_count", ["into", "1 arrays", "2 outputs"]),
         ([empty(), empty((4, 7))], "shape", ["into[1]", "[4, 7]", "[5, 7]"]),
         ([empty(dtype=np.float64), empty()], "dtype", ["into[0]", "float64", "float32"]),
         ([empty((7, 5)).T, empty()], "not_contiguous", ["into[0]"]),
         ([empty(), read_only()], "read_only", ["into[1]"]),
-        ([empty(), [[0.0]]], "", ["into[1]", "float32", "list"]),
+        ([empty(), [[0.0]]], None, ["into[1]", "float32", "list"]),
         ([X, X], "duplicate_array", ["into"]),
     ],
 )

@@ -63,7 +63,7 @@ def test_shapes_can_be_named(scaled, tmp_path):
         for shapes, code, values in (
             ([[]], "input_count", ["1 inputs", "0 shapes"]),
             ([[(6, 3)]], "bound", ["[6, 3]", "[5, 3]"]),
-            ([[(-1,)]], "", ["shapes[0][0]", -1]),
+            ([[(-1,)]], None, ["shapes[0][0]", -1]),
         ):
             with raises(webpte.InputError, *values, code=code):
                 method.save(tmp_path / "other", shapes=shapes)

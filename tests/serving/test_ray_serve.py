@@ -243,11 +243,11 @@ def test_replicas_end_with_the_answers_under_way_and_leave_no_process(client):
 def test_what_cannot_be_deployed_is_said(tmp_path, monkeypatch):
     for more, code, values in (
         ({}, "no_model", [".pte"]),
-        ({"replicas": 0}, "", ["replicas", "0"]),
-        ({"replicas": (3, 2)}, "", ["replicas", "(3, 2)"]),
+        ({"replicas": 0}, None, ["replicas", "0"]),
+        ({"replicas": (3, 2)}, None, ["replicas", "(3, 2)"]),
         ({"num_replicas": 2}, "conflicting_options", ["replicas"]),
         ({"autoscaling_config": {}}, "conflicting_options", ["replicas"]),
-        ({"config": Config(host="0.0.0.0", allow_unauthenticated=True)}, "", ["host", "ray.serve.start"]),
+        ({"config": Config(host="0.0.0.0", allow_unauthenticated=True)}, None, ["host", "ray.serve.start"]),
         ({"max_ongoing_requests": -1}, "deployment", ["max_ongoing"]),
         ({"no_such_option": 1}, "deployment", ["no_such_option"]),
     ):

@@ -229,7 +229,7 @@ def test_rows_outside_are_refused_before_anything_runs(runner):
 
 @pytest.mark.parametrize(
     ("name", "code"),
-    [("llama_static1", "static_shapes"), ("llama_nokv", "inputs")],
+    [("llama_static1", "static_shapes"), ("llama_nokv", "other_inputs")],
 )
 def test_programs_that_cannot_say_why(name, code):
     with webpte.load(export(name).path) as program:

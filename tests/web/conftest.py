@@ -30,7 +30,7 @@ def node_modules() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # while it runs, Playwright's event loop keeps asyncio from the tests of other tiers
 def browser() -> Iterator[Browser]:
     with chromium(*WEBGPU) as running:
         yield running

@@ -11,9 +11,8 @@ from functools import cache
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.conftest import CI
 from tests.support.export.exporting import export
-from tests.support.harness.browser import TIMEOUT, chromium, chromium_path
+from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.faults import largest_key, plant, renamed
 from tests.support.models.smollm import smollm2
 from tests.unit.test_report import whole
@@ -24,14 +23,6 @@ from webpte.tools.report import method_data, render_page, report_data
 pytestmark = pytest.mark.contract  # the programs are ExecuTorch's
 PROGRAMS = ["llama", "minilm", "mtcnn_pnet"]
 TABS = ["graph", "memory", "constants", "borders"]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    if chromium_path() is None and not CI:
-        pytest.skip("there is no chromium; on Debian: apt install chromium")
-    with chromium() as running:
-        yield running
 
 
 @cache

@@ -82,7 +82,7 @@ def test_a_lowering_that_forgets_its_shape_cannot_be_loaded(toy, tmp_path):
         pass
 
     toy.square_plus.lower = forgets
-    with raises(webpte.GraphError, "toy.square_plus.default", code="no_shape"):
+    with raises(webpte.GraphError, "toy.square_plus.default", code="missing_shape"):
         run_case(case("toy.square_plus.default", T(3), 0.5), tmp_path)
 
 

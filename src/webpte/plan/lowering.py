@@ -112,7 +112,9 @@ class Lowering:
         for out in call.outs:
             tensor = self.frame.tensors.get(out)
             if tensor is not None and tensor._dims is None:
-                raise GraphError(f"{call.name} ({call.origin}) did not set the shape of value {out}", code="missing_shape")
+                raise GraphError(
+                    f"{call.name} ({call.origin}) did not set the shape of value {out}", code="missing_shape"
+                )
         self.touched.update(context.touched)
         for job in context.jobs:
             self._note_job(job, index, call)

@@ -132,7 +132,7 @@ def test_pictures_are_paths_images_or_arrays(tmp_path):
         assert (grey[0] == grey[1]).all()
 
 
-WRONG: list[tuple[Any, str, list[str]]] = [
+WRONG: list[tuple[Any, str | None, list[str]]] = [
     ("plain.png", None, ["images", "'plain.png'"]),
     (["absent.png"], "unreadable", ["images[0]", "'absent.png'"]),
     ([b"png"], "unreadable", ["images[0]", "3 bytes"]),

@@ -70,7 +70,7 @@ def test_outputs_by_position_or_name(forward):
     product, total = forward.run([X, Y], outputs=[1, "sum"])
     assert np.array_equal(product, X * Y) and np.array_equal(total, X + Y + 1)
     assert forward.run([X, Y], outputs=()) == ()
-    refused: list[tuple[Any, str, list]] = [
+    refused: list[tuple[Any, str | None, list]] = [
         (["som"], "unknown_output", ["'som'", "'sum'?"]),
         ("sum", None, ["outputs", "'sum'"]),
         (0, None, ["outputs", "[0]"]),

@@ -180,9 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--fast", action="store_true", help="only tests of the unit tier that name a changed module")
     options, more = parser.parse_known_args(arguments)
     changed = changes(options.since)
-    selection = select(changed)
-    if options.fast:
-        selection = Selection(tests=set(fast(changed)))
+    selection = Selection(tests=set(fast(changed))) if options.fast else select(changed)
     commands = list(dict.fromkeys(selection.commands))
     if pages := runnable(selection.pages):  # also those that the gate leaves to the nightly run
         commands.append((*PYTEST, "-m", "slow or not slow", *pages))

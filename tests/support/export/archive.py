@@ -11,7 +11,6 @@ run used and removes the others.
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import zipfile
 from pathlib import Path
@@ -83,4 +82,3 @@ if __name__ == "__main__":
     from .exporting import cache_root
 
     write([cache_root(), random_modules_root() / "exports"])
-    sys.exit(0)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..models.named import NAMED, SLOW
+from ..models.named import NAMED
 from . import exporting
 
 
@@ -19,7 +19,6 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="programs to export and show")
     parser.add_argument("--list", action="store_true", help="print the names and whether each is in the cache")
     parser.add_argument("--all", action="store_true", help="export and show all of them")
-    parser.add_argument("--gate", action="store_true", help="export and show those that the gate runs")
     parser.add_argument(
         "--prune", action="store_true", help="delete what is in the cache under no current name; while nobody exports"
     )
@@ -31,7 +30,7 @@ def main() -> int:
             print(f"{name:24} {folder if folder.exists() else '-'}")
     if options.prune:
         prune()
-    names = list(NAMED) if options.all else [n for n in NAMED if n not in SLOW] if options.gate else options.names
+    names = list(NAMED) if options.all else options.names
     return 1 if [name for name in names if not show(name)] else 0
 
 

@@ -181,9 +181,25 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip(reason)
 
 
+# Files that go to one worker, because they share what takes many seconds.
+TOGETHER = {
+    "the plans of all op cases": (
+        "tests/gpu/test_tint.py",
+        "tests/project/test_operator_table.py",
+        "tests/unit/test_parts.py",
+    ),
+    "the server of tests/serving/conftest.py": tuple(
+        f"tests/serving/test_{name}.py" for name in ("around", "chats", "endpoints", "errors", "structure")
+    ),
+}
+
+
 def scope_of(nodeid: str) -> str:
     """What one worker gets: a file, whose fixtures are then set up once. Op cases share none and go op by op."""
     file, _, rest = nodeid.partition("::")
+    for shared, files in TOGETHER.items():
+        if file in files:
+            return shared
     return f"{file}::{rest.partition('(')[0]}" if file.endswith("/test_cases.py") else file
 
 

@@ -12,6 +12,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
+from tests.support.harness.gate import slow_rows_but
 from webpte.cli import main
 from webpte.errors import UnsupportedError
 from webpte.lowering import registered
@@ -19,6 +20,15 @@ from webpte.tools.compare import Tolerance, capture, compare, compare_file, comp
 
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it looks at
 
+EVERY = [
+    (*steps, joined)
+    for steps in (
+        ("llama", 0, 3), ("llama_8da4w", 0, 2), ("llama_4w_fp16", 0, 2), ("minilm", 1, 1), ("mtcnn_pnet", 1, 2)
+    )
+    for joined in (True, False)
+]  # fmt: skip
+IN_THE_GATE = [("llama", 0, 3, False), ("llama_8da4w", 0, 2, True), ("llama_4w_fp16", 0, 2, True)]
+IN_THE_GATE += [("mtcnn_pnet", 1, 2, True)]
 NORM = "aten.native_layer_norm.default"
 
 
@@ -38,11 +48,7 @@ def saved_inputs(name, step, folder):
     return options
 
 
-@pytest.mark.parametrize("joined", [True, False])
-@pytest.mark.parametrize(
-    ("name", "first", "count"),
-    [("llama", 0, 3), ("llama_8da4w", 0, 2), ("llama_4w_fp16", 0, 2), ("minilm", 1, 1), ("mtcnn_pnet", 1, 2)],
-)
+@pytest.mark.parametrize(("name", "first", "count", "joined"), slow_rows_but(IN_THE_GATE, EVERY))
 def test_what_is_right_is_within_tolerance(name, first, count, joined):
     report = compared(name, count, first, joined=joined)
     assert report.ok, report.first or [end for end in report.ends if not end.difference.within]

@@ -8,6 +8,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import Exported, export
 from tests.support.harness.cases import assert_close
+from tests.support.harness.gate import slow_but
 from tests.support.models import embeddings as models
 
 
@@ -34,6 +35,6 @@ def test_tables():
     check(export(models.tables), plain | with_dtype)
 
 
-@pytest.mark.parametrize("group", [0, 32])
+@pytest.mark.parametrize("group", slow_but([32], [0, 32]))
 def test_real_widths(group):
     check(export(models.real_widths, group=group), {"quantized_decomposed::embedding_byte.dtype_out": 1})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 
@@ -12,11 +13,13 @@ import webpte
 from tests.support.export import exporting
 from tests.support.harness.cases import assert_close
 from tests.support.harness.errors import raises
+from tests.support.models import example_models
 from webpte.export import export_llm, lower
 from webpte.llm import LLM
 from webpte.progress import Progress
 
 torch = pytest.importorskip("torch")
+EXPORTER = ["llm", "families/llama"]  # modules of webpte.export that write the program
 
 
 def test_lower_a_module_with_dynamic_rows(tmp_path):
@@ -83,13 +86,11 @@ def test_unknown_quantisation_is_refused(tmp_path):
         lower(torch.nn.Linear(4, 4), (torch.randn(1, 4),), quantize="2w", path=tmp_path / "m.pte")
 
 
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
+def save_checkpoint(folder):
     """A Llama of Hugging Face's with random weights, saved as people save them."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    folder = tmp_path_factory.mktemp("checkpoint")
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=96,
@@ -114,17 +115,21 @@ def checkpoint(tmp_path_factory):
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Split("", "isolated"), decoders.Fuse()
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages[0].content }}"}))
-    return folder, model
+    return model
 
 
-def test_a_safetensors_checkpoint_equals_hugging_face(checkpoint, tmp_path):
-    folder, model = checkpoint
-    path = export_llm(folder, tmp_path / "tiny.pte", max_context=48, max_tokens=16)
-    assert {p.name for p in tmp_path.iterdir()} == {"tiny.pte", "tiny.tokenizer.json", "tiny.chat_template.jinja"}
+def test_a_safetensors_checkpoint_equals_hugging_face(tmp_path):
+    model = save_checkpoint(tmp_path)
+
+    def make(folder):
+        export_llm(tmp_path, folder / "tiny.pte", max_context=48, max_tokens=16)
+
+    folder = example_models.cached("hf-llama", [], make, inspect.getsource(save_checkpoint), exporter=EXPORTER)
+    assert {p.name for p in folder.iterdir()} == {"tiny.pte", "tiny.tokenizer.json", "tiny.chat_template.jinja"}
     tokens = [(7 * i + 3) % 96 for i in range(40)]
     with torch.no_grad():
         want = model(torch.tensor([tokens])).logits[0].numpy()  # (S, V)
-    with LLM.load(path) as llm:
+    with LLM.load(folder / "tiny.pte") as llm:
         assert (llm.capacity, llm.chunk) == (48, 15)
         assert {2, 3} <= llm.stop_tokens
         assert llm.render([{"role": "user", "content": "hi"}]) == "hi"

@@ -6,6 +6,7 @@ import pytest
 
 import webpte
 from tests.support.export.exporting import export
+from tests.support.export.foreign import xnnpack_program
 from tests.support.harness.errors import raises
 from tests.support.harness.inspected import check_same
 from tests.support.harness.reports import reported
@@ -44,25 +45,8 @@ def test_constants_in_a_file_of_their_own(given, tmp_path, capsys):
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory):
-    """Linear layers in a delegate of XNNPACK's, a cumulative sum outside."""
-    import torch
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
-
-    class Module(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = torch.nn.Linear(16, 32), torch.nn.Linear(32, 4)
-
-        def forward(self, x):
-            return self.second(self.first(x).relu()).cumsum(0)
-
-    traced = torch.export.export(Module().eval(), (torch.randn(3, 16),))
-    lowered = to_edge_transform_and_lower(traced, partitioner=[XnnpackPartitioner()]).to_executorch()
-    path = tmp_path_factory.mktemp("foreign") / "xnnpack.pte"
-    path.write_bytes(lowered.buffer)
-    return path
+def foreign():
+    return xnnpack_program()
 
 
 def test_delegates_of_another_backend_are_shown(foreign, tmp_path, capsys):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.support.harness.children import run_python
+from tests.support.harness.gate import slow_but
 from tests.support.models.tiny_llm import write_tiny_llm
 
 COMMON = """
@@ -53,7 +54,7 @@ def path(tmp_path_factory):
     return write_tiny_llm(tmp_path_factory.mktemp("llm")) / "tiny.pte"
 
 
-@pytest.mark.parametrize("settings", ["greedy", "seeded"])
+@pytest.mark.parametrize("settings", slow_but(["seeded"], ["greedy", "seeded"]))
 def test_an_answer_goes_on_by_itself_if_asked_to(path, settings):
     """Lost before anything, between tokens, in the middle of a burst, and again."""
     code = """

@@ -10,6 +10,7 @@ import torch
 
 import webpte
 from tests.support.harness.cases import assert_close
+from tests.support.harness.gate import slow_but, slow_rows_but
 from webpte.export import lower
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -69,14 +70,16 @@ def outside(m, x):
     return y + x
 
 
+ALIKE = [(twice, twice_apart), (written, constant, old), (twice_and_written, three_constant)]
+REFUSED = [(twice, 1), (written, 1), (twice_and_written, 2), (outside, 1)]
+
+
 def exported(function, path, **options):
     lower(Of(function), (X,), path=path, strict=False, **options)
     return path.read_bytes()
 
 
-@pytest.mark.parametrize(
-    "functions", [(twice, twice_apart), (written, constant, old), (twice_and_written, three_constant)]
-)
+@pytest.mark.parametrize("functions", slow_but(ALIKE[:1], ALIKE))
 def test_different_modules_leave_the_same_bytes(functions, tmp_path):
     """So no reader of the file can tell them apart. If this fails, the exporter has learned to, and so may we."""
     files = {exported(function, tmp_path / f"{function.__name__}.pte") for function in functions}
@@ -96,7 +99,7 @@ def advised(path):
     return {"options": eval(options)}
 
 
-@pytest.mark.parametrize(("function", "refusals"), [(twice, 1), (written, 1), (twice_and_written, 2), (outside, 1)])
+@pytest.mark.parametrize(("function", "refusals"), slow_rows_but([(written, 1), (outside, 1)], REFUSED))
 def test_what_the_errors_advise_gives_what_eager_has(function, refusals, tmp_path):
     options: dict = {}
     for number in range(refusals):

@@ -84,14 +84,14 @@ def test_hidden_states_and_logits_are_those_of_transformers():
 
 # Of 4w the head and the table have 8 bits.
 @pytest.mark.parametrize("kind", slow_but(["4w"], ["4w", "8w"]))
-def test_quantised_programs_are_the_eager_quantised_model(kind, tmp_path):
+def test_quantised_programs_are_the_eager_quantised_model(kind):
     import torch
 
     from webpte.export.pretrained import load_pretrained
     from webpte.export.speech_modules import decode_module, encode_module
     from webpte.export.speech_quantising import quantise_speech
 
-    export_speech(folder() / "whisper", tmp_path / "q.pte", quantize=kind)
+    quantised = example_models.quantised_whisper(kind)
     model = load_pretrained("WhisperForConditionalGeneration", folder() / "whisper")
     quantise_speech(model, kind, 32)
     mel = features(sound("tones", 0.8))
@@ -104,7 +104,7 @@ def test_quantised_programs_are_the_eager_quantised_model(kind, tmp_path):
             decoder(tokens[:, :1], torch.tensor([11]), keys, values),
         ]
         plain = reference()(mel, decoder_input_ids=tokens).logits[0, -1].numpy()
-    with webpte.load(tmp_path / "q.pte") as program:
+    with webpte.load(quantised / "whisper.pte") as program:
         encode, decode = program.method("encode"), program.method("decode")
         assert len(encode.plan.flow.segments) == len(decode.plan.flow.segments) == 1, "some of it runs on the CPU"
         ours, *heard = encode.run([mel.numpy()], strict=True)
@@ -114,9 +114,9 @@ def test_quantised_programs_are_the_eager_quantised_model(kind, tmp_path):
         assert one.shape == (1, 158) and np.abs(one - want.numpy()).max() < 1e-4 * np.abs(want.numpy()).max()
     lost = np.abs(found[0][0] - plain).mean() / np.abs(plain).mean()
     assert 1e-4 < lost < {"4w": 0.5, "8w": 0.05}[kind]  # random weights lose much; other weights would be above 1
-    told = json.loads((tmp_path / "q.quality.json").read_text())["quantised"]
+    told = json.loads((quantised / "whisper.quality.json").read_text())["quantised"]
     assert told["layers"]["proj_out"]["kind"] == told["layers"]["model.decoder.embed_tokens"]["kind"] == "8w"
-    assert (tmp_path / "q.pte").stat().st_size < (folder() / "whisper.pte").stat().st_size
+    assert (quantised / "whisper.pte").stat().st_size < (folder() / "whisper.pte").stat().st_size
 
 
 def test_other_ways_to_quantise_speech_are_refused_before_any_work(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import pytest
 import webpte
 from tests.support.export.exporting import export
 from tests.support.harness.errors import raises
+from tests.support.harness.gate import slow_but
 from tests.support.harness.screen import Screen
 from tests.support.harness.terminal import SRC
 from tests.support.models.tiny_llm import write_tokenizer
@@ -30,10 +32,27 @@ def model(tmp_path_factory):
     return folder / "tiny.pte"
 
 
-def command(*arguments):
+def in_a_child(*arguments):
     environment = {**os.environ, "PYTHONPATH": str(SRC)}
     done = [sys.executable, "-m", "webpte", *map(str, arguments)]
     return subprocess.run(done, capture_output=True, text=True, env=environment, timeout=120)
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    """Run a command in this process, which need not be started: its exit code and what it printed."""
+
+    def run(*arguments, stdin=""):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        capsys.readouterr()
+        try:
+            code = main([*map(str, arguments)])
+        except SystemExit as ended:  # of argparse
+            code = ended.code
+        printed = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, code, printed.out, printed.err)
+
+    return run
 
 
 def chat(model, tmp_path, *options):
@@ -89,7 +108,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(model, tmp_path):
         assert screen.ended() == 0
 
 
-@pytest.mark.parametrize("moment", ["numpy", "wgpu", "read", "compile", "upload"])
+@pytest.mark.parametrize("moment", slow_but(["wgpu", "compile"], ["numpy", "wgpu", "read", "compile", "upload"]))
 def test_ctrl_c_while_loading_ends_the_program(model, moment):
     with Screen(["tests.support.harness.interrupted_cli", moment, "chat", str(model)]) as screen:
         assert screen.ended() == 130
@@ -109,8 +128,8 @@ def test_generate_that_is_interrupted_prints_what_came_and_gives_130(model, monk
     assert "generated" in capsys.readouterr().err
 
 
-def test_generate_prints_text_and_rates(model):
-    done = command("generate", model, "--prompt", "hello", "--max-new-tokens", "4", "--raw")
+def test_generate_prints_text_and_rates(model, command):
+    done = in_a_child("generate", model, "--prompt", "hello", "--max-new-tokens", "4", "--raw")
     assert done.returncode == 0, done.stderr
     assert "tok/s" in done.stderr and len(done.stdout) >= 1
     again = command("generate", model, "--prompt", "hello", "--max-new-tokens", "4", "--raw", "--json")
@@ -119,21 +138,9 @@ def test_generate_prints_text_and_rates(model):
     assert report["usage"]["prompt_tokens"] == 5 and report["usage"]["finish_reason"] in ("length", "stop")
 
 
-def test_a_prompt_comes_from_stdin_and_behind_instructions(model):
-    def generated(*options, stdin=None):
-        arguments = [
-            sys.executable,
-            "-m",
-            "webpte",
-            "generate",
-            str(model),
-            "--max-new-tokens",
-            "2",
-            "--json",
-            *options,
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(SRC)}
-        done = subprocess.run(arguments, input=stdin, capture_output=True, text=True, env=environment, timeout=120)
+def test_a_prompt_comes_from_stdin_and_behind_instructions(model, command):
+    def generated(*options, stdin=""):
+        done = command("generate", model, "--max-new-tokens", "2", "--json", *options, stdin=stdin)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -144,7 +151,7 @@ def test_a_prompt_comes_from_stdin_and_behind_instructions(model):
     assert generated("--system", "be", "--prompt", "hello")["usage"]["prompt_tokens"] == 7
 
 
-def test_generate_changes_logits_and_lists_the_likeliest(model):
+def test_generate_changes_logits_and_lists_the_likeliest(model, command):
     penalties = ("--repetition-penalty", "1.2", "--presence-penalty", "0.5", "--frequency-penalty", "0.5")
     asked = (
         "--temperature",
@@ -164,7 +171,7 @@ def test_generate_changes_logits_and_lists_the_likeliest(model):
     assert wrong.returncode == 2 and "'A=100' is not TOKEN=NUMBER" in wrong.stderr
 
 
-def test_a_file_of_prompts_is_answered_line_by_line(model, tmp_path):
+def test_a_file_of_prompts_is_answered_line_by_line(model, tmp_path, command):
     lines: list[object] = [f"line {n}" for n in range(20)]
     lines += [{"id": "mine", "prompt": "hello", "max_new_tokens": 2}, {"messages": [{"role": "user", "content": "hi"}]}]
     lines += [{"tokens": [1, 2, 3], "seed": 4, "temperature": 0.7}, {"prompt": "x" * 500}]
@@ -214,7 +221,7 @@ def test_a_line_that_is_no_prompt_is_named_before_anything_is_loaded(line, code,
         generate_file.read_prompts(str(file))
 
 
-def test_generate_follows_what_it_is_told_to(model, tmp_path):
+def test_generate_follows_what_it_is_told_to(model, tmp_path, command):
     (tmp_path / "schema.json").write_text('{"enum": ["red", "green"]}')
     (tmp_path / "sums.lark").write_text('start: /[0-9]/ "+" /[0-9]/')
     asked = {
@@ -241,6 +248,6 @@ def test_generate_follows_what_it_is_told_to(model, tmp_path):
     ],
 )
 def test_errors_are_one_message_and_exit_code_1(arguments, message):
-    done = command(*arguments)
+    done = in_a_child(*arguments)
     assert done.returncode == 1
     assert message in done.stderr and "Traceback" not in done.stderr

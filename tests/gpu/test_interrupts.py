@@ -7,6 +7,7 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
+from tests.support.harness.gate import slow_but
 from tests.support.harness.interruption import (
     COLUMNS,
     ROWS,
@@ -23,6 +24,7 @@ from webpte.container import DType, VkInt, VkSymInt, VkTensor
 from webpte.device import recording
 
 F32 = DType.FLOAT32
+STRIDES = slow_but([5], [5, 1])  # every fifth line in the gate, and every line in the nightly run
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +50,8 @@ def check(method, *shape_and_number):
     np.testing.assert_array_equal(method(*arguments(*shape_and_number)), expected(*shape_and_number))
 
 
-def test_at_every_line_of_a_call_at_a_known_shape(method):
+@pytest.mark.parametrize("stride", STRIDES)
+def test_at_every_line_of_a_call_at_a_known_shape(method, stride):
     check(method, 3, 5, 0)
     check(method, 2, 3, 0)
     at = 0
@@ -56,22 +59,24 @@ def test_at_every_line_of_a_call_at_a_known_shape(method):
         # At the same shape with the same number, at the same with another, and at another.
         check(method, 3, 5, at) if at % 2 else check(method, 3, 5, -1)
         check(method, 2, 3, at)
-        at += 1
+        at += stride
     assert at > 150
 
 
-def test_at_every_line_of_a_call_at_a_new_shape(method):
+@pytest.mark.parametrize("stride", STRIDES)
+def test_at_every_line_of_a_call_at_a_new_shape(method, stride):
     shapes = iter([(rows, columns) for rows in range(4, ROWS) for columns in range(4, COLUMNS)])
     check(method, 2, 3, 0)
     at, shape = 0, next(shapes)
     while Interrupter(at).run(method, *arguments(*shape, 11)):
         check(method, *shape, 11 if at % 2 else 12)
         check(method, 2, 3, at)
-        at, shape = at + 1, next(shapes)
+        at, shape = at + stride, next(shapes)
     assert at > 400
 
 
-def test_at_every_line_of_several_steps_in_one_submit(method):
+@pytest.mark.parametrize("stride", STRIDES)
+def test_at_every_line_of_several_steps_in_one_submit(method, stride):
     def steps(first):
         return [arguments(2, 3, first + step) for step in range(3)]
 
@@ -87,11 +92,12 @@ def test_at_every_line_of_several_steps_in_one_submit(method):
     while Interrupter(at).run(method.run_steps, steps(at), {0: 0}, [0]):
         checked(at) if at % 2 else checked(-1)
         check(method, 2, 3, at + 1)
-        at += 1
+        at += stride
     assert at > 150
 
 
-def test_at_every_line_of_loading(path, device):
+@pytest.mark.parametrize("stride", STRIDES)
+def test_at_every_line_of_loading(path, device, stride):
     """The weights of a load that was interrupted are not taken for uploaded."""
     with webpte.load(path, passes=()) as program:
         program.method()  # the kernels are compiled now
@@ -99,7 +105,7 @@ def test_at_every_line_of_loading(path, device):
     for room in ("device/", "runtime/"):
         with webpte.load(path, passes=()) as program:
             moments = first_moments(program.method, room)
-        for at in moments:
+        for at in moments[::stride]:
             with webpte.load(path, passes=()) as program:
                 assert Interrupter(at, within=room).run(program.method)
                 check(program.method(), 3, 5, 7)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.harness.children import run_python
 from tests.support.harness.counting import counting_pte
+from tests.support.harness.gate import slow_but
 
 # What `lose_at(owner, name, number)` does: the device goes when a function is called for that time, before it does
 # anything. `number` counts from 0.
@@ -55,9 +56,10 @@ CALLS = {
     "submitted, not yet mapped": "lose_at(recording.NativeRecorder, 'map')",
     "while its results are waited for": "lose_at(recording, 'wait_until')",
 }
+CALLS_IN_THE_GATE = ("idle", "in the middle of recording", "submitted, not yet mapped")
 
 
-@pytest.mark.parametrize("when", CALLS)
+@pytest.mark.parametrize("when", slow_but(CALLS_IN_THE_GATE, CALLS))
 def test_in_a_call(path, tmp_path, when):
     code = f"""
 program = webpte.load(sys.argv[1])
@@ -90,9 +92,10 @@ LOADS = {
     "when bind groups are made": "lose_at(workspace.Workspace, 'realise')",
     "when bind groups of state are made": "lose_at(session.Session, '_bind')",
 }
+LOADS_IN_THE_GATE = ("while a kernel is compiled", "while weights are uploaded", "when bind groups of state are made")
 
 
-@pytest.mark.parametrize("when", LOADS)
+@pytest.mark.parametrize("when", slow_but(LOADS_IN_THE_GATE, LOADS))
 def test_in_a_load(path, when):
     code = f"""
 program = webpte.load(sys.argv[1])

@@ -12,6 +12,7 @@ import webpte
 from tests.cases.sampling.sampling import sample
 from tests.support.harness.cases import OneOp, T, choosing, reference
 from tests.support.harness.chi_square import assert_follows, chi_square_limit
+from tests.support.harness.gate import slow, slow_but
 from webpte.llm.choice import Choice, pack
 from webpte.ops.sampling.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _keys, kept
 
@@ -48,11 +49,7 @@ def ran(folder, rows, choices, variant=""):
     "filters",
     [
         (1.0, 0, 1.0),
-        (0.7, 0, 1.0),
-        (1.5, 8, 1.0),
-        (1.0, 0, 0.7),
-        (1.2, 20, 0.9),
-        (1.5, 0, 1.0, 0.1),
+        *map(slow, [(0.7, 0, 1.0), (1.5, 8, 1.0), (1.0, 0, 0.7), (1.2, 20, 0.9), (1.5, 0, 1.0, 0.1)]),
         (2.0, 9, 0.9, 0.2),
     ],
     ids=str,
@@ -65,6 +62,7 @@ def test_frequencies_pass_a_chi_square_test(tmp_path, filters):
     assert_follows(counts, probabilities(logits, *filters) * DRAWS)
 
 
+@pytest.mark.slow
 def test_a_million_draws_follow_the_probabilities(tmp_path):
     """Down to one in 50,000: 20 draws of a million."""
     draws, vocabulary = 1_000_000, 9
@@ -103,7 +101,7 @@ def seed_for(bits: int, token: int, step: int) -> int:
 EXTREMES = [0, 1, 2, 2**8 - 1, 2**9, 2**23, 2**31, 2**32 - 2**9, 2**32 - 2**8, 2**32 - 129, 2**32 - 2, 2**32 - 1]
 
 
-@pytest.mark.parametrize("bits", EXTREMES, ids=hex)
+@pytest.mark.parametrize("bits", slow_but([0, 2**31, 2**32 - 129, 2**32 - 1], EXTREMES), ids=hex)
 def test_the_noise_of_extreme_bits_is_finite_and_the_same_on_the_device(tmp_path, bits):
     """Two tokens can be drawn; the logit of one is set so that its noise only just wins, and only just loses."""
     token, other, step = 5, 7, 3
@@ -118,7 +116,7 @@ def test_the_noise_of_extreme_bits_is_finite_and_the_same_on_the_device(tmp_path
         assert drawn(tmp_path, rows, seed=seed, step=step)[0][0] == winner
 
 
-@pytest.mark.parametrize(("vocabulary", "rows"), [(49_152, 64), (262_144, 12)])
+@pytest.mark.parametrize(("vocabulary", "rows"), [(49_152, 64), pytest.param(262_144, 12, marks=pytest.mark.slow)])
 def test_a_token_that_is_all_but_certain_is_always_drawn(tmp_path, vocabulary, rows):
     """Noise that could be infinite drew any token whatever; a seed makes it so for one in row 0."""
     logits = np.zeros((rows, vocabulary), np.float32)

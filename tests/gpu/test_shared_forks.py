@@ -11,11 +11,13 @@ import pytest
 import webpte
 from tests.support.harness.caching import STATE_BYTES, WIDTH, Cache, caching_pte, inputs
 from tests.support.harness.children import run_python
+from tests.support.harness.gate import slow_but
 from tests.support.harness.interruption import Interrupter, bounded
 from webpte.device import held, parameters, workspace
 
 ONE_ROW = (np.ones((1, 1, 1, WIDTH), np.float32), np.full(WIDTH, 2, np.float32), np.array([3], np.int32))
 SEVERAL = 100
+STRIDES = slow_but([5], [5, 1])  # every fifth line in the gate, and every line in the nightly run
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +77,7 @@ def test_a_fork_takes_its_state_and_makes_its_bind_groups_when_it_runs(program):
     assert held() == taken
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but([0], range(4)))
 @pytest.mark.parametrize("realised", [2, 64])  # schedules that are kept: one that was dropped takes its rows with it
 def test_any_mix_of_calls(program, tmp_path, monkeypatch, seed, realised):
     monkeypatch.setattr(workspace, "REALISED", realised)
@@ -108,12 +110,13 @@ def test_any_mix_of_calls(program, tmp_path, monkeypatch, seed, realised):
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["at a known shape", "in the first call of a fork"])
-def test_interrupted_at_every_line_of_a_call(program, known):
+@pytest.mark.parametrize("stride", STRIDES)
+def test_interrupted_at_every_line_of_a_call(program, known, stride):
     """The next call of every other fork is exact, and that of the same one once it was reset."""
     chance = np.random.default_rng(0)
     family = [(fork, Cache()) for fork in (program.method(), program.method().fork())]
     interrupted = program.method().fork()
-    for at in itertools.count():
+    for at in itertools.count(step=stride):
         if not known:
             interrupted = program.method().fork()
         if not Interrupter(at).run(interrupted.run, inputs(chance)):
@@ -125,11 +128,12 @@ def test_interrupted_at_every_line_of_a_call(program, known):
     assert at > (150 if known else 180)
 
 
-def test_interrupted_at_every_line_of_several_steps(program):
+@pytest.mark.parametrize("stride", STRIDES)
+def test_interrupted_at_every_line_of_several_steps(program, stride):
     chance = np.random.default_rng(0)
     method, cache = program.method(), Cache()
     other = method.fork()
-    for at in itertools.count():
+    for at in itertools.count(step=stride):
         x, scale, _ = ONE_ROW
         steps = [(x, scale, np.array([number], np.int32)) for number in (at % 5, 9, at % 3)]
         if not Interrupter(at).run(other.run_steps, steps, {1: 0}, [0, 1]):

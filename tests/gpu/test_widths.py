@@ -10,6 +10,7 @@ import pytest
 
 from tests.process.test_command_line import piped
 from tests.support.harness.children import ROOT, SRC
+from tests.support.harness.gate import slow_but
 from tests.support.harness.screens import WIDTHS, check_widths, printed, record
 from tests.support.harness.terminal import run_in_terminal
 
@@ -28,7 +29,7 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", slow_but(["inspect", "run", "compare", "profile", "doctor"], COMMANDS))
 def test_nothing_is_cut_at_any_width(command, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # what `tune` finds in no time is not to be kept
     check_widths(record(command, *COMMANDS[command]))
@@ -52,7 +53,9 @@ def test_a_terminal_is_filled_and_a_pipe_gets_everything():
 GONE = {**COMMANDS, "doctor": ("--no-test",), "generate": (MODEL, "--prompt", "x", "--max-new-tokens", 1)}
 
 
-@pytest.mark.parametrize("command", [name for name in GONE if name not in ("inspect", "check")])
+@pytest.mark.parametrize(
+    "command", slow_but(["run", "generate"], [name for name in GONE if name not in ("inspect", "check")])
+)
 def test_a_reader_that_has_gone_is_no_failure(command, tmp_path):
     done = piped(command, *map(str, GONE[command]), environment={"XDG_CACHE_HOME": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")

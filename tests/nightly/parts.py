@@ -28,7 +28,14 @@ def suite(name: str) -> tuple[str, ...]:
     return ("python", "-m", "tests.devices", "--suites", name)
 
 
-SLOW_TIERS = {"gpu": 30, "contract": 90, "serving": 40, "web": 30, "project": 90}  # minutes; others have no slow tests
+SLOW_TIERS = {
+    "process": 10,
+    "gpu": 30,
+    "contract": 90,
+    "serving": 40,
+    "web": 30,
+    "project": 90,
+}  # minutes; others have no slow tests
 EXTRAS = {"llm": 20, "tasks": 10, "server": 10, "batch": 10, "ray": 40, "notebook": 10, "export": 60}
 FUZZED = ("container", "delegate", "manifest", "plan", "saved", "saved_field", "snapshot", "template", "tensors")
 FUZZ_SECONDS = 300

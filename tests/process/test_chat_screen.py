@@ -11,8 +11,10 @@ import sys
 import pytest
 
 from tests.support.harness import scripted_chat
+from tests.support.harness.gate import slow_rows_but
 from tests.support.harness.screen import SRC, Screen
 
+SIZES = [(80, 24, "long"), (60, 15, "long"), (80, 24, "code"), (60, 15, "code")]
 CHAT = ["tests.support.harness.scripted_chat", "chat", "model.pte"]
 
 
@@ -42,9 +44,43 @@ class Chat(Screen):
     def typed(self, wanted):
         self.wait(lambda screen: screen.prompt_line == f"> {wanted}".rstrip())
 
+    def begin_anew(self):
+        """No messages, and nothing on the screen but the prompt."""
+        self.ready()
+        self.turn("/system -", "(no system message)")
+        self.turn("/reset", "(forgotten)")
+        self.press("ctrl-l")
+        self.wait(lambda screen: not any("(forgotten)" in line for line in screen.lines))
+        self.ready()
+        self.pyte.history.top.clear()
+        self.bytes = b""
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """The program that `chat` gives to test after test: it takes seconds to start."""
+    running: list[Chat] = []
+    yield running, tmp_path_factory.mktemp("state")
+    for screen in running:
+        screen.__exit__()
+
 
 @pytest.fixture
-def chat(tmp_path):
+def chat(kept, request):
+    running, state = kept
+    if running:
+        running[0].begin_anew()
+    else:
+        running.append(Chat(state).__enter__())
+    failed = request.session.testsfailed
+    yield running[0]
+    if running[0].process.poll() is not None or request.session.testsfailed > failed:
+        running.pop().__exit__()
+
+
+@pytest.fixture
+def own_chat(tmp_path):
+    """One that no other test uses: for tests that leave settings or a size behind."""
     with Chat(tmp_path) as screen:
         yield screen
 
@@ -150,6 +186,7 @@ def test_tab_completes_commands_settings_and_files(chat, tmp_path):
     chat.type(f"/load {tmp_path}/conv")
     chat.press("tab")
     chat.wait(lambda screen: "conversation.json" in "".join(line.strip() for line in screen.lines))
+    chat.press("ctrl-u")
 
 
 def test_every_command_does_what_help_says(chat, tmp_path):
@@ -180,7 +217,8 @@ def test_every_command_does_what_help_says(chat, tmp_path):
     assert chat.ended() == 0
 
 
-def test_settings_are_shown_changed_and_put_back(chat):
+def test_settings_are_shown_changed_and_put_back(own_chat):
+    chat = own_chat
     chat.turn("/set", "(speculate = null)")
     assert "(temperature = 0.0)" in chat.text and "(max_new_tokens = 256)" in chat.text
     chat.turn("/set temperature 0.5", "(temperature = 0.5)")
@@ -302,8 +340,7 @@ def test_markdown_is_drawn_as_it_streams_and_stands_there_once(chat):
     assert b"\x1b[1m" in chat.bytes  # bold
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (60, 15)])
-@pytest.mark.parametrize("kind", ["long", "code"])
+@pytest.mark.parametrize(("columns", "rows", "kind"), slow_rows_but([(60, 15, "long"), (80, 24, "code")], SIZES))
 def test_a_long_answer_scrolls_and_every_line_is_there_once(tmp_path, columns, rows, kind):
     with Chat(tmp_path, columns=columns, rows=rows) as chat:
         chat.turn(f"{kind} 50", "50 generated" if kind == "long" else "52 generated")
@@ -341,7 +378,8 @@ def test_what_is_typed_during_an_answer_waits_for_the_prompt(chat):
     assert chat.text.count("typed ahead") == 2  # the question and the answer: it did not stand between the lines
 
 
-def test_the_window_may_change_its_size(chat):
+def test_the_window_may_change_its_size(own_chat):
+    chat = own_chat
     chat.turn("hello", "turn 1.")
     chat.type("a message")
     chat.typed("a message")

@@ -27,7 +27,7 @@ from bench.results import Report, Result
 from bench.rows import Row
 from bench.tables import grid, to_markdown
 from bench.workers import ENVIRONMENTS, Environment, Worker, WorkerError
-from tests.support.harness.gate import slow_but
+from tests.support.harness.gate import slow_but, slow_rows_but
 
 pytestmark = pytest.mark.gpu  # it runs kernels
 MODULE = "tests.project.test_bench_harness"
@@ -168,6 +168,15 @@ def take_turns(actors, tmp_path, monkeypatch, name, repeat=3):
     return measure.measure(name, seats, repeat, lambda text: None)
 
 
+WRONG = ("wrong", pytest.approx(0.01, rel=1e-3))
+CANNOT = [
+    ("dies", "its process ended with 3: last words"),
+    ("refuses", "not today"),
+    ("raises", "ValueError: first line"),
+    ("fails later", "it failed while it was timed"),
+]
+
+
 class TestHarness:
     def test_contenders_take_turns(self, actors, log, tmp_path, monkeypatch):
         results = take_turns(actors, tmp_path, monkeypatch, "right")
@@ -177,20 +186,12 @@ class TestHarness:
             assert 0.02 <= result.quartiles[0] <= result.seconds <= result.quartiles[1]
             assert result.about == {"note": "an actor"}
 
-    @pytest.mark.parametrize(("name", "error"), [("wrong", pytest.approx(0.01, rel=1e-3)), ("nan", float("inf"))])
+    @pytest.mark.parametrize(("name", "error"), [WRONG, pytest.param("nan", float("inf"), marks=pytest.mark.slow)])
     def test_wrong_results_are_marked(self, actors, tmp_path, monkeypatch, name, error):
         result = take_turns(actors, tmp_path, monkeypatch, name, repeat=1)["A"]
         assert result.wrong and result.error == error and result.seconds is not None
 
-    @pytest.mark.parametrize(
-        ("name", "reason"),
-        [
-            ("refuses", "not today"),
-            ("raises", "ValueError: first line"),
-            ("dies", "its process ended with 3: last words"),
-            ("fails later", "it failed while it was timed"),
-        ],
-    )
+    @pytest.mark.parametrize(("name", "reason"), slow_rows_but(CANNOT[:1], CANNOT))
     def test_who_cannot_says_why_and_stays_in_the_game(self, actors, tmp_path, monkeypatch, name, reason):
         result = take_turns(actors, tmp_path, monkeypatch, name)["A"]
         assert result.cannot == reason and result.seconds is None
@@ -200,6 +201,7 @@ class TestHarness:
         with pytest.raises(WorkerError, match=r"no answer to about in 0 s"):
             actors["A"].ask(0.01, do="about")
 
+    @pytest.mark.slow
     def test_slow_contenders_are_asked_less_often(self, actors, tmp_path, monkeypatch):
         monkeypatch.setattr(measure, "LONG_SECONDS", 0.01)
         results = take_turns(actors, tmp_path, monkeypatch, "right", repeat=measure.LEAST_RUNS + 3)

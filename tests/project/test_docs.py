@@ -43,6 +43,11 @@ def test_every_page_is_built(site):
     assert {p.stem for p in (ROOT / "docs").glob("*.md")} <= {p.stem for p in site.glob("*.html")}
 
 
+def test_the_site_has_a_live_model_and_a_page_links_to_it(site):
+    assert 'href="demo/index.html"' in (site / "bundles.html").read_text(encoding="utf-8")
+    assert (site / "demo" / "index.html").exists() and (site / "demo" / "manifest.json").exists()
+
+
 def test_every_command_and_option_is_described(site):
     text = text_of(site / "commands.html")
     for name in COMMANDS:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -15,9 +15,21 @@ from tests.support.models.example_models import EXAMPLES, run_script
 from tests.support.models.smollm import smollm2
 
 
-def test_semantic_search_finds_what_is_meant():
-    folder = example_models.semantic_search()
-    found = run_script(folder, EXAMPLES / "semantic_search" / "search.py", "minilm.pte")
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """Run an example of `shown_examples` once: its folder, and what it printed."""
+
+    @functools.cache
+    def get(name):
+        (example,) = (example for example in shown_examples.ALL if example.name == name)
+        folder = tmp_path_factory.mktemp(name)
+        return folder, example.run(folder)
+
+    return get
+
+
+def test_semantic_search_finds_what_is_meant(ran):
+    _, found = ran("semantic_search")
     best = dict(re.findall(r"^(\S.*\?)\n  0\.\d\d  (.*)$", found, re.MULTILINE))
     assert best == {
         "How do I keep warm at night?": "Extra blankets are in the wardrobe.",
@@ -27,16 +39,19 @@ def test_semantic_search_finds_what_is_meant():
         "What will the weather be like?": "Thunderstorms are expected in the afternoon.",
         "Where can I get money?": "Cash machines are next to the post office.",
     }
+
+
+@pytest.mark.slow
+def test_semantic_search_answers_a_question_of_the_command_line():
+    folder = example_models.semantic_search()
     asked = run_script(folder, EXAMPLES / "semantic_search" / "search.py", "minilm.pte", "May my puppy run free?")
     assert asked.splitlines()[1].endswith("Dogs must be kept on a lead in the park.")
 
 
-def test_face_detection_finds_the_faces_that_were_drawn(tmp_path):
-    folder = example_models.face_detection()
-    run_script(tmp_path, EXAMPLES / "face_detection" / "draw.py")
-    found = run_script(tmp_path, EXAMPLES / "face_detection" / "detect.py", folder, "faces.png", "marked.png")
+def test_face_detection_finds_the_faces_that_were_drawn(ran):
+    folder, found = ran("face_detection")
     rows = re.findall(r"(\d+)% sure, from \((\d+), (\d+)\) to \((\d+), (\d+)\)", found)
-    assert (tmp_path / "marked.png").read_bytes() != (tmp_path / "faces.png").read_bytes()
+    assert (folder / "marked.png").read_bytes() != (folder / "faces.png").read_bytes()
     assert len(rows) == len(found.splitlines()) == 3 and all(int(row[0]) >= 80 for row in rows)
     boxes = np.array(sorted([int(side) for side in row[1:]] for row in rows))
     drawn = np.array(sorted(face[:3] for face in faces_drawn()))  # left, top, size: hair and neck included
@@ -51,6 +66,7 @@ def faces_drawn():
     return ast.literal_eval(faces)
 
 
+@pytest.mark.slow
 def test_a_picture_without_faces_has_none(tmp_path):
     from PIL import Image
 
@@ -61,9 +77,8 @@ def test_a_picture_without_faces_has_none(tmp_path):
     assert run_script(tmp_path, EXAMPLES / "face_detection" / "detect.py", *arguments) == ""
 
 
-def test_an_op_of_ones_own(tmp_path):
-    shutil.copytree(example_models.own_op(), tmp_path, dirs_exist_ok=True)
-    said = run_script(tmp_path, EXAMPLES / "own_op" / "run.py", "snake.pte")
+def test_an_op_of_ones_own(ran):
+    _, said = ran("own_op")
     assert re.search(r"before: 1 op of forward cannot run:\n  audio::snake\.out", said)
     assert said.endswith("after: 1 submit, result (3, 4)\nalso: (64, 4)\nalso: (1, 4)\n")
 
@@ -85,6 +100,7 @@ with webpte.load("snake.pte") as program:
 """
 
 
+@pytest.mark.slow  # imports ExecuTorch; the gate compares the picture of its results
 def test_the_op_of_ones_own_computes_what_torch_does():
     run_script(example_models.own_op(), "-c", EAGER, EXAMPLES / "own_op")
 
@@ -98,6 +114,7 @@ def check_chat(said, most):
     assert said.endswith("Two seeds, two answers.\n")
 
 
+@pytest.mark.slow  # the gate runs the same script over the model of the documentation
 def test_chat():
     said = run_script(example_models.talker(), EXAMPLES / "chat" / "chat.py", "smollm2.pte", "--max-new-tokens", "24")
     check_chat(said, 24)
@@ -120,15 +137,15 @@ def test_every_script_says_what_to_run(path):
 
 
 @pytest.mark.parametrize("example", shown_examples.ALL, ids=lambda example: example.name)
-def test_each_prints_and_draws_what_its_readme_shows(example, tmp_path):
+def test_each_prints_and_draws_what_its_readme_shows(example, ran):
     """Pictures are drawn again: fonts and rounding may move a few pixels, a wrong result moves more."""
-    printed = example.run(tmp_path)
+    folder, printed = ran(example.name)
     assert example.agrees(printed), f"{example.readme} shows\n{example.shown}\nbut it printed\n{printed}"
     assert not example.agrees(printed + "more\n") and not example.agrees(printed.replace("e", "E", 1))
     kept = example.readme.parent / example.picture
     assert f"]({example.picture})" in example.readme.read_text(encoding="utf-8")
     assert kept.stat().st_size < 80_000
-    assert shown_examples.difference(tmp_path / example.picture, kept) < 0.02
+    assert shown_examples.difference(folder / example.picture, kept) < 0.02
 
 
 def test_every_example_is_shown():

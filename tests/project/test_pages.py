@@ -13,7 +13,7 @@ from tests.support.harness.gate import slow_but
 pytestmark = pytest.mark.contract  # pages export programs
 WITH_A_MODEL = [p for p in pages.runnable() if any(map(run_pages.exports_a_checkpoint, pages.steps(p)))]
 # The others run every night, and when they change: `python -m tests.affected`.
-IN_THE_GATE = ("README", "getting-started", "llm")
+IN_THE_GATE = ("getting-started",)
 KEPT = [page for page in pages.runnable() if page.stem in IN_THE_GATE]
 
 

@@ -8,6 +8,7 @@ from tests.serving.kills import run
 from tests.support.models.tiny_llm import write_tiny_llm
 
 
+@pytest.mark.slow  # tests/process/test_supervisor.py kills the worker of a fake model in the gate
 @pytest.mark.gpu
 def test_streams_outlive_their_worker(tmp_path):
     found = run(str(write_tiny_llm(tmp_path) / "tiny.pte"), 2, seed=3, tokens=40)

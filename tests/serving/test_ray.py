@@ -71,6 +71,7 @@ def test_an_actor_takes_a_gpu_of_ray_s_and_its_errors_are_ours(cluster, folder):
     assert not list((folder / "never").rglob("*.parquet"))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_recipe_for_ray(cluster, folder, undisturbed, monkeypatch):
     monkeypatch.chdir(folder)

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page
 
 import webpte
 from tests.support.harness.browser import TIMEOUT
+from tests.support.harness.gate import slow_but
 from tests.support.harness.site_server import serving
 from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.llm import LLM
@@ -98,13 +99,14 @@ LOSE = """async ([request, moments]) => {
 }"""
 
 
-def test_a_lost_device_changes_no_token(chat, native):
+@pytest.mark.parametrize("moment", slow_but([5], [0, 5]))
+def test_a_lost_device_changes_no_token(chat, native, moment):
+    """A recovery compiles all kernels again: seconds, on SwiftShader."""
     prompt, asked = PROMPTS[1], {"max_tokens": 24}
     wanted = _natively(native, prompt, asked)
-    for moments in ([0], [5]):  # a recovery compiles all kernels again: seconds, on SwiftShader
-        lost = chat.evaluate("globalThis.model.recoveries") + len(moments)
-        assert chat.evaluate(LOSE, [{"prompt": prompt, **asked}, moments]) == wanted
-        chat.wait_for_function("(lost) => globalThis.model.recoveries === lost", arg=lost)
+    lost = chat.evaluate("globalThis.model.recoveries") + 1
+    assert chat.evaluate(LOSE, [{"prompt": prompt, **asked}, [moment]]) == wanted
+    chat.wait_for_function("(lost) => globalThis.model.recoveries === lost", arg=lost)
 
 
 STOP = """async ([request, count]) => {

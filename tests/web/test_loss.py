@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.harness.gate import slow_but
+
 from .calls import argument, call, load
 from .test_model import one_shape
 from .test_programs import shapes_of
@@ -46,7 +48,7 @@ def until_recovered(page, count):
     page.wait_for_function("(count) => model.recoveries >= count", arg=count)
 
 
-@pytest.mark.parametrize("worker", [True, False])
+@pytest.mark.parametrize("worker", slow_but([True], [True, False]))
 def test_a_call_without_state_is_repeated(worker, bundled, server, page):
     exported, server.folders["site"] = bundled("llama_nokv", one_shape)
     load(page, f"{server.origin}/site/", worker)
@@ -76,8 +78,9 @@ def test_who_calls_a_method_with_state_is_told_that_it_is_gone(bundled, server, 
     np.testing.assert_array_equal(call(page, first.inputs)[0], expected)
 
 
-def test_a_load_survives_losses_at_any_moment(bundled, server, page):
-    """20 devices, each lost at another call; some of them while the loss of the one before is made good."""
+@pytest.mark.parametrize("stride", slow_but([4], [4, 1]))
+def test_a_load_survives_losses_at_any_moment(stride, bundled, server, page):
+    """Devices, each lost at another call; some of them while the loss of the one before is made good."""
     exported, server.folders["site"] = bundled("two_methods", shapes_of)
     step = exported.steps[0]
     url = f"{server.origin}/site/"
@@ -85,7 +88,7 @@ def test_a_load_survives_losses_at_any_moment(bundled, server, page):
     page.evaluate("model.dispose()")
     assert calls > 20
     once = [[calls * part // 15] for part in range(14)]
-    for moments in [*once, [calls // 2, 1], [calls // 3, calls // 2], [calls * 2 // 3, calls // 4]]:
+    for moments in [*once, [calls // 2, 1], [calls // 3, calls // 2], [calls * 2 // 3, calls // 4]][::stride]:
         outcome = page.evaluate(LOADED_UNDER_LOSS, [url, moments])
         assert outcome["left"] == 0
         np.testing.assert_allclose(

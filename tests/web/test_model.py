@@ -7,11 +7,15 @@ import threading
 import numpy as np
 import pytest
 
+from tests.support.harness.gate import slow_but, slow_rows_but
 from tests.support.harness.site_server import Fault
 
 from .calls import call, load
 from .test_programs import shapes_of
 
+MOMENTS = [
+    ("before", True), ("start", True), ("manifest", False), ("weights", True), ("weights", False), ("compile", True),
+]  # fmt: skip
 STOPPED = """async ([url, worker, moment]) => {
   const { load } = await import("/web/src/index.js");
   const stop = new AbortController();
@@ -31,7 +35,7 @@ STOPPED = """async ([url, worker, moment]) => {
 }"""
 
 
-@pytest.mark.parametrize("worker", [True, False])
+@pytest.mark.parametrize("worker", slow_but([True], [True, False]))
 def test_a_model_runs_in_a_worker_or_in_the_page(worker, bundled, server, page):
     """Under the strictest policy for scripts, and without isolation from other origins."""
     exported, server.folders["site"] = bundled("mtcnn_pnet", shapes_of)
@@ -76,10 +80,7 @@ def one_shape(exported):
     return {"forward": [[array.shape for array in exported.steps[0].inputs]]}
 
 
-@pytest.mark.parametrize(
-    ("moment", "worker"),
-    [("before", True), ("start", True), ("manifest", False), ("weights", True), ("weights", False), ("compile", True)],
-)
+@pytest.mark.parametrize(("moment", "worker"), slow_rows_but([("start", True), ("weights", False)], MOMENTS))
 def test_a_load_that_is_stopped_ends_at_once_and_the_page_can_go_on(moment, worker, bundled, server, page):
     exported, server.folders["site"] = bundled("llama_4w_emb4", one_shape)
     held = threading.Event()
@@ -96,7 +97,7 @@ def test_a_load_that_is_stopped_ends_at_once_and_the_page_can_go_on(moment, work
     np.testing.assert_allclose(found[0], exported.steps[0].outputs[0], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("worker", [True, False])
+@pytest.mark.parametrize("worker", slow_but([True], [True, False]))
 def test_a_call_that_is_stopped_ends_at_once_and_the_next_one_is_right(worker, bundled, server, page):
     exported, server.folders["site"] = bundled("mtcnn_pnet", one_shape)
     load(page, f"{server.origin}/site/", worker)

@@ -151,6 +151,7 @@ def test_a_program_runs_inside_a_notebook_though_a_message_is_dropped(bundled, s
     assert page.evaluate("listeners.size") == 0
 
 
+@pytest.mark.slow  # tests/web/test_pages_play.py talks to the same page outside
 def test_a_language_model_talks_inside_a_notebook(tmp_path, server, page):
     folder = write_tiny_llm(tmp_path)
     with webpte.load(folder / "tiny.pte") as program:

@@ -95,6 +95,7 @@ def test_the_chat_says_what_the_program_says_and_a_second_visit_loads_no_weights
         assert len(server.asked(".bin")) == weights  # the second visit has them
 
 
+@pytest.mark.slow  # tests/web/test_chat.py asks the player itself in the gate
 def test_a_conversation_that_does_not_fit_is_refused_in_words(browser, talker):
     with opened(browser, talker[1]) as (page, _):
         is_ready(page)

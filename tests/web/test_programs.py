@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.gate import slow_but
 from tests.support.models.matmul import convolutions_2d
 
 from .calls import open_program, run
@@ -15,6 +16,7 @@ PROGRAMS = (
     "add_external", "dynamic_broadcast", "dynamic_size_output", "integers", "half", "two_methods",
     "sdpa_cache_inputs_live", "mtcnn_pnet", convolutions_2d, "llama_4w_emb4",
 )  # fmt: skip
+IN_THE_GATE = ("dynamic_size_output", "integers", "two_methods", "sdpa_cache_inputs_live", "llama_4w_emb4")
 TOLERANCE = 1e-4  # the kernels are the same; the devices differ in how they round and fuse
 
 
@@ -27,7 +29,7 @@ def shapes_of(exported):
     return shapes
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", slow_but(IN_THE_GATE, PROGRAMS))
 def test_a_page_gives_what_the_program_gives_natively(program, bundled, server, page):
     exported, server.folders["site"] = bundled(program, shapes_of)
     with webpte.load(exported.path, data=exported.data) as native:

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.support.export.exporting import export
 from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.faults import largest_key, plant, renamed
+from tests.support.harness.gate import slow_but, slow_rows_but
 from tests.support.models.smollm import smollm2
 from tests.unit.test_report import whole
 from tests.unit.test_report_page import HOSTILE, hostile_graph
@@ -22,6 +23,7 @@ from webpte.tools.report import method_data, render_page, report_data
 
 pytestmark = pytest.mark.contract  # the programs are ExecuTorch's
 PROGRAMS = ["llama", "minilm", "mtcnn_pnet"]
+LOOKS = [(name, scheme) for name in PROGRAMS for scheme in ("light", "dark")]
 TABS = ["graph", "memory", "constants", "borders"]
 
 
@@ -123,8 +125,7 @@ def check_reading(page: Page, data) -> None:
         assert seen > 10 and illegible == [], tab
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "scheme"), slow_rows_but([("llama", "dark"), ("mtcnn_pnet", "light")], LOOKS))
 def test_it_reads_well(browser, tmp_path, name, scheme):
     data = report(name)
     with opened(browser, tmp_path, data, scheme) as page:
@@ -136,8 +137,7 @@ def test_it_reads_well(browser, tmp_path, name, scheme):
 SQUEEZED = "(values) => values.filter((v) => v.getBoundingClientRect().height > 76).map((v) => v.textContent)"
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(("name", "scheme"), slow_rows_but([("llama", "light"), ("mtcnn_pnet", "dark")], LOOKS))
 def test_it_reads_well_on_a_phone(browser, tmp_path, name, scheme):
     data = report(name)
     with opened(browser, tmp_path, data, scheme, width=390) as page:
@@ -149,7 +149,7 @@ def test_it_reads_well_on_a_phone(browser, tmp_path, name, scheme):
         assert page.locator(".call:visible .v").evaluate_all(SQUEEZED) == []
 
 
-@pytest.mark.parametrize("width", [700, 1920])
+@pytest.mark.parametrize("width", slow_but([700], [700, 1920]))
 def test_other_widths_do_not_scroll_sideways(browser, tmp_path, width):
     with opened(browser, tmp_path, report("minilm"), width=width) as page:
         for tab in TABS:
@@ -157,7 +157,7 @@ def test_other_widths_do_not_scroll_sideways(browser, tmp_path, width):
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but(["llama"], PROGRAMS))
 def test_searching_narrows_the_list(browser, tmp_path, name):
     data = report(name)
     op = data["calls"][-1]["name"]
@@ -192,7 +192,7 @@ def test_searching_by_value_type_and_row(browser, tmp_path):
         expect(page.locator("#none")).to_be_visible()
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but(["llama"], PROGRAMS))
 def test_clicking_a_value_jumps_to_its_maker_and_an_output_to_its_reader(browser, tmp_path, name):
     data = report(name)
     values = data["values"]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.gate import slow_but
 from tests.support.harness.site_server import Fault
 from tests.support.harness.writer import simple_pte
 from webpte.bundles import shards
@@ -115,12 +116,13 @@ def test_a_second_visit_fetches_the_manifest_only(place, visit, server, page):
         assert not again and len(server.asked("manifest.json")) == 1 and events[-1]["cached"] == total
 
 
-def test_a_download_goes_on_where_it_broke_off(visit, server, page, site):
-    """Cut at 20 random bytes, each by a network that then is gone: no shard that was complete is fetched again."""
+@pytest.mark.parametrize("cuts", slow_but([4], [4, 20]))
+def test_a_download_goes_on_where_it_broke_off(cuts, visit, server, page, site):
+    """Cut at random bytes, each by a network that then is gone: no shard that was complete is fetched again."""
     sizes = {f"/site/files/{path.name}": path.stat().st_size for path in (site / "files").glob("*.bin")}
     rng = random.Random(15)
     lock = threading.Lock()
-    for _ in range(20):
+    for _ in range(cuts):
         left = rng.randrange(sum(sizes.values()))
 
         def cut(path):
@@ -143,7 +145,7 @@ def test_a_download_goes_on_where_it_broke_off(visit, server, page, site):
         page.evaluate(FORGET)
 
 
-@pytest.mark.parametrize("suffix", [".bin", ".wgsl", ".json", "manifest.json"])
+@pytest.mark.parametrize("suffix", slow_but([".bin", "manifest.json"], [".bin", ".wgsl", ".json", "manifest.json"]))
 def test_what_arrives_damaged_is_named_and_fetched_once_more(suffix, visit, server, page):
     damaged: list[str] = []
     times = 1
@@ -170,9 +172,12 @@ def test_what_arrives_damaged_is_named_and_fetched_once_more(suffix, visit, serv
     visit()  # and a third time it is right
 
 
-def test_what_was_damaged_in_the_store_is_named_and_fetched_again(visit, server, page):
+@pytest.mark.parametrize("stride", slow_but([4], [4, 1]))  # of the files
+def test_what_was_damaged_in_the_store_is_named_and_fetched_again(stride, visit, server, page):
     visit()
-    for name in page.evaluate(KEPT):
+    names = sorted(page.evaluate(KEPT), key=lambda name: not name.startswith("manifest"))
+    assert len(names) > 8
+    for name in (names[0], *names[1::stride]):
         page.evaluate(FLIP, name)
         events = visit()
         if name.startswith("manifest"):  # which is used without a network only

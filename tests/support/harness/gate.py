@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
 
 Value = TypeVar("Value")
+Row = TypeVar("Row", bound=tuple[Any, ...])
 
 
 def slow(value: Value) -> ParameterSet:
     """A parameter that runs with `pytest -m slow` only."""
     return pytest.param(value, marks=pytest.mark.slow)
+
+
+def slow_rows_but(kept: Collection[Row], rows: Iterable[Row]) -> list[Row | ParameterSet]:
+    """`slow_but` for a test of several arguments: a row holds one value of each."""
+    every = list(rows)
+    slow_but(kept, every)  # refuses what is not among them
+    return [row if row in kept else pytest.param(*row, marks=pytest.mark.slow) for row in every]
 
 
 def slow_but(kept: Collection[Value], values: Iterable[Value]) -> list[Value | ParameterSet]:

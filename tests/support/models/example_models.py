@@ -82,6 +82,17 @@ def whisper() -> Path:
     return cached("whisper", [Path(checkpoint.__file__)], make, exporter=["speech"])
 
 
+def quantised_whisper(kind: str) -> Path:
+    """A folder with the program of `whisper` in 4 or 8 bits."""
+    from . import whisper as checkpoint
+
+    def make(folder: Path) -> None:
+        arguments = ("-m", "webpte", "export", whisper() / "whisper", "-o", "whisper.pte", "--quantize", kind)
+        run_script(folder, *arguments)
+
+    return cached(f"whisper-{kind}", [Path(checkpoint.__file__)], make, exporter=["speech"])
+
+
 def page_export(commands: str, make: Callable[[Path], object]) -> Path:
     """What the commands of a page that export SmolLM2 leave in a folder."""
     from .smollm import SMOLLM2

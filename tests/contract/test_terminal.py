@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def command(capsys, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         capsys.readouterr()
         try:
-            code = main([*map(str, arguments)])
+            code: Any = main([*map(str, arguments)])
         except SystemExit as ended:  # of argparse
             code = ended.code
         printed = capsys.readouterr()

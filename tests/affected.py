@@ -104,7 +104,7 @@ def _add(selection: Selection, path: PurePosixPath) -> None:
             selection.add(*PLAYER)
         case ("docs", *_) | ("README.md" | "CHANGELOG.md" | "CONTRIBUTING.md" | "SECURITY.md",):
             selection.add(*DOCUMENTS)
-            if path.suffix == ".md":
+            if path.suffix in {".md", ".ipynb"}:
                 selection.pages.add(str(path))
         case ("examples", *_):
             selection.add("project/test_examples.py")
@@ -119,13 +119,17 @@ def _add(selection: Selection, path: PurePosixPath) -> None:
 
 
 def runnable(names: set[str]) -> list[str]:
-    """The tests of those documents that have blocks to run."""
+    """The tests of those documents that have blocks or cells to run."""
     if not names:
         return []
-    from tests.support.harness import pages
+    from tests.support.harness import notebooks, pages
 
     found = {page.relative_to(pages.ROOT).as_posix() for page in pages.runnable()}
-    return [f"tests/project/test_pages.py::test_page[{name}]" for name in sorted(names & found)]
+    books = [name for name in notebooks.names() if f"docs/notebooks/{name}" in names]
+    return [
+        *(f"tests/project/test_pages.py::test_page[{name}]" for name in sorted(names & found)),
+        *(f"tests/project/test_notebooks.py::test_a_notebook[{name}]" for name in books),
+    ]
 
 
 def importers(path: PurePosixPath) -> list[PurePosixPath]:

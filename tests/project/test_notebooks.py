@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.support.harness import notebooks
-from tests.support.harness.gate import slow_but
 
 pytestmark = pytest.mark.contract  # they run exported programs
 
 
-@pytest.mark.parametrize("name", slow_but(["first-steps.ipynb"], notebooks.names()))
+@pytest.mark.slow  # `python -m tests.affected` runs those that changed
+@pytest.mark.parametrize("name", notebooks.names())
 def test_a_notebook(name, tmp_path):
     found = notebooks.executed(name, tmp_path)
     assert not notebooks.differences(name, found)

@@ -20,7 +20,7 @@ PROJECT = Path(__file__).parents[2]
 OUTCOMES = ("passed", "failed", "skipped")
 # What pytest runs; the catalog is run check by check instead, because one of its tests is a whole suite.
 TESTS = {
-    "op cases": ("tests/gpu/test_cases.py::test_matches_reference",),
+    "op cases": ("--every-case", "tests/gpu/test_cases.py::test_matches_reference"),
     "models": (
         "tests/contract/test_programs.py",
         "tests/contract/test_llamas.py",

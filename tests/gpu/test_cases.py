@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -12,22 +13,31 @@ from tests.support.harness.gate import slow
 from webpte.lowering import registered
 
 CASES = list(all_cases())
+MOST_IN_THE_GATE = 5  # cases of an op, evenly spread over all of them; the nightly run has the others
 
 
-def parameters(names: list[str], one_per_op: bool) -> Iterator[Case | ParameterSet]:
-    """The cases to run. Kernels that an op runs only if told to have one in the gate: some take Mesa ten seconds."""
-    seen = set()
-    for case in all_cases(*names):
-        again = (case.op, case.variant) in seen
-        seen.add((case.op, case.variant))
-        if not (again and one_per_op):
-            yield slow(case) if case.variant and again else case
+def parameters(names: list[str], one_per_op: bool, every: bool) -> Iterator[Case | ParameterSet]:
+    """The cases to run. Kernels that an op runs only if told to have one in the gate: some take Mesa ten seconds.
+
+    If names select the cases, or `every` is set, only further ones of such kernels are slow.
+    """
+    cases = list(all_cases(*names))
+    totals = Counter((case.op, case.variant) for case in cases)
+    seen = Counter[tuple[str, str]]()
+    for case in cases:
+        kind = (case.op, case.variant)
+        number, most = seen[kind], 1 if case.variant else MOST_IN_THE_GATE
+        seen[kind] += 1
+        kept = number == 0 or (number * most) // totals[kind] != ((number - 1) * most) // totals[kind]
+        if number == 0 or not one_per_op:
+            yield case if kept or ((names or every) and not case.variant) else slow(case)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
         names = [name for name in metafunc.config.getoption("cases").split(",") if name]
-        metafunc.parametrize("case", parameters(names, metafunc.config.getoption("one_case_per_op")), ids=str)
+        one, every = (metafunc.config.getoption(name) for name in ("one_case_per_op", "every_case"))
+        metafunc.parametrize("case", parameters(names, one, every), ids=str)
 
 
 def test_matches_reference(case, tmp_path, device):

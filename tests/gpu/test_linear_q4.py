@@ -10,7 +10,7 @@ import pytest
 import webpte
 from tests.cases.q4.linear_q4 import CASES, FUSED, INT8, by, gated, int8, joined, rounded, scales
 from tests.support.harness.cases import OneOp, T, case, choosing, planned_kernels, run_case
-from tests.support.harness.gate import slow_but
+from tests.support.harness.gate import slow_but, slow_rows_but
 from webpte.device import adapter_caps
 
 VARIANTS = ("broadcast", "tile", "lanes", "shared", "packed")
@@ -27,7 +27,7 @@ def test_every_variant_has_kernels_of_its_own(tmp_path):
         assert kernels - others, f"{variant} runs what others run"
 
 
-@pytest.mark.parametrize("layer", [*by("broadcast")[::4], *EIGHT], ids=str)
+@pytest.mark.parametrize("layer", slow_but([by("broadcast")[0], EIGHT[0]], [*by("broadcast")[::4], *EIGHT]), ids=str)
 def test_subgroups_of_four_suffice(layer, tmp_path, device, monkeypatch):
     caps = adapter_caps()
     if not caps.subgroup:
@@ -45,9 +45,10 @@ def test_without_subgroups_tiles_are_the_choice(tmp_path, device, monkeypatch):
 
 
 MOST = {"broadcast": 35, "tile": 35, "lanes": 16, "packed": 16}  # rows that one kernel runs: beyond, GPUs have another
+GROUPS = [("broadcast", 32), ("broadcast", 96), *((variant, 64) for variant in MOST)]
 
 
-@pytest.mark.parametrize(("variant", "group"), [("broadcast", 32), ("broadcast", 96), *((v, 64) for v in MOST)])
+@pytest.mark.parametrize(("variant", "group"), slow_rows_but([("broadcast", 96), ("tile", 64), ("packed", 64)], GROUPS))
 @pytest.mark.parametrize("gate", slow_but([False], [False, True]))
 def test_a_row_does_not_depend_on_how_many_there_are(gate, variant, group, tmp_path, device):
     """To the bit: a sequence that is decoded beside others gives what it gives alone."""

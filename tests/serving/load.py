@@ -190,7 +190,7 @@ def judge(pressed: Pressed) -> list[str]:
         wrong.append("nobody was answered")
     if pressed.health["busy"] or pressed.health["queued"]:
         wrong.append(f"slots are still taken: {pressed.health}")
-    before, *_, after = pressed.memory.values()
+    before, after = (list(pressed.memory.values())[number] for number in (0, -1))
     for name, size in before.items():
         growth = after[name] / size
         if not growth <= GROWTH:

@@ -1,4 +1,7 @@
-"""The short form of `python -m tests.serving load`: every kind of client with every hostile schema, twice."""
+"""The short form of `python -m tests.serving load`: every kind of client with every hostile schema, once.
+
+How memory grows is for the nightly run: after so few requests it depends on the moment.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ ALL = len(KINDS) * len(HOSTILE)
 
 @pytest.mark.gpu
 def test_clients_who_do_wrong_leave_nothing_behind(tmp_path):
-    assert run(str(write_caller(tmp_path)), (ALL, 2 * ALL), clients=12, seed=1) == []
+    assert run(str(write_caller(tmp_path)), (ALL,), clients=12, seed=1) == []
 
 
 def test_every_block_has_every_kind_and_schema():

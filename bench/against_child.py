@@ -64,7 +64,7 @@ def generator(path: Path, prompt: Any) -> Callable[[], Any] | None:
     def generate() -> None:
         getattr(llm, forget)()
         # One token per submit: how many there would be otherwise depends on how fast a checkout thinks it is.
-        llm.generate(tokens=prompt[0].tolist(), max_new_tokens=TOKENS, tokens_per_submit=1).read()
+        llm.generate(tokens=prompt[0].tolist(), max_new_tokens=TOKENS, tokens_per_submit=1).result()
 
     return generate
 

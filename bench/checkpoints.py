@@ -60,8 +60,8 @@ def _quantize_smollm2() -> dict[str, Array]:
 
     from tests.support.models.smollm import MAX_CONTEXT, MAX_TOKENS, gguf
     from webpte.export.checkpoint import read_checkpoint
+    from webpte.export.kernel_noise import quiet
     from webpte.export.llm import quantised_module
-    from webpte.export.lowering import quiet
     from webpte.export.options import Options
 
     # The head in 4 bits: other runtimes are measured with these very codes, and have one format for all layers.

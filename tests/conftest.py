@@ -75,7 +75,7 @@ def _configuration(config: pytest.Config) -> Configuration:
 def _pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """In bursts a generation takes as many tokens per submit as it ever would."""
     if _configuration(request.config).bursts:
-        monkeypatch.setattr("webpte.llm.pace.LATENCY", 1e9)
+        monkeypatch.setattr("webpte.llm.engine.scheduler.STREAM_SECONDS", 1e9)
 
 
 _ASK_ADAPTER = """

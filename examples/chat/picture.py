@@ -22,7 +22,7 @@ def main(path: str, picture: str, questions: tuple[str, ...] = QUESTIONS) -> Non
         for question in questions:
             messages.append({"role": "user", "content": question})
             answer = llm.generate(messages, max_new_tokens=48)
-            messages.append({"role": "assistant", "content": answer.read()})
+            messages.append({"role": "assistant", "content": answer.result()})
             used = answer.usage
             rows.append((used.reused_tokens, used.prompt_tokens - used.reused_tokens, used.completion_tokens))
     figure, axes = plt.subplots(figsize=(7, 2.6), dpi=100)

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from webpte.llm import LLM, Generation
-from webpte.llm.choice import Chosen
-from webpte.llm.rows import Pick, Row
+from webpte.llm.engine.runner import BatchToken, SampleRow
+from webpte.llm.sampling import Chosen
 
-from .requests import Request, answers_alone, answers_together, read, requests
+from .requests import CHANGED, Request, answers_alone, answers_together, read, requests
 
 
 def different(llm: LLM, count: int, longest: int, at_once: int, new: tuple[int, int]) -> list[int]:
@@ -51,8 +51,8 @@ def _so_many_at_a_time(llm: LLM, asked: Sequence[Request], size: int) -> list[li
         while waiting and len(live) < size:
             live.append(waiting.pop().ask(llm))
         read(llm, live)
-        done += [answer.tokens for answer in live if answer.over]
-        live = [answer for answer in live if not answer.over]
+        done += [answer.tokens for answer in live if answer.finished]
+        live = [answer for answer in live if not answer.finished]
     return done
 
 
@@ -158,25 +158,25 @@ def prefix(llm: LLM, sequences: int, shared: int) -> Prefix:
 def _first_tokens(llm: LLM, prompts: list[list[int]]) -> float:
     """The mean time to their first tokens."""
     started = time.perf_counter()
-    live = [llm.generate(tokens=prompt, max_new_tokens=4, tokens_per_submit=1) for prompt in prompts]
+    live = [llm.generate_into(CHANGED, tokens=prompt, max_new_tokens=4, tokens_per_submit=1) for prompt in prompts]
     waiting, taken = list(live), []
     while waiting:
         read(llm, live)
         taken += [time.perf_counter() - started for answer in waiting if answer.tokens]
         waiting = [answer for answer in waiting if not answer.tokens]
-        live = [answer for answer in live if not answer.over]
+        live = [answer for answer in live if not answer.finished]
     for answer in live:
-        answer.read()
+        answer.result()
     return statistics.mean(taken)
 
 
 @contextmanager
-def _rows(llm: LLM) -> Iterator[list[Row]]:
+def _rows(llm: LLM) -> Iterator[list[BatchToken]]:
     """All rows that are run inside."""
-    runner, found = llm.engine.runner, list[Row]()
+    runner, found = llm.engine.runner, list[BatchToken]()
     run = runner.run
 
-    def noting(rows: Sequence[Row], picks: Sequence[Pick]) -> list[Chosen]:
+    def noting(rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[Chosen]:
         found.extend(rows)
         return run(rows, picks)
 

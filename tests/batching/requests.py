@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from webpte.llm import LLM, Generation
+
+CHANGED = threading.Condition()  # of the outputs of all answers that `read` waits for
 
 
 class Request(NamedTuple):
@@ -17,7 +20,7 @@ class Request(NamedTuple):
     settings: dict[str, Any]
 
     def ask(self, llm: LLM) -> Generation:
-        return llm.generate(tokens=self.tokens, **self.settings)
+        return llm.generate_into(CHANGED, tokens=self.tokens, **self.settings)
 
 
 def requests(llm: LLM, count: int, longest: int, new: tuple[int, int], seed: int = 0) -> list[Request]:
@@ -39,7 +42,7 @@ def answers_alone(llm: LLM, asked: Iterable[Request]) -> Iterator[list[int]]:
     for request in asked:
         llm.forget()
         answer = request.ask(llm)
-        answer.read()
+        answer.result()
         yield answer.tokens
 
 
@@ -59,18 +62,19 @@ def answers_together(llm: LLM, asked: list[Request], at_once: int, seed: int = 0
         if others and chosen.random() < 0.3:
             others.pop()  # dropped, wherever it is
         read(llm, live)
-        live = [answer for answer in live if not answer.over]
+        live = [answer for answer in live if not answer.finished]
     return [answer.tokens for answer in answers]
 
 
 def read(llm: LLM, live: list[Generation]) -> list[float]:
     """Wait for a tick and read what it has brought; when each piece came."""
     for answer in live:
-        iter(answer)  # from now on it tells what has come so far
-    llm.engine.wait([answer.start() for answer in live])
+        answer.start()
+    while live and not any(answer.ready for answer in live):
+        llm.engine.wait(*(answer._outputs for answer in live))
     times = []
     for answer in live:
-        while not answer.over and answer.ready:
+        while not answer.finished and answer.ready:
             if next(answer, None) is not None:
                 times.append(time.perf_counter())
     return times

@@ -181,7 +181,7 @@ def test_the_second_turn_of_a_template_with_eos(tmp_path):
             rendered = llm.render(TALKS[1])
             assert rendered.startswith(bos) and eos in rendered
             generation = llm.generate(TALKS[1][:1], max_new_tokens=2)
-            generation.read()
+            generation.result()
             assert generation.prompt[0] == ord(bos) and generation.prompt.count(ord(bos)) == 1
 
 

@@ -19,8 +19,8 @@ from tests.support.models import gguf_talker, talker
 from webpte.export import export_llm
 from webpte.export.building import build_module
 from webpte.export.checkpoint import read_checkpoint
+from webpte.export.kernel_noise import quiet
 from webpte.export.llm import quantised_module
-from webpte.export.lowering import quiet
 from webpte.export.options import Options
 from webpte.text import size
 

@@ -19,7 +19,7 @@ from tests.support.models.llama import llama
 from tests.support.models.tiny_llm import CHUNK, CONTEXT, write_tokenizer
 from webpte import CancelledError, CancelToken, InputError
 from webpte.export.checkpoint import read_checkpoint
-from webpte.export.lowering import quiet
+from webpte.export.kernel_noise import quiet
 from webpte.export.report import eager_predictions, measured, quality_lines, write_quality
 from webpte.llm import LLM, LogitsError
 from webpte.tools.evaluation import windows

@@ -112,24 +112,24 @@ def test_tokens_behind_an_end_leave_nothing_behind(model, talk, at_once):
     model.llm.stop_tokens = frozenset([end])
     try:
         said = talk.generate(tokens=TEXT[:10], max_new_tokens=9, tokens_per_submit=at_once)
-        said.read()
+        said.result()
         assert said.tokens == whole[: whole.index(end) + 1]
         further = [*TEXT[:10], *said.tokens, *TEXT[10:13]]
     finally:
         model.llm.stop_tokens = frozenset()
     assert difference(talk.logits([6]), model.logits([*TEXT[:10], *said.tokens[:-1], 6])) <= TOLERANCE
     then = talk.generate(tokens=further, max_new_tokens=4)
-    then.read()
+    then.result()
     assert then.tokens == model.answer(further, 4)
 
 
 def test_a_beginning_is_used_again_where_the_state_is_right_behind_it(model, talk):
     talk.logits(TEXT[:12])
     on = talk.generate(tokens=TEXT[:16], max_new_tokens=4, tokens_per_submit=1)
-    on.read()
+    on.result()
     assert on.tokens == model.answer(TEXT[:16], 4) and on.usage.reused_tokens == 12
     back = talk.generate(tokens=[*TEXT[:8], 5, 6], max_new_tokens=4)
-    back.read()
+    back.result()
     assert back.tokens == model.answer([*TEXT[:8], 5, 6], 4) and back.usage.reused_tokens == 0
 
 

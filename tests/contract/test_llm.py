@@ -15,8 +15,8 @@ from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, write_tiny_llm
 from webpte import CancelToken
 from webpte.device import Gpu, adapter_caps
+from webpte.fusion.kv_caches import with_half_caches
 from webpte.llm import LLM, ContextFullError
-from webpte.llm.caches import with_half_caches
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_metadata_comes_from_the_program(folder):
 
 def test_greedy_tokens_are_the_argmax_of_the_logits(talk):
     generation = talk.generate("hello", max_new_tokens=8)
-    generation.read()
+    generation.result()
     other = talk.llm.sequence()
     tokens = list(b"hello")
     for expected in generation.tokens:
@@ -77,25 +77,33 @@ def test_logits_behind_every_token_are_those_behind_each(talk):
 
 def test_a_known_prefix_is_not_computed_again(talk):
     first = talk.generate("the quick brown fox", max_new_tokens=4)
-    first.read()
+    first.result()
     assert first.usage.reused_tokens == 0
     second = talk.generate("the quick brown dog", max_new_tokens=4)
-    second.read()
+    second.result()
     assert second.usage.reused_tokens == len("the quick brown ")
     talk.reset()
     again = talk.generate("the quick brown dog", max_new_tokens=4)
-    assert again.read() == second.text and again.usage.reused_tokens == 0
+    assert again.result() == second.text and again.usage.reused_tokens == 0
 
 
 def test_the_last_token_of_a_known_prompt_is_computed_again(llm):
     """Its logits are what comes next, and nobody has kept them."""
     first = llm.generate("the quick brown fox", max_new_tokens=4)
-    first.read()
+    first.result()
     again = llm.generate("the quick brown fox", max_new_tokens=4)
-    assert again.read() == first.text and again.usage.reused_tokens == len("the quick brown fox") - 1
+    assert again.result() == first.text and again.usage.reused_tokens == len("the quick brown fox") - 1
 
 
-def test_what_a_decode_step_costs(llm):
+@pytest.fixture
+def stepwise(llm):
+    """The model without its thread: a step is run when its token is read, and nothing else."""
+    llm.engine.background = False
+    return llm
+
+
+def test_what_a_decode_step_costs(stepwise):
+    llm = stepwise
     generation = iter(llm.generate("hello", max_new_tokens=12, tokens_per_submit=1))
     for _ in range(3):
         next(generation)
@@ -123,12 +131,13 @@ def test_several_tokens_per_submit_are_the_tokens_of_single_steps(talk, settings
         return pieces, generation.usage.finish_reason, talk.position
 
     single = answer(1)
-    assert len(single[0]) == CONTEXT - len("hello") + 1 and single[1:] == ("context", CONTEXT)
+    assert len(single[0]) == CONTEXT - len("hello") + 1 and single[1:] == ("length", CONTEXT)
     for count in (2, 3, 8):
         assert answer(count) == single
 
 
-def test_a_burst_is_one_submit(llm):
+def test_a_burst_is_one_submit(stepwise):
+    llm = stepwise
     generation = iter(llm.generate("hello", max_new_tokens=40, tokens_per_submit=8))
     for _ in range(9):  # the first comes out of prefill, then one burst
         next(generation)
@@ -157,8 +166,9 @@ def test_what_ends_an_answer_inside_a_burst_leaves_no_trace(talk):
     assert talk.position == len("hello") + 2
 
 
-def test_bursts_hide_a_slow_readback(talk, monkeypatch):
+def test_bursts_hide_a_slow_readback(stepwise, monkeypatch):
     """On a device far away it is readbacks that cost time: eight tokens share one."""
+    talk = stepwise.sequence()
     read, reads = Gpu.read, collections.Counter[int]()
 
     def counted(gpu, *arguments):
@@ -168,14 +178,14 @@ def test_bursts_hide_a_slow_readback(talk, monkeypatch):
     monkeypatch.setattr(Gpu, "read", counted)
     for count in (1, 8):
         talk.reset()
-        talk.generate("hello", max_new_tokens=41, tokens_per_submit=count).read()
+        talk.generate("hello", max_new_tokens=41, tokens_per_submit=count).result()
     assert reads[1] == 41 and reads[8] <= 10
 
 
 def test_a_seed_gives_the_same_text_and_another_seed_another(talk):
     def draw(seed):
         talk.reset()
-        return talk.generate("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed).read()
+        return talk.generate("hello", max_new_tokens=30, temperature=1.5, top_k=50, top_p=0.95, seed=seed).result()
 
     assert draw(1) == draw(1)
     assert len({draw(seed) for seed in range(4)}) > 1
@@ -195,24 +205,24 @@ def test_logprobs_are_those_of_the_logits(talk):
 
 def test_usage_and_finish_reasons(talk):
     length = talk.generate("hello", max_new_tokens=5)
-    length.read()
+    length.result()
     assert (length.usage.prompt_tokens, length.usage.completion_tokens, length.usage.finish_reason) == (5, 5, "length")
     talk.reset()
     full = talk.generate("x" * 60, max_new_tokens=50)
-    full.read()
-    assert full.usage.finish_reason == "context" and full.usage.completion_tokens == CONTEXT - 60 + 1
+    full.result()
+    assert full.usage.finish_reason == "length" and full.usage.completion_tokens == CONTEXT - 60 + 1
     talk.reset()
     talk.llm.stop_tokens = frozenset({length.tokens[2]})
     stopped = talk.generate("hello", max_new_tokens=50)
-    stopped.read()
+    stopped.result()
     assert stopped.usage.finish_reason == "stop" and stopped.tokens == length.tokens[:3]
 
 
 def test_stop_strings_end_the_text_before_them(talk):
-    whole = talk.generate("hello", max_new_tokens=20).read()
+    whole = talk.generate("hello", max_new_tokens=20).result()
     talk.reset()
     cut = talk.generate("hello", max_new_tokens=20, stop=[whole[5:8]])
-    assert cut.read() == whole[: whole.find(whole[5:8])]
+    assert cut.result() == whole[: whole.find(whole[5:8])]
     assert cut.usage.finish_reason == "stop"
 
 
@@ -224,8 +234,8 @@ def test_cancelling_keeps_the_session_usable(llm):
             cancel.cancel()
     assert generation.usage.finish_reason == "cancelled" and generation.usage.completion_tokens == 4
     cancelled = llm.generate("x" * 60, cancel=cancel)
-    assert cancelled.read() == "" and cancelled.usage.finish_reason == "cancelled"
-    assert len(llm.generate("hello", max_new_tokens=4).read()) == 4
+    assert cancelled.result() == "" and cancelled.usage.finish_reason == "cancelled"
+    assert len(llm.generate("hello", max_new_tokens=4).result()) == 4
 
 
 def test_leaving_the_loop_early_is_a_cancel(llm):
@@ -266,7 +276,7 @@ def test_forks_interleaved_equal_separate_runs(talk, folder):
         with LLM.load(folder / "tiny.pte") as alone:
             alone.stop_tokens = frozenset()
             generation = alone.generate(prompt, max_new_tokens=10)
-            generation.read()
+            generation.result()
             assert generation.tokens == [pair[index] for pair in together]
 
 
@@ -284,7 +294,7 @@ def test_snapshots_carry_the_tokens(talk, folder, tmp_path):
 def test_chat_goes_through_the_template(llm):
     assert llm.render([{"role": "user", "content": "hi"}]) == "u:hi;a:"
     generation = llm.generate([{"role": "user", "content": "hi"}], max_new_tokens=2)
-    generation.read()
+    generation.result()
     assert generation.usage.prompt_tokens == len("u:hi;a:")
 
 
@@ -295,7 +305,7 @@ def test_wrong_settings_are_refused(llm):
         llm.generate("")
     with raises(webpte.InputError, "top_p", 0, 1, 2):
         llm.generate("x", temperature=1, top_p=2.0)
-    assert len(llm.generate("x", max_new_tokens=1).read()) == 1
+    assert len(llm.generate("x", max_new_tokens=1).result()) == 1
 
 
 def test_a_missing_tokenizer_is_named(tmp_path):

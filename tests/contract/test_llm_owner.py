@@ -12,7 +12,7 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CONTEXT, VOCAB, tokens_of, write_tiny_llm
-from webpte.llm import LLM, LogitsError, StaleGenerationError, choice
+from webpte.llm import LLM, LogitsError, StaleGenerationError, sampling
 
 FIRST, SECOND = list(range(1, 20)), list(range(40, 60))
 
@@ -93,7 +93,7 @@ def test_what_else_uses_the_cache_takes_it(talk, shared, act, tmp_path):
     }[act]()
     assert talk.position == {"reset": 0, "rewind": len(FIRST) + 1, "logits": len(FIRST) + 3, "restore": 0}[act]
     with pytest.raises(StaleGenerationError):
-        stream.read()
+        stream.result()
     assert stream.tokens == shared.first[: len(stream.tokens)]
     assert_sound(talk, shared)
 
@@ -118,7 +118,7 @@ def test_iterating_again_goes_on(talk, shared):
     assert [piece.token for piece in generation] == shared.first[5:]
     assert generation.tokens == shared.first and list(generation) == []
     text = generation.text
-    assert generation.read() == text
+    assert generation.result() == text
 
 
 def test_threads_are_told_or_right_but_never_mixed(talk, shared):
@@ -129,7 +129,7 @@ def test_threads_are_told_or_right_but_never_mixed(talk, shared):
         for _ in range(12):
             generation = answer(talk, prompt, 8, per_submit=3)
             try:
-                generation.read()
+                generation.result()
                 right.append(1)
             except StaleGenerationError:
                 refused.append(1)
@@ -167,12 +167,12 @@ def test_an_interrupt_leaves_the_truth(talk, shared, monkeypatch, when, call):
 
         monkeypatch.setattr(talk.llm.method, name, run)
 
-    answer(talk, FIRST[:10], 2).read()
+    answer(talk, FIRST[:10], 2).result()
     interrupted("run")
     interrupted("run_steps")
     generation = answer(talk, FIRST, per_submit=4)
     with pytest.raises(KeyboardInterrupt):
-        generation.read()
+        generation.result()
     monkeypatch.undo()
     assert generation.tokens == shared.first[: len(generation.tokens)] and list(generation) == []
     assert tokens_of(answer(talk, FIRST)) == shared.first
@@ -188,25 +188,25 @@ def poisoned(monkeypatch, mark, after):
         found = real(outputs)
         return [chosen._replace(token=mark) for chosen in found] if len(steps) > after else found
 
-    real = choice.unpack
-    monkeypatch.setattr("webpte.llm.slot_runner.unpack", spoiled)
+    real = sampling.unpack
+    monkeypatch.setattr("webpte.llm.engine.runner.unpack", spoiled)
 
 
 @pytest.mark.parametrize("per_submit", [1, 4])
 @pytest.mark.parametrize(("mark", "code"), [(-1, "not_finite"), (-2, "all_hidden")])
 def test_logits_that_leave_no_choice_are_an_error(talk, shared, monkeypatch, mark, code, per_submit):
-    answer(talk, FIRST[:10], 1).read()
+    answer(talk, FIRST[:10], 1).result()
     poisoned(monkeypatch, mark, 3)
     generation = answer(talk, FIRST, per_submit=per_submit)
     with raises(LogitsError, f"position {len(FIRST) + 2} ", code=code):
-        generation.read()
+        generation.result()
     assert generation.tokens == shared.first[:3]
     monkeypatch.undo()
     assert_sound(talk, shared)
 
 
 def test_nothing_is_touched_by_a_refused_call(talk, shared):
-    answer(talk, FIRST).read()
+    answer(talk, FIRST).result()
     position = talk.position
     for tokens in ([-1], [VOCAB], [2**31], [1.5], [[1]], [True], []):
         with pytest.raises(webpte.InputError):

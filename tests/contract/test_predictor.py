@@ -108,7 +108,7 @@ def test_rows_are_answered_as_each_alone(talker):
         for number in (0, 7):
             ask = [{"role": "user", "content": f"{names[number]}: {rows[number]}"}]
             alone = llm.generate(ask, max_new_tokens=12)
-            assert alone.read() == found["generated"][number]
+            assert alone.result() == found["generated"][number]
             assert alone.usage.completion_tokens == found["completion_tokens"][number]
             assert alone.usage.prompt_tokens == found["prompt_tokens"][number]
 

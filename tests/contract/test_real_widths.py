@@ -53,7 +53,7 @@ def tokens_of(talk, **settings):
     """A whole answer to the prompt, from an empty cache."""
     talk.reset()
     generation = talk.generate(tokens=PROMPT, **settings)
-    generation.read()
+    generation.result()
     return generation.tokens
 
 
@@ -83,7 +83,7 @@ def test_several_tokens_per_submit_are_those_of_single_steps(talk, settings):
 def test_what_a_fast_device_does_by_itself(talk, monkeypatch):
     """Where a step is short a generation takes more and more tokens per submit: here it does so however long one is."""
     single = tokens_of(talk, max_new_tokens=20, tokens_per_submit=1)
-    monkeypatch.setattr("webpte.llm.pace.LATENCY", 1e9)
+    monkeypatch.setattr("webpte.llm.engine.scheduler.STREAM_SECONDS", 1e9)
     before = talk.llm.method.counters.snapshot()
     assert tokens_of(talk, max_new_tokens=20) == single
     done = talk.llm.method.counters.since(before)

@@ -12,12 +12,11 @@ from tests.support.harness.errors import raises
 from tests.support.models.llama import llama
 from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.device import Gpu, adapter_caps
+from webpte.fusion.batching import with_slots
 from webpte.graph import DType
 from webpte.llm import LLM
-from webpte.llm.choice import Choice
-from webpte.llm.rows import Pick, Row
-from webpte.llm.slot_runner import SlotRunner
-from webpte.llm.slots import with_slots
+from webpte.llm.engine.runner import BatchedRunner, BatchToken, SampleRow
+from webpte.llm.sampling import Choice
 from webpte.plan.planner import Planner
 
 CONTEXT, VOCAB = 64, 128
@@ -42,7 +41,7 @@ def texts():
 @pytest.fixture
 def runner():
     with webpte.load(export("llama_4w_emb4").path) as program:
-        yield SlotRunner(program, most_slots=8)
+        yield BatchedRunner(program, max_slots=8)
 
 
 def test_a_prepared_model_plans_nothing_for_any_number_of_answers(tmp_path, monkeypatch):
@@ -53,7 +52,7 @@ def test_a_prepared_model_plans_nothing_for_any_number_of_answers(tmp_path, monk
         for count in range(1, 6):
             asked = [{"tokens": [7 + k], "max_new_tokens": 4} for k in range(count)]
             assert [len(answer.tokens) for answer in llm.generate_many(asked, stop=[])] == [4] * count
-        assert not planned and llm.engine.runner.slots == 5
+        assert not planned and llm.engine.runner.num_slots == 5
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -99,18 +98,18 @@ def test_a_row_of_real_width_has_its_bits_in_any_company():
     """At a context that is worth splitting, as one of few and of many rows, beside decoding and reading others."""
     random = np.random.default_rng(7)
     with webpte.load(export("smollm_1").path) as program:
-        runner = SlotRunner(program, most_slots=4)
+        runner = BatchedRunner(program, max_slots=4)
         runner.grow(4)
         texts = random.integers(0, 49152, (3, 700))
         for slot, text in enumerate(texts):
             for start in range(0, 700, 250):
                 piece = enumerate(text[start : start + 250], start)
-                runner.run([Row(int(token), slot, at) for at, token in piece], [])
-        own = Row(17, 1, 700)
+                runner.run([BatchToken(int(token), slot, at) for at, token in piece], [])
+        own = BatchToken(17, 1, 700)
         expected = runner.logits([own])
         assert np.isfinite(expected).all()
-        others = [Row(5, 0, 640), Row(6, 2, 690)]
-        reading = [Row(9, 3, at) for at in range(40)]
+        others = [BatchToken(5, 0, 640), BatchToken(6, 2, 690)]
+        reading = [BatchToken(9, 3, at) for at in range(40)]
         for company in (others, reading[:3], [*others, *reading[:9]], [*others, *reading]):
             assert (runner.logits([*company, own]) == expected).all()
 
@@ -142,8 +141,8 @@ def test_an_idle_row_touches_nothing(texts):
             assert [bytes(piece) for piece in many._state.read()] == before
 
 
-def _read(runner: SlotRunner, slot: int, text: np.ndarray) -> None:
-    runner.run([Row(int(token), slot, at) for at, token in enumerate(text)], [])
+def _read(runner: BatchedRunner, slot: int, text: np.ndarray) -> None:
+    runner.run([BatchToken(int(token), slot, at) for at, token in enumerate(text)], [])
 
 
 def test_a_prefix_is_copied_and_goes_on_by_itself(runner, texts):
@@ -152,9 +151,9 @@ def test_a_prefix_is_copied_and_goes_on_by_itself(runner, texts):
     runner.grow(4)
     runner.copy(0, 3, len(text) - 1)
     _read(runner, 0, texts[1])  # over the original
-    kept = runner.logits([Row(int(text[-1]), 3, len(text) - 1)])
+    kept = runner.logits([BatchToken(int(text[-1]), 3, len(text) - 1)])
     _read(runner, 1, text[:-1])
-    assert (kept == runner.logits([Row(int(text[-1]), 1, len(text) - 1)])).all()
+    assert (kept == runner.logits([BatchToken(int(text[-1]), 1, len(text) - 1)])).all()
     assert np.abs(kept).max() > 0.1
 
 
@@ -191,10 +190,10 @@ def test_slots_are_read_and_written_apart(runner, texts):
 def test_steps_of_one_submit_are_those_of_many(runner, texts, temperature):
     runner.grow(4)
 
-    def at(step: int, tokens: list[int]) -> tuple[list[Row], list[Pick]]:
-        rows = [Row(token, SLOTS[k], len(texts[k]) + step) for k, token in enumerate(tokens)]
+    def at(step: int, tokens: list[int]) -> tuple[list[BatchToken], list[SampleRow]]:
+        rows = [BatchToken(token, SLOTS[k], len(texts[k]) + step) for k, token in enumerate(tokens)]
         choices = [Choice(temperature=temperature, seed=k, step=step) for k in range(len(rows))]
-        return rows, [Pick(k, choice) for k, choice in enumerate(choices)]
+        return rows, [SampleRow(k, choice) for k, choice in enumerate(choices)]
 
     for slot, text in zip(SLOTS, texts, strict=True):
         _read(runner, slot, text)
@@ -210,21 +209,21 @@ def test_steps_of_one_submit_are_those_of_many(runner, texts, temperature):
 
 def test_half_caches_take_half(texts):
     with webpte.load(export("llama_4w_emb4").path) as program:
-        whole, half = SlotRunner(program, 2), SlotRunner(program, 2, DType.FLOAT16)
+        whole, half = BatchedRunner(program, 2), BatchedRunner(program, 2, DType.FLOAT16)
         for runner in (whole, half):
             _read(runner, 0, texts[0])
         saved = 2 if "shader-f16" in adapter_caps().features else 1
         assert [saved * size for size in half.sizes(3)] == whole.sizes(3)
-        rows = [Row(7, 0, len(texts[0]))]
+        rows = [BatchToken(7, 0, len(texts[0]))]
         assert_close(half.logits(rows), whole.logits(rows), 1e-2, 1e-2, "half caches")
 
 
 def test_rows_outside_are_refused_before_anything_runs(runner):
-    for row in (Row(1, 1, 0), Row(1, 0, CONTEXT), Row(1, -1, 0), Row(1, 0, -1)):
+    for row in (BatchToken(1, 1, 0), BatchToken(1, 0, CONTEXT), BatchToken(1, -1, 0), BatchToken(1, 0, -1)):
         with raises(webpte.InputError, f"1 slots of {CONTEXT}"):
             runner.run([row], [])
-    with raises(webpte.InputError, f"{runner.most_rows} rows", 40):
-        runner.run([Row(1, 0, at) for at in range(40)], [])
+    with raises(webpte.InputError, f"{runner.max_batch_tokens} tokens", 40):
+        runner.run([BatchToken(1, 0, at) for at in range(40)], [])
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from tests.support.harness.screen import Screen
 from tests.support.models.smollm import NEW_TOKENS, smollm2
 from webpte.device import Gpu
 from webpte.llm import LLM
-from webpte.llm.choice import Choice
-from webpte.llm.rows import Pick, Row
+from webpte.llm.engine.runner import BatchToken, SampleRow
+from webpte.llm.sampling import Choice
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # the first run on a machine exports
 
@@ -27,12 +27,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # the first run on a
 @pytest.fixture(scope="module")
 def llm():
     with LLM.load(smollm2("4w").path) as model:
+        model.engine.background = False  # passes are counted
         yield model
 
 
 def ask(llm, tokens, count, **settings):
     generation = llm.generate(tokens=tokens, max_new_tokens=count, **settings)
-    generation.read()
+    generation.result()
     return generation
 
 
@@ -69,7 +70,7 @@ def test_8da4w_is_as_near_to_eager_pytorch_as_eager_is_to_itself():
 
 def test_the_capital_of_france_is_paris(llm):
     generation = llm.generate([{"role": "user", "content": "What is the capital of France?"}], max_new_tokens=48)
-    generation.read()
+    generation.result()
     assert "Paris" in generation.text
     assert generation.usage.completion_tokens > 5
 
@@ -105,7 +106,7 @@ def test_a_step_at_900_tokens_of_context(llm):
     for turn in range(6):
         for position, counted in dispatches.items():
             before = llm.method.counters.snapshot()
-            runner.run([Row(11 + turn, 0, position)], [Pick(0, Choice())])
+            runner.run([BatchToken(11 + turn, 0, position)], [SampleRow(0, Choice())])
             done = llm.method.counters.since(before)
             if turn >= 2:
                 assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
@@ -133,8 +134,8 @@ def test_a_snapshot_continues_in_a_new_process(llm, tmp_path):
     child = """
 import sys, json
 from webpte.llm import LLM
-from webpte.llm.choice import Choice
-from webpte.llm.rows import Pick, Row
+from webpte.llm.sampling import Choice
+from webpte.llm.engine.runner import BatchToken, SampleRow
 with LLM.load(sys.argv[1]) as llm:
     talk = llm.sequence()
     talk.restore(sys.argv[2])

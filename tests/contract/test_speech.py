@@ -17,7 +17,7 @@ from tests.support.harness.wrong_calls import Wrong, check
 from tests.support.models import example_models
 from tests.support.models.whisper import SAMPLES, sound
 from webpte.errors import CancelledError, FormatError, InputError, UnsupportedError
-from webpte.export.lowering import quiet
+from webpte.export.kernel_noise import quiet
 from webpte.export.speech import export_speech
 from webpte.speech import Transcriber
 from webpte.speech.mel import LogMel

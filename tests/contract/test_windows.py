@@ -9,7 +9,7 @@ from tests.families.measuring import measured
 from tests.support.harness.gate import slow_but
 from tests.support.models.families import CONTEXT, MAX_TOKENS, first, tokens
 from webpte.llm import LLM
-from webpte.llm.reach import Reach
+from webpte.llm.engine.kv_slots import CacheWindow
 
 WINDOW = 4
 ROWS = WINDOW + MAX_TOKENS - 2
@@ -43,7 +43,7 @@ def same(got, wanted):
 
 
 def test_a_ring_is_smaller_than_the_context_and_all_runs_on_the_gpu(llm):
-    assert llm.engine.runner.reach == Reach(WINDOW - 1, ROWS)
+    assert llm.engine.runner.cache_window == CacheWindow(WINDOW - 1, ROWS)
     assert len(TEXT) > ROWS
     rows = {tuple(llm.method.plan.graph.tensor(v).dims)[-2] for v in llm.method.plan.flow.state}
     assert ROWS in rows
@@ -64,7 +64,7 @@ def test_prompts_that_begin_alike(llm, fresh):
     """Behind what is cached, behind what the ring still reaches, and before it."""
     for length in (len(TEXT), len(TEXT) - 3, 8, 2, len(TEXT)):
         answer = llm.generate(tokens=TEXT[:length], max_new_tokens=2)
-        answer.read()
+        answer.result()
         wanted = [int(fresh(TEXT[:length]).argmax())]
         wanted.append(int(fresh([*TEXT[:length], *wanted]).argmax()))
         assert answer.tokens == wanted
@@ -101,7 +101,7 @@ def test_answers_at_once_take_turns(llm, fresh):
     for prompt, answer in zip(prompts, answers, strict=True):
         llm.forget()
         alone = llm.generate(tokens=prompt, max_new_tokens=6)
-        alone.read()
+        alone.result()
         assert answer.tokens == alone.tokens
 
 

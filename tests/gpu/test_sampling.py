@@ -13,7 +13,7 @@ from tests.cases.sampling.sampling import sample
 from tests.support.harness.cases import OneOp, T, choosing, reference
 from tests.support.harness.chi_square import assert_follows, chi_square_limit
 from tests.support.harness.gate import slow, slow_but
-from webpte.llm.choice import Choice, pack
+from webpte.llm.sampling import Choice, pack
 from webpte.ops.sampling.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _keys, kept
 
 DRAWS, VOCABULARY = 20_000, 61

@@ -14,10 +14,9 @@ from tests.support.harness.cases import OneOp, T, case, choosing
 from tests.support.harness.chi_square import assert_follows
 from tests.support.harness.gate import slow_rows_but
 from tests.unit.test_choosing import by_definition
+from webpte.fusion.sampler import append_sampler
 from webpte.graph import SymInt
-from webpte.llm.choice import ALL_HIDDEN, Choice, pack, unpack, wanted
-from webpte.llm.choosing import Choosing
-from webpte.llm.sampled import append_sampler
+from webpte.llm.sampling import ALL_HIDDEN, Choice, Choosing, pack, unpack, wanted
 from webpte.llm.settings import Settings
 
 DRAWS = 8000

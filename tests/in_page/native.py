@@ -23,7 +23,7 @@ def answers(model: str, requests: list[dict[str, Any]]) -> list[list[int]]:
             settings = {NAMES.get(name, name): value for name, value in request.items()}
             prompt = settings.pop("messages", None) or settings.pop("prompt")
             generation = llm.generate(prompt, **settings)
-            generation.read()
+            generation.result()
             found.append(list(generation.tokens))
     return found
 

@@ -75,7 +75,7 @@ async def read(stream: Stream) -> tuple[str, list[int], Finished]:
 
 def solo(prompt: tuple[int, ...], **settings: Any) -> tuple[str, list[int]]:
     answer = FakeLLM(FakeRunner(capacity=256)).generate(tokens=prompt, **settings)
-    return answer.read(), answer.tokens
+    return answer.result(), answer.tokens
 
 
 SETTINGS: list[dict[str, Any]] = [

@@ -30,5 +30,5 @@ def _seconds(llm: LLM, number: int, given: dict[str, Any]) -> float:
         speculate=False,
         **given,
     )
-    stream.read()
+    stream.result()
     return stream.usage.decode_seconds / (len(stream.tokens) - 1)

@@ -6,7 +6,7 @@ import signal
 import sys
 
 from webpte.progress import OnProgress
-from webpte.serve.desks import Desk, EncoderDesk, LanguageDesk, open_desk
+from webpte.serve.desks import Desk, EncoderDesk, LanguageDesk, Send, open_desk
 from webpte.serve.messages import ModelFile, Options
 from webpte.serve.worker import main
 
@@ -16,8 +16,8 @@ COMMAND = (sys.executable, "-m", "tests.serving.hurt_worker")
 opened: list[Desk] = []
 
 
-def open_fragile(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress) -> Desk:
-    opened.append(open_desk(file, options, most_waiting, progress))
+def open_fragile(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress, send: Send) -> Desk:
+    opened.append(open_desk(file, options, most_waiting, progress, send))
     return opened[-1]
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import httpx
 
-from tests.batching.requests import read
+from tests.batching.requests import CHANGED, read
 from tests.support.harness.serving import Running, children_of, event_in
 from webpte.llm import LLM
 
@@ -84,16 +84,16 @@ def _tell(size: int, costs: tuple[Cost, Cost], first: float) -> None:
 def _by_engine(llm: LLM, asked: Sequence[str], tokens: int) -> Cost:
     llm.forget()
     started, spent, count = time.monotonic(), time.process_time(), 0
-    live = [llm.generate(text, max_new_tokens=tokens) for text in asked]
+    live = [llm.generate_into(CHANGED, text, max_new_tokens=tokens) for text in asked]
     while live:
         count += len(read(llm, live))
-        live = [answer for answer in live if not answer.over]
+        live = [answer for answer in live if not answer.finished]
     return Cost((time.monotonic() - started) / count, (time.process_time() - spent) / count)
 
 
 def _alone(llm: LLM, text: str, tokens: int) -> str:
     llm.forget()
-    return llm.generate(text, max_new_tokens=tokens).read()
+    return llm.generate(text, max_new_tokens=tokens).result()
 
 
 def _by_http(running: Running, asked: Sequence[str], tokens: int) -> tuple[Cost, list[str]]:

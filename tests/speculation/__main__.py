@@ -45,7 +45,7 @@ def compare(llm: LLM, questions: Sequence[str], count: int) -> int:
     )
     different = [(one, two) for one, two in zip(plain, drafting, strict=True) if one.tokens != two.tokens]
     for one, two in different:
-        print(f"DIFFERENT: {one.settings}\n  {one.text!r}\n  {two.text!r}")
+        print(f"DIFFERENT:\n  {one.text!r}\n  {two.text!r}")
     equal = len(questions) - len(different)
     print(
         f"{len(questions)} prompts, every other one drawn: {equal} have the same tokens with and without drafts",

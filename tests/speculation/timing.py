@@ -19,7 +19,7 @@ def prompt(llm: LLM, question: str) -> str | list[dict[str, str]]:
 def ask(llm: LLM, question: str, count: int, **settings: Any) -> Generation:
     """A whole answer."""
     answer = llm.generate(prompt(llm, question), max_new_tokens=count, **settings)
-    answer.read()
+    answer.result()
     return answer
 
 

@@ -58,7 +58,7 @@ def talk(checkpoint: Path) -> str:
         assert_type(answer.usage, Usage)
         assert_type(answer.usage.completion_tokens, int)
         for one in llm.generate_many(["One", "Two"], max_new_tokens=4, in_order=False):
-            assert_type(one.read(), str)
+            assert_type(one.result(), str)
         sequence = llm.sequence()
         assert_type(sequence.generate("Once", stop=["."]).tokens, list[int])
         assert_type(sequence.fork().position, int)

@@ -23,7 +23,7 @@ def test_every_package_has_witnesses_that_exist():
         ("src/webpte/ops/norm/row_norm.wgsl", {"norm"}),  # of several ops
         ("tests/cases/norm/norm.py", {"norm.norm"}),
         ("src/webpte/plan/memory.py", {EVERY_CASE}),
-        ("src/webpte/llm/engine.py", set()),
+        ("src/webpte/llm/engine/core.py", set()),
     ],
 )
 def test_cases_of_a_change(changed, cases):
@@ -35,7 +35,7 @@ def test_cases_of_a_change(changed, cases):
 @pytest.mark.parametrize(
     ("changed", "tests"),
     [
-        ("src/webpte/llm/engine.py", {"tests/unit", "tests/contract/test_llm.py"}),
+        ("src/webpte/llm/engine/core.py", {"tests/unit", "tests/contract/test_llm.py"}),
         ("src/webpte/serve/app.py", {"tests/unit", "tests/serving/test_endpoints.py"}),
         ("src/webpte/errors.py", {"tests/unit", "tests/process"}),
         ("web/src/plan.js", {"tests/web/test_programs.py"}),
@@ -62,5 +62,5 @@ def test_importers_are_found_through_others():
 
 
 def test_fast_selects_tests_that_name_the_module():
-    found = fast(["src/webpte/llm/speculation.py"])
+    found = fast(["src/webpte/llm/engine/speculation.py"])
     assert "tests/unit/test_speculation.py" in found and len(found) < 20

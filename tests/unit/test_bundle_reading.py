@@ -16,7 +16,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.bundles.targets import TARGETS
 from webpte.container import DType, VkInt, VkTensor
-from webpte.llm.bundled_runner import PASS_COST, split
+from webpte.llm.engine.runner import STEP_COST_TOKENS, split
 from webpte.runtime import Bundle
 from webpte.runtime.manifest import read_manifest
 from webpte.wgsl import Caps
@@ -182,5 +182,5 @@ def test_rows_are_split_into_the_passes_that_cost_least():
     for count in range(1, 700):
         found = split(count, sizes)
         assert sum(found) - found[-1] < count <= sum(found) and set(found) <= set(sizes)
-        cost = sum(found) + PASS_COST * len(found)
-        assert cost <= -(-count // 128) * (128 + PASS_COST)
+        cost = sum(found) + STEP_COST_TOKENS * len(found)
+        assert cost <= -(-count // 128) * (128 + STEP_COST_TOKENS)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.work import counted_calls
-from webpte.llm import template_limits
+from webpte.llm import template_sandbox
 from webpte.llm.chat import render_chat
 
 MESSAGES = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yes\nno"}]
@@ -148,7 +148,7 @@ def test_ordinary_templates_are_left_alone(template, want):
 
 
 def test_a_long_conversation_fits(monkeypatch):
-    monkeypatch.setattr(template_limits, "SECONDS", 60)  # its steps and characters are what must fit
+    monkeypatch.setattr(template_sandbox, "SECONDS", 60)  # its steps and characters are what must fit
     messages = [{"role": "user", "content": "word " * 400}, {"role": "assistant", "content": "word " * 400}] * 500
     template = "{% for m in messages %}{{ '<' + m.role + '>' + m.content|trim + '</' + m.role + '>' }}{% endfor %}"
     assert len(render_chat(template, messages)) > 1_900_000

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.llm.choice import Choice, pack, unpack
-from webpte.llm.choosing import Choosing
-from webpte.llm.sampled import EDITED, SETTINGS, TOPS, mask_words
+from webpte.fusion.sampler import EDITED, SETTINGS, TOPS, mask_words
+from webpte.llm.sampling import Choice, Choosing, pack, unpack
 from webpte.llm.settings import Settings, settings_from
 
 VOCABULARY = 40

@@ -15,9 +15,8 @@ from tests.schemas.making import schema
 from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_fallback, byte_level
 from webpte.errors import InputError, UnsupportedError
-from webpte.llm.constraints import LARGEST, constraint_from
+from webpte.llm.constraints import KEPT, KEPT_CHARACTERS, LARGEST, Guides, constraint_from
 from webpte.llm.errors import ConstraintError
-from webpte.llm.guides import KEPT, KEPT_CHARACTERS, Guides
 from webpte.llm.tokenizer import Tokenizer
 
 SPARE = 37  # numbers that the model has and the tokenizer has not

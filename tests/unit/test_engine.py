@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,16 @@ from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
 from webpte import CancelToken
 from webpte.errors import DeviceLost
 from webpte.llm import ConstraintError, LogitsError, QueueFullError, StaleGenerationError
-from webpte.llm.job import AHEAD, Job, Limits
-from webpte.llm.pace import SMALLEST_PIECE, Pace
+from webpte.llm.engine.output import OutputProcessor
+from webpte.llm.engine.request import MAX_UNREAD_OUTPUTS, GenerationRequest, SequenceState
+from webpte.llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, MIN_CHUNK_TOKENS, PrefillPolicy
 from webpte.llm.settings import settings_from
 
 A, B, C = list(range(1, 20)), list(range(30, 50)), list(range(60, 63))
 
 
 def tokens_of(answer):
-    answer.read()
+    answer.result()
     return answer.tokens
 
 
@@ -50,17 +50,17 @@ def test_answers_side_by_side_share_passes():
 
 
 def test_more_sequences_than_slots_take_turns():
-    llm = FakeLLM(FakeRunner(most_slots=2))
+    llm = FakeLLM(FakeRunner(max_slots=2))
     prompts = [[n, *A] for n in range(5)]
     answers = [ask(llm, prompt) for prompt in prompts]
     for _ in zip(*answers, strict=True):
         pass
     assert [answer.tokens for answer in answers] == [alone(prompt, 20) for prompt in prompts]
-    assert llm.runner.slots == 2
+    assert llm.runner.num_slots == 2
 
 
 def test_a_program_that_cannot_be_batched_takes_turns_too():
-    llm = FakeLLM(FakeRunner(most_slots=1))
+    llm = FakeLLM(FakeRunner(max_slots=1))
     answers = [ask(llm, prompt) for prompt in (A, B)]
     for _ in zip(*answers, strict=True):
         pass
@@ -68,13 +68,13 @@ def test_a_program_that_cannot_be_batched_takes_turns_too():
 
 
 def test_slots_grow_as_memory_allows():
-    runner = FakeRunner(most_slots=16)
+    runner = FakeRunner(max_slots=16)
     runner.memory = 4
-    llm = FakeLLM(runner, most_slots=8)
+    llm = FakeLLM(runner, max_num_seqs=8)
     answers = [ask(llm, [n]) for n in range(12)]
     for answer in answers:
         next(answer)
-    assert runner.slots == 4 and llm.engine.most_at_once == 4
+    assert runner.num_slots == 4 and llm.engine.max_num_seqs == 4
     assert [tokens_of(answer) for answer in answers] == [alone([n], 20) for n in range(12)]
 
 
@@ -94,7 +94,7 @@ def test_a_prefix_in_any_slot_is_copied_or_taken_over():
 
 
 def test_prompts_that_begin_alike_compute_the_beginning_once():
-    llm = FakeLLM(FakeRunner(most_slots=8, most_rows=8))
+    llm = FakeLLM(FakeRunner(max_slots=8, max_batch_tokens=8))
     shared = [n % 90 for n in range(50)]
     answers = [ask(llm, [*shared, n], 4) for n in range(6)]
     for answer in answers:
@@ -116,9 +116,9 @@ def test_what_is_over_is_found_again_until_it_is_forgotten():
 
 def test_a_long_prompt_does_not_hold_up_the_others():
     """A pass may take twice what it takes without the prompt's piece; nobody waits for the whole of it."""
-    runner = FakeRunner(most_slots=8, capacity=700, most_rows=256)
+    runner = FakeRunner(max_slots=8, capacity=700, max_batch_tokens=256)
     runner.cost = lambda rows: 0.02 + 0.005 * rows
-    llm = FakeLLM(runner, most_slots=8)
+    llm = FakeLLM(runner, max_num_seqs=8)
     others = [ask(llm, [n], 600, tokens_per_submit=1) for n in range(7)]
     for _ in range(10):
         for answer in others:
@@ -134,24 +134,26 @@ def test_a_long_prompt_does_not_hold_up_the_others():
         last = runner.now
     plain = runner.cost(7)
     assert max(gaps) <= 2.5 * plain and len(gaps) < 100
-    assert late.tokens[0] == alone(prompt, 1, 700)[0]
+    assert next(late).token == alone(prompt, 1, 700)[0]
     assert all(answer.tokens == alone([n], len(answer.tokens), 700) for n, answer in enumerate(others))
 
 
-def test_prompts_take_turns():
-    runner = FakeRunner(most_slots=4, most_rows=8)
+def test_prompts_are_computed_in_order_and_a_short_one_is_not_delayed():
+    runner = FakeRunner(max_slots=4, max_batch_tokens=8)
     llm = FakeLLM(runner)
-    answers = [ask(llm, [n] * 40, 2) for n in range(3)]
+    prompts = [[n] * 40 for n in range(3)] + [[3, 3]]
+    answers = [ask(llm, prompt, 2) for prompt in prompts]
     for answer in answers:
         answer.start()
     next(answers[2])
-    seen = [rows[0].token for rows in runner.passes[:6]]
-    assert sorted(seen[:3]) == [0, 1, 2] and seen[:3] == seen[3:]
-    assert [tokens_of(answer) for answer in answers] == [alone([n] * 40, 2) for n in range(3)]
+    tokens = [{row.token for row in rows} for rows in runner.passes]
+    firsts = [next(at for at, found in enumerate(tokens) if n in found) for n in range(4)]
+    assert firsts[3] == 0 and firsts[:3] == sorted(firsts[:3])
+    assert [tokens_of(answer) for answer in answers] == [alone(prompt, 2) for prompt in prompts]
 
 
 def test_cancelling_ends_within_a_tick_and_frees_the_slot():
-    llm = FakeLLM(FakeRunner(most_slots=2))
+    llm = FakeLLM(FakeRunner(max_slots=2))
     cancel = CancelToken()
     stopped, other = ask(llm, A, cancel=cancel), ask(llm, B)
     next(stopped)
@@ -160,13 +162,13 @@ def test_cancelling_ends_within_a_tick_and_frees_the_slot():
     assert list(stopped) == [] and stopped.usage.finish_reason == "cancelled"
     third = ask(llm, C)
     assert tokens_of(third) == alone(C, 20) and tokens_of(other) == alone(B, 20)
-    assert llm.runner.slots == 2
+    assert llm.runner.num_slots == 2
     never = ask(llm, A, cancel=cancel)
     assert list(never) == [] and never.usage.finish_reason == "cancelled"
 
 
 def test_an_answer_that_is_dropped_frees_its_slot():
-    llm = FakeLLM(FakeRunner(most_slots=4))
+    llm = FakeLLM(FakeRunner(max_slots=4))
     gc.disable()  # nothing may wait for the collector
     try:
         for n in range(20):
@@ -177,24 +179,34 @@ def test_an_answer_that_is_dropped_frees_its_slot():
         assert tokens_of(ask(llm, A)) == alone(A, 20)
     finally:
         gc.enable()
-    assert llm.runner.slots == 1
+    assert llm.runner.num_slots == 1
 
 
-def test_unread_answers_are_computed_a_little_ahead_only():
-    llm = FakeLLM()
-    idle = ask(llm, A, 40)
+def test_an_unread_answer_pauses_and_keeps_its_slot():
+    llm = FakeLLM(FakeRunner(capacity=512))
+    idle = ask(llm, A, 400, speculate=False)
     next(idle)
-    tokens_of(ask(llm, B, 40))
-    assert len(idle.start().coming) <= AHEAD + 8
-    assert tokens_of(idle) == alone(A, 40)
+    tokens_of(ask(llm, B, 400, speculate=False))
+    assert MAX_UNREAD_OUTPUTS <= len(idle._outputs) <= MAX_UNREAD_OUTPUTS + MAX_STEPS_PER_SUBMIT
+    assert tokens_of(idle) == alone(A, 400, 512)
+    assert llm.engine.stats.tokens == len(A) + len(B) + 399 + 399
+    assert llm.engine.stats.evictions == llm.engine.stats.preemptions == 0
+
+
+def test_an_unread_answer_does_not_pause_while_another_waits_for_its_slot():
+    llm = FakeLLM(FakeRunner(max_slots=1, capacity=512))
+    idle, waiting = ask(llm, A, 200, speculate=False), ask(llm, B, 20, speculate=False)
+    next(idle)
+    assert tokens_of(waiting) == alone(B, 20) and tokens_of(idle) == alone(A, 200, 512)
+    assert llm.engine.stats.tokens == len(A) + len(B) + 199 + 19
 
 
 def test_the_queue_is_bounded():
-    llm = FakeLLM(most_waiting=3)
+    llm = FakeLLM(max_queue_size=3)
     answers = [ask(llm, [n]) for n in range(4)]
     for answer in answers[:3]:
         answer.start()
-    with raises(QueueFullError, "3 answers", "4 that"):
+    with raises(QueueFullError, "3 requests", "4 slots"):
         next(answers[3])
     assert [tokens_of(answer) for answer in answers[:3]] == [alone([n], 20) for n in range(3)]
 
@@ -220,44 +232,51 @@ class Oracle:
     def __init__(self, answer):
         self.answer, self.taken, self.seen, self.fails_at = answer, 0, [], len(answer)
 
-    def take(self, token):
+    def append(self, token):
         assert token == self.answer[self.taken]
         self.taken += 1
 
     def forced(self):
         return tuple(self.answer[self.taken : self.taken + 2]) if self.taken and self.taken % 7 == 0 else ()
 
-    def ahead(self, rows, most):
+    def draft(self, rows, most):
         if self.taken >= self.fails_at:
             raise ConstraintError("impossible")
         drafts = self.answer[self.taken : self.taken + min(most, 4)]
         drafts = [token if (self.taken + at) % 3 else (token + 1) % 90 for at, token in enumerate(drafts)]
-        return SimpleNamespace(drafts=tuple(drafts), masks=[None] * (1 + len(drafts)))
+        return tuple(drafts), [None] * (1 + len(drafts))
 
     def verified(self, rows, drafted, accepted, seconds):
         self.seen.append((rows, drafted, accepted))
 
 
 def steered(llm, prompt, count, oracle):
-    """A job as an answer would start it."""
-    limits = Limits((), count, llm.capacity)
-    job = Job(llm.sequence(), prompt, settings_from({}), limits, steering=oracle)
-    llm.engine.start(job)
-    return job
+    """A request as an answer would submit it."""
+    request = GenerationRequest(
+        SequenceState(),
+        prompt,
+        settings_from({"max_new_tokens": count}),
+        OutputProcessor(llm.tokenizer),
+        capacity=llm.capacity,
+        decode_state=oracle,
+    )
+    llm.engine.submit(request)
+    return request
 
 
 def test_drafts_are_verified_and_forced_tokens_taken():
     llm = FakeLLM()
     want = alone(A, 40)
     oracle, other = Oracle(want), ask(llm, B, 40)
-    job = steered(llm, A, 40, oracle)
+    request = steered(llm, A, 40, oracle)
     other.start()
-    while not job.over:
-        llm.engine.tick()
-        job.coming.clear()
+    while not request.finished:
+        llm.engine.step()
+        while request.sink.take() is not None:
+            pass
         if other.usage.finish_reason is None:
             next(other)
-    assert job.tokens[len(A) :] == want and oracle.taken == 40
+    assert request.tokens[len(A) :] == want and oracle.taken == 40
     assert any(accepted == 2 for _, _, accepted in oracle.seen) and any(rows == 2 for rows, _, _ in oracle.seen)
     assert len(oracle.seen) < 25
     assert tokens_of(other) == alone(B, 40)
@@ -267,12 +286,11 @@ def test_steering_that_fails_ends_its_own_answer():
     llm = FakeLLM()
     oracle, other = Oracle(alone(A, 40)), ask(llm, B)
     oracle.fails_at = 5
-    job = steered(llm, A, 40, oracle)
+    request = steered(llm, A, 40, oracle)
     next(other)
-    while not job.over:
-        llm.engine.wait([job])
-        job.coming.clear()
-    assert isinstance(job.error, ConstraintError)
+    while not request.finished:
+        llm.engine.step()
+    assert isinstance(request.error, ConstraintError)
     assert tokens_of(other) == alone(B, 20)
 
 
@@ -304,11 +322,10 @@ def test_a_lost_device_is_an_error_until_someone_recovers():
     for answer in (first, second, other):
         next(answer)
     llm.runner.lose()
-    for answer in (first, second):
+    for answer in (first, second, other):
         with pytest.raises(DeviceLost):
             tokens_of(answer)
     assert llm.recover() and not llm.recover()
-    assert tokens_of(other) == alone(C, 20)
     assert tokens_of(ask(llm, A)) == alone(A, 20)
     assert tokens_of(ask(kept, C, 4)) == alone(C, 4)
 
@@ -376,7 +393,7 @@ def test_a_sequence_remembers(tmp_path):
 
 
 def test_parked_sequences_are_computed_again(tmp_path):
-    llm = FakeLLM(FakeRunner(most_slots=1))
+    llm = FakeLLM(FakeRunner(max_slots=1))
     first, second = llm.sequence(), llm.sequence()
     want = FakeLLM().sequence().logits([*A, 7])
     first.logits(A)
@@ -412,7 +429,7 @@ def test_logits_behind_every_token_survive_the_loss_of_a_device_between_pieces()
 
 
 def test_threads_share_the_engine():
-    llm = FakeLLM(FakeRunner(most_slots=3))
+    llm = FakeLLM(FakeRunner(max_slots=3))
     wrong: list[Any] = []
 
     def talk(number):
@@ -435,21 +452,21 @@ def test_threads_share_the_engine():
     assert max(len(rows) for rows in llm.runner.passes) > 1
 
 
-def test_pieces_follow_what_passes_take():
-    pace = Pace()
-    assert pace.piece(0, 256) == 256
-    assert pace.piece(1, 256) == SMALLEST_PIECE and pace.piece(7, 256) == 7
-    for rows, seconds, piece in ((7, 0.1, 7), (12, 0.11, 24 - 7), (24, 0.21, 16 - 7), (16, 0.12, 16 - 7)):
+def test_chunks_of_prompts_follow_what_steps_cost():
+    policy = PrefillPolicy()
+    assert policy.prefill_tokens(0, 256) == 256
+    assert policy.prefill_tokens(1, 256) == MIN_CHUNK_TOKENS and policy.prefill_tokens(7, 256) == 7
+    for size, seconds, chunk in ((7, 0.1, 7), (12, 0.11, 24 - 7), (24, 0.21, 16 - 7), (16, 0.12, 16 - 7)):
         for _ in range(3):
-            pace.note(rows, 1, seconds)
-        assert pace.piece(7, 256) == piece
-    assert pace.piece(7, 12) == 12 - 7
+            policy.record(size, 1, seconds)
+        assert policy.prefill_tokens(7, 256) == chunk
+    assert policy.prefill_tokens(7, 12) == 12 - 7
 
 
 def ask_for(llm, prompt):
     """One short answer, which is over; how much of its prompt was cached."""
     answer = llm.generate(tokens=prompt, max_new_tokens=2)
-    assert answer.tokens == alone(prompt, 2)
+    assert tokens_of(answer) == alone(prompt, 2)
     return answer.usage.reused_tokens
 
 
@@ -457,23 +474,23 @@ def test_slots_for_beginnings_keep_what_answers_have_left():
     """Conversations that come in turn: without more slots than one each forgets the other."""
     prompts = [tuple(range(first, first + 20)) for first in (0, 30, 60)]
     for more, cached in ((0, 0), (2, 19)):
-        llm = FakeLLM(FakeRunner(most_slots=4), most_slots=1, more_slots=more)
+        llm = FakeLLM(FakeRunner(max_slots=4), max_num_seqs=1, num_cache_slots=more)
         for prompt in prompts:
             assert ask_for(llm, prompt) == 0
         assert [ask_for(llm, prompt) for prompt in prompts] == [cached] * 3
-        assert llm.runner.slots == 1 + more
+        assert llm.runner.num_slots == 1 + more
 
 
 def test_the_beginning_that_was_longest_of_no_use_goes_first():
     first, second, third = (tuple(range(start, start + 20)) for start in (0, 30, 60))
-    llm = FakeLLM(FakeRunner(most_slots=4), most_slots=1, more_slots=1)
+    llm = FakeLLM(FakeRunner(max_slots=4), max_num_seqs=1, num_cache_slots=1)
     assert [ask_for(llm, prompt) for prompt in (first, second, first, third)] == [0, 0, 19, 0]
     assert [ask_for(llm, prompt) for prompt in (first, second)] == [19, 0]
 
 
 def test_a_conversation_is_not_shortened_for_one_that_begins_alike_while_a_slot_is_empty():
     system = tuple(range(20))
-    llm = FakeLLM(FakeRunner(most_slots=4), most_slots=1, more_slots=2)
+    llm = FakeLLM(FakeRunner(max_slots=4), max_num_seqs=1, num_cache_slots=2)
     assert ask_for(llm, (*system, *range(40, 60))) == 0
     assert ask_for(llm, (*system, *range(60, 80))) == 20
     assert ask_for(llm, (*system, *range(40, 60))) == 39
@@ -481,10 +498,28 @@ def test_a_conversation_is_not_shortened_for_one_that_begins_alike_while_a_slot_
 
 
 def test_more_slots_are_not_for_more_answers_at_once():
-    llm = FakeLLM(FakeRunner(most_slots=8), most_slots=2, more_slots=6)
+    llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=2, num_cache_slots=6)
     answers = [llm.generate(tokens=(number,), max_new_tokens=5) for number in range(6)]
-    jobs = [answer.start() for answer in answers]
-    while not all(job.over for job in jobs):
-        llm.engine.tick(jobs)
+    for answer in answers:
+        answer.start()
+    while not all(answer.ready for answer in answers):
+        llm.engine.step()
         assert len({row.slot for row in llm.runner.passes[-1]}) <= 2
     assert [list(answer) and answer.tokens for answer in answers] == [alone((n,), 5) for n in range(6)]
+
+
+def test_evictions_and_preemptions_are_counted():
+    llm = FakeLLM(FakeRunner(max_slots=2), recover=True)
+    sequences = [llm.sequence() for _ in range(3)]
+    for number, sequence in enumerate(sequences):
+        sequence.logits([number, *A])
+    assert llm.engine.stats.evictions == 1 and llm.engine.stats.preemptions == 0
+    tokens_of(ask(llm, B, 3))
+    assert llm.engine.stats.evictions == 2
+    first, second = ask(llm, A, tokens_per_submit=1), ask(llm, B, tokens_per_submit=1)
+    next(first)
+    next(second)
+    evictions = llm.engine.stats.evictions
+    llm.runner.lose()
+    assert tokens_of(first) == alone(A, 20) and tokens_of(second) == alone(B, 20)
+    assert llm.engine.stats.preemptions == 2 and llm.engine.stats.evictions == evictions

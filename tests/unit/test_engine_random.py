@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, ForgetfulRunner, alone
 from webpte import CancelToken
 from webpte.llm import StaleGenerationError
-from webpte.llm.reach import Reach
+from webpte.llm.engine.kv_slots import CacheWindow
 
 PROMPTS = st.builds(
     lambda shared, rest: [*([5] * shared), *rest],
@@ -40,9 +40,10 @@ class Engine(RuleBasedStateMachine):
         needed=st.sampled_from([None, None, 0, 7]),
     )
     def begin(self, slots: int, rows: int, recover: bool, recalls: int | None, needed: int | None) -> None:
-        runner = FakeRunner(most_slots=slots, most_rows=rows)
+        runner = FakeRunner(max_slots=slots, max_batch_tokens=rows)
         if needed is not None:  # a recurrent state, or a ring with room for a pass beside its window
-            runner = ForgetfulRunner(Reach(needed, needed and needed + rows), most_slots=slots, most_rows=rows)
+            window = CacheWindow(needed, needed and needed + rows)
+            runner = ForgetfulRunner(window, max_slots=slots, max_batch_tokens=rows)
         self.llm = FakeLLM(runner, recover=recover)
         self.llm.runner.recalls = recalls
         self.recover = recover
@@ -71,14 +72,14 @@ class Engine(RuleBasedStateMachine):
             for _ in range(count):
                 next(answer, None)
         except StaleGenerationError:
-            assert not answer.sequence.held_by(answer.start())
+            assert not answer._request.sequence.is_owned_by(answer._request)
 
     @precondition(lambda self: self.answers)
     @rule(which=st.integers(0, 9))
     def finish(self, which: int) -> None:
         answer, want = self.answers.pop(which % len(self.answers))
         try:
-            answer.read()
+            answer.result()
         except StaleGenerationError:
             return
         assert answer.tokens == want or answer.usage.finish_reason == "cancelled"

@@ -10,8 +10,7 @@ import pytest
 
 from tests.support.harness.errors import raises
 from webpte.errors import Error, FormatError, InputError
-from webpte.llm.errors import ContextFullError
-from webpte.llm.known_errors import error_of
+from webpte.llm.errors import ContextFullError, error_of
 from webpte.serve import frames
 from webpte.serve.frames import Pipe, framed
 from webpte.serve.messages import (

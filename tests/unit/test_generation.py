@@ -19,18 +19,19 @@ TEXT = FakeTokenizer().decode(TOKENS)
 def test_reading_it_whole_computes_it_once():
     llm = FakeLLM()
     answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
-    assert not llm.runner.passes and not answer.over
-    assert answer.read() == TEXT and answer.over
+    assert not llm.runner.passes and not answer.finished
+    assert answer.result() == TEXT and answer.finished
     passes = len(llm.runner.passes)
-    assert answer.read() == answer.text == TEXT and answer.tokens == TOKENS and list(answer) == []
+    assert answer.result() == answer.text == TEXT and answer.tokens == TOKENS and list(answer) == []
     assert len(llm.runner.passes) == passes
 
 
-@pytest.mark.parametrize("name", ["text", "tokens", "usage"])
-def test_what_nobody_has_begun_is_finished_by_asking_for_it(name):
-    answer = FakeLLM().generate(tokens=[1, 2], max_new_tokens=5)
-    getattr(answer, name)
-    assert (answer.text, answer.tokens, answer.usage.finish_reason) == (TEXT, TOKENS, "length")
+def test_looking_at_an_answer_never_computes():
+    llm = FakeLLM()
+    answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
+    assert (answer.text, answer.tokens, answer.tool_calls, answer.usage.finish_reason) == ("", [], (), None)
+    assert not llm.runner.passes
+    assert answer.result() == TEXT == answer.text and answer.usage.finish_reason == "length"
 
 
 def test_what_is_being_read_tells_what_has_come():
@@ -39,13 +40,13 @@ def test_what_is_being_read_tells_what_has_come():
     assert (answer.text, answer.tokens, answer.usage.completion_tokens) == ("", [], 0)
     next(pieces)
     assert (answer.text, answer.tokens, answer.usage.finish_reason) == (TEXT[0], TOKENS[:1], None)
-    assert answer.read() == TEXT
+    assert answer.result() == TEXT
 
 
 def test_one_that_was_closed_first_is_empty():
     answer = FakeLLM().generate(tokens=[1, 2])
     answer.close()
-    assert answer.read() == answer.text == "" and answer.usage.finish_reason == "cancelled"
+    assert answer.result() == answer.text == "" and answer.usage.finish_reason == "cancelled"
 
 
 def test_an_error_is_raised_once_and_kept():
@@ -53,18 +54,18 @@ def test_an_error_is_raised_once_and_kept():
     llm.runner.bad = lambda tokens: len(tokens) == 4
     answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
     with pytest.raises(LogitsError):
-        _ = answer.text
-    assert answer.text == TEXT[:2] and isinstance(answer.error, LogitsError) and answer.read() == TEXT[:2]
+        answer.result()
+    assert answer.text == TEXT[:2] and isinstance(answer.error, LogitsError) and answer.result() == TEXT[:2]
 
 
 def test_looking_at_it_computes_nothing():
-    llm = FakeLLM(FakeRunner(most_slots=4))
+    llm = FakeLLM(FakeRunner(max_slots=4))
     answer = llm.generate(tokens=[1, 2], max_new_tokens=5)
-    assert repr(answer) == "Generation(not begun, 2 prompt tokens)" and "not begun" in answer._repr_html_()
+    assert repr(answer) == "Generation(not started, 2 prompt tokens)" and "not started" in answer._repr_html_()
     assert not llm.runner.passes
     next(answer)
-    assert repr(answer) == f"Generation(being read, 2 prompt tokens, 1 generated, {TEXT[0]!r})"
-    answer.read()
+    assert repr(answer) == f"Generation(in progress, 2 prompt tokens, 1 generated, {TEXT[0]!r})"
+    answer.result()
     assert repr(answer) == f"Generation(length, 2 prompt tokens, 5 generated, {TEXT!r})"
     assert TEXT in answer._repr_html_()
     usage = Usage(10, 4, 3, 0.5, 0.25, "stop")
@@ -84,7 +85,7 @@ def test_what_a_model_says_is_text_in_a_notebook():
     llm = FakeLLM()
     llm.tokenizer, llm.path = Evil(), "<b>.pte"
     answer = llm.generate(tokens=[1], max_new_tokens=30)
-    answer.read()
+    answer.result()
     for page in (answer._repr_html_(), llm._repr_html_()):
         assert "<script>" not in page and "<b>" not in page and html.unescape(page) != page
     assert "\x1b" not in repr(answer) and len(repr(answer)) < 300 and re.search(r"…'\)$", repr(answer))
@@ -116,7 +117,7 @@ def test_an_answer_goes_on_elsewhere_as_it_would_have_gone_on(settings):
 def test_held_back_text_comes_with_the_rest_of_an_answer():
     prompt, most = [1, 2, 3], 6
     said = FakeLLM().generate(tokens=prompt, max_new_tokens=most)
-    begun = said.read()
+    begun = said.result()
     stop = begun[2:4] + "\u4fff"  # begins with what is said, and does not come
     whole = FakeLLM().generate(tokens=prompt, max_new_tokens=most, stop=stop)
     pieces = list(whole)
@@ -131,9 +132,9 @@ def test_held_back_text_comes_with_the_rest_of_an_answer():
 @pytest.mark.parametrize(
     ("given", "settings", "code", "expected"),
     [
-        ([1, 2, 3], {"max_new_tokens": 3}, "already_ended", ["3 tokens", "(length)", "number 3"]),
-        ([1] * 70, {}, "already_ended", ["70 tokens", "(context)", "number 62"]),
-        ([1, 9, 2], {}, "already_ended", ["3 tokens", "(stop)", "number 2"]),
+        ([1, 2, 3], {"max_new_tokens": 3}, "already_ended", ["3 tokens", "(length)", "token 3"]),
+        ([1] * 70, {}, "already_ended", ["70 tokens", "(length)", "token 62"]),
+        ([1, 9, 2], {}, "already_ended", ["3 tokens", "(stop)", "token 2"]),
         ([5, 6], {"stop": "\u4e05"}, "already_ended", ["2 tokens", "stop string"]),
         ([97], {}, "token_out_of_range", ["token 0 is 97;", "0 to 96"]),
     ],
@@ -143,4 +144,4 @@ def test_an_answer_that_was_over_does_not_go_on(given, settings, code, expected)
     llm.stop_tokens = frozenset({9})
     with raises(InputError, *expected, code=code):
         llm.resume([1, 2, 3], given, settings)
-    assert llm.generate(tokens=[1, 2, 3], max_new_tokens=1).read()
+    assert llm.generate(tokens=[1, 2, 3], max_new_tokens=1).result()

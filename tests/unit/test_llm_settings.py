@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.support.harness.errors import raises
+from webpte.fusion.sampler import EDITED, MOST_TOPS, SETTINGS, TOPS
 from webpte.llm import LLM, GenerateSettings, Sequence
-from webpte.llm.choice import ALL_HIDDEN
-from webpte.llm.sampled import EDITED, MOST_TOPS, SETTINGS, TOPS
+from webpte.llm.sampling import ALL_HIDDEN
 from webpte.llm.settings import Settings, settings_from, tokens_from
 from webpte.ops.sampling import sampling
 

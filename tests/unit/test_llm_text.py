@@ -10,7 +10,7 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_level
 from webpte.llm.chat import render_chat
-from webpte.llm.holding import Holder
+from webpte.llm.engine.output import StopStringBuffer
 from webpte.llm.tokenizer import TextStream
 
 
@@ -39,14 +39,14 @@ def test_an_unfinished_character_is_held_back():
 
 @given(st.text("ab<>", max_size=30), st.lists(st.text("ab<>", min_size=1, max_size=4), max_size=3), st.data())
 def test_stop_strings_never_leak_and_nothing_else_is_lost(text, stop, data):
-    hold = Holder(stop)
+    hold = StopStringBuffer(stop)
     out, rest = "", text
     while rest and not hold.found:
         count = data.draw(st.integers(1, len(rest)))
         out += hold.push(rest[:count])
         rest = rest[count:]
     if not hold.found:
-        out += hold.rest("")
+        out += hold.flush("")
     cuts = [text.find(s) for s in stop if s in text]
     if not cuts:
         assert out == text and not hold.found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner, alone
 from webpte.errors import ClosedError, InputError
-from webpte.llm import ContextFullError, LogitsError
+from webpte.llm import ContextFullError, Generation, LogitsError
 from webpte.progress import CancelToken, Progress
 
 PROMPTS = [{"tokens": [n, n + 1, n + 2], "max_new_tokens": 3 + 7 * (n % 4)} for n in range(40)]
@@ -19,7 +20,7 @@ WANT = [alone(list(p["tokens"]), int(p["max_new_tokens"])) for p in PROMPTS]  # 
 
 
 def test_answers_come_in_order_or_as_they_are_finished():
-    llm = FakeLLM(FakeRunner(most_slots=4))
+    llm = FakeLLM(FakeRunner(max_slots=4))
     events: list[Progress] = []
     assert [answer.tokens for answer in llm.generate_many(PROMPTS, progress=events.append)] == WANT
     assert [event.done for event in events] == list(range(1, 41)) and {event.total for event in events} == {40}
@@ -29,7 +30,7 @@ def test_answers_come_in_order_or_as_they_are_finished():
 
 
 def test_prompts_are_taken_as_there_is_room():
-    llm = FakeLLM(FakeRunner(most_slots=2), most_slots=2)
+    llm = FakeLLM(FakeRunner(max_slots=2), max_num_seqs=2)
     taken: list[int] = []
 
     def endless():
@@ -66,7 +67,7 @@ def test_a_prompt_that_fails_is_one_of_the_answers():
 
 
 def test_many_wait_for_room_in_a_queue_that_others_fill():
-    llm = FakeLLM(FakeRunner(most_slots=1), most_waiting=2)
+    llm = FakeLLM(FakeRunner(max_slots=1), max_queue_size=2)
     other = llm.generate(tokens=[77])
     other.start()
     assert [answer.tokens for answer in llm.generate_many(PROMPTS[:6])] == WANT[:6]
@@ -74,10 +75,21 @@ def test_many_wait_for_room_in_a_queue_that_others_fill():
 
 
 def test_tasks_share_passes_and_one_that_is_cancelled_leaves():
-    llm = FakeLLM(FakeRunner(most_slots=8))
+    llm = FakeLLM(FakeRunner(max_slots=8), background=True)
+
+    answers: list[Generation] = []
+
+    def all_submitted() -> None:  # the first step waits for it
+        while not (len(answers) == 8 and all(answer._submitted for answer in answers)):
+            time.sleep(0.001)
+        llm.runner.before = lambda: None
+
+    llm.runner.before = all_submitted
 
     async def read(number: int) -> list[int]:
-        return [piece.token async for piece in llm.generate(tokens=[number], max_new_tokens=30)]
+        answer = llm.generate(tokens=[number], max_new_tokens=30)
+        answers.append(answer)
+        return [piece.token async for piece in answer]
 
     async def main() -> tuple[list[list[int]], list[list[int]]]:
         first = await asyncio.gather(*map(read, range(8)))
@@ -93,9 +105,8 @@ def test_tasks_share_passes_and_one_that_is_cancelled_leaves():
     want = [alone([number], 30) for number in range(8)]
     assert first == want and rest == want[:3] + want[4:]
     assert max(len(rows) for rows in llm.runner.passes) == 8
-    llm.engine.tick()
-    assert not llm.engine._active and not llm.engine._waiting
     llm.close()
+    assert not llm.engine.scheduler.running and not llm.engine.scheduler.waiting
 
 
 def test_an_answer_that_is_read_by_tasks_tells_what_came():
@@ -118,7 +129,7 @@ def test_a_closed_model_gives_tasks_no_more():
 
     async def main() -> None:
         answer, other = llm.generate(tokens=[1]), llm.generate(tokens=[2], max_new_tokens=1)
-        assert other.read() and [piece async for piece in other] == []
+        assert other.result() and [piece async for piece in other] == []
         llm.close()
         with raises(ClosedError):
             async for _ in answer:
@@ -129,7 +140,7 @@ def test_a_closed_model_gives_tasks_no_more():
 
 
 def test_cancelled_no_more_are_taken_and_each_tells_what_it_has():
-    llm, cancel = FakeLLM(FakeRunner(most_slots=4)), CancelToken()
+    llm, cancel = FakeLLM(FakeRunner(max_slots=4)), CancelToken()
     answers = []
     for answer in llm.generate_many(iter(PROMPTS), cancel=cancel):
         answers.append(answer)

@@ -9,8 +9,8 @@ import pytest
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import UnsupportedError
+from webpte.fusion.batching import with_slots
 from webpte.graph import SLOT_ATTENTION, Bool, Double, DType, Graph, SymInt, TensorSpec
-from webpte.llm.slots import with_slots
 from webpte.plan import make_planner
 from webpte.wgsl import Caps
 

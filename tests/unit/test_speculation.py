@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webpte.llm.lookup import LONGEST, SHORTEST, Lookup
-from webpte.llm.speculation import ENOUGH, KEPT, MOST, STALE, Costs, Speculation
+from webpte.llm.engine.speculation import (
+    MAX_DRAFTS,
+    MAX_NGRAM_TOKENS,
+    MIN_NGRAM_TOKENS,
+    MIN_SAMPLES,
+    NUM_LATEST,
+    STALE_STEPS,
+    NgramDrafter,
+    Speculation,
+    StepCosts,
+)
 
 # Milliseconds of a pass by rows: a real 4-bit model, a device where rows are free, and one where they cost in full.
 MEASURED = {1: 40, 2: 48, 3: 59, 4: 72, 5: 94, 8: 114, 16: 190, 32: 337}
@@ -28,18 +37,18 @@ class Run:
     """An answer whose tokens are known, decoded pass by pass."""
 
     def __init__(self, prompt, answer, points=MEASURED, others=0, always=False, noise=lambda: 1.0):
-        milliseconds, costs = curve(points), Costs()
+        milliseconds, costs = curve(points), StepCosts()
         self.speculation = Speculation(costs, prompt, always)
         self.milliseconds, at = 0.0, 0
         while at < len(answer):
-            drafted = self.speculation.draft(1 + others, min(MOST, len(answer) - at - 1)) if at else ()
+            drafted = self.speculation.draft(1 + others, min(MAX_DRAFTS, len(answer) - at - 1)) if at else ()
             pairs = zip(drafted, answer[at:], strict=False)
             accepted = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
             for token in answer[at : at + accepted + 1]:
-                self.speculation.add(token)
+                self.speculation.append(token)
             took = milliseconds[1 + others + len(drafted)] * noise()
-            costs.note(1 + others + len(drafted), took)
-            self.speculation.note(1 + others, len(drafted), accepted, took)
+            costs.record(1 + others + len(drafted), took)
+            self.speculation.verified(1 + others, len(drafted), accepted, took)
             self.milliseconds += took
             at += accepted + 1
         self.faster = len(answer) * milliseconds[1 + others] / self.milliseconds
@@ -66,26 +75,26 @@ def prose(count, seed, sharpness):
 
 def contrary(count):
     """A text that goes on otherwise than it did before, wherever it repeats itself."""
-    lookup = Lookup()
+    drafter = NgramDrafter()
     found: list[int] = []
     for at in range(count):
         token = found[at - 50] if at >= 50 else at
-        if lookup.draft(1) == (token,):
+        if drafter.draft(1) == (token,):
             token += 10_000
         found.append(token)
-        lookup.add((token,))
+        drafter.extend((token,))
     return found
 
 
 @given(st.lists(st.integers(0, 3), max_size=80))
 def test_the_place_found_reads_as_the_end_does(tokens):
-    lookup = Lookup(tokens)
-    ends = range(SHORTEST, len(tokens))
-    if not any(tokens[end - SHORTEST : end] == tokens[-SHORTEST:] for end in ends):
-        assert lookup.length == 0 and lookup.draft(5) == ()
+    drafter = NgramDrafter(tokens)
+    ends = range(MIN_NGRAM_TOKENS, len(tokens))
+    if not any(tokens[end - MIN_NGRAM_TOKENS : end] == tokens[-MIN_NGRAM_TOKENS:] for end in ends):
+        assert drafter.match_length == 0 and drafter.draft(5) == ()
         return
-    length, drafted = lookup.length, lookup.draft(5)
-    assert SHORTEST <= length < len(tokens) and len(drafted) == 5
+    length, drafted = drafter.match_length, drafter.draft(5)
+    assert MIN_NGRAM_TOKENS <= length < len(tokens) and len(drafted) == 5
     extended = [*tokens, *drafted]
     places = [end for end in ends if tokens[max(0, end - length) : end] == tokens[-length:]]
     assert any(extended[end : end + 5] == list(drafted) for end in places)
@@ -93,28 +102,28 @@ def test_the_place_found_reads_as_the_end_does(tokens):
 
 @given(st.lists(st.integers(0, 2), max_size=40), st.lists(st.integers(0, 2), max_size=40))
 def test_adding_in_pieces_is_adding_at_once(first, second):
-    pieces, whole = Lookup(first), Lookup([*first, *second])
+    pieces, whole = NgramDrafter(first), NgramDrafter([*first, *second])
     for token in second:
-        pieces.add((token,))
-    assert (pieces.length, pieces.draft(9)) == (whole.length, whole.draft(9))
+        pieces.extend((token,))
+    assert (pieces.match_length, pieces.draft(9)) == (whole.match_length, whole.draft(9))
 
 
 def test_the_longest_match_is_taken_and_of_equal_ones_the_latest():
-    assert Lookup([1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 1, 2, 3, 4]).draft(1) == (50,)
-    assert Lookup([7, 2, 3, 4, 50, 8, 2, 3, 4, 60, 9, 2, 3, 4]).draft(1) == (60,)
-    assert Lookup([1, 2, 9, 3, 2]).draft(3) == ()
+    assert NgramDrafter([1, 2, 3, 4, 50, 9, 2, 3, 4, 60, 1, 2, 3, 4]).draft(1) == (50,)
+    assert NgramDrafter([7, 2, 3, 4, 50, 8, 2, 3, 4, 60, 9, 2, 3, 4]).draft(1) == (60,)
+    assert NgramDrafter([1, 2, 9, 3, 2]).draft(3) == ()
 
 
 def test_what_repeats_is_taken_to_go_on():
-    assert Lookup([5, 1, 2, 1, 2, 1, 2]).draft(5) == (1, 2, 1, 2, 1)
-    assert Lookup([7] * 6).draft(4) == (7, 7, 7, 7)
+    assert NgramDrafter([5, 1, 2, 1, 2, 1, 2]).draft(5) == (1, 2, 1, 2, 1)
+    assert NgramDrafter([7] * 6).draft(4) == (7, 7, 7, 7)
 
 
 def test_a_token_costs_the_same_wherever():
     """Even where everything is alike: few places are kept, and few tokens compared."""
-    lookup = Lookup([1, 2, 3] * 2000)
-    assert lookup.length > LONGEST
-    assert max(map(len, lookup._places.values())) <= 4
+    drafter = NgramDrafter([1, 2, 3] * 2000)
+    assert drafter.match_length > MAX_NGRAM_TOKENS
+    assert max(map(len, drafter._positions.values())) <= 4
 
 
 def test_a_text_that_is_copied_is_drafted():
@@ -158,16 +167,16 @@ def test_a_mistake_is_small_until_drafts_were_right():
     prompt = words(400)
     run = Run(prompt, edited(prompt, 40), convex)
     assert run.faster > 1.6
-    costs = Costs()
-    for _ in range(ENOUGH):
-        costs.note(1, 1.0)
-        costs.note(16, 1.1)
+    costs = StepCosts()
+    for _ in range(MIN_SAMPLES):
+        costs.record(1, 1.0)
+        costs.record(16, 1.1)
     speculation = Speculation(costs, [*range(50), *range(40)])
     counts = []
     for token in range(40, 46):
         counts.append(len(speculation.draft(1, 15)))
-        speculation.add(token)
-        speculation.note(1, counts[-1], counts[-1], 1.0)
+        speculation.append(token)
+        speculation.verified(1, counts[-1], counts[-1], 1.0)
     assert counts[:4] == [1, 3, 7, 15]
 
 
@@ -183,25 +192,25 @@ def test_always_drafts_whenever_it_can():
 
 
 def test_costs_are_medians_and_lines_between_them():
-    costs = Costs()
+    costs = StepCosts()
     assert costs.seconds(1) is None
     for seconds in (9.0, 1.0, 1.0, 1.0, 5.0):
-        costs.note(1, seconds)
+        costs.record(1, seconds)
     assert costs.seconds(1) == 1 and costs.seconds(3) == 1.5
-    costs.note(5, 3.0)
+    costs.record(5, 3.0)
     assert costs.seconds(5) == 2  # one pass says nothing: it may have compiled
-    for _ in range(ENOUGH):
-        costs.note(5, 2.0)
+    for _ in range(MIN_SAMPLES):
+        costs.record(5, 2.0)
     assert (costs.seconds(5), costs.seconds(3), costs.seconds(9)) == (2, 1.5, 3)
-    for _ in range(KEPT):
-        costs.note(1, 4.0)
+    for _ in range(NUM_LATEST):
+        costs.record(1, 4.0)
     assert costs.seconds(1) == 4 and costs.seconds(3) == 4 and costs.seconds(6) == 2
 
 
 def test_a_cost_that_was_not_seen_for_long_is_measured_again():
-    costs = Costs()
-    for _ in range(ENOUGH):
-        costs.note(2, 100.0)
-    for _ in range(2 * STALE):
-        costs.note(1, 1.0)
+    costs = StepCosts()
+    for _ in range(MIN_SAMPLES):
+        costs.record(2, 100.0)
+    for _ in range(2 * STALE_STEPS):
+        costs.record(1, 1.0)
     assert costs.seconds(2) == 1.25

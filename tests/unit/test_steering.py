@@ -13,7 +13,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import VOCABULARY, FakeLLM, FakeRunner, FakeTokenizer, alone
 from webpte.errors import InputError
 from webpte.llm import ConstraintError
-from webpte.llm.guides import Guide
+from webpte.llm.constraints import Guide
 
 PERSON = {
     "type": "object",
@@ -43,7 +43,7 @@ def model(capacity=256, **options: Any):
 
 
 def read(answer):
-    answer.read()
+    answer.result()
     return answer
 
 
@@ -52,7 +52,7 @@ def ask(llm, count=120, prompt=QUESTION, **settings: Any):
 
 
 def test_answers_to_schemas_validate():
-    llm, finished = model(most_rows=32), 0
+    llm, finished = model(max_batch_tokens=32), 0
     for seed in range(40):
         asked = schema(seed)
         if "größe" in json.dumps(asked, ensure_ascii=False):
@@ -67,7 +67,7 @@ def test_answers_to_schemas_validate():
 
 
 def test_forced_tokens_go_in_one_pass():
-    llm = model(most_rows=64)
+    llm = model(max_batch_tokens=64)
     answer = read(ask(llm, json_schema=PERSON, seed=1, temperature=1.0, speculate=False))
     assert set(json.loads(answer.text)) == {"name", "age"}
     forced = '{"name": "'
@@ -96,7 +96,7 @@ def test_constrained_answers_side_by_side_are_what_they_are_alone():
     asked: list[dict[str, Any]] = [{"json_schema": PERSON}, {"regex": "[a-z]{40}"}, {}, {"choices": ["abc", "abd"]}]
     prompts = [[n, *QUESTION] for n in range(len(asked))]
     single = [read(ask(model(), 50, prompt, **given)).tokens for prompt, given in zip(prompts, asked, strict=True)]
-    for options in ({}, {"most_slots": 2}, {"most_rows": 5}):
+    for options in ({}, {"max_slots": 2}, {"max_batch_tokens": 5}):
         llm = model(**options)
         answers = [ask(llm, 50, prompt, **given) for prompt, given in zip(prompts, asked, strict=True)]
         for answer in answers:
@@ -194,7 +194,7 @@ def test_drafts_are_made_where_they_pay():
 
 
 def test_nothing_is_drafted_beside_a_prompt_that_is_read():
-    llm = model(most_rows=8)
+    llm = model(max_batch_tokens=8)
     llm.runner.recalls = 1
     answer = ask(llm, 60, speculate=True)
     for _ in range(20):
@@ -206,6 +206,6 @@ def test_nothing_is_drafted_beside_a_prompt_that_is_read():
     slots = {row.slot for rows in llm.runner.passes[before:] for row in rows}
     assert len(slots) == 2
     for rows in llm.runner.passes[before + 1 :]:
-        mine = [row for row in rows if row.slot == answer.sequence.slot.number]
+        mine = [row for row in rows if row.slot == answer._request.sequence.slot.number]
         assert len(mine) <= 1 or len(mine) == len(rows)
     assert read(answer).tokens == alone(QUESTION, 60, recalls=1, capacity=256)

@@ -78,7 +78,7 @@ PROMPTS = [
     Wrong(lambda: llm.generate(b"hi"), "prompt", InputError),  # type: ignore[arg-type]
     Wrong(lambda: llm.generate(""), "prompt", InputError),
     Wrong(lambda: llm.generate("hi", tokens=[1]), "tokens", InputError),
-    Wrong(lambda: llm.generate(tokens=[]), "no tokens", InputError),
+    Wrong(lambda: llm.generate(tokens=[]), "prompt", InputError),
     Wrong(lambda: llm.generate(tokens="abc"), "tokens", InputError),  # type: ignore[arg-type]
     Wrong(lambda: llm.generate(tokens=[1.5]), "token 0", InputError),  # type: ignore[list-item]
     Wrong(lambda: llm.generate(tokens=[-1]), "token 0", InputError),
@@ -210,8 +210,8 @@ def test_after_all_of_them_the_model_still_answers():
     for wrong in SETTINGS + PROMPTS:
         with pytest.raises(wrong.kind):
             wrong.call()
-    assert len(llm.generate("hi", max_new_tokens=3, cancel=CancelToken()).tokens) == 3
-    assert len(talk.generate("hi", max_new_tokens=3).tokens) == 3
+    assert len(llm.generate("hi", max_new_tokens=3, cancel=CancelToken()).result()) == 3
+    assert len(talk.generate("hi", max_new_tokens=3).result()) == 3
 
 
 def test_a_prompt_of_stdin_that_is_no_text_is_refused(monkeypatch):

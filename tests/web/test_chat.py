@@ -71,7 +71,7 @@ def _natively(llm: LLM, prompt: str, asked: dict[str, Any]) -> list[int]:
     if "logit_bias" in settings:
         settings["logit_bias"] = {int(token): bias for token, bias in settings["logit_bias"].items()}
     answer = llm.generate(prompt, speculate=False, **settings)
-    answer.read()
+    answer.result()
     return answer.tokens
 
 

@@ -14,9 +14,8 @@ from tests.support.harness.node import ask_node, run_node_tests
 from tests.support.models.tiny_llm import write_tokenizer
 from tests.support.models.tokenizers import byte_fallback, byte_level
 from webpte.llm.chat import render_chat
-from webpte.llm.choice import pack
-from webpte.llm.choosing import Choosing
-from webpte.llm.holding import Holder
+from webpte.llm.engine.output import StopStringBuffer
+from webpte.llm.sampling import Choosing, pack
 from webpte.llm.settings import settings_from
 from webpte.llm.special_tokens import SpecialTokens, encode_prompt
 from webpte.llm.tokenizer import TextStream, Tokenizer
@@ -152,10 +151,10 @@ def test_stop_strings_are_held_back_as_natively():
         stop = ["".join(chance.choices("ab<>", k=chance.randint(1, 4))) for _ in range(chance.randint(0, 3))]
         pieces = ["".join(chance.choices("ab<>", k=chance.randint(0, 4))) for _ in range(8)]
         cases.append([stop, pieces])
-        hold = Holder(stop)
+        hold = StopStringBuffer(stop)
         out = [hold.push(piece) for piece in pieces if not hold.found]
         if not hold.found:
-            out.append(hold.rest(""))
+            out.append(hold.flush(""))
         wanted.append({"out": out, "found": hold.found})
     assert ask_node("language.mjs", "hold", cases) == wanted
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import DeviceError, Error, UnsupportedError
-from ..llm.known_errors import error_of
+from ..llm.errors import error_of
 from .tables import Block
 from .worker import Job, Receipt, Worker
 

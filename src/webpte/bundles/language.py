@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..fusion.batching import TOKENS, with_sampled_slots
+from ..fusion.sampler import EDITED, MOST_EDITS, SETTINGS, TOPS, mask_words, padded
 from ..llm.metadata import about_program, context
-from ..llm.sampled import EDITED, MOST_EDITS, SETTINGS, TOPS, mask_words, padded
-from ..llm.slots import TOKENS, with_sampled_slots
 from ..runtime import Program
 from .methods import MethodWriter
 from .planned import Call, planned

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..llm import LLM, Generation
-from ..llm.many import Many
+from ..llm.generation import BatchGenerator
 from . import interrupts
 from .bars import bars
 from .constraints import constraints
@@ -31,7 +31,7 @@ def run_file(arguments: argparse.Namespace) -> int:
         prompts = [_arguments(llm, line, arguments) for line in lines]
         try:
             with bars() as progress:
-                many = Many(llm, prompts, given, False, progress)
+                many = BatchGenerator(llm, prompts, given, False, progress)
                 for number, answer in many.run():
                     name = lines[number].get("id", number)
                     print(json.dumps(_report(name, answer)), file=output, flush=True)

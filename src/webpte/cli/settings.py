@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import Error
-from ..llm.guides import check_alone
+from ..llm.constraints import check_alone
 from ..llm.settings import GenerateSettings, settings_from
 
 SETTINGS = (

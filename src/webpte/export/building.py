@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import FormatError
 from .architecture import Architecture
-from .checkpoint import Checkpoint
-from .family import Family
-from .lowering import quiet
+from .family import Checkpoint, Family
+from .kernel_noise import quiet
 
 if TYPE_CHECKING:
     import torch

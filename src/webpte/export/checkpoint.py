@@ -1,38 +1,12 @@
-"""Checkpoints, GGUF or safetensors with config.json: what a language model computes, its weights and its language."""
+"""Find out what a checkpoint is, GGUF or safetensors with config.json, and read it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..container import MappedFile, Other, recognise
 from ..errors import FormatError, InputError
-from ..llm.tools import ToolFormat
-from .architecture import Architecture
-from .chat_format import tool_format
-from .family import Family
-from .places import Weights
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A model of a known family, and what a runner needs to speak its language."""
-
-    family: Family
-    architecture: Architecture
-    weights: Weights  # by the names of the module's parameters, read one at a time
-    tokenizer: str  # the text of tokenizer.json
-    chat_template: str | None
-    bos_id: int | None
-    eos_ids: tuple[int, ...]
-    # As in tokenizer_config.json: texts by name, such as bos_token, and with add_bos_token one before every text.
-    special_tokens: Mapping[str, str | bool] = field(default_factory=dict)
-
-    @property
-    def tool_format(self) -> ToolFormat | None:
-        """How it writes calls of tools, as its chat template has it."""
-        return tool_format(self.family.tool_formats, self.chat_template)
+from .family import Checkpoint
 
 
 def check_source(path: Path) -> None:

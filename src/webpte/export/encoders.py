@@ -11,7 +11,8 @@ from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..tasks import write_task
 from .checkpoint import check_source
 from .encoder_modules import dense, sentence_encoder
-from .lowering import LOWERING, Steps, lower_steps, quiet, require_executorch
+from .kernel_noise import quiet
+from .lowering import LOWERING, Steps, lower_steps, require_executorch
 from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
 from .sentence_modules import POOLINGS, Sentences, read_dense, read_sentences

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..llm.tools import ToolFormat
 from .architecture import Architecture
-from .chat_format import ToolFormats
+from .chat_format import ToolFormats, tool_format
 from .fields import Fields, Neutral
-from .places import GGUF, HUGGING_FACE, Names
+from .places import GGUF, HUGGING_FACE, Names, Weights
 
 if TYPE_CHECKING:
     import torch
@@ -43,3 +44,23 @@ class Family:
     # Texts of tokens that end an answer, besides those that the files name; tokenizers that have them not do without.
     end_tokens: tuple[str, ...] = ()
     tool_formats: ToolFormats = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model of a known family, and what a runner needs to speak its language."""
+
+    family: Family
+    architecture: Architecture
+    weights: Weights  # by the names of the module's parameters, read one at a time
+    tokenizer: str  # the text of tokenizer.json
+    chat_template: str | None
+    bos_id: int | None
+    eos_ids: tuple[int, ...]
+    # As in tokenizer_config.json: texts by name, such as bos_token, and with add_bos_token one before every text.
+    special_tokens: Mapping[str, str | bool] = field(default_factory=dict)
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        """How it writes calls of tools, as its chat template has it."""
+        return tool_format(self.family.tool_formats, self.chat_template)

@@ -11,9 +11,8 @@ from ..errors import FormatError, UnsupportedError
 from .architecture import Architecture
 from .building import shapes_of
 from .chat_format import end_ids
-from .checkpoint import Checkpoint
 from .families import family_of_gguf
-from .family import Family
+from .family import Checkpoint, Family
 from .fields import Fields
 from .gguf_fields import ROTARY_TENSORS, harmless, rules
 from .gguf_tokenizer import rebuild_tokenizer, special_tokens

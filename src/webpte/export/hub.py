@@ -19,7 +19,7 @@ from ..errors import FormatError, HubError, InputError, UnsupportedError
 from ..progress import OnProgress
 from ..text import size
 from .hub_files import HubFile, Place, fetch_file, network_errors, told
-from .lowering import quiet
+from .kernel_noise import quiet
 from .sentence_modules import read_modules
 
 PathLike = str | os.PathLike[str]

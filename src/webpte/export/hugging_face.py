@@ -11,10 +11,9 @@ from ..errors import FormatError, UnsupportedError
 from .architecture import Architecture
 from .building import shapes_of
 from .chat_format import end_ids
-from .checkpoint import Checkpoint
 from .config_fields import HARMLESS, RULES
 from .families import family_of_config
-from .family import Family
+from .family import Checkpoint, Family
 from .fields import Fields, Neutral
 from .places import EMBEDDING, HEAD, Place, Weights, places, refuse_tensors
 

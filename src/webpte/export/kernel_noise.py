@@ -1,12 +1,14 @@
-"""What ExecuTorch's own kernels print while they run eagerly, from C++ and so past Python: left out of stderr."""
+"""Keep what libraries print out of stderr: ExecuTorch's kernels, from C++, and loggers that an import configures."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, TextIO
@@ -108,3 +110,19 @@ def _writes_to(stream: TextIO | None, number: int) -> bool:
         return stream is not None and stream.fileno() == number
     except (OSError, ValueError):  # it has none, or is closed
         return False
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Importing the partitioner sets the root logger to INFO and logs to it; put everything back as it was."""
+    root = logging.getLogger()
+    level, handlers, disabled = root.level, root.handlers[:], root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+        root.handlers[:] = handlers
+        root.setLevel(level)

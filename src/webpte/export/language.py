@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import Checkpoint
+from .family import Checkpoint
 
 
 def write_language(source: Checkpoint, target: Path) -> None:

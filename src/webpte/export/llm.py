@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from .building import empty_module, fill
-from .checkpoint import Checkpoint, check_source, read_checkpoint
-from .kernel_noise import without_kernel_noise
+from .checkpoint import check_source, read_checkpoint
+from .family import Checkpoint
+from .kernel_noise import quiet, without_kernel_noise
 from .language import write_language
-from .lowering import LOWERING, Steps, lower_steps, quiet, require_executorch
+from .lowering import LOWERING, Steps, lower_steps, require_executorch
 from .options import ExportWarning, Options, check_target
 from .placing import check_room
 from .quantising import Report, quantise

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UnsupportedError
 from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
+from .kernel_noise import quiet
 from .naming import naming_pass
 from .options import check_target
 from .quantising.recipe import check_quantizer
@@ -256,19 +254,3 @@ def keep_caches() -> None:
             self.buffer_mutation_inputs = {name: node for name, node in moved.items() if name not in given}
 
     vulkan_preprocess.VkGraphBuilder = Builder
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Importing the partitioner sets the root logger to INFO and logs to it; put everything back as it was."""
-    root = logging.getLogger()
-    level, handlers, disabled = root.level, root.handlers[:], root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)
-        root.handlers[:] = handlers
-        root.setLevel(level)

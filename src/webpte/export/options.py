@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import InputError
-from .checkpoint import Checkpoint
+from .family import Checkpoint
 from .places import EMBEDDING
 from .quantising.recipe import (
     AS_IT_IS,

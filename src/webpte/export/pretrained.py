@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import FormatError, UnsupportedError
 from .hugging_face import read_json
-from .lowering import quiet
+from .kernel_noise import quiet
 
 
 def require_transformers() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, InputError, UnsupportedError
-from .lowering import quiet
+from .kernel_noise import quiet
 
 PROCESSORS = (
     "ViTImageProcessor",

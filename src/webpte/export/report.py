@@ -22,7 +22,7 @@ from ..tools.evaluation.measures import Array, Comparison, Quality
 from ..tools.evaluation.texts import evaluation_text
 from ..tools.evaluation.windows import Window, pieces, windows
 from .building import fill
-from .checkpoint import Checkpoint
+from .family import Checkpoint
 from .language import tokens_of
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from ..tasks import write_task
 from .checkpoint import check_source
 from .fields import Fields, Neutral
 from .hugging_face import read_json
-from .lowering import LOWERING, MethodToBe, Steps, lower_methods, quiet, require_executorch
+from .kernel_noise import quiet
+from .lowering import LOWERING, MethodToBe, Steps, lower_methods, require_executorch
 from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
 from .report import write_quality

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError
 from ..progress import OnProgress, ignore
-from .lowering import quiet
+from .kernel_noise import quiet
 from .quantising import Report, quantise
 from .quantising.quantise import shapes_of
 from .quantising.recipe import EIGHT, check_quantizer, linear_recipe

@@ -15,6 +15,7 @@ from .names import (
     OWN,
     PREPACK,
     ROTARY_ATTENTION,
+    SAMPLE,
     SLOT_ATTENTION,
 )
 from .programs import PLAIN, ProgramLine, format_program, parse_program
@@ -57,6 +58,7 @@ __all__ = [
     "PLAIN",
     "PREPACK",
     "ROTARY_ATTENTION",
+    "SAMPLE",
     "SLOT_ATTENTION",
     "Bool",
     "BoolList",

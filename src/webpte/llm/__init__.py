@@ -6,7 +6,8 @@ from ..deferred import names_of
 from .errors import ConstraintError, ContextFullError, LogitsError, QueueFullError, StaleGenerationError
 
 if TYPE_CHECKING:
-    from .generation import Generation, Piece, Usage
+    from .engine.output import Piece
+    from .generation import Generation, Usage
     from .model import LLM
     from .sequence import Sequence
     from .settings import GenerateSettings
@@ -36,7 +37,7 @@ _HOMES = {
     "LLM": "model",
     "GenerateSettings": "settings",
     "Generation": "generation",
-    "Piece": "generation",
+    "Piece": "engine.output",
     "Sequence": "sequence",
     "Tokenizer": "tokenizer",
     "ToolCall": "tools",

@@ -10,8 +10,7 @@ from typing import Any
 from jinja2 import meta
 
 from ..errors import Error, FormatError, InputError
-from .template_limits import over
-from .template_sandbox import TemplateEnvironment
+from .template_sandbox import TemplateEnvironment, over
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]

@@ -1,7 +1,8 @@
-"""Failures that only language models have."""
+"""Errors that only language models raise."""
 
 from __future__ import annotations
 
+from .. import errors
 from ..errors import Error
 
 
@@ -34,3 +35,11 @@ class StaleGenerationError(Error):
     """Something else has used the answer's sequence since: it cannot go on. Two at once need two sequences."""
 
     code = "stale_generation"
+
+
+def error_of(kind: str, message: str, reason: str = "") -> Error:
+    """Return the error that another process raised: of this kind if it is one of ours, else a plain Error."""
+    found = getattr(errors, kind, None) or globals().get(kind)
+    if isinstance(found, type) and issubclass(found, Error) and found is not errors.HubError:
+        return found(message, code=reason)
+    return Error(message)

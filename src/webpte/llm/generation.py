@@ -1,49 +1,38 @@
-"""One answer: a stream of pieces, with usage and timings whatever ends it."""
+"""Answers: a handle over the outputs of one request, and the answers to many prompts."""
 
 from __future__ import annotations
 
-import asyncio
+import itertools
 import threading
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
-from ..errors import ClosedError, Error, InputError
-from ..progress import CancelToken
+from ..errors import Error
+from ..progress import CancelToken, OnProgress, Progress
 from ..text import table
-from .choice import Chosen
-from .errors import StaleGenerationError
-from .holding import Holder
-from .job import Finish, Job, Limits
-from .settings import Settings
-from .shown import answer_line
-from .tokenizer import TextStream
-from .tools import ToolCall, parse_tool_calls
+from .chat import Messages
+from .engine.core import EngineCore
+from .engine.output import Admitted, Finished, FinishReason, OutputQueue, Piece
+from .engine.request import MAX_UNREAD_OUTPUTS, GenerationRequest
+from .errors import QueueFullError, StaleGenerationError
+from .tools import ToolCall
 
-if TYPE_CHECKING:
-    from .sequence import Sequence as Conversation
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Text that became ready with a token. Empty while a character or a possible stop string is unfinished."""
-
-    text: str
-    token: int
-    logprob: float | None = None
-    top_logprobs: tuple[tuple[int, float], ...] = ()  # the likeliest tokens, as many as were asked for
+Prompt = str | Messages | Mapping[str, Any]  # a mapping holds arguments of `generate`
+PROMPTS_PER_SLOT = 2  # prompts of generate_many that are queued, so that no slot stays free
+MAX_REPR_CHARACTERS = 60  # of an answer's text
 
 
 @dataclass(repr=False)
 class Usage:
-    """What a generation cost so far; final once the stream has ended."""
+    """What an answer has cost so far; final once it has ended."""
 
     prompt_tokens: int = 0
-    reused_tokens: int = 0  # of the prompt, already in the cache
+    reused_tokens: int = 0  # of the prompt, found in the prefix cache
     completion_tokens: int = 0
-    prefill_seconds: float = 0.0  # of the ticks that took part of the prompt, up to the first token
-    decode_seconds: float = 0.0  # of those behind it; others may have been computed in the same
-    finish_reason: Finish | None = None
+    prefill_seconds: float = 0.0  # of the steps up to the first token
+    decode_seconds: float = 0.0  # of the steps after it; they may have served other requests, too
+    finish_reason: FinishReason | None = None
 
     @property
     def prefill_rate(self) -> float:
@@ -52,7 +41,7 @@ class Usage:
 
     @property
     def decode_rate(self) -> float:
-        steps = self.completion_tokens - 1  # the first token comes out of prefill
+        steps = self.completion_tokens - 1  # the first token comes from prefill
         return steps / self.decode_seconds if steps > 0 and self.decode_seconds else 0.0
 
     def __repr__(self) -> str:
@@ -75,241 +64,334 @@ class Usage:
 
 
 class Generation:
-    """One answer, computed once. Iterate for pieces, with `for` or `async for`, or `read()` all of it.
+    """One answer. Iterate over its pieces with `for` or `async for`, or wait for all of it with `result()`.
 
-    The work is done while you iterate, or while others do: then a few tokens are computed ahead. Iterating again goes
-    on where it was left; after the end there is nothing more. `text`, `tokens` and `usage` tell what has come so far;
-    if nobody has begun to iterate, they compute the whole answer first. An answer holds its sequence from its first
-    piece on, until another one in the same sequence, or the sequence's own methods, take it: then it raises
-    StaleGenerationError.
+    The first piece that is asked for submits the request. From then on the engine computes it, whether or not anyone
+    reads; if the reader is far behind and no other request waits, it pauses. `text`, `tokens` and `usage` show what was
+    read so far and never compute. Iterating again continues where it was left. A dropped handle cancels its request.
+
+    An answer owns its sequence until another answer in the same sequence, or a method of the sequence, takes it. Then
+    reading on raises StaleGenerationError.
     """
 
     error: Error | None
-    """What has ended it, where that was an error."""
+    """The error that ended the answer, if one did."""
 
     def __init__(
         self,
-        sequence: Conversation,
-        prompt: Sequence[int],
-        settings: Settings,
+        engine: EngineCore,
+        request: GenerationRequest | None,
+        outputs: OutputQueue,
+        parse_tool_calls: Callable[[Sequence[int]], tuple[ToolCall, ...]],
         cancel: CancelToken | None = None,
-        given: Sequence[int] = (),
     ) -> None:
-        """`given` are tokens that it has begun with elsewhere: they count, and their text is said already."""
-        self.llm = sequence.llm
-        self.sequence = sequence
-        self.prompt = prompt
-        self.settings = settings
+        """Without a request, the answer is over: see `refused`."""
         self.cancel = cancel or CancelToken()
         self.error = None
-        self._tokens = list(given)
-        self._usage = Usage(prompt_tokens=len(prompt), completion_tokens=len(given))
-        self._begun = False
-        self._job: Job | None = None
-        self._stream = TextStream(sequence.llm.tokenizer)
-        self._hold = Holder(settings.stop)
-        self._given_up = False
-        self._turn = threading.Lock()  # a piece goes to one reader
-        self._seen = 0  # tokens that the sequence knows were read
-        self._text = "".join(self._hold.push(self._stream.push(token)) for token in given)
-        if self._hold.found:
-            raise InputError(
-                f"an answer of {len(given)} tokens is to go on; they hold a stop string, which ended it",
-                code="already_ended",
-            )
+        self._engine = engine
+        self._request = request
+        self._outputs = outputs
+        self._parse_tool_calls = parse_tool_calls
+        self._submitted = False
+        self._lock = threading.Lock()  # never held while waiting
+        self._unseen: int | None = None  # the last token that was read; the sequence gets it with the next one
+        self._tokens = list(request.initial_tokens) if request is not None else []
+        self._text = request.initial_text if request is not None else ""
+        self._usage = Usage(
+            prompt_tokens=request.num_prompt_tokens if request is not None else 0,
+            completion_tokens=len(self._tokens),
+        )
 
     @classmethod
-    def refused(cls, sequence: Conversation, error: Error) -> Generation:
-        """In the place of an answer to a prompt that was refused."""
-        answer = cls(sequence, (), Settings())
+    def refused(cls, engine: EngineCore, error: Error) -> Generation:
+        """Return an answer that an error ended before it began."""
+        answer = cls(engine, None, OutputQueue(), lambda tokens: ())
         answer.error = error
-        answer._begun = True
         answer._usage.finish_reason = "cancelled"
         return answer
 
-    # -- what it says ----------------------------------------------------------------------------------------------
+    def __del__(self) -> None:
+        # Only flags and a queue that is safe here: a finalizer may run anywhere, also in a fork.
+        if getattr(self, "_submitted", False) and not self.finished and self._engine.process.here:
+            self._abort()
 
-    def read(self) -> str:
-        """The whole text, when it is finished."""
-        for _ in self:
-            pass
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """The tokens of the prompt."""
+        request = self._request
+        return tuple(request.tokens[: request.num_prompt_tokens]) if request is not None else ()
+
+    # -- what was read -------------------------------------------------------------------------------------------------
+
+    def result(self) -> str:
+        """Wait for the end and return the whole text."""
+        try:
+            for _ in self:
+                pass
+        except BaseException as error:  # an interrupt may come between two pieces
+            self._end("cancelled", error)
+            raise
         return self._text
 
     @property
     def text(self) -> str:
-        self._finish_unbegun()
         return self._text
 
     @property
     def tokens(self) -> list[int]:
-        self._finish_unbegun()
         return self._tokens
 
     @property
-    def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The calls of tools that it asks for, as the model's `tool_format` writes them."""
-        format = self.llm.tool_format
-        if format is None:
-            return ()
-        said = [token for token in self.tokens if token not in self.llm.stop_tokens]
-        return parse_tool_calls(self.llm.tokenizer.decode(said, specials=True), format).calls
-
-    @property
     def usage(self) -> Usage:
-        self._finish_unbegun()
         return self._usage
 
     @property
-    def over(self) -> bool:
-        """Whether it has ended, in whatever way."""
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        """The calls of tools in the answer, as the model's `tool_format` writes them."""
+        return self._parse_tool_calls(self._tokens)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the answer was read to its end, cancelled, or ended by an error."""
         return self._usage.finish_reason is not None
 
-    def _finish_unbegun(self) -> None:
-        if not self._begun:
-            self.read()
+    @property
+    def ready(self) -> bool:
+        """Whether the next piece, or the end, can be read without waiting."""
+        with self._lock:
+            if isinstance(self._outputs.peek(), Admitted):
+                self._outputs.take()
+            return self.finished or bool(self._outputs)
 
     def __repr__(self) -> str:
-        return answer_line(self._usage, self._begun, self._text)
+        usage, text = self._usage, self._text
+        if not self._submitted and not self.finished:
+            return f"Generation(not started, {usage.prompt_tokens} prompt tokens)"
+        shown = text if len(text) <= MAX_REPR_CHARACTERS else text[: MAX_REPR_CHARACTERS - 1] + "…"
+        counts = f"{usage.prompt_tokens} prompt tokens, {usage.completion_tokens} generated"
+        return f"Generation({self._state}, {counts}, {shown!r})"
 
     def _repr_html_(self) -> str:
-        rows: dict[str, str] = {"state": self._usage.finish_reason or ("being read" if self._begun else "not begun")}
-        rows |= {"prompt": f"{len(self.prompt):,} tokens", "answer": f"{len(self._tokens):,} tokens"}
-        return table("Generation", rows | {"text": self._text})
+        rows = {"state": self._state, "prompt": f"{self._usage.prompt_tokens:,} tokens"}
+        return table("Generation", rows | {"answer": f"{len(self._tokens):,} tokens", "text": self._text})
 
-    # -- piece by piece --------------------------------------------------------------------------------------------
+    @property
+    def _state(self) -> str:
+        return self._usage.finish_reason or ("in progress" if self._submitted else "not started")
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Submit the request now, instead of with the first piece."""
+        with self._lock:
+            if not self._submitted and self._request is not None:
+                self._engine.submit(self._request)
+                self._submitted = True
 
     def __iter__(self) -> Iterator[Piece]:
-        self._begun = True
         return self
 
     def __next__(self) -> Piece:
-        self.llm.check_process()
-        self._begun = True
-        with self._turn:
-            if self.over:
-                raise StopIteration
+        self._engine.check_process()
+        while True:
             try:
-                piece = self._next()
+                piece = self._next_piece()
+                if piece is None and not self.finished:
+                    self._engine.wait(self._outputs)
+                    continue
             except BaseException as error:
-                self.error = error if isinstance(error, Error) else None
-                self._finish("cancelled")
+                self._end("cancelled", error)
                 raise
             if piece is None:
                 raise StopIteration
             return piece
 
     def __aiter__(self) -> AsyncIterator[Piece]:
-        self._begun = True
         return self
 
     async def __anext__(self) -> Piece:
-        """In a thread beside the event loop. A task that is cancelled gives the rest of the answer up."""
-        self._begun = True
-        if self.over:
-            raise StopAsyncIteration
-        self.start()  # at once: the worker may be busy with the others
-        try:
-            coming = asyncio.get_running_loop().run_in_executor(self.llm.worker, next, self, None)
-        except RuntimeError as error:  # no more work is taken
-            raise ClosedError("the language model was closed; load it again") from error
-        try:
-            piece = await coming
-        except asyncio.CancelledError:
-            self.give_up()
-            raise
-        if piece is None:
-            raise StopAsyncIteration
-        return piece
-
-    def start(self) -> Job:
-        """Get in line for a slot, as the first piece does that is asked for."""
-        if self._job is None:
-            llm = self.llm
-            most = self.settings.max_new_tokens
-            limits = Limits(llm.stop_tokens, most, llm.capacity, llm.engine.runner.most_edits)
-            steering = llm.steering(self.settings, self.prompt)
-            given = tuple(self._tokens)
-            job = Job(
-                self.sequence, self.prompt, self.settings, limits, cancel=self.cancel, steering=steering, given=given
-            )
-            job.read_by(self)
-            llm.engine.start(job)
-            self._job = job
-        return self._job
-
-    @property
-    def ready(self) -> bool:
-        """Whether the next piece, or the end, is there without waiting."""
-        if self.over:
-            return True
-        return self._job is not None and (bool(self._job.coming) or self._job.over)
-
-    def give_up(self) -> None:
-        """As `close`, without waiting for a thread that is reading: it ends with the pass that is being computed."""
-        self._given_up = True
-        if self._job is not None:
-            self._job.give_up()
+        """A task that is cancelled cancels the request."""
+        self._engine.check_process()
+        while True:
+            try:
+                piece = self._next_piece()
+                if piece is None and not self.finished:
+                    if self._engine.background:
+                        await self._outputs.arrive()
+                    else:
+                        self._engine.wait(self._outputs)
+                    continue
+            except BaseException as error:
+                self._end("cancelled", error)
+                raise
+            if piece is None:
+                raise StopAsyncIteration
+            return piece
 
     def close(self) -> None:
-        """Give up the rest of the answer."""
-        with self._turn:
-            self._begun = True
-            self._finish("cancelled")
+        """Cancel the rest of the answer."""
+        self._end("cancelled")
 
     async def aclose(self) -> None:
         """As `close`, for `contextlib.aclosing`."""
-        self.give_up()
+        self.close()
 
-    def _finish(self, reason: Finish) -> None:
-        if not self.over:
-            self._usage.finish_reason = reason
-            if self._job is not None:
-                self._job.give_up()
-
-    @property
-    def _stopped(self) -> bool:
-        return self._given_up or self.cancel.cancelled
-
-    def _next(self) -> Piece | None:
-        """The next piece; None if it was cancelled before there is one."""
-        if self._stopped:
-            self._finish("cancelled")
+    def _next_piece(self) -> Piece | None:
+        """Return a piece that is there; None if there is none yet, or none will come."""
+        if not self.finished and self.cancel.cancelled:
+            self._end("cancelled")
+        if self.finished:
             return None
-        job = self.start()
-        if not job.coming:
-            if not self.sequence.held_by(job):
-                raise StaleGenerationError(
-                    "something else has used this answer's sequence since its last token: another generation, or "
-                    "reset, rewind, logits or restore. Finish one answer before the next, or give each a sequence of "
-                    "its own: fork() makes one."
-                )
-            self.llm.engine.wait([job])
+        self.start()
+        self._check_sequence()
+        with self._lock:
+            while (output := self._outputs.take()) is not None:
+                if len(self._outputs) == MAX_UNREAD_OUTPUTS - 1:
+                    self._engine.wake()  # the engine may have paused the request
+                if isinstance(output, Piece):
+                    self._append(output)
+                    return output
+                if isinstance(output, Finished):
+                    self._finish(output)
+                    return None
+        return None
+
+    def _append(self, piece: Piece) -> None:
+        request = self._request
+        assert request is not None
+        if self._unseen is not None:
+            request.sequence.note_read(request, self._unseen)
+        self._unseen = piece.token
+        self._tokens.append(piece.token)
+        self._text += piece.text
         usage = self._usage
-        usage.reused_tokens = job.reused or 0
-        usage.prefill_seconds, usage.decode_seconds = job.prefill_seconds, job.decode_seconds
-        if job.error is not None and not job.coming:
-            raise job.error
-        if self._stopped or not job.coming:
-            self._finish("cancelled")
-            return None
-        return self._piece(job, *job.coming.popleft())
+        usage.completion_tokens += 1
+        usage.reused_tokens = request.num_cached_tokens or 0
+        usage.prefill_seconds, usage.decode_seconds = request.prefill_seconds, request.decode_seconds
+        end = self._outputs.peek()
+        if isinstance(end, Finished) and end.reason != "cancelled":
+            usage.finish_reason = end.reason  # with the last piece, and not with the next call
 
-    def _piece(self, job: Job, chosen: Chosen, ended: Finish | None) -> Piece:
-        """Count a token in, with the text it completes."""
-        for token in self._tokens[self._seen :]:
-            self.sequence.note_seen(job, token)
-        self._seen = len(self._tokens)
-        stream, hold = self._stream, self._hold
-        self._usage.completion_tokens += 1
-        self._tokens.append(chosen.token)
-        silent = job.is_end(chosen.token)
-        text = "" if silent else hold.push(stream.push(chosen.token))
-        if hold.found:
-            ended = "stop"
-        if ended is not None:
-            text += "" if hold.found else hold.rest("" if silent else stream.flush())
-            self._finish(ended)
-        self._text += text
-        wanted = self.settings
-        tops = chosen.tops[: wanted.top_logprobs]
-        return Piece(text, chosen.token, chosen.logprob if wanted.logprobs else None, tops)
+    def _finish(self, output: Finished) -> None:
+        if output.error is not None:
+            raise output.error
+        if output.reason == "cancelled":
+            self._check_sequence()
+        self._usage.finish_reason = output.reason
+
+    def _check_sequence(self) -> None:
+        request = self._request
+        if request is not None and not self.finished and not request.sequence.is_owned_by(request):
+            raise StaleGenerationError(
+                "another generation, or reset, rewind, logits or restore, has used the sequence of this answer. "
+                "Finish one answer before the next, or give each its own sequence with fork()."
+            )
+
+    def _end(self, reason: FinishReason, error: BaseException | None = None) -> None:
+        if not self.finished:
+            self._usage.finish_reason = reason
+            self.error = error if isinstance(error, Error) else None
+            self._abort()
+
+    def _abort(self) -> None:
+        if self._request is not None:
+            self._engine.abort(self._request)
+
+
+class BatchModel(Protocol):
+    """What `BatchGenerator` needs of a language model."""
+
+    engine: EngineCore
+
+    def generate_into(self, changed: threading.Condition, **arguments: Any) -> Generation: ...
+
+
+class BatchGenerator:
+    """The answers to many prompts. Prompts are taken as slots become free; iterating waits for answers."""
+
+    def __init__(
+        self,
+        model: BatchModel,
+        prompts: Iterable[Prompt],
+        settings: Mapping[str, Any],
+        in_order: bool,
+        progress: OnProgress,
+        cancel: CancelToken | None = None,
+    ) -> None:
+        self._model = model
+        self._prompts = enumerate(prompts)
+        self._total = len(prompts) if isinstance(prompts, Sized) else None
+        self._settings = settings
+        self._in_order = in_order
+        self._progress = progress
+        self._cancel = cancel or CancelToken()
+        self._changed = threading.Condition()  # of the outputs of all answers
+        self._live: dict[int, Generation] = {}  # by number of the prompt
+        self._blocked: tuple[int, Generation] | None = None  # by a full queue
+        self._taken = self._done = 0
+
+    def run(self) -> Iterator[tuple[int, Generation]]:
+        """Yield each finished answer with the number of its prompt."""
+        finished: dict[int, Generation] = {}
+        following = 0
+        try:
+            while True:
+                self._submit()
+                if not self._live and not finished:
+                    return
+                if not any(answer.ready for answer in self._live.values()):
+                    self._model.engine.wait(*(answer._outputs for answer in self._live.values()))
+                finished |= self._collect()
+                ready = itertools.takewhile(finished.__contains__, itertools.count(following))
+                for number in list(ready if self._in_order else finished):
+                    yield number, finished.pop(number)
+                    following += 1
+        finally:
+            for answer in self._live.values():
+                answer.close()
+
+    def _submit(self) -> None:
+        """Take prompts up to the limit."""
+        while len(self._live) < PROMPTS_PER_SLOT * self._model.engine.max_num_seqs:
+            if self._cancel.cancelled:
+                return
+            taken = self._blocked or self._next()
+            if taken is None:
+                return
+            number, answer = taken
+            try:
+                answer.start()
+                self._blocked = None
+            except QueueFullError:  # by requests of others
+                if not self._live:
+                    raise
+                self._blocked = taken
+                return
+            self._live[number] = answer
+
+    def _next(self) -> tuple[int, Generation] | None:
+        for number, prompt in self._prompts:
+            self._taken += 1
+            arguments = prompt if isinstance(prompt, Mapping) else {"prompt": prompt}
+            arguments = {"cancel": self._cancel, **self._settings, **arguments}
+            try:
+                return number, self._model.generate_into(self._changed, **arguments)
+            except Error as error:  # of this prompt only
+                return number, Generation.refused(self._model.engine, error)
+        return None
+
+    def _collect(self) -> dict[int, Generation]:
+        """Read what is there; return the answers that are finished."""
+        for answer in self._live.values():
+            try:
+                while answer.ready and next(answer, None) is not None:
+                    pass
+            except Error:
+                pass  # `answer.error` has it
+        finished = {number: answer for number, answer in self._live.items() if answer.finished}
+        for number in finished:
+            del self._live[number]
+            self._done += 1
+            total = self._taken if self._total is None else self._total
+            self._progress(Progress("generate", self._done, total, "answers"))
+        return finished

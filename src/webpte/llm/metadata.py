@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
+from ..errors import FormatError, InputError
+from ..fusion.kv_caches import keeps_every_position
+from ..fusion.sampler import LOGITS
 from ..plan import Plan
 from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language
-from .sampled import LOGITS
+from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,21 @@ def context(program: Program, plan: Plan) -> int:
     """Tokens that a sequence may have."""
     told = metadata(program, "get_max_context_len", None)
     return int(told) if told is not None else cache_rows(plan)
+
+
+WINDOW_METHOD = "get_state_reach"  # of a program: returns the two numbers of a CacheWindow
+
+
+def cache_window_of(program: Program, plan: Plan) -> CacheWindow | None:
+    """Return how far back a program's state reaches; None if it keeps every position."""
+    if WINDOW_METHOD in program.method_names:
+        values = numbers(metadata(program, WINDOW_METHOD, ()))
+        if len(values) != 2 or min(values) < 0:
+            raise FormatError(
+                f"{WINDOW_METHOD}: expected the numbers of positions that are needed and held, got {list(values)}"
+            )
+        return CacheWindow(*values)
+    return None if keeps_every_position(plan.graph, plan.flow.state) else LAST_TOKEN_ONLY
 
 
 def beside(program: Path, name: str) -> Path | None:

@@ -3,41 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Tokens
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from ..errors import InputError, UnsupportedError
+from ..fusion.kv_caches import with_sampler_and_half_caches
+from ..fusion.sampler import with_sampler
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..runtime import Bundle, Method, Program, load
 from ..runtime.checks import callback, described, flag, one_of, path_of
 from ..runtime.program import Tune
 from ..text import table
-from .bundled_runner import BundledRunner
-from .caches import with_sampler_and_half_caches
 from .chat import Messages, Tools, render_chat
-from .engine import Engine
+from .constraints import Guides
+from .engine.core import EngineCore
+from .engine.output import OutputProcessor, OutputQueue, OutputSink
+from .engine.request import GenerationRequest, SequenceState
+from .engine.runner import BatchedRunner, BundledRunner, ModelRunner, SingleRunner
+from .engine.speculation import DecodeState, Speculation
 from .errors import ContextFullError
-from .generation import Generation
-from .guides import Guides
-from .many import Many, Prompt
-from .metadata import About, about_bundle, about_program, context, language_of, vocabulary
-from .preparing import prepare
-from .reach import reach_of
-from .rows import Runner
-from .sampled import with_sampler
+from .generation import BatchGenerator, Generation, Prompt
+from .metadata import About, about_bundle, about_program, cache_window_of, context, language_of, vocabulary
 from .sequence import Sequence
 from .settings import LARGEST, GenerateSettings, Settings, integer, settings_from, shows_settings, tokens_from
-from .single_runner import SingleRunner
-from .slot_runner import SlotRunner
 from .special_tokens import encode_prompt, read_special_tokens
-from .speculation import Speculation
-from .steering import Steering
 from .tokenizer import Tokenizer
-from .tools import ToolFormat
+from .tools import ToolCall, ToolFormat, parse_tool_calls
 
 PathLike = str | os.PathLike[str]
 MAX_SEQUENCES, MOST_SEQUENCES = 16, 4096
@@ -65,7 +61,7 @@ class LLM:
     def __init__(
         self,
         program: Program,
-        runner: Runner,
+        runner: ModelRunner,
         about: About,
         tokenizer: Tokenizer,
         *,
@@ -79,18 +75,17 @@ class LLM:
         self.tokenizer = tokenizer
         self.template = about.template
         self.special_tokens = read_special_tokens(about.tokenizer_config, self.tokenizer, about.bos_id, about.eos_ids)
-        self.engine = Engine(
+        self.engine = EngineCore(
             runner,
-            most_slots=max_sequences,
-            more_slots=prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0,
-            most_waiting=max_waiting,
-            recover=self.recover if recover else None,
+            max_num_seqs=max_sequences,
+            num_cache_slots=prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0,
+            max_queue_size=max_waiting,
+            recover=_weakly(self) if recover else None,
         )
         self.capacity = runner.capacity
-        self.chunk = runner.most_rows
+        self.chunk = runner.max_batch_tokens
         self.vocabulary = vocabulary(runner.method)
         self.stop_tokens = self._stop_tokens()
-        self.worker = ThreadPoolExecutor(1, "webpte answers")  # of all that are read by `async for`
 
     @classmethod
     def load(
@@ -165,61 +160,110 @@ class LLM:
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
-        """An answer, computed while it is read. A string is continued as it is, after the begin-of-text token where the
-        tokenizer or its configuration says so; messages go through the chat template, which is given `tools`, too:
-        a list of objects with `type` and `function`.
+        """Return an answer, which the engine computes once it is read. A string is continued as it is, after the
+        begin-of-text token where the tokenizer or its configuration says so; messages go through the chat template,
+        which is given `tools`, too: a list of objects with `type` and `function`.
 
         `max_new_tokens` and `stop` say when it ends; `temperature` (0 takes the likeliest token), `top_k`, `top_p`,
         `min_p`, the penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` how tokens are chosen;
         `logprobs` and `top_logprobs` what pieces tell of that. The answer follows one of `json_schema`, `regex`,
         `grammar` and `choices`. All of it is checked now.
         """
-        return self.answer_in(Sequence(self, kept=False), prompt, tokens, cancel, settings, tools)
+        return self.generate_in(SequenceState(keeps_slot=False), prompt, tokens, settings, tools=tools, cancel=cancel)
 
     def resume(
-        self, tokens: Tokens[int], given: Tokens[int], settings: Mapping[str, Any], cancel: CancelToken | None = None
-    ) -> Generation:
-        """The rest of an answer that was begun elsewhere, as in a process that has ended: to the prompt `tokens`, with
-        these `settings`, of which the tokens `given` were read.
-
-        Its pieces are those that would have followed there, whatever the settings: `text`, `tokens` and `usage` tell of
-        the whole answer. Tokens that end an answer, or that its constraint does not allow, are refused.
-        """
-        answer = self.answer_in(Sequence(self, kept=False), None, tokens, cancel, settings, given=given)
-        if given:
-            answer.start()  # what cannot have been given is refused now
-        return answer
-
-    def answer_in(
         self,
-        sequence: Sequence,
+        tokens: Tokens[int],
+        generated: Tokens[int],
+        settings: Mapping[str, Any],
+        cancel: CancelToken | None = None,
+    ) -> Generation:
+        """Continue an answer that was begun elsewhere, as in a process that has ended: to the prompt `tokens`, with
+        these `settings`, after the tokens `generated`.
+
+        Its pieces are those that would have followed there, whatever the settings. `text`, `tokens` and `usage` are
+        those of the whole answer. Tokens that end an answer, or that its constraint does not allow, are refused.
+        """
+        state = SequenceState(keeps_slot=False)
+        return self.generate_in(state, None, tokens, settings, cancel=cancel, generated=generated)
+
+    def generate_into(
+        self,
+        changed: threading.Condition,
+        prompt: str | Messages | None = None,
+        *,
+        tokens: Tokens[int] | None = None,
+        tools: Tools | None = None,
+        cancel: CancelToken | None = None,
+        **settings: Any,
+    ) -> Generation:
+        """As `generate`; `changed` is notified of the outputs, as of those of other answers."""
+        state = SequenceState(keeps_slot=False)
+        return self.generate_in(state, prompt, tokens, settings, tools=tools, cancel=cancel, changed=changed)
+
+    def generate_in(
+        self,
+        state: SequenceState,
         prompt: str | Messages | None,
         tokens: Tokens[int] | None,
-        cancel: CancelToken | None,
         settings: Mapping[str, Any],
+        *,
         tools: Tools | None = None,
-        given: Tokens[int] = (),
+        cancel: CancelToken | None = None,
+        generated: Tokens[int] = (),
+        changed: threading.Condition | None = None,
     ) -> Generation:
-        """What `generate` and `resume` do, in a sequence."""
-        chosen = settings_from(settings, self.vocabulary)
+        """Check everything and return an answer in a sequence."""
+        settings_from(settings, self.vocabulary)
         _check_cancel(cancel)
-        if chosen.constraint is not None:
-            self.guides.guide(chosen.constraint)  # what cannot be followed is refused now
         if tools is not None and (prompt is None or isinstance(prompt, str)):
             raise InputError("tools are for messages, whose chat template names them to the model")
         if tokens is None:
             tokens = self._encode(prompt, tools)
         elif prompt is not None:
             raise InputError("generate takes a prompt or tokens, not both")
+        cancel = cancel or CancelToken()
+        outputs = OutputQueue(changed)
+        request = self.request(tokens, settings, generated, state=state, cancel=cancel, sink=outputs)
+        return Generation(self.engine, request, outputs, self._tool_calls, cancel)
+
+    def request(
+        self,
+        tokens: Tokens[int],
+        settings: Mapping[str, Any],
+        generated: Tokens[int] = (),
+        *,
+        state: SequenceState | None = None,
+        cancel: CancelToken | None = None,
+        sink: OutputSink | None = None,
+    ) -> GenerationRequest:
+        """Return a request for `engine.submit`: see `resume`. Its outputs go to `sink`."""
+        params = settings_from(settings, self.vocabulary)
         checked = tokens_from(tokens, self.vocabulary)
         if not checked:
-            raise InputError(
-                "the prompt has no tokens; a text of a character, or one token, is the least", code="empty_prompt"
-            )
+            raise InputError("prompt: expected at least one token, got none", code="empty_prompt")
         if len(checked) >= self.capacity:
             raise ContextFullError(f"the prompt has {len(checked)} tokens; the model's context holds {self.capacity}")
-        said = tokens_from(given, self.vocabulary)
-        return Generation(sequence, checked, chosen, cancel, said)
+        return GenerationRequest(
+            state if state is not None else SequenceState(keeps_slot=False),
+            checked,
+            params,
+            OutputProcessor(self.tokenizer, params.stop),
+            stop_tokens=self.stop_tokens,
+            capacity=self.capacity,
+            max_logit_adjustments=self.engine.runner.max_logit_adjustments,
+            decode_state=self._decode_state(params, checked),
+            cancel=cancel,
+            sink=sink,
+            generated=tokens_from(generated, self.vocabulary),
+        )
+
+    def _tool_calls(self, tokens: Tokens[int]) -> tuple[ToolCall, ...]:
+        format = self.tool_format
+        if format is None:
+            return ()
+        text = [token for token in tokens if token not in self.stop_tokens]
+        return parse_tool_calls(self.tokenizer.decode(text, specials=True), format).calls
 
     def _encode(self, prompt: str | Messages | None, tools: Tools | None = None) -> list[int]:
         if prompt is None:
@@ -262,7 +306,7 @@ class LLM:
         callback(progress, "progress", "events")
         if isinstance(prompts, (str, bytes, Mapping)) or not isinstance(prompts, Iterable):
             raise InputError(f"prompts are a list, or another iterable, of prompts, not {described(prompts)}")
-        return (answer for _, answer in Many(self, prompts, settings, in_order, progress, cancel).run())
+        return (answer for _, answer in BatchGenerator(self, prompts, settings, in_order, progress, cancel).run())
 
     def sequence(self) -> Sequence:
         """A conversation of its own, to be continued, rewound, forked or written down."""
@@ -272,13 +316,12 @@ class LLM:
         """Do now what the first answers would have to wait for: all slots are made, as memory allows, and kernels are
         compiled for any number of answers at once. What answers that are over have left in the cache is let go of.
         """
-        prepare(self, stoppable(progress, cancel))
+        self.engine.warm_up(stoppable(progress, cancel))
 
     def forget(self) -> None:
         """Let go of what answers that are over have left in the cache, where prompts that begin alike would find it."""
-        self.check_process()
-        with self.engine.turn:
-            self.engine.table.forget()
+        with self.engine.exclusive():
+            self.engine.kv_slots.reset_free()
 
     # -- for answers -----------------------------------------------------------------------------------------------
 
@@ -290,12 +333,11 @@ class LLM:
             found = self._guides = Guides(self.tokenizer, self.vocabulary, self.stop_tokens)
         return found
 
-    def steering(self, settings: Settings, prompt: Tokens[int]) -> Steering:
-        """What an answer has to follow, and what is expected of it."""
-        guide = self.guides.guide(settings.constraint) if settings.constraint is not None else None
-        if settings.speculate is False or not self.engine.runner.most_drafts:
-            return Steering(guide)
-        return Steering(guide, Speculation(self.engine.costs, prompt, always=settings.speculate is True))
+    def _decode_state(self, params: Settings, prompt: Tokens[int]) -> DecodeState:
+        matcher = self.guides.guide(params.constraint) if params.constraint is not None else None
+        if params.speculate is False or not self.engine.runner.max_draft_tokens:
+            return DecodeState(matcher)
+        return DecodeState(matcher, Speculation(self.engine.costs, prompt, always=params.speculate is True))
 
     # -- the device ------------------------------------------------------------------------------------------------
 
@@ -307,7 +349,7 @@ class LLM:
     @property
     def refusal(self) -> str | None:
         """Why the program computes one sequence at a time; None if it computes many."""
-        return self.engine.runner.refusal
+        return self.engine.runner.batching_unsupported_reason
 
     @property
     def fingerprint(self) -> str:
@@ -319,8 +361,7 @@ class LLM:
 
         Sequences know their tokens, and compute them once more when they are used next.
         """
-        self.check_process()
-        with self.engine.turn:
+        with self.engine.exclusive():
             return self.program.recover(progress, cancel)
 
     def check_process(self) -> None:
@@ -333,9 +374,8 @@ class LLM:
 
     def close(self) -> None:
         if self.in_its_process:
-            self.worker.shutdown(wait=False)
-            with self.engine.turn:
-                self.program.close()
+            self.engine.close()
+            self.program.close()
 
     def __repr__(self) -> str:
         found = ", ".join(f"{name}: {text}" if name != "program" else text for name, text in self._rows().items())
@@ -349,7 +389,7 @@ class LLM:
             "program": repr(self.path),
             "context": f"{self.capacity:,} tokens",
             "vocabulary": f"{self.vocabulary:,} tokens",
-            "at once": f"up to {self.engine.most_at_once:,} answers",
+            "at once": f"up to {self.engine.max_num_seqs:,} answers",
             "chat template": "yes" if self.template is not None else "no",
         }
 
@@ -379,7 +419,18 @@ def _about(program: Program, path: Path, tokenizer: PathLike | None) -> About:
     return about_bundle(program, given) if isinstance(program, Bundle) else about_program(program, path, given)
 
 
-def _runner(program: Program, kv_cache: str, most_slots: int, progress: OnProgress) -> Runner:
+def _weakly(llm: LLM) -> Callable[[], object]:
+    """The engine recovers the model, and must not keep it alive."""
+    reference = weakref.ref(llm)
+
+    def recover() -> object:
+        found = reference()
+        return found.recover() if found is not None else None
+
+    return recover
+
+
+def _runner(program: Program, kv_cache: str, most_slots: int, progress: OnProgress) -> ModelRunner:
     """Of many sequences, or of one where the program's structure allows no more."""
     if isinstance(program, Bundle):
         if kv_cache != "f32":
@@ -387,7 +438,7 @@ def _runner(program: Program, kv_cache: str, most_slots: int, progress: OnProgre
         return BundledRunner(program, language_of(program), most_slots, progress)
     halves = DType.FLOAT16 if kv_cache == "f16" else None
     try:
-        return SlotRunner(program, most_slots, halves, progress)
+        return BatchedRunner(program, most_slots, halves, progress)
     except UnsupportedError as error:
         method = program.method("forward", REWRITES[kv_cache], progress)
-        return SingleRunner(method, context(program, method.plan), reach_of(program, method.plan), refusal=str(error))
+        return SingleRunner(method, context(program, method.plan), cache_window_of(program, method.plan), str(error))

@@ -1,13 +1,12 @@
-"""One conversation: the tokens that are known, and a slot of the cache while there is one to have."""
+"""A conversation with a language model: its tokens, and a slot of the cache while it has one."""
 
 from __future__ import annotations
 
 import json
 import os
-import threading
-import weakref
+from collections.abc import Mapping
 from collections.abc import Sequence as Tokens
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 
@@ -16,34 +15,54 @@ from ..progress import CancelToken
 from ..runtime.checks import flag, path_of
 from ..runtime.state import read_state, write_state
 from .chat import Messages, Tools
+from .engine.core import EngineCore
+from .engine.kv_slots import Slot, common_prefix
+from .engine.request import LogitsRequest, PrefillRequest, SequenceState
 from .errors import ContextFullError
-from .job import Goal, Job, Limits
-from .settings import LARGEST, GenerateSettings, Settings, integer, shows_settings, tokens_from
-from .slot_table import Slot, common_prefix
-
-if TYPE_CHECKING:
-    from .generation import Generation
-    from .model import LLM
+from .generation import Generation
+from .settings import LARGEST, GenerateSettings, integer, shows_settings, tokens_from
 
 PathLike = str | os.PathLike[str]
 
 
-class Sequence:
-    """A conversation with a model: it remembers its tokens, and what of them is cached is not computed again.
+class SequenceModel(Protocol):
+    """What a sequence needs of its language model."""
 
-    It may be used from any thread. An answer that is begun takes it from the one before; several answers at once need
-    a sequence each, which `LLM.generate` makes by itself. When the model has more of them than slots, one that is not
-    being read gives its slot up, and its tokens are computed again when it is used next.
+    engine: EngineCore
+    capacity: int
+    vocabulary: int
+
+    @property
+    def fingerprint(self) -> str: ...
+
+    @property
+    def in_its_process(self) -> bool: ...
+
+    def check_process(self) -> None: ...
+
+    def generate_in(
+        self,
+        state: SequenceState,
+        prompt: str | Messages | None,
+        tokens: Tokens[int] | None,
+        settings: Mapping[str, Any],
+        *,
+        tools: Tools | None = None,
+        cancel: CancelToken | None = None,
+    ) -> Generation: ...
+
+
+class Sequence:
+    """A conversation: it remembers its tokens, and those that are cached are not computed again.
+
+    It may be used from any thread. A new answer takes the sequence from the one before; several answers at once need a
+    sequence each, which `LLM.generate` makes by itself. If there are more sequences than slots, the least recently used
+    one without an answer in progress loses its slot, and its tokens are computed again when it is used next.
     """
 
-    slot: Slot | None = None  # the engine's to set
-
-    def __init__(self, llm: LLM, tokens: Tokens[int] = (), *, kept: bool = True) -> None:
+    def __init__(self, llm: SequenceModel, tokens: Tokens[int] = ()) -> None:
         self.llm = llm
-        self.kept = kept  # its slot, from one answer to the next
-        self._tokens = list(tokens)  # those that were seen, up to the last but one that was chosen
-        self._holder: weakref.ref[Job] | None = None  # whose answer may go on
-        self._lock = threading.Lock()  # short: for the two of them
+        self.state = SequenceState(tokens)
 
     @shows_settings
     def generate(
@@ -55,49 +74,45 @@ class Sequence:
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
-        """As `LLM.generate`, in this sequence: the prompt is all of it, and what the two begin with alike is kept."""
-        return self.llm.answer_in(self, prompt, tokens, cancel, settings, tools)
+        """As `LLM.generate`, in this sequence: the prompt is the whole conversation, and what is cached is reused."""
+        return self.llm.generate_in(self.state, prompt, tokens, settings, tools=tools, cancel=cancel)
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        with self._lock:
-            return tuple(self._tokens)
+        return self.state.tokens
 
     @property
     def position(self) -> int:
-        """Tokens of the conversation, up to the last one that was seen."""
-        return len(self._tokens)
+        """The number of tokens."""
+        return len(self.state)
 
     @property
     def room(self) -> int:
-        """Tokens that still fit."""
+        """The number of tokens that still fit."""
         return self.llm.capacity - self.position
 
     def reset(self) -> None:
-        """Forget everything said, and what is cached of it."""
-        self.llm.check_process()
-        with self.llm.engine.turn, self._lock:
-            self._holder = None
-            self._tokens.clear()
-            if self.slot is not None:
-                self.slot.clear()
+        """Remove all tokens, and what is cached of them."""
+        with self.llm.engine.exclusive():
+            self.state.assign(())
+            if self.state.slot is not None:
+                self.state.slot.clear()
 
     def rewind(self, count: int) -> None:
-        """Forget the last `count` tokens."""
+        """Remove the last `count` tokens."""
         self.llm.check_process()
-        with self._lock:
-            if integer("rewind", count, 0, LARGEST) > len(self._tokens):
-                raise InputError(f"cannot rewind {count} tokens; the sequence has {len(self._tokens)}")
-            self._holder = None
-            del self._tokens[len(self._tokens) - count :]
+        tokens = self.state.tokens
+        if integer("rewind", count, 0, LARGEST) > len(tokens):
+            raise InputError(f"cannot rewind {count} tokens; the sequence has {len(tokens)}")
+        self.state.assign(tokens[: len(tokens) - count])
 
     def fork(self) -> Sequence:
-        """A second sequence that starts where this one is. What is cached is copied when it is first used."""
+        """Return a second sequence with the same tokens. Its cache is copied when it is first used."""
         self.llm.check_process()
         return Sequence(self.llm, self.tokens)
 
     def logits(self, tokens: Tokens[int], *, every: bool = False) -> np.ndarray[Any, Any]:
-        """Append tokens and return the logits behind the last one, (1, V), or behind `every` one, (N, V)."""
+        """Append tokens; return the logits after the last one, (1, V), or after `every` one, (N, V)."""
         flag(every, "every")
         checked = tokens_from(tokens, self.llm.vocabulary)
         if not checked:
@@ -109,61 +124,57 @@ class Sequence:
                 "Reset, rewind, or export with a longer context."
             )
         before = self.tokens
-        job = self._job((*before, *checked), "logits", wanted=len(checked) if every else 1)
+        request = LogitsRequest(self.state, (*before, *checked), len(checked) if every else 1)
         try:
-            self.llm.engine.finish(job)
+            self.llm.engine.compute(request)
         except BaseException:
-            with self._lock:
-                self._tokens[:] = before
+            self.state.assign(before)
             raise
-        assert job.result is not None
-        return job.result
+        assert request.logits is not None
+        return request.logits
 
     def snapshot(self, path: PathLike) -> None:
-        """Write the tokens and what is cached of them to a file."""
+        """Write the tokens and their cache to a file."""
         path_of(path, "path")
         self.llm.check_process()
         engine, tokens = self.llm.engine, self.tokens
-        pieces = engine.on_device(lambda: engine.runner.read(self._filled(tokens).number, len(tokens)))
+        pieces = engine.on_device(lambda: engine.runner.read(self._filled_slot(tokens).number, len(tokens)))
         write_state(path, self.llm.fingerprint, pieces, json.dumps(list(tokens)).encode())
 
-    def _filled(self, tokens: Tokens[int]) -> Slot:
-        """A slot with these tokens: this sequence's, unless it had to give it up; then another's, for the moment."""
-        slot = self.slot
+    def _filled_slot(self, tokens: Tokens[int]) -> Slot:
+        """Return a slot that caches these tokens: the sequence's own, or one that is filled now."""
+        slot = self.state.slot
         if slot is not None and slot.usable(common_prefix(slot.tokens, tokens)) == len(tokens):
             return slot
-        other = Sequence(self.llm, tokens)
-        self.llm.engine.finish(other._job(tokens, "cache"))
+        other = SequenceState(tokens)
+        self.llm.engine.compute(PrefillRequest(other, tokens))
         assert other.slot is not None
         return other.slot
 
     def restore(self, path: PathLike) -> None:
-        """Continue from a snapshot of the same model. One that is refused leaves everything as it is."""
+        """Continue from a snapshot of the same model. A snapshot that is refused changes nothing."""
         path_of(path, "path")
-        engine = self.llm.engine
-        tokens: tuple[int, ...] = ()
-
-        def sizes(note: bytes) -> list[int]:
-            nonlocal tokens
-            tokens = self._noted_tokens(path, note)
-            return engine.runner.sizes(len(tokens))
-
-        def write() -> None:
-            engine.finish(self._job((), "cache"))
-            assert self.slot is not None
-            self.slot.clear()  # until everything is written, nothing of it is certain
-            if tokens:
-                engine.runner.write(self.slot.number, len(tokens), pieces)
-            self.slot.take(tokens)
-
         self.llm.check_process()
-        pieces, _ = read_state(path, self.llm.fingerprint, sizes)
-        engine.on_device(write)
-        with self._lock:
-            self._tokens[:] = tokens
+        runner = self.llm.engine.runner
+        pieces, note = read_state(
+            path, self.llm.fingerprint, lambda note: runner.sizes(len(self._snapshot_tokens(path, note)))
+        )
+        tokens = self._snapshot_tokens(path, note)
+        self.llm.engine.on_device(lambda: self._write_cache(tokens, pieces))
+        self.state.assign(tokens)
 
-    def _noted_tokens(self, path: PathLike, note: bytes) -> tuple[int, ...]:
-        """The tokens that the note of a snapshot lists."""
+    def _write_cache(self, tokens: tuple[int, ...], pieces: Tokens[memoryview]) -> None:
+        engine = self.llm.engine
+        engine.compute(PrefillRequest(self.state, ()))  # which allocates a slot
+        slot = self.state.slot
+        assert slot is not None
+        slot.clear()  # until everything is written, none of it is valid
+        if tokens:
+            engine.runner.write(slot.number, len(tokens), pieces)
+        slot.assign(tokens)
+
+    def _snapshot_tokens(self, path: PathLike, note: bytes) -> tuple[int, ...]:
+        """Return the tokens in the note of a snapshot."""
         try:
             listed = json.loads(note)
             if not isinstance(listed, list):
@@ -171,50 +182,23 @@ class Sequence:
             tokens = tokens_from(listed, self.llm.vocabulary)
         except (ValueError, RecursionError, InputError) as error:
             raise FormatError(
-                f"{os.fspath(path)} is no snapshot of a language model: {error}", code="not_a_snapshot"
+                f"{os.fspath(path)} is not a snapshot of a language model: {error}", code="not_a_snapshot"
             ) from error
         if len(tokens) > self.llm.capacity:
             raise FormatError(f"{os.fspath(path)} holds {len(tokens)} tokens; the context has {self.llm.capacity}")
         return tokens
 
     def close(self) -> None:
-        """Leave the slot to others."""
+        """Free the slot."""
         if not self.llm.in_its_process:
             return
-        with self._lock:
-            self._holder = None
-        with self.llm.engine.turn:
-            if self.slot is not None:
-                self.slot.vacate()
+        self.state.disown()
+        with self.llm.engine.exclusive():
+            if self.state.slot is not None:
+                self.state.slot.release()
 
     def __enter__(self) -> Sequence:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def _job(self, tokens: Tokens[int], goal: Goal, wanted: int = 1) -> Job:
-        return Job(self, tokens, Settings(), Limits((), 1, self.llm.capacity), goal=goal, wanted=wanted)
-
-    # -- for answers -----------------------------------------------------------------------------------------------
-
-    def hold(self, job: Job) -> None:
-        """From here on only this job may go on. What its prompt does not begin with is forgotten."""
-        with self._lock:
-            self._holder = weakref.ref(job)
-            del self._tokens[common_prefix(self._tokens, job.reusable) :]
-
-    def held_by(self, job: Job) -> bool:
-        return self._holder is not None and self._holder() is job
-
-    def note_cached(self, job: Job, count: int) -> None:
-        """So much of the job's prompt is computed."""
-        with self._lock:
-            if self.held_by(job) and len(self._tokens) < len(job.prompt):
-                self._tokens += job.prompt[len(self._tokens) : count]
-
-    def note_seen(self, job: Job, token: int) -> None:
-        """The reader of the job has gone beyond this token."""
-        with self._lock:
-            if self.held_by(job):
-                self._tokens.append(token)

@@ -11,8 +11,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypedDict, TypeVar
 
 from ..errors import InputError
+from ..fusion.sampler import MOST_TOPS
 from .constraints import Constraint, constraint_from
-from .sampled import MOST_TOPS
 
 LARGEST = 2**31 - 1  # integers travel to the device in 32 bits
 TEMPERATURES = (1e-6, 1e6)  # beyond which logits divided by one leave the range of f32

@@ -2,16 +2,150 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NoReturn
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import FormatError, InputError, UnsupportedError
-from .token_bytes import bytes_of_tokens
-from .tokenizer_checks import LARGEST_FILE, check_parts
 
 if TYPE_CHECKING:
     import tokenizers
+
+
+LARGEST_FILE = 128 << 20  # bytes; the largest in use have some 35 MB
+MOST_PARTS = 64  # of a pipeline
+MOST_GROWTH = 16  # of a text by all replacements together
+LONGEST_ADDITION = 1000  # characters that a part puts before every text
+MOST_PIECES = 32  # of what a post-processor adds, or repetitions of the text
+_LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
+
+
+def check_parts(inner: Any) -> None:
+    """Refuse a tokenizer whose parts can make far more of a text than there is."""
+    for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        part = getattr(inner, name)
+        if part is not None:
+            _check(name, list(_flat(json.loads(part.__getstate__()))))
+
+
+def _flat(part: Any) -> Iterator[dict[str, Any]]:
+    """A part and the parts of a sequence."""
+    if isinstance(part, dict):
+        yield part
+        for key in _LISTS:
+            for inside in part.get(key) or ():
+                yield from _flat(inside)
+
+
+def _check(name: str, parts: list[dict[str, Any]]) -> None:
+    growth = 1.0
+    for part in parts:
+        growth *= max(1.0, _growth(name, part))
+        if part.get("type") == "TemplateProcessing":
+            _check_template(part)
+    if len(parts) > MOST_PARTS or growth > MOST_GROWTH:
+        raise FormatError(
+            f"the tokenizer's {name} has {len(parts)} parts that can make a text {growth:g} times as long; "
+            f"{MOST_PARTS} and {MOST_GROWTH} times are the most"
+        )
+
+
+def _growth(name: str, part: dict[str, Any]) -> float:
+    """How many times as long a part can make a text."""
+    addition = part.get("prepend")
+    if isinstance(addition, str) and len(addition) > LONGEST_ADDITION:
+        raise FormatError(f"the tokenizer's {name} puts {len(addition)} characters before every text")
+    if part.get("type") != "Replace":
+        return 1.0
+    pattern, content = part.get("pattern") or {}, str(part.get("content", ""))
+    literal = pattern.get("String") if isinstance(pattern, dict) else None
+    if literal == "":
+        raise FormatError(f"the tokenizer's {name} replaces the empty text, which is everywhere", code="empty_pattern")
+    return len(content) / len(literal) if literal else float(len(content))  # an expression may match one character
+
+
+def _check_template(part: dict[str, Any]) -> None:
+    tokens = part.get("special_tokens") or {}
+    added = [len(token.get("ids", ())) for token in tokens.values()] if isinstance(tokens, dict) else []
+    pieces = max((len(part.get(key) or ()) for key in ("single", "pair")), default=0)
+    if pieces * max([1, *added]) > MOST_PIECES:
+        raise FormatError(
+            f"the tokenizer's post_processor adds {pieces} pieces to every text; {MOST_PIECES} is the most"
+        )
+
+
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+# Parts of a decoder that change nothing, or only the first space of a whole text.
+_NEUTRAL = {"Fuse", "Strip"}
+
+
+def bytes_of_tokens(inner: tokenizers.Tokenizer, count: int) -> list[bytes | None]:
+    """What tokens 0 to `count` are in a text, wherever they stand in it; None for a number that is no token."""
+    read = _reader(list(_parts(json.loads(inner.decoder.__getstate__()) if inner.decoder is not None else None)))
+    texts = (inner.id_to_token(number) for number in range(count))
+    return [None if text is None else read(text) for text in texts]
+
+
+def _parts(decoder: Any) -> Iterator[dict[str, Any]]:
+    """The decoders of a sequence of them, in order."""
+    if isinstance(decoder, dict):
+        if decoder.get("type") == "Sequence":
+            for inside in decoder.get("decoders") or ():
+                yield from _parts(inside)
+        else:
+            yield decoder
+
+
+def _reader(parts: list[dict[str, Any]]) -> Callable[[str], bytes]:
+    """How a token as it is written in the vocabulary becomes bytes."""
+    kinds = [str(part.get("type")) for part in parts]
+    if kinds == ["ByteLevel"]:
+        return _from_alphabet
+    replaced, fallback = [], False
+    for part, kind in zip(parts, kinds, strict=True):
+        pattern = part.get("pattern")
+        if kind == "Replace" and isinstance(pattern, dict) and "String" in pattern:
+            replaced.append((str(pattern["String"]), str(part.get("content", ""))))
+        elif kind == "Metaspace":
+            replaced.append((str(part.get("replacement", "▁")), " "))
+        elif kind == "ByteFallback":
+            fallback = True
+        elif kind not in _NEUTRAL:
+            kinds = []
+    if not kinds:  # spaces between tokens, or endings that depend on what follows: no bytes of a token's own
+        named = ", ".join(str(part.get("type")) for part in parts) or "none"
+        raise UnsupportedError(
+            f"constraints need a tokenizer whose tokens have bytes of their own; its decoder is: {named}. "
+            "Byte-level, byte-fallback and Metaspace tokenizers have them.",
+            code="tokenizer",
+        )
+    return lambda text: _from_text(text, replaced, fallback)
+
+
+def _from_text(text: str, replaced: list[tuple[str, str]], fallback: bool) -> bytes:
+    if fallback and (found := _BYTE.fullmatch(text)):
+        return bytes((int(found[1], 16),))
+    for old, new in replaced:
+        text = text.replace(old, new)
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _from_alphabet(text: str) -> bytes:
+    """Of a byte-level token, each character a byte. Added tokens may hold others, and are text as they stand."""
+    alphabet = _alphabet()
+    found = [alphabet.get(character) for character in text]
+    return bytes(b for b in found if b is not None) if None not in found else text.encode("utf-8", "surrogatepass")
+
+
+@cache
+def _alphabet() -> dict[str, int]:
+    """The characters that byte-level tokenizers write bytes with: visible ones as they are, the rest from 256 on."""
+    visible = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    hidden = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + at): byte for at, byte in enumerate(hidden)}
 
 
 class Tokenizer:

@@ -12,15 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..errors import GraphError
 from ..graph import Call, Constant, DType, Graph, TensorSpec
-from ..lowering import stored_bytes
+from ..lowering import Binding, Context, stored_bytes
 from .segments import Flow, Segment
-
-if TYPE_CHECKING:
-    from .lowering import Lowering
 
 PADDING = 16  # vec4 tails stay inside the buffer
 
@@ -146,24 +142,24 @@ class Memory:
     kept: frozenset[int]  # uploaded tensors that are still there when the method has run
 
 
-def assign(graph: Graph, flow: Flow, lowering: Lowering) -> Memory:
+def assign(graph: Graph, flow: Flow, touched: Iterable[Binding], context: Context) -> Memory:
     """Decide buffers after every call has been lowered."""
-    return _Assignment(graph, flow, lowering).run()
+    return _Assignment(graph, flow, touched, context).run()
 
 
 class _Assignment:
     """From lowered calls to buffers."""
 
-    def __init__(self, graph: Graph, flow: Flow, lowering: Lowering) -> None:
+    def __init__(self, graph: Graph, flow: Flow, touched: Iterable[Binding], context: Context) -> None:
         self.graph = graph
         self.flow = flow
-        self.touched = {binding.tensor for binding in lowering.touched}
+        self.touched = {binding.tensor for binding in touched}
         self.written = flow.mutated.union(*(call.outs for call in graph.calls))
-        self.roots = resolve(lowering.context.aliases)
-        self.materialised = lowering.context.materialised
+        self.roots = resolve(context.aliases)
+        self.materialised = context.materialised
         self.scratch_of: dict[int, list[int]] = {}  # call -> its scratch tensors
         self.specs: dict[int, TensorSpec] = {}  # of scratch tensors, which the graph does not know
-        for (owner, _), tensor in lowering.context.scratch_tensors.items():
+        for (owner, _), tensor in context.scratch_tensors.items():
             self.scratch_of.setdefault(owner, []).append(tensor.id)
             self.specs[tensor.id] = tensor.spec
         self.first: dict[int, int] = {}

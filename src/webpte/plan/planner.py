@@ -108,7 +108,7 @@ def _plan(
     applied: dict[str, int],
 ) -> Plan:
     context = lowering.context
-    memory = assign(graph, flow, lowering)
+    memory = assign(graph, flow, lowering.touched, lowering.context)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
     spend("kernels", len(kernels), graph.name)
     return Plan(

@@ -19,7 +19,6 @@ from .borders import Array, Borders
 from .call_arguments import Target, check_targets
 from .kernels import CpuKernels
 from .method_state import MethodState
-from .steps import Wiring
 
 
 class Executor:
@@ -32,7 +31,6 @@ class Executor:
         self.scheduler = scheduler
         self.plan = scheduler.plan
         self.borders = Borders(self.plan)
-        self.wirings: dict[object, Wiring] = {}
         self._graph = self.plan.graph
         self._kernels = kernels
         self._workspace: Workspace | None = None

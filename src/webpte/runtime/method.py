@@ -29,7 +29,7 @@ from .process import Process
 from .shared_state import Share
 from .shown import arguments, memory_line
 from .state import PathLike, read_state, write_state
-from .steps import run_steps
+from .steps import StepRunner
 from .values import Input, Value
 
 A = TypeVar("A", bound=np.ndarray[Any, Any])
@@ -60,6 +60,7 @@ class Method:
         self._process = Process(f"method {plan.graph.name}")
         self._closed = False
         self._executor: Executor = Executor(scheduler, kernels) if parent is None else parent._executor
+        self._step_runner: StepRunner = StepRunner(self._executor) if parent is None else parent._step_runner
         self._is_fork = parent is not None
         # Forks of forks too, whoever lives longer; one that nobody holds is gone, with its memory.
         self._forks: weakref.WeakSet[Method] = weakref.WeakSet() if parent is None else parent._forks
@@ -191,7 +192,7 @@ class Method:
             steps = [in_order(self.name, self.inputs, args, "steps") for args in steps]
         with self.exclusive():
             self._make_ready()
-            return run_steps(self._executor, self._state, steps, feed, outputs)
+            return self._step_runner.run(self._state, steps, feed, outputs)
 
     def reset(self) -> None:
         """Put the method's state (KV caches, mutable buffers) back to what the file says."""

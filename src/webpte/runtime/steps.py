@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,10 +18,8 @@ from ..graph import DType, TensorSpec, numel
 from ..lowering import stored_bytes
 from ..plan import CallValues, Plan, Schedule, Segment, padded
 from .borders import Array, at_position
-
-if TYPE_CHECKING:
-    from .executor import Executor
-    from .method_state import MethodState
+from .executor import Executor
+from .method_state import MethodState
 
 MOST_BYTES = 16 << 20  # of inputs and results that steps may hold at once before they run one by one
 MOST_WIRINGS = 64  # remembered
@@ -47,40 +45,45 @@ class Wiring:
     fed: frozenset[int]  # inputs
 
 
-def run_steps(
-    executor: Executor,
-    state: MethodState,
-    steps: Sequence[Sequence[Any]],
-    feed: Mapping[int, int],
-    outputs: Sequence[int],
-) -> list[tuple[Any, ...]]:
-    """See Method.run_steps, which holds the lock."""
-    wiring = _wiring(executor, feed, outputs)
-    if len(steps) == 1:
-        return [executor.run(state, steps[0], wiring.wanted)]
-    lives = [executor.borders.enter(args) for args in steps]  # all, so that nothing has run when one is refused
-    together = _run_together(executor, state, wiring, lives) if wiring.stage is not None and lives else None
-    return _run_one_by_one(executor, state, wiring, steps, lives) if together is None else together
+class StepRunner:
+    """Runs several calls of a method. It is shared by a method and its forks."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._wirings: dict[object, Wiring] = {}
+
+    def run(
+        self, state: MethodState, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
+    ) -> list[tuple[Any, ...]]:
+        """See Method.run_steps, which holds the lock."""
+        executor, wiring = self._executor, self._wiring(feed, outputs)
+        if len(steps) == 1:
+            return [executor.run(state, steps[0], wiring.wanted)]
+        lives = [executor.borders.enter(args) for args in steps]  # all, so that nothing has run when one is refused
+        together = _run_together(executor, state, wiring, lives) if wiring.stage is not None and lives else None
+        return _run_one_by_one(executor, state, wiring, steps, lives) if together is None else together
+
+    def _wiring(self, feed: Mapping[int, int], outputs: Sequence[int]) -> Wiring:
+        key: tuple[object, ...] = ()
+        try:
+            key = (tuple(feed.items()), tuple(outputs))
+            found = self._wirings.get(key)
+        except TypeError:  # what cannot be listed, and positions that cannot even be hashed, are refused below
+            found = None
+        if found is None:
+            if len(self._wirings) >= MOST_WIRINGS:
+                self._wirings.clear()
+            found = self._wirings[key] = _new_wiring(self._executor, feed, outputs)
+        return found
 
 
-def _wiring(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int]) -> Wiring:
-    key: tuple[object, ...] = ()
-    try:
-        key = (tuple(feed.items()), tuple(outputs))
-        found = executor.wirings.get(key)
-    except TypeError:  # what cannot be listed, and positions that cannot even be hashed, are refused below
-        found = None
-    if found is None:
-        if len(executor.wirings) >= MOST_WIRINGS:
-            executor.wirings.clear()
-        feeds, wanted, stage = _checked(executor.plan, feed), executor.borders.wanted(outputs), executor.only_stage()
-        if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, wanted) for fed in feeds):
-            stage = None
-        if stage is not None and executor.plan.flow.state.intersection(stage.looks):
-            stage = None  # the host looks at what the step before has written
-        found = Wiring(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
-        executor.wirings[key] = found
-    return found
+def _new_wiring(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int]) -> Wiring:
+    feeds, wanted, stage = _checked(executor.plan, feed), executor.borders.wanted(outputs), executor.only_stage()
+    if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, wanted) for fed in feeds):
+        stage = None
+    if stage is not None and executor.plan.flow.state.intersection(stage.looks):
+        stage = None  # the host looks at what the step before has written
+    return Wiring(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
 
 
 def _run_together(

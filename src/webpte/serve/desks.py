@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import threading
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +14,10 @@ import numpy as np
 
 from ..embed import Embedder
 from ..errors import DeviceLost, Error, InputError
-from ..llm import LLM, Generation
+from ..llm import LLM
+from ..llm import Piece as LanguagePiece
+from ..llm.engine.output import Admitted, Finished, Output
+from ..llm.engine.request import GenerationRequest
 from ..progress import OnProgress
 from ..tasks import task_path
 from .messages import (
@@ -40,7 +45,11 @@ class Desk(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether a pass would do anything."""
+        """Whether `tick` would do anything."""
+
+    @property
+    def progressed(self) -> float | None:
+        """When its own thread last made progress; None if that has nothing to do."""
 
     @property
     def work(self) -> Work: ...
@@ -54,7 +63,10 @@ class Desk(Protocol):
         """One pass, and what it has brought. An error that is nobody's own is raised."""
 
 
-def open_desk(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress) -> Desk:
+Send = Callable[[FromWorker], None]
+
+
+def open_desk(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress, send: Send) -> Desk:
     """Load a model, by what stands beside it."""
     if task_path(Path(file.path)).exists():
         return EncoderDesk(file, Embedder.load(file.path, memory=options.memory, progress=progress))
@@ -70,18 +82,24 @@ def open_desk(file: ModelFile, options: Options, most_waiting: int, progress: On
     )
     if options.prepare:
         llm.prepare(progress)
-    return LanguageDesk(file, llm)
+    return LanguageDesk(file, llm, send)
 
 
 class LanguageDesk:
-    """Answers of one language model. Every pass is for all of them."""
+    """Answers of one language model. The engine's thread computes them, and sends those of a step in one frame."""
 
-    def __init__(self, file: ModelFile, llm: LLM) -> None:
+    busy = False
+
+    def __init__(self, file: ModelFile, llm: LLM, send: Send) -> None:
         self.llm = llm
         self._file = file
-        self._live: dict[int, Generation] = {}
-        self._begun: set[int] = set()
-        self._leaving = False  # somebody's slot is to be freed
+        self._send = send
+        self._live: dict[int, GenerationRequest] = {}
+        self._given: list[Given] = []  # of the current step
+        self._failed: list[Failed] = []
+        self._lock = threading.Lock()  # for the engine's thread and the one that takes requests
+        self._progressed = 0.0
+        llm.engine.after_step = self._send_step
 
     @property
     def served(self) -> Served:
@@ -93,7 +111,7 @@ class LanguageDesk:
             llm.capacity,
             llm.vocabulary,
             0,
-            llm.engine.most_at_once,
+            llm.engine.max_num_seqs,
             llm.fingerprint,
             created(self._file.path),
             Language(
@@ -107,67 +125,89 @@ class LanguageDesk:
         )
 
     @property
-    def busy(self) -> bool:
-        return bool(self._live) or self._leaving
+    def progressed(self) -> float | None:
+        return self._progressed if self._live else None
 
     @property
     def work(self) -> Work:
         engine = self.llm.engine
-        return Work(len(engine.table), engine.passes, engine.rows, engine.runner.recoveries)
+        return Work(len(engine.kv_slots), engine.stats.steps, engine.stats.tokens, engine.runner.recoveries)
 
     def take(self, asked: Generate | Embed) -> None:
         if not isinstance(asked, Generate):
             raise InputError(f"{self._file.name} is a language model; it makes no vectors")
-        answer = self.llm.resume(asked.tokens, asked.given, _settings(asked.settings))
-        answer.start()
-        iter(answer)  # from now on it tells what has come so far
-        self._live[asked.number] = answer
+        sink = _DeltaSink(self, asked.number)
+        request = self.llm.request(asked.tokens, _settings(asked.settings), asked.given, sink=sink)
+        with self._lock:
+            if not self._live:
+                self._progressed = time.monotonic()
+            self._live[asked.number] = request
+        try:
+            self.llm.engine.submit(request)
+        except BaseException:
+            with self._lock:
+                self._live.pop(asked.number, None)
+            raise
 
     def cancel(self, number: int) -> None:
-        answer = self._live.pop(number, None)
-        if answer is not None:
-            answer.give_up()
-            self._begun.discard(number)
-            self._leaving = True
+        with self._lock:
+            request = self._live.pop(number, None)
+        if request is not None:
+            self.llm.engine.abort(request)
 
     def tick(self) -> list[FromWorker]:
-        self._leaving = False
-        self.llm.engine.tick([answer.start() for answer in self._live.values()])
-        brought: list[FromWorker] = []
-        given: list[Given] = []
-        for number, answer in list(self._live.items()):
-            try:
-                found = self._read(number, answer)
-            except Error as error:
-                brought.append(failed(number, error))
-            else:
-                given += [found] if found is not None else []
-            if answer.over:
-                del self._live[number]
-                self._begun.discard(number)
-                self._leaving = True  # where a stop string has ended it, the engine does not know yet
-        return [*brought, Tick(tuple(given))] if given else brought
+        return []
 
-    def _read(self, number: int, answer: Generation) -> Given | None:
-        """What there is for one answer, if anything is new."""
-        job = answer.start()
-        cached = None
-        if number not in self._begun and job.reused is not None:
-            self._begun.add(number)
-            cached = job.reused
-        pieces = []
-        while not answer.over and answer.ready:
-            piece = next(answer, None)
-            if piece is not None:
-                pieces.append(Piece(piece.text, piece.token, piece.logprob, piece.top_logprobs))
-        if cached is None and not pieces and not answer.over:
-            return None
-        reason = answer.usage.finish_reason
-        return Given(number, cached, tuple(pieces), "length" if reason == "context" else reason)
+    def collect(self, number: int, outputs: Sequence[Output]) -> None:
+        """Keep the outputs of a request until the end of the step."""
+        with self._lock:
+            if number not in self._live:  # cancelled: nobody wants them
+                return
+            cached = next((output.cached_tokens for output in outputs if isinstance(output, Admitted)), None)
+            pieces = tuple(
+                Piece(output.text, output.token, output.logprob, output.top_logprobs)
+                for output in outputs
+                if isinstance(output, LanguagePiece)
+            )
+            end = outputs[-1] if isinstance(outputs[-1], Finished) else None
+            if end is not None:
+                del self._live[number]
+            error = end.error if end is not None else None
+            reason = end.reason if end is not None and error is None else None
+            if cached is not None or pieces or reason is not None:
+                self._given.append(Given(number, cached, pieces, reason))
+            if error is not None:
+                self._failed.append(failed(number, error))
+
+    def _send_step(self) -> None:
+        with self._lock:
+            given, self._given = self._given, []
+            broken, self._failed = self._failed, []
+            self._progressed = time.monotonic()
+        if given:
+            self._send(Tick(tuple(given)))
+        for failure in broken:
+            self._send(failure)
+
+
+class _DeltaSink:
+    """Outputs of one request, which the server reads as they come: no request waits for its reader here."""
+
+    def __init__(self, desk: LanguageDesk, number: int) -> None:
+        self._desk = desk
+        self._number = number
+
+    def put(self, outputs: Sequence[Output]) -> None:
+        self._desk.collect(self._number, outputs)
+
+    def __len__(self) -> int:
+        return 0
 
 
 class EncoderDesk:
     """Vectors of one encoder: a batch of one request at a time."""
+
+    progressed = None  # it has no thread
 
     def __init__(self, file: ModelFile, embedder: Embedder) -> None:
         self.embedder = embedder
@@ -234,8 +274,8 @@ class EncoderDesk:
                 self.embedder.program.recover()
 
 
-def failed(number: int, error: Error) -> Failed:
-    return Failed(number, type(error).__name__, str(error), error.reason)
+def failed(number: int, error: BaseException) -> Failed:
+    return Failed(number, type(error).__name__, str(error), error.reason if isinstance(error, Error) else "")
 
 
 def created(path: str) -> int:

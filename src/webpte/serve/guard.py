@@ -16,7 +16,7 @@ from .auth import Keys
 from .failures import Refusal
 from .freed import AtRest
 from .logs import log
-from .sending import NOBODY, Left, refused
+from .sending import NOBODY, ClientDisconnected, refused
 from .service import Service
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -50,7 +50,7 @@ class Guard:
         except Refusal as refusal:
             request.noted["error"] = refusal.code
             await refused(refusal)(scope, receive, request.send)
-        except (Left, ClientDisconnect):  # the latter while its body was read
+        except (ClientDisconnected, ClientDisconnect):  # the latter while its body was read
             request.noted["left"] = True
         except Exception as error:
             log.error("a request failed", exc_info=error, extra={"fields": {"id": request.id}})

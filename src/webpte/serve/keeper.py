@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..errors import Error
-from ..llm.known_errors import error_of
+from ..llm.errors import error_of
 from .errors import WorkerUnavailable
 from .frames import framed
 from .messages import Failed, FromWorker, Ready, Refused, Served, Start, Tick, ToWorker, Vectors, Work

@@ -19,18 +19,18 @@ DONE = b"data: [DONE]\n\n"
 NOBODY = 499  # the status in logs of a request whose client has left; nobody is sent it
 
 
-class Left(Exception):  # noqa: N818 - it is nobody's error
+class ClientDisconnected(Exception):  # noqa: N818 - it is nobody's error
     """The client has gone."""
 
 
-async def unless_left(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+async def run_until_disconnect(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
     """The result of `work`, which is given up when the client goes. The body must have been read."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_leaving(request.receive))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            raise Left
+            raise ClientDisconnected
         return working.result()
     finally:
         for task in (working, leaving):
@@ -88,7 +88,7 @@ class Events(Response):
         except (Error, Refusal) as error:
             await self._send(send, self._encoded({"type": "error", **refusal_of(error).body()}))
         except TimeoutError:
-            raise Left from None  # in effect
+            raise ClientDisconnected from None  # in effect
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send(self, send: Send, data: bytes) -> None:

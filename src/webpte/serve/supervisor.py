@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import Error, InputError
-from ..llm.known_errors import error_of
+from ..llm.errors import error_of
 from .answers import Answer, Encoding
 from .backend import Ask, Deadlines, State, Stats
 from .errors import DeadlineExceeded, QueueFull, WorkerUnavailable

@@ -11,9 +11,8 @@ from functools import cached_property
 
 from ..errors import InputError
 from ..llm.chat import Messages, Tools, render_chat
-from ..llm.constraints import Constraint
+from ..llm.constraints import Constraint, Guides
 from ..llm.errors import ContextFullError
-from ..llm.guides import Guides
 from ..llm.settings import tokens_from
 from ..llm.special_tokens import SpecialTokens, encode_prompt
 from ..llm.tokenizer import Tokenizer

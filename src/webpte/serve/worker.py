@@ -1,9 +1,9 @@
 """The process that owns the device: `python -m webpte.serve.worker`, started by a `Supervisor`.
 
 Frames come on standard input and go to standard output; whatever else writes to that goes to standard error. One thread
-computes, pass by pass, and looks between passes at what was asked meanwhile. Another reads frames, so that a ping is
-answered whatever the first one does; it tells how long ago that has come forward. When the input ends, so does the
-process: whoever started it is gone.
+takes requests, and computes those of encoders. Each language model has its engine's thread. A third thread reads
+frames, so that a ping is answered whatever the others do: the answer says how long ago they made progress. When the
+input ends, so does the process: its server is gone.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import BinaryIO
 
 from ..errors import Error, FormatError, InputError
 from ..progress import OnProgress, Progress
-from .desks import Desk, failed, open_desk
+from .desks import Desk, Send, failed, open_desk
 from .frames import Pipe
 from .messages import Cancel, Embed, Generate, Message, ModelFile, Options, Ping, Pong, Ready, Refused, Start, Work
 
-Open = Callable[[ModelFile, Options, int, OnProgress], Desk]
+Open = Callable[[ModelFile, Options, int, OnProgress, Send], Desk]
 logger = logging.getLogger("webpte.serve.worker")
 
 
@@ -47,7 +47,9 @@ class Worker:
         threading.Thread(target=self._listen, daemon=True, name="webpte frames").start()
         try:
             for file in start.models:
-                self.desks[file.name] = self._open(file, start.options, start.most_waiting, self._progress)
+                self.desks[file.name] = self._open(
+                    file, start.options, start.most_waiting, self._progress, self._pipe.send
+                )
         except Error as error:
             self._pipe.send(Refused(type(error).__name__, str(error), error.reason))
             return 1
@@ -80,8 +82,9 @@ class Worker:
         os._exit(0)  # the other thread may be in the middle of a pass that nobody wants
 
     def _busy_seconds(self) -> float:
-        moved = self._moved
-        return time.monotonic() - moved if moved is not None else 0.0
+        """How long ago the thread that has waited longest for progress made some; 0 if there is nothing to do."""
+        progressed = [self._moved, *(desk.progressed for desk in list(self.desks.values()))]
+        return time.monotonic() - min((moment for moment in progressed if moment is not None), default=time.monotonic())
 
     def _work(self) -> Work:
         found = [desk.work for desk in list(self.desks.values())]

@@ -9,8 +9,8 @@ from typing import Any
 
 from ..device import adapter_caps
 from ..errors import DeviceError, InputError, UnsupportedError
+from ..fusion.sampler import with_sampler
 from ..graph import DType, Graph, TensorSpec
-from ..llm.sampled import with_sampler
 from ..lowering import mutated_positions
 from ..progress import OnProgress, ignore
 from ..runtime import Method, Program, load

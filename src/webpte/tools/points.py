@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import Error
-from ..llm.choice import Choice, pack
-from ..llm.pace import LATENCY, MOST_PER_SUBMIT
-from ..llm.sampled import TOKEN
+from ..fusion.sampler import TOKEN
+from ..llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, STREAM_SECONDS
+from ..llm.sampling import Choice, pack
 from ..progress import OnProgress, Progress
 from ..runtime import ArgumentInfo, Method
 from .inputs import make_inputs
@@ -91,12 +91,14 @@ def prefill_points(
 
 def decode_points(method: Method, capacity: int, budget: float, progress: OnProgress) -> list[dict[str, Any]]:
     """One token behind a context of growing length, alone and several to a submit, as `generate` paces itself."""
-    contexts = sorted({n for n in (*_grown(SHORTEST, capacity, 4), capacity - MOST_PER_SUBMIT) if 0 < n < capacity})
+    contexts = sorted(
+        {n for n in (*_grown(SHORTEST, capacity, 4), capacity - MAX_STEPS_PER_SUBMIT) if 0 < n < capacity}
+    )
     points: list[dict[str, Any]] = []
     for number, context in enumerate(contexts):
         progress(Progress("decode", number, len(contexts), "points"))
         took = measure(partial(method.run, _step([1], context), outputs=(TOKEN,)), budget)
-        count = max(1, min(int(LATENCY / took["median"]), MOST_PER_SUBMIT, capacity - context))
+        count = max(1, min(int(STREAM_SECONDS / took["median"]), MAX_STEPS_PER_SUBMIT, capacity - context))
         paced = took["median"]
         if count > 1:
             steps = [_step([1], context + i) for i in range(count)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from tests.support.harness.cases import T, case
-from webpte.llm.choice import Choice, pack
+from webpte.llm.sampling import Choice, pack
 
 # temperature, top_k, top_p, min_p, seed, step
 SETTINGS = [

@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from types import SimpleNamespace
 from typing import Any
@@ -18,11 +17,10 @@ import numpy as np
 
 from webpte.errors import DeviceLost, OutOfMemory
 from webpte.llm import LLM
-from webpte.llm.choice import Choice, Chosen
-from webpte.llm.engine import Engine
-from webpte.llm.reach import Reach
-from webpte.llm.rows import Pick, Row
-from webpte.runtime.process import Process
+from webpte.llm.engine.core import EngineCore
+from webpte.llm.engine.kv_slots import CacheWindow
+from webpte.llm.engine.runner import BatchToken, SampleRow
+from webpte.llm.sampling import Choice, Chosen
 
 VOCABULARY = 97
 EMPTY = -7
@@ -30,23 +28,24 @@ SNAPSHOT = 1 << 16  # bytes
 
 
 class FakeRunner:
-    """Slots of `capacity` tokens, at first one, at most `most_slots`."""
+    """Slots of `capacity` tokens, at first one, at most `max_slots`."""
 
-    refusal = None
-    reach: Reach | None = None
+    batching_unsupported_reason = None
+    cache_window: CacheWindow | None = None
     method: Any = None
 
-    def __init__(self, most_slots: int = 4, capacity: int = 64, most_rows: int = 16) -> None:
-        self.most_slots = most_slots
+    def __init__(self, max_slots: int = 4, capacity: int = 64, max_batch_tokens: int = 16) -> None:
+        self.max_slots = max_slots
         self.capacity = capacity
-        self.most_rows = most_rows
-        self.most_picks = min(most_rows, 8)
-        self.most_drafts = self.most_picks - 1
-        self.most_edits = 1 << 20
+        self.max_batch_tokens = max_batch_tokens
+        self.max_samples = min(max_batch_tokens, 8)
+        self.max_draft_tokens = self.max_samples - 1
+        self.max_logit_adjustments = 1 << 20
         self.cache = np.full((1, capacity), EMPTY)
         self.recoveries = 0
         self.lost = False
-        self.passes: list[list[Row]] = []
+        self.passes: list[list[BatchToken]] = []
+        self.warmed: list[tuple[int, int, bool]] = []
         self.copies: list[tuple[int, int, int]] = []
         self.before: Callable[[], None] = lambda: None  # called before whatever touches the device
         self.after: Callable[[], None] = lambda: None
@@ -57,12 +56,12 @@ class FakeRunner:
         self.memory = 1 << 30  # slots that fit
 
     @property
-    def slots(self) -> int:
+    def num_slots(self) -> int:
         return len(self.cache)
 
-    def run(self, rows: Sequence[Row], picks: Sequence[Pick]) -> list[Chosen]:
+    def run(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[Chosen]:
         self._touch()
-        assert 0 < len(rows) <= self.most_rows and len(picks) <= self.most_picks
+        assert 0 < len(rows) <= self.max_batch_tokens and len(picks) <= self.max_samples
         self._check_order(rows)
         self.passes.append(list(rows))
         for token, slot, position in rows:
@@ -73,17 +72,17 @@ class FakeRunner:
         self.after()
         return found
 
-    def run_steps(self, rows: Sequence[Row], picks: Sequence[Pick], count: int) -> list[list[Chosen]]:
+    def run_steps(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
         assert [pick.row for pick in picks] == list(range(len(rows)))
         steps = []
         for advance in range(count):
-            moved = [Row(row.token, row.slot, row.position + advance) for row in rows]
-            later = [Pick(pick.row, replace(pick.choice, step=pick.choice.step + advance)) for pick in picks]
+            moved = [BatchToken(row.token, row.slot, row.position + advance) for row in rows]
+            later = [SampleRow(pick.row, replace(pick.choice, step=pick.choice.step + advance)) for pick in picks]
             steps.append(self.run(moved, later))
-            rows = [Row(max(0, c.token), r.slot, r.position) for c, r in zip(steps[-1], rows, strict=True)]
+            rows = [BatchToken(max(0, c.token), r.slot, r.position) for c, r in zip(steps[-1], rows, strict=True)]
         return steps
 
-    def logits(self, rows: Sequence[Row], count: int = 1) -> np.ndarray[Any, Any]:
+    def logits(self, rows: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
         self.run(rows, ())
         seeds = [zlib.crc32(self._prefix(row).tobytes()) for row in rows[len(rows) - count :]]
         return np.stack([np.random.default_rng(seed).standard_normal(VOCABULARY) for seed in seeds])
@@ -96,12 +95,19 @@ class FakeRunner:
         self.cache[target, :count] = self.cache[source, :count]
         self.after()
 
-    def grow(self, slots: int) -> None:
+    def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         self._touch()
-        assert self.slots < slots <= self.most_slots
-        if slots > self.memory:
-            raise OutOfMemory(f"{slots} slots", slots, self.memory)
-        self.cache = np.concatenate([self.cache, np.full((slots - self.slots, self.capacity), EMPTY)])
+        assert num_tokens <= self.max_batch_tokens and num_samples <= self.max_samples
+        self.warmed.append((num_tokens, num_samples, constrained))
+        if self.max_slots == 1:
+            self.cache[:] = EMPTY
+
+    def grow(self, num_slots: int) -> None:
+        self._touch()
+        assert self.num_slots < num_slots <= self.max_slots
+        if num_slots > self.memory:
+            raise OutOfMemory(f"{num_slots} slots", num_slots, self.memory)
+        self.cache = np.concatenate([self.cache, np.full((num_slots - self.num_slots, self.capacity), EMPTY)])
 
     def sizes(self, count: int) -> list[int]:
         return [8 * count]
@@ -129,7 +135,7 @@ class FakeRunner:
         if self.lost:
             raise DeviceLost("the device is gone")
 
-    def _check_order(self, rows: Sequence[Row]) -> None:
+    def _check_order(self, rows: Sequence[BatchToken]) -> None:
         ends: dict[int, int] = {}
         for before, row in zip([None, *rows], rows, strict=False):
             if before is not None and before.slot == row.slot:
@@ -137,14 +143,14 @@ class FakeRunner:
             else:
                 assert row.slot not in ends, "rows of a slot stand together"
             ends[row.slot] = row.position
-            assert 0 <= row.slot < self.slots and 0 <= row.position < self.capacity
+            assert 0 <= row.slot < self.num_slots and 0 <= row.position < self.capacity
 
-    def _prefix(self, row: Row) -> np.ndarray[Any, Any]:
+    def _prefix(self, row: BatchToken) -> np.ndarray[Any, Any]:
         found = self.cache[row.slot, : row.position + 1]
         assert (found != EMPTY).all(), "something was never computed"
         return found
 
-    def _chosen(self, row: Row, choice: Choice) -> Chosen:
+    def _chosen(self, row: BatchToken, choice: Choice) -> Chosen:
         prefix = self._prefix(row)
         if self.bad(prefix.tolist()):
             return Chosen(-1, 0.0)
@@ -158,19 +164,19 @@ class ForgetfulRunner(FakeRunner):
     A token that is computed where positions that it needs are gone, or are those of another text, is an error.
     """
 
-    def __init__(self, reach: Reach, most_slots: int = 4, capacity: int = 64, most_rows: int = 16) -> None:
-        super().__init__(most_slots, capacity, most_rows)
-        self.reach: Reach = reach
+    def __init__(self, window: CacheWindow, max_slots: int = 4, capacity: int = 64, max_batch_tokens: int = 16) -> None:
+        super().__init__(max_slots, capacity, max_batch_tokens)
+        self.cache_window: CacheWindow = window
         self._states: dict[int, dict[int, list[int]]] = {}  # by slot and row: all tokens up to the one that is there
 
-    def _check_order(self, rows: Sequence[Row]) -> None:
+    def _check_order(self, rows: Sequence[BatchToken]) -> None:
         """Comes before a pass writes."""
         super()._check_order(rows)
         for slot in {row.slot for row in rows}:
             self._advance(slot, [row for row in rows if row.slot == slot])
 
-    def _advance(self, slot: int, rows: Sequence[Row]) -> None:
-        first, held = rows[0].position, self.reach.held
+    def _advance(self, slot: int, rows: Sequence[BatchToken]) -> None:
+        first, held = rows[0].position, self.cache_window.held
         text = [*self.cache[slot, :first].tolist(), *(row.token for row in rows)]
         state = self._states.setdefault(slot, {})
         if first == 0:
@@ -181,7 +187,7 @@ class ForgetfulRunner(FakeRunner):
             return
         for row in rows:
             state[row.position % held] = text[: row.position + 1]
-        for before in range(max(0, first - self.reach.needed), first):
+        for before in range(max(0, first - self.cache_window.needed), first):
             assert state.get(before % held) == text[: before + 1], f"slot {slot} has forgotten {before}"
 
     def copy(self, source: int, target: int, count: int) -> None:
@@ -225,18 +231,19 @@ class FakeTokenizer:
 class FakeLLM(LLM):
     """A model over a fake runner. Its text is nonsense; its stop tokens are none."""
 
-    def __init__(self, runner: FakeRunner | None = None, *, recover: bool = False, **options: Any) -> None:
+    def __init__(
+        self, runner: FakeRunner | None = None, *, recover: bool = False, background: bool = False, **options: Any
+    ) -> None:
+        """Without the engine's thread, unless a test is about it: then the same calls give the same steps."""
         self.runner = runner = runner or FakeRunner()
         self.program: Any = SimpleNamespace(recover=lambda progress, cancel: runner.recover(), close=lambda: None)
         self.tokenizer: Any = FakeTokenizer()
         self.template = None
-        self.special_tokens: Any = SimpleNamespace(texts={}, add_bos=False)
-        self.capacity, self.chunk, self.vocabulary = runner.capacity, runner.most_rows, VOCABULARY
+        self.special_tokens: Any = SimpleNamespace(texts={}, add_bos=False, tool_format=None)
+        self.capacity, self.chunk, self.vocabulary = runner.capacity, runner.max_batch_tokens, VOCABULARY
         self.stop_tokens = frozenset()
         recovered = self.recover if recover else None
-        self.engine = Engine(runner, recover=recovered, clock=lambda: runner.now, **options)
-        self.worker = ThreadPoolExecutor(1)
-        self._process = Process("the language model")
+        self.engine = EngineCore(runner, recover=recovered, clock=lambda: runner.now, background=background, **options)
 
     @property
     def fingerprint(self) -> str:
@@ -247,7 +254,7 @@ def alone(
     prompt: Sequence[int], count: int, capacity: int = 64, recalls: int | None = None, **settings: Any
 ) -> list[int]:
     """The tokens that an answer must have."""
-    from webpte.llm.choosing import Choosing
+    from webpte.llm.sampling import Choosing
     from webpte.llm.settings import settings_from
 
     tokens, choosing = list(prompt), Choosing(settings_from(settings), prompt)

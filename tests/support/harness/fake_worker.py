@@ -16,11 +16,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.harness.fake_runner import VOCABULARY, FakeLLM, FakeRunner
-from webpte.llm.choice import Chosen
-from webpte.llm.rows import Pick, Row
+from webpte.llm.engine.runner import BatchToken, SampleRow
+from webpte.llm.sampling import Chosen
 from webpte.progress import OnProgress
 from webpte.serve import worker
-from webpte.serve.desks import Desk, LanguageDesk
+from webpte.serve.desks import Desk, LanguageDesk, Send
 from webpte.serve.messages import ModelFile, Options, Served
 from webpte.serve.worker import main
 
@@ -40,7 +40,7 @@ class SlowRunner(FakeRunner):
         signal.signal(signal.SIGUSR1, lambda *_: self.lose())
         signal.signal(signal.SIGUSR2, lambda *_: self.__dict__.update(_hangs=True))
 
-    def run(self, rows: Sequence[Row], picks: Sequence[Pick]) -> list[Chosen]:
+    def run(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[Chosen]:
         if any(row.token == POISON and row.position == 0 for row in rows):
             print("poison", file=sys.stderr, flush=True)
             os._exit(7)
@@ -59,17 +59,19 @@ class FakeDesk(LanguageDesk):
     def served(self) -> Served:
         llm = self.llm
         name, path = self._file.name, self._file.path
-        return Served(name, path, "language", llm.capacity, llm.vocabulary, 0, llm.engine.most_at_once, "f" * 64, 0)
+        return Served(name, path, "language", llm.capacity, llm.vocabulary, 0, llm.engine.max_num_seqs, "f" * 64, 0)
 
 
-def open_fake(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress) -> Desk:
+def open_fake(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress, send: Send) -> Desk:
     seconds, capacity = (0.05, 100_000) if "slow" in file.path else (PASS, 256)
-    runner = SlowRunner(seconds, most_slots=options.max_sequences, capacity=capacity)
+    runner = SlowRunner(seconds, max_slots=options.max_sequences, capacity=capacity)
     print("this is no frame", flush=True)  # a library may print
-    llm = FakeLLM(runner, recover=True, most_slots=options.max_sequences, most_waiting=most_waiting)
+    llm = FakeLLM(
+        runner, recover=True, background=True, max_num_seqs=options.max_sequences, max_queue_size=most_waiting
+    )
     if options.prepare:
         llm.prepare(progress)
-    return FakeDesk(file, llm)
+    return FakeDesk(file, llm, send)
 
 
 if __name__ == "__main__":

@@ -32,5 +32,5 @@ def write_tokenizer(path: Path) -> None:
 
 def tokens_of(generation: Generation) -> list[int]:
     """All of an answer, even if it was begun."""
-    generation.read()
+    generation.result()
     return generation.tokens

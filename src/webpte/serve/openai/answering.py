@@ -13,14 +13,14 @@ from starlette.responses import Response
 from ...llm.tools import ToolFormat
 from ..backend import Usage
 from ..messages import Piece
-from ..sending import Events, Json, unless_left
-from ..service import Measured, Service, close
+from ..sending import Events, Json, run_until_disconnect
+from ..service import Service
 from ..words import Words
-from .outputs import Called, Ended, Output, outputs
+from .outputs import FinishEvent, InstrumentedStream, Output, ToolCallDelta
 
 
 @dataclass(frozen=True)
-class Asked:
+class ParsedRequest:
     """A request, in tokens."""
 
     model: str
@@ -38,13 +38,13 @@ class Choice:
 
     text: str = ""
     pieces: list[Piece] = field(default_factory=list)
-    calls: list[Called] = field(default_factory=list)
-    ended: Ended | None = None
+    calls: list[ToolCallDelta] = field(default_factory=list)
+    ended: FinishEvent | None = None
 
     def add(self, output: Output) -> None:
-        if isinstance(output, Ended):
+        if isinstance(output, FinishEvent):
             self.ended = output
-        elif isinstance(output, Called):
+        elif isinstance(output, ToolCallDelta):
             self.calls.append(output)
         else:
             self.text += output.text
@@ -52,7 +52,7 @@ class Choice:
                 self.pieces.append(output.piece)
 
 
-class Form(Protocol):
+class ResponseFormatter(Protocol):
     """How an endpoint writes its answers."""
 
     named: bool  # whether events have names
@@ -68,63 +68,77 @@ class Form(Protocol):
     def closing(self, usage: dict[str, Any]) -> Iterable[dict[str, Any]]: ...
 
 
-async def respond(request: Request, service: Service, asked: Asked, form: Form) -> Response:
-    """The response; whoever leaves before it is there frees his slots."""
-    noted = request.scope["state"]["log"]
-    noted |= {"model": asked.model, "stream": asked.stream, "choices": len(asked.prompts)}
-    answers = await service.open(asked.model, asked.prompts, asked.settings, noted)
+async def respond(request: Request, service: Service, asked: ParsedRequest, form: ResponseFormatter) -> Response:
+    """Return the response. A client that leaves before it is complete frees its slots."""
+    log = request.scope["state"]["log"]
+    log |= {"model": asked.model, "stream": asked.stream, "choices": len(asked.prompts)}
+    streams = await service.open(asked.model, asked.prompts, asked.settings)
+    words = service.words(asked.model)
+    answers = [
+        InstrumentedStream(prompt, stream, words, service.metrics, log, asked.calls, asked.stop)
+        for prompt, stream in zip(asked.prompts, streams, strict=True)
+    ]
     streaming = False
     try:
-        await unless_left(request, answers[0].begun())  # until then it can be refused by a status
-        told = [outputs(answer, service.words(asked.model), asked.calls, asked.stop) for answer in answers]
+        await run_until_disconnect(request, answers[0].begun())  # until then it can be refused by a status
         if asked.stream:
             streaming = True
             seconds = service.config.write_seconds
-            events = _events(answers, told, form, asked.usage_at_end)
-            return Events(events, lambda: close(answers), write_seconds=seconds, named=form.named)
-        choices = await unless_left(request, _gathered(told))
+            events = _events(answers, form, asked.usage_at_end)
+            return Events(events, lambda: _close(answers), write_seconds=seconds, named=form.named)
+        choices = await run_until_disconnect(request, _gathered(answers))
         return Json(form.whole(choices, usage_of(answers)))
     finally:
         if not streaming:
-            await close(answers)
+            await _close(answers)
 
 
-async def _gathered(told: Sequence[AsyncIterator[Output]]) -> list[Choice]:
-    async def gather(one: AsyncIterator[Output]) -> Choice:
+async def _close(answers: Sequence[InstrumentedStream]) -> None:
+    for answer in answers:
+        await answer.close()
+
+
+async def _gathered(answers: Sequence[InstrumentedStream]) -> list[Choice]:
+    async def gather(answer: InstrumentedStream) -> Choice:
         choice = Choice()
-        async for output in one:
+        async for output in answer:
             choice.add(output)
         return choice
 
-    return list(await asyncio.gather(*map(gather, told)))
+    return list(await asyncio.gather(*map(gather, answers)))
 
 
 async def _events(
-    answers: Sequence[Measured], told: Sequence[AsyncIterator[Output]], form: Form, usage_at_end: bool
+    answers: Sequence[InstrumentedStream], form: ResponseFormatter, usage_at_end: bool
 ) -> AsyncIterator[dict[str, Any]]:
-    for event in form.opening(len(told)):
+    for event in form.opening(len(answers)):
         yield event
-    async for number, output in merged(told):
-        for event in form.events(number, output):
-            yield event
+    if len(answers) == 1:
+        async for output in answers[0]:
+            for event in form.events(0, output):
+                yield event
+    else:
+        async for number, output in _merged(answers):
+            for event in form.events(number, output):
+                yield event
     if usage_at_end:
         for event in form.closing(usage_of(answers)):
             yield event
 
 
-async def merged(told: Sequence[AsyncIterator[Output]]) -> AsyncIterator[tuple[int, Output]]:
-    """What several say, as it comes, each in its order; the first that fails ends all."""
+async def _merged(answers: Sequence[InstrumentedStream]) -> AsyncIterator[tuple[int, Output]]:
+    """Yield the outputs of several answers as they come, each in its order. The first that fails ends all."""
     coming: asyncio.Queue[tuple[int, Output | BaseException | None]] = asyncio.Queue()
 
-    async def pump(number: int, one: AsyncIterator[Output]) -> None:
+    async def pump(number: int, answer: InstrumentedStream) -> None:
         try:
-            async for output in one:
+            async for output in answer:
                 coming.put_nowait((number, output))
             coming.put_nowait((number, None))
         except Exception as error:
             coming.put_nowait((number, error))
 
-    pumping = [asyncio.ensure_future(pump(number, one)) for number, one in enumerate(told)]
+    pumping = [asyncio.ensure_future(pump(number, answer)) for number, answer in enumerate(answers)]
     try:
         left = len(pumping)
         while left:
@@ -141,7 +155,7 @@ async def merged(told: Sequence[AsyncIterator[Output]]) -> AsyncIterator[tuple[i
         await asyncio.gather(*pumping, return_exceptions=True)
 
 
-def usage_of(answers: Sequence[Measured]) -> dict[str, Any]:
+def usage_of(answers: Sequence[InstrumentedStream]) -> dict[str, Any]:
     """Of all answers together. Those to one prompt count it once, as OpenAI does."""
     parts: list[Usage] = [answer.usage for answer in answers]
     prompts = {answer.prompt: answer.usage for answer in reversed(answers)}

@@ -16,10 +16,10 @@ from ..incoming import read_json
 from ..messages import Piece
 from ..service import Service
 from ..words import Words
-from .answering import Asked, Choice, respond, token_text
+from .answering import Choice, ParsedRequest, respond, token_text
 from .fields import Fields
 from .messages import messages_from
-from .outputs import Called, Ended, Output, Said
+from .outputs import FinishEvent, Output, TextDelta, ToolCallDelta
 from .sampling import output_tokens, sampling
 from .structure import constrained, schema_of
 from .tools import offer_from
@@ -52,7 +52,7 @@ async def chat(request: Request) -> Response:
     return await respond(request, service, asked, form)
 
 
-def _understand(fields: Fields, service: Service) -> tuple[Asked, ChatForm]:
+def _understand(fields: Fields, service: Service) -> tuple[ParsedRequest, ChatForm]:
     """Everything about a request is checked here, before anything is computed."""
     config = service.config
     model = fields.text("model")
@@ -71,7 +71,7 @@ def _understand(fields: Fields, service: Service) -> tuple[Asked, ChatForm]:
     fields.end()
     calls, stop = constrained(settings, offer, schema, words)
     tokens = words.encode_chat(messages, offer.for_template())
-    asked = Asked(model, [tokens] * count, settings, stream, usage_at_end, calls, stop)
+    asked = ParsedRequest(model, [tokens] * count, settings, stream, usage_at_end, calls, stop)
     return asked, ChatForm(model, words, tops)
 
 
@@ -132,9 +132,9 @@ class ChatForm:
             yield self._chunk(number, {"role": "assistant", "content": ""})
 
     def events(self, number: int, output: Output) -> Iterator[dict[str, Any]]:
-        if isinstance(output, Ended):
+        if isinstance(output, FinishEvent):
             yield self._chunk(number, {}, **ending(output))
-        elif isinstance(output, Called):
+        elif isinstance(output, ToolCallDelta):
             yield self._chunk(number, {"tool_calls": [{"index": output.number, **_call(output)}]})
         elif output.text or (self._tops is not None and output.piece is not None):
             yield self._chunk(number, {"content": output.text}, logprobs=self._said(output))
@@ -146,7 +146,7 @@ class ChatForm:
         choice = {"index": number, "delta": delta, "logprobs": None, "finish_reason": None, **more}
         return {**self._about, "object": "chat.completion.chunk", "choices": [choice]}
 
-    def _said(self, said: Said) -> dict[str, Any] | None:
+    def _said(self, said: TextDelta) -> dict[str, Any] | None:
         return self._logprobs([said.piece]) if self._tops is not None and said.piece is not None else None
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
@@ -161,11 +161,11 @@ class ChatForm:
         return {"token": text, "logprob": logprob, "bytes": data}
 
 
-def ending(ended: Ended) -> dict[str, Any]:
+def ending(ended: FinishEvent) -> dict[str, Any]:
     """How an answer ended. `stop_reason` is ours: what cut it short before its time."""
     cut = {"stop_reason": ended.cut} if ended.cut is not None else {}
     return {"finish_reason": ended.finish, **cut}
 
 
-def _call(call: Called) -> dict[str, Any]:
+def _call(call: ToolCallDelta) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

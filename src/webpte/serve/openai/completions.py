@@ -16,10 +16,10 @@ from ..incoming import read_json
 from ..messages import Piece
 from ..service import Service
 from ..words import Words
-from .answering import Asked, Choice, respond, token_text
+from .answering import Choice, ParsedRequest, respond, token_text
 from .chat import IGNORED, ending, stream_options
 from .fields import MISSING, Fields
-from .outputs import Ended, Output, Said
+from .outputs import FinishEvent, Output, TextDelta
 from .sampling import output_tokens, sampling
 from .structure import schema_of
 
@@ -36,7 +36,7 @@ async def completions(request: Request) -> Response:
     return await respond(request, service, asked, form)
 
 
-def _understand(fields: Fields, service: Service) -> tuple[Asked, CompletionForm]:
+def _understand(fields: Fields, service: Service) -> tuple[ParsedRequest, CompletionForm]:
     config = service.config
     model = fields.text("model")
     words = service.words(model)
@@ -62,7 +62,7 @@ def _understand(fields: Fields, service: Service) -> tuple[Asked, CompletionForm
             f"{len(prompts)} answers are asked for; {config.max_choices} are the most (max_choices)",
             param="prompt",
         )
-    return Asked(model, prompts, settings, stream, usage_at_end), CompletionForm(model, words, tops)
+    return ParsedRequest(model, prompts, settings, stream, usage_at_end), CompletionForm(model, words, tops)
 
 
 def prompts_of(given: Any, words: Words) -> list[tuple[int, ...]]:
@@ -103,9 +103,9 @@ class CompletionForm:
         yield from ()
 
     def events(self, number: int, output: Output) -> Iterator[dict[str, Any]]:
-        if isinstance(output, Ended):
+        if isinstance(output, FinishEvent):
             yield self._chunk(number, "", None, **ending(output))
-        elif isinstance(output, Said):
+        elif isinstance(output, TextDelta):
             pieces = [output.piece] if output.piece is not None else []
             logprobs = self._logprobs(number, pieces) if self._tops is not None else None
             if output.text or (logprobs is not None and pieces):

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from ..failures import Refusal
 from ..incoming import read_json
-from ..sending import Json, unless_left
+from ..sending import Json, run_until_disconnect
 from ..service import Service
 from .fields import MISSING, Fields
 
@@ -35,7 +35,7 @@ async def embeddings(request: Request) -> Response:
     fields.end()
     rows = await asyncio.to_thread(texts.encode, given, truncate=False)
     request.scope["state"]["log"] |= {"model": model, "texts": len(rows), "prompt_tokens": sum(map(len, rows))}
-    vectors = await unless_left(request, service.backend.embed(model, rows))
+    vectors = await run_until_disconnect(request, service.backend.embed(model, rows))
     data = [_entry(number, vector, form) for number, vector in enumerate(vectors)]
     count = sum(map(len, rows))
     usage = {"prompt_tokens": count, "total_tokens": count}

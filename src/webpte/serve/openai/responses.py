@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from ..incoming import read_json
 from ..service import Service
-from .answering import Asked, Choice, respond
+from .answering import Choice, ParsedRequest, respond
 from .fields import Fields
-from .outputs import Called, Ended, Output
+from .outputs import FinishEvent, Output, ToolCallDelta
 from .response_input import messages_of
 from .sampling import output_tokens, temperature
 from .structure import ANY_OBJECT, constrained, read_schema
@@ -42,7 +42,7 @@ async def responses(request: Request) -> Response:
     return await respond(request, service, asked, form)
 
 
-def _understand(fields: Fields, service: Service) -> tuple[Asked, ResponseForm]:
+def _understand(fields: Fields, service: Service) -> tuple[ParsedRequest, ResponseForm]:
     config = service.config
     model = fields.text("model")
     words = service.words(model)
@@ -69,7 +69,7 @@ def _understand(fields: Fields, service: Service) -> tuple[Asked, ResponseForm]:
         "parallel_tool_calls": offer.parallel,
         "text": fields.raw("text", {"format": {"type": "text"}}),
     }
-    return Asked(model, [tokens], settings, stream, True, calls, stop), ResponseForm(told)
+    return ParsedRequest(model, [tokens], settings, stream, True, calls, stop), ResponseForm(told)
 
 
 def _schema(text: Fields | None, service: Service) -> Any:
@@ -99,7 +99,7 @@ class ResponseForm:
         self._number = 0  # of the next event
         self._items: list[dict[str, Any]] = []
         self._text: dict[str, Any] | None = None  # the message that is being written
-        self._ended: Ended | None = None
+        self._ended: FinishEvent | None = None
 
     # -- whole -------------------------------------------------------------------------------------------------------
 
@@ -140,12 +140,12 @@ class ResponseForm:
             yield self._event(kind, response=self._response(None))
 
     def events(self, number: int, output: Output) -> Iterator[dict[str, Any]]:
-        if isinstance(output, Ended):
+        if isinstance(output, FinishEvent):
             self._ended = output
             if not self._items:
                 yield from self._open_text()
             yield from self._close_text()
-        elif isinstance(output, Called):
+        elif isinstance(output, ToolCallDelta):
             yield from self._close_text()
             yield from self._call(output)
         elif output.text:
@@ -177,7 +177,7 @@ class ResponseForm:
         yield self._item("response.output_item.done", dict(self._text))
         self._text = None
 
-    def _call(self, called: Called) -> Iterator[dict[str, Any]]:
+    def _call(self, called: ToolCallDelta) -> Iterator[dict[str, Any]]:
         item = _call(called, "completed")
         self._items.append(item)
         yield self._item("response.output_item.added", {**item, "arguments": "", "status": "in_progress"})
@@ -210,7 +210,7 @@ def _part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
-def _call(call: Called, status: str) -> dict[str, Any]:
+def _call(call: ToolCallDelta, status: str) -> dict[str, Any]:
     made = {"id": f"fc_{secrets.token_hex(12)}", "type": "function_call", "call_id": call.id}
     return {**made, "name": call.name, "arguments": call.arguments, "status": status}
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...llm.constraints import without_excluded_integers
-from ...llm.guides import EXACT, LAYOUT
+from ...llm.constraints import EXACT, LAYOUT, without_excluded_integers
 from ...llm.tokenizer import Tokenizer
 from ...llm.tools import ToolFormat
 from ..config import Config

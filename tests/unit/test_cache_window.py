@@ -1,20 +1,19 @@
-"""States that do not hold every position: whoever goes back further than they reach is computed again."""
+"""States that do not hold every position: whoever goes back further than they window is computed again."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.support.harness.fake_runner import FakeLLM, ForgetfulRunner, alone
-from webpte.llm.reach import NOTHING_BACK, Reach
-from webpte.llm.slot_table import Slot
+from webpte.llm.engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow, Slot
 
 WINDOW = 6
-RING = Reach(WINDOW, WINDOW + 16)
+RING = CacheWindow(WINDOW, WINDOW + 16)
 TEXT = [(7 * i + 3) % 97 for i in range(40)]
 
 
-def model(reach, **options):
-    return FakeLLM(ForgetfulRunner(reach, **options))
+def model(window, **options):
+    return FakeLLM(ForgetfulRunner(window, **options))
 
 
 def computed(llm):
@@ -25,79 +24,79 @@ def computed(llm):
 
 
 @pytest.mark.parametrize(
-    ("reach", "count", "usable"),
+    ("window", "count", "usable"),
     [
         (None, 5, 5),
-        (Reach(6, 22), 40, 40),
-        (Reach(6, 22), 24, 24),  # positions 18 to 23 are needed, and 18 is the first that is held
-        (Reach(6, 22), 23, 0),
-        (Reach(6, 22), 0, 0),
-        (NOTHING_BACK, 40, 40),
-        (NOTHING_BACK, 39, 0),
+        (CacheWindow(6, 22), 40, 40),
+        (CacheWindow(6, 22), 24, 24),  # positions 18 to 23 are needed, and 18 is the first that is held
+        (CacheWindow(6, 22), 23, 0),
+        (CacheWindow(6, 22), 0, 0),
+        (LAST_TOKEN_ONLY, 40, 40),
+        (LAST_TOKEN_ONLY, 39, 0),
     ],
 )
-def test_how_far_back_a_slot_reaches(reach, count, usable):
-    slot = Slot(0, reach)
-    slot.write(40)
+def test_how_far_back_a_slot_windowes(window, count, usable):
+    slot = Slot(0, window)
+    slot.before_write(40)
     slot.tokens += TEXT
     assert slot.usable(count) == usable
 
 
 def test_what_is_shorter_than_a_ring_is_held_whole():
     slot = Slot(0, RING)
-    slot.write(RING.held)
+    slot.before_write(RING.held)
     slot.tokens += TEXT[: RING.held]
     assert [slot.usable(count) for count in range(RING.held)] == list(range(RING.held))
-    slot.write(1)
+    slot.before_write(1)
     assert slot.usable(WINDOW) == 0 and slot.usable(WINDOW + 1) == WINDOW + 1
 
 
 def test_going_back_does_not_bring_back_what_was_overwritten():
     slot = Slot(0, RING)
-    slot.write(40)
+    slot.before_write(40)
     slot.tokens += TEXT
-    slot.keep(30)
-    slot.write(1)
+    slot.truncate(30)
+    slot.before_write(1)
     assert slot.usable(24) == 24 and slot.usable(23) == 0  # 24 to 39 stand where the positions before were
     slot.clear()
-    slot.write(20)
+    slot.before_write(20)
     assert slot.usable(1) == 1  # from the beginning it is a new text
 
 
-@pytest.mark.parametrize(("reach", "back", "rows"), [(RING, 10, 1), (RING, 30, 10), (NOTHING_BACK, 1, 39)])
-def test_a_sequence_that_is_rewound_computes_what_it_must(reach, back, rows):
-    llm = model(reach)
+@pytest.mark.parametrize(("window", "back", "rows"), [(RING, 10, 1), (RING, 30, 10), (LAST_TOKEN_ONLY, 1, 39)])
+def test_a_sequence_that_is_rewound_computes_what_it_must(window, back, rows):
+    llm = model(window)
     talk = llm.sequence()
     talk.logits(TEXT)
     computed(llm)
     talk.rewind(back)
     rest = TEXT[: len(TEXT) - back]
-    assert (talk.logits([9]) == model(reach).sequence().logits([*rest, 9])).all()
+    assert (talk.logits([9]) == model(window).sequence().logits([*rest, 9])).all()
     assert computed(llm) == (1 if rows == 1 else len(rest) + 1)
 
 
-@pytest.mark.parametrize("reach", [RING, NOTHING_BACK])
-def test_a_fork_a_prefix_and_a_snapshot_give_what_a_fresh_sequence_does(reach, tmp_path):
-    llm = model(reach)
+@pytest.mark.parametrize("window", [RING, LAST_TOKEN_ONLY])
+def test_a_fork_a_prefix_and_a_snapshot_give_what_a_fresh_sequence_does(window, tmp_path):
+    llm = model(window)
     talk = llm.sequence()
     first = talk.generate(tokens=TEXT[:30], max_new_tokens=10)
-    assert (first.read(), first.tokens)[1] == alone(TEXT[:30], 10)
+    assert (first.result(), first.tokens)[1] == alone(TEXT[:30], 10)
     for length in (35, 12, 3):  # further on, and before what is held
         other = llm.generate(tokens=[*TEXT[:30], *first.tokens][:length], max_new_tokens=5)
-        assert (other.read(), other.tokens)[1] == alone([*TEXT[:30], *first.tokens][:length], 5)
+        assert (other.result(), other.tokens)[1] == alone([*TEXT[:30], *first.tokens][:length], 5)
     twin = talk.fork()
-    assert (twin.logits([5]) == model(reach).sequence().logits([*talk.tokens, 5])).all()
+    assert (twin.logits([5]) == model(window).sequence().logits([*talk.tokens, 5])).all()
     talk.rewind(1)
     talk.snapshot(tmp_path / "talk")
     twin.restore(tmp_path / "talk")
-    assert (twin.logits([8]) == model(reach).sequence().logits([*talk.tokens, 8])).all()
+    assert (twin.logits([8]) == model(window).sequence().logits([*talk.tokens, 8])).all()
     twin.rewind(20)
-    assert (twin.logits([8]) == model(reach).sequence().logits([*twin.tokens[:-1], 8])).all()
+    assert (twin.logits([8]) == model(window).sequence().logits([*twin.tokens[:-1], 8])).all()
 
 
-@pytest.mark.parametrize("reach", [RING, NOTHING_BACK])
-def test_a_pass_that_was_interrupted_is_not_gone_on_from(reach):
-    llm = model(reach)
+@pytest.mark.parametrize("window", [RING, LAST_TOKEN_ONLY])
+def test_a_pass_that_was_interrupted_is_not_gone_on_from(window):
+    llm = model(window)
     talk = llm.sequence()
     talk.logits(TEXT[:30])
 
@@ -110,13 +109,13 @@ def test_a_pass_that_was_interrupted_is_not_gone_on_from(reach):
         talk.logits(TEXT[30:35])
     assert talk.tokens == tuple(TEXT[:30])
     computed(llm)
-    assert (talk.logits([4]) == model(reach).sequence().logits([*TEXT[:30], 4])).all()
-    assert computed(llm) == (1 if reach == RING else 31)
+    assert (talk.logits([4]) == model(window).sequence().logits([*TEXT[:30], 4])).all()
+    assert computed(llm) == (1 if window == RING else 31)
 
 
-@pytest.mark.parametrize("reach", [RING, NOTHING_BACK])
-def test_an_answer_goes_on_behind_a_pass_that_another_one_interrupted(reach):
-    llm = model(reach)
+@pytest.mark.parametrize("window", [RING, LAST_TOKEN_ONLY])
+def test_an_answer_goes_on_behind_a_pass_that_another_one_interrupted(window):
+    llm = model(window)
     prompts = [TEXT[:30], TEXT[5:35]]
     answer, other = (llm.generate(tokens=prompt, max_new_tokens=20, tokens_per_submit=1) for prompt in prompts)
     for _ in zip(range(5), answer, other, strict=False):
@@ -128,6 +127,6 @@ def test_an_answer_goes_on_behind_a_pass_that_another_one_interrupted(reach):
 
     llm.runner.after = interrupt
     with pytest.raises(KeyboardInterrupt):
-        answer.read()
-    other.read()
+        answer.result()
+    other.result()
     assert other.tokens == alone(prompts[1], 20)

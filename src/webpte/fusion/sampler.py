@@ -7,11 +7,15 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..errors import UnsupportedError
-from ..graph import Call, DType, Graph, Int, Origin, Step, SymInt, TensorSpec, Value
+from ..graph import SAMPLE, Call, DType, Graph, Int, Origin, Step, SymInt, TensorSpec, Value
+from .pattern import roles
 
 LOGITS, TOKEN, LOG_PROBABILITY, LIKELIEST, LIKELIEST_LOG_PROBABILITY = range(5)  # positions of the outputs
 SETTINGS = ("temperature", "top_k", "top_p", "min_p", "seed", "step", "mask", "unused")  # words of a row's
 EDITED, TOPS = 1, 2  # bits of the features: see webpte.sample
+PATTERN = {"select": ("aten.select_copy.int",)}
+ROLES = roles(PATTERN)
+SELECT = PATTERN["select"][0]
 MOST_TOPS = 20  # likeliest tokens that are reported
 MOST_EDITS = 3072  # of a row: with masks, those of 32 rows are 2 MB where the vocabulary has 128,256 tokens
 
@@ -42,7 +46,7 @@ def append_sampler(values: list[Value], steps: list[Step], logits: int, advance:
     shapes = (rows,), (rows,), (rows, MOST_TOPS), (rows, MOST_TOPS)
     kinds = DType.INT32, DType.FLOAT32, DType.INT32, DType.FLOAT32
     found = tuple(add(TensorSpec(kind, dims, kind)) for kind, dims in zip(kinds, shapes, strict=True))
-    steps.append(Call("webpte.sample", (logits, choices, advance, edits, features), found, origin))
+    steps.append(Call(SAMPLE, (logits, choices, advance, edits, features), found, origin))
     return Sampler((choices, edits, features), found)
 
 
@@ -71,7 +75,7 @@ def with_sampler(graph: Graph) -> Graph:
     last = logits
     if len(spec.dims) == 3:  # (1, S, V): the last position's
         last = add(TensorSpec(spec.dtype, (1, spec.dims[2]), spec.host_dtype))
-        steps.append(Call("aten.select_copy.int", (logits, add(Int(1)), add(Int(-1))), (last,), origin))
+        steps.append(Call(SELECT, (logits, add(Int(1)), add(Int(-1))), (last,), origin))
     advance = add(SymInt())
     sampler = append_sampler(values, steps, last, advance, origin)
     return replace(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..errors import UnsupportedError
-from ..fusion import Rewriter, roles, rotate_in_attention
 from ..graph import (
     PREPACK,
     ROTARY_ATTENTION,
@@ -28,8 +27,11 @@ from ..graph import (
     Value,
     ValueList,
 )
+from .attention import rotate_in_attention
+from .pattern import roles
+from .rewriter import Rewriter
 from .row_axes import Axes, row_axes
-from .sampled import add_value, append_sampler
+from .sampler import add_value, append_sampler
 
 TOKENS, POSITION = range(2)  # inputs of a model
 PLACES, SINGLES, PICKED, ADVANCE = range(1, 5)  # and of one of many sequences, behind the tokens

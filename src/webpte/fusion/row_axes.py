@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..errors import Error
-from ..fusion import roles
 from ..graph import SLOT_ATTENTION, Call, Graph, Int, IntList, TensorSpec, normalize_dim, numel
 from ..lowering import elementwise_op, find
+from .pattern import roles
 
 PATTERN = {
     "size": ("sym_size.int",),

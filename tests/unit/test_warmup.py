@@ -13,34 +13,35 @@ PROMPT = list(range(1, 20))
 
 
 def test_all_slots_are_made_and_every_number_of_answers_is_computed():
-    llm = FakeLLM(FakeRunner(most_slots=8), most_slots=6, more_slots=2)
+    llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=6, num_cache_slots=2)
     events: list[Progress] = []
     llm.prepare(events.append)
-    assert llm.runner.slots == 8
-    assert [len(rows) for rows in llm.runner.passes] == [1, 2, 3, 4, 5, 6, 8, 12, 16]
-    assert [(event.stage, event.done, event.total) for event in events] == [("prepare", n, 9) for n in range(9)]
+    assert llm.runner.num_slots == 8
+    decode = [(count, count, False) for count in range(1, 7)]
+    assert llm.runner.warmed == [*decode, (8, 1, False), (12, 1, False), (16, 1, False), (1, 1, True)]
+    assert [(event.stage, event.done, event.total) for event in events] == [("prepare", n, 10) for n in range(10)]
     answer = llm.generate(tokens=PROMPT, max_new_tokens=20)
-    answer.read()
+    answer.result()
     assert answer.tokens == alone(PROMPT, 20) and answer.usage.reused_tokens == 0
 
 
 def test_more_answers_than_a_pass_can_choose_for_are_prepared_all_the_same():
-    llm = FakeLLM(FakeRunner(most_slots=16), most_slots=16)
+    llm = FakeLLM(FakeRunner(max_slots=16), max_num_seqs=16)
     llm.prepare()
-    assert llm.runner.slots == 16 and max(len(rows) for rows in llm.runner.passes) == llm.runner.most_rows
+    assert llm.runner.num_slots == 16 and max(llm.runner.warmed)[0] == llm.runner.max_batch_tokens
 
 
 def test_what_does_not_fit_is_left():
-    llm = FakeLLM(FakeRunner(most_slots=8), most_slots=8)
+    llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=8)
     llm.runner.memory = 5
     llm.prepare()
-    assert llm.runner.slots == llm.engine.most_at_once == 4
+    assert llm.runner.num_slots == llm.engine.max_num_seqs == 4
 
 
 def test_a_program_that_computes_one_at_a_time_is_prepared_for_one():
-    llm = FakeLLM(FakeRunner(most_slots=1, capacity=10))
+    llm = FakeLLM(FakeRunner(max_slots=1, capacity=10))
     llm.prepare()
-    assert [len(rows) for rows in llm.runner.passes] == [1, 8]  # a longer prompt would leave no room for an answer
+    assert llm.runner.warmed == [(1, 1, False), (8, 1, False), (1, 1, True)]  # a longer prompt leaves no room
 
 
 def loses(runner, after):
@@ -57,11 +58,11 @@ def loses(runner, after):
 @pytest.mark.parametrize("after", [0, 2, 7])
 def test_a_lost_device_is_replaced_meanwhile_or_told_of(after):
     for recover in (True, False):
-        llm = FakeLLM(FakeRunner(most_slots=4), recover=recover)
+        llm = FakeLLM(FakeRunner(max_slots=4), recover=recover)
         llm.runner.before = loses(llm.runner, after)
         if recover:
             llm.prepare()
-            assert llm.runner.slots == 4 and llm.runner.recoveries == 1
+            assert llm.runner.num_slots == 4 and llm.runner.recoveries == 1
         else:
             with pytest.raises(DeviceLost):
                 llm.prepare()
@@ -73,5 +74,5 @@ def test_it_can_be_cancelled_and_leaves_a_model_that_works():
     with pytest.raises(CancelledError):
         llm.prepare(lambda event: cancel.cancel() if event.done == 2 else None, cancel)
     answer = llm.generate(tokens=PROMPT, max_new_tokens=5)
-    answer.read()
+    answer.result()
     assert answer.tokens == alone(PROMPT, 5)

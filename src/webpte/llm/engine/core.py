@@ -1,0 +1,459 @@
+"""The engine's loop: admit requests, build a batch, run the model, deliver outputs.
+
+One thread per model runs the loop. It starts with the first request and ends with the model. Without the thread
+(`background=False`), a reader that waits for an output runs the next step itself.
+
+What a request has to compute is always its tokens beyond those that its slot caches: one for a request that decodes,
+many for a prompt, all of them after a device was lost. A step writes behind what is recorded as cached, and its tokens
+are recorded when it is done. So a failed step needs no rollback.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ...errors import ClosedError, DeviceLost
+from ...progress import OnProgress, Progress
+from ...runtime.process import Process
+from ..sampling import Chosen
+from .kv_slots import KvSlots
+from .output import OutputQueue, wait_for_any
+from .request import GenerationRequest, LogitsRequest, Request
+from .runner import BatchToken, ModelRunner, SampleRow
+from .scheduler import ScheduledRequest, Scheduler
+from .speculation import StepCosts
+from .warmup import WarmupStep, warmup_steps
+
+Result = TypeVar("Result")
+POLL_SECONDS = 0.1  # after which a waiting thread looks again: an interrupt may have consumed its wake-up
+IDLE_SECONDS = 0.25  # without work, before a step of the warm-up: a program that ends now need not wait for one
+EXIT_SECONDS = 10.0  # that the end of the interpreter waits for a step
+logger = logging.getLogger("webpte.llm")
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """Counts since the engine was made."""
+
+    steps: int  # passes over the weights
+    tokens: int  # computed, of all steps
+    evictions: int  # sequences that lost their cache to another one
+    preemptions: int  # requests that lost their cache while they ran
+
+
+class EngineCore:
+    """The scheduler, the slots and the runner of one model. Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        runner: ModelRunner,
+        *,
+        max_num_seqs: int = 16,
+        num_cache_slots: int = 0,
+        max_queue_size: int = 1024,
+        recover: Callable[[], object] | None = None,
+        background: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Up to `max_num_seqs` sequences are computed at once; `num_cache_slots` more slots cache prompt prefixes."""
+        self.runner = runner
+        self.kv_slots = KvSlots(
+            runner, min(max_num_seqs + num_cache_slots, runner.max_slots), keep_prefixes=num_cache_slots > 0
+        )
+        self.scheduler = Scheduler(runner, self.kv_slots, min(max_num_seqs, runner.max_slots), max_queue_size)
+        self.costs = StepCosts()
+        self.process = Process("the language model")
+        self.background = background
+        self.after_step: Callable[[], object] = lambda: None  # called when the outputs of a step are delivered
+        self._recover = recover
+        self._clock = clock
+        self._recoveries = runner.recoveries
+        self._steps = self._tokens = 0
+        self._closed = False
+        self._ending = False  # the loop is to end
+        self._warmed: set[tuple[int, WarmupStep]] = set()  # with the number of slots
+        self._lock = threading.RLock()  # held for a step, and by `exclusive`
+        self._visitors = _Visitors()
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item: there may be work
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
+
+    @property
+    def max_num_seqs(self) -> int:
+        return self.scheduler.max_num_seqs
+
+    @property
+    def stats(self) -> EngineStats:
+        return EngineStats(self._steps, self._tokens, self.kv_slots.evictions, self.scheduler.preemptions)
+
+    def check_process(self) -> None:
+        """Raise ForkedError in any process but the one that loaded the model. Call it before taking a lock."""
+        self.process.check()
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. It gets a slot in the order of arrival."""
+        self.check_process()
+        self._check_open()
+        if request.finished:  # by its constraint, which left no choice
+            request.sequence.claim(request)
+            request.flush()
+            self.after_step()
+            return
+        self.scheduler.add(request)
+        if self.background:
+            self._start_thread()
+            self.wake()
+
+    def abort(self, request: Request) -> None:
+        """Cancel a request before its next step."""
+        request.abort()
+        self.wake()
+
+    def wake(self) -> None:
+        """Make the loop look for work. Safe in a finalizer."""
+        if self._thread is not None:
+            self._bell.put(None)
+
+    def wait(self, *queues: OutputQueue) -> None:
+        """Wait a moment for an output in any of the queues. Without a thread, run a step instead."""
+        self.check_process()
+        if self._steps_here:
+            with self._lock:
+                if not any(queues):  # another reader may have run the step
+                    self._check_open()
+                    self.step()
+        else:
+            wait_for_any(queues, POLL_SECONDS)
+
+    def compute(self, request: Request) -> None:
+        """Submit a request and wait for its end. Raise its error."""
+        self.submit(request)
+        outputs = request.sink
+        assert isinstance(outputs, OutputQueue)
+        try:
+            while not request.finished:
+                outputs.take()
+                self.wait(outputs)
+        except BaseException:
+            self.abort(request)
+            raise
+        if request.error is not None:
+            raise request.error
+
+    # -- the device ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Use the device and the slots between two steps."""
+        self.check_process()
+        with self._visitors.visit(), self._lock:
+            yield
+
+    def on_device(self, work: Callable[[], Result]) -> Result:
+        """Do work that needs the caches as they are recorded. Repeat it if the device was lost meanwhile."""
+        with self.exclusive():
+            while True:
+                self._check_caches()
+                try:
+                    result = work()
+                except DeviceLost:
+                    if self._recover is None:
+                        raise
+                    self._recover()
+                    continue
+                if self.runner.recoveries == self._recoveries:
+                    return result
+
+    @property
+    def _steps_here(self) -> bool:
+        """Whether the calling thread runs the steps it waits for."""
+        return not self.background or self._visitors.is_here
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError("the language model was closed; load it again")
+
+    def _check_caches(self) -> None:
+        """Requests whose caches were lost with a device begin again."""
+        if self.runner.recoveries != self._recoveries:
+            self._recoveries = self.runner.recoveries
+            self.kv_slots.invalidate()
+            self.scheduler.preempt_all()
+
+    # -- one step ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        """Admit requests, run the model once for all that are scheduled, and deliver their outputs."""
+        with self._lock:
+            batch: list[ScheduledRequest] = []
+            try:
+                self._check_caches()
+                self.scheduler.update_queues()
+                started, recoveries = self._clock(), self.runner.recoveries
+                batch = self.scheduler.schedule()
+                sampled = self._execute(batch)
+                if self.runner.recoveries == recoveries:  # otherwise nobody knows which caches the step has seen
+                    self._process(batch, sampled, self._clock() - started)
+            except DeviceLost as error:
+                self._recover_or_fail(error)
+            except BaseException as error:
+                if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
+                    raise  # an interrupt of the reader that runs this step
+                logger.debug("a step failed", exc_info=True)  # readers get the error
+                self._fail([part.request for part in batch] or self.scheduler.running, error)
+            finally:
+                self._retire()
+                self.after_step()
+
+    def _recover_or_fail(self, error: Exception) -> None:
+        """After the loss of the device: open another, or fail every request."""
+        try:
+            if self._recover is None:
+                raise error
+            self._recover()
+        except Exception as failure:
+            self._fail([*self.scheduler.running, *self.scheduler.drain()], failure)
+
+    def _fail(self, requests: Sequence[Request], error: BaseException) -> None:
+        for request in requests:
+            request.fail(error)
+            if request not in self.scheduler.running:  # those free their slot first: see `_retire`
+                request.flush()
+
+    def _retire(self) -> None:
+        """Free the slots of finished requests, and deliver what they end with."""
+        for request in [request for request in self.scheduler.running if request.finished]:
+            self.scheduler.remove(request)
+            request.flush()
+
+    def _execute(self, batch: list[ScheduledRequest]) -> dict[Request, list[Chosen]]:
+        """Run the model; return the tokens that were sampled for each request."""
+        with_logits = [part for part in batch if part.request.num_logits_before(part.end)]
+        together = [part for part in batch if part not in with_logits]
+        together.sort(key=lambda part: len(part.tokens) > 1)  # attention has a kernel for tokens that share keys
+        sampled = self._run(together) if together else {}
+        for part in with_logits:
+            part.slot.before_write(len(part.tokens))
+            request, end = part.request, part.end
+            assert isinstance(request, LogitsRequest)
+            count = request.num_logits_before(end) - request.num_logits_before(len(part.slot.tokens))
+            request.keep_logits(end, self.runner.logits(_batch_tokens(part), count))
+            self._steps += 1
+            self._tokens += len(part.tokens)
+        return sampled
+
+    def _run(self, parts: list[ScheduledRequest]) -> dict[Request, list[Chosen]]:
+        tokens: list[BatchToken] = []
+        samples: list[SampleRow] = []
+        for part in parts:
+            tokens += _batch_tokens(part)
+            first = len(tokens) - len(part.sampling)
+            samples += [SampleRow(first + number, choice) for number, choice in enumerate(part.sampling)]
+        steps = self._num_steps(parts)
+        for part in parts:
+            part.slot.before_write(len(part.tokens) + steps - 1)
+        started = self._clock()
+        found = self.runner.run_steps(tokens, samples, steps) if steps > 1 else [self.runner.run(tokens, samples)]
+        seconds = self._clock() - started
+        self._steps += steps
+        self._tokens += steps * len(tokens)
+        self.scheduler.policy.record(len(tokens), steps, seconds)
+        self.costs.record(len(tokens), seconds / steps)
+        sampled: dict[Request, list[Chosen]] = {}
+        number = 0
+        for part in parts:
+            request, count = part.request, len(part.sampling)
+            chosen = [each for step in found for each in step[number : number + count]]
+            number += count
+            if isinstance(request, GenerationRequest) and count:
+                if steps == 1:
+                    drafts = part.tokens[len(part.tokens) - part.num_drafts :]
+                    chosen = request.verify_draft(drafts, chosen, len(tokens) - part.num_drafts, seconds)
+                sampled[request] = chosen
+        return sampled
+
+    def _num_steps(self, parts: list[ScheduledRequest]) -> int:
+        """Return how many tokens to compute for each request in one submit: several, if all decode."""
+        usual = self.scheduler.policy.steps_per_submit(len(parts))
+        limits = []
+        for part in parts:
+            request = part.request
+            if not isinstance(request, GenerationRequest) or len(part.tokens) != 1 or not part.sampling:
+                return 1
+            if not request.multi_step_ok:
+                return 1
+            limits.append(min(request.params.tokens_per_submit or usual, request.max_steps))
+        return min(limits)
+
+    def _process(self, batch: list[ScheduledRequest], sampled: dict[Request, list[Chosen]], seconds: float) -> None:
+        """Record what is cached now, and deliver the outputs."""
+        for request, slot, tokens, num_drafts, _, is_complete in batch:
+            chosen = sampled.get(request, [])
+            finite = list(itertools.takewhile(lambda token: token.token >= 0, chosen))
+            if finite or not chosen:
+                slot.tokens += [*tokens[: len(tokens) - num_drafts], *(token.token for token in finite[:-1])]
+            self.kv_slots.touch(slot)
+            request.sequence.note_prefilled(request, len(slot.tokens))
+            if request.has_output:
+                request.decode_seconds += seconds
+            else:
+                request.prefill_seconds += seconds
+            if isinstance(request, GenerationRequest):
+                request.append_tokens(chosen)
+            elif is_complete:
+                request.prefilled()
+            if not request.finished:  # a finished one frees its slot first
+                request.flush()
+
+    # -- warm-up -------------------------------------------------------------------------------------------------------
+
+    def warm_up(self, progress: OnProgress) -> None:
+        """Make all slots and compile for every number of requests now. Cached prefixes are dropped."""
+        self.on_device(self.kv_slots.grow_to_max)
+        steps = list(warmup_steps(self.runner, self.max_num_seqs))
+        for number, step in enumerate(steps):
+            progress(Progress("prepare", number, len(steps), "steps"))
+            self.on_device(lambda step=step: self._warm(step))  # type: ignore[misc]
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether a step of the warm-up is left, for the slots that exist."""
+        return self._next_warmup() is not None
+
+    def warm_up_idle(self) -> bool:
+        """Run the next step of the warm-up. Return whether another is left."""
+        with self._lock:
+            step = self._next_warmup()
+            if step is None:
+                return False
+            try:
+                self._warm(step)
+            except Exception:  # nobody has asked for it: the next request reports the problem
+                logger.debug("a step of the warm-up failed", exc_info=True)
+                return False
+            return self.is_cold
+
+    def _next_warmup(self) -> WarmupStep | None:
+        if self.runner.max_slots == 1 and not self.kv_slots.is_empty:
+            return None  # it would overwrite the one cache
+        steps = warmup_steps(self.runner, self.max_num_seqs)
+        return next((step for step in steps if self._warm_key(step) not in self._warmed), None)
+
+    def _warm(self, step: WarmupStep) -> None:
+        if self.runner.max_slots == 1:
+            self.kv_slots.invalidate()  # its one cache is used
+        self._warmed.add(self._warm_key(step))
+        self._steps += 1
+        self.runner.warm_up(*step)
+
+    def _warm_key(self, step: WarmupStep) -> tuple[int, WarmupStep]:
+        return self.runner.num_slots, step
+
+    # -- the thread ----------------------------------------------------------------------------------------------------
+
+    def _start_thread(self) -> None:
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    bell = self._bell
+                    reference = weakref.ref(self, lambda _: bell.put(None))  # a dropped engine ends its thread
+                    arguments = (reference, bell, self._visitors)
+                    # A daemon, because the interpreter waits for other threads before it calls `_end_all`.
+                    thread = threading.Thread(target=_loop, args=arguments, name="webpte engine", daemon=True)
+                    thread.start()
+                    self._thread = thread
+                    _running.add(self)
+
+    def close(self) -> None:
+        """End the loop after the current step. Requests that are not finished fail."""
+        self._closed = True
+        self.end_thread()
+        with self._lock:
+            error = ClosedError("the language model was closed; load it again")
+            self._fail([*self.scheduler.running, *self.scheduler.drain()], error)
+            self._retire()
+
+    def end_thread(self, seconds: float | None = None) -> None:
+        """End the loop after its current step, and wait for that."""
+        self._ending = True
+        self.wake()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(seconds)
+
+
+_running: weakref.WeakSet[EngineCore] = weakref.WeakSet()
+
+
+@atexit.register
+def _end_all() -> None:
+    """A thread that is inside the driver when the interpreter ends could crash the process."""
+    for engine in list(_running):
+        if engine.process.here:
+            engine.end_thread(EXIT_SECONDS)
+
+
+def _loop(reference: weakref.ref[EngineCore], bell: queue.SimpleQueue[None], visitors: _Visitors) -> None:
+    """Run steps while there is work, and steps of the warm-up while there is none. Waiting does not keep the engine."""
+    idle = False
+    while (engine := reference()) is not None and not engine._ending:
+        visitors.let_in()
+        if engine.scheduler.has_work:
+            engine.step()
+            continue
+        cold = engine.warm_up_idle() if idle else engine.is_cold
+        del engine
+        try:
+            bell.get(timeout=IDLE_SECONDS if cold else None)
+            idle = False
+        except queue.Empty:
+            idle = True
+
+
+class _Visitors:
+    """Threads that want the lock between two steps. The loop, which takes it again and again, lets them go first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._none = threading.Event()
+        self._none.set()
+        self._depths: dict[int, int] = {}  # of nested visits, by thread
+
+    @property
+    def is_here(self) -> bool:
+        return threading.get_ident() in self._depths
+
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        thread = threading.get_ident()
+        with self._lock:
+            self._depths[thread] = self._depths.get(thread, 0) + 1
+            self._none.clear()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._depths[thread] -= 1
+                if not self._depths[thread]:
+                    del self._depths[thread]
+                if not self._depths:
+                    self._none.set()
+
+    def let_in(self) -> None:
+        self._none.wait()
+
+
+def _batch_tokens(part: ScheduledRequest) -> list[BatchToken]:
+    start = len(part.slot.tokens)
+    return [BatchToken(token, part.slot.number, start + number) for number, token in enumerate(part.tokens)]

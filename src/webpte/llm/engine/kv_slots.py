@@ -1,0 +1,249 @@
+"""KV-cache slots: which tokens each slot caches, which sequence owns it, and which slot a request gets."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from ...errors import OutOfMemory
+
+MIN_COPY_TOKENS = 8  # computing fewer tokens beside those that follow costs less than a copy
+
+
+class CacheWindow(NamedTuple):
+    """How far back a cache reaches that does not keep every position: a ring, or a recurrent state.
+
+    A sequence cannot continue after a token whose predecessors are overwritten; they are computed again.
+    """
+
+    needed: int  # positions before a token that computing it reads
+    held: int  # latest positions that the cache holds
+
+    def first_kept(self, end: int) -> int:
+        """Return the first position that is held after positions before `end` were written one by one."""
+        return max(0, end - self.held)
+
+    def can_continue(self, count: int, first_kept: int) -> bool:
+        """Whether a token can be computed after the first `count`, if positions from `first_kept` on are held."""
+        return first_kept <= max(0, count - self.needed)
+
+
+LAST_TOKEN_ONLY = CacheWindow(0, 0)  # a recurrent state: it is that of the last token
+
+
+class CacheBackend(Protocol):
+    """The part of a model runner that holds the caches."""
+
+    @property
+    def num_slots(self) -> int: ...
+
+    @property
+    def cache_window(self) -> CacheWindow | None: ...
+
+    def copy(self, source: int, target: int, count: int) -> None: ...
+
+    def grow(self, num_slots: int) -> None: ...
+
+
+class SlotOwner(Protocol):
+    """A sequence. If it is dropped, its slot becomes free."""
+
+    slot: Slot | None
+
+
+class Slot:
+    """The cache of one sequence.
+
+    Tokens are recorded after the device has computed them and removed before their rows are overwritten. So the record
+    is true whatever interrupts a step. If the cache keeps only a window of positions, what a step will overwrite is
+    recorded before the step.
+    """
+
+    def __init__(self, number: int, window: CacheWindow | None = None) -> None:
+        self.number = number
+        self.window = window  # None: the cache keeps every position
+        self.tokens: list[int] = []
+        self._first_kept = 0  # the first position that the cache still holds
+        self.last_used = 0
+        self._owner: weakref.ref[SlotOwner] | None = None
+
+    def usable(self, count: int) -> int:
+        """Return `count` if a sequence can continue after the first `count` tokens, else 0."""
+        return count if self.window is None or self.window.can_continue(count, self._first_kept) else 0
+
+    def truncate(self, count: int) -> None:
+        """Keep the first `count` tokens, which must be usable."""
+        del self.tokens[count:]
+        if not count:
+            self._first_kept = 0
+
+    def clear(self) -> None:
+        self.truncate(0)
+
+    def assign(self, tokens: Sequence[int]) -> None:
+        """Record that the cache was replaced by one of exactly these tokens."""
+        self.tokens[:] = tokens
+        self._first_kept = max(0, len(tokens) - self.window.needed) if self.window is not None else 0
+
+    def before_write(self, count: int) -> None:
+        """Record which positions a step overwrites that computes `count` more tokens."""
+        if self.window is not None:
+            self._first_kept = max(self._first_kept, self.window.first_kept(len(self.tokens) + count))
+
+    def drop_unusable(self) -> None:
+        """Clear the slot if a step that failed has overwritten positions that the next token needs."""
+        if self.usable(len(self.tokens)) < len(self.tokens):
+            self.clear()
+
+    @property
+    def owner(self) -> SlotOwner | None:
+        return self._owner() if self._owner is not None else None
+
+    def give_to(self, owner: SlotOwner) -> None:
+        self.release()
+        self._owner = weakref.ref(owner)
+        owner.slot = self
+
+    def release(self) -> None:
+        """Make the slot free. Its contents stay, for a prompt with the same beginning."""
+        owner, self._owner = self.owner, None
+        if owner is not None:
+            owner.slot = None
+
+
+class Placement(NamedTuple):
+    """A slot for a sequence, and the slot that caches its first tokens, which may be the same."""
+
+    slot: Slot
+    source: Slot
+    num_cached: int
+
+
+class KvSlots:
+    """All slots of a runner. They grow up to `max_slots`, or to what memory allows.
+
+    With `keep_prefixes`, slots grow before a free slot that still caches a prompt is reused.
+    """
+
+    def __init__(self, backend: CacheBackend, max_slots: int, *, keep_prefixes: bool = False) -> None:
+        self._backend = backend
+        self.max_slots = max_slots
+        self._keep_prefixes = keep_prefixes
+        self._slots = [Slot(number, backend.cache_window) for number in range(backend.num_slots)]
+        self._clock = 0
+        self.evictions = 0  # sequences that lost their cache to another one
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is cached."""
+        return not any(slot.tokens for slot in self._slots)
+
+    def touch(self, slot: Slot) -> None:
+        """Record a use: the least recently used slot is reused first."""
+        self._clock += 1
+        slot.last_used = self._clock
+
+    def invalidate(self) -> None:
+        """Record that nothing is cached any more, as after the loss of a device."""
+        for slot in self._slots:
+            slot.clear()
+
+    def reset_free(self) -> None:
+        """Forget what free slots still cache."""
+        for slot in self._slots:
+            if slot.owner is None:
+                slot.clear()
+
+    def lookup_prefix(self, tokens: Sequence[int]) -> tuple[Slot, int]:
+        """Return the slot that caches most of the beginning of `tokens`, and how much. A free slot wins a tie."""
+        found = [(_usable_prefix(slot, tokens), slot.owner is None, slot) for slot in self._slots]
+        count, _, slot = max(found, key=lambda entry: entry[:2])
+        return slot, count
+
+    def allocate(self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool]) -> int | None:
+        """Give `owner` a slot with as many of `tokens` as any slot caches. Return how many, or None without a slot.
+
+        Only a sequence for which `is_idle` is true can lose its slot.
+        """
+        if owner.slot is None and (self._free() is None or (self._keep_prefixes and not self._has_empty())):
+            self._grow()
+        placement = self._place(owner, tokens, is_idle)
+        if placement is None:
+            return None
+        slot, source, count = placement
+        if slot.owner is not owner:
+            self.evictions += slot.owner is not None
+            slot.give_to(owner)
+        if source is slot:
+            slot.truncate(count)
+        else:
+            slot.clear()
+            self._backend.copy(source.number, slot.number, count)
+            slot.assign(tokens[:count])
+            self.touch(source)
+        self.touch(slot)
+        return count
+
+    def grow_to_max(self) -> None:
+        """Make all slots now, or as many as memory allows."""
+        while len(self) < self.max_slots:
+            self._grow()
+
+    def _grow(self) -> None:
+        if len(self) >= self.max_slots:
+            return
+        try:
+            self._backend.grow(min(2 * len(self), self.max_slots))
+        except OutOfMemory:
+            self.max_slots = len(self)
+        count = min(self._backend.num_slots, self.max_slots)
+        self._slots += [Slot(number, self._backend.cache_window) for number in range(len(self), count)]
+
+    def _place(self, owner: SlotOwner, tokens: Sequence[int], is_idle: Callable[[SlotOwner], bool]) -> Placement | None:
+        source, count = self.lookup_prefix(tokens)
+        if owner.slot is None and source.owner is None and count >= MIN_COPY_TOKENS:
+            lost = len(source.tokens) - count  # tokens of a conversation that may be continued
+            if lost < MIN_COPY_TOKENS or not self._has_empty():
+                return Placement(source, source, count)
+        slot = owner.slot or self._free() or self._idle(is_idle)
+        if slot is None:
+            return None
+        there = _usable_prefix(slot, tokens)
+        if count >= there + MIN_COPY_TOKENS:
+            return Placement(slot, source, count)
+        return Placement(slot, slot, there)
+
+    def _has_empty(self) -> bool:
+        free = self._free()
+        return free is not None and not free.tokens
+
+    def _free(self) -> Slot | None:
+        """A free slot: an empty one, or the least recently used."""
+        free = [slot for slot in self._slots if slot.owner is None]
+        return min(free, key=lambda slot: (bool(slot.tokens), slot.last_used), default=None)
+
+    def _idle(self, is_idle: Callable[[SlotOwner], bool]) -> Slot | None:
+        idle = [slot for slot in self._slots if slot.owner is not None and is_idle(slot.owner)]
+        return min(idle, key=lambda slot: slot.last_used, default=None)
+
+
+def _usable_prefix(slot: Slot, tokens: Sequence[int]) -> int:
+    return slot.usable(common_prefix(slot.tokens, tokens))
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Return the number of leading tokens that are equal. Slices are compared, which keeps the loop out of Python."""
+    low, high = 0, min(len(left), len(right))
+    if tuple(left[:high]) == tuple(right[:high]):
+        return high
+    while high - low > 1:  # the first `low` are equal, the first `high` are not
+        middle = (low + high) // 2
+        if tuple(left[low:middle]) == tuple(right[low:middle]):
+            low = middle
+        else:
+            high = middle
+    return low

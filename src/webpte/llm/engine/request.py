@@ -1,0 +1,374 @@
+"""Requests to the engine: generate tokens, compute logits, or fill the cache. And the sequences they work on."""
+
+from __future__ import annotations
+
+import enum
+import math
+import threading
+import weakref
+from collections.abc import Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import Error, InputError
+from ...fusion.sampler import MOST_EDITS
+from ...progress import CancelToken
+from ..sampling import Choice, Choosing, Chosen, impossible
+from ..settings import Settings
+from .kv_slots import Slot, common_prefix
+from .output import Admitted, Finished, FinishReason, Output, OutputProcessor, OutputQueue, OutputSink, Piece
+from .speculation import DecodeState
+
+MAX_UNREAD_OUTPUTS = 32  # after which a request is paused, if no other request waits for a slot
+
+
+class RequestStatus(enum.Enum):
+    WAITING = "waiting"  # in the queue for a slot
+    RUNNING = "running"  # has a slot
+    PREEMPTED = "preempted"  # has lost its cache, and is first in the queue
+    FINISHED = "finished"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        return self in (RequestStatus.FINISHED, RequestStatus.CANCELLED, RequestStatus.FAILED)
+
+
+class SequenceState:
+    """The tokens of a conversation, its slot while it has one, and the request that may extend it."""
+
+    slot: Slot | None = None  # set by KvSlots
+
+    def __init__(self, tokens: Sequence[int] = (), *, keeps_slot: bool = True) -> None:
+        self.keeps_slot = keeps_slot  # from one request to the next
+        self._tokens = list(tokens)  # those that a reader has seen, without the last that was sampled
+        self._owner: weakref.ref[Request] | None = None
+        self._lock = threading.Lock()  # never held during a call
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        with self._lock:
+            return tuple(self._tokens)
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def claim(self, request: Request) -> None:
+        """Make `request` the only one that may extend the sequence. Tokens that differ from its prompt are dropped."""
+        with self._lock:
+            self._owner = weakref.ref(request)
+            del self._tokens[common_prefix(self._tokens, request.reusable_tokens) :]
+
+    def is_owned_by(self, request: Request) -> bool:
+        return self._owner is not None and self._owner() is request
+
+    def assign(self, tokens: Sequence[int]) -> None:
+        """Replace the tokens; a request that was extending the sequence may not continue."""
+        with self._lock:
+            self._owner = None
+            self._tokens[:] = tokens
+
+    def disown(self) -> None:
+        with self._lock:
+            self._owner = None
+
+    def note_prefilled(self, request: Request, count: int) -> None:
+        """Record that the first `count` tokens of the request's prompt are computed."""
+        with self._lock:
+            if self.is_owned_by(request) and len(self._tokens) < request.num_prompt_tokens:
+                self._tokens += request.tokens[len(self._tokens) : min(count, request.num_prompt_tokens)]
+
+    def note_read(self, request: Request, token: int) -> None:
+        """Record that the reader has gone past a sampled token."""
+        with self._lock:
+            if self.is_owned_by(request):
+                self._tokens.append(token)
+
+
+class Request:
+    """Tokens of a sequence that are to be computed.
+
+    The engine alone changes it. Other threads read it, call `abort`, and take from its sink.
+    """
+
+    def __init__(
+        self,
+        sequence: SequenceState,
+        prompt: Sequence[int],
+        *,
+        cancel: CancelToken | None = None,
+        sink: OutputSink | None = None,
+    ) -> None:
+        self.sequence = sequence
+        self.tokens = list(prompt)  # and those that were generated
+        self.num_prompt_tokens = len(self.tokens)
+        self.sink = sink if sink is not None else OutputQueue()
+        self.arrival = 0  # number in the order of arrival
+        self.status = RequestStatus.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.error: BaseException | None = None
+        self.num_cached_tokens: int | None = None  # of the prompt, in the prefix cache; None before it has a slot
+        self.prefill_seconds = 0.0  # of the steps up to the first token
+        self.decode_seconds = 0.0  # of the steps after it
+        self._cancel = cancel or CancelToken()
+        self._aborted = False
+        self._outputs: list[Output] = []  # of the current step
+
+    # -- for any thread ----------------------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """Ask for the end. The engine cancels the request before its next step."""
+        self._aborted = True
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody wants the rest."""
+        return self._aborted or self._cancel.cancelled or not self.sequence.is_owned_by(self)
+
+    @property
+    def finished(self) -> bool:
+        return self.status.is_final
+
+    @property
+    def backpressured(self) -> bool:
+        """Whether the reader is far behind."""
+        return len(self.sink) >= MAX_UNREAD_OUTPUTS
+
+    # -- for the engine ------------------------------------------------------------------------------------------------
+
+    @property
+    def num_computed(self) -> int:
+        """Tokens in the cache: the position of the next one."""
+        slot = self.sequence.slot
+        return len(slot.tokens) if slot is not None else 0
+
+    @property
+    def reusable_tokens(self) -> list[int]:
+        """Tokens that are not computed if they are cached."""
+        return self.tokens
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the prompt was computed and a token came after it: later steps are decode steps."""
+        return False
+
+    def num_logits_before(self, end: int) -> int:
+        """Of the tokens before a position, return the number of those whose logits are requested."""
+        return 0
+
+    def admit(self, num_cached: int) -> None:
+        self.status = RequestStatus.RUNNING
+        if self.num_cached_tokens is None:
+            self.num_cached_tokens = num_cached
+            self._outputs.append(Admitted(num_cached))
+
+    def preempt(self) -> None:
+        self.status = RequestStatus.PREEMPTED
+
+    def prefilled(self) -> None:
+        """All tokens are computed, and none is sampled."""
+        self.finish("length")
+
+    def finish(self, reason: FinishReason) -> None:
+        if not self.finished:
+            self.status = RequestStatus.CANCELLED if reason == "cancelled" else RequestStatus.FINISHED
+            self.finish_reason = reason
+            self._outputs.append(Finished(reason))
+
+    def fail(self, error: BaseException) -> None:
+        if not self.finished:
+            self.status, self.finish_reason, self.error = RequestStatus.FAILED, "cancelled", error
+            self._outputs.append(Finished("cancelled", error))
+
+    def flush(self) -> None:
+        """Hand over the outputs of a step."""
+        if self._outputs:
+            outputs, self._outputs = self._outputs, []
+            self.sink.put(outputs)
+
+
+class PrefillRequest(Request):
+    """Fills the cache with the tokens of a sequence."""
+
+
+class LogitsRequest(Request):
+    """Computes the logits after each of the last `count` tokens."""
+
+    def __init__(self, sequence: SequenceState, prompt: Sequence[int], count: int) -> None:
+        super().__init__(sequence, prompt)
+        self._count = count
+        self.logits: np.ndarray[Any, Any] | None = None  # (count, V)
+
+    @property
+    def reusable_tokens(self) -> list[int]:
+        return self.tokens[: len(self.tokens) - self._count]
+
+    def num_logits_before(self, end: int) -> int:
+        return max(0, end - (len(self.tokens) - self._count))
+
+    def keep_logits(self, end: int, logits: np.ndarray[Any, Any]) -> None:
+        """Keep logits (N, V) after the last N tokens before a position. Those computed again replace the first."""
+        if self.logits is None:
+            self.logits = np.empty((self._count, logits.shape[1]), logits.dtype)
+        last = self.num_logits_before(end)
+        self.logits[last - len(logits) : last] = logits
+
+
+class DecodeInput(NamedTuple):
+    """The last token with drafts after it, and how the token after each is sampled."""
+
+    tokens: list[int]
+    sampling: list[Choice]
+
+
+class GenerationRequest(Request):
+    """Generates tokens after a prompt until a stop token, a stop string or a limit."""
+
+    def __init__(
+        self,
+        sequence: SequenceState,
+        prompt: Sequence[int],
+        params: Settings,
+        output: OutputProcessor,
+        *,
+        stop_tokens: Collection[int] = (),
+        capacity: int,
+        max_logit_adjustments: int = MOST_EDITS,
+        decode_state: DecodeState | None = None,
+        cancel: CancelToken | None = None,
+        sink: OutputSink | None = None,
+        generated: Sequence[int] = (),
+    ) -> None:
+        """`generated` are tokens of the answer that another process has delivered. The request continues after them."""
+        super().__init__(sequence, prompt, cancel=cancel, sink=sink)
+        self.params = params
+        self._output = output
+        self._stop_tokens = stop_tokens
+        self._capacity = capacity  # of the cache, which need not hold the last token
+        self._logits_processor = Choosing(params, prompt, max_logit_adjustments)
+        self._decode_state = decode_state
+        self.initial_tokens = tuple(generated)
+        self.initial_text = "".join(self._resume(token, len(generated)) for token in generated)
+        self._append_forced()
+        self._num_unsampled = self.num_generated
+
+    def _resume(self, token: int, total: int) -> str:
+        self._append(token)
+        text = self._output.push(token)
+        ended = "stop string" if self._output.stopped else self._finish_reason(token)
+        if ended is not None:
+            raise InputError(
+                f"generated: expected an incomplete answer, got {total} tokens that end ({ended}) at token "
+                f"{self.num_generated}",
+                code="already_ended",
+            )
+        return text
+
+    @property
+    def num_generated(self) -> int:
+        return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def reusable_tokens(self) -> list[int]:
+        return self.tokens[:-1]  # the logits after the last one are needed
+
+    def is_decoding(self, max_tokens: int) -> bool:
+        """Whether at most `max_tokens` tokens are left, all after the prompt. Otherwise it is prefilled in chunks."""
+        uncached = len(self.tokens) - self.num_computed
+        return uncached == 1 or (uncached <= max_tokens and self.num_computed >= self.num_prompt_tokens)
+
+    @property
+    def has_output(self) -> bool:
+        return self.num_generated > self._num_unsampled
+
+    @property
+    def multi_step_ok(self) -> bool:
+        """Whether the device may compute several tokens without the host seeing those before them."""
+        guided = self._decode_state is not None and self._decode_state.guided
+        return self._logits_processor.steady and not guided
+
+    @property
+    def max_steps(self) -> int:
+        """Tokens that still fit into the answer and into the cache."""
+        return min(self.params.max_new_tokens - self.num_generated, self._capacity - len(self.tokens) + 1)
+
+    def decode_input(self, num_tokens: int, max_drafts: int) -> DecodeInput | None:
+        """Return the last token and drafts for a step of `num_tokens` tokens; None if the constraint fails."""
+        if self._decode_state is None:
+            return DecodeInput(self.tokens[-1:], [self._logits_processor.choice(self.num_generated)])
+        try:
+            drafts, masks = self._decode_state.draft(num_tokens, min(max_drafts, self.max_steps - 1))
+            sampling = [
+                self._logits_processor.choice(self.num_generated + number, drafts[:number], mask)
+                for number, mask in enumerate(masks)
+            ]
+        except Error as error:
+            self.fail(error)
+            return None
+        return DecodeInput([self.tokens[-1], *drafts], sampling)
+
+    def verify_draft(
+        self, drafts: Sequence[int], sampled: Sequence[Chosen], num_tokens: int, seconds: float
+    ) -> list[Chosen]:
+        """Return the sampled tokens up to the first that differs from its draft, that one included."""
+        accepted = 0
+        while accepted < len(drafts) and sampled[accepted].token == drafts[accepted]:
+            accepted += 1
+        if self._decode_state is not None:
+            self._decode_state.verified(num_tokens, len(drafts), accepted, seconds)
+        return list(sampled[: accepted + 1])
+
+    def append_tokens(self, sampled: Sequence[Chosen]) -> None:
+        """Extend the answer. Tokens after its end, or after one that is not finite, are ignored."""
+        for number, token in enumerate(sampled):
+            if token.token < 0:
+                if number == 0:  # otherwise the next step samples it again, first
+                    self.fail(impossible(token.token, len(self.tokens) - 1))
+                return
+            self._deliver(token)
+            if self.finished:
+                return
+        if sampled:
+            self._append_forced()
+
+    def _append_forced(self) -> None:
+        """Append tokens without an alternative, unless their probabilities are requested."""
+        forced: tuple[int, ...] = ()
+        try:
+            if self._decode_state is not None and not self.params.logprobs and not self.params.top_logprobs:
+                forced = self._decode_state.forced()
+        except Error as error:
+            self.fail(error)
+        for token in forced:
+            if not self.finished:
+                self._deliver(Chosen(token, math.nan))
+
+    def _deliver(self, sampled: Chosen) -> None:
+        token, params = sampled.token, self.params
+        try:
+            self._append(token)
+            reason = self._finish_reason(token)
+            text = self._output.push(token, silent=token in self._stop_tokens, last=reason is not None)
+        except Error as error:
+            self.fail(error)
+            return
+        logprob = sampled.logprob if params.logprobs else None
+        self._outputs.append(Piece(text, token, logprob, sampled.tops[: params.top_logprobs]))
+        if self._output.stopped:
+            reason = "stop"
+        if reason is not None:
+            self.finish(reason)
+
+    def _append(self, token: int) -> None:
+        self.tokens.append(token)
+        self._logits_processor.add(token)
+        if self._decode_state is not None:
+            self._decode_state.append(token)
+
+    def _finish_reason(self, token: int) -> FinishReason | None:
+        if token in self._stop_tokens or (self._decode_state is not None and self._decode_state.ended):
+            return "stop"
+        full = self.num_generated >= self.params.max_new_tokens or len(self.tokens) > self._capacity
+        return "length" if full else None

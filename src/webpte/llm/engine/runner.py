@@ -1,0 +1,496 @@
+"""Model runners: run one batch of tokens over the slots, and return the sampled tokens.
+
+`BatchedRunner` runs a program whose graph was rewritten for many sequences, `SingleRunner` a program that allows no
+more than one, `BundledRunner` a bundle at the batch sizes that were planned for it.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from ...errors import InputError
+from ...fusion.batching import PICKED, TOKENS, with_sampled_slots
+from ...fusion.sampler import LOGITS, MOST_EDITS, SETTINGS, TOKEN, mask_words
+from ...graph import DType, Graph
+from ...progress import OnProgress, ignore
+from ...runtime import Bundle, Extent, Method, Program
+from ...runtime.manifest import Language
+from ..metadata import context, vocabulary
+from ..sampling import Choice, Chosen, pack, unpack, wanted
+from .kv_slots import CacheWindow
+
+MAX_EXACT_TOKENS = 8  # up to which every number of tokens in a step has a schedule of its own
+TOKENS_STEP = 4  # between numbers of tokens beyond it, where prompts are computed
+STEP_COST_TOKENS = 8  # what a step of a bundle costs besides its tokens, as a number of tokens
+
+
+class BatchToken(NamedTuple):
+    """A token at a position of a slot's cache."""
+
+    token: int
+    slot: int
+    position: int
+
+
+class SampleRow(NamedTuple):
+    """A token of the batch, by its number, after which one is sampled, and how."""
+
+    row: int
+    choice: Choice
+
+
+IDLE = BatchToken(0, -1, 0)  # a negative slot: nothing is written
+NO_SAMPLE = SampleRow(0, Choice())  # a step computes the logits of at least one token
+
+
+class ModelRunner(Protocol):
+    """A language model's caches as slots, and steps over them.
+
+    A step writes at the positions of its tokens. Nothing before the first of them changes in a slot.
+    """
+
+    @property
+    def method(self) -> Method:
+        """What runs on the device."""
+
+    @property
+    def num_slots(self) -> int:
+        """Slots that exist now."""
+
+    @property
+    def max_slots(self) -> int:
+        """Slots that there may be: 1 if the program cannot be batched."""
+
+    @property
+    def batching_unsupported_reason(self) -> str | None: ...
+
+    @property
+    def capacity(self) -> int:
+        """Tokens of a slot."""
+
+    @property
+    def cache_window(self) -> CacheWindow | None:
+        """How far back a cache reaches; None if it keeps every position."""
+
+    @property
+    def max_batch_tokens(self) -> int:
+        """Tokens of one step."""
+
+    @property
+    def max_samples(self) -> int:
+        """Tokens that one step samples."""
+
+    @property
+    def max_draft_tokens(self) -> int:
+        """Drafts of a slot in one step; 0 if each would be a step of its own."""
+
+    @property
+    def max_logit_adjustments(self) -> int:
+        """Tokens of a row whose logits can be changed before sampling."""
+
+    @property
+    def recoveries(self) -> int:
+        """How often the caches were lost with a device. A change means that every slot is empty."""
+
+    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[Chosen]:
+        """Run one step. Tokens of a slot are adjacent, at ascending positions."""
+
+    def run_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
+        """Run `count` steps in one submit; return the sampled tokens by step and row. One token per slot, all sampled.
+
+        Sampled tokens are fed to the next step on the device; positions and steps advance by one. There are neither
+        masks nor logit adjustments.
+        """
+
+    def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
+        """Run tokens of one slot; return the logits after the last `count` of them, (count, V)."""
+
+    def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
+        """Run a step that writes to no slot; to the slot itself, if there can be only one.
+
+        As many samples as tokens: tokens of that many slots. One sample: tokens of a prompt.
+        """
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        """Copy the cache of the first `count` tokens of a slot into another."""
+
+    def grow(self, num_slots: int) -> None:
+        """Make more slots. The contents of the others stay."""
+
+    def sizes(self, count: int) -> list[int]:
+        """Return the bytes of each piece that `read` returns."""
+
+    def read(self, slot: int, count: int) -> list[memoryview]:
+        """Return the cache of the first `count` tokens."""
+
+    def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
+        """Replace the cache by what `read` returned."""
+
+
+class SlotPool(ABC):
+    """A method whose slots lie one behind the other in every buffer of its state."""
+
+    batching_unsupported_reason = None
+    cache_window = None  # every position is kept
+    capacity: int
+
+    def __init__(self, program: Program, max_slots: int, progress: OnProgress) -> None:
+        self.program = program
+        self.max_slots = max_slots
+        self.num_slots = 1
+        self.method = self.make(self.num_slots, progress)
+        self._recoveries = 0  # of methods that were replaced
+
+    @abstractmethod
+    def make(self, num_slots: int, progress: OnProgress) -> Method:
+        """Return the method with so many slots."""
+
+    def available_slots(self, count: int) -> int:
+        """Return the number of slots to make if `count` are needed."""
+        return count
+
+    @property
+    def recoveries(self) -> int:
+        return self._recoveries + self.method.recoveries
+
+    def check_positions(self, tokens: Sequence[BatchToken], steps: int = 1) -> None:
+        """Refuse tokens outside their slot, now or after further steps."""
+        places = np.array(tokens, np.int64)[:, 1:]  # (R, 2)
+        if (places < 0).any() or (places >= (self.num_slots, self.capacity - steps + 1)).any():
+            raise InputError(
+                f"batch: expected positions in {self.num_slots} slots of {self.capacity} tokens, got {places.tolist()}"
+            )
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        self.method.copy_extents(self.method, self._extents(source, target, count))
+
+    def grow(self, num_slots: int) -> None:
+        """The old state becomes the beginning of the new one."""
+        old, num_slots = self.method, self.available_slots(num_slots)
+        new = self.make(num_slots, ignore)
+        sizes = (buffer.nbytes for buffer in old.plan.buffers if buffer.kind == "state")
+        new.copy_extents(old, [Extent(number, 0, 0, nbytes) for number, nbytes in enumerate(sizes)])
+        self._recoveries += old.recoveries - new.recoveries
+        self.method, self.num_slots = new, num_slots
+        self.program.discard(old)
+
+    def sizes(self, count: int) -> list[int]:
+        return [extent.nbytes for extent in self._extents(0, 0, count)]
+
+    def read(self, slot: int, count: int) -> list[memoryview]:
+        return self.method.read_extents(self._extents(slot, slot, count))
+
+    def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
+        self.method.write_extents(self._extents(slot, slot, count), pieces)
+
+    def _extents(self, source: int, target: int, count: int) -> list[Extent]:
+        """The first `count` rows of a slot, in every cache."""
+        plan = self.method.plan
+        caches = {plan.buffer_of[value_id]: value_id for value_id in plan.flow.state if value_id in plan.buffer_of}
+        extents: list[Extent] = []
+        for number, buffer in enumerate(plan.buffers):
+            if buffer.kind == "state":
+                slots, rows = plan.graph.tensor(caches[number]).dims[:2]
+                row = plan.stored_bytes(caches[number]) // (slots * rows)
+                extents.append(Extent(len(extents), source * rows * row, target * rows * row, count * row))
+        return extents
+
+
+class BatchedRunner(SlotPool):
+    """Runs tokens of any slots side by side. Raises UnsupportedError for a program that cannot be rewritten."""
+
+    def __init__(
+        self, program: Program, max_slots: int, cache: DType | None = None, progress: OnProgress = ignore
+    ) -> None:
+        self._cache = cache
+        super().__init__(program, max_slots, progress)
+        self.capacity = context(program, self.method.plan)
+        self.max_batch_tokens = _bound(self.method, TOKENS)[1]
+        self.max_samples = _bound(self.method, PICKED)[0]
+        self.max_draft_tokens = self.max_samples - 1
+        self.max_logit_adjustments = MOST_EDITS
+
+    def make(self, num_slots: int, progress: OnProgress) -> Method:
+        rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._cache)  # noqa: E731
+        return self.program.method("forward", rewrite, progress)
+
+    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[Chosen]:
+        if not samples:
+            self.method.run(self._arguments(tokens, (NO_SAMPLE,)), outputs=())
+            return []
+        choices = [sample.choice for sample in samples]
+        return unpack(self.method.run(self._arguments(tokens, samples), outputs=wanted(choices)))
+
+    def run_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
+        _check_all_sampled(tokens, samples)
+        numbers, places, num_decode, picked, _, *packed = self._arguments(tokens, samples, count)
+        steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
+        choices = [sample.choice for sample in samples]
+        return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, wanted(choices))]
+
+    def _arguments(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], steps: int = 1) -> tuple[Any, ...]:
+        if len(tokens) > self.max_batch_tokens or len(samples) > self.max_samples:
+            raise InputError(
+                f"batch: expected at most {self.max_batch_tokens} tokens and {self.max_samples} samples, got "
+                f"{len(tokens)} and {len(samples)}"
+            )
+        self.check_positions(tokens, steps)
+        table = np.array(tokens, np.int64)  # (R, 3)
+        num_decode = _num_decode(tokens)
+        if idle := self._num_idle(len(tokens), num_decode):
+            table = np.concatenate([table, np.tile(IDLE, (idle, 1))])
+        picked = np.array([sample.row for sample in samples], np.int32)
+        packed = pack([sample.choice for sample in samples])
+        return (table[None, :, 0], table[:, 1:].astype(np.int32), num_decode, picked, 0, *packed)
+
+    def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
+        table = np.tile(IDLE, (num_tokens, 1))
+        num_decode = num_tokens if num_samples == num_tokens else 0
+        choices = [_warm_choice(self.method, constrained)] * num_samples
+        arguments = (table[None, :, 0], table[:, 1:].astype(np.int32), num_decode)
+        picked = np.arange(num_samples, dtype=np.int32)
+        self.method.run((*arguments, picked, 0, *pack(choices)), outputs=wanted(choices))
+
+    def _num_idle(self, num_tokens: int, num_decode: int) -> int:
+        """Idle tokens to add where a prompt is computed: few sizes, because the first step of each takes longer."""
+        fitting = min(-num_tokens % TOKENS_STEP, self.max_batch_tokens - num_tokens)
+        return fitting if num_decode < num_tokens and num_tokens > MAX_EXACT_TOKENS else 0
+
+    def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
+        found, start = [], 0
+        for first in range(len(tokens) - count, len(tokens), self.max_samples):
+            end = min(first + self.max_samples, len(tokens))
+            samples = [NO_SAMPLE._replace(row=row - start) for row in range(first, end)]
+            (piece,) = self.method.run(self._arguments(tokens[start:end], samples), outputs=(LOGITS,))  # (P, V)
+            found.append(np.asarray(piece))
+            start = end
+        return np.concatenate(found)
+
+
+def _warm_choice(method: Method, constrained: bool) -> Choice:
+    return Choice(mask=np.full(mask_words(vocabulary(method)), -1, np.int32)) if constrained else Choice()
+
+
+def _num_decode(tokens: Sequence[BatchToken]) -> int:
+    """Return how many of the first tokens are the only ones of their slot."""
+    pairs = itertools.pairwise(tokens)
+    return next((index for index, (token, after) in enumerate(pairs) if token.slot == after.slot), len(tokens))
+
+
+def _check_all_sampled(tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> None:
+    if [sample.row for sample in samples] != list(range(len(tokens))):
+        raise InputError("samples: expected one for every token, in order, where several steps are one submit")
+
+
+def _bound(method: Method, number: int) -> tuple[int, ...]:
+    bound = method.inputs[number].bound
+    assert bound is not None  # with_sampled_slots accepts no other program
+    return bound
+
+
+class SingleRunner:
+    """A program for one sequence: one slot, whose cache is the method's state. Sequences take turns."""
+
+    num_slots = 1
+    max_slots = 1
+    max_samples = 1
+    max_draft_tokens = 0
+    max_logit_adjustments = MOST_EDITS
+
+    def __init__(
+        self,
+        method: Method,
+        capacity: int,
+        cache_window: CacheWindow | None = None,
+        batching_unsupported_reason: str | None = None,
+    ) -> None:
+        self.method = method
+        self.capacity = capacity
+        self.cache_window = cache_window
+        self.batching_unsupported_reason = batching_unsupported_reason
+        self.max_batch_tokens = method.inputs[0].bound[1] if method.inputs[0].bound else 1
+
+    @property
+    def recoveries(self) -> int:
+        return self.method.recoveries
+
+    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[Chosen]:
+        self._begin(tokens)
+        found, start = [], 0
+        for row, choice in samples:  # the sampler works on the last token of a call
+            piece = tokens[start : row + 1]
+            found += unpack(self.method.run(self._arguments(piece, choice), outputs=wanted([choice])))
+            start = row + 1
+        if start < len(tokens):
+            self.method.run(self._arguments(tokens[start:], Choice()), outputs=())
+        return found
+
+    def run_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
+        self._begin(tokens)
+        choice = samples[0].choice
+        steps = [self._arguments(tokens, choice, advance) for advance in range(count)]
+        return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, wanted([choice]))]
+
+    def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
+        self._begin(tokens)
+        found, start = [], 0
+        for last in range(len(tokens) - count, len(tokens)):  # a call returns those after its last token
+            (logits,) = self.method.run(self._arguments(tokens[start : last + 1], Choice()), outputs=(LOGITS,))
+            found.append(np.asarray(logits).reshape(-1))
+            start = last + 1
+        return np.stack(found)  # (count, V)
+
+    def _begin(self, tokens: Sequence[BatchToken]) -> None:
+        """A state that has no positions would still be that of another text."""
+        if self.cache_window is not None and tokens[0].position == 0:
+            self.method.reset()
+
+    def _arguments(self, tokens: Sequence[BatchToken], choice: Choice, advance: int = 0) -> tuple[Any, ...]:
+        numbers = np.array([[token.token for token in tokens]], np.int64)
+        return (numbers, np.array([tokens[0].position + advance], np.int64), advance, *pack([choice]))
+
+    def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
+        tokens = [BatchToken(0, 0, position) for position in range(num_tokens)]
+        choice = _warm_choice(self.method, constrained)
+        self.method.run(self._arguments(tokens, choice), outputs=wanted([choice]))
+        self.method.reset()
+
+    def copy(self, source: int, target: int, count: int) -> None:
+        raise AssertionError("there is one slot")
+
+    def grow(self, num_slots: int) -> None:
+        raise AssertionError("there is one slot")
+
+    def sizes(self, count: int) -> list[int]:
+        return self.method.state_sizes()
+
+    def read(self, slot: int, count: int) -> list[memoryview]:
+        return self.method.read_state()
+
+    def write(self, slot: int, count: int, pieces: Sequence[memoryview]) -> None:
+        self.method.write_state(pieces)
+
+
+class BundledRunner(SlotPool):
+    """Runs a bundle with the schedules that it has: some compute prompts, others sample after each of their tokens,
+    which are of different slots then. One step of the engine becomes several of these."""
+
+    max_draft_tokens = 0  # each would be a step of its own
+
+    def __init__(self, bundle: Bundle, language: Language, max_slots: int, progress: OnProgress = ignore) -> None:
+        self._bundle = bundle
+        self._language = language
+        self._slot_counts = sorted({v.slots for v in bundle.manifest.methods["forward"] if v.slots is not None})
+        super().__init__(bundle, min(max_slots, self._slot_counts[-1]), progress)
+        self.capacity = language.context
+        self.max_batch_tokens = language.prompt_rows[-1]
+        self.max_samples = language.decode_rows[-1]
+        masks = mask_words(vocabulary(self.method))
+        spare = [words // rows - len(SETTINGS) - masks for rows, words in language.choice_words.items()]
+        self.max_logit_adjustments = min(MOST_EDITS, *(words // 4 for words in spare))
+
+    def make(self, num_slots: int, progress: OnProgress) -> Method:
+        return self._bundle.method("forward", progress=progress, slots=num_slots)
+
+    def available_slots(self, count: int) -> int:
+        return next(slots for slots in self._slot_counts if slots >= count)
+
+    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[Chosen]:
+        self.check_positions(tokens)
+        choices = {sample.row: sample.choice for sample in samples}
+        found: dict[int, Chosen] = {}
+        left: dict[int, deque[int]] = {}  # by slot, in their order
+        for number, token in enumerate(tokens):
+            left.setdefault(token.slot, deque()).append(number)
+        while any(left.values()):
+            self._prefill([tokens[n] for numbers in left.values() for n in _taken_until(numbers, choices)])
+            heads = [numbers.popleft() for numbers in left.values() if numbers]
+            for first in range(0, len(heads), self._max_decode):
+                piece = heads[first : first + self._max_decode]
+                sampled = self._decode([tokens[n] for n in piece], [choices[n] for n in piece])
+                found.update(zip(piece, sampled, strict=False))  # those of idle tokens follow
+        return [found[sample.row] for sample in samples]
+
+    def run_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
+        _check_all_sampled(tokens, samples)
+        self.check_positions(tokens, count)
+        choices = [sample.choice for sample in samples]
+        numbers, places, num_decode, picked, _, *packed = self._decode_arguments(tokens, choices)
+        steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
+        found = self.method.run_steps(steps, {TOKEN: 0}, wanted(choices))
+        return [unpack(step)[: len(tokens)] for step in found]
+
+    def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
+        self.check_positions(tokens)
+        self._prefill(tokens[:-count])
+        found = []
+        for token in tokens[len(tokens) - count :]:  # a step that samples has one token per slot
+            (logits,) = self.method.run(self._decode_arguments([token], [Choice()]), outputs=(LOGITS,))
+            found.append(np.asarray(logits)[0])
+        return np.stack(found)  # (count, V)
+
+    def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
+        if num_samples < num_tokens:
+            self._prefill([IDLE] * num_tokens)
+        else:
+            for first in range(0, num_tokens, self._max_decode):
+                count = min(self._max_decode, num_tokens - first)
+                self._decode([IDLE] * count, [_warm_choice(self.method, constrained)] * count)
+
+    @property
+    def _max_decode(self) -> int:
+        """Tokens of a step that samples: a method of fewer slots has no schedule for more."""
+        return max(rows for rows in self._language.decode_rows if rows <= self.num_slots)
+
+    def _prefill(self, tokens: Sequence[BatchToken]) -> None:
+        start = 0
+        for size in split(len(tokens), self._language.prompt_rows):
+            piece = _padded(tokens[start : start + size], size)
+            picked = np.zeros(1, np.int32)  # a step computes the logits of at least one token
+            self.method.run((*_table(piece), 0, picked, 0, *pack([Choice()])), outputs=())
+            start += size
+
+    def _decode(self, tokens: Sequence[BatchToken], choices: Sequence[Choice]) -> list[Chosen]:
+        return unpack(self.method.run(self._decode_arguments(tokens, choices), outputs=wanted(choices)))
+
+    def _decode_arguments(self, tokens: Sequence[BatchToken], choices: Sequence[Choice]) -> tuple[Any, ...]:
+        size = next(size for size in self._language.decode_rows if size >= len(tokens))
+        packed = pack([*choices, *[Choice()] * (size - len(tokens))], self._language.choice_words[size])
+        return (*_table(_padded(tokens, size)), size, np.arange(size, dtype=np.int32), 0, *packed)
+
+
+def _taken_until(numbers: deque[int], sampled: Iterable[int]) -> list[int]:
+    """Take the numbers before the first that is sampled."""
+    taken = []
+    while numbers and numbers[0] not in sampled:
+        taken.append(numbers.popleft())
+    return taken
+
+
+def _padded(tokens: Sequence[BatchToken], size: int) -> list[BatchToken]:
+    return [*tokens, *[IDLE] * (size - len(tokens))]
+
+
+def _table(tokens: Sequence[BatchToken]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    table = np.array(tokens, np.int64)  # (R, 3)
+    return table[None, :, 0], table[:, 1:].astype(np.int32)
+
+
+@functools.cache
+def split(count: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the sizes of steps that compute `count` tokens at the least cost; the last has idle tokens."""
+    largest = sizes[-1]
+    whole = max(0, count // largest - 1)  # so that few numbers are looked at
+    best: list[tuple[int, tuple[int, ...]]] = [(0, ())]
+    for rest in range(1, count - whole * largest + 1):
+        options = [(size + STEP_COST_TOKENS + best[max(0, rest - size)][0], size) for size in reversed(sizes)]
+        cost, size = min(options, key=lambda option: option[0])
+        best.append((cost, (size, *best[max(0, rest - size)][1])))
+    return (*[largest] * whole, *best[-1][1])

@@ -214,7 +214,8 @@ def test_a_report_tells_the_float_model_from_the_quantised_one(source, tmp_path,
     assert [line.split(" ")[0] for line in quality_lines(other)] == ["KL", "perplexity"]
 
 
-def test_an_export_that_quantises_writes_its_quality(tmp_path, capsys, short):
+def test_an_export_that_quantises_writes_its_quality(tmp_path, capsys, short, monkeypatch):
+    monkeypatch.setattr(talker, "LAYERS", 1)  # each takes seconds to export
     talker.write_checkpoint(tmp_path / "talker")
     given = ("export", tmp_path / "talker", "-o", tmp_path / "m.pte", "--quantize", "4w", "--max-context", 64)
     told = reported(capsys, *given, "--max-tokens", 32)

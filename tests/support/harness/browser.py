@@ -15,6 +15,8 @@ ARGUMENTS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    "--disable-gpu-rasterization",
+    "--disable-gpu-compositing",
 )
 # WebGPU on SwiftShader, which Chromium carries: the same on every machine.
 WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")

@@ -56,6 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--configuration", choices=sorted(CONFIGURATIONS), default="usual", help="the device to run on")
     group = parser.getgroup("op cases", "tests/gpu/test_cases.py")
     group.addoption("--one-case-per-op", action="store_true", help="run one case per op and kernel")
+    group.addoption("--one-case-per-file", action="store_true", help="run one case per module and kernel")
     group.addoption("--every-case", action="store_true", help="run also the cases of an op that the gate leaves out")
     group.addoption("--cases", default="", metavar="NAMES", help="run cases of these modules: norm, matmul.linear")
 

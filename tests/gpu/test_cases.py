@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from _pytest.mark import ParameterSet
 
-from tests.support.harness.cases import Case, all_cases, run_case
+from tests.support.harness.cases import Case, all_cases, cases_by_module, run_case
 from tests.support.harness.gate import slow
 from webpte.lowering import registered
 
@@ -16,28 +16,27 @@ CASES = list(all_cases())
 MOST_IN_THE_GATE = 5  # cases of an op, evenly spread over all of them; the nightly run has the others
 
 
-def parameters(names: list[str], one_per_op: bool, every: bool) -> Iterator[Case | ParameterSet]:
+def parameters(names: list[str], one_per_op: bool, one_per_file: bool, every: bool) -> Iterator[Case | ParameterSet]:
     """The cases to run. Kernels that an op runs only if told to have one in the gate: some take Mesa ten seconds.
 
     If names select the cases, or `every` is set, only further ones of such kernels are slow.
     """
-    cases = list(all_cases(*names))
-    totals = Counter((case.op, case.variant) for case in cases)
-    seen = Counter[tuple[str, str]]()
-    for case in cases:
-        kind = (case.op, case.variant)
+    found = list(cases_by_module(*names))
+    kinds = [(module if one_per_file else case.op, case.variant) for module, case in found]
+    totals, seen = Counter(kinds), Counter[tuple[str, str]]()
+    for (_, case), kind in zip(found, kinds, strict=True):
         number, most = seen[kind], 1 if case.variant else MOST_IN_THE_GATE
         seen[kind] += 1
         kept = number == 0 or (number * most) // totals[kind] != ((number - 1) * most) // totals[kind]
-        if number == 0 or not one_per_op:
+        if number == 0 or not (one_per_op or one_per_file):
             yield case if kept or ((names or every) and not case.variant) else slow(case)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
         names = [name for name in metafunc.config.getoption("cases").split(",") if name]
-        one, every = (metafunc.config.getoption(name) for name in ("one_case_per_op", "every_case"))
-        metafunc.parametrize("case", parameters(names, one, every), ids=str)
+        options = (metafunc.config.getoption(name) for name in ("one_case_per_op", "one_case_per_file", "every_case"))
+        metafunc.parametrize("case", parameters(names, *options), ids=str)
 
 
 def test_matches_reference(case, tmp_path, device):

@@ -63,6 +63,7 @@ def test_an_actor_that_is_killed_loses_no_row_and_doubles_none(cluster, folder, 
     assert read(out)["id"].to_pylist() == list(range(ROWS))
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_an_actor_takes_a_gpu_of_ray_s_and_its_errors_are_ours(cluster, folder):
     """Where Ray gave it none, or a number that no adapter has, the error were another."""

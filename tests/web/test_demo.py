@@ -37,6 +37,7 @@ def test_the_model_of_the_documentation_is_below_a_megabyte(site):
     assert sum(found["visit"].values()) < 1_000_000
 
 
+@pytest.mark.slow  # tests/web/test_pages_play.py has the same page with another model
 def test_the_model_answers_in_the_page_of_the_documentation(site, server, page):
     server.folders["docs"] = site
     server.headers["Content-Security-Policy"] = "default-src 'self'"

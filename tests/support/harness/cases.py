@@ -123,12 +123,19 @@ def case(op: str, *args: Any, **sizes: Any) -> Case:
     return Case(op, args, rows, atol, rtol, variant)
 
 
-def all_cases(*names: str) -> Iterator[Case]:
-    """Every case of every module in tests/cases, or of the named ones: "norm" is a family, "matmul.linear" a module."""
+def cases_by_module(*names: str) -> Iterator[tuple[str, Case]]:
+    """Every case with the name of its module in tests/cases, or those of named ones: see `all_cases`."""
     for module in pkgutil.walk_packages(tests.cases.__path__, "tests.cases."):
         name = module.name.removeprefix("tests.cases.")
         if not names or name in names or name.partition(".")[0] in names:
-            yield from getattr(importlib.import_module(module.name), "CASES", ())
+            for case in getattr(importlib.import_module(module.name), "CASES", ()):
+                yield name, case
+
+
+def all_cases(*names: str) -> Iterator[Case]:
+    """Every case of every module in tests/cases, or of the named ones: "norm" is a family, "matmul.linear" a module."""
+    for _, case in cases_by_module(*names):
+        yield case
 
 
 class _Always(dict[str, str]):

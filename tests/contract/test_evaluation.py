@@ -214,6 +214,7 @@ def test_a_report_tells_the_float_model_from_the_quantised_one(source, tmp_path,
     assert [line.split(" ")[0] for line in quality_lines(other)] == ["KL", "perplexity"]
 
 
+@pytest.mark.slow  # a whole export; test_quantising.py has the command with one that is left out
 def test_an_export_that_quantises_writes_its_quality(tmp_path, capsys, short, monkeypatch):
     monkeypatch.setattr(talker, "LAYERS", 1)  # each takes seconds to export
     talker.write_checkpoint(tmp_path / "talker")

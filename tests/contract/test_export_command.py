@@ -21,7 +21,7 @@ from webpte.export import export_checkpoint
 from webpte.llm import LLM
 
 SCHEMA = json.loads((SRC / "webpte" / "cli" / "schemas" / "export.json").read_text(encoding="utf-8"))
-# tests/contract/test_evaluation.py calibrates, and measures the quality.
+# tests/contract/test_quantising.py calibrates, and tests/contract/test_evaluation.py measures the quality.
 SIZES = ("--quantize", "4w", "--no-calibrate", "--no-quality", "--max-context", "64", "--max-tokens", "32")
 
 
@@ -56,7 +56,7 @@ def test_a_checkpoint_is_exported_by_name_and_read_again_without_the_hub(checkpo
     with LLM.load(target) as llm:
         llm.stop_tokens = frozenset()  # random weights choose any token
         answer = llm.generate("Hello", max_new_tokens=3)
-        answer.read()
+        answer.result()
         assert answer.usage.completion_tokens == 3
     # The hub is gone. What was fetched is read again, up to where its sizes contradict the options.
     refused = ("export", f"hf:org/talker@{commit}", "--quantize", "4w", "--group-size", "48")

@@ -136,6 +136,7 @@ def test_what_was_said_is_found_again_in_this_session_and_the_next(tmp_path):
         chat.typed("first")
 
 
+@pytest.mark.slow
 def test_without_a_place_for_the_history_there_is_a_chat_all_the_same(tmp_path):
     (tmp_path / "file").write_text("")
     with Chat(tmp_path / "file" / "below") as chat:
@@ -340,7 +341,7 @@ def test_markdown_is_drawn_as_it_streams_and_stands_there_once(chat):
     assert b"\x1b[1m" in chat.bytes  # bold
 
 
-@pytest.mark.parametrize(("columns", "rows", "kind"), slow_rows_but([(60, 15, "long"), (80, 24, "code")], SIZES))
+@pytest.mark.parametrize(("columns", "rows", "kind"), slow_rows_but([(60, 15, "long")], SIZES))
 def test_a_long_answer_scrolls_and_every_line_is_there_once(tmp_path, columns, rows, kind):
     with Chat(tmp_path, columns=columns, rows=rows) as chat:
         chat.turn(f"{kind} 50", "50 generated" if kind == "long" else "52 generated")
@@ -398,6 +399,7 @@ def test_the_window_may_change_its_size(own_chat):
     chat.turn("bye", "You said 'bye', turn 4.")
 
 
+@pytest.mark.slow
 def test_without_colour_nothing_is_coloured(tmp_path):
     with Chat(tmp_path, NO_COLOR="1") as chat:
         chat.turn("markdown", "The end.")

@@ -513,13 +513,6 @@ MUTANTS = (
         "tests/unit/test_engine_thread.py --timeout 20",
     ),
     Mutant(
-        "a lost device leaves waiting requests in the queue",
-        "llm/engine/core.py",
-        "self._fail([*self.scheduler.running, *self.scheduler.drain()], failure)",
-        "self._fail(self.scheduler.running, failure)",
-        "tests/unit/test_engine_thread.py --timeout 20",
-    ),
-    Mutant(
         "visitors do not go before the next step",
         "llm/engine/core.py",
         "        self._none.wait()\n",

@@ -348,17 +348,20 @@ def test_with_recover_answers_go_on_through_losses(call):
     assert llm.runner.recoveries == 3
 
 
-def test_a_recovery_by_another_thread_during_a_pass_spoils_only_that_pass():
+def test_a_recovery_by_another_thread_during_a_pass_spoils_only_that_pass(monkeypatch):
     llm = FakeLLM()
-    answer = ask(llm, A)
+    answer = ask(llm, A, tokens_per_submit=1, speculate=False)
     next(answer)
+    run = llm.runner.run
 
-    def recovered_meanwhile():
-        llm.runner.after = lambda: None
+    def recovered_meanwhile(rows, picks):
+        monkeypatch.undo()
+        found = run(rows, picks)
         llm.runner.lose()
         llm.runner.recover()
+        return [chosen._replace(token=(chosen.token + 1) % 97) for chosen in found]  # of a cache that was half there
 
-    llm.runner.after = recovered_meanwhile
+    monkeypatch.setattr(llm.runner, "run", recovered_meanwhile)
     assert tokens_of(answer) == alone(A, 20)
 
 

@@ -72,8 +72,11 @@ def test_idle_engine_is_collected_and_its_thread_ends():
     llm.generate(tokens=A, max_new_tokens=5).result()
     thread, engine = llm.engine._thread, weakref.ref(llm.engine)
     assert thread is not None
-    del llm
-    until(lambda: gc.collect() >= 0 and engine() is None)  # after the warm-up
+    warm = llm.engine
+    while warm.is_cold:
+        time.sleep(0.01)
+    del llm, warm
+    until(lambda: gc.collect() >= 0 and engine() is None)
     until(lambda: not thread.is_alive())
 
 
@@ -203,14 +206,20 @@ def test_sequence_methods_wait_for_one_step_only(tmp_path):
     llm = threaded(FakeRunner(capacity=4096))
     talk = llm.sequence()
     talk.logits(A)
-    endless = llm.generate(tokens=B, max_new_tokens=4000)
+    endless = llm.generate(tokens=B, max_new_tokens=4000, tokens_per_submit=1)
     reader = threading.Thread(target=endless.result)
     reader.start()
     until(lambda: endless.tokens)
-    for _ in range(20):
+    llm.runner.before = lambda: time.sleep(0.002)  # which lets other threads run
+    waited = []
+    for _ in range(10):
+        before = llm.engine.stats.steps
+        with llm.engine.exclusive():
+            waited.append(llm.engine.stats.steps - before)
         talk.snapshot(tmp_path / "state")
         talk.restore(tmp_path / "state")
         assert talk.tokens == tuple(A)
+    assert statistics.median(waited) <= 2
     talk.reset()
     assert not endless.finished
     endless.close()

@@ -104,7 +104,7 @@ def stepwise(llm):
 
 def test_what_a_decode_step_costs(stepwise):
     llm = stepwise
-    generation = iter(llm.generate("hello", max_new_tokens=12, tokens_per_submit=1))
+    generation = iter(llm.generate("hello", max_new_tokens=12, tokens_per_submit=1, speculate=False))
     for _ in range(3):
         next(generation)
     for _ in range(5):
@@ -138,7 +138,7 @@ def test_several_tokens_per_submit_are_the_tokens_of_single_steps(talk, settings
 
 def test_a_burst_is_one_submit(stepwise):
     llm = stepwise
-    generation = iter(llm.generate("hello", max_new_tokens=40, tokens_per_submit=8))
+    generation = iter(llm.generate("hello", max_new_tokens=40, tokens_per_submit=8, speculate=False))
     for _ in range(9):  # the first comes out of prefill, then one burst
         next(generation)
     before = llm.method.counters.snapshot()
@@ -178,7 +178,7 @@ def test_bursts_hide_a_slow_readback(stepwise, monkeypatch):
     monkeypatch.setattr(Gpu, "read", counted)
     for count in (1, 8):
         talk.reset()
-        talk.generate("hello", max_new_tokens=41, tokens_per_submit=count).result()
+        talk.generate("hello", max_new_tokens=41, tokens_per_submit=count, speculate=False).result()
     assert reads[1] == 41 and reads[8] <= 10
 
 

@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "case" in metafunc.fixturenames:
         names = [name for name in metafunc.config.getoption("cases").split(",") if name]
         options = (metafunc.config.getoption(name) for name in ("one_case_per_op", "one_case_per_file", "every_case"))
-        metafunc.parametrize("case", parameters(names, *options), ids=str)
+        metafunc.parametrize("case", list(parameters(names, *options)), ids=str)
 
 
 def test_matches_reference(case, tmp_path, device):

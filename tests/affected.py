@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 PYTEST = (sys.executable, "-m", "pytest", "-q")
+LIMITS = ("--maxfail=5", "--timeout=120")  # a bug that lets many tests hang is told in minutes
 EVERY_CASE = ""  # as `Selection.cases`: one case of every op
 
 # package of src/webpte -> tests outside the unit tier that notice most of what can go wrong in it
@@ -189,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if pages := runnable(selection.pages):  # also those that the gate leaves to the nightly run
         commands.append((*PYTEST, "-m", "slow or not slow", *pages))
     if chosen := selection.pytest():
-        commands.append((*PYTEST, "-n", "2", *more, *chosen))
+        commands.append((*PYTEST, "-n", "2", *LIMITS, *more, *chosen))
     print(f"{len(changed)} changed files", flush=True)
     for command in commands:
         print(" ".join(command), flush=True)

@@ -313,8 +313,8 @@ class LLM:
         return Sequence(self)
 
     def prepare(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> None:
-        """Do now what the first answers would have to wait for: all slots are made, as memory allows, and kernels are
-        compiled for any number of answers at once. What answers that are over have left in the cache is let go of.
+        """Make all slots, as memory allows, and compile kernels for any number of answers at once, so that the first
+        answers do not wait for it. If the program computes one answer at a time, the prefix cache is dropped.
         """
         self.engine.warm_up(stoppable(progress, cancel))
 

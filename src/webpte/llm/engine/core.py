@@ -320,7 +320,7 @@ class EngineCore:
     # -- warm-up -------------------------------------------------------------------------------------------------------
 
     def warm_up(self, progress: OnProgress) -> None:
-        """Make all slots and compile for every number of requests now. Cached prefixes are dropped."""
+        """Make all slots and compile for every number of requests now. Only a single slot loses what it caches."""
         self.on_device(self.kv_slots.grow_to_max)
         steps = list(warmup_steps(self.runner, self.max_num_seqs))
         for number, step in enumerate(steps):

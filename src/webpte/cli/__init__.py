@@ -81,8 +81,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from .say import say
 
     # Only the module of the command that was asked for is imported: help and completion stay fast.
-    arguments, rest = make_parser().parse_known_args(argv)
     try:
+        arguments, rest = make_parser().parse_known_args(argv)
         command, own = load_command(arguments.command)
         code: int | None = command.run(own.parse_args(rest))
     except Error as error:

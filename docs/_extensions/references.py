@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import dataclasses
 import functools
 import importlib
 import inspect
@@ -22,7 +21,7 @@ from typing import Any
 import webpte
 from webpte.cli import COMMANDS, load_command
 from webpte.cli.serve import NO_FLAG
-from webpte.serve.config import Config
+from webpte.serve.config import FIELDS
 
 PACKAGE = Path(webpte.__file__).parent
 
@@ -148,10 +147,10 @@ def _text(node: ast.expr) -> str:
 def serving() -> Iterator[str]:
     """Each field: its flag and its default."""
     yield "| field | default | |\n|---|---|---|"
-    for one in dataclasses.fields(Config):
-        flag = "" if one.name in NO_FLAG else f"`--{one.name.replace('_', '-')}`: "
+    for name, one in FIELDS.items():
+        flag = "" if name in NO_FLAG else f"`--{name.replace('_', '-')}`: "
         default = json.dumps(one.default)
-        yield f"| `{one.name}` | `{default}` | {flag}{_cell(one.metadata['told'])} |"
+        yield f"| `{name}` | `{default}` | {flag}{_cell(one.description or '')} |"
 
 
 GENERATED = {"commands": commands, "errors": errors, "serving": serving}

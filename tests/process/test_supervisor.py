@@ -19,16 +19,16 @@ from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import FakeLLM, FakeRunner
 from tests.support.harness.fake_worker import COMMAND, POISON
 from webpte.errors import FormatError, InputError
-from webpte.serve.backend import Ask, Begun, Deadlines, Finished, Stream, Usage
+from webpte.llm.engine.output import Admitted, Piece
+from webpte.serve.backend import GenerateRequest, Stream, StreamEnd, Timeouts, Usage
 from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
-from webpte.serve.keeper import Keeping
-from webpte.serve.messages import ModelFile, Options, Piece
-from webpte.serve.process import Patience
+from webpte.serve.messages import LoadOptions, ModelFile
 from webpte.serve.supervisor import Limits, Supervisor
+from webpte.serve.worker_process import RestartPolicy
 
-QUICK = Keeping(patience=Patience(ping=0.05, silence=60.0, stuck=60.0), pause=0.01)
+QUICK = RestartPolicy(ping_interval=0.05, heartbeat_timeout=60.0, stuck_timeout=60.0, backoff=0.01)
 ENDLESS = {"max_new_tokens": 90_000}  # of a slow model: more than an hour
-PLAIN = Limits(keeping=QUICK)
+PLAIN = Limits(restarts=QUICK)
 
 
 def serving(
@@ -44,7 +44,7 @@ def serving(
 
     async def run() -> Any:
         models = [ModelFile(name, name) for name in files or ("a",)]
-        server = Supervisor(models, Options(max_sequences=sequences, prepare=prepare), limits, command)
+        server = Supervisor(models, LoadOptions(max_sequences=sequences, prepare=prepare), limits, command)
         async with asyncio.timeout(seconds):
             try:
                 await server.start()
@@ -62,13 +62,13 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.01)
 
 
-async def read(stream: Stream) -> tuple[str, list[int], Finished]:
+async def read(stream: Stream) -> tuple[str, list[int], StreamEnd]:
     text, tokens = "", []
     async for event in stream:
         if isinstance(event, Piece):
             text += event.text
             tokens.append(event.token)
-        elif isinstance(event, Finished):
+        elif isinstance(event, StreamEnd):
             return text, tokens, event
     raise AssertionError("no end")
 
@@ -87,15 +87,15 @@ SETTINGS: list[dict[str, Any]] = [
 PROMPTS = [(1, 2, 3), (9,), tuple(range(20, 60)), (7, 7)]
 
 
-def asks(most: int = 60) -> list[Ask]:
-    return [Ask("a", p, {**s, "max_new_tokens": most}) for p, s in zip(PROMPTS, SETTINGS, strict=True)]
+def asks(most: int = 60) -> list[GenerateRequest]:
+    return [GenerateRequest("a", p, {**s, "max_new_tokens": most}) for p, s in zip(PROMPTS, SETTINGS, strict=True)]
 
 
-def expected(ask: Ask) -> tuple[str, list[int]]:
+def expected(ask: GenerateRequest) -> tuple[str, list[int]]:
     return solo(ask.tokens, **ask.settings)
 
 
-def check(ask: Ask, found: tuple[str, list[int], Finished]) -> None:
+def check(ask: GenerateRequest, found: tuple[str, list[int], StreamEnd]) -> None:
     text, tokens, end = found
     assert (text, tokens) == expected(ask)
     assert end.reason == ("length" if len(tokens) == ask.settings["max_new_tokens"] else "stop")
@@ -110,16 +110,16 @@ def test_answers_are_those_of_the_model_alone():
         found = await asyncio.gather(*(read(server.generate(ask)) for ask in asked))
         for ask, one in zip(asked, found, strict=True):
             check(ask, one)
-        await until(lambda: server.stats().passes > 0)
+        await until(lambda: server.stats().steps > 0)
         stats = server.stats()
         assert (stats.state, stats.queued, stats.busy, stats.restarts) == ("ready", 0, 0, 0)
         assert stats.completion_tokens == sum(len(tokens) for _, tokens, _ in found)
-        assert stats.rows >= stats.passes > 0
-        ask = Ask("a", tuple(range(40)), {"max_new_tokens": 3})
+        assert stats.tokens >= stats.steps > 0
+        ask = GenerateRequest("a", tuple(range(40)), {"max_new_tokens": 3})
         for cached in (0, 39):
             events = [event async for event in server.generate(ask)]
-            assert events[0] == Begun(40, cached)
-            assert isinstance(events[-1], Finished) and events[-1].usage == Usage(40, cached, 3)
+            assert events[0] == Admitted(cached)
+            assert isinstance(events[-1], StreamEnd) and events[-1].usage == Usage(40, cached, 3)
         assert server.stats().cached_tokens == stats.cached_tokens + 39
         assert server.stats().cache_hits == stats.cache_hits + 1
         await errors_keep_their_kind(server)
@@ -159,7 +159,7 @@ def test_answers_go_on_when_the_worker_is_hurt():
 def test_the_first_worker_is_prepared_and_those_that_replace_it_hurry():
     async def passes_at(server: Supervisor, slots: int) -> int:
         await until(lambda: server.stats().state == "ready" and server.stats().slots == slots)
-        return server.stats().passes
+        return server.stats().steps
 
     async def test(server: Supervisor) -> None:
         passes = await passes_at(server, slots=4)
@@ -175,9 +175,9 @@ def test_the_first_worker_is_prepared_and_those_that_replace_it_hurry():
 
 def test_a_queue_is_bounded_and_says_when_to_come_again():
     async def test(server: Supervisor) -> None:
-        ask = Ask("a", (1,), {"max_new_tokens": 20})
+        ask = GenerateRequest("a", (1,), {"max_new_tokens": 20})
         streams = [server.generate(ask) for _ in range(4)]
-        with raises(QueueFull, "3 answers of a ", " 1 that") as refused:
+        with raises(QueueFull, "queue of a ", "3 requests", "1 are") as refused:
             server.generate(ask)
         assert refused.value.retry_after >= 1
         for stream in streams:
@@ -186,32 +186,32 @@ def test_a_queue_is_bounded_and_says_when_to_come_again():
         await deadlines(server)
         assert server.stats().busy == server.stats().queued == 0
 
-    serving(test, "a", "slow", limits=Limits(max_queue=3, keeping=QUICK), sequences=1)
+    serving(test, "a", "slow", limits=Limits(max_queue=3, restarts=QUICK), sequences=1)
 
 
 async def a_cancelled_answer_frees_its_slot(server: Supervisor) -> None:
-    first = server.generate(Ask("slow", (1,), ENDLESS))
-    second = server.generate(Ask("slow", (2,), {"max_new_tokens": 3}))
+    first = server.generate(GenerateRequest("slow", (1,), ENDLESS))
+    second = server.generate(GenerateRequest("slow", (2,), {"max_new_tokens": 3}))
     async for event in first:
         if isinstance(event, Piece):
             await first.cancel()
-        elif isinstance(event, Finished):
+        elif isinstance(event, StreamEnd):
             assert event.reason == "cancelled" and event.usage.completion_tokens >= 1
     assert (await read(second))[2].reason == "length"
 
 
 async def deadlines(server: Supervisor) -> None:
-    busy = server.generate(Ask("slow", (1,), ENDLESS))
+    busy = server.generate(GenerateRequest("slow", (1,), ENDLESS))
     with raises(DeadlineExceeded, "0.1 seconds") as late:
-        await read(server.generate(Ask("slow", (2,), {}, Deadlines(queue=0.1))))
+        await read(server.generate(GenerateRequest("slow", (2,), {}, Timeouts(queue=0.1))))
     assert late.value.wait == "queue"
     with pytest.raises(DeadlineExceeded) as late:
-        await read(server.generate(Ask("slow", (2,), {}, Deadlines(first_token=0.1))))
+        await read(server.generate(GenerateRequest("slow", (2,), {}, Timeouts(first_token=0.1))))
     assert late.value.wait == "first token"
     await busy.cancel()
     for total in (1, 4, 16, 64):  # the first that is long enough for a token
         with contextlib.suppress(DeadlineExceeded):
-            _, tokens, end = await read(server.generate(Ask("slow", (2,), ENDLESS, Deadlines(total=total))))
+            _, tokens, end = await read(server.generate(GenerateRequest("slow", (2,), ENDLESS, Timeouts(total=total))))
             break
     assert end.reason == "deadline" and end.usage.completion_tokens == len(tokens) > 0
 
@@ -222,30 +222,30 @@ def test_a_request_that_ends_workers_has_to_go_and_the_others_go_on():
         other = asyncio.create_task(read(server.generate(ask)))
         await asyncio.sleep(0.05)
         with raises(WorkerUnavailable, "2 workers", "status 7;", "poison", code="request_crashes_workers"):
-            await read(server.generate(Ask("a", (POISON, 1), {})))
+            await read(server.generate(GenerateRequest("a", (POISON, 1), {})))
         check(ask, await other)
         assert server.stats().restarts == 2
 
-    serving(test, limits=Limits(most_strikes=2, keeping=QUICK))
+    serving(test, limits=Limits(max_crashes=2, restarts=QUICK))
 
 
 async def errors_keep_their_kind(server: Supervisor) -> None:
     for code, settings in (("out_of_range", {"temperature": -1.0}), ("unknown_option", {"no_such": 1})):
         with raises(InputError, next(iter(settings)), code=code):
-            await read(server.generate(Ask("a", (1,), settings)))
+            await read(server.generate(GenerateRequest("a", (1,), settings)))
     with raises(InputError, "'c'", "a, b", code="unknown_model"):
-        server.generate(Ask("c", (1,)))
+        server.generate(GenerateRequest("c", (1,)))
     with raises(InputError, "kind language", "kind encoder", code="wrong_model_kind"):
         await server.embed("a", [[1]])
     with raises(InputError, "set", code="not_serializable"):
-        server.generate(Ask("a", (1,), {"stop": {"a"}}))
+        server.generate(GenerateRequest("a", (1,), {"stop": {"a"}}))
     deep: dict[str, Any] = {}
     for _ in range(2000):
         deep = {"items": deep}
-    with raises(InputError, code="nested_too_deeply"):
-        server.generate(Ask("a", (1,), {"json_schema": deep}))
+    with raises(InputError, code="not_serializable"):
+        server.generate(GenerateRequest("a", (1,), {"json_schema": deep}))
     with raises(InputError, "AttributeError: 'FakeTokenizer'", code="request_failed"):  # as a library may fail
-        await read(server.generate(Ask("a", (1,), {"regex": "a"})))
+        await read(server.generate(GenerateRequest("a", (1,), {"regex": "a"})))
     assert server.stats().busy == server.stats().queued == 0
 
 
@@ -253,9 +253,9 @@ DYING = (sys.executable, "-c", "import sys; print('cannot go on', file=sys.stder
 REFUSING = (
     sys.executable,
     "-c",
-    "import sys; from webpte.serve.frames import Pipe; from webpte.serve.messages import Refused\n"
+    "import sys; from webpte.serve.worker import Pipe; from webpte.serve.messages import LoadFailed\n"
     "pipe = Pipe(sys.stdin.buffer, sys.stdout.buffer); pipe.receive(); "
-    "pipe.send(Refused('FormatError', 'a is torn', 'truncated'))",
+    "pipe.send(LoadFailed('FormatError', 'a is torn', 'truncated'))",
 )
 BABBLING = (sys.executable, "-c", "print('what is this?' * 20, flush=True); import time; time.sleep(60)")
 ABSENT = ("/no/such/worker",)
@@ -267,7 +267,7 @@ DEAF = (sys.executable, "-c", "import time; time.sleep(60)")
     [
         (REFUSING, FormatError, "truncated", ["a is torn"]),
         (DYING, WorkerUnavailable, "worker_failed", ["3 workers", "status 3;", "\ncannot go on"]),
-        (BABBLING, WorkerUnavailable, "worker_failed", ["1,952,540,791 bytes"]),
+        (BABBLING, WorkerUnavailable, "worker_failed", ["261 bytes"]),
         (ABSENT, WorkerUnavailable, "worker_failed", [os.strerror(errno.ENOENT), ABSENT[0]]),
         (DEAF, WorkerUnavailable, "worker_failed", ["0.5 seconds"]),
     ],
@@ -277,14 +277,15 @@ def test_a_worker_that_cannot_start_is_told_and_not_started_for_ever(command, ki
     async def test(server: Supervisor) -> None:
         raise AssertionError("it started")
 
-    keeping = Keeping(Patience(ping=0.05, start=0.5 if command is DEAF else 120), most_failures=3, pause=0.01)
+    timeout = 0.5 if command is DEAF else 120
+    policy = RestartPolicy(ping_interval=0.05, start_timeout=timeout, max_failures=3, backoff=0.01)
     with raises(kind, *expected, code=code):
-        serving(test, limits=Limits(keeping=keeping), command=command)
+        serving(test, limits=Limits(restarts=policy), command=command)
 
 
 def test_a_worker_that_ends_again_and_again_is_given_up():
     async def test(server: Supervisor) -> None:
-        waiting = server.generate(Ask("slow", (1,), ENDLESS))
+        waiting = server.generate(GenerateRequest("slow", (1,), ENDLESS))
         while server.stats().state != "failed":
             with contextlib.suppress(ProcessLookupError):  # it may have ended just now
                 if server.worker_pid is not None:
@@ -293,19 +294,19 @@ def test_a_worker_that_ends_again_and_again_is_given_up():
         with raises(WorkerUnavailable, "SIGKILL", code="worker_failed"):
             await read(waiting)
         with raises(WorkerUnavailable, "SIGKILL", code="no_worker"):
-            server.generate(Ask("slow", (1,)))
+            server.generate(GenerateRequest("slow", (1,)))
 
-    serving(test, "slow", limits=Limits(keeping=Keeping(QUICK.patience, most_failures=2, pause=0.01)))
+    serving(test, "slow", limits=Limits(restarts=replace(QUICK, max_failures=2)))
 
 
 def test_a_server_that_ends_lets_answers_finish():
     async def test(server: Supervisor) -> None:
-        answers = [server.generate(Ask("a", (number,), {"max_new_tokens": 60})) for number in (1, 2)]
+        answers = [server.generate(GenerateRequest("a", (number,), {"max_new_tokens": 60})) for number in (1, 2)]
         await anext(answers[1])
         ending = asyncio.create_task(server.stop(200))
         await asyncio.sleep(0)
         with raises(WorkerUnavailable, code="stopping"):
-            server.generate(Ask("a", (3,)))
+            server.generate(GenerateRequest("a", (3,)))
         assert [(await read(answer))[2].reason for answer in answers] == ["length", "length"]
         await ending
         assert server.stats().state == "stopped"
@@ -315,7 +316,7 @@ def test_a_server_that_ends_lets_answers_finish():
 
 def test_a_server_that_ends_cuts_answers_that_take_longer_than_it_has():
     async def test(server: Supervisor) -> None:
-        long = server.generate(Ask("slow", (1,), ENDLESS))
+        long = server.generate(GenerateRequest("slow", (1,), ENDLESS))
         await anext(long)
         await server.stop(0.1)
         _, tokens, end = await read(long)
@@ -327,7 +328,7 @@ def test_a_server_that_ends_cuts_answers_that_take_longer_than_it_has():
 
 def test_a_server_that_is_told_to_end_at_once_while_it_ends():
     async def test(server: Supervisor) -> None:
-        long = server.generate(Ask("slow", (1,), ENDLESS))
+        long = server.generate(GenerateRequest("slow", (1,), ENDLESS))
         await anext(long)
         pid = server.worker_pid
         assert pid is not None

@@ -18,7 +18,7 @@ def server(tmp_path_factory):
     encoder = exported("bert") / "model.pte"
     keys = {"WEBPTE_SERVE_API_KEYS": ",".join(KEYS.values())}
     limits = ("--max-body-bytes", 100_000, "--max-output-tokens", 1200, "--cors-origins", "https://page.example")
-    patience = ("--schema-seconds", 60, "--queue-seconds", 600, "--first-token-seconds", 600)  # of a busy machine
+    patience = ("--schema-timeout", 60, "--queue-timeout", 600, "--ttft-timeout", 600)  # of a busy machine
     with Running(program, f"bert={encoder}", *limits, *patience, environment=keys) as running:
         yield running
 

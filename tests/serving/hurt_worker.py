@@ -6,26 +6,27 @@ import signal
 import sys
 
 from webpte.progress import OnProgress
-from webpte.serve.desks import Desk, EncoderDesk, LanguageDesk, Send, open_desk
-from webpte.serve.messages import ModelFile, Options
-from webpte.serve.worker import main
+from webpte.serve.messages import LoadOptions, ModelFile
+from webpte.serve.worker import EmbeddingModelWorker, LanguageModelWorker, ModelWorker, Send, load_model, main
 
 COMMAND = (sys.executable, "-m", "tests.serving.hurt_worker")
 
 
-opened: list[Desk] = []
+opened: list[ModelWorker] = []
 
 
-def open_fragile(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress, send: Send) -> Desk:
-    opened.append(open_desk(file, options, most_waiting, progress, send))
+def open_fragile(
+    file: ModelFile, options: LoadOptions, most_waiting: int, progress: OnProgress, send: Send
+) -> ModelWorker:
+    opened.append(load_model(file, options, most_waiting, progress, send))
     return opened[-1]
 
 
 def lose(*_: object) -> None:
     """The devices of all models."""
     for desk in opened:
-        assert isinstance(desk, LanguageDesk | EncoderDesk)
-        gpu = (desk.llm.method if isinstance(desk, LanguageDesk) else desk.embedder.forward)._gpu
+        assert isinstance(desk, LanguageModelWorker | EmbeddingModelWorker)
+        gpu = (desk.llm.method if isinstance(desk, LanguageModelWorker) else desk.embedder.forward)._gpu
         assert gpu is not None
         gpu.device.destroy()
 

@@ -107,7 +107,7 @@ async def ask_all(url: str, model: str, schemas: int, tools: int, key: str = "no
 
 
 def show(path: str, schemas: int, tools: int) -> int:
-    with Running(f"m={path}", "--total-seconds", 3600, "--queue-seconds", 3600) as running:
+    with Running(f"m={path}", "--request-timeout", 3600, "--queue-timeout", 3600) as running:
         wrong, calls = asyncio.run(ask_all(running.url, "m", schemas, tools))
     for line in wrong:
         print(f"WRONG: {line}")

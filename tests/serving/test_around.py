@@ -38,8 +38,8 @@ def test_metrics_count(raw, client):
     assert [value(name) - earlier for name, earlier in zip(names, before, strict=True)] == [8, 1, 7]
     for name in ("webpte_queued", "webpte_busy"):
         assert value(name) == 0
-    until(lambda: value("webpte_passes_total") > 0, "passes, of which a worker tells when it is pinged, once a second")
-    assert value("webpte_slots") >= 1 and value("webpte_rows_total") >= value("webpte_passes_total") > 0
+    until(lambda: value("webpte_steps_total") > 0, "passes, of which a worker tells when it is pinged, once a second")
+    assert value("webpte_slots") >= 1 and value("webpte_tokens_total") >= value("webpte_steps_total") > 0
 
 
 def test_requests_have_ids(raw):

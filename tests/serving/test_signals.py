@@ -49,7 +49,7 @@ def test_sigterm_lets_streams_end_with_a_last_event(program):
             running.signal(signal.SIGTERM)
             return await asyncio.gather(*reading)
 
-    with Running(program, "--grace-seconds", 2, "--max-output-tokens", 1900) as running:
+    with Running(program, "--shutdown-timeout", 2, "--max-output-tokens", 1900) as running:
         (worker,) = children_of(running.pid)
         streams = asyncio.run(whole(running))
         assert running.wait() == 0
@@ -59,7 +59,7 @@ def test_sigterm_lets_streams_end_with_a_last_event(program):
 
 
 def test_a_server_without_requests_ends_at_once(program):
-    with Running(program, "--grace-seconds", 300) as running:  # which nobody waits for
+    with Running(program, "--shutdown-timeout", 300) as running:  # which nobody waits for
         (worker,) = children_of(running.pid)
         running.signal(signal.SIGINT)
         assert running.wait(120) == 0
@@ -67,7 +67,7 @@ def test_a_server_without_requests_ends_at_once(program):
 
 
 def test_a_second_sigint_ends_at_once(program):
-    with Running(program, "--grace-seconds", 300, "--max-output-tokens", 1900) as running:
+    with Running(program, "--shutdown-timeout", 300, "--max-output-tokens", 1900) as running:
         (worker,) = children_of(running.pid)
         first = threading.Event()
 

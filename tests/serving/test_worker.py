@@ -14,7 +14,7 @@ from tests.support.models.task_checkpoints import TEXTS, exported
 from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.embed import Embedder
 from webpte.errors import InputError
-from webpte.serve.messages import ModelFile, Options
+from webpte.serve.messages import LoadOptions, ModelFile
 from webpte.serve.supervisor import Supervisor
 
 
@@ -31,7 +31,7 @@ def test_vectors_outlive_their_worker(paths):
 
     async def test() -> None:
         models = [ModelFile("m", language), ModelFile("e", encoder)]
-        server = Supervisor(models, Options(max_sequences=4))
+        server = Supervisor(models, LoadOptions(max_sequences=4))
         async with asyncio.timeout(400):
             try:
                 await server.start()
@@ -56,8 +56,8 @@ def test_vectors_outlive_their_worker(paths):
 def described(server: Supervisor) -> None:
     """What a worker tells of its models is enough to make tokens elsewhere."""
     language, encoder = server.models["m"], server.models["e"]
-    assert (language.kind, language.context, language.vocabulary, language.at_once) == ("language", 64, 128, 4)
-    assert language.language is not None and os.path.exists(language.language.tokenizer)
-    assert language.language.template and language.language.eos_ids == (2, 3)
-    assert (encoder.kind, encoder.context, encoder.dimensions, encoder.language) == ("encoder", 20, 48, None)
+    assert (language.kind, language.context, language.vocabulary, language.max_batch) == ("language", 64, 128, 4)
+    assert language.text is not None and os.path.exists(language.text.tokenizer)
+    assert language.text.template and language.text.eos_ids == (2, 3)
+    assert (encoder.kind, encoder.context, encoder.dimensions, encoder.text) == ("encoder", 20, 48, None)
     assert len(language.fingerprint) >= 32 and language.created > 0

@@ -144,6 +144,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "starlette": {"serve"},  # HTTP
     "uvicorn": {"serve"},
     "prometheus_client": {"serve"},
+    "pydantic": {"serve"},  # requests, configuration, messages
     "torch": {"runtime", "export"},
     "executorch": {"export"},
     "torchao": {"export"},  # comes with executorch

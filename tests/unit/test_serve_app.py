@@ -17,9 +17,8 @@ from webpte.llm.constraints import Constraint
 from webpte.llm.errors import ConstraintError, QueueFullError
 from webpte.serve.application import app
 from webpte.serve.config import Config
-from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
-from webpte.serve.failures import Refusal
-from webpte.serve.freed import give_back
+from webpte.serve.errors import ApiError, DeadlineExceeded, QueueFull, WorkerUnavailable
+from webpte.serve.memory import trim
 
 CHAT = "/v1/chat/completions"
 HELLO: dict[str, Any] = {"model": "stand-in", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 50}
@@ -37,7 +36,7 @@ def serving(tmp_path):
     def run(check, config: Config | None = None, **more: Any):
         async def whole():
             backend = StandIn(tmp_path, byte_level(), **more)
-            made = app(backend, config or Config(schema_seconds=60))
+            made = app(backend, config or Config(schema_timeout=60))
             async with made.router.lifespan_context(made):
                 return await check(backend, made)
 
@@ -118,7 +117,7 @@ def test_who_leaves_frees_his_slot(serving, stream, caplog):
         return [one.cancelled for one in backend.streams]
 
     with caplog.at_level(logging.INFO, "webpte.serve"):
-        assert serving(check, Config(grace_seconds=0)) == [True, True]  # nothing is under way that could end
+        assert serving(check, Config(shutdown_timeout=0)) == [True, True]  # nothing is under way that could end
     (line,) = [record.fields for record in caplog.records if record.getMessage() == "request"]
     assert line["status"] == 499 and line["finish"] == ["cancelled", "cancelled"] and line["prompt_tokens"] > 0
 
@@ -150,7 +149,7 @@ def test_a_client_that_does_not_read_is_left(serving):
         await Asked(unread, CHAT, HELLO | {"stream": True}).answer()
         return [one.cancelled for one in backend.streams]
 
-    assert serving(check, Config(write_seconds=0.05)) == [True]
+    assert serving(check, Config(write_timeout=0.05)) == [True]
 
 
 def test_a_server_that_ends_gives_what_it_has(serving):
@@ -168,7 +167,7 @@ def test_a_server_that_ends_gives_what_it_has(serving):
         health = await Asked(made, "/health", None).answer()
         return asked, late, health
 
-    asked, late, health = serving(check, Config(grace_seconds=0.3))
+    asked, late, health = serving(check, Config(shutdown_timeout=0.3))
     assert late.status == 503 and health.status == 503
     *_, last, usage = asked.events
     assert last["choices"][0]["finish_reason"] == "length" and last["choices"][0]["stop_reason"] == "cancelled"
@@ -185,13 +184,13 @@ def test_a_slow_body_is_refused(serving):
 
         return await Asked(slow, CHAT, HELLO).answer()
 
-    found = serving(check, Config(read_seconds=0.05))
+    found = serving(check, Config(read_timeout=0.05))
     assert found.status == 408 and found.json["error"]["code"] == "body_too_slow"
 
 
 def test_a_schema_that_compiles_too_long_is_refused(serving, monkeypatch):
     let_go = threading.Event()
-    monkeypatch.setattr("webpte.serve.words.Words._compile", lambda self, *_: let_go.wait(60))
+    monkeypatch.setattr("webpte.serve.service.TextProcessor._compile", lambda self, *_: let_go.wait(60))
 
     async def check(backend, made):
         body = HELLO | {"response_format": {"type": "json_object"}}
@@ -200,8 +199,8 @@ def test_a_schema_that_compiles_too_long_is_refused(serving, monkeypatch):
         finally:
             let_go.set()
 
-    found = serving(check, Config(schema_seconds=0.05))
-    assert found.status == 422 and "was not compiled within 0.05 s" in found.json["error"]["message"]
+    found = serving(check, Config(schema_timeout=0.05))
+    assert found.status == 422 and "did not compile within 0.05 s" in found.json["error"]["message"]
 
 
 def test_a_schema_that_is_known_to_be_good_waits_for_no_other(serving, monkeypatch):
@@ -214,23 +213,23 @@ def test_a_schema_that_is_known_to_be_good_waits_for_no_other(serving, monkeypat
             begun.set()
             assert let_go.wait(60)
 
-    monkeypatch.setattr("webpte.serve.words.Guides.check", compile_)
+    monkeypatch.setattr("webpte.serve.service.Guides.check", compile_)
 
     async def check(backend, made):
-        words = made.state.service.words("stand-in")
+        words = made.state.service.text_processor("stand-in")
         await words.check_constraint(good, 60)
         waiting = asyncio.create_task(words.check_constraint(slow, 60))
         try:
             assert await asyncio.to_thread(begun.wait, 60)
-            with pytest.raises(Refusal) as caught:
+            with pytest.raises(ApiError) as caught:
                 await words.check_constraint(late, 0.05)
             assert caught.value.status == 422
-            assert "regex" in str(caught.value) and "0.05 s (schema_seconds)" in str(caught.value)
+            assert "regex" in str(caught.value) and "0.05 s (schema_timeout)" in str(caught.value)
             await words.check_constraint(good, 60)
         finally:
             let_go.set()
         await waiting
-        await asyncio.to_thread(words._compiling.submit(list).result)
+        await asyncio.to_thread(words._compiler.submit(list).result)
         assert compiled == [good, slow], "what was given up before its turn is not compiled, and nothing twice"
 
     serving(check)
@@ -238,10 +237,10 @@ def test_a_schema_that_is_known_to_be_good_waits_for_no_other(serving, monkeypat
 
 def test_memory_of_long_schemas_is_given_back(serving, monkeypatch):
     given = []
-    monkeypatch.setattr("webpte.serve.words.give_back", lambda: given.append(True))
+    monkeypatch.setattr("webpte.serve.service.trim", lambda: given.append(True))
 
     async def check(backend, made):
-        words = made.state.service.words("stand-in")
+        words = made.state.service.text_processor("stand-in")
         await words.check_constraint(Constraint("regex", "a"), 60)
         assert not given
         await words.check_constraint(Constraint("regex", "a" * 5000), 60)
@@ -256,19 +255,19 @@ def test_memory_of_long_schemas_is_given_back(serving, monkeypatch):
 def test_giving_memory_back_does_no_harm():
     """Whatever the C library is."""
     kept = [bytes(1000) for _ in range(1000)]
-    give_back()
+    trim()
     assert all(len(each) == 1000 for each in kept)
 
 
 def test_few_good_schemas_are_remembered(serving, monkeypatch):
-    monkeypatch.setattr("webpte.serve.words.KNOWN", 3)
-    monkeypatch.setattr("webpte.serve.words.Guides.check", lambda guides, constraint: None)
+    monkeypatch.setattr("webpte.serve.service.MAX_KNOWN_CONSTRAINTS", 3)
+    monkeypatch.setattr("webpte.serve.service.Guides.check", lambda guides, constraint: None)
 
     async def check(backend, made):
-        words = made.state.service.words("stand-in")
+        words = made.state.service.text_processor("stand-in")
         for number in range(9):
             await words.check_constraint(Constraint("regex", f"a{number}"), 60)
-        assert len(words._good) == 3
+        assert len(words._known) == 3
 
     serving(check)
 
@@ -347,7 +346,7 @@ def test_a_seed_for_each_answer(serving):
 
 
 def test_lines_of_the_log_are_json(serving, caplog):
-    from webpte.serve.logs import Lines
+    from webpte.serve.telemetry import LogFormatter
 
     async def check(backend, made):
         await Asked(made, CHAT, HELLO, {"x-request-id": "one"}).answer()
@@ -355,6 +354,6 @@ def test_lines_of_the_log_are_json(serving, caplog):
     with caplog.at_level(logging.INFO, "webpte.serve"):
         serving(check)
     (record,) = [each for each in caplog.records if each.getMessage() == "request"]
-    line = json.loads(Lines(True).format(record))
+    line = json.loads(LogFormatter(True).format(record))
     assert line["id"] == "one" and line["level"] == "info" and line["status"] == 200 and line["time"].endswith("Z")
-    assert "id=one" in Lines(False).format(record)
+    assert "id=one" in LogFormatter(False).format(record)

@@ -1,19 +1,20 @@
-"""Serve models over HTTP, as OpenAI's API does: chats, completions, responses, embeddings. Ends in order on SIGTERM or
-Ctrl-C, at once on the second."""
+"""Serve models over HTTP with OpenAI's API: chats, completions, responses, embeddings. SIGTERM or Ctrl-C shuts the
+server down in order; a second signal ends it at once."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..errors import Error, UnsupportedError
-from ..serve.config import PREFIX, Config, Gathered, gather, read_text
 from .parsing import check_input
 from .say import say
 
-NO_FLAG = ("models", "api_keys")  # keys on a command line are seen by all who list processes
+if TYPE_CHECKING:
+    from ..serve.config import ConfigSources
+
+NO_FLAG = ("models", "api_keys")  # keys on a command line are visible to every user of the machine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,24 +24,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a .pte program or a bundle, as PATH or NAME=PATH; several may be served",
     )
-    parser.add_argument("--config", metavar="TOML", help="a file with any of the fields below, by their names")
-    parser.add_argument("--show-config", action="store_true", help="print all fields, where each comes from, and end")
-    for one in dataclasses.fields(Config):
-        if one.name in NO_FLAG:
+    parser.add_argument("--config", metavar="TOML", help="file with any of the fields below, by their names")
+    parser.add_argument("--show-config", action="store_true", help="print all fields and their sources, and exit")
+    try:
+        from ..serve.config import ENV_PREFIX, FIELDS
+    except ImportError:  # without the extra: `run` says how to install it
+        return
+    for name, one in FIELDS.items():
+        if name in NO_FLAG:
             continue
-        option = f"--{one.name.replace('_', '-')}"
-        told = f"{one.metadata['told']} ({_shown(one.default)})"
+        option = f"--{name.replace('_', '-')}"
+        described = f"{one.description} (default: {_shown(one.default)})"
         if isinstance(one.default, bool):
-            parser.add_argument(option, action="store_const", const=True, dest=one.name, help=told)
-        elif "choices" in one.metadata:
-            parser.add_argument(option, choices=one.metadata["choices"], dest=one.name, help=told)
+            parser.add_argument(option, action="store_const", const=True, dest=name, help=described)
+        elif choices := choices_of(one):
+            parser.add_argument(option, choices=choices, dest=name, help=described)
         else:
-            metavar = "FILE" if one.name.endswith("_file") else METAVARS[type(one.default)]
-            parser.add_argument(option, type=_reader(one), dest=one.name, metavar=metavar, help=told)
-    parser.epilog = f"Each field may come from the environment, too: {PREFIX}PORT and so on. Keys: {PREFIX}API_KEYS."
+            metavar = "FILE" if name.endswith("_file") else METAVARS[type(one.default)]
+            parser.add_argument(option, type=_reader(name), dest=name, metavar=metavar, help=described)
+    parser.epilog = (
+        f"Every field can also be set in the environment: {ENV_PREFIX}PORT, and {ENV_PREFIX}API_KEYS for keys."
+    )
 
 
 METAVARS: dict[type, str] = {int: "N", float: "X", str: "TEXT", tuple: "LIST"}
+
+
+def choices_of(field: Any) -> tuple[str, ...]:
+    """Return the values of a field that has a fixed set of strings."""
+    return tuple(value for value in get_args(field.annotation) if isinstance(value, str))
 
 
 def _shown(default: Any) -> str:
@@ -49,10 +61,12 @@ def _shown(default: Any) -> str:
     return f"{default:g}" if isinstance(default, float) else str(default) if default not in ("", ()) else "none"
 
 
-def _reader(one: dataclasses.Field[Any]) -> Callable[[str], Any]:
+def _reader(name: str) -> Callable[[str], Any]:
     def read(text: str) -> Any:
+        from ..serve.config import parse_string
+
         try:
-            return read_text(one, text, f"--{one.name.replace('_', '-')}")
+            return parse_string(name, text, f"--{name.replace('_', '-')}")
         except Error as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -61,19 +75,24 @@ def _reader(one: dataclasses.Field[Any]) -> Callable[[str], Any]:
 
 def run(arguments: argparse.Namespace) -> int:
     check_input("--config", arguments.config)
-    found = gathered(arguments)
-    if arguments.show_config:
-        print(found.shown())
-        return 0
     try:
         from ..serve.running import serve
     except ImportError as error:
-        raise UnsupportedError(f"a server needs more packages ({error}): pip install 'webpte[server]'") from error
-    return serve(found.config, lambda address: say(f"serving at {address}", error=True))
+        raise UnsupportedError(
+            f"the server needs more packages ({error}). Run: pip install 'webpte[server]'"
+        ) from error
+    sources = load_sources(arguments)
+    if arguments.show_config:
+        print(sources.as_toml())
+        return 0
+    return serve(sources.config, lambda address: say(f"serving at {address}", error=True))
 
 
-def gathered(arguments: argparse.Namespace) -> Gathered:
-    flags = {one.name: getattr(arguments, one.name, None) for one in dataclasses.fields(Config)}
-    flags["models"] = tuple(arguments.files) or None
-    given = {name: value for name, value in flags.items() if value is not None}
-    return gather(given, file=arguments.config)
+def load_sources(arguments: argparse.Namespace) -> ConfigSources:
+    """Return the configuration of a command line, its environment and its file."""
+    from ..serve.config import FIELDS, load_config
+
+    options = {name: getattr(arguments, name, None) for name in FIELDS}
+    options["models"] = tuple(arguments.files) or None
+    given = {name: value for name, value in options.items() if value is not None}
+    return load_config(given, file=arguments.config)

@@ -1,4 +1,4 @@
-"""The server as an ASGI application: `app(backend, config)`. Its state is in its backend, so it may be replicated."""
+"""The server as an ASGI application. Its state is in its backend, so it may be replicated."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from starlette.routing import Route
 from ..errors import Error
 from .backend import Backend
 from .config import Config
-from .failures import Refusal, refusal_of
-from .guard import Guard
+from .errors import ApiError, api_error
+from .http import JsonResponse, RequestMiddleware, error_response
 from .openai.chat import chat
 from .openai.completions import completions
 from .openai.embeddings import embeddings
 from .openai.models import detokenize, model, models, tokenize
 from .openai.responses import responses
-from .sending import Json, refused
 from .service import Service
 
 ROUTES = (
@@ -39,8 +38,8 @@ ROUTES = (
 
 
 def app(backend: Backend, config: Config | None = None) -> Starlette:
-    """An application that starts its backend and stops it, over which requests are answered."""
-    config = (config or Config()).with_keys()
+    """Return an application that starts its backend, answers requests, and stops the backend."""
+    config = (config or Config()).with_key_file()
     service = Service(backend, config)
 
     @contextlib.asynccontextmanager
@@ -51,18 +50,18 @@ def app(backend: Backend, config: Config | None = None) -> Starlette:
         finally:
             await service.stop()
 
-    made = Starlette(
+    application = Starlette(
         routes=[
             *(Route(path, endpoint, methods=[method]) for path, endpoint, method in ROUTES),
             Route("/health", _health),
             Route("/metrics", _metrics),
         ],
-        middleware=[Middleware(Guard, service=service), *_cors(config)],
-        exception_handlers={HTTPException: _not_there, Error: _failed, Refusal: _failed, RecursionError: _too_deep},
+        middleware=[Middleware(RequestMiddleware, service=service), *_cors(config)],
+        exception_handlers={HTTPException: _no_route, Error: _failed, ApiError: _failed, RecursionError: _too_deep},
         lifespan=lifespan,
     )
-    made.state.service = service
-    return made
+    application.state.service = service
+    return application
 
 
 def _cors(config: Config) -> list[Middleware]:
@@ -80,11 +79,11 @@ def _cors(config: Config) -> list[Middleware]:
 
 
 async def _health(request: Request) -> Response:
-    """200 where requests are answered, 503 where they are not, or not yet again."""
+    """Return 200 if requests are answered, else 503."""
     service: Service = request.app.state.service
     stats = service.backend.stats()
-    told = {"status": stats.state, "queued": stats.queued, "busy": stats.busy, "slots": stats.slots}
-    return Json(told, 200 if stats.state == "ready" else 503)
+    body = {"status": stats.state, "queued": stats.queued, "busy": stats.busy, "slots": stats.slots}
+    return JsonResponse(body, 200 if stats.state == "ready" else 503)
 
 
 async def _metrics(request: Request) -> Response:
@@ -92,21 +91,22 @@ async def _metrics(request: Request) -> Response:
     return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _not_there(request: Request, error: Exception) -> Response:
+async def _no_route(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    what = {404: "there is no such path", 405: "the path takes another method"}.get(error.status_code, error.detail)
-    found = Refusal(error.status_code if error.status_code in (404, 405) else 400, f"{what}: {request.method} here")
+    reasons = {404: "unknown path", 405: "this path does not support the method"}
+    status = error.status_code if error.status_code in reasons else 400
+    found = ApiError(status, f"{reasons.get(error.status_code, error.detail)}: {request.method} {request.url.path}")
     found.headers |= dict(error.headers or {})
-    return refused(found)
+    return error_response(found)
 
 
 async def _too_deep(request: Request, error: Exception) -> Response:
-    """Of what was sent: nothing of ours goes so deep."""
-    return await _failed(request, Refusal(400, "the body, or a schema in it, is nested too deeply"))
+    """Handle a body that is nested too deeply: nothing of ours recurses so far."""
+    return await _failed(request, ApiError(400, "the body, or a schema in it, is nested too deeply"))
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Error | Refusal)
-    found = refusal_of(error)
+    assert isinstance(error, Error | ApiError)
+    found = api_error(error)
     request.scope["state"]["log"]["error"] = found.code
-    return refused(found)
+    return error_response(found)

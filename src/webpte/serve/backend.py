@@ -1,4 +1,4 @@
-"""What a server asks of whoever computes: the one face that endpoints know. `Supervisor` has it, and so may others."""
+"""The interface between the endpoints and the backend that computes. `Supervisor` implements it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from .messages import Piece, Served
+from ..llm.engine.output import Admitted, Piece
+from .messages import ModelInfo
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Reason = Literal["stop", "length", "cancelled", "deadline"]
+StreamEndReason = Literal["stop", "length", "cancelled", "deadline"]
 State = Literal["starting", "ready", "restarting", "draining", "failed", "stopped"]
 
 
 @dataclass(frozen=True)
-class Deadlines:
-    """Seconds from the request on; None for as long as it takes."""
+class Timeouts:
+    """Seconds from the start of a request; None for no limit."""
 
     queue: float | None = None  # until it gets a slot
     first_token: float | None = None
@@ -26,18 +27,18 @@ class Deadlines:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """An answer to tokens. Settings are those of `GenerateSettings`."""
+class GenerateRequest:
+    """Tokens to continue. `settings` are those of `GenerateSettings`."""
 
     model: str
     tokens: tuple[int, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    deadlines: Deadlines | None = None  # instead of the server's
+    timeouts: Timeouts | None = None  # instead of the server's
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What an answer took, whatever ended it."""
+    """Token counts of a response, however it ended."""
 
     prompt_tokens: int
     cached_tokens: int  # of the prompt, that were not computed
@@ -45,75 +46,67 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """The answer has got a slot: the wait in the queue is over."""
+class StreamEnd:
+    """The last event of a stream. "deadline" is the total timeout, after part of the response was generated."""
 
-    prompt_tokens: int
-    cached_tokens: int
-
-
-@dataclass(frozen=True)
-class Finished:
-    """The last event. "deadline" is the total one, with a part of the answer given."""
-
-    reason: Reason
+    reason: StreamEndReason
     usage: Usage
 
 
-Event = Begun | Piece | Finished
+Event = Admitted | Piece | StreamEnd
 
 
 class Stream(Protocol):
-    """The events of one answer: Begun, Pieces, Finished. What fails is raised, and is the end too."""
+    """The events of one response: Admitted, Pieces, StreamEnd. A failure is raised and ends the stream."""
 
     def __aiter__(self) -> AsyncIterator[Event]: ...
 
     async def cancel(self) -> None:
-        """Give up the rest: its slot is free within a tick. A reader gets Finished with "cancelled"."""
+        """Stop generating. The slot is free within one step; a reader gets StreamEnd with "cancelled"."""
 
     @property
     def usage(self) -> Usage:
-        """So far."""
+        """The token counts so far."""
 
 
 @dataclass(frozen=True)
 class Stats:
-    """What a backend does and has done. Counts only grow, over restarts too."""
+    """The state of a backend and its counters. Counters never decrease, also when workers are replaced."""
 
     state: State
-    queued: int  # answers that wait for a slot
-    busy: int  # answers that have one
-    slots: int  # that there are, of all models
-    embedding: int  # requests for vectors under way
-    passes: int  # over the weights
-    rows: int  # of all passes: rows / passes are the sequences of one
+    queued: int  # requests that wait for a slot
+    busy: int  # requests that have one
+    slots: int  # of all models
+    embedding: int  # embedding requests in flight
+    steps: int  # passes over the weights
+    tokens: int  # of all steps: tokens / steps is the mean batch size
     prompt_tokens: int
-    cached_tokens: int  # of these, those that were found in the prefix cache
-    cache_hits: int  # answers that found some
+    cached_tokens: int  # of these, found in the prefix cache
+    cache_hits: int  # requests that found some
     completion_tokens: int
     restarts: int  # of the worker
-    device_losses: int  # that the worker survived
-    recovery_seconds: float  # from the last end of a worker until the next was ready
+    device_losses: int  # that a worker recovered from
+    recovery_seconds: float  # from the last exit of a worker until the next was ready
 
 
 class Backend(Protocol):
-    """Where answers and vectors come from. All of it belongs to one event loop."""
+    """Generates responses and vectors. All calls come from one event loop."""
 
     async def start(self) -> None:
-        """Until models can be asked; what keeps them from it is raised."""
+        """Return when the models are loaded; raise what prevents it."""
 
     async def stop(self, grace: float) -> None:
-        """Take nothing new, wait so many seconds for what is under way, and end the rest with "cancelled"."""
+        """Accept nothing new, wait up to `grace` seconds for requests in flight, and cancel the rest."""
 
     @property
-    def models(self) -> Mapping[str, Served]: ...
+    def models(self) -> Mapping[str, ModelInfo]: ...
 
-    def generate(self, ask: Ask) -> Stream:
-        """Raises QueueFull, WorkerUnavailable, or InputError for a model that there is not."""
+    def generate(self, request: GenerateRequest) -> Stream:
+        """Raise QueueFull, WorkerUnavailable, or InputError for an unknown model."""
 
     async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], deadline: float | None = None
+        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None
     ) -> NDArray[np.float32]:
-        """A vector for each row of tokens, (n, dimensions); raises as `generate` does, and DeadlineExceeded."""
+        """Return a vector for each row of tokens, (n, dimensions). Raise as `generate` does, and DeadlineExceeded."""
 
     def stats(self) -> Stats: ...

@@ -1,16 +1,35 @@
-"""Failures that only a server has."""
+"""Errors of the server, and the HTTP status that each error becomes."""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from ..errors import Error
+from ..errors import ClosedError, DeviceError, Error, FormatError, InputError, UnsupportedError
+from ..llm.errors import ConstraintError, ContextFullError, QueueFullError
 
 Wait = Literal["queue", "first token", "total"]
 
+# status -> "type" and default "code" of the JSON body
+STATUSES: dict[int, tuple[str, str]] = {
+    400: ("invalid_request_error", "invalid_value"),
+    401: ("authentication_error", "invalid_api_key"),
+    404: ("invalid_request_error", "not_found"),
+    405: ("invalid_request_error", "method_not_allowed"),
+    408: ("invalid_request_error", "body_too_slow"),
+    413: ("invalid_request_error", "body_too_large"),
+    415: ("invalid_request_error", "unsupported_media_type"),
+    422: ("invalid_request_error", "constraint_cannot_be_followed"),
+    429: ("rate_limit_error", "queue_full"),
+    500: ("server_error", "internal_error"),
+    503: ("server_error", "unavailable"),
+    504: ("server_error", "deadline_exceeded"),
+}
 
-class QueueFull(Error):  # noqa: N818 - what it is, not who is to blame
-    """So many requests wait that no more are taken. Nothing is wrong with this one: it may come again."""
+
+class QueueFull(Error):  # noqa: N818 - a state of the queue, not an error of the request
+    """The queue is full. The same request may succeed later."""
 
     code = "request_queue_full"
 
@@ -20,16 +39,62 @@ class QueueFull(Error):  # noqa: N818 - what it is, not who is to blame
 
 
 class WorkerUnavailable(Error):  # noqa: N818
-    """There is no worker to do it: it ended again and again, or the server is about to end."""
+    """No worker can run the request: it crashed repeatedly, or the server is shutting down."""
 
     code = "worker_unavailable"
 
 
 class DeadlineExceeded(Error):  # noqa: N818
-    """A request has waited as long as it may, and was given up."""
+    """A request reached one of its timeouts."""
 
     code = "deadline_exceeded"
 
     def __init__(self, message: str, wait: Wait = "total") -> None:
         super().__init__(message)
-        self.wait: Wait = wait  # for what
+        self.wait: Wait = wait  # which timeout
+
+
+class ApiError(Exception):
+    """An error response: a status, and a JSON body in the form of OpenAI's API. `param` names the invalid field."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.param = param
+        self.code = code or STATUSES[status][1]
+        self.headers = dict(headers or {})
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON body."""
+        kind = STATUSES[self.status][0]
+        return {"error": {"message": str(self), "type": kind, "param": self.param, "code": self.code}}
+
+
+def api_error(error: Error | ApiError) -> ApiError:
+    """Return the response for an error of the package."""
+    if isinstance(error, ApiError):
+        return error
+    message = str(error)
+    if isinstance(error, QueueFull):
+        return ApiError(429, message, headers={"Retry-After": str(math.ceil(error.retry_after))})
+    if isinstance(error, QueueFullError):  # from the worker, which learns of disconnected clients a moment later
+        return ApiError(429, message, headers={"Retry-After": "1"})
+    if isinstance(error, DeadlineExceeded):
+        return ApiError(504, message)
+    if isinstance(error, ConstraintError):
+        return ApiError(422, message)
+    if isinstance(error, ContextFullError):
+        return ApiError(400, message, code="context_length_exceeded")
+    if isinstance(error, InputError | UnsupportedError | FormatError):
+        return ApiError(400, message)
+    if isinstance(error, WorkerUnavailable | DeviceError | ClosedError):
+        return ApiError(503, message, headers={"Retry-After": "1"})
+    return ApiError(500, f"{type(error).__name__}: {message}")

@@ -1,42 +1,48 @@
-"""What the server and its worker say to each other, each a frozen dataclass that a frame carries."""
+"""Messages between the server and its worker process: one line of JSON each, declared here and validated by pydantic.
+
+The server and the worker are of the same version, so a message that does not match its declaration is a bug or a
+corrupted pipe. Both sides then fail with `FormatError`.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
 
-from ..errors import FormatError
-from .codec import from_json, to_json
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-# -- what both name -------------------------------------------------------------------------------------------------
+from ..errors import FormatError, InputError
+from ..llm.engine.output import Piece
+
+MAX_MESSAGE_BYTES = 64 << 20
+Id = Annotated[int, Field(ge=0)]  # of a request
+Count = Annotated[int, Field(ge=0)]
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model to load, and the name by which it is asked for."""
+    """A model to load, and the name that requests use for it."""
 
     name: str
     path: str
 
 
 @dataclass(frozen=True)
-class Options:
-    """How models are loaded: see `LLM.load`."""
+class LoadOptions:
+    """How models are loaded. The fields are those of `LLM.load`."""
 
-    max_sequences: int = 16  # answers of a model that are computed at once
-    kv_cache: str = "f32"
-    memory: int | None = None  # bytes on the device, of all models together
-    prefix_cache: int = 0  # bytes for beginnings that answers leave behind, beyond the slots of those at once
-    prepare: bool = False  # before the first request: see `LLM.prepare`
+    max_sequences: Annotated[int, Field(ge=1)] = 16
+    kv_cache: Literal["f32", "f16"] = "f32"
+    memory: int | None = None  # bytes on the device, for all models together
+    prefix_cache: Count = 0  # bytes for prefixes that finished requests leave, beyond the slots in use
+    prepare: bool = False  # warm up before the first request: see `LLM.prepare`
 
 
 @dataclass(frozen=True)
-class Language:
-    """What a language model's files say of text: enough to make tokens of it in another process."""
+class TextFiles:
+    """What the server needs to tokenize for a language model and to render its chat template."""
 
-    tokenizer: str  # a file
+    tokenizer: str  # a path
     tokenizer_config: str | None
     template: str | None
     eos_ids: tuple[int, ...]
@@ -45,164 +51,188 @@ class Language:
 
 
 @dataclass(frozen=True)
-class Served:
-    """A model that a worker has loaded."""
+class ModelInfo:
+    """A model that the worker has loaded."""
 
     name: str
     path: str
-    kind: str  # "language" or "encoder"
-    context: int  # tokens of a sequence, or of a text
-    vocabulary: int  # 0 for encoders, whose tokenizer knows
-    dimensions: int  # of vectors; 0 for language models
-    at_once: int  # answers, or texts in a call
+    kind: Literal["language", "encoder"]
+    context: Count  # tokens of a sequence, or of a text
+    vocabulary: Count  # 0 for encoders
+    dimensions: Count  # of vectors; 0 for language models
+    max_batch: Count  # sequences, or texts of a call
     fingerprint: str
-    created: int  # when the file was written, in seconds since 1970
-    language: Language | None = None
+    created: int  # modification time of the file, in seconds since 1970
+    text: TextFiles | None = None  # of a language model
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Text that became ready with a token. Empty while a character or a possible stop string is unfinished."""
+class WorkerStats:
+    """Counters of a worker since its start, and the number of its cache slots."""
 
-    text: str
-    token: int
-    logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
+    slots: Count = 0
+    steps: Count = 0
+    tokens: Count = 0  # of all steps
+    device_losses: Count = 0
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a worker has done since it began, and what it does now."""
+class TokenDelta:
+    """What a step added to one request."""
 
-    slots: int = 0
-    passes: int = 0
-    rows: int = 0  # of all passes
-    device_losses: int = 0
+    id: Id
+    cached_tokens: Count | None  # of the prompt; sent once, when the request gets its slot
+    pieces: tuple[Piece, ...]
+    finish_reason: str | None
 
 
-# -- to the worker ----------------------------------------------------------------------------------------------------
+# -- from the server to the worker -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Start:
-    """The first of all: load these."""
+    """The first message: load these models."""
 
     models: tuple[ModelFile, ...]
-    options: Options
-    most_waiting: int
+    options: LoadOptions
+    max_queue_size: Count
+    type: Literal["start"] = field(default="start", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Generate:
-    """An answer, or the rest of one: `given` are the tokens that another worker has given already."""
+    """Generate a response, or its rest: `resumed` are the tokens that an earlier worker has already produced."""
 
-    number: int
+    id: Id
     model: str
-    tokens: tuple[int, ...]
-    settings: Mapping[str, Any]
-    given: tuple[int, ...] = ()
+    tokens: tuple[Count, ...]
+    settings: str  # `GenerateSettings` as JSON: a string, so that one that cannot be read fails its request alone
+    resumed: tuple[Count, ...] = ()
+    type: Literal["generate"] = field(default="generate", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Embed:
-    """A vector for each row of tokens."""
+    """Compute a vector for each row of tokens."""
 
-    number: int
+    id: Id
     model: str
-    rows: tuple[tuple[int, ...], ...]
+    rows: tuple[tuple[Count, ...], ...]
+    type: Literal["embed"] = field(default="embed", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Nobody wants the rest."""
+    """Stop working for a request."""
 
-    number: int
+    id: Id
+    type: Literal["cancel"] = field(default="cancel", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Ping:
-    number: int
+    """Ask for a `Pong`."""
+
+    type: Literal["ping"] = field(default="ping", kw_only=True)
 
 
-# -- from the worker --------------------------------------------------------------------------------------------------
+# -- from the worker to the server -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Ready:
-    models: tuple[Served, ...]
+    """All models are loaded."""
+
+    models: tuple[ModelInfo, ...]
+    type: Literal["ready"] = field(default="ready", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Refused:
-    """A model cannot be loaded, which trying again would not change."""
+class LoadFailed:
+    """A model cannot be loaded. Another attempt would fail in the same way."""
 
-    kind: str  # of error
+    error: str  # the name of the class
     message: str
     reason: str = ""
+    type: Literal["load_failed"] = field(default="load_failed", kw_only=True)
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a pass has brought one answer."""
+class StepOutput:
+    """Everything that one step produced. It is one message, so no step is ever half delivered."""
 
-    number: int
-    cached: int | None  # tokens of the prompt that were cached, once: it has got a slot
-    pieces: tuple[Piece, ...]
-    reason: str | None  # why it is over
-
-
-@dataclass(frozen=True)
-class Tick:
-    """What a pass has brought, all of it: so an answer is never cut within what a pass gave."""
-
-    given: tuple[Given, ...]
+    deltas: tuple[TokenDelta, ...]
+    type: Literal["step_output"] = field(default="step_output", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Vectors:
-    """Of some rows of an Embed: f32 in base64, one after the other."""
+    """The vectors of some rows of an `Embed`."""
 
-    number: int
-    rows: tuple[int, ...]
-    dimensions: int
-    data: str
+    id: Id
+    rows: tuple[Count, ...]
+    dimensions: Annotated[int, Field(ge=1)]
+    data: str  # little-endian f32, row after row, in base64
+    type: Literal["vectors"] = field(default="vectors", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An answer or its vectors ended with an error."""
+    """A request ended with an error."""
 
-    number: int
-    kind: str
+    id: Id
+    error: str  # the name of the class
     message: str
     reason: str = ""
+    type: Literal["failed"] = field(default="failed", kw_only=True)
 
 
 @dataclass(frozen=True)
 class Pong:
-    number: int
-    busy_seconds: float  # since the last sign of progress; 0 if there is nothing to do
-    work: Work
+    """The worker's reader is alive; `busy_seconds` is the time since its computing threads last made progress."""
+
+    busy_seconds: float  # 0 when there is nothing to do
+    stats: WorkerStats
+    type: Literal["pong"] = field(default="pong", kw_only=True)
 
 
 ToWorker = Start | Generate | Embed | Cancel | Ping
-FromWorker = Ready | Refused | Tick | Vectors | Failed | Pong
-Message = ToWorker | FromWorker
-_KINDS = {kind.__name__: kind for kind in get_args(Message)}
+FromWorker = Ready | LoadFailed | StepOutput | Vectors | Failed | Pong
+_CONFIG = ConfigDict(strict=True, extra="forbid", ser_json_inf_nan="constants")
+TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(Annotated[ToWorker, Field(discriminator="type")], config=_CONFIG)
+FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(Annotated[FromWorker, Field(discriminator="type")], config=_CONFIG)
 
 
-def encode(message: Message) -> bytes:
-    """As a frame carries it: the name of its kind, and its fields."""
-    return to_json([type(message).__name__, message])
+def encode(message: ToWorker | FromWorker) -> bytes:
+    """Return the line of a message, with its newline."""
+    line = TO_WORKER.dump_json(message) if isinstance(message, ToWorker) else FROM_WORKER.dump_json(message)
+    line += b"\n"
+    if len(line) > MAX_MESSAGE_BYTES:
+        raise InputError(
+            f"{message.type}: the message has {len(line):,} bytes; the limit is {MAX_MESSAGE_BYTES:,}",
+            code="message_too_large",
+        )
+    return line
 
 
-def decode(data: bytes) -> Message:
-    """What a frame carries; FormatError for anything that is no message."""
-    try:
-        found = json.loads(data.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
-        raise FormatError(f"a frame of {len(data)} bytes is not JSON: {error}", code="invalid_json") from error
-    if not isinstance(found, list) or len(found) != 2 or not isinstance(found[0], str) or found[0] not in _KINDS:
-        raise FormatError(f"a frame of {len(data)} bytes holds none of {', '.join(_KINDS)}", code="unknown_message")
-    message: Message = from_json(_KINDS[found[0]], found[1])
+def decode_to_worker(line: bytes) -> ToWorker:
+    """Return the message that the server sent."""
+    message: ToWorker = _decode(TO_WORKER, line)
     return message
+
+
+def decode_from_worker(line: bytes) -> FromWorker:
+    """Return the message that the worker sent."""
+    message: FromWorker = _decode(FROM_WORKER, line)
+    return message
+
+
+def _decode(adapter: TypeAdapter[Any], line: bytes) -> Any:
+    try:
+        return adapter.validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise FormatError(
+            f"a message of {len(line):,} bytes is not valid: {where}: {first['msg']}", code="invalid_message"
+        ) from None

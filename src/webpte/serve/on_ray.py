@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UnsupportedError
-from .config import Config
+from .config import FIELDS, Config
 from .errors import WorkerUnavailable
 
 NAME = "webpte"
@@ -54,12 +53,12 @@ class Replica:
 
     async def __init__(self, config: Config, gpus: bool) -> None:  # type: ignore[misc]  # as Ray allows
         from .application import app
-        from .logs import set_up
         from .running import backend_for
+        from .telemetry import configure_logging
 
         if gpus:
             os.environ["WEBPTE_ADAPTER"] = str(_adapter())  # for the worker, which inherits it
-        set_up(config.log_level, config.log_format)
+        configure_logging(config.log_level, config.log_format)
         self._app = app(backend_for(config), config)
         self._service = self._app.state.service
         await self._service.start()  # here, where Ray shows what is raised; that of a lifespan is only logged
@@ -102,12 +101,12 @@ def _without_id(send: Send) -> Send:
 
 def _checked(config: Config, models: tuple[str | os.PathLike[str], ...]) -> Config:
     for name in ("host", "port"):
-        if getattr(config, name) != getattr(Config, name):
+        if getattr(config, name) != FIELDS[name].default:
             raise InputError(f"{name} is Ray's to choose: ray.serve.start(http_options={{{name!r}: …}})")
     named = tuple(_placed(os.fspath(model)) for model in (*config.models, *models))
     if not named:
         raise InputError("there is no model to serve: name a .pte file or a bundle", code="no_model")
-    return replace(config, models=named)
+    return config.model_copy(update={"models": named})
 
 
 def _placed(given: str) -> str:
@@ -139,7 +138,7 @@ def _options(
         "max_queued_requests": config.max_queue * most,
         "backpressure_config": {"status_code": 429, "retry_after_s": RETRY_AFTER},
         "health_check_period_s": CHECKED,
-        "graceful_shutdown_timeout_s": config.grace_seconds + LATE,
+        "graceful_shutdown_timeout_s": config.shutdown_timeout + LATE,
         **more,
         "ray_actor_options": actor | more.get("ray_actor_options", {}),
     }

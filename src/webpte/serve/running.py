@@ -1,4 +1,4 @@
-"""A server process: listens, answers, and ends in order. The worker's process ends with it."""
+"""The server process: listen, serve, and shut down in order. The worker process ends with it."""
 
 from __future__ import annotations
 
@@ -15,56 +15,55 @@ import uvicorn
 
 from ..errors import Error, InputError
 from .application import app
-from .backend import Deadlines
+from .backend import Timeouts
 from .config import Config
-from .freed import one_heap
-from .keeper import Keeping
-from .logs import log, set_up
-from .messages import ModelFile, Options
-from .process import Patience
+from .memory import use_one_arena
+from .messages import LoadOptions, ModelFile
 from .service import Service
 from .supervisor import Limits, Supervisor
+from .telemetry import configure_logging, log
+from .worker_process import RestartPolicy
 
-KEPT = 75  # seconds that an idle connection stays open: longer than balancers keep theirs, so that they close first
-LATE = 5.0  # seconds behind the grace period, for last events to be sent
+KEEP_ALIVE_SECONDS = 75  # longer than load balancers keep idle connections, so that they close first
+LAST_EVENTS_SECONDS = 5.0  # after the shutdown timeout, for last events to be sent
 INTERRUPTED = 130
 
 
 def model_files(models: tuple[str, ...]) -> list[ModelFile]:
-    """What is to be served: PATH, whose name is that of the file, or NAME=PATH."""
+    """Return the models to serve, each given as NAME=PATH or as PATH, whose stem is then the name."""
     if not models:
-        raise InputError("there is no model to serve: name a .pte file or a bundle")
+        raise InputError("FILE: expected at least one .pte file or bundle to serve, got none")
     files = []
     for given in models:
         name, equals, path = given.partition("=")
         if not equals or os.path.exists(given):
             name, path = Path(given).stem, given
         if not name or not os.path.exists(path):
-            raise InputError(f"{path or given} is not there; name a .pte file or a bundle, or NAME=PATH")
+            raise InputError(f"{path or given} does not exist. Pass a .pte file or a bundle, as PATH or NAME=PATH.")
         files.append(ModelFile(name, os.path.abspath(path)))
     names = [file.name for file in files]
     if double := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"two models are called {', '.join(double)}; give one another name: NAME=PATH")
+        raise InputError(f"two models are named {', '.join(double)}. Rename one of them: NAME=PATH.")
     return files
 
 
 def backend_for(config: Config) -> Supervisor:
-    """The backend that a configuration asks for."""
-    options = Options(
+    """Return the backend of a configuration."""
+    options = LoadOptions(
         config.slots, config.kv_cache, config.memory_bytes or None, config.prefix_cache_bytes, config.prepare
     )
-    deadlines = Deadlines(config.queue_seconds, config.first_token_seconds, config.total_seconds)
-    keeping = Keeping(Patience(stuck=config.stuck_seconds))
-    return Supervisor(model_files(config.models), options, Limits(config.max_queue, deadlines, keeping))
+    timeouts = Timeouts(config.queue_timeout, config.ttft_timeout, config.request_timeout)
+    restarts = RestartPolicy(stuck_timeout=config.stuck_timeout)
+    return Supervisor(model_files(config.models), options, Limits(config.max_queue, timeouts, restarts))
 
 
-def serve(config: Config, told: Callable[[str], None]) -> int:
-    """Until a signal; returns the exit code. `told` gets the address when requests are answered there."""
-    one_heap()
-    config = config.with_keys()
-    config.check_listening()
-    backend = backend_for(config)  # names and paths are checked before anything is opened
-    set_up(config.log_level, config.log_format)
+def serve(config: Config, on_listening: Callable[[str], None]) -> int:
+    """Serve until a signal, and return the exit code. `on_listening` gets the URL when requests are accepted."""
+    use_one_arena()
+    config = config.with_key_file()
+    config.check_exposure()
+    backend = backend_for(config)  # checks names and paths before anything is loaded
+    configure_logging(config.log_level, config.log_format)
     log.info("loading", extra={"fields": {"models": config.models, "prepare": config.prepare}})
     made = app(backend, config)
     server = Server(
@@ -75,29 +74,29 @@ def serve(config: Config, told: Callable[[str], None]) -> int:
             log_config=None,
             access_log=False,
             server_header=False,
-            timeout_keep_alive=KEPT,
-            lifespan="off",  # see `_run`: what keeps models from loading is an error of ours, not of uvicorn's
-            timeout_graceful_shutdown=int(config.grace_seconds + LATE) + 1,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            lifespan="off",  # `_run` starts the backend, so that a failure to load is raised as it is
+            timeout_graceful_shutdown=int(config.shutdown_timeout + LAST_EVENTS_SECONDS) + 1,
         )
     )
-    return asyncio.run(_run(server, made.state.service, told))
+    return asyncio.run(_run(server, made.state.service, on_listening))
 
 
 class Server(uvicorn.Server):
-    """Signals are `_run`'s to hear."""
+    """Leaves signals to `_run`."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-async def _run(server: Server, service: Service, told: Callable[[str], None]) -> int:
+async def _run(server: Server, service: Service, on_listening: Callable[[str], None]) -> int:
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
     draining: list[asyncio.Task[None]] = []
 
-    def hear(number: int) -> None:
-        if ending.is_set():  # by somebody who will not wait
+    def on_signal(number: int) -> None:
+        if ending.is_set():  # the second signal
             end_now(service)
         log.info("signal", extra={"fields": {"signal": signal.Signals(number).name}})
         ending.set()
@@ -105,27 +104,27 @@ async def _run(server: Server, service: Service, told: Callable[[str], None]) ->
         draining.append(loop.create_task(service.stop()))
 
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, hear, number)
+        loop.add_signal_handler(number, on_signal, number)
     try:
         if await _started(service, ending):
-            settle()
+            freeze_garbage_collector()
             serving = loop.create_task(server.serve())
-            await _told(server, serving, told)
+            await _announce(server, serving, on_listening)
             await serving
     finally:
         await (draining[0] if draining else service.stop())
     return 0
 
 
-def settle() -> None:
-    """Tell the collector that what is loaded stays. It looks at everything when that has grown by a quarter: the less
-    it counts, the less garbage piles up."""
+def freeze_garbage_collector() -> None:
+    """Exempt what is loaded from garbage collection. A full collection runs when the heap has grown by a quarter: the
+    less it counts, the less garbage accumulates."""
     gc.collect()
     gc.freeze()
 
 
 async def _started(service: Service, ending: asyncio.Event) -> bool:
-    """Whether models are there; not, where a signal came first. What keeps them from loading is raised."""
+    """Start the backend. Return False if a signal came first."""
     starting, waiting = asyncio.ensure_future(service.start()), asyncio.ensure_future(ending.wait())
     try:
         await asyncio.wait((starting, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -138,18 +137,18 @@ async def _started(service: Service, ending: asyncio.Event) -> bool:
         await asyncio.gather(starting, waiting, return_exceptions=True)
 
 
-async def _told(server: Server, serving: asyncio.Task[None], told: Callable[[str], None]) -> None:
-    """Tell the address once it is listened at; the port may have been any."""
+async def _announce(server: Server, serving: asyncio.Task[None], on_listening: Callable[[str], None]) -> None:
+    """Report the URL once the server listens. Its port may be one that the system picked."""
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
     if not server.started:
-        raise InputError("the address cannot be listened at; the log tells why. Is another server there?")
+        raise InputError("the server cannot listen on its address; the log says why. Is another server running there?")
     host, port = server.servers[0].sockets[0].getsockname()[:2]
-    told(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
 
 def end_now(service: Service) -> None:
-    """End both processes without waiting for anything."""
+    """End both processes at once."""
     with contextlib.suppress(Error, OSError, AttributeError):
         pid = getattr(service.backend, "worker_pid", None)
         if pid is not None:

@@ -1,104 +1,221 @@
-"""What endpoints share: the backend, and the text side of each model."""
+"""What the endpoints share: the backend, and tokenizers, chat templates and schema compilers of the models."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..embed.texts import Texts
-from ..llm.settings import settings_from
-from ..llm.special_tokens import read_special_tokens
+from ..errors import InputError
+from ..llm.chat import Messages, Tools, render_chat
+from ..llm.constraints import Constraint, Guides
+from ..llm.errors import ContextFullError
+from ..llm.settings import settings_from, tokens_from
+from ..llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
 from ..llm.tokenizer import Tokenizer
-from .backend import Ask, Backend, Stream
+from ..llm.tools import ToolFormat
+from .backend import Backend, GenerateRequest, Stream
 from .config import Config
-from .failures import Refusal
-from .messages import Served
-from .metrics import Metrics
-from .words import Words
+from .errors import ApiError
+from .memory import trim
+from .messages import ModelInfo
+from .telemetry import Metrics
+
+MAX_KNOWN_CONSTRAINTS = 1024  # digests of constraints that compile
+LONG_CONSTRAINT_CHARS = 4096  # compiling a longer one takes megabytes for a moment
+
+
+class TextProcessor:
+    """The text side of a language model: encodes prompts and chats, decodes tokens, checks constraints. Thread-safe."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        special_tokens: SpecialTokens,
+        template: str | None,
+        stop_tokens: frozenset[int],
+        *,
+        vocabulary: int,
+        context: int,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.stop_tokens = stop_tokens
+        self.vocabulary = vocabulary
+        self.context = context
+        self._special_tokens = special_tokens
+        self._template = template
+        self._known: OrderedDict[bytes, None] = OrderedDict()  # written by the compiling thread only
+        # One thread of its own: one schema takes memory at a time, and other work does not wait for it.
+        self._compiler = ThreadPoolExecutor(1, "webpte schemas")
+
+    @classmethod
+    def load(cls, model: ModelInfo) -> TextProcessor:
+        """Read the files of a language model that a worker has loaded."""
+        files = model.text
+        assert files is not None  # of a language model
+        tokenizer = Tokenizer.load(files.tokenizer)
+        config = Path(files.tokenizer_config) if files.tokenizer_config is not None else None
+        return cls(
+            tokenizer,
+            read_special_tokens(config, tokenizer, files.bos_id, files.eos_ids),
+            files.template,
+            frozenset(files.stop_tokens),
+            vocabulary=model.vocabulary,
+            context=model.context,
+        )
+
+    @property
+    def tool_format(self) -> ToolFormat | None:
+        return self._special_tokens.tool_format
+
+    def tokenize_text(self, text: str) -> list[int]:
+        """Return the tokens of a text, of any number."""
+        return encode_prompt(self.tokenizer, self._special_tokens, text)
+
+    def tokenize_chat(self, messages: Messages, tools: Tools | None) -> list[int]:
+        """Return the tokens of a conversation up to the start of the response, of any number."""
+        if self._template is None:
+            raise InputError(
+                "the model has no chat template. Use /v1/completions, or put chat_template.jinja beside the model."
+            )
+        return self.tokenizer.encode(render_chat(self._template, messages, self._special_tokens.texts, tools=tools))
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, including special ones."""
+        return self.tokenizer.decode(tokens_from(tokens, self.vocabulary), specials=True)
+
+    def encode_text(self, text: str) -> tuple[int, ...]:
+        """Return the prompt of a text to continue."""
+        return self._prompt(self.tokenize_text(text))
+
+    def encode_tokens(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        """Return a prompt that the client has tokenized."""
+        return self._prompt(tokens_from(tokens, self.vocabulary))
+
+    def encode_chat(self, messages: Messages, tools: Tools | None) -> tuple[int, ...]:
+        """Return the prompt of a conversation."""
+        return self._prompt(self.tokenize_chat(messages, tools))
+
+    def _prompt(self, tokens: Sequence[int]) -> tuple[int, ...]:
+        if not tokens:
+            raise InputError("prompt: expected at least one token, got none")
+        if len(tokens) >= self.context:
+            raise ContextFullError(
+                f"prompt: expected fewer than {self.context} tokens, the model's context, got {len(tokens)} tokens"
+            )
+        return tuple(tokens)
+
+    @cached_property
+    def _bytes(self) -> list[bytes | None]:
+        return self.tokenizer.token_bytes(self.vocabulary)
+
+    def token_text(self, token: int) -> tuple[str, list[int]]:
+        """Return a token as logprobs name it: its readable text, and its bytes. A special token is its name."""
+        if token in self.tokenizer.special_ids or not 0 <= token < self.vocabulary:
+            data = (self.tokenizer.token_text(token) or "").encode()
+        else:
+            data = self._bytes[token] or b""
+        return data.decode("utf-8", "replace"), list(data)
+
+    @cached_property
+    def _guides(self) -> Guides:
+        return Guides(self.tokenizer, self.vocabulary, self.stop_tokens)
+
+    def _compile(self, digest: bytes, constraint: Constraint) -> None:
+        if digest in self._known:  # submitted twice
+            return
+        try:
+            self._guides.check(constraint)
+        finally:
+            if len(constraint.source) > LONG_CONSTRAINT_CHARS:
+                trim()
+        self._known[digest] = None
+        if len(self._known) > MAX_KNOWN_CONSTRAINTS:
+            self._known.popitem(last=False)
+
+    async def check_constraint(self, constraint: Constraint, timeout: float) -> None:
+        """Compile a constraint here, beside the event loop, before the worker sees it: there, all requests would wait
+        for one that is slow. One that has compiled before returns at once."""
+        digest = hashlib.sha256(f"{constraint.kind} {constraint.source}".encode("utf-8", "surrogatepass")).digest()
+        if digest in self._known:
+            return
+        try:
+            async with asyncio.timeout(timeout):  # then one that still waits for its turn is dropped
+                await asyncio.wrap_future(self._compiler.submit(self._compile, digest, constraint))
+        except TimeoutError:
+            raise ApiError(
+                422, f"the {constraint.kind} did not compile within {timeout:g} s (schema_timeout). Simplify it."
+            ) from None
 
 
 class Service:
-    """One app's."""
+    """The state of one application."""
 
     def __init__(self, backend: Backend, config: Config) -> None:
         self.backend = backend
         self.config = config
         self.metrics = Metrics(backend)
         self.draining = False
-        self._words: dict[str, Words] = {}
-        self._texts: dict[str, Texts] = {}
+        self._text_processors: dict[str, TextProcessor] = {}
+        self._encoders: dict[str, Texts] = {}
 
     async def start(self) -> None:
-        """Until requests can be answered."""
+        """Return when requests can be answered."""
         await self.backend.start()
-        for served in self.backend.models.values():
-            if served.kind == "language":
-                self._words[served.name] = await asyncio.to_thread(_words, served)
+        for model in self.backend.models.values():
+            if model.kind == "language":
+                self._text_processors[model.name] = await asyncio.to_thread(TextProcessor.load, model)
             else:
-                self._texts[served.name] = await asyncio.to_thread(Texts.load, served.path)
+                self._encoders[model.name] = await asyncio.to_thread(Texts.load, model.path)
 
     async def stop(self) -> None:
         self.draining = True
-        await self.backend.stop(self.config.grace_seconds)
+        await self.backend.stop(self.config.shutdown_timeout)
 
-    def model(self, name: str, kind: str | None = None) -> Served:
-        """The model that a request names; one of another kind is refused."""
-        served = self.backend.models.get(name)
-        if served is None:
+    def model(self, name: str, kind: str | None = None) -> ModelInfo:
+        """Return the model that a request names; raise ApiError if it is unknown or of another kind."""
+        model = self.backend.models.get(name)
+        if model is None:
             known = ", ".join(self.backend.models)
-            raise Refusal(
-                404, f"there is no model {name[:80]!r}; this server has {known}", param="model", code="model_not_found"
+            raise ApiError(
+                404, f"model: expected one of {known}, got {name[:80]!r}", param="model", code="model_not_found"
             )
-        if kind is not None and served.kind != kind:
-            does = {"language": "continues texts", "encoder": "turns texts into vectors"}
-            raise Refusal(
-                400, f"{name} {does[served.kind]}; it cannot be asked here, where a model that {does[kind]} is wanted",
-                param="model",
-            )  # fmt: skip
-        return served
+        if kind is not None and model.kind != kind:
+            kinds = {"language": "a language model", "encoder": "an embedding model"}
+            raise ApiError(
+                400, f"model: {name} is {kinds[model.kind]}; this endpoint requires {kinds[kind]}", param="model"
+            )
+        return model
 
-    def words(self, name: str) -> Words:
-        return self._words[self.model(name, "language").name]
+    def text_processor(self, name: str) -> TextProcessor:
+        return self._text_processors[self.model(name, "language").name]
 
-    def texts(self, name: str) -> Texts:
-        return self._texts[self.model(name, "encoder").name]
+    def encoder(self, name: str) -> Texts:
+        return self._encoders[self.model(name, "encoder").name]
 
-    async def open(self, model: str, prompts: Sequence[tuple[int, ...]], settings: Mapping[str, Any]) -> list[Stream]:
-        """Submit a request for each prompt; all or none. Settings are checked here, before the worker sees them."""
+    async def submit(self, model: str, prompts: Sequence[tuple[int, ...]], settings: Mapping[str, Any]) -> list[Stream]:
+        """Submit a request for each prompt: all of them or none. Settings are checked before the worker sees them."""
         if self.draining:
-            raise Refusal(503, "the server is about to end; ask another", headers={"Retry-After": "5"})
-        words = self.words(model)
-        checked = settings_from(settings, words.vocabulary)
+            raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
+        text = self.text_processor(model)
+        checked = settings_from(settings, text.vocabulary)
         if checked.constraint is not None:
             if len(checked.constraint.source) > self.config.max_schema_bytes:
-                raise Refusal(
-                    422, f"the schema takes more than {self.config.max_schema_bytes} bytes (max_schema_bytes)"
-                )
-            await words.check_constraint(checked.constraint, self.config.schema_seconds)
+                raise ApiError(422, f"the schema exceeds {self.config.max_schema_bytes} bytes (max_schema_bytes)")
+            await text.check_constraint(checked.constraint, self.config.schema_timeout)
         streams: list[Stream] = []
         try:
             for number, tokens in enumerate(prompts):
                 own = {**settings, "seed": (settings["seed"] + number) % (1 << 31)}
-                streams.append(self.backend.generate(Ask(model, tokens, own)))
+                streams.append(self.backend.generate(GenerateRequest(model, tokens, own)))
         except BaseException:
             for stream in streams:
                 await stream.cancel()
             raise
         return streams
-
-
-def _words(served: Served) -> Words:
-    about = served.language
-    assert about is not None  # of a language model
-    tokenizer = Tokenizer.load(about.tokenizer)
-    config = Path(about.tokenizer_config) if about.tokenizer_config is not None else None
-    return Words(
-        tokenizer,
-        read_special_tokens(config, tokenizer, about.bos_id, about.eos_ids),
-        about.template,
-        frozenset(about.stop_tokens),
-        vocabulary=served.vocabulary,
-        context=served.context,
-    )

@@ -1,46 +1,208 @@
-"""The requests of a server and the worker that they are for. When that ends, whoever waits notices a pause.
+"""The backend of `webpte serve`: requests in flight, and the worker process that computes them.
 
-Of every answer the supervisor knows the prompt, the settings and the tokens that have come. A new worker is told all
-three, and gives the tokens that the old one would have given: see `LLM.resume`.
+The supervisor keeps the prompt, the settings and the generated tokens of every request. If the worker exits, the next
+one gets all three and continues with the tokens that the first would have generated: see `LLM.resume`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import itertools
+import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import Error, InputError
+from ..llm.engine.output import Admitted
 from ..llm.errors import error_of
-from .answers import Answer, Encoding
-from .backend import Ask, Deadlines, State, Stats
-from .errors import DeadlineExceeded, QueueFull, WorkerUnavailable
-from .keeper import Keeper, Keeping
-from .messages import Cancel, Failed, Given, ModelFile, Options, Served, Start, Tick, Vectors
-from .process import WORKER
+from .backend import Event, GenerateRequest, State, Stats, StreamEnd, StreamEndReason, Timeouts, Usage
+from .errors import DeadlineExceeded, QueueFull, Wait, WorkerUnavailable
+from .messages import (
+    Cancel,
+    Embed,
+    Failed,
+    Generate,
+    LoadOptions,
+    ModelFile,
+    ModelInfo,
+    Start,
+    StepOutput,
+    TokenDelta,
+    Vectors,
+)
+from .worker_process import WORKER_COMMAND, RestartPolicy, WorkerManager
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MOST_RETRY_AFTER = 60.0  # seconds
+MAX_RETRY_AFTER_SECONDS = 60.0
+DURATION_SMOOTHING = 0.1  # weight of the last response in the moving average of durations
+FINISH_REASONS: dict[str, StreamEndReason] = {"stop": "stop", "length": "length"}  # of the engine; others: cancelled
 logger = logging.getLogger("webpte.serve")
-LATELY = 0.1  # how much the last answer counts for how long they take
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much may wait, for how long, and how often a worker may end."""
+    """Bounds of the queue, of waiting times, and of restarts."""
 
-    max_queue: int = 64  # answers of a model, beyond those at once; and requests for vectors
-    deadlines: Deadlines = field(default_factory=Deadlines)
-    keeping: Keeping = field(default_factory=Keeping)
-    most_strikes: int = 3  # workers that ended while they had a request, before it has to go
+    max_queue: int = 64  # requests per model beyond those that are computed; and embedding requests
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    restarts: RestartPolicy = field(default_factory=RestartPolicy)
+    max_crashes: int = 3  # workers that exited while they had a request, before the request is failed
+
+
+class InFlightGeneration:
+    """A response that is being generated, and its stream of events. It ends whether or not anybody reads it."""
+
+    def __init__(self, id: int, request: GenerateRequest, detach: Callable[[InFlightGeneration], None]) -> None:
+        """`detach` is called when the response ends here before the worker ends it."""
+        self.id = id
+        self.request = request
+        self.admitted = False  # by any worker: it has left the queue
+        self.sent = False  # to the current worker
+        self.crash_count = 0  # workers that exited while they had it, since its last token
+        self.done = False
+        self.started = time.monotonic()
+        self._settings = _as_json(request.settings)
+        self._detach = detach
+        self._tokens: list[int] = []
+        self._cached_tokens = 0
+        self._events: asyncio.Queue[Event | Error] = asyncio.Queue()
+        self._exhausted = False
+        self._timers: dict[Wait, asyncio.TimerHandle] = {}
+
+    # -- for readers -------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> InFlightGeneration:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._exhausted:
+            raise StopAsyncIteration
+        event = await self._events.get()
+        self._exhausted = isinstance(event, Error | StreamEnd)
+        if isinstance(event, Error):
+            raise event
+        return event
+
+    async def cancel(self) -> None:
+        if not self.done:
+            self._detach(self)
+            self.finish("cancelled")
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(len(self.request.tokens), self._cached_tokens, len(self._tokens))
+
+    # -- for the supervisor ------------------------------------------------------------------------------------------
+
+    def message(self) -> Generate:
+        """Return what a worker needs to start or to continue."""
+        request = self.request
+        return Generate(self.id, request.model, request.tokens, self._settings, tuple(self._tokens))
+
+    def start_timers(self, timeouts: Timeouts) -> None:
+        loop = asyncio.get_running_loop()
+        waits: tuple[tuple[Wait, float | None], ...] = (
+            ("queue", timeouts.queue),
+            ("first token", timeouts.first_token),
+            ("total", timeouts.total),
+        )
+        for wait, seconds in waits:
+            if seconds is not None:
+                self._timers[wait] = loop.call_later(seconds, self._expire, wait, seconds)
+
+    def _expire(self, wait: Wait, seconds: float) -> None:
+        self._detach(self)
+        if wait == "total" and self._tokens:
+            self.finish("deadline")
+            return
+        missing = {
+            "queue": "no slot was free",
+            "first token": "no token was generated",
+            "total": "no token was generated",
+        }
+        self.fail(
+            DeadlineExceeded(f"{missing[wait]} within {seconds:g} seconds. Try again later, or request less.", wait)
+        )
+
+    def _stop_timer(self, wait: Wait) -> None:
+        timer = self._timers.pop(wait, None)
+        if timer is not None:
+            timer.cancel()
+
+    def add(self, delta: TokenDelta) -> None:
+        """Add what a step produced."""
+        if delta.cached_tokens is not None and not self.admitted:
+            self.admitted, self._cached_tokens = True, delta.cached_tokens
+            self._stop_timer("queue")
+            self._events.put_nowait(Admitted(delta.cached_tokens))
+        for piece in delta.pieces:
+            self._stop_timer("first token")
+            self.crash_count = 0
+            self._tokens.append(piece.token)
+            self._events.put_nowait(piece)
+        if delta.finish_reason is not None:
+            self.finish(FINISH_REASONS.get(delta.finish_reason, "cancelled"))
+
+    def finish(self, reason: StreamEndReason) -> None:
+        self._end(StreamEnd(reason, self.usage))
+
+    def fail(self, error: Error) -> None:
+        self._end(error)
+
+    def _end(self, last: StreamEnd | Error) -> None:
+        if not self.done:
+            self.done = True
+            for wait in list(self._timers):
+                self._stop_timer(wait)
+            self._events.put_nowait(last)
+
+
+class InFlightEmbedding:
+    """Rows of tokens whose vectors arrive batch by batch, in any order."""
+
+    def __init__(self, id: int, model: str, rows: Sequence[Sequence[int]], dimensions: int) -> None:
+        import numpy as np
+
+        self.id = id
+        self.model = model
+        self.sent = False
+        self.done = False
+        self.crash_count = 0
+        self.result: asyncio.Future[NDArray[np.float32]] = asyncio.get_running_loop().create_future()
+        self._rows = tuple(tuple(row) for row in rows)
+        self._missing = set(range(len(rows)))
+        self._vectors = np.empty((len(rows), dimensions), np.float32)
+
+    def message(self) -> Embed:
+        return Embed(self.id, self.model, self._rows)
+
+    def add(self, vectors: Vectors) -> None:
+        import numpy as np
+
+        self.crash_count = 0
+        values = np.frombuffer(base64.b64decode(vectors.data), "<f4")
+        self._vectors[list(vectors.rows)] = values.reshape(len(vectors.rows), vectors.dimensions)
+        self._missing.difference_update(vectors.rows)
+        if not self._missing and not self.done:
+            self.done = True
+            if not self.result.done():  # cancelled by its reader
+                self.result.set_result(self._vectors)
+
+    def fail(self, error: Error) -> None:
+        self.done = True
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+InFlight = InFlightGeneration | InFlightEmbedding
 
 
 class Supervisor:
@@ -49,245 +211,260 @@ class Supervisor:
     def __init__(
         self,
         models: Sequence[ModelFile],
-        options: Options | None = None,
+        options: LoadOptions | None = None,
         limits: Limits | None = None,
-        command: Sequence[str] = WORKER,
+        command: Sequence[str] = WORKER_COMMAND,
     ) -> None:
         names = [file.name for file in models]
         if not models or len(set(names)) != len(names):
-            raise InputError(f"models have names of their own, at least one; here are {names}")
+            raise InputError(f"models: expected at least one, each with its own name, got {names}")
         self.limits = limits or Limits()
-        wanted = options or Options()
-        start = Start(tuple(models), wanted, self.limits.max_queue + wanted.max_sequences)
-        self._keeper = Keeper(tuple(command), start, self.limits.keeping, self)
-        self._keeping: asyncio.Task[None] | None = None
+        load = options or LoadOptions()
+        start = Start(tuple(models), load, self.limits.max_queue + load.max_sequences)
+        self._manager = WorkerManager(tuple(command), start, self.limits.restarts, self)
+        self._running: asyncio.Task[None] | None = None
         self._stopping = False
-        self._models: dict[str, Served] = {}
-        self._numbers = itertools.count(1)
-        self._answers: dict[int, Answer] = {}
-        self._encodings: dict[int, Encoding] = {}
-        self._settled = asyncio.Event()  # ready for the first time, or never
+        self._models: dict[str, ModelInfo] = {}
+        self._ids = itertools.count(1)
+        self._generations: dict[int, InFlightGeneration] = {}
+        self._embeddings: dict[int, InFlightEmbedding] = {}
+        self._started = asyncio.Event()  # ready for the first time, or failed
         self._idle = asyncio.Event()
         self._failure: Error | None = None
         self._state: State = "starting"
-        self._seconds = 1.0  # that an answer takes, of late
+        self._mean_seconds = 1.0  # of recent responses
         self._prompt_tokens = self._cached_tokens = self._cache_hits = self._completion_tokens = 0
 
-    # -- the backend's face ------------------------------------------------------------------------------------------
+    # -- Backend -----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        self._keeping = asyncio.create_task(self._keep())
-        await self._settled.wait()
+        self._running = asyncio.create_task(self._run_workers())
+        await self._started.wait()
         if self._failure is not None:
             raise self._failure
 
-    async def _keep(self) -> None:
+    async def _run_workers(self) -> None:
         try:
-            self._failure = await self._keeper.run()
-        except Exception as error:  # nobody may wait for what will not come
-            logger.exception("the worker is watched no more")
+            self._failure = await self._manager.run()
+        except Exception as error:  # a bug: fail the requests, so that no client waits forever
+            logger.exception("the worker manager failed")
             self._failure = WorkerUnavailable(
-                f"the worker is watched no more, after {error!r}; start the server again", code="worker_failed"
+                f"the worker manager failed: {error!r}. Restart the server.", code="worker_failed"
             )
         self._state = "failed"
         self._fail_all(self._failure)
-        self._settled.set()
+        self._started.set()
 
     async def stop(self, grace: float) -> None:
         if self._state not in ("failed", "stopped"):
             self._state = "draining"
-        self._note_idle()
+        self._update_idle()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), grace)
         self._state = "stopped"
-        for answer in list(self._answers.values()):
-            self._leave(answer)
-            answer.finish("cancelled")
-        self._fail_all(WorkerUnavailable("the server is ending; ask another", code="stopping"))
-        if self._keeping is not None:
-            if not self._stopping:  # a second one would reach it while it ends the worker
-                self._stopping = self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        for generation in list(self._generations.values()):
+            self._detach(generation)
+            generation.finish("cancelled")
+        self._fail_all(WorkerUnavailable("the server is shutting down", code="stopping"))
+        if self._running is not None:
+            if not self._stopping:  # a second cancellation would interrupt the end of the worker
+                self._stopping = self._running.cancel()
+            await asyncio.wait([self._running])
 
     @property
-    def models(self) -> Mapping[str, Served]:
+    def models(self) -> Mapping[str, ModelInfo]:
         return self._models
 
     @property
     def worker_pid(self) -> int | None:
-        """Of the process there is now."""
-        return self._keeper.pid
+        """The process id of the current worker."""
+        return self._manager.pid
 
-    def generate(self, ask: Ask) -> Answer:
-        served = self._served(ask.model, "language")
-        live = sum(answer.ask.model == ask.model for answer in self._answers.values())
-        if live >= served.at_once + self.limits.max_queue:
-            after = min(max(1.0, self._seconds * (self.limits.max_queue + 1) / served.at_once), MOST_RETRY_AFTER)
+    def generate(self, request: GenerateRequest) -> InFlightGeneration:
+        model = self._model(request.model, "language")
+        active = sum(each.request.model == request.model for each in self._generations.values())
+        max_queue = self.limits.max_queue
+        if active >= model.max_batch + max_queue:
+            after = min(max(1.0, self._mean_seconds * (max_queue + 1) / model.max_batch), MAX_RETRY_AFTER_SECONDS)
             raise QueueFull(
-                f"{self.limits.max_queue} answers of {ask.model} wait already, behind {served.at_once} that are "
-                f"computed; ask again in {after:.0f} seconds",
+                f"the queue of {request.model} is full: {max_queue} requests wait and {model.max_batch} are "
+                f"computed. Retry in {after:.0f} seconds.",
                 after,
             )
-        answer = Answer(next(self._numbers), ask, self._leave)
-        answer.sent = self._keeper.send(answer.message())  # raises for what no frame carries
-        self._answers[answer.number] = answer
-        answer.wait_at_most(ask.deadlines or self.limits.deadlines)
-        return answer
+        generation = InFlightGeneration(next(self._ids), request, self._detach)
+        generation.sent = self._manager.send(generation.message())  # raises if the message is too large
+        self._generations[generation.id] = generation
+        generation.start_timers(request.timeouts or self.limits.timeouts)
+        return generation
 
     async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], deadline: float | None = None
+        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None
     ) -> NDArray[np.float32]:
-        served = self._served(model, "encoder")
-        if len(self._encodings) > self.limits.max_queue:
-            raise QueueFull(f"{len(self._encodings)} requests for vectors are under way; ask again in a second")
-        encoding = Encoding(next(self._numbers), model, rows, served.dimensions)
-        self._encodings[encoding.number] = encoding
-        seconds = self.limits.deadlines.total if deadline is None else deadline
+        info = self._model(model, "encoder")
+        if len(self._embeddings) > self.limits.max_queue:
+            raise QueueFull(f"{len(self._embeddings)} embedding requests are in flight. Retry in 1 second.")
+        embedding = InFlightEmbedding(next(self._ids), model, rows, info.dimensions)
+        self._embeddings[embedding.id] = embedding
+        seconds = self.limits.timeouts.total if timeout is None else timeout
         try:
-            encoding.sent = self._keeper.send(encoding.message())
-            return await asyncio.wait_for(encoding.done, seconds)
+            embedding.sent = self._manager.send(embedding.message())
+            return await asyncio.wait_for(embedding.result, seconds)
         except TimeoutError:
-            raise DeadlineExceeded(f"the vectors had not come within {seconds:g} seconds; ask for fewer") from None
+            raise DeadlineExceeded(
+                f"the vectors were not computed within {seconds:g} seconds. Request fewer."
+            ) from None
         finally:
-            del self._encodings[encoding.number]
-            if not encoding.over:
-                self._keeper.send(Cancel(encoding.number))
-            self._note_idle()
+            del self._embeddings[embedding.id]
+            if not embedding.done:
+                self._manager.send(Cancel(embedding.id))
+            self._update_idle()
 
     def stats(self) -> Stats:
-        queued = sum(not answer.begun for answer in self._answers.values())
-        work = self._keeper.work
+        queued = sum(not generation.admitted for generation in self._generations.values())
+        worker = self._manager.stats
         return Stats(
             state=self._state,
             queued=queued,
-            busy=len(self._answers) - queued,
-            slots=work.slots,
-            embedding=len(self._encodings),
-            passes=work.passes,
-            rows=work.rows,
+            busy=len(self._generations) - queued,
+            slots=worker.slots,
+            embedding=len(self._embeddings),
+            steps=worker.steps,
+            tokens=worker.tokens,
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._cached_tokens,
             cache_hits=self._cache_hits,
             completion_tokens=self._completion_tokens,
-            restarts=self._keeper.restarts,
-            device_losses=work.device_losses,
-            recovery_seconds=self._keeper.recovery_seconds,
+            restarts=self._manager.restarts,
+            device_losses=worker.device_losses,
+            recovery_seconds=self._manager.recovery_seconds,
         )
 
-    def _served(self, model: str, kind: str) -> Served:
+    def _model(self, name: str, kind: str) -> ModelInfo:
         if self._state in ("draining", "stopped"):
-            raise WorkerUnavailable("the server is ending and takes no more requests; ask another", code="stopping")
+            raise WorkerUnavailable("the server is shutting down and accepts no more requests", code="stopping")
         if self._failure is not None:
-            raise WorkerUnavailable(f"there is no worker: {self._failure}", code="no_worker")
+            raise WorkerUnavailable(f"no worker is running: {self._failure}", code="no_worker")
         if not self._models:
-            raise WorkerUnavailable("the models are being loaded; ask again later", code="loading")
-        if model not in self._models:
-            raise InputError(f"there is no model {model!r}; there are {', '.join(self._models)}", code="unknown_model")
-        served = self._models[model]
-        if served.kind != kind:
+            raise WorkerUnavailable("the models are still loading. Try again later.", code="loading")
+        if name not in self._models:
+            known = ", ".join(self._models)
+            raise InputError(f"model: expected one of {known}, got {name!r}", code="unknown_model")
+        model = self._models[name]
+        if model.kind != kind:
             raise InputError(
-                f"{model} is of kind {served.kind}; this asks for a model of kind {kind}", code="wrong_model_kind"
+                f"model: {name} is of kind {model.kind}; this request needs kind {kind}", code="wrong_model_kind"
             )
-        return served
+        return model
 
-    # -- what the keeper tells ---------------------------------------------------------------------------------------
+    # -- WorkerListener ----------------------------------------------------------------------------------------------
 
-    def ready(self, models: Sequence[Served]) -> None:
-        """Ask the new worker for all that is not over, in the order of coming."""
-        before, self._models = self._models, {served.name: served for served in models}
-        for answer in list(self._answers.values()):
-            name = answer.ask.model
-            if answer.usage.completion_tokens and before[name].fingerprint != self._models[name].fingerprint:
-                self._end(
-                    answer,
+    def on_ready(self, models: Sequence[ModelInfo]) -> None:
+        """Send the new worker all requests that are not done, in their order of arrival."""
+        before, self._models = self._models, {model.name: model for model in models}
+        for generation in list(self._generations.values()):
+            name = generation.request.model
+            changed = name in before and before[name].fingerprint != self._models[name].fingerprint
+            if generation.usage.completion_tokens and changed:
+                self._fail(
+                    generation,
                     WorkerUnavailable(
-                        f"{before[name].path} was replaced, and its worker restarted", code="model_replaced"
+                        f"{before[name].path} was replaced by another model during the request", code="model_replaced"
                     ),
                 )
-        for request in self._requests:
-            if not self._suspected(request):
-                request.sent = self._keeper.send(request.message())
-        self._send_suspect()
+        for request in self._in_flight:
+            if not self._is_quarantined(request):
+                request.sent = self._manager.send(request.message())
+        self._send_quarantined()
         if self._state != "draining":
             self._state = "ready"
-        self._settled.set()
+        self._started.set()
 
-    def take(self, message: Tick | Vectors | Failed) -> None:
-        if isinstance(message, Tick):
-            for given in message.given:
-                if (answer := self._answers.get(given.number)) is not None:
-                    self._give(answer, given)
+    def on_message(self, message: StepOutput | Vectors | Failed) -> None:
+        if isinstance(message, StepOutput):
+            for delta in message.deltas:
+                if (generation := self._generations.get(delta.id)) is not None:
+                    self._add(generation, delta)
         elif isinstance(message, Vectors):
-            if (encoding := self._encodings.get(message.number)) is not None:
-                encoding.take(message)
+            if (embedding := self._embeddings.get(message.id)) is not None:
+                embedding.add(message)
         else:
-            request = self._answers.get(message.number) or self._encodings.get(message.number)
+            request = self._generations.get(message.id) or self._embeddings.get(message.id)
             if request is not None:
-                self._end(request, error_of(message.kind, message.message, message.reason))
-        self._send_suspect()
+                self._fail(request, error_of(message.error, message.message, message.reason))
+        self._send_quarantined()
 
-    def gone(self, why: str) -> bool:
+    def on_exit(self, reason: str) -> bool:
         if self._state == "ready":
             self._state = "restarting"
         blamed = False
-        for request in [request for request in self._requests if not request.over]:
-            request.strikes += request.sent
+        for request in [request for request in self._in_flight if not request.done]:
+            request.crash_count += request.sent
             request.sent = False
-            if request.strikes >= self.limits.most_strikes:
+            if request.crash_count >= self.limits.max_crashes:
                 blamed = True
-                ended = f"{request.strikes} workers ended while they worked for this request. The last one {why}"
-                self._end(request, WorkerUnavailable(ended, code="request_crashes_workers"))
+                message = (
+                    f"{request.crash_count} workers exited while they computed this request. The last one {reason}"
+                )
+                self._fail(request, WorkerUnavailable(message, code="request_crashes_workers"))
         return blamed
 
-    # -- who is to blame -----------------------------------------------------------------------------------------------
+    def _is_quarantined(self, request: InFlight) -> bool:
+        """Return whether one more crash would fail the request. Such requests are sent one at a time, each until it has
+        produced something, so that a request that crashes workers fails alone."""
+        return request.crash_count >= self.limits.max_crashes - 1 > 0
 
-    def _suspected(self, request: Answer | Encoding) -> bool:
-        """Whether a worker would end a last time with it. Of those one goes at a time, until it has brought something:
-        so a request that ends workers takes no others with it."""
-        return request.strikes >= self.limits.most_strikes - 1 > 0
+    def _send_quarantined(self) -> None:
+        quarantined = [request for request in self._in_flight if self._is_quarantined(request)]
+        if quarantined and not any(request.sent for request in quarantined):
+            quarantined[0].sent = self._manager.send(quarantined[0].message())
 
-    def _send_suspect(self) -> None:
-        suspects = [request for request in self._requests if self._suspected(request)]
-        if suspects and not any(request.sent for request in suspects):
-            suspects[0].sent = self._keeper.send(suspects[0].message())
+    # -- requests in flight ------------------------------------------------------------------------------------------
 
     @property
-    def _requests(self) -> list[Answer | Encoding]:
-        return [*self._answers.values(), *self._encodings.values()]
+    def _in_flight(self) -> list[InFlight]:
+        return [*self._generations.values(), *self._embeddings.values()]
 
-    # -- requests ----------------------------------------------------------------------------------------------------
+    def _add(self, generation: InFlightGeneration, delta: TokenDelta) -> None:
+        if delta.cached_tokens is not None and not generation.admitted:
+            self._prompt_tokens += len(generation.request.tokens)
+            self._cached_tokens += delta.cached_tokens
+            self._cache_hits += delta.cached_tokens > 0
+        self._completion_tokens += len(delta.pieces)
+        generation.add(delta)
+        if generation.done:
+            self._remove(generation)
+            self._mean_seconds += DURATION_SMOOTHING * (time.monotonic() - generation.started - self._mean_seconds)
 
-    def _give(self, answer: Answer, given: Given) -> None:
-        if given.cached is not None and not answer.begun:
-            self._prompt_tokens += len(answer.ask.tokens)
-            self._cached_tokens += given.cached
-            self._cache_hits += given.cached > 0
-        self._completion_tokens += len(given.pieces)
-        answer.take(given)
-        if answer.over:
-            self._forget(answer)
-            self._seconds += LATELY * (time.monotonic() - answer.started - self._seconds)
+    def _detach(self, generation: InFlightGeneration) -> None:
+        """End a response here: the worker stops computing it."""
+        self._manager.send(Cancel(generation.id))
+        self._remove(generation)
 
-    def _leave(self, answer: Answer) -> None:
-        """An answer ends here: the worker need not go on with it."""
-        self._keeper.send(Cancel(answer.number))
-        self._forget(answer)
-
-    def _end(self, request: Answer | Encoding, error: Error) -> None:
+    def _fail(self, request: InFlight, error: Error) -> None:
         request.fail(error)
-        if isinstance(request, Answer):
-            self._forget(request)
-
-    def _forget(self, answer: Answer) -> None:
-        self._answers.pop(answer.number, None)
-        self._note_idle()
+        if isinstance(request, InFlightGeneration):
+            self._remove(request)
 
     def _fail_all(self, error: Error) -> None:
-        for request in self._requests:
-            self._end(request, error)
+        for request in self._in_flight:
+            self._fail(request, error)
 
-    def _note_idle(self) -> None:
-        if not self._answers and not self._encodings:
+    def _remove(self, generation: InFlightGeneration) -> None:
+        self._generations.pop(generation.id, None)
+        self._update_idle()
+
+    def _update_idle(self) -> None:
+        if not self._generations and not self._embeddings:
             self._idle.set()
         else:
             self._idle.clear()
+
+
+def _as_json(settings: Mapping[str, object]) -> str:
+    try:
+        return json.dumps(dict(settings))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"settings cannot be written as JSON: {error}. Use strings, numbers, lists and objects.",
+            code="not_serializable",
+        ) from error

@@ -1,155 +1,456 @@
-"""The process that owns the device: `python -m webpte.serve.worker`, started by a `Supervisor`.
+"""The worker process, which owns the device: `python -m webpte.serve.worker`, started by `WorkerManager`.
 
-Frames come on standard input and go to standard output; whatever else writes to that goes to standard error. One thread
-takes requests, and computes those of encoders. Each language model has its engine's thread. A third thread reads
-frames, so that a ping is answered whatever the others do: the answer says how long ago they made progress. When the
-input ends, so does the process: its server is gone.
+Messages arrive on stdin and leave on stdout; what libraries print goes to stderr. One thread reads messages, so that
+pings are answered while models load and compute. Each model computes in a thread of its own: the engine's thread of a
+language model, or that of `EmbeddingModelWorker`. The process exits when its input ends, for then its server is gone.
 """
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import os
-import queue
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import BinaryIO
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
 
-from ..errors import Error, FormatError, InputError
+import numpy as np
+
+from ..embed import Embedder
+from ..errors import DeviceLost, Error, FormatError, InputError
+from ..llm import LLM
+from ..llm.engine.output import Admitted, Finished, Output, Piece
+from ..llm.engine.request import GenerationRequest
 from ..progress import OnProgress, Progress
-from .desks import Desk, Send, failed, open_desk
-from .frames import Pipe
-from .messages import Cancel, Embed, Generate, Message, ModelFile, Options, Ping, Pong, Ready, Refused, Start, Work
+from ..tasks import task_path
+from .messages import (
+    MAX_MESSAGE_BYTES,
+    Cancel,
+    Embed,
+    Failed,
+    FromWorker,
+    Generate,
+    LoadFailed,
+    LoadOptions,
+    ModelFile,
+    ModelInfo,
+    Ping,
+    Pong,
+    Ready,
+    Start,
+    StepOutput,
+    TextFiles,
+    TokenDelta,
+    ToWorker,
+    Vectors,
+    WorkerStats,
+    decode_to_worker,
+    encode,
+)
 
-Open = Callable[[ModelFile, Options, int, OnProgress, Send], Desk]
+Send = Callable[[FromWorker], None]
+INTERNAL_ERROR = 2  # exit status
 logger = logging.getLogger("webpte.serve.worker")
 
 
-class Worker:
-    """All models of one device, and the requests for them."""
+class Pipe:
+    """Messages over two files. Several threads may send."""
 
-    def __init__(self, pipe: Pipe, opener: Open = open_desk) -> None:
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._lock = threading.Lock()
+
+    def send(self, message: FromWorker) -> None:
+        line = encode(message)
+        with self._lock:
+            self._writer.write(line)
+            self._writer.flush()
+
+    def receive(self) -> ToWorker | None:
+        """Return the next message; None at the end of the input."""
+        line = self._reader.readline(MAX_MESSAGE_BYTES)
+        return decode_to_worker(line) if line.endswith(b"\n") else None
+
+
+class ModelWorker(Protocol):
+    """One loaded model and its requests."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    @property
+    def stats(self) -> WorkerStats: ...
+
+    @property
+    def last_progress(self) -> float | None:
+        """When its thread last completed a step (`time.monotonic`); None if it has nothing to do."""
+
+    def submit(self, request: Generate | Embed) -> None:
+        """Start a request; raise what is wrong with it."""
+
+    def cancel(self, id: int) -> None: ...
+
+
+def load_model(
+    file: ModelFile, options: LoadOptions, max_queue_size: int, progress: OnProgress, send: Send
+) -> ModelWorker:
+    """Load a model. A task file beside it makes it an encoder."""
+    if task_path(Path(file.path)).exists():
+        return EmbeddingModelWorker(file, Embedder.load(file.path, memory=options.memory, progress=progress), send)
+    llm = LLM.load(
+        file.path,
+        kv_cache=options.kv_cache,
+        recover=True,
+        max_sequences=options.max_sequences,
+        max_waiting=max_queue_size,
+        prefix_cache=options.prefix_cache,
+        memory=options.memory,
+        progress=progress,
+    )
+    if options.prepare:
+        llm.prepare(progress)
+    return LanguageModelWorker(file, llm, send)
+
+
+class LanguageModelWorker:
+    """Responses of one language model. The engine's thread computes them, and sends each step as one message."""
+
+    def __init__(self, file: ModelFile, llm: LLM, send: Send) -> None:
+        self.llm = llm
+        self._file = file
+        self._send = send
+        self._active: dict[int, GenerationRequest] = {}
+        self._deltas: list[TokenDelta] = []  # of the current step
+        self._failures: list[Failed] = []
+        self._lock = threading.Lock()  # between the engine's thread and the reader of messages
+        self._last_progress = 0.0
+        llm.engine.after_step = self._send_step
+
+    @property
+    def info(self) -> ModelInfo:
+        llm, files = self.llm, self.llm.about
+        config = files.tokenizer_config
+        return ModelInfo(
+            name=self._file.name,
+            path=self._file.path,
+            kind="language",
+            context=llm.capacity,
+            vocabulary=llm.vocabulary,
+            dimensions=0,
+            max_batch=llm.engine.max_num_seqs,
+            fingerprint=llm.fingerprint,
+            created=_modified(self._file.path),
+            text=TextFiles(
+                str(files.tokenizer),
+                str(config) if config is not None else None,
+                files.template,
+                files.eos_ids,
+                files.bos_id,
+                tuple(sorted(llm.stop_tokens)),
+            ),
+        )
+
+    @property
+    def stats(self) -> WorkerStats:
+        engine = self.llm.engine
+        return WorkerStats(len(engine.kv_slots), engine.stats.steps, engine.stats.tokens, engine.runner.recoveries)
+
+    @property
+    def last_progress(self) -> float | None:
+        return self._last_progress if self._active else None
+
+    def submit(self, request: Generate | Embed) -> None:
+        if not isinstance(request, Generate):
+            raise InputError(f"{self._file.name} is a language model; embeddings need an encoder")
+        sink = _DeltaSink(self, request.id)
+        generation = self.llm.request(request.tokens, _settings(request.settings), request.resumed, sink=sink)
+        with self._lock:
+            if not self._active:
+                self._last_progress = time.monotonic()
+            self._active[request.id] = generation
+        try:
+            self.llm.engine.submit(generation)
+        except BaseException:
+            with self._lock:
+                self._active.pop(request.id, None)
+            raise
+
+    def cancel(self, id: int) -> None:
+        with self._lock:
+            generation = self._active.pop(id, None)
+        if generation is not None:
+            self.llm.engine.abort(generation)
+
+    def collect(self, id: int, outputs: Sequence[Output]) -> None:
+        """Keep the outputs of a request until the end of the step."""
+        with self._lock:
+            if id not in self._active:  # cancelled
+                return
+            cached = next((output.cached_tokens for output in outputs if isinstance(output, Admitted)), None)
+            pieces = tuple(output for output in outputs if isinstance(output, Piece))
+            end = outputs[-1] if isinstance(outputs[-1], Finished) else None
+            if end is not None:
+                del self._active[id]
+            error = end.error if end is not None else None
+            reason = end.reason if end is not None and error is None else None
+            if cached is not None or pieces or reason is not None:
+                self._deltas.append(TokenDelta(id, cached, pieces, reason))
+            if error is not None:
+                self._failures.append(failed(id, error))
+
+    def _send_step(self) -> None:
+        with self._lock:
+            deltas, self._deltas = self._deltas, []
+            failures, self._failures = self._failures, []
+            self._last_progress = time.monotonic()
+        if deltas:
+            self._send(StepOutput(tuple(deltas)))
+        for failure in failures:
+            self._send(failure)
+
+
+class _DeltaSink:
+    """The outputs of one request. The server buffers them, so no request ever waits for its reader here."""
+
+    def __init__(self, worker: LanguageModelWorker, id: int) -> None:
+        self._worker = worker
+        self._id = id
+
+    def put(self, outputs: Sequence[Output]) -> None:
+        self._worker.collect(self._id, outputs)
+
+    def __len__(self) -> int:
+        return 0
+
+
+class EmbeddingModelWorker:
+    """Vectors of one encoder. Its thread computes one batch of one request at a time, and requests take turns."""
+
+    def __init__(self, file: ModelFile, embedder: Embedder, send: Send) -> None:
+        self.embedder = embedder
+        self._file = file
+        self._send = send
+        self._waiting: deque[tuple[Embed, deque[tuple[list[int], int]]]] = deque()
+        self._active: set[int] = set()  # ids of requests that are neither complete nor cancelled
+        self._changed = threading.Condition()
+        self._last_progress: float | None = None
+        self._steps = self._rows = 0
+        threading.Thread(target=self._run, daemon=True, name=f"webpte {file.name}").start()
+
+    @property
+    def info(self) -> ModelInfo:
+        embedder = self.embedder
+        return ModelInfo(
+            name=self._file.name,
+            path=self._file.path,
+            kind="encoder",
+            context=embedder.max_tokens,
+            vocabulary=0,
+            dimensions=embedder.dimensions,
+            max_batch=embedder.max_batch,
+            fingerprint=embedder.forward.fingerprint(),
+            created=_modified(self._file.path),
+        )
+
+    @property
+    def stats(self) -> WorkerStats:
+        return WorkerStats(0, self._steps, self._rows, self.embedder.forward.recoveries)
+
+    @property
+    def last_progress(self) -> float | None:
+        return self._last_progress
+
+    def submit(self, request: Generate | Embed) -> None:
+        if not isinstance(request, Embed):
+            raise InputError(f"{self._file.name} is an encoder; text generation needs a language model")
+        limit = self.embedder.max_tokens
+        for number, row in enumerate(request.rows):
+            if not 1 <= len(row) <= limit:
+                raise InputError(f"row {number}: expected 1 to {limit} tokens, got {len(row)} tokens")
+        if not request.rows:
+            raise InputError("rows: expected at least one, got none")
+        with self._changed:
+            self._active.add(request.id)
+            self._waiting.append((request, deque(self.embedder.batches(request.rows))))
+            self._changed.notify()
+
+    def cancel(self, id: int) -> None:
+        with self._changed:
+            self._active.discard(id)
+            self._waiting = deque(entry for entry in self._waiting if entry[0].id != id)
+
+    def _run(self) -> None:
+        try:
+            while True:
+                with self._changed:
+                    self._last_progress = None
+                    self._changed.wait_for(lambda: self._waiting)
+                    self._last_progress = time.monotonic()
+                    request, batches = self._waiting.popleft()
+                self._send(self._compute(request, batches))
+        except BaseException:
+            logger.exception("the thread of %s failed", self._file.name)
+            os._exit(INTERNAL_ERROR)
+
+    def _compute(self, request: Embed, batches: deque[tuple[list[int], int]]) -> FromWorker:
+        numbers, tokens = batches.popleft()
+        try:
+            vectors = self._vectors([request.rows[number] for number in numbers], tokens)
+        except Error as error:  # such as a token outside the vocabulary
+            self.cancel(request.id)
+            return failed(request.id, error)
+        with self._changed:
+            if not batches:
+                self._active.discard(request.id)
+            elif request.id in self._active:  # it may have been cancelled during the batch
+                self._waiting.append((request, batches))
+        self._steps += 1
+        self._rows += len(numbers)
+        data = base64.b64encode(np.ascontiguousarray(vectors, "<f4").tobytes()).decode()
+        return Vectors(request.id, tuple(numbers), self.embedder.dimensions, data)
+
+    def _vectors(self, rows: list[tuple[int, ...]], tokens: int) -> np.ndarray[Any, Any]:
+        while True:
+            try:
+                return self.embedder.vectors(rows, tokens)
+            except DeviceLost:
+                self.embedder.program.recover()
+
+
+def failed(id: int, error: BaseException) -> Failed:
+    """Return the message that a request failed."""
+    return Failed(id, type(error).__name__, str(error), error.reason if isinstance(error, Error) else "")
+
+
+def _modified(path: str) -> int:
+    return int(Path(path).stat().st_mtime)
+
+
+def _settings(text: str) -> dict[str, Any]:
+    """Return the settings of a request. JSON has only strings as keys; those of `logit_bias` are tokens."""
+    settings: dict[str, Any] = json.loads(text)
+    biases = settings.get("logit_bias")
+    if isinstance(biases, dict):
+        try:
+            settings["logit_bias"] = {int(token): bias for token, bias in biases.items()}
+        except ValueError as error:
+            raise InputError(f"logit_bias: expected tokens as keys: {error}") from error
+    return settings
+
+
+LoadModel = Callable[[ModelFile, LoadOptions, int, OnProgress, Send], ModelWorker]
+
+
+class Worker:
+    """All models of the process."""
+
+    def __init__(self, pipe: Pipe, load: LoadModel = load_model) -> None:
         self._pipe = pipe
-        self._open = opener
-        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
-        self.desks: dict[str, Desk] = {}
-        self._moved: float | None = None  # when the work last came forward; None if there is none
+        self._load = load
+        self._loading_progress: float | None = None  # None when loading is complete
+        self.models: dict[str, ModelWorker] = {}
 
     def run(self) -> int:
-        """Until the input ends, which ends the process; or a model cannot be loaded."""
+        """Load the models and compute until the input ends, which exits the process. Return 1 if loading fails."""
         start = self._pipe.receive()
         if not isinstance(start, Start):
-            raise FormatError(f"the first frame is {type(start).__name__}; a worker begins with Start")
-        self._moved = time.monotonic()
-        threading.Thread(target=self._listen, daemon=True, name="webpte frames").start()
+            raise FormatError("the first message: expected start")
+        self._loading_progress = time.monotonic()
+        reader = threading.Thread(target=self._read_messages, daemon=True, name="webpte messages")
+        reader.start()
         try:
             for file in start.models:
-                self.desks[file.name] = self._open(
-                    file, start.options, start.most_waiting, self._progress, self._pipe.send
+                self.models[file.name] = self._load(
+                    file, start.options, start.max_queue_size, self._on_progress, self._pipe.send
                 )
         except Error as error:
-            self._pipe.send(Refused(type(error).__name__, str(error), error.reason))
+            self._pipe.send(LoadFailed(type(error).__name__, str(error), error.reason))
             return 1
-        self._pipe.send(Ready(tuple(desk.served for desk in self.desks.values())))
-        while True:
-            self._take_all()
-            for desk in self.desks.values():
-                if desk.busy:
-                    self._moved = time.monotonic()
-                    for message in desk.tick():
-                        self._pipe.send(message)
+        self._loading_progress = None
+        self._pipe.send(Ready(tuple(model.info for model in self.models.values())))
+        reader.join()
+        return INTERNAL_ERROR  # not reached: the reader exits the process
 
-    def _progress(self, event: Progress) -> None:
-        self._moved = time.monotonic()
+    def _on_progress(self, event: Progress) -> None:
+        self._loading_progress = time.monotonic()
 
-    # -- the thread that listens -------------------------------------------------------------------------------------
-
-    def _listen(self) -> None:
+    def _read_messages(self) -> None:
         try:
             while (message := self._pipe.receive()) is not None:
-                if isinstance(message, Ping):
-                    self._pipe.send(Pong(message.number, self._busy_seconds(), self._work()))
-                else:
-                    self._inbox.put(message)
+                self._handle(message)
         except OSError:
             pass  # as at the end
         except BaseException:
-            logger.exception("the frames cannot be read")
-            os._exit(2)
-        os._exit(0)  # the other thread may be in the middle of a pass that nobody wants
+            logger.exception("messages cannot be read")
+            os._exit(INTERNAL_ERROR)
+        os._exit(0)  # other threads may be in the middle of a step that nobody needs
 
-    def _busy_seconds(self) -> float:
-        """How long ago the thread that has waited longest for progress made some; 0 if there is nothing to do."""
-        progressed = [self._moved, *(desk.progressed for desk in list(self.desks.values()))]
-        return time.monotonic() - min((moment for moment in progressed if moment is not None), default=time.monotonic())
-
-    def _work(self) -> Work:
-        found = [desk.work for desk in list(self.desks.values())]
-        return Work(
-            sum(work.slots for work in found),
-            sum(work.passes for work in found),
-            sum(work.rows for work in found),
-            sum(work.device_losses for work in found),
-        )
-
-    # -- the thread that computes ------------------------------------------------------------------------------------
-
-    def _take_all(self) -> None:
-        """All that was asked since the last pass; where there is nothing to do, wait for more."""
-        if not any(desk.busy for desk in self.desks.values()):
-            self._moved = None
-            self._take(self._inbox.get())
-            self._moved = time.monotonic()
-        while not self._inbox.empty():
-            self._take(self._inbox.get())
-
-    def _take(self, message: Message) -> None:
-        if isinstance(message, Cancel):
-            for desk in self.desks.values():
-                desk.cancel(message.number)
+    def _handle(self, message: ToWorker) -> None:
+        if isinstance(message, Ping):
+            self._pipe.send(Pong(self._busy_seconds(), self._stats()))
+        elif isinstance(message, Cancel):
+            for model in list(self.models.values()):
+                model.cancel(message.id)
         elif isinstance(message, Generate | Embed):
             try:
-                self._desk(message.model).take(message)
+                self._model(message.model).submit(message)
             except Error as error:
-                self._pipe.send(failed(message.number, error))
-            except (
-                Exception
-            ) as error:  # such as a schema too deep for a library: the fault of who asked, and of no other
-                logger.exception("a request cannot be taken")
-                refused = InputError(f"it cannot be taken: {type(error).__name__}: {error}", code="request_failed")
-                self._pipe.send(failed(message.number, refused))
+                self._pipe.send(failed(message.id, error))
+            except Exception as error:  # such as a schema too deep for a library: it fails its own request only
+                logger.exception("request %d cannot be started", message.id)
+                refused = InputError(
+                    f"the request cannot be started: {type(error).__name__}: {error}", code="request_failed"
+                )
+                self._pipe.send(failed(message.id, refused))
         else:
-            raise FormatError(f"a worker that is at work was sent {type(message).__name__}")
+            raise FormatError("a running worker: expected a request, got start")
 
-    def _desk(self, model: str) -> Desk:
-        if model not in self.desks:
-            raise InputError(f"there is no model {model!r}; there are {', '.join(self.desks)}")
-        return self.desks[model]
+    def _model(self, name: str) -> ModelWorker:
+        if name not in self.models:
+            raise InputError(f"model: expected one of {', '.join(self.models)}, got {name!r}")
+        return self.models[name]
+
+    def _busy_seconds(self) -> float:
+        """Return the longest time that a busy thread has been without progress."""
+        now = time.monotonic()
+        times: Iterable[float | None] = (
+            self._loading_progress, *(model.last_progress for model in list(self.models.values())),
+        )  # fmt: skip
+        return now - min((moment for moment in times if moment is not None), default=now)
+
+    def _stats(self) -> WorkerStats:
+        each = [model.stats for model in list(self.models.values())]
+        return WorkerStats(
+            sum(stats.slots for stats in each),
+            sum(stats.steps for stats in each),
+            sum(stats.tokens for stats in each),
+            sum(stats.device_losses for stats in each),
+        )
 
 
 def own_pipe() -> Pipe:
-    """Standard input and output, kept from everybody else: a library may print."""
+    """Return stdin and stdout as a pipe, and give libraries others in their place: they may print."""
     sys.stdout.flush()
-    reading, writing = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    reader, writer = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
     os.dup2(2, 1)
-    return Pipe(_opened(reading, "rb"), _opened(writing, "wb"))
+    return Pipe(open(reader, "rb"), open(writer, "wb"))
 
 
-def _opened(number: int, mode: str) -> BinaryIO:
-    return open(number, mode)  # type: ignore[return-value]
-
-
-def main(opener: Open = open_desk) -> int:
+def main(load: LoadModel = load_model) -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    for number in (signal.SIGINT, signal.SIGTERM):  # a terminal, or systemd, tells all of a group; the server decides
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the server decides when to stop
         signal.signal(number, signal.SIG_IGN)
-    return Worker(own_pipe(), opener).run()
+    return Worker(own_pipe(), load).run()
 
 
 if __name__ == "__main__":

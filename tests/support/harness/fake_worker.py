@@ -20,9 +20,8 @@ from webpte.llm.engine.runner import BatchToken, SampleRow
 from webpte.llm.sampling import Chosen
 from webpte.progress import OnProgress
 from webpte.serve import worker
-from webpte.serve.desks import Desk, LanguageDesk, Send
-from webpte.serve.messages import ModelFile, Options, Served
-from webpte.serve.worker import main
+from webpte.serve.messages import LoadOptions, ModelFile, ModelInfo
+from webpte.serve.worker import LanguageModelWorker, ModelWorker, Send, main
 
 COMMAND = (sys.executable, "-m", "tests.support.harness.fake_worker")
 POISON = VOCABULARY - 1
@@ -52,17 +51,19 @@ class SlowRunner(FakeRunner):
         return super().run(rows, picks)
 
 
-class FakeDesk(LanguageDesk):
+class FakeModelWorker(LanguageModelWorker):
     """Says what it serves without files."""
 
     @property
-    def served(self) -> Served:
+    def info(self) -> ModelInfo:
         llm = self.llm
         name, path = self._file.name, self._file.path
-        return Served(name, path, "language", llm.capacity, llm.vocabulary, 0, llm.engine.max_num_seqs, "f" * 64, 0)
+        return ModelInfo(name, path, "language", llm.capacity, llm.vocabulary, 0, llm.engine.max_num_seqs, "f" * 64, 0)
 
 
-def open_fake(file: ModelFile, options: Options, most_waiting: int, progress: OnProgress, send: Send) -> Desk:
+def open_fake(
+    file: ModelFile, options: LoadOptions, most_waiting: int, progress: OnProgress, send: Send
+) -> ModelWorker:
     seconds, capacity = (0.05, 100_000) if "slow" in file.path else (PASS, 256)
     runner = SlowRunner(seconds, max_slots=options.max_sequences, capacity=capacity)
     print("this is no frame", flush=True)  # a library may print
@@ -71,7 +72,7 @@ def open_fake(file: ModelFile, options: Options, most_waiting: int, progress: On
     )
     if options.prepare:
         llm.prepare(progress)
-    return FakeDesk(file, llm, send)
+    return FakeModelWorker(file, llm, send)
 
 
 if __name__ == "__main__":

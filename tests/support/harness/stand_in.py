@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from webpte.errors import Error
+from webpte.llm.engine.output import Admitted, Piece
 from webpte.llm.tokenizer import Tokenizer
-from webpte.serve.backend import Ask, Begun, Event, Finished, Stats, Usage
-from webpte.serve.messages import Language, Piece, Served
+from webpte.serve.backend import Event, GenerateRequest, Stats, StreamEnd, Usage
+from webpte.serve.messages import ModelInfo, TextFiles
 
 CHAT = (
     "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}"
@@ -25,7 +26,9 @@ CHAT = (
 class StandInStream:
     """Pieces of a text, one for each of its tokens. It waits for `go` before each but the first."""
 
-    def __init__(self, ask: Ask, tokens: Sequence[tuple[str, int]], go: asyncio.Event, fails: Error | None) -> None:
+    def __init__(
+        self, ask: GenerateRequest, tokens: Sequence[tuple[str, int]], go: asyncio.Event, fails: Error | None
+    ) -> None:
         self.ask = ask
         self.cancelled = False
         self._tokens = tokens
@@ -39,19 +42,19 @@ class StandInStream:
         return Usage(len(self.ask.tokens), 0, self._given)
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        yield Begun(len(self.ask.tokens), 0)
+        yield Admitted(0)
         for text, token in self._tokens[: self.ask.settings["max_new_tokens"]]:
             if self._given:
                 await self._go_or_cancelled()
             if self.cancelled:
-                yield Finished("cancelled", self.usage)
+                yield StreamEnd("cancelled", self.usage)
                 return
             self._given += 1
             yield Piece(text, token)
         if self._fails is not None:
             raise self._fails
         cut = len(self._tokens) > self.ask.settings["max_new_tokens"]
-        yield Finished("length" if cut else "stop", self.usage)
+        yield StreamEnd("length" if cut else "stop", self.usage)
 
     async def _go_or_cancelled(self) -> None:
         waiting = [asyncio.ensure_future(event.wait()) for event in (self._go, self._ended)]
@@ -82,9 +85,9 @@ class StandIn:
         files = str(folder / "tokenizer.json"), str(folder / "tokenizer_config.json")
         end = tokenizer.token_id("<|im_end|>")
         assert end is not None
-        language = Language(*files, CHAT, (end,), None, (end,))
+        language = TextFiles(*files, CHAT, (end,), None, (end,))
         size = tokenizer._inner.get_vocab_size()
-        self.models = {"stand-in": Served("stand-in", "", "language", 512, size, 0, 4, "f", 1, language)}
+        self.models = {"stand-in": ModelInfo("stand-in", "", "language", 512, size, 0, 4, "f", 1, language)}
 
     async def start(self) -> None: ...
 
@@ -95,7 +98,7 @@ class StandIn:
         for stream in self.streams:
             await stream.cancel()
 
-    def generate(self, ask: Ask) -> StandInStream:
+    def generate(self, ask: GenerateRequest) -> StandInStream:
         if self.fails is not None:
             raise self.fails
         tokens = self._tokenizer.encode(self.says)

@@ -11,161 +11,150 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..failures import Refusal
-from ..incoming import read_json
-from ..messages import Piece
-from ..service import Service
-from ..words import Words
-from .answering import Choice, ParsedRequest, respond, token_text
-from .fields import Fields
-from .messages import messages_from
-from .outputs import FinishEvent, Output, TextDelta, ToolCallDelta
-from .sampling import output_tokens, sampling
-from .structure import constrained, schema_of
-from .tools import offer_from
-
-# What clients send that changes nothing about an answer.
-IGNORED = (
-    "user",
-    "metadata",
-    "store",
-    "service_tier",
-    "safety_identifier",
-    "prompt_cache_key",
-    "prompt_cache_retention",
+from ...llm.engine.output import Piece
+from ...llm.tools import ToolFormat
+from ..errors import ApiError
+from ..http import read_body
+from ..service import Service, TextProcessor
+from .generation import (
+    Choice,
+    Delta,
+    FinishEvent,
+    ParsedRequest,
+    at_most,
+    choice_settings,
+    output_tokens,
+    respond,
+    response_schema,
+    stream_usage,
 )
-REFUSED = {
-    "functions": "use tools",
-    "function_call": "use tool_choice",
-    "audio": "answers are text",
-    "prediction": "drafts are made by the server itself",
-    "web_search_options": "there is no search here",
-    "reasoning_effort": "the model has one way to think",
-    "verbosity": "ask for it in a message",
-}
+from .requests import AssistantMessage, ChatMessage, ChatRequest, Content, ToolMessage
+from .tools import ToolCallDelta, ToolConfig, constrain_to_tools, tool_config
 
 
 async def chat(request: Request) -> Response:
+    """Handle `POST /v1/chat/completions`."""
     service: Service = request.app.state.service
-    body = await read_json(request, service.config)
-    asked, form = await asyncio.to_thread(_understand, Fields(body), service)
-    return await respond(request, service, asked, form)
+    body = await read_body(request, service.config, ChatRequest)
+    parsed, formatter = await asyncio.to_thread(_parse, body, service)
+    return await respond(request, service, parsed, formatter)
 
 
-def _understand(fields: Fields, service: Service) -> tuple[ParsedRequest, ChatForm]:
-    """Everything about a request is checked here, before anything is computed."""
+def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatFormatter]:
+    """Check everything about a request before anything is computed."""
     config = service.config
-    model = fields.text("model")
-    words = service.words(model)
-    messages = messages_from(fields)
-    offer = offer_from(fields, config)
-    settings = sampling(fields, config)
-    settings["max_new_tokens"] = output_tokens(fields, ("max_completion_tokens", "max_tokens"), config)
-    tops = _logprobs(fields, settings)
-    schema = schema_of(fields.inside("response_format", None), config)
-    count = fields.whole("n", 1, config.max_choices, 1)
-    stream, usage_at_end = stream_options(fields)
-    _modalities(fields)
-    fields.ignore(*IGNORED)
-    fields.refuse(REFUSED)
-    fields.end()
-    calls, stop = constrained(settings, offer, schema, words)
-    tokens = words.encode_chat(messages, offer.for_template())
-    asked = ParsedRequest(model, [tokens] * count, settings, stream, usage_at_end, calls, stop)
-    return asked, ChatForm(model, words, tops)
+    text = service.text_processor(body.model)
+    at_most("n", body.n, config.max_choices, "max_choices")
+    if body.top_logprobs and not body.logprobs:
+        raise ApiError(400, "top_logprobs: allowed only with logprobs", param="top_logprobs")
+    settings = choice_settings(body, config) | {
+        "max_new_tokens": output_tokens(
+            config, max_completion_tokens=body.max_completion_tokens, max_tokens=body.max_tokens
+        ),
+        "logprobs": body.logprobs,
+        "top_logprobs": body.top_logprobs or 0,
+    }
+    tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
+    schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
+    tool_format: ToolFormat | None = None
+    stop: tuple[str, ...] = ()
+    if tools.choice != "none":
+        tool_format, stop = constrain_to_tools(settings, tools, schema, text)
+    elif schema is not None:
+        settings["json_schema"] = schema
+    tokens = text.encode_chat(template_messages(body.messages), tools.for_template() if tools.tools else None)
+    parsed = ParsedRequest(body.model, [tokens] * body.n, settings, body.stream, stream_usage(body), tool_format, stop)
+    return parsed, ChatFormatter(body.model, text, body.logprobs)
 
 
-def stream_options(fields: Fields) -> tuple[bool, bool]:
-    """Whether to stream, and whether usage is to come at the end of it."""
-    stream = fields.flag("stream")
-    options = fields.inside("stream_options", None)
-    if options is None:
-        return stream, False
-    if not stream:
-        raise Refusal(400, "stream_options are for streams; set stream to true", param="stream_options")
-    usage = options.flag("include_usage")
-    options.ignore("include_obfuscation")
-    options.end()
-    return stream, usage
+def template_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """Return messages as chat templates expect them."""
+    return [_template_message(message, at) for at, message in enumerate(messages)]
 
 
-def _logprobs(fields: Fields, settings: dict[str, Any]) -> int | None:
-    """How many of the likeliest tokens to tell of; None for not even that of the one that was chosen."""
-    wanted = fields.flag("logprobs")
-    tops = fields.whole("top_logprobs", 0, 20, None)
-    if tops and not wanted:
-        raise Refusal(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
-    settings |= {"logprobs": wanted, "top_logprobs": tops or 0}
-    return (tops or 0) if wanted else None
+def _template_message(message: ChatMessage, at: int) -> dict[str, Any]:
+    role = "system" if message.role == "developer" else message.role
+    found: dict[str, Any] = {"role": role, "content": _text(message.content)}
+    if isinstance(message, AssistantMessage):
+        if message.content is None and not message.tool_calls:
+            raise ApiError(400, f"messages[{at}].content: required without tool_calls", param=f"messages[{at}].content")
+        if message.tool_calls:
+            found["tool_calls"] = [call.model_dump() for call in message.tool_calls]
+    if isinstance(message, ToolMessage):
+        found["tool_call_id"] = message.tool_call_id
+    if message.name is not None:
+        found["name"] = message.name
+    return found
 
 
-def _modalities(fields: Fields) -> None:
-    if fields.listed("modalities", 8, ["text"]) != ["text"]:
-        raise fields.wrong("modalities", '["text"]; this server says nothing else')
+def _text(content: Content | None) -> str:
+    if isinstance(content, list):
+        return "".join(part.text for part in content)
+    return content or ""
 
 
-class ChatForm:
-    """Chunks and whole answers."""
+class ChatFormatter:
+    """Writes chunks and whole responses."""
 
-    named = False
+    named_events = False
 
-    def __init__(self, model: str, words: Words, tops: int | None) -> None:
-        self._words = words
-        self._tops = tops
-        self._about = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
+    def __init__(self, model: str, text: TextProcessor, logprobs: bool) -> None:
+        self._text = text
+        self._with_logprobs = logprobs
+        self._header = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
 
     def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
-        listed = [self._choice(number, choice) for number, choice in enumerate(choices)]
-        return {**self._about, "object": "chat.completion", "choices": listed, "usage": usage}
+        listed = [self._choice(index, choice) for index, choice in enumerate(choices)]
+        return {**self._header, "object": "chat.completion", "choices": listed, "usage": usage}
 
-    def _choice(self, number: int, choice: Choice) -> dict[str, Any]:
+    def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
-        if choice.calls:
-            message["tool_calls"] = [_call(call) for call in choice.calls]
+        if choice.tool_calls:
+            message["tool_calls"] = [_tool_call(call) for call in choice.tool_calls]
             message["content"] = choice.text or None
-        assert choice.ended is not None
-        logprobs = self._logprobs(choice.pieces) if self._tops is not None else None
-        return {"index": number, "message": message, "logprobs": logprobs, **ending(choice.ended)}
+        assert choice.finish is not None
+        logprobs = self._logprobs(choice.pieces) if self._with_logprobs else None
+        return {"index": index, "message": message, "logprobs": logprobs, **finish_fields(choice.finish)}
 
     def opening(self, count: int) -> Iterator[dict[str, Any]]:
-        for number in range(count):
-            yield self._chunk(number, {"role": "assistant", "content": ""})
+        for index in range(count):
+            yield self._chunk(index, {"role": "assistant", "content": ""})
 
-    def events(self, number: int, output: Output) -> Iterator[dict[str, Any]]:
-        if isinstance(output, FinishEvent):
-            yield self._chunk(number, {}, **ending(output))
-        elif isinstance(output, ToolCallDelta):
-            yield self._chunk(number, {"tool_calls": [{"index": output.number, **_call(output)}]})
-        elif output.text or (self._tops is not None and output.piece is not None):
-            yield self._chunk(number, {"content": output.text}, logprobs=self._said(output))
+    def events(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+        if isinstance(delta, FinishEvent):
+            yield self._chunk(index, {}, **finish_fields(delta))
+        elif isinstance(delta, ToolCallDelta):
+            yield self._chunk(index, {"tool_calls": [{"index": delta.index, **_tool_call(delta)}]})
+        else:
+            measured = self._with_logprobs and delta.piece is not None
+            if delta.text or measured:
+                logprobs = self._logprobs([delta.piece]) if measured and delta.piece is not None else None
+                yield self._chunk(index, {"content": delta.text}, logprobs=logprobs)
 
     def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        yield {**self._about, "object": "chat.completion.chunk", "choices": [], "usage": usage}
+        yield {**self._header, "object": "chat.completion.chunk", "choices": [], "usage": usage}
 
-    def _chunk(self, number: int, delta: dict[str, Any], **more: Any) -> dict[str, Any]:
-        choice = {"index": number, "delta": delta, "logprobs": None, "finish_reason": None, **more}
-        return {**self._about, "object": "chat.completion.chunk", "choices": [choice]}
-
-    def _said(self, said: TextDelta) -> dict[str, Any] | None:
-        return self._logprobs([said.piece]) if self._tops is not None and said.piece is not None else None
+    def _chunk(self, index: int, delta: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None, **fields}
+        return {**self._header, "object": "chat.completion.chunk", "choices": [choice]}
 
     def _logprobs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         return {"content": [self._token(piece) for piece in pieces], "refusal": None}
 
     def _token(self, piece: Piece) -> dict[str, Any]:
-        tops = [self._named(token, logprob) for token, logprob in piece.top]
-        return {**self._named(piece.token, piece.logprob), "top_logprobs": tops}
+        top = [self._logprob(token, logprob) for token, logprob in piece.top_logprobs]
+        return {**self._logprob(piece.token, piece.logprob), "top_logprobs": top}
 
-    def _named(self, token: int, logprob: float | None) -> dict[str, Any]:
-        text, data = token_text(self._words, token)
+    def _logprob(self, token: int, logprob: float | None) -> dict[str, Any]:
+        text, data = self._text.token_text(token)
         return {"token": text, "logprob": logprob, "bytes": data}
 
 
-def ending(ended: FinishEvent) -> dict[str, Any]:
-    """How an answer ended. `stop_reason` is ours: what cut it short before its time."""
-    cut = {"stop_reason": ended.cut} if ended.cut is not None else {}
-    return {"finish_reason": ended.finish, **cut}
+def finish_fields(finish: FinishEvent) -> dict[str, Any]:
+    """Return how a response ended. `stop_reason` is an extension: what cut the response short."""
+    cut = {"stop_reason": finish.cut} if finish.cut is not None else {}
+    return {"finish_reason": finish.finish, **cut}
 
 
-def _call(call: ToolCallDelta) -> dict[str, Any]:
+def _tool_call(call: ToolCallDelta) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}

@@ -1,4 +1,4 @@
-"""`/v1/completions`: texts that are continued as they are."""
+"""`/v1/completions`: continue a text as it is."""
 
 from __future__ import annotations
 
@@ -11,120 +11,121 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..failures import Refusal
-from ..incoming import read_json
-from ..messages import Piece
-from ..service import Service
-from ..words import Words
-from .answering import Choice, ParsedRequest, respond, token_text
-from .chat import IGNORED, ending, stream_options
-from .fields import MISSING, Fields
-from .outputs import FinishEvent, Output, TextDelta
-from .sampling import output_tokens, sampling
-from .structure import schema_of
-
-REFUSED = {
-    "echo": "put the prompt before the answer yourself",
-    "suffix": "the model continues texts, and fills no gaps",
-}
+from ...llm.engine.output import Piece
+from ..errors import ApiError
+from ..http import read_body
+from ..service import Service, TextProcessor
+from .chat import finish_fields
+from .generation import (
+    Choice,
+    Delta,
+    FinishEvent,
+    ParsedRequest,
+    at_most,
+    choice_settings,
+    output_tokens,
+    respond,
+    response_schema,
+    stream_usage,
+)
+from .requests import CompletionRequest
+from .tools import TextDelta
 
 
 async def completions(request: Request) -> Response:
+    """Handle `POST /v1/completions`."""
     service: Service = request.app.state.service
-    body = await read_json(request, service.config)
-    asked, form = await asyncio.to_thread(_understand, Fields(body), service)
-    return await respond(request, service, asked, form)
+    body = await read_body(request, service.config, CompletionRequest)
+    parsed, formatter = await asyncio.to_thread(_parse, body, service)
+    return await respond(request, service, parsed, formatter)
 
 
-def _understand(fields: Fields, service: Service) -> tuple[ParsedRequest, CompletionForm]:
+def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, CompletionFormatter]:
     config = service.config
-    model = fields.text("model")
-    words = service.words(model)
-    given = fields.raw("prompt", MISSING)
-    settings = sampling(fields, config)
-    settings["max_new_tokens"] = output_tokens(fields, ("max_tokens",), config)
-    tops = fields.whole("logprobs", 0, 20, None)
-    settings |= {"logprobs": tops is not None, "top_logprobs": tops or 0}
-    schema = schema_of(fields.inside("response_format", None), config)
+    text = service.text_processor(body.model)
+    if body.best_of not in (None, body.n):
+        raise ApiError(
+            400, "best_of is not supported: request n responses and choose", param="best_of",
+            code="unsupported_parameter",
+        )  # fmt: skip
+    settings = choice_settings(body, config) | {
+        "max_new_tokens": output_tokens(config, max_tokens=body.max_tokens),
+        "logprobs": body.logprobs is not None,
+        "top_logprobs": body.logprobs or 0,
+    }
+    schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
     if schema is not None:
         settings["json_schema"] = schema
-    count = fields.whole("n", 1, config.max_choices, 1)
-    if fields.whole("best_of", 1, config.max_choices, count) != count:
-        raise Refusal(400, "best_of is not served: ask for n and choose", param="best_of", code="unsupported_parameter")
-    stream, usage_at_end = stream_options(fields)
-    fields.ignore(*IGNORED)
-    fields.refuse(REFUSED)
-    fields.end()
-    prompts = [tokens for tokens in prompts_of(given, words) for _ in range(count)]
-    if len(prompts) > config.max_choices:
-        raise Refusal(
-            400,
-            f"{len(prompts)} answers are asked for; {config.max_choices} are the most (max_choices)",
-            param="prompt",
-        )
-    return ParsedRequest(model, prompts, settings, stream, usage_at_end), CompletionForm(model, words, tops)
+    texts = _prompts(body.prompt)
+    at_most("prompt", len(texts) * body.n, config.max_choices, "max_choices")
+    prompts = [
+        tokens
+        for prompt in texts
+        for tokens in [text.encode_text(prompt) if isinstance(prompt, str) else text.encode_tokens(prompt)] * body.n
+    ]
+    parsed = ParsedRequest(body.model, prompts, settings, body.stream, stream_usage(body))
+    return parsed, CompletionFormatter(body.model, text, body.logprobs is not None)
 
 
-def prompts_of(given: Any, words: Words) -> list[tuple[int, ...]]:
-    """A text, tokens, or a list of either."""
-    if isinstance(given, str):
-        return [words.encode_text(given)]
-    if isinstance(given, list) and given:
-        if all(isinstance(entry, str) for entry in given):
-            return [words.encode_text(text) for text in given]
-        if all(isinstance(entry, list) for entry in given):
-            return [words.encode_tokens(tokens) for tokens in given]
-        if all(isinstance(entry, int) for entry in given):
-            return [words.encode_tokens(given)]
-    raise Refusal(400, "prompt is a text, a list of token numbers, or a list of either", param="prompt")
+def _prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str] | list[list[int]]:
+    if isinstance(prompt, str):
+        return [prompt]
+    if isinstance(prompt[0], int):
+        return [prompt]
+    return prompt
 
 
-class CompletionForm:
-    """Chunks and whole answers, which look the same."""
+class CompletionFormatter:
+    """Writes chunks and whole responses, which have the same form."""
 
-    named = False
+    named_events = False
 
-    def __init__(self, model: str, words: Words, tops: int | None) -> None:
-        self._words = words
-        self._tops = tops
+    def __init__(self, model: str, text: TextProcessor, logprobs: bool) -> None:
+        self._text = text
+        self._with_logprobs = logprobs
         self._offsets: dict[int, int] = {}
-        about = {"id": f"cmpl-{secrets.token_hex(12)}", "created": int(time.time()), "model": model}
-        self._about = {**about, "object": "text_completion"}
+        self._header = {
+            "id": f"cmpl-{secrets.token_hex(12)}",
+            "created": int(time.time()),
+            "model": model,
+            "object": "text_completion",
+        }
 
     def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
         listed = []
-        for number, choice in enumerate(choices):
-            assert choice.ended is not None
-            logprobs = self._logprobs(number, choice.pieces) if self._tops is not None else None
-            listed.append({"index": number, "text": choice.text, "logprobs": logprobs, **ending(choice.ended)})
-        return {**self._about, "choices": listed, "usage": usage}
+        for index, choice in enumerate(choices):
+            assert choice.finish is not None
+            logprobs = self._logprobs(index, choice.pieces) if self._with_logprobs else None
+            listed.append({"index": index, "text": choice.text, "logprobs": logprobs, **finish_fields(choice.finish)})
+        return {**self._header, "choices": listed, "usage": usage}
 
     def opening(self, count: int) -> Iterator[dict[str, Any]]:
         yield from ()
 
-    def events(self, number: int, output: Output) -> Iterator[dict[str, Any]]:
-        if isinstance(output, FinishEvent):
-            yield self._chunk(number, "", None, **ending(output))
-        elif isinstance(output, TextDelta):
-            pieces = [output.piece] if output.piece is not None else []
-            logprobs = self._logprobs(number, pieces) if self._tops is not None else None
-            if output.text or (logprobs is not None and pieces):
-                yield self._chunk(number, output.text, logprobs)
+    def events(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+        if isinstance(delta, FinishEvent):
+            yield self._chunk(index, "", None, **finish_fields(delta))
+        elif isinstance(delta, TextDelta):
+            pieces = [delta.piece] if delta.piece is not None else []
+            logprobs = self._logprobs(index, pieces) if self._with_logprobs else None
+            if delta.text or (logprobs is not None and pieces):
+                yield self._chunk(index, delta.text, logprobs)
 
     def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        yield {**self._about, "choices": [], "usage": usage}
+        yield {**self._header, "choices": [], "usage": usage}
 
-    def _chunk(self, number: int, text: str, logprobs: Any, **more: Any) -> dict[str, Any]:
-        choice = {"index": number, "text": text, "logprobs": logprobs, "finish_reason": None, **more}
-        return {**self._about, "choices": [choice]}
+    def _chunk(self, index: int, text: str, logprobs: Any, **fields: Any) -> dict[str, Any]:
+        choice = {"index": index, "text": text, "logprobs": logprobs, "finish_reason": None, **fields}
+        return {**self._header, "choices": [choice]}
 
-    def _logprobs(self, number: int, pieces: Sequence[Piece]) -> dict[str, Any]:
-        found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    def _logprobs(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
+        listed: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
         for piece in pieces:
-            text, _ = token_text(self._words, piece.token)
-            found["tokens"].append(text)
-            found["token_logprobs"].append(piece.logprob)
-            found["top_logprobs"].append({token_text(self._words, token)[0]: logprob for token, logprob in piece.top})
-            found["text_offset"].append(self._offsets.get(number, 0))
-            self._offsets[number] = self._offsets.get(number, 0) + len(text)
-        return found
+            text, _ = self._text.token_text(piece.token)
+            top = {self._text.token_text(token)[0]: logprob for token, logprob in piece.top_logprobs}
+            listed["tokens"].append(text)
+            listed["token_logprobs"].append(piece.logprob)
+            listed["top_logprobs"].append(top)
+            listed["text_offset"].append(self._offsets.get(index, 0))
+            self._offsets[index] = self._offsets.get(index, 0) + len(text)
+        return listed

@@ -1,4 +1,4 @@
-"""`/v1/embeddings`: texts to vectors, by an encoder."""
+"""`/v1/embeddings`: vectors of texts, by an encoder."""
 
 from __future__ import annotations
 
@@ -9,50 +9,35 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..failures import Refusal
-from ..incoming import read_json
-from ..sending import Json, run_until_disconnect
+from ..errors import ApiError
+from ..http import JsonResponse, read_body, run_until_disconnect
 from ..service import Service
-from .fields import MISSING, Fields
+from .generation import at_most
+from .requests import EmbeddingsRequest
 
 
 async def embeddings(request: Request) -> Response:
+    """Handle `POST /v1/embeddings`."""
     service: Service = request.app.state.service
-    fields = Fields(await read_json(request, service.config))
-    model = fields.text("model")
-    texts = service.texts(model)
-    given = _inputs(fields.raw("input", MISSING), service.config.max_inputs)
-    form = fields.choice("encoding_format", ("float", "base64"), "float")
-    served = service.model(model).dimensions
-    wanted = fields.whole("dimensions", 1, 1 << 16, served)
-    if wanted != served:
-        raise Refusal(
-            400,
-            f"dimensions is {wanted}, and the vectors of {model} have {served}; it was made for no others",
-            param="dimensions",
+    body = await read_body(request, service.config, EmbeddingsRequest)
+    encoder = service.encoder(body.model)
+    texts = [body.input] if isinstance(body.input, str) else body.input
+    at_most("input", len(texts), service.config.max_inputs, "max_inputs")
+    dimensions = service.model(body.model).dimensions
+    if body.dimensions not in (None, dimensions):
+        raise ApiError(
+            400, f"dimensions: expected {dimensions}, those of {body.model}, got {body.dimensions}", param="dimensions"
         )
-    fields.ignore("user")
-    fields.end()
-    rows = await asyncio.to_thread(texts.encode, given, truncate=False)
-    request.scope["state"]["log"] |= {"model": model, "texts": len(rows), "prompt_tokens": sum(map(len, rows))}
-    vectors = await run_until_disconnect(request, service.backend.embed(model, rows))
-    data = [_entry(number, vector, form) for number, vector in enumerate(vectors)]
+    rows = await asyncio.to_thread(encoder.encode, texts, truncate=False)
     count = sum(map(len, rows))
+    request.scope["state"]["log"] |= {"model": body.model, "texts": len(rows), "prompt_tokens": count}
+    vectors = await run_until_disconnect(request, service.backend.embed(body.model, rows))
+    data = [_entry(index, vector, body.encoding_format) for index, vector in enumerate(vectors)]
     usage = {"prompt_tokens": count, "total_tokens": count}
-    return Json({"object": "list", "model": model, "data": data, "usage": usage})
+    return JsonResponse({"object": "list", "model": body.model, "data": data, "usage": usage})
 
 
-def _inputs(given: Any, most: int) -> list[str]:
-    texts = [given] if isinstance(given, str) else given
-    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
-        told = "; tokens of another tokenizer would mean nothing here" if isinstance(given, list) and given else ""
-        raise Refusal(400, f"input is a text or a list of texts, not empty{told}", param="input")
-    if len(texts) > most:
-        raise Refusal(400, f"input has {len(texts)} texts; {most} are the most (max_inputs)", param="input")
-    return texts
-
-
-def _entry(number: int, vector: Any, form: str) -> dict[str, Any]:
-    """A vector, as numbers or as the bytes of little-endian f32."""
-    told = vector.tolist() if form == "float" else base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    return {"object": "embedding", "index": number, "embedding": told}
+def _entry(index: int, vector: Any, encoding: str) -> dict[str, Any]:
+    """Return a vector as numbers, or as the base64 of little-endian f32."""
+    embedding = vector.tolist() if encoding == "float" else base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return {"object": "embedding", "index": index, "embedding": embedding}

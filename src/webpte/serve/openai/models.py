@@ -1,4 +1,4 @@
-"""`/v1/models`, `/tokenize` and `/detokenize`: what there is, and how it reads."""
+"""`/v1/models`, `/tokenize` and `/detokenize`."""
 
 from __future__ import annotations
 
@@ -8,60 +8,53 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..failures import Refusal
-from ..incoming import read_json
-from ..messages import Served
-from ..sending import Json
+from ..errors import ApiError
+from ..http import JsonResponse, read_body
+from ..messages import ModelInfo
 from ..service import Service
-from .fields import Fields
-from .messages import messages_from
-from .tools import offer_from
-
-MOST_TOKENS = 1 << 20
+from .chat import template_messages
+from .requests import DetokenizeRequest, TokenizeRequest
+from .tools import tool_config
 
 
 async def models(request: Request) -> Response:
+    """Handle `GET /v1/models`."""
     service: Service = request.app.state.service
-    return Json({"object": "list", "data": [_entry(served) for served in service.backend.models.values()]})
+    return JsonResponse({"object": "list", "data": [_entry(model) for model in service.backend.models.values()]})
 
 
 async def model(request: Request) -> Response:
+    """Handle `GET /v1/models/NAME`."""
     service: Service = request.app.state.service
-    return Json(_entry(service.model(request.path_params["name"])))
+    return JsonResponse(_entry(service.model(request.path_params["name"])))
 
 
-def _entry(served: Served) -> dict[str, Any]:
-    """OpenAI's fields, and what a client may want to know besides."""
-    more: dict[str, Any] = {"kind": served.kind, "context": served.context, "fingerprint": served.fingerprint}
-    if served.kind == "encoder":
-        more["dimensions"] = served.dimensions
-    return {"id": served.name, "object": "model", "created": served.created, "owned_by": "webpte", **more}
+def _entry(info: ModelInfo) -> dict[str, Any]:
+    """Return OpenAI's fields, and `kind`, `context`, `fingerprint` and `dimensions` as extensions."""
+    more: dict[str, Any] = {"kind": info.kind, "context": info.context, "fingerprint": info.fingerprint}
+    if info.kind == "encoder":
+        more["dimensions"] = info.dimensions
+    return {"id": info.name, "object": "model", "created": info.created, "owned_by": "webpte", **more}
 
 
 async def tokenize(request: Request) -> Response:
-    """Tokens of a `prompt`, as a completion would take it, or of `messages`, as a chat would."""
+    """Return the tokens of a `prompt`, as a completion sees it, or of `messages`, as a chat does."""
     service: Service = request.app.state.service
-    fields = Fields(await read_json(request, service.config))
-    words = service.words(fields.text("model"))
-    text = fields.text("prompt", None)
-    given = fields.raw("messages", None)
-    if (text is None) == (given is None):
-        raise Refusal(400, "one of prompt and messages is wanted", param="prompt")
-    if text is not None:
-        fields.end()
-        tokens = await asyncio.to_thread(words.tokens_of_text, text)
+    body = await read_body(request, service.config, TokenizeRequest)
+    text = service.text_processor(body.model)
+    if (body.prompt is None) == (body.messages is None):
+        raise ApiError(400, "expected either prompt or messages", param="prompt")
+    if body.prompt is not None:
+        tokens = await asyncio.to_thread(text.tokenize_text, body.prompt)
     else:
-        messages, offer = messages_from(fields), offer_from(fields, service.config)
-        fields.end()
-        tokens = await asyncio.to_thread(words.tokens_of_chat, messages, offer.for_template())
-    return Json({"tokens": tokens, "count": len(tokens), "max_model_len": words.context})
+        tools = tool_config(body, service.config).for_template()
+        tokens = await asyncio.to_thread(text.tokenize_chat, template_messages(body.messages or ()), tools)
+    return JsonResponse({"tokens": tokens, "count": len(tokens), "max_model_len": text.context})
 
 
 async def detokenize(request: Request) -> Response:
-    """The text of `tokens`, special ones written out."""
+    """Return the text of `tokens`, including special ones."""
     service: Service = request.app.state.service
-    fields = Fields(await read_json(request, service.config))
-    words = service.words(fields.text("model"))
-    given = fields.listed("tokens", MOST_TOKENS)
-    fields.end()
-    return Json({"prompt": await asyncio.to_thread(words.text_of, given)})
+    body = await read_body(request, service.config, DetokenizeRequest)
+    text = service.text_processor(body.model)
+    return JsonResponse({"prompt": await asyncio.to_thread(text.detokenize, body.tokens)})

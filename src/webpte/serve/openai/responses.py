@@ -1,4 +1,4 @@
-"""`/v1/responses`, for text and tools. Nothing is stored: a conversation comes whole with each request."""
+"""`/v1/responses`, for text and tools. Nothing is stored: every request contains the whole conversation."""
 
 from __future__ import annotations
 
@@ -11,126 +11,132 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..incoming import read_json
+from ...llm.tools import ToolFormat
+from ..http import read_body
 from ..service import Service
-from .answering import Choice, ParsedRequest, respond
-from .fields import Fields
-from .outputs import FinishEvent, Output, ToolCallDelta
-from .response_input import messages_of
-from .sampling import output_tokens, temperature
-from .structure import ANY_OBJECT, constrained, read_schema
-from .tools import offer_from
-
-REFUSED = {
-    "previous_response_id": "nothing is stored here; send the whole conversation as input",
-    "conversation": "nothing is stored here; send the whole conversation as input",
-    "background": "wait for the answer, or stream it",
-    "prompt": "there are no stored prompts; send the text",
-    "reasoning": "the model has one way to think",
-    "max_tool_calls": "no tool is called by the server",
-}
-IGNORED = (
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "truncation", "include", "stream_options",
-)  # fmt: skip
+from .generation import (
+    Choice,
+    Delta,
+    FinishEvent,
+    ParsedRequest,
+    output_tokens,
+    respond,
+    response_schema,
+    sampling_settings,
+)
+from .requests import FunctionCallItem, FunctionCallOutputItem, InputItem, ResponsesRequest
+from .tools import ToolCallDelta, ToolConfig, constrain_to_tools, tool_config
 
 
 async def responses(request: Request) -> Response:
+    """Handle `POST /v1/responses`."""
     service: Service = request.app.state.service
-    body = await read_json(request, service.config)
-    asked, form = await asyncio.to_thread(_understand, Fields(body), service)
-    return await respond(request, service, asked, form)
+    body = await read_body(request, service.config, ResponsesRequest)
+    parsed, formatter = await asyncio.to_thread(_parse, body, service)
+    return await respond(request, service, parsed, formatter)
 
 
-def _understand(fields: Fields, service: Service) -> tuple[ParsedRequest, ResponseForm]:
+def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, ResponsesFormatter]:
     config = service.config
-    model = fields.text("model")
-    words = service.words(model)
-    messages = messages_of(fields)
-    offer = offer_from(fields, config, flat=True)
-    settings = temperature(fields, config)
-    settings["max_new_tokens"] = output_tokens(fields, ("max_output_tokens",), config)
-    schema = _schema(fields.inside("text", None), service)
-    stream = fields.flag("stream")
-    fields.choice("truncation", ("disabled",), "disabled")
-    fields.ignore(*IGNORED)
-    fields.refuse(REFUSED)
-    fields.end()
-    calls, stop = constrained(settings, offer, schema, words)
-    tokens = words.encode_chat(messages, offer.for_template())
-    told = {
-        "model": model,
-        "instructions": fields.text("instructions", None),
+    text = service.text_processor(body.model)
+    settings = sampling_settings(body, config)
+    settings["max_new_tokens"] = output_tokens(config, max_output_tokens=body.max_output_tokens)
+    tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
+    schema = response_schema(body.text.format if body.text is not None else None, "text.format.schema", config)
+    tool_format: ToolFormat | None = None
+    stop: tuple[str, ...] = ()
+    if tools.choice != "none":
+        tool_format, stop = constrain_to_tools(settings, tools, schema, text)
+    elif schema is not None:
+        settings["json_schema"] = schema
+    tokens = text.encode_chat(_messages(body), tools.for_template())
+    dumped = body.model_dump(by_alias=True, exclude_unset=True)
+    request_fields = {
+        "model": body.model,
+        "instructions": body.instructions,
         "max_output_tokens": settings["max_new_tokens"],
         "temperature": settings["temperature"],
         "top_p": settings["top_p"],
-        "tools": fields.listed("tools", config.max_tools, []),
-        "tool_choice": fields.raw("tool_choice", "auto"),
-        "parallel_tool_calls": offer.parallel,
-        "text": fields.raw("text", {"format": {"type": "text"}}),
+        "tools": dumped.get("tools", []),
+        "tool_choice": dumped.get("tool_choice", "auto"),
+        "parallel_tool_calls": tools.parallel,
+        "text": dumped.get("text", {"format": {"type": "text"}}),
     }
-    return ParsedRequest(model, [tokens], settings, stream, True, calls, stop), ResponseForm(told)
+    parsed = ParsedRequest(body.model, [tokens], settings, body.stream, True, tool_format, stop)
+    return parsed, ResponsesFormatter(request_fields)
 
 
-def _schema(text: Fields | None, service: Service) -> Any:
-    """What `text.format` asks for, which here holds a schema itself."""
-    if text is None:
-        return None
-    format = text.inside("format", None)
-    text.end()
-    if format is None:
-        return None
-    kind = format.choice("type", ("text", "json_object", "json_schema"))
-    if kind == "json_schema":
-        return read_schema(format, service.config)
-    format.end()
-    return ANY_OBJECT if kind == "json_object" else None
+def _messages(body: ResponsesRequest) -> list[dict[str, Any]]:
+    """Return `instructions` and `input` as messages for a chat template."""
+    messages: list[dict[str, Any]] = []
+    if body.instructions is not None:
+        messages.append({"role": "system", "content": body.instructions})
+    if isinstance(body.input, str):
+        return [*messages, {"role": "user", "content": body.input}]
+    for item in body.input:
+        message = _template_message(item)
+        if "tool_calls" in message and messages and messages[-1]["role"] == "assistant":  # one message to a template
+            messages[-1].setdefault("tool_calls", []).extend(message["tool_calls"])
+        else:
+            messages.append(message)
+    return messages
 
 
-class ResponseForm:
-    """A response is a list of items: a message, calls of functions. As events, each is opened, filled and closed."""
+def _template_message(item: InputItem) -> dict[str, Any]:
+    if isinstance(item, FunctionCallItem):
+        function = {"name": item.name, "arguments": item.arguments}
+        call = {"id": item.call_id, "type": "function", "function": function}
+        return {"role": "assistant", "content": "", "tool_calls": [call]}
+    if isinstance(item, FunctionCallOutputItem):
+        return {"role": "tool", "tool_call_id": item.call_id, "content": item.output}
+    text = item.content if isinstance(item.content, str) else "".join(part.text for part in item.content)
+    return {"role": "system" if item.role == "developer" else item.role, "content": text}
 
-    named = True
 
-    def __init__(self, told: dict[str, Any]) -> None:
-        self._told = told
+class ResponsesFormatter:
+    """Writes a response: a list of items, each a message or a function call. A stream opens, fills and closes each."""
+
+    named_events = True
+
+    def __init__(self, request_fields: dict[str, Any]) -> None:
+        self._request_fields = request_fields
         self._id = f"resp_{secrets.token_hex(16)}"
         self._created = int(time.time())
-        self._number = 0  # of the next event
+        self._sequence_number = 0
         self._items: list[dict[str, Any]] = []
-        self._text: dict[str, Any] | None = None  # the message that is being written
-        self._ended: FinishEvent | None = None
+        self._text: dict[str, Any] | None = None  # the open message item
+        self._finish: FinishEvent | None = None
 
     # -- whole -------------------------------------------------------------------------------------------------------
 
     def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
         choice = choices[0]
-        if choice.text or not choice.calls:
+        if choice.text or not choice.tool_calls:
             self._items.append(_message(choice.text, "completed"))
-        self._items += [_call(call, "completed") for call in choice.calls]
-        self._ended = choice.ended
+        self._items += [_call(call, "completed") for call in choice.tool_calls]
+        self._finish = choice.finish
         return self._response(usage)
 
     def _response(self, usage: dict[str, Any] | None) -> dict[str, Any]:
-        status, why = "in_progress", None
-        if self._ended is not None:
-            cut = self._ended.finish == "length"
+        status, details = "in_progress", None
+        if self._finish is not None:
+            cut = self._finish.finish == "length"
             status = "incomplete" if cut else "completed"
-            why = {"reason": self._ended.cut or "max_output_tokens"} if cut else None
+            details = {"reason": self._finish.cut or "max_output_tokens"} if cut else None
         return {
             "id": self._id,
             "object": "response",
             "created_at": self._created,
             "status": status,
             "error": None,
-            "incomplete_details": why,
+            "incomplete_details": details,
             "output": [dict(item) for item in self._items],
             "usage": _usage(usage) if usage is not None else None,
             "previous_response_id": None,
             "store": False,
             "metadata": {},
             "truncation": "disabled",
-            **self._told,
+            **self._request_fields,
         }
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -139,24 +145,24 @@ class ResponseForm:
         for kind in ("response.created", "response.in_progress"):
             yield self._event(kind, response=self._response(None))
 
-    def events(self, number: int, output: Output) -> Iterator[dict[str, Any]]:
-        if isinstance(output, FinishEvent):
-            self._ended = output
+    def events(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+        if isinstance(delta, FinishEvent):
+            self._finish = delta
             if not self._items:
                 yield from self._open_text()
             yield from self._close_text()
-        elif isinstance(output, ToolCallDelta):
+        elif isinstance(delta, ToolCallDelta):
             yield from self._close_text()
-            yield from self._call(output)
-        elif output.text:
+            yield from self._function_call(delta)
+        elif delta.text:
             yield from self._open_text()
             assert self._text is not None
-            self._text["content"][0]["text"] += output.text
-            yield self._part("response.output_text.delta", delta=output.text, logprobs=[])
+            self._text["content"][0]["text"] += delta.text
+            yield self._part("response.output_text.delta", delta=delta.text, logprobs=[])
 
     def closing(self, usage: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        assert self._ended is not None
-        kind = "response.incomplete" if self._ended.finish == "length" else "response.completed"
+        assert self._finish is not None
+        kind = "response.incomplete" if self._finish.finish == "length" else "response.completed"
         yield self._event(kind, response=self._response(usage))
 
     def _open_text(self) -> Iterator[dict[str, Any]]:
@@ -177,33 +183,31 @@ class ResponseForm:
         yield self._item("response.output_item.done", dict(self._text))
         self._text = None
 
-    def _call(self, called: ToolCallDelta) -> Iterator[dict[str, Any]]:
-        item = _call(called, "completed")
+    def _function_call(self, call: ToolCallDelta) -> Iterator[dict[str, Any]]:
+        item = _call(call, "completed")
         self._items.append(item)
         yield self._item("response.output_item.added", {**item, "arguments": "", "status": "in_progress"})
-        about = {"item_id": item["id"], "output_index": len(self._items) - 1}
-        yield self._event("response.function_call_arguments.delta", delta=called.arguments, **about)
-        yield self._event(
-            "response.function_call_arguments.done", arguments=called.arguments, name=called.name, **about
-        )
+        place = {"item_id": item["id"], "output_index": len(self._items) - 1}
+        yield self._event("response.function_call_arguments.delta", delta=call.arguments, **place)
+        yield self._event("response.function_call_arguments.done", arguments=call.arguments, name=call.name, **place)
         yield self._item("response.output_item.done", dict(item))
 
     def _item(self, kind: str, item: dict[str, Any]) -> dict[str, Any]:
         return self._event(kind, output_index=len(self._items) - 1, item=item)
 
-    def _part(self, kind: str, **more: Any) -> dict[str, Any]:
-        about = {"item_id": self._items[-1]["id"], "output_index": len(self._items) - 1, "content_index": 0}
-        return self._event(kind, **about, **more)
+    def _part(self, kind: str, **fields: Any) -> dict[str, Any]:
+        place = {"item_id": self._items[-1]["id"], "output_index": len(self._items) - 1, "content_index": 0}
+        return self._event(kind, **place, **fields)
 
-    def _event(self, kind: str, **more: Any) -> dict[str, Any]:
-        number = self._number
-        self._number += 1
-        return {"type": kind, "sequence_number": number, **more}
+    def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
+        number = self._sequence_number
+        self._sequence_number += 1
+        return {"type": kind, "sequence_number": number, **fields}
 
 
 def _message(text: str, status: str) -> dict[str, Any]:
-    made = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant"}
-    return {**made, "status": status, "content": [_part(text)]}
+    header = {"id": f"msg_{secrets.token_hex(12)}", "type": "message", "role": "assistant"}
+    return {**header, "status": status, "content": [_part(text)]}
 
 
 def _part(text: str) -> dict[str, Any]:
@@ -211,8 +215,8 @@ def _part(text: str) -> dict[str, Any]:
 
 
 def _call(call: ToolCallDelta, status: str) -> dict[str, Any]:
-    made = {"id": f"fc_{secrets.token_hex(12)}", "type": "function_call", "call_id": call.id}
-    return {**made, "name": call.name, "arguments": call.arguments, "status": status}
+    header = {"id": f"fc_{secrets.token_hex(12)}", "type": "function_call", "call_id": call.id}
+    return {**header, "name": call.name, "arguments": call.arguments, "status": status}
 
 
 def _usage(usage: dict[str, Any]) -> dict[str, Any]:

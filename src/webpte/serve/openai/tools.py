@@ -1,115 +1,115 @@
-"""Tools that a request offers, and the grammar by which an answer may call them."""
+"""Tools: those that a request offers, the grammar of tool calls, and the parser of a response with calls."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ...llm.constraints import EXACT, LAYOUT, without_excluded_integers
-from ...llm.tokenizer import Tokenizer
-from ...llm.tools import ToolFormat
+from ...llm.engine.output import Piece, StopStringBuffer
+from ...llm.tokenizer import TextStream, Tokenizer
+from ...llm.tools import ToolCall, ToolFormat, parse_tool_calls
 from ..config import Config
-from ..failures import Refusal
-from .fields import Fields
+from ..errors import ApiError
+from ..service import TextProcessor
+from .requests import ChatRequest, ChatTool, ChatToolChoice, Function, ResponsesRequest, TokenizeRequest, ToolChoiceMode
 
-NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-MOST_CALLS = 16  # in one answer
-Choice = Literal["none", "auto", "required"]
-
-
-@dataclass(frozen=True)
-class Tool:
-    """A function that the client can call."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]  # a JSON schema of an object
-
-    def for_template(self) -> dict[str, Any]:
-        function = {"name": self.name, "description": self.description, "parameters": dict(self.parameters)}
-        return {"type": "function", "function": function}
+MAX_CALLS = 16  # in one response
 
 
 @dataclass(frozen=True)
-class Offer:
+class ToolConfig:
     """The tools of a request, and whether they must be called."""
 
-    tools: tuple[Tool, ...] = ()  # what the template shows
-    callable: tuple[Tool, ...] = ()  # what may be called: all of them, or the one that was named
-    choice: Choice = "none"
+    tools: tuple[Function, ...] = ()  # shown to the template
+    callable: tuple[Function, ...] = ()  # all of them, or the one that tool_choice names
+    choice: ToolChoiceMode = "none"
     parallel: bool = True
 
     def for_template(self) -> list[dict[str, Any]] | None:
-        return [tool.for_template() for tool in self.tools] if self.choice != "none" else None
+        """Return the tools as chat templates expect them; None if there are none."""
+        if self.choice == "none":
+            return None
+        return [{"type": "function", "function": _for_template(tool)} for tool in self.tools]
 
 
-def offer_from(fields: Fields, config: Config, *, flat: bool = False) -> Offer:
-    """The fields `tools`, `tool_choice` and `parallel_tool_calls`. `flat` is how /v1/responses writes a function."""
-    given = fields.listed("tools", config.max_tools, [])
-    if len(json.dumps(given)) > config.max_schema_bytes:
-        raise Refusal(400, f"tools take more than {config.max_schema_bytes} bytes (max_schema_bytes)", param="tools")
-    tools = tuple(_tool(Fields(entry, f"tools[{at}]"), flat) for at, entry in enumerate(given))
+def _for_template(tool: Function) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": _parameters_schema(tool)}
+
+
+def _parameters_schema(tool: Function) -> dict[str, Any]:
+    return {"type": "object", **tool.parameters}
+
+
+def tool_config(body: ChatRequest | ResponsesRequest | TokenizeRequest, config: Config) -> ToolConfig:
+    """Return the tools of a request, checked against each other and the server's limits."""
+    tools = tuple(tool.function if isinstance(tool, ChatTool) else tool for tool in body.tools)
+    if len(tools) > config.max_tools:
+        raise ApiError(400, f"tools: expected at most {config.max_tools} (max_tools), got {len(tools)}", param="tools")
+    if len(json.dumps([_for_template(tool) for tool in tools])) > config.max_schema_bytes:
+        raise ApiError(
+            400, f"tools: expected at most {config.max_schema_bytes} bytes (max_schema_bytes)", param="tools"
+        )
+    for at, tool in enumerate(tools):
+        if tool.parameters.get("type", "object") != "object":
+            raise ApiError(400, f"tools[{at}]: expected parameters of type object", param=f"tools[{at}]")
     names = [tool.name for tool in tools]
     if double := {name for name in names if names.count(name) > 1}:
-        raise Refusal(400, f"tools name {', '.join(sorted(double))} more than once", param="tools")
-    parallel = fields.flag("parallel_tool_calls", True)
-    choice = fields.raw("tool_choice", "auto" if tools else "none")
+        raise ApiError(400, f"tools: {', '.join(sorted(double))} is defined more than once", param="tools")
+    choice = body.tool_choice or "auto"
     if isinstance(choice, str):
-        if choice not in ("none", "auto", "required"):
-            raise fields.wrong("tool_choice", "none, auto, required or a function by its name")
         if choice == "required" and not tools:
-            raise Refusal(400, "tool_choice is required, and there are no tools", param="tool_choice")
-        return Offer(tools, tools, choice if tools else "none", parallel)  # type: ignore[arg-type]
-    named = _named(fields.inside("tool_choice"), flat)
-    chosen = tuple(tool for tool in tools if tool.name == named)
+            raise ApiError(400, "tool_choice: required, but the request has no tools", param="tool_choice")
+        return ToolConfig(tools, tools, choice if tools else "none", body.parallel_tool_calls)
+    name = choice.function.name if isinstance(choice, ChatToolChoice) else choice.name
+    chosen = tuple(tool for tool in tools if tool.name == name)
     if not chosen:
-        raise Refusal(400, f"tool_choice names {named!r}, which is not among the tools", param="tool_choice")
-    return Offer(tools, chosen, "required", parallel=False)
+        raise ApiError(400, f"tool_choice: expected one of {names}, got {name[:80]!r}", param="tool_choice")
+    return ToolConfig(tools, chosen, "required", parallel=False)
 
 
-def _named(choice: Fields, flat: bool) -> str:
-    choice.choice("type", ("function",))
-    name = (choice if flat else choice.inside("function")).text("name")
-    choice.end()
-    return str(name)
+def constrain_to_tools(
+    settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextProcessor
+) -> tuple[ToolFormat, tuple[str, ...]]:
+    """Add the grammar of a response with tools to its settings. Return the format of calls, and the stop strings: they
+    end the text outside of calls, which may contain anything."""
+    format = text.tool_format
+    if format is None:
+        raise ApiError(
+            400,
+            "tools: the model was not trained to call tools, or its files do not describe the format",
+            param="tools",
+        )
+    settings["grammar"] = grammar(tools, format, text.tokenizer, schema)
+    return format, tuple(settings.pop("stop", ()))
 
 
-def _tool(entry: Fields, flat: bool) -> Tool:
-    entry.choice("type", ("function",))
-    function = entry if flat else entry.inside("function")
-    name = function.text("name")
-    if not NAME.fullmatch(name):
-        raise function.wrong("name", "1 to 64 letters, digits, dots, dashes or underscores")
-    description = function.text("description", "")
-    parameters = function.raw("parameters", {"type": "object", "properties": {}})
-    if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
-        raise function.wrong("parameters", "a JSON schema of an object")
-    function.ignore("strict")  # answers always follow the schema
-    function.end()
-    entry.end()
-    return Tool(name, description, {"type": "object", **parameters})
+# -- grammar ---------------------------------------------------------------------------------------------------------
 
 
-def grammar(offer: Offer, format: ToolFormat, tokenizer: Tokenizer, content: Mapping[str, Any] | None = None) -> str:
-    """In llguidance's form of Lark: text with calls in it, or with a choice of `required` calls alone.
+def grammar(
+    tools: ToolConfig, format: ToolFormat, tokenizer: Tokenizer, content: Mapping[str, Any] | None = None
+) -> str:
+    """Return the grammar of a response in llguidance's Lark: text with calls, or calls alone if they are required.
 
-    `content` is a JSON schema that an answer without calls must follow. An answer that a token limit does not cut
-    short has only calls that are valid by their tools' schemas.
+    `content` is a JSON schema for a response without calls. In a response that no token limit cuts short, every call is
+    valid against the schema of its tool.
     """
-    rules = [f"call_{at}: {_body(tool, format)}" for at, tool in enumerate(offer.callable)]
+    rules = [f"call_{at}: {_body(tool, format)}" for at, tool in enumerate(tools.callable)]
     any_call = " | ".join(f"call_{at}" for at in range(len(rules)))
     begin, end = _marker(format.begin, tokenizer), _marker(format.end, tokenizer)
-    rules += [f"inside: {_inside(format, any_call, offer.parallel)}", f"block: {begin} inside {end}".rstrip()]
-    again = offer.parallel and format.end and format.shape not in ("list", "python")
-    rules.append(f"calls: block{{1,{MOST_CALLS}}}" if again else "calls: block")
+    rules += [f"inside: {_inside(format, any_call, tools.parallel)}", f"block: {begin} inside {end}".rstrip()]
+    again = tools.parallel and format.end and format.shape not in ("list", "python")
+    rules.append(f"calls: block{{1,{MAX_CALLS}}}" if again else "calls: block")
     alone = "calls"
     if format.bare:
         rules.append(f"bare: {any_call}")
         alone += " | bare"
-    if offer.choice == "required":
+    if tools.choice == "required":
         return _lark(f"start: {alone}", rules)
     if content is not None:
         return _lark(f"start: {alone} | {_json(content)}", rules)
@@ -117,7 +117,7 @@ def grammar(offer: Offer, format: ToolFormat, tokenizer: Tokenizer, content: Map
 
 
 def _free(format: ToolFormat, begin: str, end: str, again: bool, rules: list[str]) -> str:
-    """Text of any kind, and calls behind it; adds the rules for it."""
+    """Return the rule for any text followed by calls, and add the rules it needs."""
     not_bare = r" & ~/[ \t\r\n]*[\{\[](.|\n)*/" if format.bare else ""
     if begin.startswith("<["):  # a special token, which no text holds
         rules.append(f"TEXT: /(.|\\n)+/{not_bare}")
@@ -127,7 +127,7 @@ def _free(format: ToolFormat, begin: str, end: str, again: bool, rules: list[str
         f"upto[lazy]: /(.|\\n)*{marker}/",
         f"TEXT: /(.|\\n)+/ & ~/(.|\\n)*{marker}(.|\\n)*/{not_bare}",
     ]
-    behind = f" block{{0,{MOST_CALLS - 1}}}" if again else ""
+    behind = f" block{{0,{MAX_CALLS - 1}}}" if again else ""
     return f"TEXT? | upto inside {end}{behind}"
 
 
@@ -136,7 +136,7 @@ def _lark(start: str, rules: Sequence[str]) -> str:
 
 
 def _marker(text: str, tokenizer: Tokenizer) -> str:
-    """A marker as a special token where it is one, else as text; nothing for none."""
+    """Return a marker: a special token if it is one, else a literal."""
     if not text:
         return ""
     number = tokenizer.token_id(text)
@@ -146,37 +146,39 @@ def _marker(text: str, tokenizer: Tokenizer) -> str:
 
 
 def _inside(format: ToolFormat, any_call: str, parallel: bool) -> str:
-    """What stands between the markers."""
+    """Return the rule between the markers."""
     if format.shape == "object":
         return f'"\\n"? ({any_call}) "\\n"?'
     if format.shape == "parameters":
         return f'"\\n" ({any_call}) "\\n"'
-    several = f' (", " ({any_call})){{0,{MOST_CALLS - 1}}}' if parallel else ""
+    several = f' (", " ({any_call})){{0,{MAX_CALLS - 1}}}' if parallel else ""
     return f'"[" ({any_call}){several} "]"'
 
 
-def _body(tool: Tool, format: ToolFormat) -> str:
-    """One call of one tool."""
+def _body(tool: Function, format: ToolFormat) -> str:
+    """Return the rule of one call of one tool."""
     if format.shape in ("object", "list"):
         opening = f"{{{json.dumps(format.name)}: {json.dumps(tool.name)}, {json.dumps(format.arguments)}: "
-        return f"{json.dumps(opening)} {_json(_closed(tool.parameters))} {json.dumps('}')}"
+        return f"{json.dumps(opening)} {_json(_closed(_parameters_schema(tool)))} {json.dumps('}')}"
     return _python(tool) if format.shape == "python" else _parameters(tool)
 
 
 def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that the tool does not name help nobody, and small models love to make some up."""
+    """Return the schema without additional properties, which small models like to invent."""
     named = "properties" in schema and "patternProperties" not in schema
     return {**({"additionalProperties": False} if named else {}), **schema}
 
 
-def _python(tool: Tool) -> str:
+def _python(tool: Function) -> str:
     """`name(city="Bern", days=3)`; the values of literals are those of JSON."""
     if not all(part.isidentifier() for part in tool.name.split(".")):
-        raise Refusal(400, f"the model writes calls as Python does, which cannot name {tool.name!r}", param="tools")
+        raise ApiError(
+            400, f"tools: the model writes calls in Python, where {tool.name!r} is not a name", param="tools"
+        )
     parts, first = [], True
     required = set(tool.parameters.get("required", ()))
     ordered = sorted(_properties(tool), key=lambda item: item[0] not in required)
-    if ordered and ordered[0][0] not in required:  # a first one that may be missing would leave a comma behind
+    if ordered and ordered[0][0] not in required:  # an absent first argument would leave a comma
         required.add(ordered[0][0])
     for name, schema in ordered:
         comma = "" if first else ", "
@@ -186,7 +188,7 @@ def _python(tool: Tool) -> str:
     return " ".join([json.dumps(f"{tool.name}("), *parts, '")"'])
 
 
-def _parameters(tool: Tool) -> str:
+def _parameters(tool: Function) -> str:
     """`<function=name>`, with a value of JSON for each `<parameter=name>`."""
     required = set(tool.parameters.get("required", ()))
     parts = []
@@ -196,19 +198,118 @@ def _parameters(tool: Tool) -> str:
     return " ".join([json.dumps(f"<function={tool.name}>\n"), *parts, '"</function>"'])
 
 
-def _properties(tool: Tool) -> list[tuple[str, str]]:
-    """Each with its schema as a grammar; what all may refer to goes along with each."""
+def _properties(tool: Function) -> list[tuple[str, str]]:
+    """Return each property with its schema as a grammar. Shared definitions are copied into each."""
     shared = {key: tool.parameters[key] for key in ("$defs", "definitions") if key in tool.parameters}
     found = []
     for name, schema in dict(tool.parameters.get("properties", {})).items():
         if not name.isidentifier():
-            raise Refusal(400, f"the model cannot write an argument named {name!r} in its calls", param="tools")
+            raise ApiError(400, f"tools: the model cannot write an argument named {name!r}", param="tools")
         found.append((name, _json({**shared, **schema} if isinstance(schema, dict) else schema)))
     return found
 
 
 def _json(schema: Any) -> str:
-    """A JSON schema inside a grammar, written out as `json.dumps` writes."""
+    """Return a JSON schema inside a grammar, with the white space of `json.dumps`."""
     exact = without_excluded_integers(schema)
     laid_out = {"x-guidance": {**LAYOUT, **EXACT}, **exact} if isinstance(exact, dict) else exact
     return f"%json {json.dumps(laid_out, ensure_ascii=True)}"
+
+
+# -- responses -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """Text, which may be empty, and the token that completed it."""
+
+    text: str
+    piece: Piece | None = None
+
+
+@dataclass(frozen=True)
+class ToolCallDelta:
+    """A complete tool call."""
+
+    index: int
+    id: str
+    name: str
+    arguments: str  # JSON
+
+
+class ToolCallParser:
+    """Separates text from tool calls, token by token. Calls are returned when they are complete."""
+
+    def __init__(self, text: TextProcessor, format: ToolFormat, stop: tuple[str, ...]) -> None:
+        self._stop_tokens = text.stop_tokens
+        self._format = format
+        self._text = TextStream(text.tokenizer, specials=True)
+        self._stop = stop
+        self._hold = StopStringBuffer((format.begin, *stop))
+        self._inside: str | None = None  # the text after `begin` so far; None outside of a call
+        self._first = True  # only white space so far
+        self.calls = 0
+        self.stopped = False
+
+    def push(self, piece: Piece) -> Iterator[TextDelta | ToolCallDelta]:
+        if piece.token in self._stop_tokens:
+            return
+        outputs = list(self._read(self._text.push(piece.token)))
+        yield TextDelta("".join(output.text for output in outputs if isinstance(output, TextDelta)), piece)
+        yield from (output for output in outputs if isinstance(output, ToolCallDelta))
+
+    def flush(self) -> Iterator[TextDelta | ToolCallDelta]:
+        """Return what is left at the end of the response."""
+        if self.stopped:
+            return
+        yield from self._read(self._text.flush())
+        if self._inside is None:
+            yield TextDelta(self._hold.flush(""))
+        elif not self._format.end:
+            yield from self._block(self._inside, whole=False)
+
+    def _read(self, text: str) -> Iterator[TextDelta | ToolCallDelta]:
+        format = self._format
+        while text:
+            if self._inside is None:
+                before, text = self._outside(text)
+                if before:
+                    yield TextDelta(before)
+                continue
+            self._inside += text
+            text = ""
+            if format.end and format.end in self._inside:
+                inside, _, text = self._inside.partition(format.end)
+                self._inside, self._hold = None, StopStringBuffer((format.begin, *self._stop))
+                yield from self._block(inside, whole=True)
+
+    def _outside(self, text: str) -> tuple[str, str]:
+        """Return the text before a call or a stop string, and the rest after `begin`."""
+        if self._first and self._format.bare and text.lstrip().startswith(("{", "[")):
+            self._inside = ""
+            return "", text
+        self._first = self._first and not text.strip()
+        before = self._hold.push(text)
+        if not self._hold.found:
+            return before, ""
+        after = self._hold.held
+        if after.startswith(self._format.begin):
+            self._inside = ""
+            return before, after.removeprefix(self._format.begin)
+        self.stopped = True
+        return before, ""
+
+    def _block(self, inside: str, whole: bool) -> Iterator[TextDelta | ToolCallDelta]:
+        format = self._format
+        written = inside if format.bare and not whole and inside.lstrip()[:1] in ("{", "[") else format.begin + inside
+        found = parse_tool_calls(written + (format.end if whole else ""), format)
+        if not found.calls and whole:
+            yield TextDelta(found.text)
+        for call in found.calls:
+            yield self._delta(call)
+
+    def _delta(self, call: ToolCall) -> ToolCallDelta:
+        index = self.calls
+        self.calls += 1
+        arguments = json.dumps(dict(call.arguments), ensure_ascii=False)
+        return ToolCallDelta(index, f"call_{secrets.token_hex(12)}", call.name, arguments)

@@ -8,49 +8,49 @@ import sys
 
 import pytest
 
-from webpte.serve import freed
+from webpte.serve import memory
 
 
 @pytest.fixture
-def given_back(monkeypatch):
+def trimmed(monkeypatch):
     found: list[None] = []
-    monkeypatch.setattr(freed, "give_back", lambda: found.append(None))
-    monkeypatch.setattr(freed, "REST", 0.05)
+    monkeypatch.setattr(memory, "trim", lambda: found.append(None))
+    monkeypatch.setattr(memory, "IDLE_SECONDS", 0.05)
     return found
 
 
-async def once(given_back):
+async def once(trimmed):
     async with asyncio.timeout(60):
-        while not given_back:
+        while not trimmed:
             await asyncio.sleep(0.01)
-    await asyncio.sleep(2 * freed.REST)
-    assert len(given_back) == 1
+    await asyncio.sleep(2 * memory.IDLE_SECONDS)
+    assert len(trimmed) == 1
 
 
-def test_the_last_request_gives_memory_back_after_a_while(given_back):
+def test_the_last_request_gives_memory_back_after_a_while(trimmed):
     async def test() -> None:
-        rest = freed.AtRest()
+        rest = memory.IdleTrim()
         with rest:
             with rest:
                 pass
             await asyncio.sleep(0.2)
-            assert not given_back  # one is still under way
-        assert not given_back
-        await once(given_back)
+            assert not trimmed  # one is still under way
+        assert not trimmed
+        await once(trimmed)
 
     asyncio.run(test())
 
 
-def test_a_request_that_follows_puts_it_off(given_back, monkeypatch):
-    monkeypatch.setattr(freed, "REST", 0.5)
+def test_a_request_that_follows_puts_it_off(trimmed, monkeypatch):
+    monkeypatch.setattr(memory, "IDLE_SECONDS", 0.5)
 
     async def test() -> None:
-        rest = freed.AtRest()
+        rest = memory.IdleTrim()
         for _ in range(20):
             with rest:
                 await asyncio.sleep(0.05)
-        assert not given_back
-        await once(given_back)
+        assert not trimmed
+        await once(trimmed)
 
     asyncio.run(test())
 
@@ -65,5 +65,5 @@ def test_the_c_library_knows_what_it_is_asked_for():
 
 def test_a_library_without_such_functions_is_left_alone(monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
-    freed.give_back()
-    freed.one_heap()
+    memory.trim()
+    memory.use_one_arena()

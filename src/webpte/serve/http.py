@@ -1,0 +1,388 @@
+"""HTTP around the endpoints: authentication, request bodies, responses, event streams, one log line per request."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+import hashlib
+import hmac
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..errors import Error
+from .config import Config
+from .errors import ApiError, api_error
+from .memory import IdleTrim
+from .telemetry import log
+
+if TYPE_CHECKING:
+    from .service import Service
+
+Result = TypeVar("Result")
+DONE = b"data: [DONE]\n\n"
+CLIENT_CLOSED_REQUEST = 499  # the status in logs and metrics of a request whose client disconnected
+MAX_ERRORS_SHOWN = 4
+MAX_VALUE_CHARS = 40
+REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+PUBLIC_PATHS = ("/health",)  # load balancers have no key
+
+
+# -- request bodies --------------------------------------------------------------------------------------------------
+
+
+class RequestBody(BaseModel):
+    """The declaration of a JSON object in a request. A field that is null counts as absent, as in OpenAI's API."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+    ignored: ClassVar[tuple[str, ...]] = ()  # fields that clients send and that do not change a response
+    unsupported: ClassVar[Mapping[str, str]] = {}  # fields that would change it -> what to do instead
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            return body
+        dropped = {*cls.ignored, *cls.unsupported}
+        return {name: value for name, value in body.items() if value is not None and name not in dropped}
+
+
+Body = TypeVar("Body", bound=RequestBody)
+
+
+async def read_body(request: Request, config: Config, declaration: type[Body]) -> Body:
+    """Return the body of a request as declared. Its size and the time to send it are bounded."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":  # browsers let any page send other types without a preflight request
+        raise ApiError(415, f"Content-Type: expected application/json, got {media_type[:40] or 'none'}")
+    try:
+        async with asyncio.timeout(config.read_timeout):
+            data = await _read(request, config.max_body_bytes)
+    except TimeoutError:
+        raise ApiError(
+            408,
+            f"the body did not arrive within {config.read_timeout:g} s (read_timeout)",
+            headers={"Connection": "close"},
+        ) from None
+    return await asyncio.to_thread(parse_body, data, declaration)
+
+
+async def _read(request: Request, limit: int) -> bytes:
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise _too_large(limit)
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _too_large(limit: int) -> ApiError:
+    """The rest of such a body is not read, so the connection cannot be used again."""
+    return ApiError(413, f"the body exceeds {limit} bytes (max_body_bytes)", headers={"Connection": "close"})
+
+
+def parse_body(data: bytes, declaration: type[Body]) -> Body:
+    """Return the body as declared; ApiError 400 lists every field that is not."""
+    try:
+        found = json.loads(data.decode("utf-8"), parse_constant=_reject_constant)
+        if b"\\ud" in data or b"\\uD" in data:  # half a surrogate pair is not text: replace it, as browsers do
+            found = json.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json") from None
+    if isinstance(found, dict):
+        for name, remedy in declaration.unsupported.items():
+            if found.get(name) not in (None, False):
+                raise ApiError(400, f"{name} is not supported: {remedy}", param=name, code="unsupported_parameter")
+    try:
+        return declaration.model_validate(found)
+    except ValidationError as error:
+        raise _invalid(error, found, declaration) from None
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply", code="invalid_json") from None
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _invalid(error: ValidationError, body: Any, declaration: type[BaseModel]) -> ApiError:
+    """Return the response to a body that does not match its declaration. Where a union fails, only the errors of the
+    branch that came closest are shown: those deepest in the body, or about more than the type."""
+    errors = [(_location(each["loc"], each.get("ctx", {}), body), each) for each in error.errors(include_url=False)]
+    places = [place for place, _ in errors]
+    errors = [
+        (place, each)
+        for place, each in errors
+        if not any(other.startswith((f"{place}.", f"{place}[")) for other in places)
+        and not (each["type"].endswith("_type") and any(_is_closer(place, other, found) for other, found in errors))
+    ]
+    messages = list(dict.fromkeys(_message(place, each, declaration) for place, each in errors))
+    more = len(messages) - MAX_ERRORS_SHOWN
+    place, first = errors[0]
+    return ApiError(
+        400,
+        "; ".join(messages[:MAX_ERRORS_SHOWN] + ([f"and {more} more"] if more > 0 else [])),
+        param=place or None,
+        code="unknown_parameter" if first["type"] == "extra_forbidden" else None,
+    )
+
+
+def _is_closer(place: str, other: str, error: Mapping[str, Any]) -> bool:
+    return other == place and not error["type"].endswith("_type")
+
+
+def _location(location: Sequence[int | str], context: Mapping[str, Any], body: Any) -> str:
+    """Return where an error is, such as `messages[0].content`. pydantic also names the branch of a union, which is not
+    a key of the body: it is left out."""
+    path, value = "", body
+    for number, part in enumerate(location):
+        if isinstance(part, int) and isinstance(value, list) and part < len(value):
+            path, value = f"{path}[{part}]", value[part]
+        elif isinstance(part, str) and isinstance(value, dict) and (part in value or number == len(location) - 1):
+            path, value = f"{path}.{part}" if path else part, value.get(part)
+    discriminator = str(context.get("discriminator", ""))
+    if discriminator:  # a field in quotes, or a function, which all look at `type`
+        path += f".{discriminator.strip(chr(39)) if discriminator.startswith(chr(39)) else 'type'}"
+    return path
+
+
+def _message(place: str, error: Mapping[str, Any], declaration: type[BaseModel]) -> str:
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == "extra_forbidden":
+        close = difflib.get_close_matches(place, declaration.model_fields, 1)
+        return f"{place}: unknown field" + (f", did you mean {close[0]}?" if close else "")
+    if kind in ("missing", "union_tag_not_found"):
+        return f"{place}: required"
+    if kind == "union_tag_invalid":
+        return f"{place}: expected one of {context['expected_tags']}, got {shown(context['tag'])}"
+    if kind in ("too_short", "too_long"):
+        bound = f"at least {context['min_length']}" if kind == "too_short" else f"at most {context['max_length']}"
+        return f"{place}: expected {bound} entries, got {context['actual_length']}"
+    expected = str(error["msg"]).replace("Input should be", "expected").replace("should", "expected to")
+    return f"{place or 'the body'}: {expected}, got {shown(error['input'])}"
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message, cut short: requests may be large, and logs hold no prompts."""
+    if isinstance(value, dict | list):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= MAX_VALUE_CHARS else f"{text[: MAX_VALUE_CHARS - 3]}..."
+
+
+# -- responses -------------------------------------------------------------------------------------------------------
+
+
+class JsonResponse(Response):
+    """A JSON body. A lone surrogate, which generated tool arguments may contain, is written as a question mark."""
+
+    media_type = "application/json"
+
+    def __init__(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"), status, headers)
+
+
+def error_response(error: ApiError) -> Response:
+    return JsonResponse(error.body(), error.status, error.headers)
+
+
+class ClientDisconnected(Exception):  # noqa: N818 - not an error of the server
+    """The client closed its connection."""
+
+
+async def run_until_disconnect(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of `work`. It is cancelled when the client disconnects. The body must have been read."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_disconnected(request.receive))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise ClientDisconnected
+        return working.result()
+    finally:
+        await _cancel(working, leaving)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _cancel(*tasks: asyncio.Future[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class EventStream(Response):
+    """Server-sent events. `finish` runs however the stream ends: completed, failed, or disconnected."""
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        events: AsyncIterator[Mapping[str, Any]],
+        finish: Callable[[], Awaitable[None]],
+        *,
+        write_timeout: float,
+        named: bool = False,
+    ) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._events = events
+        self._finish = finish
+        self._write_timeout = write_timeout
+        self._named = named  # each event has a name, and there is no [DONE]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sending = asyncio.ensure_future(self._send_all(send))
+        leaving = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not sending.done():
+                scope["state"]["log"]["left"] = True
+            else:
+                sending.result()
+        finally:
+            await _cancel(sending, leaving)
+            await self._finish()
+
+    async def _send_all(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        try:
+            async for event in self._events:
+                await self._send(send, self._encoded(event))
+            if not self._named:
+                await self._send(send, DONE)
+        except (Error, ApiError) as error:
+            await self._send(send, self._encoded({"type": "error", **api_error(error).body()}))
+        except TimeoutError:
+            raise ClientDisconnected from None  # a client that does not read is as good as gone
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        async with asyncio.timeout(self._write_timeout):  # `wait_for` of Python 3.11 may lose a cancellation
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def _encoded(self, event: Mapping[str, Any]) -> bytes:
+        name = f"event: {event['type']}\n" if self._named else ""
+        return f"{name}data: {json.dumps(event, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+
+
+# -- around every request --------------------------------------------------------------------------------------------
+
+
+class ApiKeys:
+    """The keys of a server. Only digests are stored and compared, so every comparison takes the same time."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self._digests = tuple(_digest(key) for key in keys)
+
+    def check(self, authorization: str | None) -> None:
+        """Raise ApiError 401 unless the header `Authorization` holds one of the keys. Without keys, accept all."""
+        if not self._digests:
+            return
+        challenge = {"WWW-Authenticate": "Bearer"}
+        scheme, _, key = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise ApiError(
+                401, "API key required: send the header Authorization: Bearer KEY", code="missing_api_key",
+                headers=challenge,
+            )  # fmt: skip
+        digest = _digest(key.strip())
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]  # all, also after a match
+        if not any(matches):
+            raise ApiError(401, "the API key is not valid for this server", headers=challenge)
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
+
+
+class RequestMiddleware:
+    """The outermost layer: checks the API key, assigns the request id, turns failures into responses, and logs."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self._app = app
+        self._service = service
+        self._keys = ApiKeys(service.config.api_keys)
+        self._idle_trim = IdleTrim()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        public = scope["path"] in PUBLIC_PATHS
+        with contextlib.nullcontext() if public else self._idle_trim:  # health checks come all the time
+            await self._respond(scope, receive, send, check_key=not public and scope["method"] != "OPTIONS")
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send, check_key: bool) -> None:
+        record = _RequestRecord(scope, send)
+        scope.setdefault("state", {})["log"] = record.fields
+        try:
+            if check_key:  # not for OPTIONS: the preflight request of a browser has no key
+                self._keys.check(record.headers.get("authorization"))
+            await self._app(scope, receive, record.send)
+        except ApiError as error:
+            record.fields["error"] = error.code
+            await error_response(error)(scope, receive, record.send)
+        except (ClientDisconnected, ClientDisconnect):  # the latter while the body was read
+            record.fields["left"] = True
+        except Exception as error:
+            log.error("a request failed", exc_info=error, extra={"fields": {"id": record.id}})
+            if record.status is None:
+                message = f"{type(error).__name__} in the server; see its log for request {record.id}"
+                await error_response(ApiError(500, message))(scope, receive, record.send)
+        finally:
+            self._log(record)
+
+    def _log(self, record: _RequestRecord) -> None:
+        seconds = time.perf_counter() - record.started
+        status = CLIENT_CLOSED_REQUEST if record.fields.get("left") else record.status or 500
+        endpoint = getattr(record.scope.get("route"), "path", "other")
+        self._service.metrics.requests.labels(endpoint, str(status)).inc()
+        self._service.metrics.seconds.labels(endpoint).observe(seconds)
+        fields = {
+            "id": record.id,
+            "method": record.scope["method"],
+            "endpoint": endpoint,
+            "status": status,
+            "ms": round(1000 * seconds, 1),
+            **record.fields,
+        }
+        log.info("request", extra={"fields": fields})
+
+
+class _RequestRecord:
+    """What the log line of a request will say."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.scope = scope
+        self.headers = Headers(scope=scope)
+        self.started = time.perf_counter()
+        self.status: int | None = None
+        self.fields: dict[str, Any] = {}
+        self._send = send
+        requested = self.headers.get("x-request-id", "")
+        self.id = requested if REQUEST_ID.fullmatch(requested) else f"req_{secrets.token_hex(12)}"
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(scope=message)["X-Request-Id"] = self.id
+        await self._send(message)

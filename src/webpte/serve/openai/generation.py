@@ -1,0 +1,374 @@
+"""From a parsed request to its response: settings, submission, the stream of deltas, whole or as events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ...llm.engine.output import Admitted, Piece
+from ...llm.settings import LARGEST
+from ...llm.tools import ToolFormat
+from ..backend import Event, Stream, StreamEnd, Usage
+from ..config import Config
+from ..errors import ApiError
+from ..http import EventStream, JsonResponse, run_until_disconnect
+from ..service import Service, TextProcessor
+from ..telemetry import Metrics
+from .requests import (
+    ChatSchemaFormat,
+    ChoiceFields,
+    JsonObjectFormat,
+    NamedSchema,
+    ResponsesSchemaFormat,
+    SamplingFields,
+    TextFormat,
+)
+from .tools import TextDelta, ToolCallDelta, ToolCallParser
+
+MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+
+# -- requests --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParsedRequest:
+    """A request in tokens."""
+
+    model: str
+    prompts: Sequence[tuple[int, ...]]  # one for each response
+    settings: dict[str, Any]
+    stream: bool = False
+    include_usage: bool = True  # at the end of a stream
+    tool_format: ToolFormat | None = None  # of calls, if there can be any
+    stop: tuple[str, ...] = ()  # with a tool format; else stop strings are among the settings
+
+
+def sampling_settings(body: SamplingFields, config: Config) -> dict[str, Any]:
+    """Return the settings that all endpoints share."""
+    seed = secrets.randbelow(MAX_SEED) if body.seed is None else body.seed % (MAX_SEED + 1)
+    temperature = config.default_temperature if body.temperature is None else body.temperature
+    if body.top_p == 0:  # greedy, as in OpenAI's API
+        return {"temperature": 0.0, "top_p": 1.0, "seed": seed}
+    return {"temperature": float(temperature), "top_p": float(body.top_p), "seed": seed}
+
+
+def choice_settings(body: ChoiceFields, config: Config) -> dict[str, Any]:
+    """Return the settings that chats and completions share."""
+    return sampling_settings(body, config) | {
+        "top_k": max(body.top_k, 0),
+        "min_p": float(body.min_p),
+        "presence_penalty": float(body.presence_penalty),
+        "frequency_penalty": float(body.frequency_penalty),
+        "repetition_penalty": float(body.repetition_penalty),
+        "logit_bias": {int(token): float(bias) for token, bias in body.logit_bias.items()},
+        "stop": [body.stop] if isinstance(body.stop, str) else list(body.stop),
+    }
+
+
+def output_tokens(config: Config, **requested: int | None) -> int:
+    """Return the maximum length of a response: the first of the fields that is set, or the server's limit."""
+    for name, value in requested.items():
+        if value is not None:
+            at_most(name, value, config.max_output_tokens, "max_output_tokens")
+            return value
+    return config.max_output_tokens
+
+
+def at_most(name: str, value: int, limit: int, option: str) -> None:
+    """Raise ApiError 400 if a field exceeds an option of the server."""
+    if value > limit:
+        raise ApiError(400, f"{name}: expected at most {limit} (the server's {option}), got {value}", param=name)
+
+
+def stream_usage(body: ChoiceFields) -> bool:
+    """Return whether a stream ends with its usage."""
+    if body.stream_options is None:
+        return False
+    if not body.stream:
+        raise ApiError(400, "stream_options: allowed only with stream", param="stream_options")
+    return body.stream_options.include_usage
+
+
+def response_schema(
+    format: TextFormat | JsonObjectFormat | ChatSchemaFormat | ResponsesSchemaFormat | None, param: str, config: Config
+) -> Mapping[str, Any] | None:
+    """Return the JSON schema that a response has to follow."""
+    if isinstance(format, JsonObjectFormat):
+        return ANY_OBJECT
+    if format is None or isinstance(format, TextFormat):
+        return None
+    named: NamedSchema = format.json_schema if isinstance(format, ChatSchemaFormat) else format
+    if len(json.dumps(named.schema_)) > config.max_schema_bytes:
+        raise ApiError(
+            422, f"{param}: the schema exceeds {config.max_schema_bytes} bytes (max_schema_bytes)", param=param
+        )
+    return named.schema_
+
+
+# -- deltas ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FinishEvent:
+    """The last delta. `cut` is set if a timeout or the end of the server cut the response short."""
+
+    finish: Literal["stop", "length", "tool_calls"]
+    usage: Usage
+    cut: str | None = None
+
+
+Delta = TextDelta | ToolCallDelta | FinishEvent
+
+
+class InstrumentedStream:
+    """The deltas of one response, with metrics. `close` cancels a response that has not ended.
+
+    With a tool format, calls are separated from the text, and `stop` ends the text outside of them. Without, the engine
+    has handled stop strings already.
+    """
+
+    def __init__(
+        self,
+        prompt: tuple[int, ...],
+        stream: Stream,
+        text: TextProcessor,
+        metrics: Metrics,
+        log: dict[str, Any],
+        tool_format: ToolFormat | None = None,
+        stop: tuple[str, ...] = (),
+    ) -> None:
+        self.prompt = prompt
+        self._stream = stream
+        self._events = aiter(stream)
+        self._stop_tokens = text.stop_tokens
+        self._metrics = metrics
+        self._log = log
+        self._parser = ToolCallParser(text, tool_format, stop) if tool_format is not None else None
+        self._started = self._last_token = time.perf_counter()
+        self._ended = False
+        self._first: Event | None = None  # read by `wait_until_admitted`
+
+    async def wait_until_admitted(self) -> None:
+        """Wait for a slot. A failure until then is raised, while the response can still have an error status."""
+        self._first = await self._next()
+
+    async def _next(self) -> Event:
+        event = await anext(self._events)
+        self._measure(event)
+        return event
+
+    async def __aiter__(self) -> AsyncIterator[Delta]:
+        parser = self._parser
+        while True:  # until StreamEnd, the last event of every stream that does not fail
+            event, self._first = self._first or await self._next(), None
+            if isinstance(event, StreamEnd):
+                for delta in parser.flush() if parser is not None else ():
+                    yield delta
+                yield _finish(event, parser)
+                return
+            if not isinstance(event, Piece):
+                continue
+            if parser is None:
+                yield TextDelta(event.text, None if event.token in self._stop_tokens else event)
+            elif not parser.stopped:
+                for delta in parser.push(event):
+                    yield delta
+                if parser.stopped:
+                    await self._stream.cancel()
+
+    @property
+    def usage(self) -> Usage:
+        return self._stream.usage
+
+    def _measure(self, event: Event) -> None:
+        now = time.perf_counter()
+        if isinstance(event, Admitted):
+            self._metrics.queue.observe(now - self._started)
+            self._log.setdefault("queue_ms", round(1000 * (now - self._started), 1))
+        elif isinstance(event, StreamEnd):
+            self._record_end(event.reason)
+        elif self._last_token == self._started:
+            self._log.setdefault("first_token_ms", round(1000 * (now - self._started), 1))
+            self._metrics.first_token.observe(now - self._started)
+            self._last_token = now
+        else:
+            self._metrics.inter_token.observe(now - self._last_token)
+            self._last_token = now
+
+    def _record_end(self, reason: str) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self._metrics.finished.labels(reason).inc()
+        self._log.setdefault("finish", []).append(reason)
+        for name in ("prompt_tokens", "cached_tokens", "completion_tokens"):
+            self._log[name] = self._log.get(name, 0) + getattr(self.usage, name)
+
+    async def close(self) -> None:
+        """Cancel the rest. The usage is recorded in any case."""
+        if not self._ended:
+            await self._stream.cancel()
+            self._record_end("cancelled")
+
+
+def _finish(end: StreamEnd, parser: ToolCallParser | None) -> FinishEvent:
+    if parser is not None and parser.stopped:
+        return FinishEvent("stop", end.usage)
+    if end.reason in ("cancelled", "deadline"):
+        return FinishEvent("length", end.usage, end.reason)
+    if parser is not None and parser.calls and end.reason == "stop":
+        return FinishEvent("tool_calls", end.usage)
+    return FinishEvent("stop" if end.reason == "stop" else "length", end.usage)
+
+
+# -- responses -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Choice:
+    """One complete response."""
+
+    text: str = ""
+    pieces: list[Piece] = field(default_factory=list)
+    tool_calls: list[ToolCallDelta] = field(default_factory=list)
+    finish: FinishEvent | None = None
+
+    def add(self, delta: Delta) -> None:
+        if isinstance(delta, FinishEvent):
+            self.finish = delta
+        elif isinstance(delta, ToolCallDelta):
+            self.tool_calls.append(delta)
+        else:
+            self.text += delta.text
+            if delta.piece is not None:
+                self.pieces.append(delta.piece)
+
+
+class ResponseFormatter(Protocol):
+    """How an endpoint writes its responses."""
+
+    named_events: bool
+
+    def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]: ...
+
+    def opening(self, count: int) -> Iterable[dict[str, Any]]:
+        """Return the events before the first token of any of `count` responses."""
+
+    def events(self, index: int, delta: Delta) -> Iterable[dict[str, Any]]:
+        """Return the events for a delta of response `index`."""
+
+    def closing(self, usage: dict[str, Any]) -> Iterable[dict[str, Any]]: ...
+
+
+async def respond(request: Request, service: Service, parsed: ParsedRequest, formatter: ResponseFormatter) -> Response:
+    """Submit a request and return its response. If the client disconnects, its slots are freed."""
+    log = request.scope["state"]["log"]
+    log |= {"model": parsed.model, "stream": parsed.stream, "choices": len(parsed.prompts)}
+    streams = await service.submit(parsed.model, parsed.prompts, parsed.settings)
+    text = service.text_processor(parsed.model)
+    responses = [
+        InstrumentedStream(prompt, stream, text, service.metrics, log, parsed.tool_format, parsed.stop)
+        for prompt, stream in zip(parsed.prompts, streams, strict=True)
+    ]
+    streaming = False
+    try:
+        await run_until_disconnect(request, responses[0].wait_until_admitted())
+        if parsed.stream:
+            streaming = True
+            return EventStream(
+                _events(responses, formatter, parsed.include_usage),
+                lambda: _close(responses),
+                write_timeout=service.config.write_timeout,
+                named=formatter.named_events,
+            )
+        choices = await run_until_disconnect(request, _gather(responses))
+        return JsonResponse(formatter.whole(choices, _total_usage(responses)))
+    finally:
+        if not streaming:
+            await _close(responses)
+
+
+async def _close(responses: Sequence[InstrumentedStream]) -> None:
+    for response in responses:
+        await response.close()
+
+
+async def _gather(responses: Sequence[InstrumentedStream]) -> list[Choice]:
+    async def gather(response: InstrumentedStream) -> Choice:
+        choice = Choice()
+        async for delta in response:
+            choice.add(delta)
+        return choice
+
+    return list(await asyncio.gather(*map(gather, responses)))
+
+
+async def _events(
+    responses: Sequence[InstrumentedStream], formatter: ResponseFormatter, include_usage: bool
+) -> AsyncIterator[dict[str, Any]]:
+    for event in formatter.opening(len(responses)):
+        yield event
+    if len(responses) == 1:
+        async for delta in responses[0]:
+            for event in formatter.events(0, delta):
+                yield event
+    else:
+        async for index, delta in _merge(responses):
+            for event in formatter.events(index, delta):
+                yield event
+    if include_usage:
+        for event in formatter.closing(_total_usage(responses)):
+            yield event
+
+
+async def _merge(responses: Sequence[InstrumentedStream]) -> AsyncIterator[tuple[int, Delta]]:
+    """Yield the deltas of several responses as they arrive. The first failure ends all."""
+    queue: asyncio.Queue[tuple[int, Delta | BaseException | None]] = asyncio.Queue()
+
+    async def pump(index: int, response: InstrumentedStream) -> None:
+        try:
+            async for delta in response:
+                queue.put_nowait((index, delta))
+            queue.put_nowait((index, None))
+        except Exception as error:
+            queue.put_nowait((index, error))
+
+    pumps = [asyncio.ensure_future(pump(index, response)) for index, response in enumerate(responses)]
+    try:
+        active = len(pumps)
+        while active:
+            index, delta = await queue.get()
+            if isinstance(delta, BaseException):
+                raise delta
+            if delta is None:
+                active -= 1
+            else:
+                yield index, delta
+    finally:
+        for task in pumps:
+            task.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+
+def _total_usage(responses: Sequence[InstrumentedStream]) -> dict[str, Any]:
+    """Return the usage of all responses. A prompt that several share counts once, as in OpenAI's API."""
+    prompts = {response.prompt: response.usage for response in reversed(responses)}
+    prompt = sum(usage.prompt_tokens for usage in prompts.values())
+    completion = sum(response.usage.completion_tokens for response in responses)
+    cached = sum(usage.cached_tokens for usage in prompts.values())
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }

@@ -1,0 +1,330 @@
+"""The request bodies of OpenAI's API, as far as this server supports them: types, bounds and defaults.
+
+This module only declares. `..http.parse_body` validates a body against it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Json, Tag
+
+from ...llm.settings import LARGEST, PENALTIES
+from ..http import RequestBody
+
+MAX_MESSAGES = 4096
+MAX_STOP_STRINGS = 16
+MAX_TOKENS = 1 << 20  # in a list of tokens
+MAX_TOP_LOGPROBS = 20
+MAX_TOOL_CALLS = 128  # in one message
+IGNORED = (  # by every endpoint
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+)
+
+NonEmpty = Annotated[str, Field(min_length=1)]
+TokenList = Annotated[list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(max_length=MAX_TOKENS)]
+TokenKey = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
+Bias = Annotated[float, Field(ge=PENALTIES[0], le=PENALTIES[1])]
+MaxTokens = Annotated[int, Field(ge=1, le=LARGEST)]
+
+
+# -- tools -----------------------------------------------------------------------------------------------------------
+
+
+class Function(RequestBody):
+    """A function that the client can call. `strict` is ignored: arguments always follow the schema."""
+
+    ignored = ("strict",)
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+
+
+class ChatTool(RequestBody):
+    type: Literal["function"]
+    function: Function
+
+
+class ResponsesTool(Function):
+    type: Literal["function"]
+
+
+class FunctionName(RequestBody):
+    name: str
+
+
+class ChatToolChoice(RequestBody):
+    type: Literal["function"]
+    function: FunctionName
+
+
+class ResponsesToolChoice(FunctionName):
+    type: Literal["function"]
+
+
+ToolChoiceMode = Literal["none", "auto", "required"]
+
+
+# -- response formats ------------------------------------------------------------------------------------------------
+
+
+class TextFormat(RequestBody):
+    type: Literal["text"]
+
+
+class JsonObjectFormat(RequestBody):
+    type: Literal["json_object"]
+
+
+class NamedSchema(RequestBody):
+    """A JSON schema. `strict` is ignored: responses always follow the schema."""
+
+    ignored = ("strict", "name", "description")
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class ChatSchemaFormat(RequestBody):
+    type: Literal["json_schema"]
+    json_schema: NamedSchema
+
+
+class ResponsesSchemaFormat(NamedSchema):
+    type: Literal["json_schema"]
+
+
+ChatFormat = Annotated[TextFormat | JsonObjectFormat | ChatSchemaFormat, Field(discriminator="type")]
+ResponsesFormat = Annotated[TextFormat | JsonObjectFormat | ResponsesSchemaFormat, Field(discriminator="type")]
+
+
+# -- messages --------------------------------------------------------------------------------------------------------
+
+
+class TextPart(RequestBody):
+    type: Literal["text"]
+    text: str
+
+
+Content = str | list[TextPart]
+
+
+class CalledFunction(RequestBody):
+    name: str
+    arguments: Json[dict[str, Any]]
+
+
+class CalledTool(RequestBody):
+    """A tool call in an earlier response."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class TextMessage(RequestBody):
+    role: Literal["system", "developer", "user"]
+    content: Content
+    name: str | None = None
+
+
+class AssistantMessage(RequestBody):
+    """An earlier response. Clients send back fields as they came; those without a meaning here are ignored."""
+
+    ignored = ("refusal", "annotations", "audio", "function_call")
+    role: Literal["assistant"]
+    content: Content | None = None
+    name: str | None = None
+    tool_calls: list[CalledTool] = Field(default_factory=list, max_length=MAX_TOOL_CALLS)
+
+
+class ToolMessage(RequestBody):
+    """The result of a tool call."""
+
+    role: Literal["tool"]
+    content: Content
+    name: str | None = None
+    tool_call_id: str
+
+
+ChatMessage = Annotated[TextMessage | AssistantMessage | ToolMessage, Field(discriminator="role")]
+ChatMessages = Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
+
+
+# -- generation ------------------------------------------------------------------------------------------------------
+
+
+class SamplingFields(RequestBody):
+    """What every generating endpoint has."""
+
+    model: str
+    temperature: float | None = Field(default=None, ge=0, le=2)  # default: the server's default_temperature
+    top_p: float = Field(default=1.0, ge=0, le=1)
+    seed: int | None = Field(default=None, ge=-(2**63), le=2**64 - 1)  # default: random
+    stream: bool = False
+
+
+class StreamOptions(RequestBody):
+    ignored = ("include_obfuscation",)
+    include_usage: bool = False
+
+
+class ChoiceFields(SamplingFields):
+    """What chats and completions share. `top_k`, `min_p` and `repetition_penalty` are extensions, as in vLLM."""
+
+    n: int = Field(default=1, ge=1)
+    stop: NonEmpty | Annotated[list[NonEmpty], Field(max_length=MAX_STOP_STRINGS)] = Field(default_factory=list)
+    max_tokens: MaxTokens | None = None
+    presence_penalty: float = Field(default=0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    logit_bias: dict[TokenKey, Bias] = Field(default_factory=dict)
+    top_k: int = Field(default=0, ge=-1, le=LARGEST)  # -1 and 0: all tokens
+    min_p: float = Field(default=0.0, ge=0, le=1)
+    repetition_penalty: float = Field(default=1.0, ge=0.01, le=100)
+    response_format: ChatFormat | None = None
+    stream_options: StreamOptions | None = None
+
+
+class ToolFields(RequestBody):
+    """What endpoints with tools share."""
+
+    parallel_tool_calls: bool = True
+
+
+class ChatRequest(ChoiceFields, ToolFields):
+    """`POST /v1/chat/completions`."""
+
+    ignored = IGNORED
+    unsupported: ClassVar[dict[str, str]] = {
+        "functions": "use tools",
+        "function_call": "use tool_choice",
+        "audio": "responses are text",
+        "prediction": "the server drafts tokens itself",
+        "web_search_options": "the server has no web search",
+        "reasoning_effort": "the model has no reasoning levels",
+        "verbosity": "ask for it in a message",
+    }
+    messages: ChatMessages
+    max_completion_tokens: MaxTokens | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
+    modalities: list[Literal["text"]] = Field(default_factory=list)
+    tools: list[ChatTool] = Field(default_factory=list)
+    tool_choice: ToolChoiceMode | ChatToolChoice | None = None
+
+
+class CompletionRequest(ChoiceFields):
+    """`POST /v1/completions`."""
+
+    ignored = IGNORED
+    unsupported: ClassVar[dict[str, str]] = {
+        "echo": "prepend the prompt to the response yourself",
+        "suffix": "the model continues texts and does not fill gaps",
+    }
+    prompt: str | Annotated[list[str] | TokenList | list[TokenList], Field(min_length=1)]
+    logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
+    best_of: int | None = Field(default=None, ge=1)
+
+
+# -- /v1/responses ---------------------------------------------------------------------------------------------------
+
+
+class ResponsesTextPart(RequestBody):
+    ignored = ("annotations", "logprobs")
+    type: Literal["input_text", "output_text", "text"]
+    text: str
+
+
+class ResponsesItem(RequestBody):
+    ignored = ("id", "status", "phase")
+
+
+class MessageItem(ResponsesItem):
+    type: Literal["message"] = "message"
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[ResponsesTextPart]
+
+
+class FunctionCallItem(ResponsesItem):
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: Json[dict[str, Any]]
+
+
+class FunctionCallOutputItem(ResponsesItem):
+    type: Literal["function_call_output"]
+    call_id: str
+    output: str
+
+
+def _item_type(item: Any) -> Any:
+    return item.get("type") or "message" if isinstance(item, dict) else getattr(item, "type", None)
+
+
+InputItem = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[FunctionCallItem, Tag("function_call")]
+    | Annotated[FunctionCallOutputItem, Tag("function_call_output")],
+    Discriminator(_item_type),
+]
+
+
+class ResponsesTextOptions(RequestBody):
+    format: ResponsesFormat | None = None
+
+
+class ResponsesRequest(SamplingFields, ToolFields):
+    """`POST /v1/responses`."""
+
+    ignored = (*IGNORED, "include", "stream_options")
+    unsupported: ClassVar[dict[str, str]] = {
+        "previous_response_id": "the server stores nothing; send the whole conversation as input",
+        "conversation": "the server stores nothing; send the whole conversation as input",
+        "background": "wait for the response, or stream it",
+        "prompt": "the server stores no prompts; send the text",
+        "reasoning": "the model has no reasoning levels",
+        "max_tool_calls": "the server calls no tools",
+    }
+    input: str | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_MESSAGES)]
+    instructions: str | None = None
+    max_output_tokens: MaxTokens | None = None
+    text: ResponsesTextOptions | None = None
+    truncation: Literal["disabled"] = "disabled"
+    tools: list[ResponsesTool] = Field(default_factory=list)
+    tool_choice: ToolChoiceMode | ResponsesToolChoice | None = None
+
+
+# -- other endpoints -------------------------------------------------------------------------------------------------
+
+
+class EmbeddingsRequest(RequestBody):
+    """`POST /v1/embeddings`. Tokens are not accepted: those of another tokenizer would mean nothing here."""
+
+    ignored = ("user",)
+    model: str
+    input: str | Annotated[list[str], Field(min_length=1)]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(default=None, ge=1)
+
+
+class TokenizeRequest(RequestBody):
+    """`POST /tokenize`: either `prompt` or `messages`."""
+
+    model: str
+    prompt: str | None = None
+    messages: ChatMessages | None = None
+    parallel_tool_calls: bool = True
+    tools: list[ChatTool] = Field(default_factory=list)
+    tool_choice: ToolChoiceMode | ChatToolChoice | None = None
+
+
+class DetokenizeRequest(RequestBody):
+    """`POST /detokenize`."""
+
+    model: str
+    tokens: TokenList

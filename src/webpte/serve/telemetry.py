@@ -1,0 +1,119 @@
+"""Logs and metrics. Log lines hold names, numbers and ids: never a prompt or a response."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from .backend import Backend
+
+log = logging.getLogger("webpte.serve")
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)  # seconds
+GAUGES = {
+    "queued": "requests that wait for a slot",
+    "busy": "requests that have a slot",
+    "slots": "cache slots allocated",
+    "embedding": "embedding requests in flight",
+    "recovery_seconds": "from the last exit of a worker until the next was ready",
+}
+COUNTERS = {
+    "steps": "engine steps: passes over the weights",
+    "tokens": "tokens of all steps; divided by steps, the mean batch size",
+    "prompt_tokens": "tokens of prompts",
+    "cached_tokens": "tokens of prompts that were found in the prefix cache",
+    "cache_hits": "requests that found part of their prompt in the prefix cache",
+    "completion_tokens": "tokens generated",
+    "restarts": "workers that were replaced",
+    "device_losses": "lost devices that a worker recovered from",
+}
+
+
+class LogFormatter(logging.Formatter):
+    """One line per record, with its `fields`: JSON, or text for people."""
+
+    def __init__(self, as_json: bool) -> None:
+        super().__init__()
+        self._as_json = as_json
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z"
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        if record.exc_info:
+            fields = fields | {"traceback": self.formatException(record.exc_info)}
+        if self._as_json:
+            line = {
+                "time": stamp,
+                "level": record.levelname.lower(),
+                "logger": record.name,
+                "event": record.getMessage(),
+            }
+            return json.dumps(line | fields, ensure_ascii=False, default=str)
+        pairs = "".join(f" {name}={value}" for name, value in fields.items())
+        return f"{stamp} {record.levelname.lower()} {record.getMessage()}{pairs}"
+
+
+def configure_logging(level: str, log_format: str) -> None:
+    """Write the log of the process to stderr."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LogFormatter(log_format == "json"))
+    for name in ("webpte", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+        logger.setLevel(level.upper())
+    logging.getLogger("uvicorn.access").disabled = True  # `RequestMiddleware` writes a line per request
+
+
+class Metrics:
+    """The Prometheus metrics of one application. Two applications in a process have separate registries."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._registry = own = CollectorRegistry()
+        own.register(_BackendCollector(backend))
+        self.requests = Counter(
+            "webpte_requests", "requests by endpoint and status", ("endpoint", "status"), registry=own
+        )
+        self.seconds = Histogram(
+            "webpte_request_seconds", "duration of a request", ("endpoint",), registry=own, buckets=BUCKETS
+        )
+        self.queue = Histogram("webpte_queue_seconds", "from the request to a slot", registry=own, buckets=BUCKETS)
+        self.first_token = Histogram(
+            "webpte_first_token_seconds", "from the request to its first token", registry=own, buckets=BUCKETS
+        )
+        self.inter_token = Histogram(
+            "webpte_between_tokens_seconds", "from a token to the next", registry=own, buckets=BUCKETS
+        )
+        self.finished = Counter("webpte_answers", "responses by finish reason", ("reason",), registry=own)
+
+    def text(self) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class _BackendCollector(Collector):
+    """Reads the backend's counters when metrics are scraped."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._backend.stats()
+        for name, description in GAUGES.items():
+            yield GaugeMetricFamily(f"webpte_{name}", description, value=getattr(stats, name))
+        for name, description in COUNTERS.items():
+            yield CounterMetricFamily(f"webpte_{name}", description, value=getattr(stats, name))
+        state = GaugeMetricFamily("webpte_state", "1 for the current state of the worker", labels=("state",))
+        state.add_metric((stats.state,), 1)
+        yield state
+
+    def describe(self) -> Iterator[Metric]:
+        """Return nothing, so that registration does not read the backend."""
+        yield from ()

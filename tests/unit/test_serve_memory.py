@@ -8,14 +8,14 @@ import sys
 
 import pytest
 
-from webpte.serve import memory
+from webpte.serve import http, memory
 
 
 @pytest.fixture
 def trimmed(monkeypatch):
     found: list[None] = []
-    monkeypatch.setattr(memory, "trim", lambda: found.append(None))
-    monkeypatch.setattr(memory, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(http, "trim", lambda: found.append(None))
+    monkeypatch.setattr(http, "IDLE_SECONDS", 0.05)
     return found
 
 
@@ -23,13 +23,13 @@ async def once(trimmed):
     async with asyncio.timeout(60):
         while not trimmed:
             await asyncio.sleep(0.01)
-    await asyncio.sleep(2 * memory.IDLE_SECONDS)
+    await asyncio.sleep(2 * http.IDLE_SECONDS)
     assert len(trimmed) == 1
 
 
 def test_the_last_request_gives_memory_back_after_a_while(trimmed):
     async def test() -> None:
-        rest = memory.IdleTrim()
+        rest = http.IdleTrim()
         with rest:
             with rest:
                 pass
@@ -42,10 +42,10 @@ def test_the_last_request_gives_memory_back_after_a_while(trimmed):
 
 
 def test_a_request_that_follows_puts_it_off(trimmed, monkeypatch):
-    monkeypatch.setattr(memory, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(http, "IDLE_SECONDS", 0.5)
 
     async def test() -> None:
-        rest = memory.IdleTrim()
+        rest = http.IdleTrim()
         for _ in range(20):
             with rest:
                 await asyncio.sleep(0.05)

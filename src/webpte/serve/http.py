@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..errors import Error
 from .config import Config
 from .errors import ApiError, api_error
-from .memory import IdleTrim
+from .memory import trim
 from .telemetry import log
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 DONE = b"data: [DONE]\n\n"
 CLIENT_CLOSED_REQUEST = 499  # the status in logs and metrics of a request whose client disconnected
+IDLE_SECONDS = 1.0  # before memory is trimmed: a request that follows at once would allocate it again
 MAX_ERRORS_SHOWN = 4
 MAX_VALUE_CHARS = 40
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -366,6 +367,25 @@ class RequestMiddleware:
             **record.fields,
         }
         log.info("request", extra={"fields": fields})
+
+
+class IdleTrim:
+    """A context that every request of an event loop enters. Memory is trimmed when none has been active for a while."""
+
+    def __init__(self) -> None:
+        self._active = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        self._active += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def __exit__(self, *exc: object) -> None:
+        self._active -= 1
+        if not self._active:
+            self._timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, trim)
 
 
 class _RequestRecord:

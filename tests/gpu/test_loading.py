@@ -46,6 +46,23 @@ def test_prepack_fills_the_consumers_buffer(tmp_path, x, device, where):
         assert device.counters.since(before).constant_bytes == -(-W.nbytes // 4) * 4
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_lazy_method_compiles_with_its_first_call(tmp_path, device, lazy):
+    width = 1009 + lazy  # of its own: kernels are shared by all methods of a device
+    values = [VkTensor(F32, (1, width)), VkTensor(F32, (1, width))]
+    simple_pte(tmp_path / "p.pte", values, [("aten.sin.default", (0, 1))], inputs=[0], outputs=[1])
+    x = np.linspace(-1, 1, width, dtype=np.float32).reshape(1, width)
+    with webpte.load(tmp_path / "p.pte") as program:
+        before = device.counters.snapshot()
+        method = program.method(lazy=lazy)
+        assert (device.counters.since(before).bind_groups == 0) == lazy
+        loaded = device.counters.snapshot()
+        assert np.allclose(method(x), np.sin(x), rtol=1e-5)
+        assert (device.counters.since(loaded).bind_groups > 0) == lazy
+    with raises(webpte.InputError, "lazy"), webpte.load(tmp_path / "p.pte") as program:
+        program.method(lazy=1)
+
+
 def test_constants_in_a_ptd(tmp_path, x):
     keyed = add_program(tmp_path / "p.pte", where="external")
     ptd_file(tmp_path / "w.ptd", keyed)

@@ -51,7 +51,10 @@ class Realised:
 class Workspace:
     """GPU objects of a method and its forks, but for their state. Weights are the program's and only borrowed."""
 
-    def __init__(self, plan: Plan, gpu: Gpu, weights: Weights, progress: OnProgress = ignore) -> None:
+    def __init__(
+        self, plan: Plan, gpu: Gpu, weights: Weights, progress: OnProgress = ignore, *, lazy: bool = False
+    ) -> None:
+        """With `lazy`, a kernel is compiled when a schedule first needs it."""
         # Before anything is taken, and with the state of one session: a method that has no room for it cannot run.
         refuse_beyond(needs(plan, weights.present), weights.offer())
         self.plan = plan
@@ -66,10 +69,11 @@ class Workspace:
         self._groups: dict[Bound, Any] = {}
         self._realised: OrderedDict[Schedule, Realised] = OrderedDict()
         try:
-            for number, kernel in enumerate(plan.kernels):  # before the weights: one that does not compile fails fast
-                progress(Progress("compile", number, len(plan.kernels), "kernels"))
+            kernels = () if lazy else plan.kernels
+            for number, kernel in enumerate(kernels):  # before the weights: one that does not compile fails fast
+                progress(Progress("compile", number, len(kernels), "kernels"))
                 gpu.warm_up(kernel)
-            progress(Progress("compile", len(plan.kernels), len(plan.kernels), "kernels"))
+            progress(Progress("compile", len(kernels), len(kernels), "kernels"))
             weights.upload([spec for spec in plan.buffers if spec.kind == "constant"], progress)
             self._allocate()
         except BaseException:

@@ -440,5 +440,5 @@ def _runner(program: Program, kv_cache: str, most_slots: int, progress: OnProgre
     try:
         return BatchedRunner(program, most_slots, halves, progress)
     except UnsupportedError as error:
-        method = program.method("forward", REWRITES[kv_cache], progress)
+        method = program.method("forward", REWRITES[kv_cache], progress, lazy=True)
         return SingleRunner(method, context(program, method.plan), cache_window_of(program, method.plan), str(error))

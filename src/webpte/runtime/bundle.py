@@ -21,7 +21,7 @@ from ..plan.value_json import dtype_from_json
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..text import line
 from ..wgsl import Caps
-from .checks import check_caps, described, one_of_methods
+from .checks import check_caps, described, flag, one_of_methods
 from .checks import whole as whole_number
 from .kernels import CpuKernels
 from .manifest import BundledFile, Manifest, Variant
@@ -82,12 +82,14 @@ class Bundle(Program):
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
         *,
+        lazy: bool = False,
         slots: int | None = None,
         variant: Variant | None = None,
     ) -> Method:
-        """A method ready to be called, by the first of its variants that this device can run; or by a given one.
+        """Return a method that is ready to be called: the first variant that this device can run, or a given one.
 
-        `slots` asks for one that has so many caches.
+        `slots` asks for a variant with this number of caches. With `lazy`, kernels are compiled by the first call that
+        needs them, instead of now.
         """
         if rewrite is not None:
             raise self._planned()
@@ -97,7 +99,7 @@ class Bundle(Program):
         with self._locked():
             self._check_open()
             chosen = variant or self._choose(name, slots)
-            return self._kept((name, chosen.plan), lambda: self._play(self._read(chosen), progress))
+            return self._kept((name, chosen.plan), lambda: self._play(self._read(chosen), progress, flag(lazy, "lazy")))
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """How a method runs, on the machine's adapter or on one of given capabilities."""
@@ -126,10 +128,11 @@ class Bundle(Program):
             self._opened[key] = read_plan(_VariantFiles(self._store, variant), CpuKernels())
         return self._opened[key]
 
-    def _play(self, opened: Opened, progress: OnProgress) -> Method:
+    def _play(self, opened: Opened, progress: OnProgress, lazy: bool) -> Method:
         scheduler, fingerprint = opened.scheduler, opened.fingerprint
         refuse_device(scheduler.plan, opened.features, adapter_caps())
-        return Method(scheduler, *self._device(scheduler.plan), CpuKernels(), lambda: fingerprint, progress)
+        device = self._device(scheduler.plan)
+        return Method(scheduler, *device, CpuKernels(), lambda: fingerprint, progress, lazy=lazy)
 
     def _signatures(self) -> dict[str, str]:
         return {

@@ -27,12 +27,14 @@ class Executor:
     It is shared by a method and its forks, whose calls take turns: the scheduler and the workspace serve one at a time.
     """
 
-    def __init__(self, scheduler: Scheduler, kernels: CpuKernels) -> None:
+    def __init__(self, scheduler: Scheduler, kernels: CpuKernels, *, lazy: bool = False) -> None:
+        """With `lazy`, nothing is compiled before a call needs it."""
         self.scheduler = scheduler
         self.plan = scheduler.plan
         self.borders = Borders(self.plan)
         self._graph = self.plan.graph
         self._kernels = kernels
+        self._lazy = lazy
         self._workspace: Workspace | None = None
         self.observer: Observer | None = None  # of the calls that are made now
 
@@ -44,7 +46,7 @@ class Executor:
         if workspace is not None and workspace.gpu is gpu:
             return Session(workspace, filled=filled)
         self.close()
-        workspace = self._workspace = Workspace(self.plan, gpu, weights, progress)
+        workspace = self._workspace = Workspace(self.plan, gpu, weights, progress, lazy=self._lazy)
         try:
             return Session(workspace, first=True, filled=filled)
         except BaseException:
@@ -65,7 +67,7 @@ class Executor:
     def warm_up(self, state: MethodState) -> None:
         """Prepare for the smallest and the largest inputs, so that the first call costs what the tenth does."""
         stage = self.only_stage()
-        if stage is None or state.session is None:
+        if stage is None or state.session is None or self._lazy:
             return
         for bound in self.plan.extents():
             args = [zeros_for(self._graph.values[i], bound.get(i)) for i in self._graph.inputs]

@@ -51,6 +51,8 @@ class Method:
         progress: OnProgress = ignore,
         parent: Method | None = None,
         shared: Share | None = None,
+        *,
+        lazy: bool = False,
     ) -> None:
         self.scheduler = scheduler
         self.plan = plan = scheduler.plan
@@ -59,7 +61,7 @@ class Method:
         self._fingerprint = fingerprint
         self._process = Process(f"method {plan.graph.name}")
         self._closed = False
-        self._executor: Executor = Executor(scheduler, kernels) if parent is None else parent._executor
+        self._executor: Executor = Executor(scheduler, kernels, lazy=lazy) if parent is None else parent._executor
         self._step_runner: StepRunner = StepRunner(self._executor) if parent is None else parent._step_runner
         self._is_fork = parent is not None
         # Forks of forks too, whoever lives longer; one that nobody holds is gone, with its memory.

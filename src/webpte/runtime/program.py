@@ -174,16 +174,21 @@ class Program(Owner):
         rewrite: Rewrite | None = None,
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
+        *,
+        lazy: bool = False,
     ) -> Method:
-        """A method ready to be called; the same object every time. `rewrite` changes its graph first."""
+        """Return a method that is ready to be called; the same object every time. `rewrite` changes its graph first.
+
+        With `lazy`, kernels are compiled by the first call that needs them, instead of now.
+        """
         progress = stoppable(progress, cancel)
         one_of_methods(name, self.method_names)
         optional_callback(rewrite, "rewrite", "the graph, and gives another")
         with self._locked():
             self._check_open()
-            return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress))
+            return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress, flag(lazy, "lazy")))
 
-    def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress) -> Method:
+    def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress, lazy: bool) -> Method:
         if self._options.tune == "auto":
             self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
         planner = self.planner(name, rewrite=rewrite)
@@ -191,7 +196,9 @@ class Program(Owner):
         warn_of_fallback(plan)
         shared = self._shared.share_of(plan)
         gpu, weights = self._device(plan) if plan.flow.segments else (None, None)
-        return Method(planner, gpu, weights, self._kernels, lambda: self.fingerprint(name), progress, shared=shared)
+        return Method(
+            planner, gpu, weights, self._kernels, lambda: self.fingerprint(name), progress, shared=shared, lazy=lazy
+        )
 
     def _caps(self) -> Caps:
         return adapter_caps().within(self._options.limits)

@@ -219,7 +219,7 @@ class BatchedRunner(SlotPool):
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
         rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._cache)  # noqa: E731
-        return self.program.method("forward", rewrite, progress)
+        return self.program.method("forward", rewrite, progress, lazy=True)
 
     def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[Chosen]:
         if not samples:
@@ -397,7 +397,7 @@ class BundledRunner(SlotPool):
         self.max_logit_adjustments = min(MOST_EDITS, *(words // 4 for words in spare))
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
-        return self._bundle.method("forward", progress=progress, slots=num_slots)
+        return self._bundle.method("forward", progress=progress, slots=num_slots, lazy=True)
 
     def available_slots(self, count: int) -> int:
         return next(slots for slots in self._slot_counts if slots >= count)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,3 +106,23 @@ def test_a_template_may_refuse():
 def test_messages_need_role_and_content():
     with raises(webpte.InputError, "message 1 ", "role", "content", code="missing_field"):
         render_chat(CHATML, [{"role": "user", "content": ""}, {"role": "user"}])
+
+
+def test_long_text_releases_the_gil_and_has_the_tokens_of_its_parts():
+    tokenizer = byte_level()
+    text = "Good day, \u4e2d\u6587 \U0001f600 and more. " * 20_000
+    found: list[list[int]] = []
+    encoding = threading.Thread(target=lambda: found.append(tokenizer.encode(text)))
+    encoding.start()
+    count = 0
+    while encoding.is_alive():
+        count += 1
+    encoding.join()
+    assert count > 1000, "this thread has not run beside the other"
+    assert found[0] == list(tokenizer._inner.encode(text, add_special_tokens=False).ids)
+
+
+def test_no_token_stands_for_more_bytes_than_the_bound():
+    tokenizer = byte_level()
+    size = tokenizer._inner.get_vocab_size()
+    assert tokenizer.max_token_bytes >= max(len(data) for data in tokenizer.token_bytes(size) if data is not None)

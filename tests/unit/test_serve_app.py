@@ -357,3 +357,46 @@ def test_lines_of_the_log_are_json(serving, caplog):
     line = json.loads(LogFormatter(True).format(record))
     assert line["id"] == "one" and line["level"] == "info" and line["status"] == 200 and line["time"].endswith("Z")
     assert "id=one" in LogFormatter(False).format(record)
+
+
+@pytest.mark.parametrize(
+    ("host", "config", "status"),
+    [
+        ("127.0.0.1:8000", {}, 200),
+        ("localhost", {}, 200),
+        ("[::1]:8000", {}, 200),
+        ("LOCALHOST:1", {}, 200),
+        ("evil.example", {}, 403),
+        ("evil.example:8000", {}, 403),
+        ("127.0.0.1.evil.example", {}, 403),
+        ("", {}, 403),
+        ("chat.example", {"allowed_hosts": ("chat.example",)}, 200),
+        ("evil.example", {"allowed_hosts": ("chat.example",)}, 403),
+        ("evil.example", {"host": "0.0.0.0", "allow_unauthenticated": True}, 200),
+        ("evil.example", {"host": "0.0.0.0", "allowed_hosts": ("chat.example",)}, 403),
+    ],
+)
+def test_host_header_must_name_the_server(serving, host, config, status):
+    async def check(backend, made):
+        return await Asked(made, CHAT, HELLO, {"host": host}).answer()
+
+    found = serving(check, Config(**config))
+    assert found.status == status
+    if status == 403:
+        assert found.json["error"]["code"] == "host_not_allowed"
+
+
+@pytest.mark.parametrize("endpoint", [CHAT, "/v1/completions"])
+def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(serving, endpoint, monkeypatch):
+    monkeypatch.setattr("webpte.llm.tokenizer.Tokenizer._encoding", lambda *_: pytest.fail("it was tokenized"))
+    text = "word " * 100_000
+    body: dict[str, Any] = {"model": "stand-in"} | (
+        {"messages": [{"role": "user", "content": text}]} if endpoint == CHAT else {"prompt": text}
+    )
+
+    async def check(backend, made):
+        return await Asked(made, endpoint, body).answer()
+
+    found = serving(check)
+    assert found.status == 400 and found.json["error"]["code"] == "context_length_exceeded"
+    assert "500,0" in found.json["error"]["message"]

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import FormatError, InputError, UnsupportedError
@@ -19,6 +19,8 @@ LARGEST_FILE = 128 << 20  # bytes; the largest in use have some 35 MB
 MOST_PARTS = 64  # of a pipeline
 MOST_GROWTH = 16  # of a text by all replacements together
 LONGEST_ADDITION = 1000  # characters that a part puts before every text
+LONG_TEXT_CHARS = 2048  # from which on the GIL is released while a text is encoded
+NORMALIZED_BYTES = 4  # of a text, at most, that a normalizer makes one byte of
 MOST_PIECES = 32  # of what a post-processor adds, or repetitions of the text
 _LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
 
@@ -187,6 +189,12 @@ class Tokenizer:
         """
         return list(self._encoding(text, specials).ids)
 
+    @cached_property
+    def max_token_bytes(self) -> int:
+        """The most bytes of a text that one token stands for."""
+        longest = max((len(token.encode()) for token in self._inner.get_vocab()), default=1)
+        return longest * (NORMALIZED_BYTES if self._inner.normalizer is not None else 1)
+
     def encode_cut(self, text: str) -> tuple[list[int], int]:
         """Tokens of a text with what is added to every text, cut as `load` was told; and how many it has uncut."""
         found = self._encoding(text, specials=True)
@@ -196,6 +204,8 @@ class Tokenizer:
     def _encoding(self, text: str, specials: bool) -> tokenizers.Encoding:
         try:
             text.encode()  # half of a surrogate pair is no text
+            if len(text) > LONG_TEXT_CHARS:  # a batch releases the GIL; of one, it gives the same tokens
+                return self._inner.encode_batch_fast([text], add_special_tokens=specials)[0]
             return self._inner.encode(text, add_special_tokens=specials)
         except UnicodeEncodeError as error:
             raise InputError(f"the text cannot be written as UTF-8: {error}", code="invalid_utf8") from error

@@ -46,7 +46,13 @@ class Config(BaseModel):
     cors_origins: Strings = Field(
         default=(), description="origins whose pages may send requests, such as https://chat.example; * allows all"
     )
-    max_body_bytes: int = Field(default=4 << 20, ge=1024, description="maximum size of a request body")
+    allowed_hosts: Strings = Field(
+        default=(),
+        description="values of the Host header to accept besides localhost; without any, all if not on loopback",
+    )
+    max_connections: int = Field(default=1024, ge=1, description="maximum open connections; others are closed")
+    header_timeout: Seconds = Field(default=10.0, description="seconds for a client to send the headers of a request")
+    max_body_bytes: int = Field(default=1 << 20, ge=1024, description="maximum size of a request body")
     read_timeout: Seconds = Field(default=30.0, description="seconds for a client to send its request")
     write_timeout: Seconds = Field(default=60.0, description="seconds for a client to read a part of its response")
     max_output_tokens: int = Field(

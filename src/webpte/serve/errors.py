@@ -15,6 +15,7 @@ Wait = Literal["queue", "first token", "total"]
 STATUSES: dict[int, tuple[str, str]] = {
     400: ("invalid_request_error", "invalid_value"),
     401: ("authentication_error", "invalid_api_key"),
+    403: ("invalid_request_error", "forbidden"),
     404: ("invalid_request_error", "not_found"),
     405: ("invalid_request_error", "method_not_allowed"),
     408: ("invalid_request_error", "body_too_slow"),

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import Error
-from .config import Config
+from .config import LOOPBACK_HOSTS, Config
 from .errors import ApiError, api_error
 from .memory import trim
 from .telemetry import log
@@ -36,6 +36,7 @@ IDLE_SECONDS = 1.0  # before memory is trimmed: a request that follows at once w
 MAX_ERRORS_SHOWN = 4
 MAX_VALUE_CHARS = 40
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+MAX_NAME_CHARS = 80  # of a field in a message
 PUBLIC_PATHS = ("/health",)  # load balancers have no key
 
 
@@ -159,7 +160,7 @@ def _location(location: Sequence[int | str], context: Mapping[str, Any], body: A
     discriminator = str(context.get("discriminator", ""))
     if discriminator:  # a field in quotes, or a function, which all look at `type`
         path += f".{discriminator.strip(chr(39)) if discriminator.startswith(chr(39)) else 'type'}"
-    return path
+    return path if len(path) <= MAX_NAME_CHARS else f"{path[: MAX_NAME_CHARS - 3]}..."
 
 
 def _message(place: str, error: Mapping[str, Any], declaration: type[BaseModel]) -> str:
@@ -315,6 +316,25 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
+def accepted_hosts(config: Config) -> frozenset[str] | None:
+    """Return the host names that requests may address; None for any.
+
+    A server on loopback accepts only names of loopback. Otherwise a page could rebind its own name to 127.0.0.1, and
+    the browser would let it read responses as its own.
+    """
+    if config.host not in LOOPBACK_HOSTS and not config.allowed_hosts:
+        return None
+    return frozenset(name.lower() for name in (*LOOPBACK_HOSTS, config.host, *config.allowed_hosts))
+
+
+def check_host(header: str, accepted: frozenset[str] | None) -> None:
+    """Raise ApiError 403 for a `Host` header that names another server."""
+    name = header.strip().lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+    if accepted is not None and name not in accepted:
+        raise ApiError(403, f"Host: {name[:MAX_NAME_CHARS] or 'none'} is not in allowed_hosts", code="host_not_allowed")
+
+
 class RequestMiddleware:
     """The outermost layer: checks the API key, assigns the request id, turns failures into responses, and logs."""
 
@@ -322,6 +342,7 @@ class RequestMiddleware:
         self._app = app
         self._service = service
         self._keys = ApiKeys(service.config.api_keys)
+        self._hosts = accepted_hosts(service.config)
         self._idle_trim = IdleTrim()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -336,6 +357,7 @@ class RequestMiddleware:
         record = _RequestRecord(scope, send)
         scope.setdefault("state", {})["log"] = record.fields
         try:
+            check_host(record.headers.get("host", ""), self._hosts)
             if check_key:  # not for OPTIONS: the preflight request of a browser has no key
                 self._keys.check(record.headers.get("authorization"))
             await self._app(scope, receive, record.send)

@@ -7,11 +7,13 @@ import contextlib
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..errors import Error, InputError
 from .application import app
@@ -63,6 +65,7 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     config = config.with_key_file()
     config.check_exposure()
     backend = backend_for(config)  # checks names and paths before anything is loaded
+    check_address(config)
     configure_logging(config.log_level, config.log_format)
     log.info("loading", extra={"fields": {"models": config.models, "prepare": config.prepare}})
     made = app(backend, config)
@@ -74,12 +77,67 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
             log_config=None,
             access_log=False,
             server_header=False,
+            http=bounded_protocol(config),
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             lifespan="off",  # `_run` starts the backend, so that a failure to load is raised as it is
             timeout_graceful_shutdown=int(config.shutdown_timeout + LAST_EVENTS_SECONDS) + 1,
         )
     )
     return asyncio.run(_run(server, made.state.service, on_listening))
+
+
+class BoundedProtocol(H11Protocol):
+    """Closes connections beyond a limit, and those whose client is too slow with the headers of a request."""
+
+    max_connections: int
+    header_timeout: float
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            transport.abort()
+            return
+        self._watch_headers()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _watch_headers(self) -> None:
+        """Start the timer while a request is incomplete, and stop it when its headers have arrived."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_timer()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(self.header_timeout, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+def bounded_protocol(config: Config) -> type[BoundedProtocol]:
+    """Return the protocol with the limits of a configuration: uvicorn makes its instances."""
+    limits = {"max_connections": config.max_connections, "header_timeout": config.header_timeout}
+    return type("ConfiguredProtocol", (BoundedProtocol,), limits)
+
+
+def check_address(config: Config) -> None:
+    """Raise InputError if the server could not listen: now, before it loads its models."""
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    try:
+        socket.create_server((config.host, config.port), family=family).close()
+    except OSError as error:
+        raise InputError(
+            f"host, port: cannot listen on {config.host}:{config.port}: {error.strerror or error}. "
+            "Choose another port, or stop the server that uses it.",
+            code="address_unavailable",
+        ) from error
 
 
 class Server(uvicorn.Server):

@@ -78,13 +78,26 @@ class TextProcessor:
         """Return the tokens of a text, of any number."""
         return encode_prompt(self.tokenizer, self._special_tokens, text)
 
+    def _check_length(self, text: str) -> str:
+        """Raise ContextFullError for a text that cannot fit. Its tokens could take seconds to compute."""
+        limit = self.context * self.tokenizer.max_token_bytes
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if size > limit:
+            raise ContextFullError(
+                f"prompt: expected at most {limit:,} bytes, {self.context} tokens of the longest kind, got {size:,}"
+            )
+        return text
+
     def tokenize_chat(self, messages: Messages, tools: Tools | None) -> list[int]:
         """Return the tokens of a conversation up to the start of the response, of any number."""
+        return self.tokenizer.encode(self._render(messages, tools))
+
+    def _render(self, messages: Messages, tools: Tools | None) -> str:
         if self._template is None:
             raise InputError(
                 "the model has no chat template. Use /v1/completions, or put chat_template.jinja beside the model."
             )
-        return self.tokenizer.encode(render_chat(self._template, messages, self._special_tokens.texts, tools=tools))
+        return render_chat(self._template, messages, self._special_tokens.texts, tools=tools)
 
     def detokenize(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens, including special ones."""
@@ -92,7 +105,7 @@ class TextProcessor:
 
     def encode_text(self, text: str) -> tuple[int, ...]:
         """Return the prompt of a text to continue."""
-        return self._prompt(self.tokenize_text(text))
+        return self._prompt(self.tokenize_text(self._check_length(text)))
 
     def encode_tokens(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Return a prompt that the client has tokenized."""
@@ -100,7 +113,7 @@ class TextProcessor:
 
     def encode_chat(self, messages: Messages, tools: Tools | None) -> tuple[int, ...]:
         """Return the prompt of a conversation."""
-        return self._prompt(self.tokenize_chat(messages, tools))
+        return self._prompt(self.tokenizer.encode(self._check_length(self._render(messages, tools))))
 
     def _prompt(self, tokens: Sequence[int]) -> tuple[int, ...]:
         if not tokens:

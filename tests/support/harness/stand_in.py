@@ -124,7 +124,7 @@ class Asked:
         self._sent = asyncio.Event()
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         self._incoming = [{"type": "http.request", "body": data, "more_body": False}]
-        given = {"content-type": "application/json", **(headers or {})}
+        given = {"content-type": "application/json", "host": "localhost", **(headers or {})}
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},

@@ -1,0 +1,121 @@
+"""Clients that hold connections open: they are closed, and others are served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+import httpx
+import uvicorn
+
+from tests.support.harness.errors import raises
+from tests.support.harness.stand_in import StandIn
+from tests.support.models.tokenizers import byte_level
+from webpte.errors import InputError
+from webpte.serve.application import app
+from webpte.serve.config import Config
+from webpte.serve.running import Server, _run, bounded_protocol, check_address
+
+
+def served(test, tmp_path, **options):
+    """Run `test(host, port)` against a server with these options."""
+
+    async def whole():
+        config = Config(**options)
+        made = app(StandIn(tmp_path, byte_level()), config)
+        server = Server(uvicorn.Config(made, port=0, log_config=None, lifespan="off", http=bounded_protocol(config)))
+        addresses: list[str] = []
+        running = asyncio.ensure_future(_run(server, made.state.service, addresses.append))
+        while not addresses and not running.done():
+            await asyncio.sleep(0.01)
+        try:
+            async with asyncio.timeout(100):
+                return await test(addresses[0])
+        finally:
+            server.should_exit = True
+            await running
+
+    return asyncio.run(whole())
+
+
+class Connection:
+    """A client that sends bytes and reads until the server closes."""
+
+    @classmethod
+    async def open(cls, address: str, data: bytes = b"") -> Connection:
+        host, _, port = address.removeprefix("http://").partition(":")
+        self = cls()
+        self.reader, self.writer = await asyncio.open_connection(host, int(port))
+        self.writer.write(data)
+        return self
+
+    async def until_closed(self) -> bytes:
+        data = b""
+        with contextlib.suppress(ConnectionError):
+            while part := await self.reader.read(4096):
+                data += part
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+        return data
+
+
+def test_half_sent_headers_are_closed_and_others_are_served(tmp_path):
+    async def test(address):
+        slow = [
+            await Connection.open(address, b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n")
+            for _ in range(20)
+        ]
+        async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+            health = await client.get("/health")
+        return health.status_code, [await each.until_closed() for each in slow]
+
+    assert served(test, tmp_path, header_timeout=0.5) == (200, [b""] * 20)
+
+
+def test_half_sent_second_request_is_closed(tmp_path):
+    async def test(address):
+        client = await Connection.open(address, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        first = await client.reader.readuntil(b"}")
+        client.writer.write(b"GET /health HTTP/1.1\r\n")
+        return first, await client.until_closed()
+
+    first, rest = served(test, tmp_path, header_timeout=0.5)
+    assert first.startswith(b"HTTP/1.1 200") and rest == b""
+
+
+def test_slow_body_is_not_cut_by_the_header_timeout(tmp_path):
+    async def test(address):
+        body = b'{"model": "stand-in", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}'
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head += f"Connection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+        client = await Connection.open(address, head.encode() + body[:10])
+        await asyncio.sleep(1)
+        client.writer.write(body[10:])
+        return await client.until_closed()
+
+    assert served(test, tmp_path, header_timeout=0.3).startswith(b"HTTP/1.1 200")
+
+
+def test_connections_beyond_the_limit_are_closed(tmp_path):
+    async def test(address):
+        kept = [await Connection.open(address) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        refused = await Connection.open(address, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        found = await refused.until_closed()
+        for each in kept:
+            each.writer.close()
+            await each.writer.wait_closed()
+        async with httpx.AsyncClient(base_url=address, timeout=60) as client:
+            return found, (await client.get("/health")).status_code
+
+    assert served(test, tmp_path, max_connections=5, header_timeout=60) == (b"", 200)
+
+
+def test_address_in_use_is_an_error_before_loading():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with raises(InputError, f"127.0.0.1:{port}", code="address_unavailable"):
+            check_address(Config(port=port))
+    check_address(Config(port=0))

@@ -5,19 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import threading
 from typing import Any
 
 import pytest
 
-from tests.support.harness.stand_in import Asked, StandIn
+from tests.support.harness.stand_in import Asked, StandIn, StandInCompiler
 from tests.support.models.tokenizers import byte_level
 from webpte.errors import DeviceLost
-from webpte.llm.constraints import Constraint
-from webpte.llm.errors import ConstraintError, QueueFullError
+from webpte.llm.errors import QueueFullError
 from webpte.serve.application import app
 from webpte.serve.config import Config
-from webpte.serve.errors import ApiError, DeadlineExceeded, QueueFull, WorkerUnavailable
+from webpte.serve.errors import DeadlineExceeded, QueueFull, WorkerUnavailable
 from webpte.serve.memory import trim
 
 CHAT = "/v1/chat/completions"
@@ -30,8 +28,9 @@ TOOL = {
 
 
 @pytest.fixture
-def serving(tmp_path):
-    """Runs `check(backend, made app)` with the app started."""
+def serving(tmp_path, monkeypatch):
+    """Runs `check(backend, made app)` with the app started. Schemas are compiled in this process."""
+    monkeypatch.setattr("webpte.serve.service.SchemaCompiler", StandInCompiler)
 
     def run(check, config: Config | None = None, **more: Any):
         async def whole():
@@ -188,88 +187,11 @@ def test_a_slow_body_is_refused(serving):
     assert found.status == 408 and found.json["error"]["code"] == "body_too_slow"
 
 
-def test_a_schema_that_compiles_too_long_is_refused(serving, monkeypatch):
-    let_go = threading.Event()
-    monkeypatch.setattr("webpte.serve.service.TextProcessor._compile", lambda self, *_: let_go.wait(60))
-
-    async def check(backend, made):
-        body = HELLO | {"response_format": {"type": "json_object"}}
-        try:
-            return await Asked(made, CHAT, body).answer()
-        finally:
-            let_go.set()
-
-    found = serving(check, Config(schema_timeout=0.05))
-    assert found.status == 422 and "did not compile within 0.05 s" in found.json["error"]["message"]
-
-
-def test_a_schema_that_is_known_to_be_good_waits_for_no_other(serving, monkeypatch):
-    good, slow, late = (Constraint("regex", text) for text in ("a", "b", "c"))
-    compiled, begun, let_go = [], threading.Event(), threading.Event()
-
-    def compile_(guides, constraint):
-        compiled.append(constraint)
-        if constraint == slow:
-            begun.set()
-            assert let_go.wait(60)
-
-    monkeypatch.setattr("webpte.serve.service.Guides.check", compile_)
-
-    async def check(backend, made):
-        words = made.state.service.text_processor("stand-in")
-        await words.check_constraint(good, 60)
-        waiting = asyncio.create_task(words.check_constraint(slow, 60))
-        try:
-            assert await asyncio.to_thread(begun.wait, 60)
-            with pytest.raises(ApiError) as caught:
-                await words.check_constraint(late, 0.05)
-            assert caught.value.status == 422
-            assert "regex" in str(caught.value) and "0.05 s (schema_timeout)" in str(caught.value)
-            await words.check_constraint(good, 60)
-        finally:
-            let_go.set()
-        await waiting
-        await asyncio.to_thread(words._compiler.submit(list).result)
-        assert compiled == [good, slow], "what was given up before its turn is not compiled, and nothing twice"
-
-    serving(check)
-
-
-def test_memory_of_long_schemas_is_given_back(serving, monkeypatch):
-    given = []
-    monkeypatch.setattr("webpte.serve.service.trim", lambda: given.append(True))
-
-    async def check(backend, made):
-        words = made.state.service.text_processor("stand-in")
-        await words.check_constraint(Constraint("regex", "a"), 60)
-        assert not given
-        await words.check_constraint(Constraint("regex", "a" * 5000), 60)
-        assert len(given) == 1
-        with pytest.raises(ConstraintError):
-            await words.check_constraint(Constraint("regex", "a" * 5000 + "["), 60)
-        assert len(given) == 2
-
-    serving(check)
-
-
 def test_giving_memory_back_does_no_harm():
     """Whatever the C library is."""
     kept = [bytes(1000) for _ in range(1000)]
     trim()
     assert all(len(each) == 1000 for each in kept)
-
-
-def test_few_good_schemas_are_remembered(serving, monkeypatch):
-    monkeypatch.setattr("webpte.serve.service.MAX_KNOWN_CONSTRAINTS", 3)
-    monkeypatch.setattr("webpte.serve.service.Guides.check", lambda guides, constraint: None)
-
-    async def check(backend, made):
-        words = made.state.service.text_processor("stand-in")
-        for number in range(9):
-            await words.check_constraint(Constraint("regex", f"a{number}"), 60)
-        assert len(words._known) == 3
-
-    serving(check)
 
 
 @pytest.mark.parametrize("depth", [100, 400, 900])

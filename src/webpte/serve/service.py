@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +11,6 @@ from typing import Any
 from ..embed.texts import Texts
 from ..errors import InputError
 from ..llm.chat import Messages, Tools, render_chat
-from ..llm.constraints import Constraint, Guides
 from ..llm.errors import ContextFullError
 from ..llm.settings import settings_from, tokens_from
 from ..llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
@@ -23,16 +19,13 @@ from ..llm.tools import ToolFormat
 from .backend import Backend, GenerateRequest, Stream
 from .config import Config
 from .errors import ApiError
-from .memory import trim
 from .messages import ModelInfo
+from .schema_process import SchemaCompiler
 from .telemetry import Metrics
-
-MAX_KNOWN_CONSTRAINTS = 1024  # digests of constraints that compile
-LONG_CONSTRAINT_CHARS = 4096  # compiling a longer one takes megabytes for a moment
 
 
 class TextProcessor:
-    """The text side of a language model: encodes prompts and chats, decodes tokens, checks constraints. Thread-safe."""
+    """The text side of a language model: encodes prompts and chats, decodes tokens. Thread-safe."""
 
     def __init__(
         self,
@@ -50,9 +43,6 @@ class TextProcessor:
         self.context = context
         self._special_tokens = special_tokens
         self._template = template
-        self._known: OrderedDict[bytes, None] = OrderedDict()  # written by the compiling thread only
-        # One thread of its own: one schema takes memory at a time, and other work does not wait for it.
-        self._compiler = ThreadPoolExecutor(1, "webpte schemas")
 
     @classmethod
     def load(cls, model: ModelInfo) -> TextProcessor:
@@ -136,36 +126,6 @@ class TextProcessor:
             data = self._bytes[token] or b""
         return data.decode("utf-8", "replace"), list(data)
 
-    @cached_property
-    def _guides(self) -> Guides:
-        return Guides(self.tokenizer, self.vocabulary, self.stop_tokens)
-
-    def _compile(self, digest: bytes, constraint: Constraint) -> None:
-        if digest in self._known:  # submitted twice
-            return
-        try:
-            self._guides.check(constraint)
-        finally:
-            if len(constraint.source) > LONG_CONSTRAINT_CHARS:
-                trim()
-        self._known[digest] = None
-        if len(self._known) > MAX_KNOWN_CONSTRAINTS:
-            self._known.popitem(last=False)
-
-    async def check_constraint(self, constraint: Constraint, timeout: float) -> None:
-        """Compile a constraint here, beside the event loop, before the worker sees it: there, all requests would wait
-        for one that is slow. One that has compiled before returns at once."""
-        digest = hashlib.sha256(f"{constraint.kind} {constraint.source}".encode("utf-8", "surrogatepass")).digest()
-        if digest in self._known:
-            return
-        try:
-            async with asyncio.timeout(timeout):  # then one that still waits for its turn is dropped
-                await asyncio.wrap_future(self._compiler.submit(self._compile, digest, constraint))
-        except TimeoutError:
-            raise ApiError(
-                422, f"the {constraint.kind} did not compile within {timeout:g} s (schema_timeout). Simplify it."
-            ) from None
-
 
 class Service:
     """The state of one application."""
@@ -176,6 +136,7 @@ class Service:
         self.metrics = Metrics(backend)
         self.draining = False
         self._text_processors: dict[str, TextProcessor] = {}
+        self._schema_compilers: dict[str, SchemaCompiler] = {}
         self._encoders: dict[str, Texts] = {}
 
     async def start(self) -> None:
@@ -184,12 +145,15 @@ class Service:
         for model in self.backend.models.values():
             if model.kind == "language":
                 self._text_processors[model.name] = await asyncio.to_thread(TextProcessor.load, model)
+                self._schema_compilers[model.name] = SchemaCompiler(model)
             else:
                 self._encoders[model.name] = await asyncio.to_thread(Texts.load, model.path)
 
     async def stop(self) -> None:
         self.draining = True
         await self.backend.stop(self.config.shutdown_timeout)
+        for compiler in self._schema_compilers.values():
+            await compiler.close()
 
     def model(self, name: str, kind: str | None = None) -> ModelInfo:
         """Return the model that a request names; raise ApiError if it is unknown or of another kind."""
@@ -212,7 +176,9 @@ class Service:
     def encoder(self, name: str) -> Texts:
         return self._encoders[self.model(name, "encoder").name]
 
-    async def submit(self, model: str, prompts: Sequence[tuple[int, ...]], settings: Mapping[str, Any]) -> list[Stream]:
+    async def submit(
+        self, model: str, prompts: Sequence[tuple[int, ...]], settings: Mapping[str, Any], client: str
+    ) -> list[Stream]:
         """Submit a request for each prompt: all of them or none. Settings are checked before the worker sees them."""
         if self.draining:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
@@ -221,7 +187,7 @@ class Service:
         if checked.constraint is not None:
             if len(checked.constraint.source) > self.config.max_schema_bytes:
                 raise ApiError(422, f"the schema exceeds {self.config.max_schema_bytes} bytes (max_schema_bytes)")
-            await text.check_constraint(checked.constraint, self.config.schema_timeout)
+            await self._schema_compilers[model].check(checked.constraint, self.config.schema_timeout, client)
         streams: list[Stream] = []
         try:
             for number, tokens in enumerate(prompts):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from webpte.errors import Error
+from webpte.llm.constraints import Constraint, Guides
 from webpte.llm.engine.output import Admitted, Piece
 from webpte.llm.tokenizer import Tokenizer
 from webpte.serve.backend import Event, GenerateRequest, Stats, StreamEnd, Usage
@@ -111,6 +112,19 @@ class StandIn:
 
     def stats(self) -> Stats:
         return Stats(self.state, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0)  # type: ignore[arg-type]
+
+
+class StandInCompiler:
+    """Checks constraints in this process, and without limits."""
+
+    def __init__(self, model: ModelInfo) -> None:
+        assert model.text is not None
+        self._guides = Guides(Tokenizer.load(model.text.tokenizer), model.vocabulary, model.text.stop_tokens)
+
+    async def check(self, constraint: Constraint, timeout: float, client: str) -> None:
+        await asyncio.to_thread(self._guides.check, constraint)
+
+    async def close(self) -> None: ...
 
 
 class Asked:

@@ -274,7 +274,8 @@ async def respond(request: Request, service: Service, parsed: ParsedRequest, for
     """Submit a request and return its response. If the client disconnects, its slots are freed."""
     log = request.scope["state"]["log"]
     log |= {"model": parsed.model, "stream": parsed.stream, "choices": len(parsed.prompts)}
-    streams = await service.submit(parsed.model, parsed.prompts, parsed.settings)
+    client = f"{request.client.host if request.client else ''} {hash(request.headers.get('authorization'))}"
+    streams = await run_until_disconnect(request, service.submit(parsed.model, parsed.prompts, parsed.settings, client))
     text = service.text_processor(parsed.model)
     responses = [
         InstrumentedStream(prompt, stream, text, service.metrics, log, parsed.tool_format, parsed.stop)

@@ -1,0 +1,143 @@
+"""Constraints in helper processes: limits of time and memory, clients in turns, and what is compiled once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.support.models.tokenizers import byte_level
+from webpte.llm.constraints import Constraint
+from webpte.llm.errors import ConstraintError
+from webpte.serve import schema_process
+from webpte.serve.errors import ApiError
+from webpte.serve.messages import ModelInfo, TextFiles
+from webpte.serve.schema_process import NUM_PROCESSES, SchemaCompiler
+
+# An intersection of 20 expressions has 2 ** 20 states: minutes, and gigabytes.
+BOMB = json.dumps({"allOf": [{"type": "string", "pattern": f".*{letter}.*"} for letter in "abcdefghijklmnopqrst"]})
+LONG = 300.0  # seconds that nothing here takes
+
+
+def schema(name: str) -> Constraint:
+    return Constraint("json_schema", json.dumps({"type": "object", "properties": {name: {"type": "boolean"}}}))
+
+
+def bomb(number: int = 0) -> Constraint:
+    return Constraint("json_schema", BOMB + " " * number)
+
+
+@pytest.fixture
+def compiling(tmp_path):
+    """Runs `test(compiler)`."""
+
+    def run(test: Callable[[SchemaCompiler], Awaitable[Any]], **options: int) -> Any:
+        tokenizer = byte_level()
+        tokenizer._inner.save(str(tmp_path / "tokenizer.json"))
+        text = TextFiles(str(tmp_path / "tokenizer.json"), None, None, (), None, (1,))
+        model = ModelInfo("m", "", "language", 64, tokenizer._inner.get_vocab_size(), 0, 4, "f", 1, text)
+
+        async def whole() -> Any:
+            compiler = SchemaCompiler(model, **options)
+            try:
+                async with asyncio.timeout(LONG):
+                    return await test(compiler)
+            finally:
+                await compiler.close()
+
+        return asyncio.run(whole())
+
+    return run
+
+
+async def pids(compiler: SchemaCompiler) -> set[int]:
+    return {(await helper)._child.pid for helper in compiler._helpers}
+
+
+def test_constraint_that_cannot_be_followed_is_refused_by_its_error(compiling):
+    async def test(compiler: SchemaCompiler) -> None:
+        with pytest.raises(ConstraintError):
+            await compiler.check(Constraint("regex", "["), LONG)
+        await compiler.check(Constraint("regex", "[a]"), LONG)
+
+    compiling(test)
+
+
+def test_slow_constraint_is_killed_and_another_client_is_served_meanwhile(compiling):
+    async def test(compiler: SchemaCompiler) -> None:
+        await compiler.check(schema("first"), LONG)
+        before = await pids(compiler)
+        slow = [asyncio.ensure_future(compiler.check(bomb(number), 3.0, "attacker")) for number in range(3)]
+        for number in range(5):
+            await compiler.check(schema(f"other{number}"), LONG, "other")
+        assert not any(each.done() for each in slow[1:]), "the attacker's others have not had their turn"
+        for each in slow:
+            with pytest.raises(ApiError) as caught:
+                await each
+            assert caught.value.status == 422 and "3 s" in str(caught.value)
+        after = await pids(compiler)
+        assert len(after) == NUM_PROCESSES and after != before
+        await compiler.check(schema("last"), LONG, "attacker")
+        assert not compiler._clients
+
+    compiling(test)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the limit needs to know the memory that is in use")
+def test_constraint_that_takes_too_much_memory_is_refused(compiling):
+    async def test(compiler: SchemaCompiler) -> None:
+        large = Constraint("json_schema", json.dumps({"enum": [f"{number:060}" for number in range(3000)]}))
+        for _ in range(2):
+            with pytest.raises(ApiError) as caught:
+                await compiler.check(large, LONG)
+            assert caught.value.status == 422 and "4 MB" in str(caught.value)
+
+    compiling(test, memory_bytes=4 << 20)
+
+
+def test_constraint_is_compiled_once(compiling, monkeypatch):
+    monkeypatch.setattr(schema_process, "MAX_KNOWN", 2)
+
+    async def test(compiler: SchemaCompiler) -> None:
+        await asyncio.gather(*(compiler.check(schema("a"), LONG) for _ in range(5)))
+        await compiler.check(schema("b"), LONG)
+        await compiler.check(schema("a"), LONG)  # which is then the latest used
+        await compiler.check(schema("c"), LONG)
+        assert list(compiler._known) == [schema("a"), schema("c")]
+
+    compiling(test)
+
+
+def test_client_that_disconnects_ends_its_helper(compiling):
+    async def test(compiler: SchemaCompiler) -> None:
+        await compiler.check(schema("first"), LONG)
+        before = await pids(compiler)
+        slow = asyncio.ensure_future(compiler.check(bomb(), LONG))
+        await asyncio.sleep(0.2)
+        slow.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        await compiler.check(schema("second"), LONG)
+        assert len(await pids(compiler) & before) == NUM_PROCESSES - 1
+
+    compiling(test)
+
+
+def test_wait_for_other_constraints_is_bounded(compiling, monkeypatch):
+    monkeypatch.setattr(schema_process, "WAIT_FACTOR", 0.001)
+
+    async def test(compiler: SchemaCompiler) -> None:
+        slow = [asyncio.ensure_future(compiler.check(bomb(number), LONG, f"{number}")) for number in range(2)]
+        await asyncio.sleep(0.2)
+        with pytest.raises(ApiError) as caught:
+            await compiler.check(schema("late"), 100.0, "late")
+        assert caught.value.status == 503
+        for each in slow:
+            each.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+
+    compiling(test)

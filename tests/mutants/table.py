@@ -617,4 +617,25 @@ MUTANTS = (
         "self._counts, self._places.copy(), self._edits.copy()",
         "tests/unit/test_choosing.py",
     ),
+    Mutant(
+        "the looser of an inclusive and an exclusive maximum holds",
+        "llm/constraints.py",
+        "found[bound] = max(bounds) if sign > 0 else min(bounds)",
+        "found[bound] = max(bounds)",
+        "tests/unit/test_constraints.py",
+    ),
+    Mutant(
+        "the looser of an inclusive and an exclusive minimum holds",
+        "llm/constraints.py",
+        "found[bound] = max(bounds) if sign > 0 else min(bounds)",
+        "found[bound] = min(bounds)",
+        "tests/unit/test_constraints.py",
+    ),
+    Mutant(
+        "numbers just below an exclusive maximum are refused",
+        "llm/constraints.py",
+        "if 0 <= sign * excluded <= 1e6 and",
+        "if abs(excluded) <= 1e6 and",
+        "tests/unit/test_constraints.py",
+    ),
 )

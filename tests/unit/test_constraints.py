@@ -106,6 +106,48 @@ def test_bounds_of_numbers_are_kept(level, sign):
                 assert accepts(guide, tokens, level.end) == right, (bounds, text)
 
 
+def admitted(level, bounds, numbers):
+    """Which of these numbers, as they are written, a schema with these bounds admits."""
+    found = []
+    for number in numbers:
+        tokens = [level.bytes.index(bytes((byte,))) for byte in number.encode()]
+        if accepts(level.guide(json_schema={"type": "number", **bounds}), tokens, level.end):
+            found.append(number)
+    return found
+
+
+@pytest.mark.parametrize("key", ["Minimum", "Maximum"])
+@pytest.mark.parametrize("excluded", [5, -5])
+@pytest.mark.parametrize("inclusive", [-1, -0.5, 0, 0.5, 1])
+def test_guide_inclusive_beside_exclusive_bound_keeps_to_the_tighter(level, key, excluded, inclusive):
+    numbers = [f"{'-' * (excluded < 0)}{n}" for n in ("3", "3.5", "4", "4.25", "4.5", "5", "5.0", "5.25", "6", "6.5")]
+    bounds = {f"exclusive{key}": excluded, key.lower(): excluded + inclusive}
+    sign = 1 if key == "Minimum" else -1
+    inside = {n: sign * (float(n) - excluded) for n in numbers}  # how far from the excluded number
+    right = [n for n, distance in inside.items() if distance > 0 and distance >= sign * inclusive]
+    assert admitted(level, bounds, numbers) == right
+
+
+@pytest.mark.parametrize(
+    ("bounds", "numbers"),
+    [
+        ({"minimum": 0, "exclusiveMaximum": 1}, ["0.9", "0.99", "0.999"]),
+        ({"exclusiveMaximum": 10}, ["9.9", "9.99", "-9.9"]),
+        ({"exclusiveMinimum": -5, "maximum": 5}, ["-4.9", "-4.99", "4.9"]),
+        ({"exclusiveMinimum": 5}, ["5.1", "5.01", "5.001"]),
+        ({"exclusiveMaximum": -5}, ["-5.1", "-5.01", "-5.001"]),
+    ],
+    ids=str,
+)
+def test_guide_numbers_close_to_an_excluded_one_are_allowed(level, bounds, numbers):
+    assert admitted(level, bounds, numbers) == numbers
+
+
+def test_guide_bound_excluded_by_true_is_refused(level):
+    """As drafts of JSON Schema before the sixth wrote it."""
+    assert admitted(level, {"minimum": 5, "exclusiveMinimum": True}, ["4.9", "5", "5.1", "6"]) == ["5.1", "6"]
+
+
 @pytest.mark.parametrize(
     "expression", [r"[a-c]{2,5}-\d+", r"(yes|no)( the| name)*", r"[a-z]+@[a-z]+\.(com|org)", r".{3}", r"é?北*x"]
 )
@@ -268,6 +310,8 @@ def test_a_model_without_end_tokens_ends_where_nothing_can_follow(level):
         ({"json_schema": {"properties": {"a": {"not": {}}}}}, "invalid", ["#/properties/a/not"]),
         ({"json_schema": {"type": "text"}}, "invalid", ["type: text"]),
         ({"json_schema": {"type": "integer", "minimum": 5, "maximum": 4}}, "invalid", ["minimum (5)", "maximum (4)"]),
+        ({"json_schema": {"minimum": "x", "exclusiveMinimum": 5}}, "invalid", ["minimum", '"x"']),
+        ({"json_schema": {"maximum": None, "exclusiveMaximum": -5}}, "invalid", ["maximum", "null"]),
         ({"json_schema": {"oneOf": [{"type": "string"}, {"maxLength": 3}]}}, "invalid", ["oneOf"]),
         ({"json_schema": {"$ref": "http://localhost/other.json"}}, "external_reference", ["$ref", "other.json"]),
         ({"json_schema": {"$ref": "file:///etc/passwd"}}, "external_reference", ["$ref", "passwd"]),

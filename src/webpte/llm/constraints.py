@@ -94,9 +94,10 @@ def _choices(given: Any) -> str:
 
 
 def without_excluded_integers(schema: Any) -> Any:
-    """The schema with `exclusiveMinimum: 5` as `minimum: 5.000000001`, and so on.
+    """The schema with `exclusiveMinimum: 5` as `minimum: 5.000000001`, and `exclusiveMaximum: -5` likewise.
 
-    llguidance 1.9.1 allows 5 for numbers above 5 and at most 5.5; it keeps to inclusive bounds.
+    llguidance 1.9.1 allows 5 for numbers above 5 and at most 5.5; it keeps to inclusive bounds. `exclusiveMaximum: 5`
+    stays: it never allows 5 there, and up to 4.999999999 it refuses 4.9. What is no number stays too.
     """
     if isinstance(schema, list):
         return [without_excluded_integers(inside) for inside in schema]
@@ -109,10 +110,13 @@ def without_excluded_integers(schema: Any) -> Any:
         else:
             found[key] = value if key in _DATA else without_excluded_integers(value)
     for key, bound, sign in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
-        excluded = found.get(key)
-        if isinstance(excluded, (int, float)) and abs(excluded) <= 1e6 and excluded == int(excluded):
+        numbers = [found[name] for name in (key, bound) if name in found]
+        if key not in found or any(isinstance(n, bool) or not isinstance(n, (int, float)) for n in numbers):
+            continue
+        excluded, *bounds = numbers
+        if 0 <= sign * excluded <= 1e6 and excluded == int(excluded):
             del found[key]
-            bounds = [round(excluded + sign * NEAREST, 9), *([found[bound]] if bound in found else [])]
+            bounds.append(round(excluded + sign * NEAREST, 9))
             found[bound] = max(bounds) if sign > 0 else min(bounds)
     return found
 

@@ -135,6 +135,23 @@ def test_another_cut_is_left_as_it_is(layer, what):
     assert call.args[9:11] == tuple(cuts)
 
 
+@pytest.mark.parametrize("which", ["start", "size"])
+def test_rotate_in_attention_tables_cut_at_other_rows_are_bound_as_cut(layer, which):
+    """Each cut alone could be read from its table, but a call has one first row and one number of rows for both."""
+    start, rows = layer.position, None
+    if which == "start":
+        start = layer.symint()
+    else:
+        rows = layer.symint()
+        layer.call("sym_size.int", (layer.q, layer.number(2)), rows)
+    cuts = [layer.cut(layer.position, table=layer.tables[0]), layer.cut(start, rows, layer.tables[1])]
+    layer.rotary(*cuts)
+    graph = constant_tables(layer.attention(), layer)
+    after, call = fused(replace(graph, inputs=(*graph.inputs, *({start} - {layer.position}))))
+    assert after.count(SLICE) == 2
+    assert call.args[9:11] == tuple(cuts)
+
+
 def test_halves_have_whole_tables_already(layer):
     layer.rotary(*layer.tables, HALVES, layer.position)
     after, call = fused(constant_tables(layer.attention(), layer))

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
+from webpte.errors import ShapeError
 from webpte.fusion import PASSES, apply_passes
 from webpte.fusion.dims import LiveDims
 from webpte.graph import (
@@ -48,9 +50,13 @@ class Builder(GraphBuilder):
         assert isinstance(spec, TensorSpec)
         return spec.dims
 
-    def weight(self, rows: int, group: int = 16, padding: int = 0) -> tuple[int, int, int]:
+    def weight(
+        self, rows: int, group: int = 16, padding: int = 0, groups: tuple[int, ...] | None = None
+    ) -> tuple[int, int, int]:
+        """Codes, scales and the group's size. Scales are (*groups, rows + padding), by default a row for each group."""
         codes = self.constant(RANDOM.integers(0, 256, (rows, 16)).astype(np.uint8))
-        scales = self.constant(RANDOM.uniform(0.1, 1, (32 // group, rows + padding)).astype(np.float32))
+        lead = (32 // group,) if groups is None else groups
+        scales = self.constant(RANDOM.uniform(0.1, 1, (*lead, rows + padding)).astype(np.float32))
         return codes, scales, self.number(group)
 
     def linear(self, x: int, rows: int, bias: bool = False, **options: Any) -> int:
@@ -66,16 +72,14 @@ class Builder(GraphBuilder):
         self.call(INT8, (x, weight, scales), out)
         return out
 
-    def rounded(self, x: int, rows: int) -> int:
+    def rounded(self, x: int, rows: int, limits: tuple[int, int] = (-128, 127), mapping: str = "ASYMMETRIC") -> int:
         """A layer whose input is rounded, with the call that chooses how."""
         lead = self.dims(x)[:-1]
         scale, zero = self.tensor(*lead), self.tensor(*lead, dtype=DType.INT8)
         block = self.add(IntList((*(1 for _ in lead), 32)))
-        mapping = self.add(String("ASYMMETRIC"))
-        limits = self.number(-128), self.number(127)
         options = [self.null() for _ in range(3)]
         kept = self.add(Bool(False))
-        args = (x, mapping, block, self.null(), *limits, *options, kept)
+        args = (x, self.add(String(mapping)), block, self.null(), *map(self.number, limits), *options, kept)
         self.call("torchao.choose_qparams_affine.default", args, scale, zero)
         out = self.tensor(*lead, rows)
         codes, scales, group = self.weight(rows)
@@ -192,6 +196,25 @@ def test_layers_that_differ_are_not_joined(b):
     check(b.graph([x, y], outs), ["linear_q4gsw"] * 4)
 
 
+def test_join_linears_scales_of_another_rank_stay_apart(b):
+    x = b.tensor(5, 32)
+    outs = [b.linear(x, 8, group=32, groups=(1,)), b.linear(x, 8, group=32, groups=())]
+    check(b.graph([x], outs), ["linear_q4gsw"] * 2)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("first", [False, True])
+def test_join_linears_wrong_number_of_scale_groups_is_refused_by_the_lowering(b, groups, first):
+    """Joined with a layer of two groups, the wrong scales would be cut to fit, or read past their end."""
+    x = b.tensor(5, 32)
+    leads = [(groups,), None] if first else [None, (groups,)]
+    outs = [b.linear(x, 8, groups=lead) for lead in leads]
+    graph = b.graph([x], outs)
+    assert names(apply_passes(graph, LINEARS)[0]) == ["linear_q4gsw"] * 2
+    with raises(ShapeError, [groups, 8], "groups of 16", code="operand_mismatch"):
+        b.planner([x], outs)
+
+
 def test_a_weight_that_is_used_twice_is_not_copied(b):
     x, y = b.tensor(5, 32), b.tensor(5, 32)
     first, second = b.linear(x, 8), b.linear(x, 8)
@@ -273,6 +296,15 @@ def test_what_is_not_a_plain_sum_stays(b):
     check(graph, ["linear_q4gsw"] * 3 + ["add"] * 4)
 
 
+@pytest.mark.parametrize("alpha", [0, 2, -1])
+@pytest.mark.parametrize("first", [False, True])
+def test_add_residuals_scaled_sum_keeps_its_call(b, alpha, first):
+    x, residual = b.tensor(5, 32), b.tensor(5, 8)
+    out = b.linear(x, 8)
+    scaled = b.plus(*((out, residual) if first else (residual, out)), alpha)
+    check(b.graph([x, residual], [scaled]), ["linear_q4gsw", "add"])
+
+
 def test_a_residual_of_another_live_shape_stays(b):
     """Both have the bound (5, 8), but only one of them is sure to have the layer's rows."""
     x, other = b.tensor(5, 32, dynamic=True), b.tensor(5, 8, dynamic=True)
@@ -289,6 +321,14 @@ def test_roundings_of_one_input_are_chosen_once(b):
     graph = b.graph([x], outs)
     check(graph, ["torchao"] + ["linear_dq8ca_q4gsw"] * 3, ("qparams",))
     check(graph, ["torchao", "webpte"])
+
+
+@pytest.mark.parametrize("other", [{"limits": (-8, 7)}, {"mapping": "SYMMETRIC"}], ids=str)
+def test_share_qparams_other_options_keep_their_call(b, other):
+    x = b.tensor(5, 32)
+    graph = b.graph([x], [b.rounded(x, 8), b.rounded(x, 4, **other), b.rounded(x, 12)])
+    check(graph, ["torchao", "linear_dq8ca_q4gsw", "torchao"] + ["linear_dq8ca_q4gsw"] * 2, ("qparams",))
+    check(graph, ["torchao", "webpte", "torchao", "linear_dq8ca_q4gsw"])
 
 
 def test_layers_with_different_roundings_are_not_joined(b):

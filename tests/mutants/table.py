@@ -653,6 +653,20 @@ MUTANTS = (
         "tests/unit/test_fusion_attention.py",
     ),
     Mutant(
+        "a saved plan may upload more than a buffer holds",
+        "plan/opened.py",
+        "if padded(bytes_at_bound(graph, value_id)) > buffers[places[value_id]].nbytes:",
+        "if False:",
+        "tests/unit/test_saved_plans.py",
+    ),
+    Mutant(
+        "a saved plan may upload over constants",
+        "plan/opened.py",
+        'if wrong := sorted(v for v in changed if buffers[places[v]].kind == "constant"):',
+        "if wrong := []:",
+        "tests/unit/test_saved_plans.py",
+    ),
+    Mutant(
         "the looser of an inclusive and an exclusive maximum holds",
         "llm/constraints.py",
         "found[bound] = max(bounds) if sign > 0 else min(bounds)",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import types
 import typing
@@ -219,6 +220,28 @@ def test_a_damaged_plan_is_refused(saved, where, value, code, expected):
     folder, file = saved
     change(folder, where, value)
     with raises(webpte.FormatError, *expected, code=code):
+        opened(folder, file)
+
+
+def test_load_plan_upload_larger_than_its_buffer_is_refused(decided):
+    """An input of [5, 3] takes 60 bytes, padded to 64. No dispatch binds the buffer that it is moved to."""
+    change(decided, ("places", "1"), 2)
+    buffers = json.loads((decided / "plan.json").read_text())["buffers"]
+    change(decided, ("buffers",), [*buffers, {"bytes": 64, "kind": "activation", "fill": None}])
+    assert opened(decided).plan.buffer_of[1] == 2
+    change(decided, ("buffers", 2, "bytes"), 48)
+    with raises(webpte.FormatError, "value 1 ", "buffer 2"):
+        opened(decided)
+
+
+def test_load_plan_upload_into_a_constant_is_refused(saved):
+    """Buffer 0 holds the table, with room for the input of one number; buffer 1 is an activation."""
+    folder, file = saved
+    change(folder, ("segments", 0, "uploads"), [0])
+    change(folder, ("places", "0"), 1)
+    assert opened(folder, file).plan.buffer_of[0] == 1
+    change(folder, ("places", "0"), 0)
+    with raises(webpte.FormatError, "values [0]"):
         opened(folder, file)
 
 

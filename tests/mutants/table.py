@@ -667,6 +667,20 @@ MUTANTS = (
         "tests/unit/test_saved_plans.py",
     ),
     Mutant(
+        "failed rows keep their vectors",
+        "batch/output.py",
+        "values.shape[1], mask=pa.array(failed, pa.bool_()))",
+        "values.shape[1])",
+        "tests/unit/test_wanted.py",
+    ),
+    Mutant(
+        "failed rows keep their numbers",
+        "batch/output.py",
+        "pa.array(values, pa.float32(), mask=np.array(failed, bool))",
+        "pa.array(values, pa.float32())",
+        "tests/unit/test_wanted.py",
+    ),
+    Mutant(
         "the looser of an inclusive and an exclusive maximum holds",
         "llm/constraints.py",
         "found[bound] = max(bounds) if sign > 0 else min(bounds)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -182,6 +183,19 @@ def test_a_block_is_written_whole_and_says_what_it_holds(tmp_path):
     (tmp_path / name).write_bytes(first[:-20])
     with raises(webpte.FormatError, tmp_path / name, code="damaged"):
         read_note(tmp_path, name)
+
+
+def test_with_made_failed_row_has_null_vector(tmp_path):
+    """Whatever the vector of a failed row holds, NaN or numbers, the files hold null."""
+    block, table = block_of("a", "b", "c")
+    vectors = np.array([[1, 2], [np.nan, np.nan], [5, 6]], np.float32)
+    made = Made({"vector": vectors, "score": vectors[:, 0]}, [None, "too long", None])
+    name = block_name(block, table, "job")
+    write_block(tmp_path, name, with_made(table, made))
+    rows = pq.ParquetFile(tmp_path / name).read()
+    assert rows["vector"].to_pylist() == [[1, 2], None, [5, 6]]
+    assert rows["score"].to_pylist() == [1, None, 5]
+    assert rows["error"].to_pylist() == [None, "too long", None]
 
 
 def test_a_folder_belongs_to_one_job(tmp_path):

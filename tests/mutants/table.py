@@ -681,6 +681,13 @@ MUTANTS = (
         "tests/unit/test_wanted.py",
     ),
     Mutant(
+        "constants in shards are not aligned",
+        "bundles/shards.py",
+        "            self._open += bytes(-len(self._open) % ALIGNMENT)\n",
+        "",
+        "tests/unit/test_shards.py",
+    ),
+    Mutant(
         "the looser of an inclusive and an exclusive maximum holds",
         "llm/constraints.py",
         "found[bound] = max(bounds) if sign > 0 else min(bounds)",

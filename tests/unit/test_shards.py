@@ -62,6 +62,18 @@ def test_constants_lie_in_shards_as_the_device_wants_them():
     assert files[-1][offset + size :] == bytes(1)  # a page writes whole words
 
 
+def test_place_constants_of_any_size_begin_at_multiples_of_16_bytes():
+    shards, files = written()
+    arrays = [np.arange(1, 1 + size, dtype=np.float32) for size in (1, 4, 5, 7, 2)]
+    spans = [shards.place(constant(array, DType.FLOAT32), DType.FLOAT32) for array in arrays]
+    shards.close()
+    assert spans == [[[0, 0, 4]], [[0, 16, 16]], [[0, 32, 20]], [[0, 64, 28]], [[0, 96, 8]]]
+    (data,) = files
+    for array, ((_, offset, size),) in zip(arrays, spans, strict=True):
+        assert data[offset : offset + size] == array.tobytes()
+        assert not any(data[offset + size : offset + -(-size // 16) * 16])
+
+
 @pytest.mark.usefixtures("small_shards")
 def test_a_constant_that_is_named_twice_is_written_once():
     shards, files = written()

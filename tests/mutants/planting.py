@@ -1,4 +1,4 @@
-"""Plant a mutant in a copy of src and run the test that should kill it."""
+"""Plant a mutant in a copy of src, or of the player in web, and run the test that should kill it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,34 @@ from pathlib import Path
 from tests.mutants.table import Mutant
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src"
-FAILED = 1  # pytest's status where tests ran and failed; others say that it could not run them
-
-
-def occurrences(mutant: Mutant) -> int:
-    """How often the text that is to be replaced is in its file."""
-    return (SOURCE / "webpte" / mutant.file).read_text().count(mutant.old)
+SOURCE, PLAYER = "src", "web"
+FAILED = 1  # the status of pytest where tests ran and failed; others say that it could not run them
+SKIPPED = shutil.ignore_patterns("__pycache__", "node_modules")
 
 
 def status(mutant: Mutant | None, test: str) -> int:
-    """pytest's status for a test with the mutant planted; with nothing planted for None."""
+    """The status of a test with the mutant planted; with nothing planted for None.
+
+    A test in web/ is a file for `node --test`; others are arguments of pytest.
+    """
     with tempfile.TemporaryDirectory(prefix="webpte-mutant-") as folder:
-        source = Path(folder) / "src"
-        shutil.copytree(SOURCE, source, ignore=shutil.ignore_patterns("__pycache__"))
+        in_player = test.startswith(f"{PLAYER}/")
+        copy = Path(folder) / (PLAYER if in_player else SOURCE)
+        shutil.copytree(ROOT / copy.name, copy, ignore=SKIPPED)
         if mutant is not None:
-            path = source / "webpte" / mutant.file
-            text = path.read_text()
-            assert text.count(mutant.old) == 1, (
-                f"{mutant.name}: {mutant.file} has the old text {text.count(mutant.old)} times"
-            )
-            path.write_text(text.replace(mutant.old, mutant.new))
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(source), str(ROOT)))}
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-o", f"pythonpath={source}"]  # else pytest takes ROOT / "src"
+            _plant(mutant, Path(folder) if in_player else copy / "webpte")
+        if in_player:
+            assert (ROOT / test).is_file(), f"{test} is not a file"  # node's status would be that of a failed test
+            return subprocess.run(["node", "--test", test], cwd=folder, capture_output=True, timeout=900).returncode
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(copy), str(ROOT)))}
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-o", f"pythonpath={copy}"]  # else pytest takes ROOT / "src"
         command = [sys.executable, "-m", "pytest", *options, *test.split()]
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=900).returncode
+
+
+def _plant(mutant: Mutant, folder: Path) -> None:
+    path = folder / mutant.file
+    text = path.read_text()
+    count = text.count(mutant.old)
+    assert count == 1, f"{mutant.name}: {mutant.file} has the old text {count} times"
+    path.write_text(text.replace(mutant.old, mutant.new))

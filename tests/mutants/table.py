@@ -1,4 +1,4 @@
-"""The mutants: what to change in src/webpte, and the test that notices."""
+"""The mutants: what to change in src/webpte or in the player, and the test that notices."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Mutant:
     name: str
-    file: str  # in src/webpte
+    file: str  # in src/webpte; in the root for a test of the player
     old: str  # must be there exactly once
     new: str
-    test: str  # arguments of pytest
+    test: str  # arguments of pytest; web/test/NAME.test.js is a file for `node --test`
 
 
 MUTANTS = (
@@ -707,5 +707,12 @@ MUTANTS = (
         "if 0 <= sign * excluded <= 1e6 and",
         "if abs(excluded) <= 1e6 and",
         "tests/unit/test_constraints.py",
+    ),
+    Mutant(
+        "the player evicts a bias as the oldest edit",
+        "web/src/language/choices.js",
+        ".filter((known) => !this.#settings.logit_bias.has(known))",
+        "",
+        "web/test/choices.test.js",
     ),
 )

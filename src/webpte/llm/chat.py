@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +11,7 @@ from jinja2 import meta
 
 from ..errors import Error, FormatError, InputError
 from .template_sandbox import TemplateEnvironment, over
+from .tokenizer import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
@@ -57,6 +58,20 @@ def render_chat(
         raise FormatError(
             f"the chat template failed: {type(error).__name__}: {error}", code="template_failed"
         ) from error
+
+
+def encode_chat(
+    tokenizer: Tokenizer, render: Callable[[Messages, Tools | None], str], messages: Messages, tools: Tools | None
+) -> list[int]:
+    """Return the tokens of messages, as `render` writes them. Special tokens are those of the template: in the strings
+    of messages and tools they are text, so that no message can forge the end of its turn."""
+    try:
+        (own_messages, own_tools), marked = tokenizer.mark_special_tokens((messages, tools))
+    except RecursionError:
+        raise InputError("messages, tools: nested too deeply", code="nested_too_deeply") from None
+    if not marked:
+        return tokenizer.encode(render(messages, tools))
+    return tokenizer.encode_marked(render(own_messages, own_tools))
 
 
 def _check_tools(tools: Tools) -> None:

@@ -19,7 +19,7 @@ from ..runtime import Bundle, Method, Program, load
 from ..runtime.checks import callback, described, flag, one_of, path_of
 from ..runtime.program import Tune
 from ..text import table
-from .chat import Messages, Tools, render_chat
+from .chat import Messages, Tools, encode_chat, render_chat
 from .constraints import Guides
 from .engine.core import EngineCore
 from .engine.output import OutputProcessor, OutputQueue, OutputSink
@@ -271,7 +271,7 @@ class LLM:
         if isinstance(prompt, str):
             return encode_prompt(self.tokenizer, self.special_tokens, prompt)
         _check_messages(prompt)
-        return self.tokenizer.encode(self.render(prompt, tools))  # the template puts special tokens where it wants them
+        return encode_chat(self.tokenizer, self.render, prompt, tools)
 
     def render(self, messages: Messages, tools: Tools | None = None) -> str:
         """The prompt that the model's chat template makes of messages, and of tools that it may call."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,6 +20,7 @@ MOST_PARTS = 64  # of a pipeline
 MOST_GROWTH = 16  # of a text by all replacements together
 LONGEST_ADDITION = 1000  # characters that a part puts before every text
 LONG_TEXT_CHARS = 2048  # from which on the GIL is released while a text is encoded
+MARK, SEPARATOR = "\ufdd0", "\ufdd1"  # noncharacters, which Unicode reserves for a program's own use
 NORMALIZED_BYTES = 4  # of a text, at most, that a normalizer makes one byte of
 MOST_PIECES = 32  # of what a post-processor adds, or repetitions of the text
 _LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
@@ -194,6 +195,69 @@ class Tokenizer:
         """The most bytes of a text that one token stands for."""
         longest = max((len(token.encode()) for token in self._inner.get_vocab()), default=1)
         return longest * (NORMALIZED_BYTES if self._inner.normalizer is not None else 1)
+
+    def encode_marked(self, text: str) -> list[int]:
+        """Return the tokens of a text whose special tokens are recognised, except those that `mark_special_tokens` has
+        marked: they are encoded as ordinary text."""
+        found = [self._special_texts[special] for special in self._special_pattern.findall(text)]
+        plain = self._special_pattern.sub(SEPARATOR, text).replace(MARK, "")
+        ids = self._plain._encoding(plain, specials=False).ids
+        separator, specials = self._plain.token_id(SEPARATOR), iter(found)
+        return [next(specials) if token == separator else token for token in ids]
+
+    def mark_special_tokens(self, value: Any) -> tuple[Any, bool]:
+        """Return strings, and mappings and sequences of them, with a mark in every special token that they contain or
+        could form with their neighbours; and whether there was any."""
+        if isinstance(value, str):
+            marked = self._mark(value)
+            return marked, marked != value
+        if isinstance(value, Mapping):
+            pairs = {key: self.mark_special_tokens(each) for key, each in value.items()}
+            return {key: each for key, (each, _) in pairs.items()}, any(changed for _, changed in pairs.values())
+        if isinstance(value, Sequence) and not isinstance(value, bytes):
+            items = [self.mark_special_tokens(each) for each in value]
+            return [each for each, _ in items], any(changed for _, changed in items)
+        return value, False
+
+    def _mark(self, text: str) -> str:
+        if MARK in text or SEPARATOR in text:  # neither is a character: no text has them
+            text = text.replace(MARK, "").replace(SEPARATOR, "")
+        while self._special_texts and self._special_pattern.search(text):  # a mark in one may leave another
+            text = self._special_pattern.sub(lambda found: found[0][0] + MARK + found[0][1:], text)
+        beginnings, ends, longest = self._special_edges
+        if any(text[-length:] in beginnings for length in range(1, longest)):
+            text += MARK
+        if any(text[:length] in ends for length in range(1, longest)):
+            text = MARK + text
+        return text
+
+    @cached_property
+    def _special_pattern(self) -> re.Pattern[str]:
+        """Finds special tokens without a mark. In one of a single character the mark follows it."""
+        texts = sorted(self._special_texts, key=len, reverse=True)
+        return re.compile("|".join(re.escape(text) + (f"(?!{MARK})" if len(text) == 1 else "") for text in texts))
+
+    @cached_property
+    def _special_edges(self) -> tuple[frozenset[str], frozenset[str], int]:
+        """The proper beginnings and ends of special tokens, and the length of the longest token."""
+        cuts = [(text, at) for text in self._special_texts for at in range(1, len(text))]
+        longest = max(map(len, self._special_texts), default=0)
+        return frozenset(text[:at] for text, at in cuts), frozenset(text[at:] for text, at in cuts), longest
+
+    @cached_property
+    def _special_texts(self) -> dict[str, int]:
+        added = self._inner.get_added_tokens_decoder()
+        return {token.content: number for number, token in added.items() if token.special and token.content}
+
+    @cached_property
+    def _plain(self) -> Tokenizer:
+        """The same tokenizer, to which special tokens are text. SEPARATOR stands for those that are not."""
+        import tokenizers
+
+        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        inner.encode_special_tokens = True
+        inner.add_tokens([tokenizers.AddedToken(SEPARATOR, normalized=False, special=False)])
+        return Tokenizer(inner)
 
     def encode_cut(self, text: str) -> tuple[list[int], int]:
         """Tokens of a text with what is added to every text, cut as `load` was told; and how many it has uncut."""

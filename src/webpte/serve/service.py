@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..embed.texts import Texts
 from ..errors import InputError
-from ..llm.chat import Messages, Tools, render_chat
+from ..llm.chat import Messages, Tools, encode_chat, render_chat
 from ..llm.errors import ContextFullError
 from ..llm.settings import settings_from, tokens_from
 from ..llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
@@ -80,7 +80,7 @@ class TextProcessor:
 
     def tokenize_chat(self, messages: Messages, tools: Tools | None) -> list[int]:
         """Return the tokens of a conversation up to the start of the response, of any number."""
-        return self.tokenizer.encode(self._render(messages, tools))
+        return encode_chat(self.tokenizer, self._render, messages, tools)
 
     def _render(self, messages: Messages, tools: Tools | None) -> str:
         if self._template is None:
@@ -103,7 +103,8 @@ class TextProcessor:
 
     def encode_chat(self, messages: Messages, tools: Tools | None) -> tuple[int, ...]:
         """Return the prompt of a conversation."""
-        return self._prompt(self.tokenizer.encode(self._check_length(self._render(messages, tools))))
+        checked: Callable[[Messages, Tools | None], str] = lambda *given: self._check_length(self._render(*given))  # noqa: E731
+        return self._prompt(encode_chat(self.tokenizer, checked, messages, tools))
 
     def _prompt(self, tokens: Sequence[int]) -> tuple[int, ...]:
         if not tokens:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...errors import Error, InputError
 from ...llm import LLM, GenerateSettings, Generation
+from ...llm.chat import encode_chat
 from ...llm.settings import settings_from
 
 Messages = list[dict[str, str]]
@@ -73,7 +74,7 @@ class Conversation:
         said = self.whole
         if said != self._counted[0]:  # asked for at every key that is pressed
             try:
-                count = len(self.llm.tokenizer.encode(self.llm.render(said)))
+                count = len(encode_chat(self.llm.tokenizer, self.llm.render, said, None))
             except Error:  # a template may refuse a conversation that has no question yet
                 count = 0
             self._counted = (said, count)

@@ -15,6 +15,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.hub_server import TOKEN, HubServer, hub_server
 from webpte.export import export_checkpoint
 from webpte.export.hub import HubName, fetch
+from webpte.export.hub_files import HubFile
 from webpte.progress import CancelToken, Progress, ignore, stoppable
 
 NAME = "org/tiny"
@@ -337,4 +338,40 @@ def test_pickles_are_not_fetched(hub):
         get()
     hub.add(NAME, {"README.md": b"nothing"})
     with raises(webpte.FormatError, f"{NAME}@main", "config.json", ".gguf", code="no_model"):
+        get()
+
+
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.mark.parametrize(
+    "name", ["../escape.safetensors", "/escape.safetensors", "a/../../escape.safetensors", "a//b", "."]
+)
+def test_names_that_leave_the_cache_are_refused(hub, tmp_path, name):
+    index = json.dumps({"weight_map": {"a": name}}).encode()
+    hub.add(NAME, {"config.json": CONFIG, INDEX: index, name: b"evil" * 5000})
+    with raises(webpte.HubError, repr(name), code="listing"):
+        get()
+    assert not [path for path in tmp_path.rglob("*") if "escape" in path.name or path.is_symlink()]
+
+
+@pytest.mark.parametrize("name", ["C:evil.safetensors", "a\\..\\evil.safetensors", "evil\n.safetensors", "x" * 600])
+def test_names_that_not_every_system_has_count_as_absent(hub, name):
+    hub.add(NAME, FILES | {name: b"evil" * 5000})
+    assert set(get().files) == READ
+
+
+@pytest.mark.parametrize("digest", ["../" * 9 + "escape".ljust(37, "x"), "A" * 64, "0" * 63, "", "g" * 40])
+def test_hashes_that_are_none_are_refused(digest):
+    with raises(webpte.HubError, "config.json", code="listing"):
+        HubFile("config.json", 5, digest)
+
+
+def test_a_listing_in_the_cache_that_was_changed_is_not_used(hub, monkeypatch):
+    hub.add(NAME, FILES)
+    get()
+    for path in (Path(constants.HF_HUB_CACHE) / "models--org--tiny" / ".webpte").glob("*.json"):
+        path.write_text(path.read_text().replace('"model.safetensors"', '"../../model.safetensors"'))
+    point_at("http://127.0.0.1:1", monkeypatch)
+    with pytest.raises(webpte.HubError):
         get()

@@ -171,7 +171,7 @@ def _recall(name: HubName) -> _Listing | None:
     try:
         found = json.loads((Place(name.repository, "").notes / f"{name.revision.replace('/', '--')}.json").read_text())
         return _Listing(found["commit"], {file["name"]: HubFile(**file) for file in found["files"]})
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, HubError):
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from ..errors import Error, HubError
 from ..progress import OnProgress, Progress
 
 _CHUNK = 1 << 22
+_NAME = re.compile(r"[^\\:\x00-\x1f\x7f]{1,512}")  # without what separates folders or drives on Windows
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 Report = Callable[[int], None]
 
 
@@ -24,11 +27,22 @@ class HubFile:
     size: int
     hash: str  # SHA-256 of a large file's bytes, or Git's SHA-1 of a small one
 
+    def __post_init__(self) -> None:
+        """Refuse names and hashes that would become paths outside of the cache: the listing is the hub's."""
+        parts = self.name.split("/")
+        if not _NAME.fullmatch(self.name) or any(part in ("", ".", "..") for part in parts):
+            raise HubError(f"the hub lists a file named {self.name[:100]!r}, which is not a relative path", "listing")
+        if not _HASH.fullmatch(self.hash):
+            raise HubError(f"{self.name}: expected a SHA-1 or SHA-256 hash, got {self.hash[:100]!r}", "listing")
+        if self.size < 0:
+            raise HubError(f"{self.name}: expected a size in bytes, got {self.size}", "listing")
+
     @classmethod
     def of(cls, sibling: Any) -> HubFile | None:
-        """None where the hub tells no hash: such a file cannot be checked and is as good as absent."""
+        """Return None for a file without a hash, which could not be checked, and for one whose name not every system
+        allows: they count as absent."""
         digest = sibling.lfs.sha256 if sibling.lfs is not None else sibling.blob_id
-        if sibling.size is None or digest is None or len(digest) not in (40, 64):
+        if sibling.size is None or digest is None or not _NAME.fullmatch(sibling.rfilename):
             return None
         return cls(sibling.rfilename, sibling.size, digest)
 

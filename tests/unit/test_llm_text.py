@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
@@ -13,7 +14,7 @@ from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_level
 from webpte.llm.chat import render_chat
 from webpte.llm.engine.output import StopStringBuffer
-from webpte.llm.tokenizer import TextStream
+from webpte.llm.tokenizer import TextStream, Tokenizer
 
 
 class Bytes:
@@ -126,3 +127,30 @@ def test_no_token_stands_for_more_bytes_than_the_bound():
     tokenizer = byte_level()
     size = tokenizer._inner.get_vocab_size()
     assert tokenizer.max_token_bytes >= max(len(data) for data in tokenizer.token_bytes(size) if data is not None)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "merge"),
+    [("##", ["a", "b"]), ("##", "a b"), ("#", ["a", ""]), ("x", ["a", "\u4e2d"]), ("\\u0020\\u0020", "a b")],
+)
+def test_merges_that_abort_the_package_are_refused(tmp_path, prefix, merge):
+    """They would end the process: nothing could catch it."""
+    path = tmp_path / "tokenizer.json"
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [merge]}
+    text = json.dumps({"version": "1.0", "added_tokens": [], "model": model})
+    for key in ("continuing_subword_prefix", "continuing\\u005fsubword\\u005Fprefix"):
+        path.write_text(text.replace('"type": "BPE"', f'"type": "BPE", "{key}": "{prefix}"'))
+        with raises(webpte.FormatError, code="merges"):
+            Tokenizer.load(path)
+
+
+def test_merges_with_their_prefix_are_read(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    model = {
+        "type": "BPE",
+        "vocab": {"a": 0, "##b": 1, "ab": 2},
+        "merges": [["a", "##b"]],
+        "continuing_subword_prefix": "##",
+    }
+    path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    assert Tokenizer.load(path).encode("ab") == [2]

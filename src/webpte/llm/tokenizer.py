@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import FormatError, InputError, UnsupportedError
@@ -32,6 +33,26 @@ def check_parts(inner: Any) -> None:
         part = getattr(inner, name)
         if part is not None:
             _check(name, list(_flat(json.loads(part.__getstate__()))))
+
+
+_KEY = "".join(rf"(?:{each}|\\u00{ord(each):02x})" for each in "continuing_subword_prefix")  # as JSON may write it
+_SUBWORD_PREFIX = re.compile(rf'"{_KEY}"\s*:\s*"[^"]'.encode(), re.IGNORECASE)
+
+
+def _check_merges(data: bytes) -> None:
+    """Refuse merges that abort the process in the tokenizers package: it cuts the prefix of continuing subwords off the
+    second part of every merge, whether or not it is there."""
+    if not _SUBWORD_PREFIX.search(data):  # as in nearly all: the JSON need not be read twice
+        return
+    model = json.loads(data).get("model") or {}
+    prefix = str(model.get("continuing_subword_prefix") or "").encode("utf-8", "surrogatepass")
+    for merge in model.get("merges") or ():
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        second = str(parts[-1]).encode("utf-8", "surrogatepass")
+        if len(second) < len(prefix) or (second[len(prefix) : len(prefix) + 1] or b"a")[0] & 0xC0 == 0x80:
+            raise FormatError(
+                f"the tokenizer's merge {merge!r:.60} is shorter than the prefix of continuing subwords", code="merges"
+            )
 
 
 def _flat(part: Any) -> Iterator[dict[str, Any]]:
@@ -171,6 +192,7 @@ class Tokenizer:
             size = os.path.getsize(path)
             if size > LARGEST_FILE:
                 raise FormatError(f"{name} has {size} bytes; the most for a tokenizer is {LARGEST_FILE}")
+            _check_merges(Path(name).read_bytes())
             inner = tokenizers.Tokenizer.from_file(name)
             check_parts(inner)
             inner.no_padding()  # answers are of one text, as long as it is

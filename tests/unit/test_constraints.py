@@ -443,3 +443,24 @@ def test_bytes_of_tokens_are_what_decoding_gives(vocabulary):
         text = vocabulary.tokenizer.decode([anchor, token], specials=True)
         assert text == "x" + found.decode("utf-8", "replace")
     assert vocabulary.bytes[vocabulary.tokens :] == [None] * SPARE
+
+
+@pytest.mark.parametrize("spare", range(33))
+def test_guide_that_accepts_the_empty_text_works_for_vocabularies_of_any_size(spare):
+    """Also for those that are a multiple of 32, where the package's masks have a word more."""
+    tokenizer = byte_level()
+    size = tokenizer._inner.get_vocab_size() + spare
+    guides = Guides(tokenizer, size, [tokenizer.token_id("<|im_end|>")])
+    mask = guides.guide(constraint(regex="a*")).mask()
+    allowed = {number for number in range(size) if mask[number // 32] >> number % 32 & 1}
+    assert {tokenizer.encode("a")[0], tokenizer.token_id("<|im_end|>")} <= allowed
+
+
+def test_guide_json_schema_true_allows_any_value(level):
+    guide = level.guide(json_schema=True)
+    mask = guide.mask()
+    for text in ("{", "[", "1", "t", "n", '"'):
+        number = level.tokenizer.encode(text)[0]
+        assert mask[number // 32] >> number % 32 & 1, text
+    with pytest.raises(ConstraintError):
+        level.guide(json_schema=False)

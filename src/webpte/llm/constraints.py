@@ -292,7 +292,8 @@ class Guides:
         limits = llguidance.LLParserLimits(max_lexer_states=MOST_STATES, verbose_errors=False)
         grammar = _grammar(constraint)
         matcher = llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
-        first = np.frombuffer(matcher.compute_bitmask(), np.uint32)  # only now is known whether there is any text
+        # Only now is known whether there is any text. The mask may have a word more than the vocabulary.
+        first = np.frombuffer(matcher.compute_bitmask(), np.uint32)[: len(self._closing)]
         if matcher.is_error():
             raise refusal(constraint, matcher.get_error())
         if matcher.is_accepting() and not (first & ~self._closing).any():
@@ -334,7 +335,8 @@ def _grammar(constraint: Constraint) -> str:
 def _schema_grammar(text: str) -> str:
     import llguidance
 
-    schema = json.dumps(without_excluded_integers(json.loads(text)), ensure_ascii=False)
+    given = json.loads(text)
+    schema = json.dumps(without_excluded_integers({} if given is True else given), ensure_ascii=False)
     return llguidance.LLMatcher.grammar_from_json_schema(schema, LAYOUT, EXACT)  # type: ignore[arg-type]
 
 

@@ -50,6 +50,19 @@ def test_error_names_the_field(change, param, numbers):
     assert all(number in str(error) for number in numbers), str(error)
 
 
+@pytest.mark.parametrize(
+    "field", ["temperature", "top_p", "min_p", "presence_penalty", "repetition_penalty", "seed", "top_k", "max_tokens"]
+)
+@pytest.mark.parametrize("value", [10**400, -(10**400), 1e308])
+def test_number_out_of_range_is_refused_before_it_is_converted(field, value):
+    assert error_of(ChatRequest, CHAT | {field: value}).param == field
+
+
+def test_long_name_of_a_field_is_cut():
+    error = error_of(ChatRequest, CHAT | {"x" * 1_000_000: 1})
+    assert len(str(error)) < 200 and len(error.param or "") < 100
+
+
 def test_error_lists_every_invalid_field():
     error = error_of(
         ChatRequest, CHAT | {"n": -1, "name": 2, "temperature": 9, "top_p": 9, "min_p": 9, "max_tokens": 0}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
+from webpte.batch.job import _check_columns
 from webpte.batch.made import Made, text_or_tokens
 from webpte.batch.output import block_name, check_job, read_note, sweep, with_made, write_block
 from webpte.batch.tables import Block, Inputs
@@ -220,3 +223,12 @@ def test_sweeping_takes_what_is_ours_and_left_over(tmp_path):
     assert sweep(tmp_path, {keep}) == 1
     left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
     assert left == sorted(["x.parquet", keep, "x.parquet/notes.txt"])
+
+
+def test_check_columns_of_one_name_are_refused():
+    schema = pa.schema([("text", pa.string()), ("text", pa.string()), ("id", pa.int64()), ("id", pa.int64())])
+    inputs: Any = SimpleNamespace(files=["in.parquet"], schema=lambda file: schema)
+    with raises(webpte.InputError, "in.parquet", "'text'", "got 2", code="ambiguous_column"):
+        _check_columns(inputs, SimpleNamespace(columns=("text",), made=("error",)))  # type: ignore[arg-type]
+    single: Any = SimpleNamespace(files=["in.parquet"], schema=lambda file: schema.remove(0))
+    _check_columns(single, SimpleNamespace(columns=("text",), made=("error",)))  # type: ignore[arg-type]

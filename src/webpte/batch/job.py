@@ -138,6 +138,11 @@ def _check_columns(inputs: Inputs, wanted: Wanted) -> None:
                     f"{file} has no column {name!r}{near(name, names)}; it has {known}. Give --column",
                     code="unknown_column",
                 )
+            if names.count(name) > 1:
+                raise InputError(
+                    f"{file}: expected one column {name!r}, got {names.count(name)}. Rename the others.",
+                    code="ambiguous_column",
+                )
         if taken := [name for name in wanted.made if name in names]:
             raise InputError(
                 f"{file} has a column {taken[0]!r} already; rename it, or give --output-column", code="column_exists"

@@ -67,24 +67,33 @@ def test_constraint_that_cannot_be_followed_is_refused_by_its_error(compiling):
     compiling(test)
 
 
-def test_slow_constraint_is_killed_and_another_client_is_served_meanwhile(compiling):
+def test_slow_constraint_is_killed_and_its_helper_replaced(compiling):
     async def test(compiler: SchemaCompiler) -> None:
         await compiler.check(schema("first"), LONG)
         before = await pids(compiler)
-        slow = [asyncio.ensure_future(compiler.check(bomb(number), 3.0, "attacker")) for number in range(3)]
+        with pytest.raises(ApiError) as caught:
+            await compiler.check(bomb(), 0.2)
+        assert caught.value.status == 422 and "0.2 s" in str(caught.value)
+        after = await pids(compiler)
+        assert len(after) == NUM_PROCESSES and len(after & before) == NUM_PROCESSES - 1
+        await compiler.check(schema("last"), LONG)
+
+    compiling(test)
+
+
+def test_client_with_many_slow_constraints_does_not_delay_another(compiling):
+    async def test(compiler: SchemaCompiler) -> None:
+        slow = [asyncio.ensure_future(compiler.check(bomb(number), LONG, "attacker")) for number in range(5)]
         for number in range(5):
             await compiler.check(schema(f"other{number}"), LONG, "other")
-        assert not any(each.done() for each in slow[1:]), "the attacker's others have not had their turn"
+        assert not any(each.done() for each in slow)
         for each in slow:
-            with pytest.raises(ApiError) as caught:
-                await each
-            assert caught.value.status == 422 and "3 s" in str(caught.value)
-        after = await pids(compiler)
-        assert len(after) == NUM_PROCESSES and after != before
+            each.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
         await compiler.check(schema("last"), LONG, "attacker")
         assert not compiler._clients
 
-    compiling(test)
+    compiling(test, memory_bytes=64 << 30)
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="the limit needs to know the memory that is in use")
@@ -139,5 +148,20 @@ def test_wait_for_other_constraints_is_bounded(compiling, monkeypatch):
         for each in slow:
             each.cancel()
         await asyncio.gather(*slow, return_exceptions=True)
+
+    compiling(test)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot end a process by a timer")
+def test_helper_whose_server_has_died_ends_by_itself(compiling):
+    """Also in the middle of a constraint that takes minutes."""
+
+    async def test(compiler: SchemaCompiler) -> None:
+        await compiler.check(schema("first"), LONG)
+        helper = await next(iter(compiler._helpers))
+        asking = asyncio.ensure_future(helper._ask(["json_schema", BOMB, 0.1]))
+        await helper._child.wait()
+        with pytest.raises(ConnectionError):
+            await asking
 
     compiling(test)

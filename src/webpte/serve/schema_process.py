@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import sys
 from collections import OrderedDict
 from collections.abc import AsyncIterator
@@ -31,6 +32,7 @@ MAX_KNOWN = 1024  # constraints that compiled, which are not compiled again
 NUM_PROCESSES = 2
 START_SECONDS = 60.0
 WAIT_FACTOR = 10  # a constraint may wait for its turn this many times as long as it may take to compile
+ORPHAN_SECONDS = 1.0  # after the timeout, when a helper whose server has died ends by itself
 MEMORY_BYTES = 256 << 20  # that a constraint may take
 
 
@@ -149,7 +151,7 @@ class _HelperProcess:
     async def check(self, constraint: Constraint, timeout: float) -> None:
         try:
             async with asyncio.timeout(timeout):
-                found = await self._ask([constraint.kind, constraint.source])
+                found = await self._ask([constraint.kind, constraint.source, timeout])
         except TimeoutError:
             raise ApiError(
                 422, f"the {constraint.kind} did not compile within {timeout:g} s (schema_timeout). Simplify it."
@@ -186,18 +188,26 @@ def main() -> int:
     _limit_memory(memory_bytes)
     _answer(writer, None)
     for line in reader:
-        kind, source = json.loads(line)
+        kind, source, timeout = json.loads(line)
+        _end_after(timeout + ORPHAN_SECONDS)
         try:
             guides.check(Constraint(kind, source))
             _answer(writer, None)
         except Error as error:
             _answer(writer, [type(error).__name__, str(error), error.reason])
+        _end_after(0)
     return 0
 
 
 def _answer(writer: Any, value: Any) -> None:
     writer.write(json.dumps(value).encode() + b"\n")
     writer.flush()
+
+
+def _end_after(seconds: float) -> None:
+    """Let the system end this process, where it can, if its server has died and cannot kill it; 0 for never."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _limit_memory(extra_bytes: int) -> None:

@@ -98,16 +98,23 @@ def event_in(line: str) -> dict[str, Any] | None:
 
 
 def children_of(pid: int) -> list[int]:
-    """Processes that a process has started and not yet collected."""
+    """Processes that a process has started and not yet collected, except helpers that compile schemas."""
     found = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = status.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it has ended meanwhile
-        if int(fields[1]) == pid:
+        if int(fields[1]) == pid and not is_schema_process(status.parent):
             found.append(int(status.parent.name))
     return found
+
+
+def is_schema_process(folder: Path) -> bool:
+    try:
+        return b"webpte.serve.schema_process" in (folder / "cmdline").read_bytes()
+    except OSError:
+        return False  # it has ended meanwhile
 
 
 def alive(pid: int) -> bool:

@@ -96,10 +96,11 @@ class Bundle(Program):
         progress = stoppable(progress, cancel)
         if variant is not None and not isinstance(variant, Variant):
             raise InputError(f"variant is one of those that the manifest lists, or None, not {described(variant)}")
+        flag(lazy, "lazy")
         with self._locked():
             self._check_open()
             chosen = variant or self._choose(name, slots)
-            return self._kept((name, chosen.plan), lambda: self._play(self._read(chosen), progress, flag(lazy, "lazy")))
+            return self._kept((name, chosen.plan), lambda: self._play(self._read(chosen), progress, lazy))
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """How a method runs, on the machine's adapter or on one of given capabilities."""

@@ -184,9 +184,10 @@ class Program(Owner):
         progress = stoppable(progress, cancel)
         one_of_methods(name, self.method_names)
         optional_callback(rewrite, "rewrite", "the graph, and gives another")
+        flag(lazy, "lazy")
         with self._locked():
             self._check_open()
-            return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress, flag(lazy, "lazy")))
+            return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress, lazy))
 
     def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress, lazy: bool) -> Method:
         if self._options.tune == "auto":

@@ -224,6 +224,9 @@ class FakeTokenizer:
     def encode(self, text: str, *, specials: bool = False) -> list[int]:
         return [ord(character) % VOCABULARY for character in text]
 
+    def mark_special_tokens(self, value: Any) -> tuple[Any, bool]:
+        return value, False
+
     def decode(self, tokens: Sequence[int], *, specials: bool = False) -> str:
         return "".join(chr(0x4E00 + token) for token in tokens)
 

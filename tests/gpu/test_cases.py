@@ -27,7 +27,7 @@ def parameters(names: list[str], one_per_op: bool, one_per_file: bool, every: bo
     for (_, case), kind in zip(found, kinds, strict=True):
         number, most = seen[kind], 1 if case.variant else MOST_IN_THE_GATE
         seen[kind] += 1
-        kept = number == 0 or (number * most) // totals[kind] != ((number - 1) * most) // totals[kind]
+        kept = case.always or number == 0 or (number * most) // totals[kind] != ((number - 1) * most) // totals[kind]
         if number == 0 or not (one_per_op or one_per_file):
             yield case if kept or ((names or every) and not case.variant) else slow(case)
 

@@ -125,7 +125,7 @@ MUTANTS = (
         "ops/convolution/convolution_depthwise.wgsl",
         "ky * p.dilation[0].y",
         "ky",
-        "tests/gpu/test_cases.py -k convolution",
+        "tests/gpu/test_cases.py -k conv",
     ),
     Mutant(
         "q4 scales of split weights without first",

@@ -115,7 +115,9 @@ def depthwise(variant):
     some = {"groups": 5, "variant": variant}
     return [
         conv((2, 5, "h", "w"), (5, 1, 3, 3), 5, p=(1,), h=(7, 4, 1), w=(13, 5, 1), **some),
-        conv((1, 5, "h", 11), (5, 1, 5, 3), s=(2, 3), p=(2, 1), d=(1, 2), clamp=(0, None), h=(11, 6), **some),
+        conv(
+            (1, 5, "h", 11), (5, 1, 5, 3), s=(2, 3), p=(2, 1), d=(2, 3), clamp=(0, None), h=(11, 6), always=True, **some
+        ),
         conv((1, 5, "d3", 3, 7), (5, 1, 3, 3, 2), 5, p=(1,), d3=(5, 2), **some),
         conv((1, 5, "l"), (5, 1, 4), p=(3,), dtype="f16", l=(19, 5, 1), **some, **HALF),
     ]

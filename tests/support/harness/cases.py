@@ -92,6 +92,7 @@ class Case:
     atol: float = 1e-5
     rtol: float = 1e-5
     variant: str = ""
+    always: bool = False  # in the gate, however many cases its op has
 
     @property
     def tensors(self) -> list[T]:
@@ -115,12 +116,13 @@ def _short(arg: Any) -> str:
 def case(op: str, *args: Any, **sizes: Any) -> Case:
     """A case; keywords give each dynamic size's values, the bound first, and `atol` and `rtol` (1e-5).
 
-    `variant` is the kernel to run where the op has a choice.
+    `variant` is the kernel to run where the op has a choice. `always` keeps a case in the gate.
     """
     atol, rtol, variant = sizes.pop("atol", 1e-5), sizes.pop("rtol", 1e-5), sizes.pop("variant", "")
+    always = sizes.pop("always", False)
     count = max((len(v) for v in sizes.values()), default=1)
     rows = tuple({name: v[min(i, len(v) - 1)] for name, v in sizes.items()} for i in range(count))
-    return Case(op, args, rows, atol, rtol, variant)
+    return Case(op, args, rows, atol, rtol, variant, always)
 
 
 def cases_by_module(*names: str) -> Iterator[tuple[str, Case]]:

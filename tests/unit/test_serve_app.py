@@ -302,7 +302,7 @@ def test_host_header_must_name_the_server(serving, host, config, status):
     async def check(backend, made):
         return await Asked(made, CHAT, HELLO, {"host": host}).answer()
 
-    found = serving(check, Config(**config))
+    found = serving(check, Config(**config).with_loopback_hosts())
     assert found.status == status
     if status == 403:
         assert found.json["error"]["code"] == "host_not_allowed"
@@ -322,3 +322,12 @@ def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(serving, endpo
     found = serving(check)
     assert found.status == 400 and found.json["error"]["code"] == "context_length_exceeded"
     assert "500,0" in found.json["error"]["message"]
+
+
+def test_host_header_of_an_application_in_another_server_is_not_checked(serving):
+    """It does not know where that server listens."""
+
+    async def check(backend, made):
+        return await Asked(made, CHAT, HELLO, {"host": "chat.example"}).answer()
+
+    assert serving(check, Config()).status == 200

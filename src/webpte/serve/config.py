@@ -48,7 +48,7 @@ class Config(BaseModel):
     )
     allowed_hosts: Strings = Field(
         default=(),
-        description="values of the Host header to accept besides localhost; without any, all if not on loopback",
+        description="names that the Host header may have; on loopback, besides localhost (none: any)",
     )
     max_connections: int = Field(default=1024, ge=1, description="maximum open connections; others are closed")
     header_timeout: Seconds = Field(default=10.0, description="seconds for a client to send the headers of a request")
@@ -103,6 +103,15 @@ class Config(BaseModel):
         if not keys:
             raise InputError(f"api_key_file: {path} contains no key. Write one per line.", code="empty_file")
         return self.model_copy(update={"api_keys": (*self.api_keys, *keys), "api_key_file": ""})
+
+    def with_loopback_hosts(self) -> Config:
+        """Return the configuration with the names of loopback in `allowed_hosts`, if the server listens there.
+
+        A page could rebind its own name to 127.0.0.1, and the browser would let it read responses as its own.
+        """
+        if self.host not in LOOPBACK_HOSTS:
+            return self
+        return self.model_copy(update={"allowed_hosts": (*LOOPBACK_HOSTS, *self.allowed_hosts)})
 
     def check_exposure(self) -> None:
         """Refuse to listen beyond loopback without an API key, unless the configuration allows it."""

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import Error
-from .config import LOOPBACK_HOSTS, Config
+from .config import Config
 from .errors import ApiError, api_error
 from .memory import trim
 from .telemetry import log
@@ -316,22 +316,11 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()
 
 
-def accepted_hosts(config: Config) -> frozenset[str] | None:
-    """Return the host names that requests may address; None for any.
-
-    A server on loopback accepts only names of loopback. Otherwise a page could rebind its own name to 127.0.0.1, and
-    the browser would let it read responses as its own.
-    """
-    if config.host not in LOOPBACK_HOSTS and not config.allowed_hosts:
-        return None
-    return frozenset(name.lower() for name in (*LOOPBACK_HOSTS, config.host, *config.allowed_hosts))
-
-
-def check_host(header: str, accepted: frozenset[str] | None) -> None:
-    """Raise ApiError 403 for a `Host` header that names another server."""
+def check_host(header: str, allowed: frozenset[str]) -> None:
+    """Raise ApiError 403 for a `Host` header that names another server. Without names, allow any."""
     name = header.strip().lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
-    if accepted is not None and name not in accepted:
+    if allowed and name not in allowed:
         raise ApiError(403, f"Host: {name[:MAX_NAME_CHARS] or 'none'} is not in allowed_hosts", code="host_not_allowed")
 
 
@@ -342,7 +331,7 @@ class RequestMiddleware:
         self._app = app
         self._service = service
         self._keys = ApiKeys(service.config.api_keys)
-        self._hosts = accepted_hosts(service.config)
+        self._hosts = frozenset(name.lower() for name in service.config.allowed_hosts)
         self._idle_trim = IdleTrim()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -62,7 +62,7 @@ def backend_for(config: Config) -> Supervisor:
 def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     """Serve until a signal, and return the exit code. `on_listening` gets the URL when requests are accepted."""
     use_one_arena()
-    config = config.with_key_file()
+    config = config.with_key_file().with_loopback_hosts()
     config.check_exposure()
     backend = backend_for(config)  # checks names and paths before anything is loaded
     check_address(config)

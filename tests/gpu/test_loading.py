@@ -60,7 +60,7 @@ def test_lazy_method_compiles_with_its_first_call(tmp_path, device, lazy):
         assert np.allclose(method(x), np.sin(x), rtol=1e-5)
         assert (device.counters.since(loaded).bind_groups > 0) == lazy
     with raises(webpte.InputError, "lazy"), webpte.load(tmp_path / "p.pte") as program:
-        program.method(lazy=1)
+        program.method(lazy=1)  # type: ignore[arg-type]
 
 
 def test_constants_in_a_ptd(tmp_path, x):

@@ -42,6 +42,9 @@ def served(test, tmp_path, **options):
 class Connection:
     """A client that sends bytes and reads until the server closes."""
 
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
     @classmethod
     async def open(cls, address: str, data: bytes = b"") -> Connection:
         host, _, port = address.removeprefix("http://").partition(":")

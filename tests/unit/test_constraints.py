@@ -450,10 +450,12 @@ def test_guide_that_accepts_the_empty_text_works_for_vocabularies_of_any_size(sp
     """Also for those that are a multiple of 32, where the package's masks have a word more."""
     tokenizer = byte_level()
     size = tokenizer._inner.get_vocab_size() + spare
-    guides = Guides(tokenizer, size, [tokenizer.token_id("<|im_end|>")])
+    end = tokenizer.token_id("<|im_end|>")
+    assert end is not None
+    guides = Guides(tokenizer, size, [end])
     mask = guides.guide(constraint(regex="a*")).mask()
     allowed = {number for number in range(size) if mask[number // 32] >> number % 32 & 1}
-    assert {tokenizer.encode("a")[0], tokenizer.token_id("<|im_end|>")} <= allowed
+    assert {tokenizer.encode("a")[0], end} <= allowed
 
 
 def test_guide_json_schema_true_allows_any_value(level):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from tests.mutants.planting import FAILED, status
+from tests.mutants.planting import FAILED, STALE, status
 from tests.mutants.table import MUTANTS
 
 
@@ -19,7 +19,8 @@ def main(words: Sequence[str]) -> int:
         found = status(mutant, mutant.test)
         killed = found == FAILED
         survivors += not killed
-        print(f"{'killed' if killed else f'SURVIVED (status {found})'}: {mutant.name} by {mutant.test}", flush=True)
+        result = "killed" if killed else "STALE" if found == STALE else f"SURVIVED (status {found})"
+        print(f"{result}: {mutant.name} by {mutant.test}", flush=True)
     print(f"{len(chosen) - survivors} of {len(chosen)} killed")
     return 1 if survivors else 0
 

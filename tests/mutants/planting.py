@@ -13,6 +13,7 @@ from tests.mutants.table import Mutant
 
 ROOT = Path(__file__).parents[2]
 SOURCE, PLAYER = "src", "web"
+STALE = -1  # the status of a mutant whose text is not in its file, or not once
 FAILED = 1  # the status of pytest where tests ran and failed; others say that it could not run them
 SKIPPED = shutil.ignore_patterns("__pycache__", "node_modules")
 
@@ -26,8 +27,8 @@ def status(mutant: Mutant | None, test: str) -> int:
         in_player = test.startswith(f"{PLAYER}/")
         copy = Path(folder) / (PLAYER if in_player else SOURCE)
         shutil.copytree(ROOT / copy.name, copy, ignore=SKIPPED)
-        if mutant is not None:
-            _plant(mutant, Path(folder) if in_player else copy / "webpte")
+        if mutant is not None and not _plant(mutant, Path(folder) if in_player else copy / "webpte"):
+            return STALE
         if in_player:
             assert (ROOT / test).is_file(), f"{test} is not a file"  # node's status would be that of a failed test
             return subprocess.run(["node", "--test", test], cwd=folder, capture_output=True, timeout=900).returncode
@@ -37,9 +38,11 @@ def status(mutant: Mutant | None, test: str) -> int:
         return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=900).returncode
 
 
-def _plant(mutant: Mutant, folder: Path) -> None:
+def _plant(mutant: Mutant, folder: Path) -> bool:
+    """Return whether the text to replace is in its file once."""
     path = folder / mutant.file
     text = path.read_text()
-    count = text.count(mutant.old)
-    assert count == 1, f"{mutant.name}: {mutant.file} has the old text {count} times"
+    if text.count(mutant.old) != 1:
+        return False
     path.write_text(text.replace(mutant.old, mutant.new))
+    return True

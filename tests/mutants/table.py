@@ -368,8 +368,8 @@ MUTANTS = (
     Mutant(
         "a bound that is excluded is handed over as it is",
         "llm/constraints.py",
-        "json.dumps(without_excluded_integers(json.loads(text)), ensure_ascii=False)",
-        "text",
+        "without_excluded_integers({} if given is True else given)",
+        "({} if given is True else given)",
         "tests/unit/test_constraints.py",
     ),
     Mutant(

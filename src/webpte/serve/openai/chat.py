@@ -12,7 +12,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ...llm.engine.output import Piece
-from ...llm.tools import ToolFormat
 from ..errors import ApiError
 from ..http import read_body
 from ..service import Service, TextProcessor
@@ -23,13 +22,14 @@ from .generation import (
     ParsedRequest,
     at_most,
     choice_settings,
+    constrain_response,
     output_tokens,
     respond,
     response_schema,
     stream_usage,
 )
 from .requests import AssistantMessage, ChatMessage, ChatRequest, Content, ToolMessage
-from .tools import ToolCallDelta, ToolConfig, constrain_to_tools, tool_config
+from .tools import ToolCallDelta, ToolConfig, tool_config
 
 
 async def chat(request: Request) -> Response:
@@ -56,12 +56,7 @@ def _parse(body: ChatRequest, service: Service) -> tuple[ParsedRequest, ChatForm
     }
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.response_format, "response_format.json_schema.schema", config)
-    tool_format: ToolFormat | None = None
-    stop: tuple[str, ...] = ()
-    if tools.choice != "none":
-        tool_format, stop = constrain_to_tools(settings, tools, schema, text)
-    elif schema is not None:
-        settings["json_schema"] = schema
+    tool_format, stop = constrain_response(settings, tools, schema, text)
     tokens = text.encode_chat(template_messages(body.messages), tools.for_template() if tools.tools else None)
     parsed = ParsedRequest(body.model, [tokens] * body.n, settings, body.stream, stream_usage(body), tool_format, stop)
     return parsed, ChatFormatter(body.model, text, body.logprobs)

@@ -31,7 +31,7 @@ from .requests import (
     SamplingFields,
     TextFormat,
 )
-from .tools import TextDelta, ToolCallDelta, ToolCallParser
+from .tools import TextDelta, ToolCallDelta, ToolCallParser, ToolConfig, constrain_to_tools
 
 MAX_SEED = LARGEST  # OpenAI's seeds may be larger, and are reduced modulo MAX_SEED + 1
 ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
@@ -113,6 +113,18 @@ def response_schema(
             422, f"{param}: the schema exceeds {config.max_schema_bytes} bytes (max_schema_bytes)", param=param
         )
     return named.schema_
+
+
+def constrain_response(
+    settings: dict[str, Any], tools: ToolConfig, schema: Mapping[str, Any] | None, text: TextProcessor
+) -> tuple[ToolFormat | None, tuple[str, ...]]:
+    """Add what a response has to follow to its settings. Return the format of tool calls, if there can be any, and the
+    stop strings to look for outside of them."""
+    if tools.choice != "none":
+        return constrain_to_tools(settings, tools, schema, text)
+    if schema is not None:
+        settings["json_schema"] = schema
+    return None, ()
 
 
 # -- deltas ----------------------------------------------------------------------------------------------------------

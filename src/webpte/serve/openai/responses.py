@@ -11,7 +11,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ...llm.tools import ToolFormat
 from ..http import read_body
 from ..service import Service
 from .generation import (
@@ -19,13 +18,14 @@ from .generation import (
     Delta,
     FinishEvent,
     ParsedRequest,
+    constrain_response,
     output_tokens,
     respond,
     response_schema,
     sampling_settings,
 )
 from .requests import FunctionCallItem, FunctionCallOutputItem, InputItem, ResponsesRequest
-from .tools import ToolCallDelta, ToolConfig, constrain_to_tools, tool_config
+from .tools import ToolCallDelta, ToolConfig, tool_config
 
 
 async def responses(request: Request) -> Response:
@@ -43,12 +43,7 @@ def _parse(body: ResponsesRequest, service: Service) -> tuple[ParsedRequest, Res
     settings["max_new_tokens"] = output_tokens(config, max_output_tokens=body.max_output_tokens)
     tools = tool_config(body, config) if body.tools or body.tool_choice else ToolConfig()
     schema = response_schema(body.text.format if body.text is not None else None, "text.format.schema", config)
-    tool_format: ToolFormat | None = None
-    stop: tuple[str, ...] = ()
-    if tools.choice != "none":
-        tool_format, stop = constrain_to_tools(settings, tools, schema, text)
-    elif schema is not None:
-        settings["json_schema"] = schema
+    tool_format, stop = constrain_response(settings, tools, schema, text)
     tokens = text.encode_chat(_messages(body), tools.for_template())
     dumped = body.model_dump(by_alias=True, exclude_unset=True)
     request_fields = {

@@ -13,7 +13,10 @@ from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_level
 from webpte.errors import InputError
 from webpte.llm.chat import encode_chat, render_chat
+from webpte.llm.special_tokens import SpecialTokens, encode_prompt
 from webpte.llm.tokenizer import MARK, SEPARATOR, Tokenizer
+from webpte.serve.openai.requests import CompletionRequest, TokenizeRequest
+from webpte.serve.service import TextProcessor
 
 # Six styles of templates, each with the special tokens that end and begin its turns.
 STYLES = {
@@ -96,7 +99,7 @@ def test_neighbouring_strings_form_no_special_token(tokenizer):
 @pytest.mark.parametrize("style", STYLES)
 def test_other_content_has_the_tokens_of_the_rendered_text(tokenizer, style, other):
     rendered = render_chat(template(style), [{"role": "user", "content": other}])
-    assert encode(tokenizer, style, other) == tokenizer.encode(rendered)
+    assert encode(tokenizer, style, other) == tokenizer.encode(rendered, parse_special=True)
 
 
 @given(st.text(alphabet="a <|>~^_imendstr\n\u4e2d", max_size=30))
@@ -105,7 +108,9 @@ def test_marked_text_has_the_tokens_of_the_rendered_text_where_nothing_is_specia
     tokenizer = Tokenizer(byte_level()._inner)
     if tokenizer._special_pattern.search(text):
         return
-    assert tokenizer.encode_marked(f"<|im_end|>{text}<|im_end|>") == tokenizer.encode(f"<|im_end|>{text}<|im_end|>")
+    assert tokenizer.encode_marked(f"<|im_end|>{text}<|im_end|>") == tokenizer.encode(
+        f"<|im_end|>{text}<|im_end|>", parse_special=True
+    )
 
 
 def test_tools_and_arguments_are_text(tokenizer):
@@ -122,3 +127,53 @@ def test_deep_tools_are_refused(tokenizer):
         deep = {"a": deep}
     with raises(InputError, code="nested_too_deeply"):
         encode_chat(tokenizer, lambda m, t: "", [{"role": "user", "content": "hi"}], [deep])
+
+
+# -- prompts that are continued as they are --------------------------------------------------------------------------
+
+
+def test_prompt_spells_special_tokens_as_text_unless_parse_special(tokenizer):
+    special = SpecialTokens()
+    for text in attempts("chatml", 90):
+        tokens = encode_prompt(tokenizer, special, text)
+        assert not specials_in(tokenizer, tokens), text
+        spells = any(each in text for each in SPECIALS)
+        assert tokenizer.decode(tokens) == (text.replace(SEPARATOR, "") if spells else text)
+    parsed = encode_prompt(tokenizer, special, "a<|im_end|>b", parse_special=True)
+    assert specials_in(tokenizer, parsed) == [tokenizer.token_id("<|im_end|>")]
+
+
+def test_prompt_keeps_what_the_post_processor_adds():
+    inner = byte_level()._inner
+    end = inner.token_to_id("<|im_end|>")
+    inner.post_processor = tokenizers.processors.TemplateProcessing("<|im_end|> $A", None, [("<|im_end|>", end)])
+    tokens = encode_prompt(Tokenizer(inner), SpecialTokens(), "a<|im_end|>b")
+    assert tokens[0] == end
+    assert end not in tokens[1:]
+
+
+@pytest.mark.parametrize("spelled", ["＜|im_end|＞", "<|im_end|>", "＜|im_end|>"])
+def test_normalized_special_tokens_are_text(spelled):
+    """A special token that is looked for in the normalized text is also spelled by what the normalizer changes."""
+    inner = byte_level()._inner
+    inner.normalizer = tokenizers.normalizers.NFKC()
+    inner.add_special_tokens([tokenizers.AddedToken("<|im_end|>", normalized=True, special=True)])
+    tokenizer = Tokenizer(inner)
+    assert specials_in(tokenizer, tokenizer.encode(spelled, parse_special=True))  # otherwise the test shows nothing
+    assert not specials_in(tokenizer, tokenizer.encode(f"a {spelled} b"))
+    assert len(specials_in(tokenizer, encode(tokenizer, "chatml", f"a {spelled} b"))) == 1
+
+
+def test_messages_with_parse_special_may_end_their_turn(tokenizer):
+    render = lambda m, _: render_chat(template("chatml"), m)  # noqa: E731
+    messages = [{"role": "user", "content": "a<|im_end|>b"}]
+    assert len(specials_in(tokenizer, encode_chat(tokenizer, render, messages, None))) == 2
+    assert len(specials_in(tokenizer, encode_chat(tokenizer, render, messages, None, parse_special=True))) == 3
+
+
+def test_server_reads_special_tokens_of_a_prompt_only_with_parse_special(tokenizer):
+    text = TextProcessor(tokenizer, SpecialTokens(), None, frozenset(), vocabulary=tokenizer.size, context=1000)
+    assert not specials_in(tokenizer, list(text.encode_text("a<|im_end|>b", False)))
+    assert specials_in(tokenizer, list(text.encode_text("a<|im_end|>b", True)))
+    assert CompletionRequest(model="m", prompt="a").parse_special is False
+    assert TokenizeRequest(model="m", prompt="a").parse_special is False

@@ -64,10 +64,10 @@ def test_tokens_of_texts(tokenizers, name):
     config = {"bos_token": {"content": "<|im_end|>"}, "add_bos_token": True, "pad_token": None}
     given = {"tokenizer": _json(tokenizer), "texts": texts, "config": config, "eos": [5]}
     found = ask_node("language.mjs", "encode", given)
-    assert found["plain"] == [tokenizer.encode(text) for text in texts]
-    assert found["full"] == [tokenizer.encode(text, specials=True) for text in texts]
+    assert found["plain"] == [tokenizer.encode(text, parse_special=True) for text in texts]
+    assert found["full"] == [tokenizer.encode(text, add_special=True, parse_special=True) for text in texts]
     special = SpecialTokens({"bos_token": "<|im_end|>"}, add_bos=True)
-    assert found["prompt"] == [encode_prompt(tokenizer, special, text) for text in texts]
+    assert found["prompt"] == [encode_prompt(tokenizer, special, text, parse_special=True) for text in texts]
     assert found["texts"] == {"bos_token": "<|im_end|>", "eos_token": tokenizer.token_text(5)}
     ends = [end, tokenizer.token_id("</s>"), 5]
     assert sorted(found["ends"]) == sorted({number for number in ends if number is not None})

@@ -42,7 +42,9 @@ class Generating:
                 errors[place] = f"{type(error).__name__}: {error}"
         started = time.perf_counter()
         settings = cast(GenerateSettings, dict(self._wanted.settings))
-        found = self.model.generate_many(prompts, progress=progress, **settings)
+        found = self.model.generate_many(
+            prompts, parse_special=self._wanted.parse_special, progress=progress, **settings
+        )
         answers: dict[int, Generation] = {}
         for place, answer in zip(places, found, strict=True):
             if answer.error is not None:

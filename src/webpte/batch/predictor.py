@@ -55,8 +55,8 @@ class Predictor:
         Of embeddings, `prompt` is one of the model's by name and `prefix` any text, put before every text; a text that
         is too long fails, or is cut with `truncate`. Of answers, `prompt_template` makes the prompt out of columns,
         `"Summarise: {text}"`, which then goes through the chat template with `system`, or with `raw` as it is;
-        `settings` are those of `LLM.generate`. The process computes on the adapter of number `adapter`, as
-        `webpte doctor` lists them, or on the fastest.
+        `parse_special` and `settings` are those of `LLM.generate`. The process computes on the adapter of
+        number `adapter`, as `webpte doctor` lists them, or on the fastest.
         """
         self.path = Path(path_of(path, "path"))
         self.wanted: Wanted = wanted_from(self.path, options)

@@ -30,6 +30,7 @@ ONLY: dict[str, Task] = {  # options that mean something for one task
     "prompt_template": "generate",
     "system": "generate",
     "raw": "generate",
+    "parse_special": "generate",
     "settings": "generate",
 }
 ERROR = "error"
@@ -47,6 +48,7 @@ class WantedOptions(TypedDict, total=False):
     prompt_template: str | None
     system: str | None
     raw: bool
+    parse_special: bool
     settings: Mapping[str, Any]
 
 
@@ -63,6 +65,7 @@ class Wanted:
     prompt_template: str | None = None
     system: str | None = None
     raw: bool = False
+    parse_special: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -73,6 +76,7 @@ class Wanted:
         text(self.output_column, "output_column", OUTPUTS[self.task])
         flag(self.truncate, "truncate")
         flag(self.raw, "raw")
+        flag(self.parse_special, "parse_special")
         if not isinstance(self.settings, Mapping):
             raise InputError(
                 f"settings are those of generate by name, not {described(self.settings)}", code="wrong_type"

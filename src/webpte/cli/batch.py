@@ -19,7 +19,7 @@ from .bars import bars
 from .constraints import add_constraints, constraints
 from .parsing import check_folder, check_input, whole
 from .say import print_json
-from .settings import add_sampling, settings
+from .settings import add_parse_special, add_sampling, settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     generate.add_argument("--prompt-template", metavar="TEXT", help="a prompt with columns in it: 'Summarise: {text}'")
     generate.add_argument("--system", metavar="TEXT", help="instructions that stand before the prompt")
     generate.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
+    add_parse_special(generate)
     add_sampling(parser)
     add_constraints(parser)
 
@@ -66,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         "prompt_template": arguments.prompt_template,
         "system": arguments.system,
         "raw": arguments.raw,
+        "parse_special": arguments.parse_special,
         "settings": settings(arguments, **constraints(arguments)),
     }
     with bars() as progress:

@@ -14,7 +14,7 @@ from . import interrupts
 from .bars import bars
 from .constraints import add_constraints, constraints
 from .say import say
-from .settings import add_settings, checked, settings
+from .settings import add_parse_special, add_settings, checked, settings
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--system", metavar="TEXT", help="instructions that stand before the prompt")
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
+    add_parse_special(parser)
     add_settings(parser)
     add_constraints(parser)
     parser.add_argument("--json", action="store_true", help="print text, tokens and usage as JSON")
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     text = _prompt(arguments)
     interrupted = False
     with open_model(arguments) as llm:
-        answer = llm.generate(messages_or_text(llm, text, arguments), **given)
+        answer = llm.generate(messages_or_text(llm, text, arguments), parse_special=arguments.parse_special, **given)
         pieces = []
         try:
             for piece in answer:

@@ -22,7 +22,7 @@ from .settings import settings
 
 def run_file(arguments: argparse.Namespace) -> int:
     """Print an answer a line; 1 if some have failed. What is finished when Ctrl-C comes has been printed."""
-    given = settings(arguments, **constraints(arguments))
+    given = {**settings(arguments, **constraints(arguments)), "parse_special": arguments.parse_special}
     lines = read_prompts(arguments.prompts)
     output = sys.stdout  # while bars are drawn, what is printed goes where they are
     started, answers, failed, tokens = time.perf_counter(), 0, 0, 0

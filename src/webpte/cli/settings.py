@@ -32,6 +32,15 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
     add_sampling(parser)
 
 
+def add_parse_special(parser: argparse._ActionsContainer) -> None:
+    """How the prompt is read."""
+    parser.add_argument(
+        "--parse-special",
+        action="store_true",
+        help="recognise special tokens spelled in the prompt, such as <|im_end|> (they are text)",
+    )
+
+
 def add_sampling(parser: argparse.ArgumentParser) -> None:
     """How tokens are chosen, and when an answer ends."""
     _add(parser, "max_new_tokens", int, 256, "N", "tokens to generate at most (256)")

@@ -61,16 +61,24 @@ def render_chat(
 
 
 def encode_chat(
-    tokenizer: Tokenizer, render: Callable[[Messages, Tools | None], str], messages: Messages, tools: Tools | None
+    tokenizer: Tokenizer,
+    render: Callable[[Messages, Tools | None], str],
+    messages: Messages,
+    tools: Tools | None,
+    *,
+    parse_special: bool = False,
 ) -> list[int]:
     """Return the tokens of messages, as `render` writes them. Special tokens are those of the template: in the strings
-    of messages and tools they are text, so that no message can forge the end of its turn."""
+    of messages and tools they are text, so that no message can forge the end of its turn. With `parse_special` they
+    are recognised there, too."""
+    if parse_special:
+        return tokenizer.encode(render(messages, tools), parse_special=True)
     try:
         (own_messages, own_tools), marked = tokenizer.mark_special_tokens((messages, tools))
     except RecursionError:
         raise InputError("messages, tools: nested too deeply", code="nested_too_deeply") from None
     if not marked:
-        return tokenizer.encode(render(messages, tools))
+        return tokenizer.encode(render(messages, tools), parse_special=True)
     return tokenizer.encode_marked(render(own_messages, own_tools))
 
 

@@ -157,19 +157,24 @@ class LLM:
         *,
         tokens: Tokens[int] | None = None,
         tools: Tools | None = None,
+        parse_special: bool = False,
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """Return an answer, which the engine computes once it is read. A string is continued as it is, after the
         begin-of-text token where the tokenizer or its configuration says so; messages go through the chat template,
-        which is given `tools`, too: a list of objects with `type` and `function`.
+        which is given `tools`, too: a list of objects with `type` and `function`. Special tokens spelled in the prompt,
+        such as `<|im_end|>`, are ordinary text, unless `parse_special` is true.
 
         `max_new_tokens` and `stop` say when it ends; `temperature` (0 takes the likeliest token), `top_k`, `top_p`,
         `min_p`, the penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` how tokens are chosen;
         `logprobs` and `top_logprobs` what pieces tell of that. The answer follows one of `json_schema`, `regex`,
         `grammar` and `choices`. All of it is checked now.
         """
-        return self.generate_in(SequenceState(keeps_slot=False), prompt, tokens, settings, tools=tools, cancel=cancel)
+        state = SequenceState(keeps_slot=False)
+        return self.generate_in(
+            state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
+        )
 
     def resume(
         self,
@@ -194,12 +199,15 @@ class LLM:
         *,
         tokens: Tokens[int] | None = None,
         tools: Tools | None = None,
+        parse_special: bool = False,
         cancel: CancelToken | None = None,
         **settings: Any,
     ) -> Generation:
         """As `generate`; `changed` is notified of the outputs, as of those of other answers."""
         state = SequenceState(keeps_slot=False)
-        return self.generate_in(state, prompt, tokens, settings, tools=tools, cancel=cancel, changed=changed)
+        return self.generate_in(
+            state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel, changed=changed
+        )
 
     def generate_in(
         self,
@@ -209,6 +217,7 @@ class LLM:
         settings: Mapping[str, Any],
         *,
         tools: Tools | None = None,
+        parse_special: bool = False,
         cancel: CancelToken | None = None,
         generated: Tokens[int] = (),
         changed: threading.Condition | None = None,
@@ -216,10 +225,11 @@ class LLM:
         """Check everything and return an answer in a sequence."""
         settings_from(settings, self.vocabulary)
         _check_cancel(cancel)
+        flag(parse_special, "parse_special")
         if tools is not None and (prompt is None or isinstance(prompt, str)):
             raise InputError("tools are for messages, whose chat template names them to the model")
         if tokens is None:
-            tokens = self._encode(prompt, tools)
+            tokens = self._encode(prompt, tools, parse_special)
         elif prompt is not None:
             raise InputError("generate takes a prompt or tokens, not both")
         cancel = cancel or CancelToken()
@@ -265,13 +275,13 @@ class LLM:
         text = [token for token in tokens if token not in self.stop_tokens]
         return parse_tool_calls(self.tokenizer.decode(text, specials=True), format).calls
 
-    def _encode(self, prompt: str | Messages | None, tools: Tools | None = None) -> list[int]:
+    def _encode(self, prompt: str | Messages | None, tools: Tools | None, parse_special: bool) -> list[int]:
         if prompt is None:
             raise InputError("generate needs a prompt: a text, or messages; or tokens=")
         if isinstance(prompt, str):
-            return encode_prompt(self.tokenizer, self.special_tokens, prompt)
+            return encode_prompt(self.tokenizer, self.special_tokens, prompt, parse_special=parse_special)
         _check_messages(prompt)
-        return encode_chat(self.tokenizer, self.render, prompt, tools)
+        return encode_chat(self.tokenizer, self.render, prompt, tools, parse_special=parse_special)
 
     def render(self, messages: Messages, tools: Tools | None = None) -> str:
         """The prompt that the model's chat template makes of messages, and of tools that it may call."""
@@ -290,23 +300,27 @@ class LLM:
         prompts: Iterable[Prompt],
         *,
         in_order: bool = True,
+        parse_special: bool = False,
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Iterator[Generation]:
         """Finished answers, in the order of the prompts or as they come: as many are computed at once as there may be.
 
-        A prompt is a text, messages, or a mapping with `prompt` or `tokens` and settings of its own. An answer that
+        A prompt is a text, messages, or a mapping with `prompt` or `tokens` and settings of its own. `parse_special` is
+        that of `generate`, of all prompts. An answer that
         fails has an `error`, and the others go on. Prompts are taken one by one as there is room for them.
         Once cancelled, no more are taken, and answers under way end with what they have.
         """
         settings_from(settings, self.vocabulary)
         flag(in_order, "in_order")
+        flag(parse_special, "parse_special")
         _check_cancel(cancel)
         callback(progress, "progress", "events")
         if isinstance(prompts, (str, bytes, Mapping)) or not isinstance(prompts, Iterable):
             raise InputError(f"prompts are a list, or another iterable, of prompts, not {described(prompts)}")
-        return (answer for _, answer in BatchGenerator(self, prompts, settings, in_order, progress, cancel).run())
+        arguments = {**settings, "parse_special": parse_special}
+        return (answer for _, answer in BatchGenerator(self, prompts, arguments, in_order, progress, cancel).run())
 
     def sequence(self) -> Sequence:
         """A conversation of its own, to be continued, rewound, forked or written down."""

@@ -48,6 +48,7 @@ class SequenceModel(Protocol):
         settings: Mapping[str, Any],
         *,
         tools: Tools | None = None,
+        parse_special: bool = False,
         cancel: CancelToken | None = None,
     ) -> Generation: ...
 
@@ -71,11 +72,14 @@ class Sequence:
         *,
         tokens: Tokens[int] | None = None,
         tools: Tools | None = None,
+        parse_special: bool = False,
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
         """As `LLM.generate`, in this sequence: the prompt is the whole conversation, and what is cached is reused."""
-        return self.llm.generate_in(self.state, prompt, tokens, settings, tools=tools, cancel=cancel)
+        return self.llm.generate_in(
+            self.state, prompt, tokens, settings, tools=tools, parse_special=parse_special, cancel=cancel
+        )
 
     @property
     def tokens(self) -> tuple[int, ...]:

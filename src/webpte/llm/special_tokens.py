@@ -44,9 +44,11 @@ def read_special_tokens(
     )
 
 
-def encode_prompt(tokenizer: Tokenizer, special: SpecialTokens, text: str) -> list[int]:
-    """Tokens of a text that a model is to continue, after what the model expects before every text, once."""
-    plain, full = tokenizer.encode(text), tokenizer.encode(text, specials=True)
+def encode_prompt(tokenizer: Tokenizer, special: SpecialTokens, text: str, *, parse_special: bool = False) -> list[int]:
+    """Return the tokens of a text to continue, after what the model expects before every text, once. With
+    `parse_special`, special tokens spelled in the text are recognised."""
+    plain = tokenizer.encode(text, parse_special=parse_special)
+    full = tokenizer.encode(text, add_special=True, parse_special=parse_special)
     # Only what stands before: an end-of-text behind it would be the end of the answer too.
     starts = (at for at in range(len(full) - len(plain) + 1) if full[at : at + len(plain)] == plain)
     tokens = full[: next(starts, 0)] + plain

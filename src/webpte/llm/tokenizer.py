@@ -205,12 +205,15 @@ class Tokenizer:
             _raise_typed(error, f"{name} is not a tokenizer.json", code="not_a_tokenizer")
         return cls(inner)
 
-    def encode(self, text: str, *, specials: bool = False) -> list[int]:
-        """Tokens of a text. Special tokens written in it, such as <|im_end|>, are recognised.
+    def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
+        """Return the tokens of a text.
 
-        With `specials` the tokenizer's own post-processor adds what it adds to every text.
+        With `add_special`, the tokenizer's post-processor adds what it adds to every text. With `parse_special`,
+        special tokens spelled in the text, such as <|im_end|>, are recognised; otherwise they are ordinary text.
         """
-        return list(self._encoding(text, specials).ids)
+        if parse_special or not self._spells_special(text):
+            return list(self._encoding(text, add_special).ids)
+        return list(self._plain._encoding(text.replace(SEPARATOR, ""), add_special).ids)
 
     @cached_property
     def max_token_bytes(self) -> int:
@@ -223,7 +226,7 @@ class Tokenizer:
         marked: they are encoded as ordinary text."""
         found = [self._special_texts[special] for special in self._special_pattern.findall(text)]
         plain = self._special_pattern.sub(SEPARATOR, text).replace(MARK, "")
-        ids = self._plain._encoding(plain, specials=False).ids
+        ids = self._plain._encoding(plain, add_special=False).ids
         separator, specials = self._plain.token_id(SEPARATOR), iter(found)
         return [next(specials) if token == separator else token for token in ids]
 
@@ -244,14 +247,32 @@ class Tokenizer:
     def _mark(self, text: str) -> str:
         if MARK in text or SEPARATOR in text:  # neither is a character: no text has them
             text = text.replace(MARK, "").replace(SEPARATOR, "")
+        normalized = self._normalized(text)
+        if normalized != text and self._spells_special(normalized):  # encode_marked takes only unnormalized spellings
+            text += MARK
         while self._special_texts and self._special_pattern.search(text):  # a mark in one may leave another
             text = self._special_pattern.sub(lambda found: found[0][0] + MARK + found[0][1:], text)
         beginnings, ends, longest = self._special_edges
-        if any(text[-length:] in beginnings for length in range(1, longest)):
+        if any(each[-length:] in beginnings for length in range(1, longest) for each in (text, normalized)):
             text += MARK
-        if any(text[:length] in ends for length in range(1, longest)):
+        if any(each[:length] in ends for length in range(1, longest) for each in (text, normalized)):
             text = MARK + text
         return text
+
+    def _spells_special(self, text: str) -> bool:
+        """Whether a special token may be recognised in a text."""
+        if not self._special_texts:
+            return False
+        return any(self._special_pattern.search(each) for each in {text, self._normalized(text)})
+
+    def _normalized(self, text: str) -> str:
+        """Return a text as the tokenizer looks for special tokens in it. Most tokenizers look in the text itself."""
+        return str(self._inner.normalizer.normalize_str(text)) if self._normalizes_specials else text
+
+    @cached_property
+    def _normalizes_specials(self) -> bool:
+        added = self._inner.get_added_tokens_decoder().values()
+        return self._inner.normalizer is not None and any(token.special and token.normalized for token in added)
 
     @cached_property
     def _special_pattern(self) -> re.Pattern[str]:
@@ -283,16 +304,16 @@ class Tokenizer:
 
     def encode_cut(self, text: str) -> tuple[list[int], int]:
         """Tokens of a text with what is added to every text, cut as `load` was told; and how many it has uncut."""
-        found = self._encoding(text, specials=True)
+        found = self._encoding(text, add_special=True)
         rest = sum(len(part) - sum(part.special_tokens_mask) for part in found.overflowing)
         return list(found.ids), len(found) + (max(rest, 1) if found.overflowing else 0)
 
-    def _encoding(self, text: str, specials: bool) -> tokenizers.Encoding:
+    def _encoding(self, text: str, add_special: bool) -> tokenizers.Encoding:
         try:
             text.encode()  # half of a surrogate pair is no text
             if len(text) > LONG_TEXT_CHARS:  # a batch releases the GIL; of one, it gives the same tokens
-                return self._inner.encode_batch_fast([text], add_special_tokens=specials)[0]
-            return self._inner.encode(text, add_special_tokens=specials)
+                return self._inner.encode_batch_fast([text], add_special_tokens=add_special)[0]
+            return self._inner.encode(text, add_special_tokens=add_special)
         except UnicodeEncodeError as error:
             raise InputError(f"the text cannot be written as UTF-8: {error}", code="invalid_utf8") from error
         except BaseException as error:

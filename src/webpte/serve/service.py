@@ -64,9 +64,9 @@ class TextProcessor:
     def tool_format(self) -> ToolFormat | None:
         return self._special_tokens.tool_format
 
-    def tokenize_text(self, text: str) -> list[int]:
+    def tokenize_text(self, text: str, parse_special: bool = False) -> list[int]:
         """Return the tokens of a text, of any number."""
-        return encode_prompt(self.tokenizer, self._special_tokens, text)
+        return encode_prompt(self.tokenizer, self._special_tokens, text, parse_special=parse_special)
 
     def _check_length(self, text: str) -> str:
         """Raise ContextFullError for a text that cannot fit. Its tokens could take seconds to compute."""
@@ -93,9 +93,9 @@ class TextProcessor:
         """Return the text of tokens, including special ones."""
         return self.tokenizer.decode(tokens_from(tokens, self.vocabulary), specials=True)
 
-    def encode_text(self, text: str) -> tuple[int, ...]:
+    def encode_text(self, text: str, parse_special: bool) -> tuple[int, ...]:
         """Return the prompt of a text to continue."""
-        return self._prompt(self.tokenize_text(self._check_length(text)))
+        return self._prompt(self.tokenize_text(self._check_length(text), parse_special))
 
     def encode_tokens(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Return a prompt that the client has tokenized."""

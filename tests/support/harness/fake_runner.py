@@ -221,7 +221,7 @@ def expected(tokens: Sequence[int], choice: Choice, recalls: int | None = None) 
 class FakeTokenizer:
     """A character for a token."""
 
-    def encode(self, text: str, *, specials: bool = False) -> list[int]:
+    def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         return [ord(character) % VOCABULARY for character in text]
 
     def mark_special_tokens(self, value: Any) -> tuple[Any, bool]:

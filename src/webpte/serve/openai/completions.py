@@ -58,11 +58,11 @@ def _parse(body: CompletionRequest, service: Service) -> tuple[ParsedRequest, Co
         settings["json_schema"] = schema
     texts = _prompts(body.prompt)
     at_most("prompt", len(texts) * body.n, config.max_choices, "max_choices")
-    prompts = [
-        tokens
+    encoded = [
+        text.encode_text(prompt, body.parse_special) if isinstance(prompt, str) else text.encode_tokens(prompt)
         for prompt in texts
-        for tokens in [text.encode_text(prompt) if isinstance(prompt, str) else text.encode_tokens(prompt)] * body.n
     ]
+    prompts = [tokens for tokens in encoded for _ in range(body.n)]
     parsed = ParsedRequest(body.model, prompts, settings, body.stream, stream_usage(body))
     return parsed, CompletionFormatter(body.model, text, body.logprobs is not None)
 

@@ -45,7 +45,7 @@ async def tokenize(request: Request) -> Response:
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "expected either prompt or messages", param="prompt")
     if body.prompt is not None:
-        tokens = await asyncio.to_thread(text.tokenize_text, body.prompt)
+        tokens = await asyncio.to_thread(text.tokenize_text, body.prompt, body.parse_special)
     else:
         tools = tool_config(body, service.config).for_template()
         tokens = await asyncio.to_thread(text.tokenize_chat, template_messages(body.messages or ()), tools)

@@ -226,6 +226,7 @@ class CompletionRequest(ChoiceFields):
         "suffix": "the model continues texts and does not fill gaps",
     }
     prompt: str | Annotated[list[str] | TokenList | list[TokenList], Field(min_length=1)]
+    parse_special: bool = False
     logprobs: int | None = Field(default=None, ge=0, le=MAX_TOP_LOGPROBS)
     best_of: int | None = Field(default=None, ge=1)
 
@@ -317,6 +318,7 @@ class TokenizeRequest(RequestBody):
 
     model: str
     prompt: str | None = None
+    parse_special: bool = False
     messages: ChatMessages | None = None
     parallel_tool_calls: bool = True
     tools: list[ChatTool] = Field(default_factory=list)

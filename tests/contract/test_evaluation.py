@@ -22,8 +22,8 @@ from webpte.export.checkpoint import read_checkpoint
 from webpte.export.kernel_noise import quiet
 from webpte.export.report import eager_predictions, measured, quality_lines, write_quality
 from webpte.llm import LLM, LogitsError
-from webpte.tools.evaluation import windows
-from webpte.tools.evaluation.programs import evaluate
+from webpte.tools.evaluation import TextTokens, rolling_windows, sliding_windows
+from webpte.tools.evaluation.programs import evaluate, text_tokens
 
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "float": ("llama", {}),
@@ -54,12 +54,14 @@ def module(name):
         return llama(**PROGRAMS[name][1]).methods["forward"].module
 
 
-def by_torch(text):
+def by_torch(text, start, stride):
     """Losses of both modules and the divergence at every token that is predicted, a whole window at a time."""
+    known = TextTokens([ord(c) for c in text], (), start)
+    windows = rolling_windows(known, CONTEXT) if stride is None else sliding_windows(known, CONTEXT, stride)
     losses: dict[str, list[torch.Tensor]] = {"float": [], "4w": []}
     divergence = []
     both = {name: module(name) for name in losses}
-    for window in windows([ord(c) for c in text], CONTEXT):
+    for window in windows:
         rows = {}
         for name, each in both.items():
             rows[name] = torch.log_softmax(torch.cat(list(eager(each, window))).double(), -1)
@@ -83,22 +85,26 @@ def eager(each, window):
                 yield logits  # (1, V)
 
 
-def test_perplexity_and_divergence_are_those_of_torch(models):
+@pytest.mark.parametrize(("stride", "windows"), [(None, 3), (48, 4)])
+def test_perplexity_and_divergence_are_those_of_torch(models, stride, windows):
     reference, model = models
-    found = evaluate(model, TEXT, against=reference)
-    expected = by_torch(TEXT)
-    assert (found.tokens, found.windows, found.context) == (len(TEXT) - 1, 4, CONTEXT)
+    found = evaluate(model, TEXT, against=reference, stride=stride)
+    start = text_tokens(model.tokenizer, model.special_tokens, TEXT).start
+    assert start is not None
+    expected = by_torch(TEXT, start, stride)
+    assert (found.tokens, found.windows) == (len(TEXT) - (stride is not None), windows)
+    assert found.context == (CONTEXT if stride is None else CONTEXT - 1)
     assert found.against is not None and expected[2] > 1e-4
     measured = found.against.reference_perplexity.value, found.against.perplexity.value, found.against.kl.value
     assert measured == pytest.approx(expected, rel=1e-4)
     assert found.perplexity == found.against.perplexity
-    assert evaluate(model, TEXT).perplexity == pytest.approx(found.perplexity)
+    assert evaluate(model, TEXT, stride=stride).perplexity == pytest.approx(found.perplexity)
 
 
 def test_a_text_that_fits_and_the_beginning_of_one(models):
     reference, _ = models
     whole = evaluate(reference, TEXT[:20])
-    assert (whole.tokens, whole.windows, whole.context) == (19, 1, 20)
+    assert (whole.tokens, whole.windows, whole.context) == (20, 1, 20)
     assert evaluate(reference, TEXT, tokens=20) == whole
 
 
@@ -107,8 +113,6 @@ def test_what_cannot_be_measured_leaves_the_model_as_it_was(models):
     before = evaluate(model, TEXT[:9])
     with raises(InputError, code="empty_text"):
         evaluate(model, "")
-    with raises(InputError, "1 tokens", code="too_few_tokens"):
-        evaluate(model, "a")
     with raises(InputError, "tokens", 1, 2147483647, 0):
         evaluate(model, TEXT, tokens=0)
     with raises(InputError, "text", "str", b"text"):
@@ -154,7 +158,7 @@ def test_logits_that_are_nan_are_an_error(models, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(reference.engine.runner, "logits", broken)
-        with raises(LogitsError, "row 18", "1 of 128", "NaN"):
+        with raises(LogitsError, "row 19", "1 of 128", "NaN"):
             evaluate(reference, TEXT[:20])
     assert np.isfinite(evaluate(reference, TEXT[:20]).perplexity.value)
 
@@ -184,7 +188,7 @@ def source(tmp_path_factory):
 def test_a_module_is_measured_in_calls_of_many_tokens_and_stays_as_it_was():
     each = module("float")
     before = {name: buffer.clone() for name, buffer in each.named_buffers()}
-    window = windows([ord(c) for c in TEXT], CONTEXT)[1]
+    window = rolling_windows(TextTokens([ord(c) for c in TEXT], (), None), CONTEXT)[1]
     found = list(eager_predictions(each, window, CHUNK))
     assert len(found) > 1 and sum(len(targets) for _, targets in found) == window.scored
     one_by_one = torch.cat(list(eager(module("float"), window))).numpy()
@@ -205,7 +209,7 @@ def report(source, done, asked=None):
 
 def test_a_report_tells_the_float_model_from_the_quantised_one(source, tmp_path, short):
     same, other = report(source, "float"), report(source, "4w")
-    assert same["tokens"] == other["tokens"] == len(TEXT) - 1
+    assert same["tokens"] == other["tokens"] == len(TEXT)
     assert same["kl"] == {"value": 0, "error": 0} and same["agreement"]["value"] == 1
     assert same["perplexity"] == same["float_perplexity"] == other["float_perplexity"]
     assert other["kl"]["value"] > 1e-4 and other["perplexity"] != other["float_perplexity"]
@@ -233,17 +237,17 @@ def test_large_models_are_measured_when_asked(source, short, monkeypatch):
     left = report(source, "4w")
     assert list(left) == ["left_out"] and "over 1 kB; --quality measures it all the same" in left["left_out"]
     assert list(quality_lines(left)) == [f"quality was not measured: {left['left_out']}"]
-    assert report(source, "4w", asked=True)["tokens"] == len(TEXT) - 1
+    assert report(source, "4w", asked=True)["tokens"] == len(TEXT)
     assert report(source, "4w", asked=False) is None
 
 
 def test_large_vocabularies_are_measured_on_fewer_tokens(source, short, monkeypatch):
     monkeypatch.setattr("webpte.export.report.MOST_KEPT_BYTES", 4 * source.architecture.vocab_size * 50)
-    assert report(source, "4w")["tokens"] == 49
+    assert report(source, "4w")["tokens"] == 50
 
 
 def test_what_cannot_be_measured_does_not_keep_a_model_from_being_exported(source, short):
     few = replace(source, architecture=replace(source.architecture, vocab_size=60))
-    largest = max(talker.CHARACTERS.index(character) for character in TEXT)
+    largest = max(talker.CHARACTERS.index(character) for character in TEXT + "~")  # its end-of-text token comes first
     assert report(few, "4w") == {"left_out": f"the tokenizer gives token {largest}, and the model knows 60"}
     assert "tokenizer.json" in report(replace(source, tokenizer="{}"), "4w")["left_out"]

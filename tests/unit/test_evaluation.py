@@ -87,10 +87,11 @@ def test_logits_that_predict_nothing_are_refused(row, said):
 @pytest.mark.parametrize("prefix", [(), (99,), (98, 99)])
 @pytest.mark.parametrize("count", [2, 3, 10, 11, 12, 17, 18, 40])
 @pytest.mark.parametrize("context", [4, 5, 11])
-def test_every_token_is_predicted_once_from_what_stands_before_it(prefix, count, context):
+def test_sliding_windows_predict_every_token_once_after_known_tokens(prefix, count, context):
     text = list(range(count))
     seen: list[int] = []
-    found = ev.windows(text, context, prefix)
+    stride = max(1, 3 * (context - len(prefix)) // 4 - 1)
+    found = ev.sliding_windows(ev.TextTokens(text, prefix, 7), context, stride)
     for number, window in enumerate(found):
         assert len(window.tokens) <= context
         assert window.tokens[: len(prefix)] == prefix
@@ -98,12 +99,34 @@ def test_every_token_is_predicted_once_from_what_stands_before_it(prefix, count,
         assert list(body) == list(range(body[0], body[0] + len(body)))  # nothing is left out between
         seen += window.tokens[window.first :]
         if number:
+            assert window.scored <= stride
             assert window.first > len(prefix)  # something of the text is known
     assert seen == text[0 if prefix else 1 :]
 
 
+@pytest.mark.parametrize("start", [None, 99])
+@pytest.mark.parametrize("count", [2, 3, 7, 8, 9, 16, 17, 40])
+@pytest.mark.parametrize("context", [2, 7, 8])
+def test_rolling_windows_are_those_of_lm_evaluation_harness(start, count, context):
+    """By its definition: disjoint targets, one token of context, and a last window as long as the others."""
+    text = list(range(count))
+    found = ev.rolling_windows(ev.TextTokens(text, (98,), start), context)
+    assert [token for window in found for token in window.tokens[window.first :]] == text[start is None :]
+    known = [*([] if start is None else [start]), *text]
+    for number, window in enumerate(found):
+        last = number == len(found) - 1
+        assert len(window.tokens) - 1 == (min(context, len(known) - 1) if number == 0 else context)  # tokens fed
+        assert window.tokens[0] == (known[0] if number == 0 else window.tokens[0])
+        if not last:
+            assert window.first == 1
+        at = known.index(window.tokens[0])
+        assert list(window.tokens) == known[at : at + len(window.tokens)]
+
+
 def test_windows_of_a_long_context_are_no_longer_than_others():
-    assert ev.windows(range(5000), 131072) == ev.windows(range(5000), ev.LONGEST_WINDOW)
+    text = ev.TextTokens(range(5000), (), None)
+    assert ev.rolling_windows(text, 131072) == ev.rolling_windows(text, ev.LONGEST_WINDOW)
+    assert ev.sliding_windows(text, 131072, 700) == ev.sliding_windows(text, ev.LONGEST_WINDOW, 700)
 
 
 @pytest.mark.parametrize(
@@ -112,13 +135,23 @@ def test_windows_of_a_long_context_are_no_longer_than_others():
         (0, 8, (), "too_few_tokens", ["0 tokens"]),
         (0, 8, (1, 2), "too_few_tokens", ["0 tokens"]),
         (1, 8, (), "too_few_tokens", ["1 tokens"]),
-        (9, 1, (), "context_too_short", ["1 tokens", ": 2 "]),
-        (9, 3, (1, 2), "context_too_short", ["3 tokens", ": 4 "]),
+        (9, 1, (), "context_too_short", ["2 tokens", "got 1"]),
+        (9, 3, (1, 2), "context_too_short", ["4 tokens", "got 3"]),
+        (9, 5, (1,), "out_of_range", ["at most 3", "got 4"]),
     ],
 )
-def test_what_cannot_be_measured_is_refused(count, context, prefix, code, expected):
+def test_sliding_windows_refuse_what_cannot_be_measured(count, context, prefix, code, expected):
     with raises(InputError, *expected, code=code):
-        ev.windows(range(count), context, prefix)
+        ev.sliding_windows(ev.TextTokens(range(count), prefix, None), context, 4 if code == "out_of_range" else 1)
+
+
+@pytest.mark.parametrize(
+    ("count", "start", "context", "code"),
+    [(0, 5, 8, "too_few_tokens"), (1, None, 8, "too_few_tokens"), (9, 5, 1, "context_too_short")],
+)
+def test_rolling_windows_refuse_what_cannot_be_measured(count, start, context, code):
+    with raises(InputError, code=code):
+        ev.rolling_windows(ev.TextTokens(range(count), (), start), context)
 
 
 def test_the_built_in_texts_are_varied_and_share_no_phrase():

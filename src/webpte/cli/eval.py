@@ -29,6 +29,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--against", metavar="PTE", help="a program with the same tokenizer to be equalled, such as one in f32"
     )
     parser.add_argument("--tokens", type=whole(2), metavar="N", help="the first N tokens of the text (all)")
+    parser.add_argument(
+        "--stride",
+        type=whole(1),
+        metavar="N",
+        help="windows overlap, and each predicts N tokens (they do not, as in lm-evaluation-harness)",
+    )
     parser.add_argument("--tokenizer", metavar="FILE", help="tokenizer.json, if it is not beside the program")
     parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
     parser.add_argument("--json", action="store_true", help="print the same as JSON")
@@ -42,7 +48,9 @@ def run(arguments: argparse.Namespace) -> None:
         against = None
         if arguments.against is not None:
             against = opened.enter_context(_load(arguments.against, arguments, progress))
-        found = evaluate(llm, text, against=against, tokens=arguments.tokens, progress=progress)
+        found = evaluate(
+            llm, text, against=against, tokens=arguments.tokens, stride=arguments.stride, progress=progress
+        )
     if arguments.json:
         print_json(_report(arguments, found))
     else:
@@ -81,6 +89,7 @@ def _report(arguments: argparse.Namespace, found: Evaluation) -> dict[str, Any]:
         "text": arguments.text,
         "tokens": found.tokens,
         "windows": found.windows,
+        "stride": arguments.stride,
         "context": found.context,
         "perplexity": found.perplexity._asdict(),
         "against": against,
@@ -89,8 +98,9 @@ def _report(arguments: argparse.Namespace, found: Evaluation) -> dict[str, Any]:
 
 def _show(arguments: argparse.Namespace, found: Evaluation, page: Page) -> None:
     windows = "1 window" if found.windows == 1 else f"{found.windows} windows"
+    overlap = "" if arguments.stride is None else f", stride {arguments.stride:,}"
     page.text(
-        f"{found.tokens:,} tokens of {arguments.text or BUILT_IN}, in {windows} of up to {found.context:,}",
+        f"{found.tokens:,} tokens of {arguments.text or BUILT_IN}, in {windows} of up to {found.context:,}{overlap}",
         style="bold",
     )
     table = Table([Column("measure"), Column("value", number=True), Column("±", number=True), Column("of", prose=True)])

@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..tools.evaluation.windows import TextTokens
 from .family import Checkpoint
 
 
@@ -23,8 +24,8 @@ def write_language(source: Checkpoint, target: Path) -> None:
             target.with_name(f"{target.stem}.{name}").write_text(text, encoding="utf-8")
 
 
-def tokens_of(source: Checkpoint, text: str) -> tuple[list[int], list[int]]:
-    """What the model expects before every text, and the tokens of this one: as its program will be given them."""
+def text_tokens(source: Checkpoint, text: str) -> TextTokens:
+    """Return a text as the program of a checkpoint will read it."""
     from ..tools.evaluation.programs import tokens_beside
 
     with tempfile.TemporaryDirectory() as folder:

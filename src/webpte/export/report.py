@@ -20,10 +20,10 @@ from ..progress import OnProgress, Progress, ignore
 from ..text import size
 from ..tools.evaluation.measures import Array, Comparison, Quality
 from ..tools.evaluation.texts import evaluation_text
-from ..tools.evaluation.windows import Window, pieces, windows
+from ..tools.evaluation.windows import Window, pieces, rolling_windows
 from .building import fill
 from .family import Checkpoint
-from .language import tokens_of
+from .language import text_tokens
 
 if TYPE_CHECKING:
     import torch
@@ -68,11 +68,11 @@ def _windows(source: Checkpoint, max_context: int) -> list[Window] | str:
     """Of the built-in text, or why the model cannot be measured on it."""
     vocabulary = source.architecture.vocab_size
     try:
-        prefix, tokens = tokens_of(source, evaluation_text())
-        if (largest := max(*prefix, *tokens, 0, 0)) >= vocabulary:
+        text = text_tokens(source, evaluation_text())
+        if (largest := max(*text.tokens, text.start or 0, 0)) >= vocabulary:
             return f"the tokenizer gives token {largest}, and the model knows {vocabulary}"
         most = min(MOST_TOKENS, MOST_KEPT_BYTES // (4 * vocabulary))
-        return windows(tokens[: max(2, most)], max_context, prefix)
+        return rolling_windows(text.first(max(2, most)), max_context)
     except Error as error:
         return str(error)
 
@@ -113,7 +113,7 @@ class Measuring:
 
     def _about(self) -> dict[str, Any]:
         scored = sum(window.scored for window in self._windows)
-        longest = max(len(window.tokens) for window in self._windows)
+        longest = max(len(window.tokens) - 1 for window in self._windows)
         return {"text": TEXT, "tokens": scored, "windows": len(self._windows), "context": longest}
 
     def _predictions(self, module: torch.nn.Module, stage: str, progress: OnProgress) -> Iterator[tuple[Array, Array]]:

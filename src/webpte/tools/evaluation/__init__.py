@@ -13,7 +13,7 @@ from .measures import (
     perplexity,
 )
 from .texts import calibration_chats, calibration_text, evaluation_text
-from .windows import LONGEST_WINDOW, Window, windows
+from .windows import LONGEST_WINDOW, TextTokens, Window, rolling_windows, sliding_windows
 
 __all__ = [
     "LONGEST_WINDOW",
@@ -21,6 +21,7 @@ __all__ = [
     "Estimate",
     "Predictions",
     "Quality",
+    "TextTokens",
     "Window",
     "agreement",
     "calibration_chats",
@@ -31,5 +32,6 @@ __all__ = [
     "losses",
     "mean",
     "perplexity",
-    "windows",
+    "rolling_windows",
+    "sliding_windows",
 ]

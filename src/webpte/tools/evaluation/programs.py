@@ -15,7 +15,7 @@ from ...progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from ...runtime.checks import described
 from .measures import Comparison, Estimate, Predictions, Quality
 from .texts import evaluation_text
-from .windows import Window, pieces, windows
+from .windows import LONGEST_WINDOW, TextTokens, Window, pieces, rolling_windows, sliding_windows
 
 STAGE = "evaluate"
 PIECE = 32  # tokens whose logits are read at once: two models of 262,144 tokens hold 64 MB of them
@@ -27,7 +27,7 @@ class Evaluation:
 
     tokens: int  # that were predicted
     windows: int  # in which they were
-    context: int  # tokens of the longest
+    context: int  # tokens that are fed in the longest
     perplexity: Estimate
     against: Quality | None  # beside another program
 
@@ -38,37 +38,45 @@ def evaluate(
     *,
     against: LLM | None = None,
     tokens: int | None = None,
+    stride: int | None = None,
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,
 ) -> Evaluation:
-    """How well a model predicts the first `tokens` tokens of a text, by default all of the built-in one.
+    """Return how well a model predicts the first `tokens` tokens of a text, by default all of the built-in one.
 
-    Every token is predicted once from those before it, in windows of the model's context, at most 1,024 tokens, each
-    of which begins with the last quarter of the one before. `against` is the model to be equalled, such as one in f32,
-    with the same tokenizer.
+    Every token is predicted once, in windows of the model's context, at most 1,024 tokens, that do not overlap: the
+    rolling log likelihood of lm-evaluation-harness. With `stride`, each window predicts that many tokens, and starts
+    with known tokens of the window before. `against` is the reference model, such as one in f32, with the same
+    tokenizer.
     """
     _check(llm, "llm")
     progress = stoppable(progress, cancel)
-    prefix, known = text_tokens(llm.tokenizer, llm.special_tokens, _text(text))
+    if stride is not None:
+        stride = integer("stride", stride, 1, LONGEST_WINDOW - 1)
+    known = text_tokens(llm.tokenizer, llm.special_tokens, _text(text))
     if tokens is not None:
-        known = known[: integer("tokens", tokens, 1, LARGEST)]
+        known = known.first(integer("tokens", tokens, 1, LARGEST))
     if against is not None:
         _check(against, "against")
         _check_alike(llm, against, _text(text))
-    found = windows(known, min(each.capacity for each in (llm, against) if each is not None), prefix)
+    context = min(each.capacity for each in (llm, against) if each is not None)
+    found = rolling_windows(known, context) if stride is None else sliding_windows(known, context, stride)
     perplexity, quality = _measured(llm, against, found, progress)
     scored = sum(window.scored for window in found)
-    return Evaluation(scored, len(found), max(len(window.tokens) for window in found), perplexity, quality)
+    return Evaluation(scored, len(found), max(len(window.tokens) - 1 for window in found), perplexity, quality)
 
 
-def text_tokens(tokenizer: Tokenizer, special: SpecialTokens, text: str) -> tuple[list[int], list[int]]:
-    """What a model expects before every text, and the text itself."""
+def text_tokens(tokenizer: Tokenizer, special: SpecialTokens, text: str) -> TextTokens:
+    """Return a text as a model reads it."""
     plain, full = tokenizer.encode(text), encode_prompt(tokenizer, special, text)
-    return full[: len(full) - len(plain)], plain
+    names = (special.texts.get("bos_token"), special.texts.get("eos_token"))
+    numbers = (tokenizer.token_id(name) for name in names if name is not None)
+    start = next((number for number in numbers if number is not None), None)
+    return TextTokens(plain, full[: len(full) - len(plain)], start)
 
 
-def tokens_beside(program: Path, text: str, bos_id: int | None, eos_ids: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The same by the files beside a program."""
+def tokens_beside(program: Path, text: str, bos_id: int | None, eos_ids: Sequence[int]) -> TextTokens:
+    """Return a text as the model of a program reads it, by the files beside the program."""
     path = beside(program, "tokenizer.json")
     if path is None:
         raise InputError(f"there is no tokenizer.json beside {program}: a text cannot be measured without")
@@ -134,5 +142,5 @@ def _check_alike(llm: LLM, against: LLM, text: str) -> None:
     if own != other:
         raise InputError(
             f"{names} cannot be compared: their tokenizers split the text differently, into "
-            f"{sum(map(len, other)):,} and {sum(map(len, own)):,} tokens"
+            f"{len(other.tokens):,} and {len(own.tokens):,} tokens"
         )

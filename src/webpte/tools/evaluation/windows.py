@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,7 @@ import numpy as np
 from ...errors import InputError
 from .measures import Array
 
-LONGEST_WINDOW = 1024  # tokens, however long a context is: so figures of two programs can be compared
-SHARED = 4  # a window begins with the last quarter of the one before
+LONGEST_WINDOW = 1024  # tokens that are fed, however long a context is: so figures of two programs can be compared
 
 
 class Window(NamedTuple):
@@ -25,29 +25,71 @@ class Window(NamedTuple):
         return len(self.tokens) - self.first
 
 
-def windows(tokens: Sequence[int], context: int, prefix: Sequence[int] = ()) -> list[Window]:
-    """Every token of the text is predicted once, but the first where nothing stands before it.
+@dataclass(frozen=True)
+class TextTokens:
+    """A text as a language model reads it."""
 
-    `prefix` is what the model expects before every text, such as a begin-of-text token: each window starts with it.
-    Behind it, a window that is not the first starts with the last quarter of the one before, whose tokens are known
-    and are not counted again; positions begin at 0 in each.
+    tokens: Sequence[int]  # of the text alone
+    prefix: Sequence[int]  # tokens that the model expects before every text
+    start: int | None  # the begin-of-text token, or else the end-of-text token, if the tokenizer names one
+
+    def first(self, count: int) -> TextTokens:
+        """Return the first `count` tokens of the text."""
+        return replace(self, tokens=self.tokens[:count])
+
+
+def rolling_windows(text: TextTokens, context: int) -> list[Window]:
+    """Return windows that do not overlap, as lm-evaluation-harness makes them for its rolling log likelihoods.
+
+    The first window starts with `text.start`, every other with the last token of the one before. The last window is
+    filled up with tokens before it, so that it is as long as the others.
     """
-    size = min(context, LONGEST_WINDOW) - len(prefix)  # of text in a window
-    if size < 2:
+    size = _size(context, 0)
+    known = [*text.tokens] if text.start is None else [text.start, *text.tokens]
+    _check_count(text, len(known))
+    found = [Window(tuple(known[: size + 1]), 1)]
+    while (done := 1 + sum(window.scored for window in found)) < len(known):
+        end = min(done + size, len(known))
+        tokens = tuple(known[end - size - 1 : end])
+        found.append(Window(tokens, len(tokens) - (end - done)))
+    return found
+
+
+def sliding_windows(text: TextTokens, context: int, stride: int) -> list[Window]:
+    """Return windows of which each predicts up to `stride` tokens and starts with known tokens of the one before.
+
+    Every window starts with `text.prefix`, and positions begin at 0 in each.
+    """
+    prefix, tokens = text.prefix, text.tokens
+    size = _size(context, len(prefix)) - len(prefix)  # of text in a window
+    if stride >= size:
         raise InputError(
-            f"a context of {context} tokens is too short to measure in: {2 + len(prefix)} are the least",
-            code="context_too_short",
+            f"stride: expected at most {size - 1}, one less than the {size} tokens of a window, got {stride}. "
+            "Without a stride, windows do not overlap.",
+            code="out_of_range",
         )
-    if not tokens or len(tokens) + len(prefix) < 2:
-        raise InputError(
-            f"the text has {len(tokens)} tokens; one to predict and one before it are the least", code="too_few_tokens"
-        )
-    shared = max(1, size // SHARED)
+    _check_count(text, len(tokens) + len(prefix))
     found = [Window((*prefix, *tokens[:size]), max(1, len(prefix)))]
     while (end := sum(window.scored for window in found) + (not prefix)) < len(tokens):
-        start = end - shared
-        found.append(Window((*prefix, *tokens[start : start + size]), len(prefix) + shared))
+        start = end - (size - stride)
+        found.append(Window((*prefix, *tokens[start : start + size]), len(prefix) + size - stride))
     return found
+
+
+def _size(context: int, prefix: int) -> int:
+    if context < 2 + prefix:
+        raise InputError(
+            f"context: expected at least {2 + prefix} tokens to measure in, got {context}", code="context_too_short"
+        )
+    return min(context, LONGEST_WINDOW)
+
+
+def _check_count(text: TextTokens, known: int) -> None:
+    if not text.tokens or known < 2:
+        raise InputError(
+            f"text: expected at least one token to predict and one before it, got {len(text.tokens)} tokens",
+            code="too_few_tokens",
+        )
 
 
 def pieces(window: Window, size: int) -> Iterator[tuple[Sequence[int], Array, int]]:

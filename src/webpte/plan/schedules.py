@@ -132,7 +132,7 @@ class Scheduler:
             found = f"{_listed(list(known)) or 'no shapes'}; given was {given}"
         raise ShapeError(
             f"{self.plan.graph.name} runs from schedules that were saved for {found}. "
-            "Call it with the program at such inputs, and save it again.",
+            "Write it again for these shapes: webpte bundle FILE -o DIR --shapes CALL, or method.save(folder, shapes).",
             code="not_saved",
         )
 

@@ -1,0 +1,91 @@
+"""What documents name exists: commands with their options, modules to run, names of the package."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.harness.pages import PAGES, ROOT
+from webpte.cli import COMMANDS, load_command
+
+DOCUMENTS = sorted({*PAGES, *(ROOT / "docs").rglob("*.md"), ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"})
+HISTORY = {"changelog.md"}  # says what was there once
+CODE = re.compile(r"^(`{3,})[^\n]*\n(.*?)^\1|(?<!`)`([^`\n]+)`", re.MULTILINE | re.DOTALL)
+
+
+def code_lines(page: Path) -> Iterator[str]:
+    """Lines of code blocks, continued ones as one, and spans of code."""
+    for _, block, span in CODE.findall(page.read_text(encoding="utf-8")):
+        yield from re.sub(r"\\\n\s*", " ", block or span).splitlines()
+
+
+def commands_in(page: Path) -> Iterator[list[str]]:
+    for line in code_lines(page):
+        found = re.search(r"(?:^|[$|;&]\s*|\s)webpte ([a-z]+)((?: [^|;&>]*)?)", line)
+        if found and (line.lstrip("$ ").startswith("webpte ") or "| webpte " in line):
+            try:
+                yield [found[1], *shlex.split(found[2], comments=True)]
+            except ValueError:  # a quotation that goes on in the next line
+                yield [found[1]]
+
+
+@functools.cache
+def options_of(command: str) -> frozenset[str]:
+    actions = load_command(command)[1]._actions
+    return frozenset(option for action in actions for option in action.option_strings)
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_commands_and_options_that_a_page_names_exist(page):
+    for command, *arguments in commands_in(page):
+        assert command in COMMANDS, f"webpte {command}"
+        for argument in arguments:
+            option = argument.partition("=")[0].strip("[],.…")
+            if re.fullmatch(r"--?[a-z][a-z-]*", option):
+                assert option in options_of(command), f"webpte {command} {option}"
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_modules_that_a_page_runs_exist(page):
+    for line in code_lines(page):
+        for name in re.findall(r"python -m ((?:tests|bench|docs|webpte)[\w.]*)", line):
+            assert importlib.util.find_spec(name) is not None, name
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in DOCUMENTS if p.name not in HISTORY], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_names_of_the_package_that_a_page_uses_exist(page):
+    for line in code_lines(page):
+        for name in re.findall(r"(?<![\w./-])webpte((?:\.[A-Za-z_]\w*)+)\(", line):
+            value = importlib.import_module("webpte")
+            for part in name[1:].split("."):
+                if not hasattr(value, part):
+                    value = importlib.import_module(f"{value.__name__}.{part}")
+                else:
+                    value = getattr(value, part)
+
+
+def test_every_command_is_shown_outside_the_reference():
+    shown = {command for page in DOCUMENTS if page.name != "commands.md" for command, *_ in commands_in(page)}
+    assert shown == set(COMMANDS)
+
+
+def test_every_page_that_compares_servers_names_ours():
+    for page in DOCUMENTS:
+        text = page.read_text(encoding="utf-8")
+        if "llama-server" in text or "vllm serve" in text:
+            assert "webpte serve" in text, page.name
+
+
+def test_questions_link_to_the_list_of_families():
+    """It is generated: `test_families_page.py` holds it against the code."""
+    questions = (ROOT / "docs" / "faq.md").read_text(encoding="utf-8")
+    assert "models.md#language-models-by-family" in questions

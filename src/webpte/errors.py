@@ -1,27 +1,62 @@
 """The one tree of errors. Every failure a caller can see is a :class:`Error`.
 
 A message names what failed, where (file, op, value), the numbers involved and a fix. `code` is stable between releases:
-programs and tests match the class and the code, not the wording.
+programs and tests match the class, the code and the fields, not the wording.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+
+class ErrorFields(TypedDict, total=False):
+    """The parts of an error that programs can read."""
+
+    code: str  # the reason, which is appended to the code of the class: "format.truncated"
+    argument: str  # the argument, option, field or file at fault
+    expected: str  # its type or range
+    got: object  # its value
+    hint: str  # what to do: one or more sentences
 
 
 class Error(Exception):
     """Base of everything webpte raises on purpose."""
 
-    code: str = "error"  # a raise site may append a reason: "format.truncated"
-    reason: str = ""  # what was appended
+    code: str = "error"
+    reason: str = ""  # what was appended to the code of the class
+    argument: str | None = None
+    expected: str | None = None
+    got: object = None
+    hint: str | None = None
     step: int | None = None  # the graph step at fault, where lowering a call failed
 
-    def __init__(self, message: str = "", *, code: str = "") -> None:
-        super().__init__(message)
-        if code:
-            self.code = f"{type(self).code}.{code}"
-            self.reason = code
+    def __init__(self, message: str = "", **fields: Unpack[ErrorFields]) -> None:
+        super().__init__(_render(message, fields))
+        reason = fields.get("code")
+        if reason:
+            self.code, self.reason = f"{type(self).code}.{reason}", reason
+        self.argument, self.expected = fields.get("argument"), fields.get("expected")
+        self.got, self.hint = fields.get("got"), fields.get("hint")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the error as `--json` prints it: `code`, `message`, and those of the fields that are known."""
+        fields = {"argument": self.argument, "expected": self.expected, "hint": self.hint}
+        got = None if self.got is None else str(self.got)
+        known = {name: value for name, value in {**fields, "got": got}.items() if value is not None}
+        return {"code": self.code, "message": str(self), **known}
+
+
+def _render(message: str, fields: ErrorFields) -> str:
+    """Return `<argument>: expected <expected>, got <got>. <hint>`, with `message` in place of what is not given."""
+    if "expected" in fields:
+        message = f"{message}: " if message else ""
+        message += f"expected {fields['expected']}, got {fields.get('got')}"
+    if argument := fields.get("argument"):
+        message = f"{argument}: {message}"
+    if hint := fields.get("hint"):
+        message = f"{message.removesuffix('.')}. {hint}"
+    return message
 
 
 class FormatError(Error):
@@ -35,8 +70,8 @@ class DataError(Error):
 
     code = "data"
 
-    def __init__(self, message: str, keys: Sequence[str] = (), *, code: str = "") -> None:
-        super().__init__(message, code=code)
+    def __init__(self, message: str, keys: Sequence[str] = (), **fields: Unpack[ErrorFields]) -> None:
+        super().__init__(message, **fields)
         self.keys = tuple(keys)  # of constants that are missing
 
 
@@ -51,8 +86,8 @@ class UnsupportedError(Error):
 
     code = "unsupported"
 
-    def __init__(self, message: str, items: Sequence[str] = (), *, code: str = "") -> None:
-        super().__init__(message, code=code)
+    def __init__(self, message: str = "", items: Sequence[str] = (), **fields: Unpack[ErrorFields]) -> None:
+        super().__init__(message, **fields)
         self.items = tuple(items)
 
 
@@ -98,8 +133,8 @@ class OutOfMemory(DeviceError):  # noqa: N818 - as WebGPU's
 
     code = "out_of_memory"
 
-    def __init__(self, message: str, needed: int = 0, budget: int = 0, *, code: str = "") -> None:
-        super().__init__(message, code=code)
+    def __init__(self, message: str, needed: int = 0, budget: int = 0, **fields: Unpack[ErrorFields]) -> None:
+        super().__init__(message, **fields)
         self.needed = needed
         self.budget = budget
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 import webpte.llm
 import webpte.serve.errors  # defines classes of its own
 from tests.support.harness.errors import raises
-from webpte.errors import Error, FormatError, HubError, Problem, common_code
+from webpte.cli import main
+from webpte.errors import Error, ErrorFields, FormatError, HubError, InputError, Problem, common_code
 
 
 def classes(kind: type[Error] = Error) -> list[type[Error]]:
@@ -33,6 +35,17 @@ def test_a_reason_is_appended_and_survives_pickling():
     assert (hub.code, hub.reason) == ("hub.repository", "repository")
 
 
+def test_fields_are_rendered_in_one_order_and_survive_pickling():
+    fields = ErrorFields(argument="prompt", expected="at least one token", got="none", hint="Give text.")
+    error = pickle.loads(pickle.dumps(InputError(**{"code": "empty_prompt", **fields})))
+    assert str(error) == "prompt: expected at least one token, got none. Give text."
+    assert error.to_json() == {"code": "input.empty_prompt", "message": str(error), **fields}
+    assert str(InputError("the file is empty.", argument="a.npy", hint="Write it again.")) == (
+        "a.npy: the file is empty. Write it again."
+    )
+    assert InputError("plain").to_json() == {"code": "input", "message": "plain"}
+
+
 @pytest.mark.parametrize(
     ("values", "code"), [((31,), "truncated"), ((30,), ""), ((30,), "cut")], ids=["value", "no code", "other code"]
 )
@@ -44,3 +57,14 @@ def test_raises_refuses_another_error(values, code):
 def test_problems_of_one_reason_share_it():
     first, second = (Problem("graph", "value 0", "is wrong", code=code) for code in ("wrong_kind", "over_budget"))
     assert common_code([first, first]) == "wrong_kind" and common_code([first, second]) == "several"
+
+
+def test_a_command_that_fails_with_json_prints_the_error_as_an_object(capsys, tmp_path):
+    missing = tmp_path / "missing.pte"
+    assert main(["inspect", str(missing), "--json"]) == 1
+    printed = capsys.readouterr()
+    error = json.loads(printed.out)["error"]
+    assert error["code"].partition(".")[0] in {"input", "format"} and str(missing) in error["message"]
+    assert error["message"] in printed.err.replace("\n", " ")
+    assert main(["inspect", str(missing)]) == 1
+    assert capsys.readouterr().out == ""

@@ -78,15 +78,20 @@ def _finish_output() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code. Errors are one message on stderr and exit code 1, Ctrl-C is 130."""
     from ..errors import Error
-    from .say import say
+    from .say import print_json, say
 
+    as_json = False
     # Only the module of the command that was asked for is imported: help and completion stay fast.
     try:
         arguments, rest = make_parser().parse_known_args(argv)
         command, own = load_command(arguments.command)
-        code: int | None = command.run(own.parse_args(rest))
+        options = own.parse_args(rest)
+        as_json = getattr(options, "json", False) is True
+        code: int | None = command.run(options)
     except Error as error:
         say(f"{type(error).__name__}: {error}", error=True)
+        if as_json:
+            print_json({"error": error.to_json()})
         return 1
     except KeyboardInterrupt:
         return interrupts.EXIT_CODE

@@ -93,9 +93,9 @@ def api_error(error: Error | ApiError) -> ApiError:
     if isinstance(error, ConstraintError):
         return ApiError(422, message)
     if isinstance(error, ContextFullError):
-        return ApiError(400, message, code="context_length_exceeded")
+        return ApiError(400, message, param=error.argument, code="context_length_exceeded")
     if isinstance(error, InputError | UnsupportedError | FormatError):
-        return ApiError(400, message)
+        return ApiError(400, message, param=error.argument)
     if isinstance(error, WorkerUnavailable | DeviceError | ClosedError):
         return ApiError(503, message, headers={"Retry-After": "1"})
     return ApiError(500, f"{type(error).__name__}: {message}")

@@ -36,10 +36,12 @@ def test_a_reason_is_appended_and_survives_pickling():
 
 
 def test_fields_are_rendered_in_one_order_and_survive_pickling():
-    fields = ErrorFields(argument="prompt", expected="at least one token", got="none", hint="Give text.")
-    error = pickle.loads(pickle.dumps(InputError(**{"code": "empty_prompt", **fields})))
+    fields = ErrorFields(
+        code="empty_prompt", argument="prompt", expected="at least one token", got="none", hint="Give text."
+    )
+    error = pickle.loads(pickle.dumps(InputError(**fields)))
     assert str(error) == "prompt: expected at least one token, got none. Give text."
-    assert error.to_json() == {"code": "input.empty_prompt", "message": str(error), **fields}
+    assert error.to_json() == {**fields, "code": "input.empty_prompt", "message": str(error)}
     assert str(InputError("the file is empty.", argument="a.npy", hint="Write it again.")) == (
         "a.npy: the file is empty. Write it again."
     )

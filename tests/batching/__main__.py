@@ -27,8 +27,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=kinds, default=list(kinds))
     options = parser.parse_args()
     with LLM.load(options.model) as llm:
-        if llm.refusal is not None:
-            print(f"one sequence at a time: {llm.refusal}")
+        if llm.batching_unsupported_reason is not None:
+            print(f"one sequence at a time: {llm.batching_unsupported_reason}")
             return 1
         llm.stop_tokens = frozenset()
         good = [kinds[name](llm, options) for name in options.only]

@@ -12,7 +12,7 @@ from unittest import mock
 
 from webpte.llm import LLM, Generation
 from webpte.llm.engine.runner import BatchToken, SampleRow
-from webpte.llm.sampling import Chosen
+from webpte.llm.sampling import SampledToken
 
 from .requests import CHANGED, Request, answers_alone, answers_together, read, requests
 
@@ -37,7 +37,7 @@ def throughput(llm: LLM, sizes: Sequence[int], turns: int, answers: int = 16) ->
     asked = requests(llm, answers, 24, (16, 48), seed=1)
     rates: dict[int, list[Rate]] = {size: [] for size in sizes}
     for turn, size in itertools.product(range(turns + 1), sizes):
-        llm.forget()
+        llm.reset_prefix_cache()
         started, work = time.perf_counter(), time.process_time()
         tokens = sum(map(len, _so_many_at_a_time(llm, asked, size)))
         if turn:  # the first prepares what the others use
@@ -80,7 +80,7 @@ def steady(llm: LLM, sequences: int, steps: int) -> Steps:
 
 def _decoding(llm: LLM, sequences: int, steps: int) -> list[Generation]:
     """Answers that are a few tokens long."""
-    llm.forget()
+    llm.reset_prefix_cache()
     prompts = [[7 + number, 8, 9] for number in range(sequences)]
     settings: dict[str, Any] = {"max_new_tokens": steps + 8, "tokens_per_submit": 1, "speculate": False}
     live = [llm.generate(tokens=prompt, **settings) for prompt in prompts]
@@ -145,10 +145,10 @@ def prefix(llm: LLM, sequences: int, shared: int) -> Prefix:
     before, after = 0.0, 0.0
     beginning = [(13 * i + 1) % llm.vocabulary for i in range(shared)]
     for turn in range(2):  # the first prepares what the second uses
-        llm.forget()
+        llm.reset_prefix_cache()
         apart = [[n + turn, *beginning[1:], n] for n in range(sequences)]
         before = _first_tokens(llm, apart)
-        llm.forget()
+        llm.reset_prefix_cache()
         _first_tokens(llm, [[*beginning, 5]])
         with _rows(llm) as rows:
             after = _first_tokens(llm, [[*beginning, 20 + n, turn] for n in range(sequences)])
@@ -176,7 +176,7 @@ def _rows(llm: LLM) -> Iterator[list[BatchToken]]:
     runner, found = llm.engine.runner, list[BatchToken]()
     run = runner.run
 
-    def noting(rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[Chosen]:
+    def noting(rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[SampledToken]:
         found.extend(rows)
         return run(rows, picks)
 

@@ -40,7 +40,7 @@ def requests(llm: LLM, count: int, longest: int, new: tuple[int, int], seed: int
 def answers_alone(llm: LLM, asked: Iterable[Request]) -> Iterator[list[int]]:
     """Each answer with nothing beside it and nothing in the cache."""
     for request in asked:
-        llm.forget()
+        llm.reset_prefix_cache()
         answer = request.ask(llm)
         answer.result()
         yield answer.tokens

@@ -17,7 +17,7 @@ def llm(tmp_path_factory):
 
 
 def test_each_has_the_tokens_it_has_alone(llm):
-    assert llm.refusal is None
+    assert llm.batching_unsupported_reason is None
     assert measures.different(llm, 60, CONTEXT - 24, 6, (4, 24)) == []
 
 

@@ -15,7 +15,7 @@ from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CHAT_TEMPLATE, tokens_of, write_tiny_llm
 from webpte.llm import LLM
 from webpte.llm.engine.runner import BatchedRunner, BatchToken, BundledRunner, SampleRow
-from webpte.llm.sampling import Choice
+from webpte.llm.sampling import RowSamplingParams
 from webpte.runtime import Bundle
 
 ASKED: tuple[dict[str, Any], ...] = (
@@ -93,11 +93,11 @@ def test_rows_of_any_slots_and_picks_behind_each_other(folder):
             run.append(runner.run(start, []))
             rows = [BatchToken(texts[2][13], 2, 13), *(BatchToken(texts[0][at], 0, at) for at in range(13, 17))]
             rows += [BatchToken(texts[3][at], 3, at) for at in range(9)]
-            picks = [SampleRow(row, Choice(1.0, seed=4, step=row)) for row in (0, 2, 3, 4, 13)]
+            picks = [SampleRow(row, RowSamplingParams(1.0, seed=4, step=row)) for row in (0, 2, 3, 4, 13)]
             run.append([chosen.token for chosen in runner.run(rows, picks)])
             runner.copy(0, 1, 12)
             three = [BatchToken(texts[slot][at], slot, at) for slot, at in ((1, 12), (0, 17), (3, 9))]
-            each = [SampleRow(row, Choice(0.9, seed=row)) for row in range(3)]
+            each = [SampleRow(row, RowSamplingParams(0.9, seed=row)) for row in range(3)]
             run.append([[chosen.token for chosen in step] for step in runner.run_steps(three, each, 3)])
             logits = runner.logits([BatchToken(texts[2][at], 2, at) for at in range(14, 20)])
             found.append((run, [logits, *(np.frombuffer(piece, np.float32) for piece in runner.read(2, 14))]))

@@ -62,5 +62,7 @@ def test_several_sequences_at_once_answer_as_each_alone(family):
     """Or the program says why it takes one at a time, and takes it."""
     with LLM.load(measured(first(family)).path) as llm:
         llm.stop_tokens = frozenset()
-        assert (llm.refusal is None) == (family not in ONE_AT_A_TIME), llm.refusal
+        assert (llm.batching_unsupported_reason is None) == (family not in ONE_AT_A_TIME), (
+            llm.batching_unsupported_reason
+        )
         assert measures.different(llm, 12, CONTEXT - 12, 4, (3, 9)) == []

@@ -51,7 +51,7 @@ def model(request):
 
 @pytest.fixture
 def talk(model):
-    model.llm.forget()
+    model.llm.reset_prefix_cache()
     with model.llm.sequence() as sequence:
         yield sequence
 
@@ -137,7 +137,7 @@ def test_answers_at_once_take_turns(model):
     prompts = [TEXT[:5], TEXT[:9], TEXT[3:12], TEXT[:5]]
     given = model.llm.generate_many([{"tokens": tokens} for tokens in prompts], max_new_tokens=5, speculate=True)
     assert [answer.tokens for answer in given] == [model.answer(tokens, 5) for tokens in prompts]
-    assert "keeps more than the caches" in model.llm.refusal
+    assert "keeps more than the caches" in model.llm.batching_unsupported_reason
 
 
 def test_a_call_that_fails_leaves_the_sequence_as_it_was(model, talk):

@@ -63,7 +63,7 @@ llm = load(recover=True)
 lose(llm)
 assert tokens_of(answer(llm)) == WANT
 for per_submit in (1, 4):
-    llm.forget()
+    llm.reset_prefix_cache()
     generation = answer(llm, tokens_per_submit=per_submit)
     for number in range(20):
         if number in (1, 7, 13):
@@ -71,7 +71,7 @@ for per_submit in (1, 4):
         assert next(generation).token == WANT[number], number
 assert llm.method.recoveries == 7, llm.method.recoveries
 for number in (0, 1, 2, 5):
-    llm.forget()
+    llm.reset_prefix_cache()
     lose_in_submit(llm, number)
     assert tokens_of(answer(llm, tokens_per_submit=3)) == WANT
 llm.close()

@@ -11,9 +11,9 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CONTEXT, VOCAB, write_tiny_llm
-from tests.unit.test_choosing import by_definition
+from tests.unit.test_logits_processor import by_definition
 from webpte.llm import LLM
-from webpte.llm.settings import Settings
+from webpte.llm.settings import SamplingParams
 
 PROMPT = list(b"hello")
 # Random weights do not repeat themselves unless they are rewarded for it.
@@ -63,7 +63,7 @@ def answer(llm, count=12, **settings):
 def test_a_greedy_answer_is_that_of_the_changed_logits(llm, logits_behind, settings):
     found = answer(llm, **settings)
     for i, token in enumerate(found):
-        logits = by_definition(logits_behind(PROMPT + found[:i]), Settings(**settings), PROMPT, found[:i])
+        logits = by_definition(logits_behind(PROMPT + found[:i]), SamplingParams(**settings), PROMPT, found[:i])
         assert token == logits.argmax(), f"token {i}"
     for count in (1, 4):
         assert answer(llm, tokens_per_submit=count, **settings) == found

@@ -35,7 +35,7 @@ def test_a_methods_snapshot_is_none_of_a_model(talk, tmp_path):
     """The state of an empty cache, without a note: taken, the cached prompt would answer from zeros."""
     talk.llm.method.reset()
     talk.llm.method.snapshot(tmp_path / "bare")
-    talk.llm.forget()
+    talk.llm.reset_prefix_cache()
     want = ask(talk)
     talk.rewind(7)
     with raises(webpte.FormatError, "bare", code="not_a_snapshot"):

@@ -154,7 +154,7 @@ def test_an_export_equals_the_quantised_module(checkpoint, name):
     written = example_models.cached(f"quantised-{name}", [], make, *made_of, exporter=EXPORTER) / "m.pte"
     assert Options(**options).weight_bytes(read_checkpoint(checkpoint)) < written.stat().st_size
     with torch.no_grad(), LLM.load(written) as llm:
-        assert llm.refusal is None
+        assert llm.batching_unsupported_reason is None
         talk, position = llm.sequence(), 0
         for count in (13, 1, 1, 5):
             piece = tokens[position : position + count]

@@ -45,7 +45,7 @@ def loaded(folder):
 
 @pytest.fixture
 def talk(loaded):
-    loaded.forget()
+    loaded.reset_prefix_cache()
     return loaded.sequence()
 
 

@@ -16,7 +16,7 @@ from webpte.fusion.batching import with_slots
 from webpte.graph import DType
 from webpte.llm import LLM
 from webpte.llm.engine.runner import BatchedRunner, BatchToken, SampleRow
-from webpte.llm.sampling import Choice
+from webpte.llm.sampling import RowSamplingParams
 from webpte.plan.planner import Planner
 
 CONTEXT, VOCAB = 64, 128
@@ -46,7 +46,7 @@ def runner():
 
 def test_a_prepared_model_plans_nothing_for_any_number_of_answers(tmp_path, monkeypatch):
     with LLM.load(write_tiny_llm(tmp_path) / "tiny.pte", max_sequences=5) as llm:
-        llm.prepare()
+        llm.warmup()
         planned: list[object] = []
         monkeypatch.setattr(Planner, "missing", lambda self, *given: planned.append(given))
         for count in range(1, 6):
@@ -192,7 +192,7 @@ def test_steps_of_one_submit_are_those_of_many(runner, texts, temperature):
 
     def at(step: int, tokens: list[int]) -> tuple[list[BatchToken], list[SampleRow]]:
         rows = [BatchToken(token, SLOTS[k], len(texts[k]) + step) for k, token in enumerate(tokens)]
-        choices = [Choice(temperature=temperature, seed=k, step=step) for k in range(len(rows))]
+        choices = [RowSamplingParams(temperature=temperature, seed=k, step=step) for k in range(len(rows))]
         return rows, [SampleRow(k, choice) for k, choice in enumerate(choices)]
 
     for slot, text in zip(SLOTS, texts, strict=True):

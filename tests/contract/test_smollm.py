@@ -19,7 +19,7 @@ from tests.support.models.smollm import NEW_TOKENS, smollm2
 from webpte.device import Gpu
 from webpte.llm import LLM
 from webpte.llm.engine.runner import BatchToken, SampleRow
-from webpte.llm.sampling import Choice
+from webpte.llm.sampling import RowSamplingParams
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # the first run on a machine exports
 
@@ -106,13 +106,13 @@ def test_a_step_at_900_tokens_of_context(llm):
     for turn in range(6):
         for position, counted in dispatches.items():
             before = llm.method.counters.snapshot()
-            runner.run([BatchToken(11 + turn, 0, position)], [SampleRow(0, Choice())])
+            runner.run([BatchToken(11 + turn, 0, position)], [SampleRow(0, RowSamplingParams())])
             done = llm.method.counters.since(before)
             if turn >= 2:
                 assert (done.buffers, done.bind_groups, done.pipelines, done.shader_modules) == (0, 0, 0, 0)
                 assert (done.passes, done.submits, done.output_bytes) == (1, 1, 4)
                 counted.add(done.dispatches)
-    llm.forget()
+    llm.reset_prefix_cache()
     assert dispatches[50] == dispatches[900] and len(dispatches[50]) == 1
 
 
@@ -134,7 +134,7 @@ def test_a_snapshot_continues_in_a_new_process(llm, tmp_path):
     child = """
 import sys, json
 from webpte.llm import LLM
-from webpte.llm.sampling import Choice
+from webpte.llm.sampling import RowSamplingParams
 from webpte.llm.engine.runner import BatchToken, SampleRow
 with LLM.load(sys.argv[1]) as llm:
     talk = llm.sequence()
@@ -155,7 +155,7 @@ def test_a_shared_prefix_is_not_computed_again(llm, monkeypatch):
         return run(some, picks)
 
     monkeypatch.setattr(llm.engine.runner, "run", counted)
-    llm.forget()
+    llm.reset_prefix_cache()
     ask(llm, [*prefix, 11, 12, 13], 1)
     assert sum(rows) == 303
     rows.clear()
@@ -172,7 +172,7 @@ def test_the_same_seed_gives_the_same_text(llm):
 
 def test_ctrl_c_during_prefill_ends_it_and_the_session_goes_on(llm, monkeypatch):
     prompt = [(i * 7919 + 13) % 49000 for i in range(250)]
-    llm.forget()
+    llm.reset_prefix_cache()
     talk = llm.sequence()
     submit, submits = Gpu.submit, list[None]()
 

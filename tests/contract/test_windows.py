@@ -28,11 +28,11 @@ def fresh(llm):
     """The logits behind tokens, of a sequence that has computed nothing else, and in other pieces."""
 
     def logits(text):
-        llm.forget()
+        llm.reset_prefix_cache()
         with llm.sequence() as sequence:
             for start in range(0, len(text), 7):
                 found = sequence.logits(text[start : start + 7])
-        llm.forget()
+        llm.reset_prefix_cache()
         return found
 
     return logits
@@ -48,7 +48,7 @@ def test_a_ring_is_smaller_than_the_context_and_all_runs_on_the_gpu(llm):
     rows = {tuple(llm.method.plan.graph.tensor(v).dims)[-2] for v in llm.method.plan.flow.state}
     assert ROWS in rows
     assert llm.method.plan.cpu_calls == {}
-    assert "cannot run several sequences at once" in (llm.refusal or "")
+    assert "cannot run several sequences at once" in (llm.batching_unsupported_reason or "")
 
 
 @pytest.mark.parametrize("back", [1, 5, MAX_TOKENS - 1, MAX_TOKENS, 30])
@@ -99,7 +99,7 @@ def test_answers_at_once_take_turns(llm, fresh):
     for _ in zip(*answers, strict=True):
         pass
     for prompt, answer in zip(prompts, answers, strict=True):
-        llm.forget()
+        llm.reset_prefix_cache()
         alone = llm.generate(tokens=prompt, max_new_tokens=6)
         alone.result()
         assert answer.tokens == alone.tokens

@@ -13,7 +13,7 @@ from tests.cases.sampling.sampling import sample
 from tests.support.harness.cases import OneOp, T, choosing, reference
 from tests.support.harness.chi_square import assert_follows, chi_square_limit
 from tests.support.harness.gate import slow, slow_but
-from webpte.llm.sampling import Choice, pack
+from webpte.llm.sampling import RowSamplingParams, pack
 from webpte.ops.sampling.sampling import ALL_HIDDEN, UNUSABLE, _gumbel, _gumbel_of, _hash, _keys, kept
 
 DRAWS, VOCABULARY = 20_000, 61
@@ -32,7 +32,7 @@ def logits_of(rows):
 
 def drawn(folder, rows, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=77, step=3, variant=""):
     """What the device draws for rows of logits, a step further in each: tokens and log probabilities."""
-    choices = [Choice(temperature, top_k, top_p, min_p, seed, step + i) for i in range(len(rows))]
+    choices = [RowSamplingParams(temperature, top_k, top_p, min_p, seed, step + i) for i in range(len(rows))]
     return ran(folder, rows, choices, variant)[0]
 
 
@@ -148,7 +148,9 @@ def test_a_long_tail_is_drawn_from_as_often_as_it_weighs(tmp_path, vocabulary, b
 def test_long_tails_give_the_tokens_of_the_reference(tmp_path):
     logits = (-np.abs(np.random.default_rng(2).normal(0, 5, (16, 5003)))).astype(np.float32)
     filters = ((1.0, 0, 0.999, 0.0), (2.5, 0, 0.95, 0.0), (1.0, 4000, 0.99, 0.0), (2.5, 4000, 0.99, 1e-4))
-    found, want = ran(tmp_path, logits, [replace(Choice(*filters[i % 4]), seed=i, step=i % 3) for i in range(16)])
+    found, want = ran(
+        tmp_path, logits, [replace(RowSamplingParams(*filters[i % 4]), seed=i, step=i % 3) for i in range(16)]
+    )
     assert (found[0] == want[0]).all()
 
 
@@ -174,7 +176,7 @@ def test_nothing_is_chosen_where_nothing_can_be(tmp_path, filters, vocabulary, d
             row[where] = value
     rows[-2] = -INFINITY
     rows[-2, 41] = -3  # one token is left
-    choices = [replace(Choice(*filters), seed=1, step=2)] * len(rows)
+    choices = [replace(RowSamplingParams(*filters), seed=1, step=2)] * len(rows)
     (tokens, log_probabilities, *_), (want, expected, *_) = ran(tmp_path, rows, choices)
     assert tokens.tolist() == want.tolist()
     assert tokens[:-2].tolist() == [token for _, token in HOPELESS.values()] and tokens[-2] == 41

@@ -13,11 +13,11 @@ import webpte
 from tests.support.harness.cases import OneOp, T, case, choosing
 from tests.support.harness.chi_square import assert_follows
 from tests.support.harness.gate import slow_rows_but
-from tests.unit.test_choosing import by_definition
+from tests.unit.test_logits_processor import by_definition
 from webpte.fusion.sampler import append_sampler
 from webpte.graph import SymInt
-from webpte.llm.sampling import ALL_HIDDEN, Choice, Choosing, pack, unpack, wanted
-from webpte.llm.settings import Settings
+from webpte.llm.sampling import ALL_HIDDEN, LogitsProcessor, RowSamplingParams, pack, sampler_outputs, unpack
+from webpte.llm.settings import SamplingParams
 
 DRAWS = 8000
 PROMPT, ANSWER = [3, 3, 5, 17, 20], [5, 8, 8, 8, 30, 2]  # tokens that penalties are about
@@ -42,7 +42,7 @@ def sampler(folder, rows, vocabulary, dtype="f32", variant=""):
 
         def choose(logits, choices, advance=0):
             given = np.ascontiguousarray(-np.broadcast_to(logits, (len(choices), vocabulary)))
-            return unpack(method.run([given, advance, *pack(choices)], outputs=wanted(choices)))
+            return unpack(method.run([given, advance, *pack(choices)], outputs=sampler_outputs(choices)))
 
         yield choose
 
@@ -71,14 +71,14 @@ def expected(logits, settings, allowed):
 
 
 def choices_of(settings, count, mask=None):
-    account = Choosing(settings, PROMPT)
+    processor = LogitsProcessor(settings, PROMPT)
     for token in ANSWER:
-        account.add(token)
-    first = account.choice(len(ANSWER), mask=mask)
+        processor.add(token)
+    first = processor.params(len(ANSWER), mask=mask)
     return [replace(first, step=first.step + i) for i in range(count)]
 
 
-WARM = Settings(temperature=1.0, seed=5)
+WARM = SamplingParams(temperature=1.0, seed=5)
 SETTINGS = {
     "temperature": replace(WARM, temperature=1.7),
     "top_k": replace(WARM, top_k=7),
@@ -90,7 +90,7 @@ SETTINGS = {
     "frequency": replace(WARM, frequency_penalty=0.8),
     "bias": replace(WARM, logit_bias={8: 2.0, 30: -100.0, 0: 1.0}),
     "penalties": replace(WARM, repetition_penalty=1.2, presence_penalty=0.4, frequency_penalty=0.3),
-    "all": Settings(
+    "all": SamplingParams(
         temperature=1.3,
         top_k=25,
         top_p=0.95,
@@ -153,7 +153,7 @@ def mixed(vocabulary, count):
     random = np.random.default_rng(8)
     masks = [bits(random.random(vocabulary) < share) for share in (0.5, 0.02)]
     rows = []
-    for i, settings in enumerate([Settings(), *SETTINGS.values()] * 3):
+    for i, settings in enumerate([SamplingParams(), *SETTINGS.values()] * 3):
         mask = masks[i % 2] if i % 5 == 3 else None
         settings = replace(settings, seed=i, top_logprobs=i % 4 if i > 12 else 0)
         rows.append(choices_of(settings, 1, mask)[0])
@@ -177,7 +177,7 @@ def test_a_row_gets_beside_others_what_it_gets_alone(tmp_path, vocabulary, dtype
             (alone,) = choose(logits[i : i + 1], [row], 3)
             (later,) = choose(logits[i : i + 1], [replace(row, step=row.step + 3)])
             assert alone.token == later.token == together[i].token, row
-            assert alone.tops == together[i].tops if row.tops else not alone.tops
+            assert alone.top_logprobs == together[i].top_logprobs if row.top_logprobs else not alone.top_logprobs
 
 
 @pytest.mark.parametrize("variant", ["narrow", "wide"])
@@ -187,14 +187,18 @@ def test_the_likeliest_tokens_are_listed_with_their_probabilities(tmp_path, voca
     logits = np.random.default_rng(7).normal(0, 3, (3, vocabulary)).astype(dtype.replace("f", "float"))
     logits[1] = np.round(logits[1])  # many are equal
     logits[2, 5:] = -np.inf
-    rows = [Choice(tops=20), Choice(tops=5, edits=np.array([[3, 0x40000000, 0]], np.int32)), Choice(tops=20)]
+    rows = [
+        RowSamplingParams(top_logprobs=20),
+        RowSamplingParams(top_logprobs=5, logit_adjustments=np.array([[3, 0x40000000, 0]], np.int32)),
+        RowSamplingParams(top_logprobs=20),
+    ]
     wide = logits.astype(np.float64)
     sure = wide - np.log(np.exp(wide - wide.max(1, keepdims=True)).sum(1, keepdims=True)) - wide.max(1, keepdims=True)
     with sampler(tmp_path, 3, vocabulary, dtype, variant) as choose:
         for found, values, there in zip(choose(logits, rows), sure, (vocabulary, vocabulary, 5), strict=True):
             order = np.argsort(-values, kind="stable")[: min(20, there)]
-            assert [token for token, _ in found.tops] == order.tolist()
-            assert np.allclose([value for _, value in found.tops], values[order], atol=1e-4)
+            assert [token for token, _ in found.top_logprobs] == order.tolist()
+            assert np.allclose([value for _, value in found.top_logprobs], values[order], atol=1e-4)
             assert np.isclose(found.logprob, values[found.token], atol=1e-4)
 
 
@@ -206,7 +210,7 @@ def test_nothing_is_chosen_where_the_mask_hides_all_there_is(tmp_path):
     only = np.zeros(vocabulary, bool)
     nothing, one, other = bits(only), bits(np.arange(vocabulary) == 5), bits(np.arange(vocabulary) == 69)
     for temperature in (0.0, 1.0):
-        rows = [Choice(temperature, mask=mask, logprob=True) for mask in (nothing, one, one, other)]
+        rows = [RowSamplingParams(temperature, mask=mask, logprob=True) for mask in (nothing, one, one, other)]
         with sampler(tmp_path, 4, vocabulary) as choose:
             found = choose(logits, rows)
         assert [chosen.token for chosen in found] == [ALL_HIDDEN, ALL_HIDDEN, 5, 69]

@@ -82,7 +82,7 @@ def _tell(size: int, costs: tuple[Cost, Cost], first: float) -> None:
 
 
 def _by_engine(llm: LLM, asked: Sequence[str], tokens: int) -> Cost:
-    llm.forget()
+    llm.reset_prefix_cache()
     started, spent, count = time.monotonic(), time.process_time(), 0
     live = [llm.generate_into(CHANGED, text, max_new_tokens=tokens) for text in asked]
     while live:
@@ -92,7 +92,7 @@ def _by_engine(llm: LLM, asked: Sequence[str], tokens: int) -> Cost:
 
 
 def _alone(llm: LLM, text: str, tokens: int) -> str:
-    llm.forget()
+    llm.reset_prefix_cache()
     return llm.generate(text, max_new_tokens=tokens).result()
 
 

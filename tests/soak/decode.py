@@ -49,7 +49,7 @@ def one_round(model: LLM) -> int:
         steps += len(tokens_of(fork.generate(f"{PROMPT}, {count}", max_new_tokens=NEW, tokens_per_submit=count)))
         if count > 2:
             fork.close()  # others are left to the collector
-    model.forget()
+    model.reset_prefix_cache()
     return steps
 
 

@@ -64,7 +64,7 @@ def generate(path: str, clock: Clock, box: list[LLM]) -> list[int]:
         box.append(LLM.load(path))
     model = box[0]
     model.stop_tokens = frozenset()
-    model.forget()
+    model.reset_prefix_cache()
     clock.begin("prompt")
     stream = model.generate(PROMPT, max_new_tokens=TOKENS)
     next(stream)

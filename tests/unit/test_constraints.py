@@ -15,7 +15,7 @@ from tests.schemas.making import schema
 from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_fallback, byte_level
 from webpte.errors import InputError, UnsupportedError
-from webpte.llm.constraints import KEPT, KEPT_CHARACTERS, LARGEST, Guides, constraint_from
+from webpte.llm.constraints import KEPT, KEPT_CHARACTERS, LARGEST, GrammarCompiler, constraint_from
 from webpte.llm.errors import ConstraintError
 from webpte.llm.tokenizer import Tokenizer
 
@@ -31,10 +31,10 @@ class Vocabulary:
         self.tokens = next(n for n in range(10**6) if tokenizer.token_text(n) is None)
         self.size = self.tokens + SPARE
         self.bytes = tokenizer.token_bytes(self.size)
-        self.guides = Guides(tokenizer, self.size, [self.end])
+        self.grammar_compiler = GrammarCompiler(tokenizer, self.size, [self.end])
 
-    def guide(self, **given):
-        return self.guides.guide(constraint(**given))
+    def matcher(self, **given):
+        return self.grammar_compiler.matcher(constraint(**given))
 
     def text(self, tokens):
         return b"".join(self.bytes[token] for token in tokens if token != self.end).decode()
@@ -60,32 +60,32 @@ def allowed(mask):
     return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
 
 
-def walk(guide, chance, end, most=600):
+def walk(matcher, chance, end, most=600):
     """Tokens drawn at random from what is allowed, and whether the answer was completed."""
     tokens: list[int] = []
-    while len(tokens) < most and not guide.ended:
-        options = allowed(guide.mask())
+    while len(tokens) < most and not matcher.ended:
+        options = allowed(matcher.mask())
         token = end if end in options else chance.choice(options)
-        guide.take(token)
+        matcher.take(token)
         tokens.append(token)
-    return tokens, guide.ended
+    return tokens, matcher.ended
 
 
-def accepts(guide, tokens, end):
+def accepts(matcher, tokens, end):
     """Whether these tokens are an answer."""
     try:
         for token in tokens:
-            guide.take(token)
+            matcher.take(token)
     except ConstraintError:
         return False
-    return guide.ended or end in allowed(guide.mask())
+    return matcher.ended or end in allowed(matcher.mask())
 
 
 def test_random_answers_to_200_schemas_validate(vocabulary):
     complete = 0
     for seed in range(200):
         asked = schema(seed)
-        tokens, ended = walk(vocabulary.guide(json_schema=asked), random.Random(seed), vocabulary.end)
+        tokens, ended = walk(vocabulary.matcher(json_schema=asked), random.Random(seed), vocabulary.end)
         if ended:
             complete += 1
             jsonschema.validate(json.loads(vocabulary.text(tokens)), asked)
@@ -100,10 +100,10 @@ def test_bounds_of_numbers_are_kept(level, sign):
         for length in (0.25, 0.5, 1, 1.5):
             bounds = {f"exclusive{low}": sign * start, high: sign * (start + length)}
             for number in numbers:
-                guide, text = level.guide(json_schema={"type": "number", **bounds}), "-" * (sign < 0) + number
+                matcher, text = level.matcher(json_schema={"type": "number", **bounds}), "-" * (sign < 0) + number
                 tokens = [level.bytes.index(bytes((byte,))) for byte in text.encode()]
                 right = start < float(number) <= start + length
-                assert accepts(guide, tokens, level.end) == right, (bounds, text)
+                assert accepts(matcher, tokens, level.end) == right, (bounds, text)
 
 
 def admitted(level, bounds, numbers):
@@ -111,7 +111,7 @@ def admitted(level, bounds, numbers):
     found = []
     for number in numbers:
         tokens = [level.bytes.index(bytes((byte,))) for byte in number.encode()]
-        if accepts(level.guide(json_schema={"type": "number", **bounds}), tokens, level.end):
+        if accepts(level.matcher(json_schema={"type": "number", **bounds}), tokens, level.end):
             found.append(number)
     return found
 
@@ -153,7 +153,7 @@ def test_guide_bound_excluded_by_true_is_refused(level):
 )
 def test_random_answers_to_expressions_match(vocabulary, expression):
     for seed in range(10):
-        tokens, ended = walk(vocabulary.guide(regex=expression), random.Random(seed), vocabulary.end)
+        tokens, ended = walk(vocabulary.matcher(regex=expression), random.Random(seed), vocabulary.end)
         text = vocabulary.text(tokens) if ended else "unfinished"
         assert not ended or re.fullmatch(expression, text), text
 
@@ -161,7 +161,7 @@ def test_random_answers_to_expressions_match(vocabulary, expression):
 def test_a_grammar_is_followed(vocabulary):
     grammar = 'start: sum\nsum: value | sum "+" value\nvalue: /[0-9]/ | "(" sum ")"'
     for seed in range(10):
-        tokens, ended = walk(vocabulary.guide(grammar=grammar), random.Random(seed), vocabulary.end)
+        tokens, ended = walk(vocabulary.matcher(grammar=grammar), random.Random(seed), vocabulary.end)
         text = vocabulary.text(tokens)
         assert not ended or (set(text) <= set("0123456789+()") and isinstance(eval(text), int))
 
@@ -169,18 +169,18 @@ def test_a_grammar_is_followed(vocabulary):
 def test_choices_allow_what_begins_one_of_them_and_nothing_else(vocabulary):
     choices = ["apple", "apricot", "ap", "blue", 'quo"te', "line\nbreak", "back\\slash", "北京", "😀"]
     for seed in range(30):
-        chance, guide = random.Random(seed), vocabulary.guide(choices=choices)
+        chance, matcher = random.Random(seed), vocabulary.matcher(choices=choices)
         tokens: list[int] = []
-        while not guide.ended:
+        while not matcher.ended:
             said = b"".join(vocabulary.bytes[token] for token in tokens)
             rests = [choice.encode()[len(said) :] for choice in choices if choice.encode().startswith(said)]
             right = {n for n, b in enumerate(vocabulary.bytes) if b and any(rest.startswith(b) for rest in rests)}
             right |= {vocabulary.end} if b"" in rests else set()
-            found = allowed(guide.mask())
+            found = allowed(matcher.mask())
             assert set(found) <= right
-            assert set(found) == right or guide.forced() == () or found == [guide.forced()[0]]
+            assert set(found) == right or matcher.forced() == () or found == [matcher.forced()[0]]
             token = chance.choice(found)
-            guide.take(token)
+            matcher.take(token)
             tokens.append(token)
         assert vocabulary.text(tokens) in choices
 
@@ -188,47 +188,47 @@ def test_choices_allow_what_begins_one_of_them_and_nothing_else(vocabulary):
 def test_every_allowed_token_can_be_taken_and_no_other(level):
     """And what is allowed leads somewhere: there is a next token, or the answer is complete."""
     for seed in range(12):
-        chance, guide = random.Random(seed), level.guide(json_schema=schema(seed))
+        chance, matcher = random.Random(seed), level.matcher(json_schema=schema(seed))
         for _ in range(15):
-            if guide.ended:
+            if matcher.ended:
                 break
-            options = allowed(guide.mask())
+            options = allowed(matcher.mask())
             assert max(options) < level.tokens
             for token in range(level.size):
-                other = guide.copy()
+                other = matcher.copy()
                 if token in options:
                     other.take(token)
                     assert other.ended or other.mask().any()
-                elif not guide.forced():  # else the mask has the usual spelling alone
+                elif not matcher.forced():  # else the mask has the usual spelling alone
                     with raises(ConstraintError, f"token {token} ", code="token_not_allowed"):
                         other.take(token)
-            guide.take(chance.choice(options))
+            matcher.take(chance.choice(options))
 
 
 def test_a_number_that_is_no_token_is_never_allowed(level):
-    open_ended = level.guide(grammar=f"start: <[{level.tokens - 2}-{level.size - 1}]> | /(?s:.)+/")
+    open_ended = level.matcher(grammar=f"start: <[{level.tokens - 2}-{level.size - 1}]> | /(?s:.)+/")
     found = open_ended.mask()
     assert len(found) == -(-level.size // 32) and found.dtype == np.uint32
     assert max(allowed(found)) == level.tokens - 1
     with raises(ConstraintError, code="no_token"):
-        level.guide(grammar=f"start: <[{level.tokens}-{level.size - 1}]>").mask()
+        level.matcher(grammar=f"start: <[{level.tokens}-{level.size - 1}]>").mask()
 
 
 def test_forced_tokens_are_the_only_ones_one_by_one(vocabulary):
     """What is taken in one pass is what masks alone would have led to."""
     count = 0
     for seed in range(40):
-        chance, guide = random.Random(seed), vocabulary.guide(json_schema=schema(seed))
-        while not guide.ended and count < 2000:
-            forced = guide.forced()
+        chance, matcher = random.Random(seed), vocabulary.matcher(json_schema=schema(seed))
+        while not matcher.ended and count < 2000:
+            forced = matcher.forced()
             for at, token in enumerate(forced):
-                assert allowed(guide.mask()) == [token]
-                assert guide.forced() == forced[at:]
-                guide.take(token)
+                assert allowed(matcher.mask()) == [token]
+                assert matcher.forced() == forced[at:]
+                matcher.take(token)
             count += len(forced)
-            if not guide.ended:
-                options = allowed(guide.mask())
-                guide.take(vocabulary.end if vocabulary.end in options else chance.choice(options))
+            if not matcher.ended:
+                options = allowed(matcher.mask())
+                matcher.take(vocabulary.end if vocabulary.end in options else chance.choice(options))
     assert count > 200
 
 
@@ -236,70 +236,70 @@ def test_masks_do_not_depend_on_how_a_place_was_reached(vocabulary):
     """Walked, rewound to, copied, or replayed from its tokens."""
     for seed in range(12):
         asked, chance = schema(seed), random.Random(seed)
-        tokens, _ = walk(vocabulary.guide(json_schema=asked), chance, vocabulary.end)
-        straight, seen = vocabulary.guide(json_schema=asked), []
+        tokens, _ = walk(vocabulary.matcher(json_schema=asked), chance, vocabulary.end)
+        straight, seen = vocabulary.matcher(json_schema=asked), []
         for token in tokens:
             seen.append((straight.mask().tobytes(), straight.forced(), straight.ended))
             straight.take(token)
-        replayed = vocabulary.guide(json_schema=asked)
+        replayed = vocabulary.matcher(json_schema=asked)
         for token in tokens:
             replayed.take(token)
         copied = replayed.copy()
         for _ in range(10):
             at = chance.randrange(len(tokens))
-            for guide in (straight, replayed):
-                guide.rewind(len(tokens) - at)
-                assert (guide.mask().tobytes(), guide.forced(), guide.ended) == seen[at]
+            for matcher in (straight, replayed):
+                matcher.rewind(len(tokens) - at)
+                assert (matcher.mask().tobytes(), matcher.forced(), matcher.ended) == seen[at]
                 for token in tokens[at:]:
-                    guide.take(token)
+                    matcher.take(token)
         assert straight.ended == replayed.ended == copied.ended
 
 
 def test_masks_behind_drafts_are_those_of_taking_them(vocabulary):
     for seed in range(12):
         asked, chance = schema(seed), random.Random(seed)
-        tokens, ended = walk(vocabulary.guide(json_schema=asked), chance, vocabulary.end)
+        tokens, ended = walk(vocabulary.matcher(json_schema=asked), chance, vocabulary.end)
         at = chance.randrange(len(tokens))
         drafted = tokens[at : at + 6]
-        guide, other = vocabulary.guide(json_schema=asked), vocabulary.guide(json_schema=asked)
+        matcher, other = vocabulary.matcher(json_schema=asked), vocabulary.matcher(json_schema=asked)
         for token in tokens[:at]:
-            guide.take(token)
+            matcher.take(token)
             other.take(token)
-        before, masks = guide.mask(), guide.after(drafted)
+        before, masks = matcher.mask(), matcher.after(drafted)
         assert len(masks) == len(drafted) - (ended and at + 6 >= len(tokens))  # none behind what completes the answer
         for token, mask in zip(drafted, masks, strict=False):
             other.take(token)
             assert np.array_equal(mask, other.mask())
-        assert np.array_equal(guide.mask(), before)
+        assert np.array_equal(matcher.mask(), before)
         wrong = next(n for n in range(vocabulary.tokens) if n not in allowed(before))
-        assert guide.after([wrong, *drafted]) == [] and np.array_equal(guide.mask(), before)
+        assert matcher.after([wrong, *drafted]) == [] and np.array_equal(matcher.mask(), before)
 
 
 def test_an_end_closes_an_answer_that_could_go_on(level):
-    guide = level.guide(regex="a+")
+    matcher = level.matcher(regex="a+")
     with pytest.raises(ConstraintError):
-        guide.copy().take(level.end)
+        matcher.copy().take(level.end)
     a = level.bytes.index(b"a")
-    guide.take(a)
-    assert not guide.ended and {a, level.end} <= set(allowed(guide.mask()))
-    assert guide.after([level.end]) == []
-    guide.take(level.end)
-    assert guide.ended and guide.forced() == ()
-    guide.rewind(1)
-    assert not guide.ended
-    guide.take(a)
-    guide.rewind(2)
-    assert level.end not in allowed(guide.mask())
+    matcher.take(a)
+    assert not matcher.ended and {a, level.end} <= set(allowed(matcher.mask()))
+    assert matcher.after([level.end]) == []
+    matcher.take(level.end)
+    assert matcher.ended and matcher.forced() == ()
+    matcher.rewind(1)
+    assert not matcher.ended
+    matcher.take(a)
+    matcher.rewind(2)
+    assert level.end not in allowed(matcher.mask())
 
 
 def test_a_model_without_end_tokens_ends_where_nothing_can_follow(level):
-    guides = Guides(level.tokenizer, 320, [])
-    guide = guides.guide(constraint(choices=["name"]))
-    assert len(guide.mask()) == 10
-    for token in guide.forced():
-        guide.take(token)
-    assert guide.ended
-    endless = guides.guide(constraint(regex="a*"))
+    compiler = GrammarCompiler(level.tokenizer, 320, [])
+    matcher = compiler.matcher(constraint(choices=["name"]))
+    assert len(matcher.mask()) == 10
+    for token in matcher.forced():
+        matcher.take(token)
+    assert matcher.ended
+    endless = compiler.matcher(constraint(regex="a*"))
     assert all(set(level.bytes[token]) == {97} for token in allowed(endless.mask()))
 
 
@@ -334,7 +334,7 @@ def test_a_model_without_end_tokens_ends_where_nothing_can_follow(level):
 )
 def test_what_cannot_be_followed_is_refused_by_name(level, given, code, expected):
     with raises(ConstraintError, *expected, code=code) as caught:
-        level.guide(**given)
+        level.matcher(**given)
     assert len(str(caught.value)) < 1000
 
 
@@ -377,51 +377,51 @@ HOSTILE = {
 def test_hostile_constraints_are_refused_or_followed_in_bounded_time(level, name):
     chance, started = random.Random(0), time.process_time()
     try:
-        guide = level.guide(**HOSTILE[name])
+        matcher = level.matcher(**HOSTILE[name])
         for _ in range(60):
-            if guide.ended:
+            if matcher.ended:
                 break
-            guide.take(chance.choice(allowed(guide.mask())))
+            matcher.take(chance.choice(allowed(matcher.mask())))
     except ConstraintError as error:
         assert error.reason in ("invalid", "too_complex")
     assert time.process_time() - started < 60  # the package counts states; without that, most of these never end
 
 
 def test_an_equal_constraint_is_compiled_once(level, monkeypatch):
-    guides, compiled = Guides(level.tokenizer, level.size, [level.end]), []
-    compile_ = guides._compile
+    compiler, compiled = GrammarCompiler(level.tokenizer, level.size, [level.end]), []
+    compile_ = compiler._compile
 
     def counted(given):
         compiled.append(given)
         return compile_(given)
 
-    monkeypatch.setattr(guides, "_compile", counted)
-    first = guides.guide(constraint(json_schema={"type": "integer"}))
+    monkeypatch.setattr(compiler, "_compile", counted)
+    first = compiler.matcher(constraint(json_schema={"type": "integer"}))
     first.take(level.bytes.index(b"1"))
-    second = guides.guide(constraint(json_schema='{"type":"integer"}'))
+    second = compiler.matcher(constraint(json_schema='{"type":"integer"}'))
     assert len(compiled) == 1 and level.end not in allowed(second.mask())
     for number in range(KEPT + 5):
-        guides.guide(constraint(regex=f"a{number}"))
-    assert len(guides._compiled) == KEPT
+        compiler.matcher(constraint(regex=f"a{number}"))
+    assert len(compiler._compiled) == KEPT
 
 
 def test_long_constraints_are_kept_up_to_a_number_of_characters(level):
-    guides = Guides(level.tokenizer, level.size, [level.end])
+    compiler = GrammarCompiler(level.tokenizer, level.size, [level.end])
     long = [constraint(choices=[chr(97 + number) * (KEPT_CHARACTERS * 2 // 5)]) for number in range(4)]
     for each in long:
-        guides.guide(each)
-    assert list(guides._compiled) == long[-2:]
+        compiler.matcher(each)
+    assert list(compiler._compiled) == long[-2:]
     longest = constraint(choices=["z" * (KEPT_CHARACTERS + 1)])
-    guides.guide(longest)
-    assert list(guides._compiled) == [longest], "the one in use stays, however long"
+    compiler.matcher(longest)
+    assert list(compiler._compiled) == [longest], "the one in use stays, however long"
 
 
 def test_a_check_keeps_nothing(level):
-    guides = Guides(level.tokenizer, level.size, [level.end])
-    guides.check(constraint(json_schema={"type": "integer"}))
+    compiler = GrammarCompiler(level.tokenizer, level.size, [level.end])
+    compiler.check(constraint(json_schema={"type": "integer"}))
     with raises(ConstraintError, "#/uniqueItems", code="invalid"):
-        guides.check(constraint(json_schema={"type": "array", "uniqueItems": True}))
-    assert not guides._compiled
+        compiler.check(constraint(json_schema={"type": "array", "uniqueItems": True}))
+    assert not compiler._compiled
 
 
 def test_tokens_without_bytes_of_their_own_are_refused():
@@ -452,17 +452,17 @@ def test_guide_that_accepts_the_empty_text_works_for_vocabularies_of_any_size(sp
     size = tokenizer._inner.get_vocab_size() + spare
     end = tokenizer.token_id("<|im_end|>")
     assert end is not None
-    guides = Guides(tokenizer, size, [end])
-    mask = guides.guide(constraint(regex="a*")).mask()
+    compiler = GrammarCompiler(tokenizer, size, [end])
+    mask = compiler.matcher(constraint(regex="a*")).mask()
     allowed = {number for number in range(size) if mask[number // 32] >> number % 32 & 1}
     assert {tokenizer.encode("a")[0], end} <= allowed
 
 
 def test_guide_json_schema_true_allows_any_value(level):
-    guide = level.guide(json_schema=True)
-    mask = guide.mask()
+    matcher = level.matcher(json_schema=True)
+    mask = matcher.mask()
     for text in ("{", "[", "1", "t", "n", '"'):
         number = level.tokenizer.encode(text)[0]
         assert mask[number // 32] >> number % 32 & 1, text
     with pytest.raises(ConstraintError):
-        level.guide(json_schema=False)
+        level.matcher(json_schema=False)

@@ -17,7 +17,7 @@ from webpte.llm import ConstraintError, LogitsError, QueueFullError, StaleGenera
 from webpte.llm.engine.output import OutputProcessor
 from webpte.llm.engine.request import MAX_UNREAD_OUTPUTS, GenerationRequest, SequenceState
 from webpte.llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, MIN_CHUNK_TOKENS, PrefillPolicy
-from webpte.llm.settings import settings_from
+from webpte.llm.settings import sampling_params_from
 
 A, B, C = list(range(1, 20)), list(range(30, 50)), list(range(60, 63))
 
@@ -109,7 +109,7 @@ def test_what_is_over_is_found_again_until_it_is_forgotten():
     tokens_of(ask(llm, A))
     again = ask(llm, A)
     assert tokens_of(again) == alone(A, 20) and again.usage.reused_tokens == len(A) - 1
-    llm.forget()
+    llm.reset_prefix_cache()
     new = ask(llm, A)
     assert tokens_of(new) == alone(A, 20) and new.usage.reused_tokens == 0
 
@@ -255,7 +255,7 @@ def steered(llm, prompt, count, oracle):
     request = GenerationRequest(
         SequenceState(),
         prompt,
-        settings_from({"max_new_tokens": count}),
+        sampling_params_from({"max_new_tokens": count}),
         OutputProcessor(llm.tokenizer),
         capacity=llm.capacity,
         decode_state=oracle,
@@ -380,7 +380,7 @@ def test_a_sequence_remembers(tmp_path):
     sequence = llm.sequence()
     answer = ask(sequence, A, 5)
     tokens_of(answer)
-    assert sequence.tokens == (*A, *answer.tokens[:4]) and sequence.room == 64 - sequence.position
+    assert sequence.tokens == (*A, *answer.tokens[:4]) and sequence.remaining == 64 - sequence.position
     fork = sequence.fork()
     want = sequence.fork().logits([7])
     assert np.array_equal(fork.logits([7]), want) and fork.position == sequence.position + 1

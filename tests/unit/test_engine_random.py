@@ -108,7 +108,7 @@ class Engine(RuleBasedStateMachine):
             sequence.close()
         elif how == "drop" and len(self.sequences) > 1:
             del self.sequences[which % len(self.sequences)]
-        elif how == "logits" and sequence.room:
+        elif how == "logits" and sequence.remaining:
             want = FakeLLM().sequence().logits([*sequence.tokens, 7])
             assert np.array_equal(sequence.logits([7]), want)
 

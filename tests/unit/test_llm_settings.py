@@ -18,7 +18,7 @@ from tests.support.harness.errors import raises
 from webpte.fusion.sampler import EDITED, MOST_TOPS, SETTINGS, TOPS
 from webpte.llm import LLM, GenerateSettings, Sequence
 from webpte.llm.sampling import ALL_HIDDEN
-from webpte.llm.settings import Settings, settings_from, tokens_from
+from webpte.llm.settings import SamplingParams, sampling_params_from, tokens_from
 from webpte.ops.sampling import sampling
 
 ROOT = Path(__file__).parents[2]
@@ -54,22 +54,22 @@ REFUSED: dict[str, tuple[Any, ...]] = {
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in REFUSED.items() for value in values])
 def test_a_setting_out_of_range_is_refused_by_name(name, value):
     with pytest.raises(webpte.InputError) as caught:
-        settings_from({name: value})
+        sampling_params_from({name: value})
     assert str(caught.value).split()[0] == name
     assert caught.value.reason in ("wrong_type", "out_of_range", "too_many")
 
 
 def test_what_is_in_range_is_taken():
-    settings = settings_from(
+    settings = sampling_params_from(
         {"seed": np.int64(2**31 - 1), "temperature": np.float32(0.5), "top_k": 10**9, "top_p": 1e-9, "stop": "abc"}
     )
     assert (settings.seed, settings.temperature, settings.stop) == (2**31 - 1, 0.5, ("abc",))
-    assert Settings() == settings_from({})
+    assert SamplingParams() == sampling_params_from({})
 
 
 def test_an_unknown_setting_is_named():
     with raises(webpte.InputError, "'tempurature'", "temperature?", "max_new_tokens", code="unknown_option"):
-        settings_from({"tempurature": 1})
+        sampling_params_from({"tempurature": 1})
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_the_samplers_marks_and_columns_are_known_by_the_same_numbers():
 
 
 def test_the_settings_are_listed_with_types_in_one_order_and_shown_by_help():
-    known = [each.name for each in fields(Settings) if each.init]
+    known = [each.name for each in fields(SamplingParams) if each.init]
     assert list(GenerateSettings.__annotations__) == known
     for function in (LLM.generate, LLM.generate_many, Sequence.generate):
         shown = inspect.signature(function).parameters
         assert list(shown)[-len(known) :] == known
         assert {shown[name].kind for name in known} == {inspect.Parameter.KEYWORD_ONLY}
         assert (shown["max_new_tokens"].default, shown["max_new_tokens"].annotation) == (256, "int")
-        assert Settings(**{name: shown[name].default for name in known}) == Settings()
+        assert SamplingParams(**{name: shown[name].default for name in known}) == SamplingParams()
 
 
 def test_loading_a_language_model_takes_every_keyword_of_load():

@@ -13,7 +13,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.fake_runner import VOCABULARY, FakeLLM, FakeRunner, FakeTokenizer, alone
 from webpte.errors import InputError
 from webpte.llm import ConstraintError
-from webpte.llm.constraints import Guide
+from webpte.llm.constraints import GrammarMatcher
 
 PERSON = {
     "type": "object",
@@ -149,17 +149,17 @@ def test_a_constraint_that_fails_under_way_ends_its_answer_alone(monkeypatch):
     llm = model()
     broken, other = ask(llm, 20, regex="[a-z]{90}"), ask(llm, 20, [1, 2, 3])
     assert next(broken) and next(other)
-    mask = Guide.mask
+    mask = GrammarMatcher.mask
 
-    def fail(guide):
+    def fail(matcher):
         raise ConstraintError("too complex", code="too_complex")
 
-    monkeypatch.setattr(Guide, "mask", fail)
+    monkeypatch.setattr(GrammarMatcher, "mask", fail)
     with raises(ConstraintError, code="too_complex"):
         read(broken)
     assert broken.error is not None and broken.usage.finish_reason == "cancelled"
     assert read(other).tokens == alone([1, 2, 3], 20)
-    monkeypatch.setattr(Guide, "mask", mask)
+    monkeypatch.setattr(GrammarMatcher, "mask", mask)
     assert len(read(ask(llm, 20, regex="[a-z]{90}")).tokens) == 20
 
 

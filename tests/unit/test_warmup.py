@@ -15,7 +15,7 @@ PROMPT = list(range(1, 20))
 def test_all_slots_are_made_and_every_number_of_answers_is_computed():
     llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=6, num_cache_slots=2)
     events: list[Progress] = []
-    llm.prepare(events.append)
+    llm.warmup(events.append)
     assert llm.runner.num_slots == 8
     decode = [(count, count, False) for count in range(1, 7)]
     assert llm.runner.warmed == [*decode, (8, 1, False), (12, 1, False), (16, 1, False), (1, 1, True)]
@@ -27,20 +27,20 @@ def test_all_slots_are_made_and_every_number_of_answers_is_computed():
 
 def test_more_answers_than_a_pass_can_choose_for_are_prepared_all_the_same():
     llm = FakeLLM(FakeRunner(max_slots=16), max_num_seqs=16)
-    llm.prepare()
+    llm.warmup()
     assert llm.runner.num_slots == 16 and max(llm.runner.warmed)[0] == llm.runner.max_batch_tokens
 
 
 def test_what_does_not_fit_is_left():
     llm = FakeLLM(FakeRunner(max_slots=8), max_num_seqs=8)
     llm.runner.memory = 5
-    llm.prepare()
+    llm.warmup()
     assert llm.runner.num_slots == llm.engine.max_num_seqs == 4
 
 
 def test_a_program_that_computes_one_at_a_time_is_prepared_for_one():
     llm = FakeLLM(FakeRunner(max_slots=1, capacity=10))
-    llm.prepare()
+    llm.warmup()
     assert llm.runner.warmed == [(1, 1, False), (8, 1, False), (1, 1, True)]  # a longer prompt leaves no room
 
 
@@ -61,18 +61,18 @@ def test_a_lost_device_is_replaced_meanwhile_or_told_of(after):
         llm = FakeLLM(FakeRunner(max_slots=4), recover=recover)
         llm.runner.before = loses(llm.runner, after)
         if recover:
-            llm.prepare()
+            llm.warmup()
             assert llm.runner.num_slots == 4 and llm.runner.recoveries == 1
         else:
             with pytest.raises(DeviceLost):
-                llm.prepare()
+                llm.warmup()
 
 
 def test_it_can_be_cancelled_and_leaves_a_model_that_works():
     llm = FakeLLM()
     cancel = CancelToken()
     with pytest.raises(CancelledError):
-        llm.prepare(lambda event: cancel.cancel() if event.done == 2 else None, cancel)
+        llm.warmup(lambda event: cancel.cancel() if event.done == 2 else None, cancel)
     answer = llm.generate(tokens=PROMPT, max_new_tokens=5)
     answer.result()
     assert answer.tokens == alone(PROMPT, 5)

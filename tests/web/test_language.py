@@ -15,8 +15,8 @@ from tests.support.models.tiny_llm import write_tokenizer
 from tests.support.models.tokenizers import byte_fallback, byte_level
 from webpte.llm.chat import render_chat
 from webpte.llm.engine.output import StopStringBuffer
-from webpte.llm.sampling import Choosing, pack
-from webpte.llm.settings import settings_from
+from webpte.llm.sampling import LogitsProcessor, pack
+from webpte.llm.settings import sampling_params_from
 from webpte.llm.special_tokens import SpecialTokens, encode_prompt
 from webpte.llm.tokenizer import TextStream, Tokenizer
 
@@ -179,11 +179,11 @@ def test_choices_are_packed_as_natively():
             bits = None if mask is None else mask.tolist()
             answers.append({"settings": settings, "prompt": prompt, "tokens": tokens, "mask": bits})
             biases = {int(token): bias for token, bias in settings.get("logit_bias", {}).items()}
-            choosing = Choosing(settings_from({**settings, "logit_bias": biases}, vocabulary), prompt)
+            processor = LogitsProcessor(sampling_params_from({**settings, "logit_bias": biases}, vocabulary), prompt)
             for token in tokens:
-                choosing.add(token)
-            choices.append(choosing.choice(len(tokens), mask=mask))
-        idle = [Choosing(settings_from({})).choice(0)] * (rows - len(choices))
+                processor.add(token)
+            choices.append(processor.params(len(tokens), mask=mask))
+        idle = [LogitsProcessor(sampling_params_from({})).params(0)] * (rows - len(choices))
         words, edits, features = pack([*choices, *idle])
         room = rows * 8 + 16384
         given = {"vocabulary": vocabulary, "rows": rows, "room": room, "answers": answers}

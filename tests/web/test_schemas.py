@@ -12,7 +12,7 @@ from tests.schemas.making import schema as random_schema
 from tests.support.harness.gate import slow_but
 from tests.support.harness.node import ask_node
 from tests.support.models.tokenizers import byte_level
-from webpte.llm.constraints import Constraint, Guides, constraint_from
+from webpte.llm.constraints import Constraint, GrammarCompiler, constraint_from
 from webpte.llm.errors import ConstraintError
 
 SIZE = 400
@@ -92,7 +92,7 @@ def _given(tokenizer: Any, **more: Any) -> dict[str, Any]:
     return {"tokenizer": json.loads(tokenizer._inner.to_str()), "size": SIZE, "ends": ends, **more}
 
 
-def _wrong(tokenizer: Any, guides: Guides, schema: Any, walked: Any) -> str | None:
+def _wrong(tokenizer: Any, compiler: GrammarCompiler, schema: Any, walked: Any) -> str | None:
     """What is wrong with an answer: that it is no JSON, not valid, or that the native player would not allow it."""
     if "error" in walked:
         return str(walked["error"])
@@ -100,18 +100,18 @@ def _wrong(tokenizer: Any, guides: Guides, schema: Any, walked: Any) -> str | No
     text = b"".join(known[token] for token in walked["tokens"]).decode(
         "utf-8", "strict" if walked["finished"] else "ignore"
     )
-    guide = guides.guide(_constraint(schema))
+    matcher = compiler.matcher(_constraint(schema))
     # Of numbers between bounds llguidance leaves some out: 4.6, where they are above 4.125 and at most 4.625.
     judged = '"type": "number", "' not in json.dumps(schema)
     for number, token in enumerate(walked["tokens"] if judged else ()):
-        if not guide._try(token):
+        if not matcher._try(token):
             return f"token {number} of {text!r} is not allowed natively"
     if walked["finished"]:
         try:
             jsonschema.validate(json.loads(text), schema)
         except (ValueError, jsonschema.ValidationError) as error:
             return f"{text!r}: {error}"
-        if judged and not guide._matcher.is_accepting():
+        if judged and not matcher._matcher.is_accepting():
             return f"{text!r} is not complete natively"
     return None
 
@@ -120,8 +120,10 @@ def _wrong(tokenizer: Any, guides: Guides, schema: Any, walked: Any) -> str | No
 def test_random_walks_are_valid(tokenizer, count):
     schemas = [*HARD * (count // 50), *(_random(seed) for seed in range(count))]
     walks = ask_node("language.mjs", "walk", _given(tokenizer, schemas=schemas, most=400))
-    guides = Guides(tokenizer, SIZE, [tokenizer.token_id("<|im_end|>")])
-    found = [(schema, _wrong(tokenizer, guides, schema, walked)) for schema, walked in zip(schemas, walks, strict=True)]
+    compiler = GrammarCompiler(tokenizer, SIZE, [tokenizer.token_id("<|im_end|>")])
+    found = [
+        (schema, _wrong(tokenizer, compiler, schema, walked)) for schema, walked in zip(schemas, walks, strict=True)
+    ]
     assert not [(schema, why) for schema, why in found if why is not None]
     assert sum(walked["finished"] for walked in walks) > 0.9 * len(walks)
 
@@ -141,21 +143,21 @@ def test_masks_are_those_of_the_native_player(tokenizer):
     text = '{"name": "the 北 é", "id": 12, "ok": "blue"}'
     tokens = tokenizer.encode(text)
     found = ask_node("language.mjs", "masks", _given(tokenizer, schema=schema, tokens=tokens))
-    guides = Guides(tokenizer, SIZE, [end])
-    guide = guides.guide(_constraint(schema))
+    compiler = GrammarCompiler(tokenizer, SIZE, [end])
+    matcher = compiler.matcher(_constraint(schema))
     known, free = tokenizer.token_bytes(SIZE), 0
     for at, (token, words) in enumerate(zip([*tokens, None], found, strict=True)):
-        if guide.ended:
+        if matcher.ended:
             assert token is None and not words and free > 8
             break
         ours = {t for t in range(SIZE) if words[t // 32] >> (t % 32) & 1}
-        natively = {t for t in range(SIZE) if int(guide.mask()[t // 32]) >> (t % 32) & 1}
+        natively = {t for t in range(SIZE) if int(matcher.mask()[t // 32]) >> (t % 32) & 1}
         read = b"".join(known[t] for t in tokens[:at])
         assert natively <= ours, (read, [known[t] for t in natively - ours])
-        if not guide.forced():  # natively, text without a choice has but one way of being written in tokens
+        if not matcher.forced():  # natively, text without a choice has but one way of being written in tokens
             free += 1
             assert ours == natively, (read, [known[t] for t in ours - natively])
-        guide.take(token)
+        matcher.take(token)
     else:
         raise AssertionError("the text is complete, and neither says so")
 
@@ -189,6 +191,6 @@ def test_what_is_not_known_is_refused_by_name(tokenizer):
 
 
 def test_a_schema_that_both_refuse(tokenizer):
-    guides = Guides(tokenizer, SIZE, [tokenizer.token_id("<|im_end|>")])
+    compiler = GrammarCompiler(tokenizer, SIZE, [tokenizer.token_id("<|im_end|>")])
     with pytest.raises(ConstraintError):
-        guides.guide(_constraint({"type": "array", "uniqueItems": True}))
+        compiler.matcher(_constraint({"type": "array", "uniqueItems": True}))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
 from ..errors import FormatError, InputError
-from ..llm.settings import Settings, settings_from
+from ..llm.settings import SamplingParams, sampling_params_from
 from ..runtime.checks import described, flag, near, one_of, text
 from ..tasks import task_path
 
@@ -81,8 +81,8 @@ class Wanted:
             raise InputError(
                 f"settings are those of generate by name, not {described(self.settings)}", code="wrong_type"
             )
-        checked = settings_from(self.settings)
-        usual = {each.name: getattr(Settings(), each.name) for each in fields(Settings)}
+        checked = sampling_params_from(self.settings)
+        usual = {each.name: getattr(SamplingParams(), each.name) for each in fields(SamplingParams)}
         said = {name: value for name, value in self.settings.items() if getattr(checked, name) != usual[name]}
         object.__setattr__(self, "settings", said)
         self._check_task()

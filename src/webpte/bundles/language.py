@@ -11,7 +11,7 @@ import numpy as np
 
 from ..fusion.batching import TOKENS, with_sampled_slots
 from ..fusion.sampler import EDITED, MOST_EDITS, SETTINGS, TOPS, mask_words, padded
-from ..llm.metadata import about_program, context
+from ..llm.metadata import context, read_program_metadata
 from ..runtime import Program
 from .methods import MethodWriter
 from .planned import Call, planned
@@ -72,12 +72,12 @@ def add_language(
             ),
             slots,
         )
-    about = about_program(program, Path(program.file.path), tokenizer)
+    metadata = read_program_metadata(program, Path(program.file.path), tokenizer)
     return {
-        **tokenizer_files(site, about.tokenizer, about.tokenizer_config),
-        "template": about.template,
-        "eos": list(about.eos_ids),
-        "bos": about.bos_id,
+        **tokenizer_files(site, metadata.tokenizer, metadata.tokenizer_config),
+        "template": metadata.template,
+        "eos": list(metadata.eos_ids),
+        "bos": metadata.bos_id,
         "context": context(program, planner.plan),
         "vocabulary": vocabulary,
         "sequences": sequences,

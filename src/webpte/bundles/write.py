@@ -23,7 +23,7 @@ from .site import Site
 
 PathLike = str | os.PathLike[str]
 SEQUENCES = 4
-MOST_SEQUENCES = 16
+MAX_SEQUENCES_LIMIT = 16
 
 
 def bundle(
@@ -50,9 +50,9 @@ def bundle(
     progress = stoppable(progress, cancel)
     if not isinstance(program, Program):
         raise InputError(f"program is a webpte.Program, as webpte.load gives it, not {described(program)}")
-    if whole(sequences, "sequences", 1) > MOST_SEQUENCES:
+    if whole(sequences, "sequences", 1) > MAX_SEQUENCES_LIMIT:
         raise InputError(
-            f"sequences is how many conversations are computed at once, 1 to {MOST_SEQUENCES}, not {sequences}"
+            f"sequences is how many conversations are computed at once, 1 to {MAX_SEQUENCES_LIMIT}, not {sequences}"
         )
     folder, texts = path_of(path, "path"), optional_path(tokenizer, "tokenizer")
     named, source = None if name is None else text(name, "name", "my model"), Path(program.file.path)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import Error
 from ..llm.constraints import check_alone
-from ..llm.settings import GenerateSettings, settings_from
+from ..llm.settings import GenerateSettings, sampling_params_from
 
 SETTINGS = (
     "max_new_tokens",
@@ -101,7 +101,7 @@ def _bias(text: str) -> tuple[int, float]:
 
 def _refuse(**given: Any) -> None:
     try:
-        settings_from(given)
+        sampling_params_from(given)
     except Error as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -111,7 +111,7 @@ def settings(arguments: argparse.Namespace, **more: Any) -> GenerateSettings:
     speculate = {"on": True, "off": False}.get(arguments.speculate)
     given: dict[str, Any] = {name: getattr(arguments, name) for name in SETTINGS}
     given |= {"logit_bias": dict(arguments.logit_bias), "speculate": speculate, **more}
-    found = settings_from(given)
+    found = sampling_params_from(given)
     if found.constraint is not None:
         check_alone(found.constraint)
     checked_keys: GenerateSettings = GenerateSettings(**given)  # type: ignore[typeddict-item]

@@ -169,7 +169,7 @@ EXACT = {"lenient": False, "coerce_one_of": False}  # what cannot be followed is
 MOST_STATES = 50_000  # of a lexer, 1 to 2 kB each. The package bounds the rest: compiling, and a step to some 20 ms
 
 
-class Guide:
+class GrammarMatcher:
     """Follows one answer: what may come next, what must, and whether it is complete."""
 
     def __init__(self, matcher: llguidance.LLMatcher, known: Mask, ends: frozenset[int]) -> None:
@@ -245,15 +245,15 @@ class Guide:
         if count and not self._matcher.rollback(count):
             raise ConstraintError(f"cannot rewind {count} tokens: {brief(self._matcher.get_error())}")
 
-    def copy(self) -> Guide:
+    def copy(self) -> GrammarMatcher:
         """A second one, where this one is."""
-        other = Guide(self._matcher.deep_copy(), self._known, self._ends)
+        other = GrammarMatcher(self._matcher.deep_copy(), self._known, self._ends)
         other._closed = self._closed
         return other
 
 
-class Guides:
-    """Makes guides for one model's vocabulary. Constraints are compiled once; it may be used from any thread."""
+class GrammarCompiler:
+    """Makes compiler for one model's vocabulary. Constraints are compiled once; it may be used from any thread."""
 
     def __init__(self, tokenizer: Tokenizer, vocabulary: int, ends: Iterable[int]) -> None:
         self.ends = frozenset(ends)
@@ -267,14 +267,14 @@ class Guides:
             llguidance.TokenizerWrapper(words), n_vocab=len(words.tokens), eos_token=sorted(words.ends)
         )
 
-    def guide(self, constraint: Constraint) -> Guide:
-        """A guide for an answer that begins now."""
+    def matcher(self, constraint: Constraint) -> GrammarMatcher:
+        """A matcher for an answer that begins now."""
         with self._lock:
             matcher = self._compiled.pop(constraint, None) or self._compile(constraint)
             self._compiled[constraint] = matcher  # the latest used is the last
             while len(self._compiled) > 1 and not self._fit():
                 self._compiled.popitem(last=False)
-            return Guide(matcher.deep_copy(), self._known, self.ends)
+            return GrammarMatcher(matcher.deep_copy(), self._known, self.ends)
 
     def check(self, constraint: Constraint) -> None:
         """Refuse what cannot be followed. Nothing is kept."""

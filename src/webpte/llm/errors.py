@@ -26,7 +26,7 @@ class LogitsError(Error):
 
 
 class QueueFullError(Error):
-    """So many answers wait to be computed that no more are taken: `max_waiting` of `LLM.load` says how many may."""
+    """So many answers wait to be computed that no more are taken: `max_queue_size` of `LLM.load` says how many may."""
 
     code = "queue_full"
 

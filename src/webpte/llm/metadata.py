@@ -16,7 +16,7 @@ from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
 
 
 @dataclass(frozen=True)
-class About:
+class ModelMetadata:
     """What turns text into a model's tokens and back."""
 
     tokenizer: Path
@@ -26,13 +26,13 @@ class About:
     bos_id: int | None = None
 
 
-def about_program(program: Program, path: Path, tokenizer: Path | None) -> About:
+def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) -> ModelMetadata:
     """From methods of a program and files beside it."""
     found = tokenizer or beside(path, "tokenizer.json")
     if found is None:
         raise InputError(f"there is no tokenizer.json beside {path}; pass tokenizer=")
     template = beside(path, "chat_template.jinja")
-    return About(
+    return ModelMetadata(
         found,
         beside(path, "tokenizer_config.json"),
         template.read_text("utf-8") if template is not None else None,
@@ -41,11 +41,11 @@ def about_program(program: Program, path: Path, tokenizer: Path | None) -> About
     )
 
 
-def about_bundle(bundle: Bundle, tokenizer: Path | None) -> About:
+def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadata:
     """From its manifest."""
     language = language_of(bundle)
     config = language.tokenizer_config
-    return About(
+    return ModelMetadata(
         tokenizer or Path(bundle.path(language.tokenizer)),
         Path(bundle.path(config)) if config is not None else None,
         language.template,

@@ -20,7 +20,7 @@ from ..runtime.checks import callback, described, flag, one_of, path_of
 from ..runtime.program import Tune
 from ..text import table
 from .chat import Messages, Tools, encode_chat, render_chat
-from .constraints import Guides
+from .constraints import GrammarCompiler
 from .engine.core import EngineCore
 from .engine.output import OutputProcessor, OutputQueue, OutputSink
 from .engine.request import GenerationRequest, SequenceState
@@ -28,16 +28,32 @@ from .engine.runner import BatchedRunner, BundledRunner, ModelRunner, SingleRunn
 from .engine.speculation import DecodeState, Speculation
 from .errors import ContextFullError
 from .generation import BatchGenerator, Generation, Prompt
-from .metadata import About, about_bundle, about_program, cache_window_of, context, language_of, vocabulary
+from .metadata import (
+    ModelMetadata,
+    cache_window_of,
+    context,
+    language_of,
+    read_bundle_metadata,
+    read_program_metadata,
+    vocabulary,
+)
 from .sequence import Sequence
-from .settings import LARGEST, GenerateSettings, Settings, integer, settings_from, shows_settings, tokens_from
+from .settings import (
+    LARGEST,
+    GenerateSettings,
+    SamplingParams,
+    integer,
+    sampling_params_from,
+    shows_settings,
+    tokens_from,
+)
 from .special_tokens import encode_prompt, read_special_tokens
 from .tokenizer import Tokenizer
 from .tools import ToolCall, ToolFormat, parse_tool_calls
 
 PathLike = str | os.PathLike[str]
-MAX_SEQUENCES, MOST_SEQUENCES = 16, 4096
-MAX_WAITING = 1024
+MAX_SEQUENCES, MAX_SEQUENCES_LIMIT = 16, 4096
+MAX_QUEUE_SIZE = 1024
 REWRITES = {"f32": with_sampler, "f16": with_sampler_and_half_caches}
 # End of a turn or a text, in the vocabularies of common model families.
 END_TOKENS = (
@@ -56,30 +72,32 @@ class LLM:
     """Weights, a tokenizer and an engine that computes many answers at once. It may be used from any thread."""
 
     path = ""  # where it was loaded from
-    _guides: Guides | None = None
+    _grammar_compiler: GrammarCompiler | None = None
 
     def __init__(
         self,
         program: Program,
         runner: ModelRunner,
-        about: About,
+        metadata: ModelMetadata,
         tokenizer: Tokenizer,
         *,
         max_sequences: int = MAX_SEQUENCES,
-        max_waiting: int = MAX_WAITING,
+        max_queue_size: int = MAX_QUEUE_SIZE,
         prefix_cache: int = 0,
         recover: bool = False,
     ) -> None:
         self.program = program
-        self.about = about
+        self.metadata = metadata
         self.tokenizer = tokenizer
-        self.template = about.template
-        self.special_tokens = read_special_tokens(about.tokenizer_config, self.tokenizer, about.bos_id, about.eos_ids)
+        self.template = metadata.template
+        self.special_tokens = read_special_tokens(
+            metadata.tokenizer_config, self.tokenizer, metadata.bos_id, metadata.eos_ids
+        )
         self.engine = EngineCore(
             runner,
             max_num_seqs=max_sequences,
             num_cache_slots=prefix_cache // max(1, sum(runner.sizes(runner.capacity))) if prefix_cache else 0,
-            max_queue_size=max_waiting,
+            max_queue_size=max_queue_size,
             recover=_weakly(self) if recover else None,
         )
         self.capacity = runner.capacity
@@ -97,7 +115,7 @@ class LLM:
         kv_cache: Literal["f32", "f16"] = "f32",
         recover: bool = False,
         max_sequences: int = MAX_SEQUENCES,
-        max_waiting: int = MAX_WAITING,
+        max_queue_size: int = MAX_QUEUE_SIZE,
         prefix_cache: int = 0,
         cancel: CancelToken | None = None,
         fallback: Literal["cpu"] | None = None,
@@ -107,14 +125,16 @@ class LLM:
         memory: int | None = None,
         progress: OnProgress = ignore,
     ) -> LLM:
-        """Open a program, or a bundle of one. Beside a program are looked for `tokenizer.json`, unless it is given,
-        `tokenizer_config.json` with the names of special tokens, and `chat_template.jinja`; a bundle has them.
+        """Load a language model from a program or a bundle.
 
-        `kv_cache="f16"` halves the cache's memory at the cost of some precision. With `recover`, an answer whose device
-        is lost goes on with another, instead of raising DeviceLost. Up to `max_sequences` are computed at once, as
-        memory allows; `max_waiting` more may wait for their turn. What prompts begin with alike is computed once while
-        a cache still holds it: in that of any answer, also of one that is over, and in `prefix_cache` bytes of further
-        ones, of which those go first that were longest of no use. The rest is as in `webpte.load`.
+        Beside a program, three files are looked for: `tokenizer.json` (unless `tokenizer` names it),
+        `tokenizer_config.json` with the names of special tokens, and `chat_template.jinja`. A bundle contains them.
+
+        `kv_cache="f16"` halves the cache's memory and costs some precision. With `recover`, answers resume on another
+        device if theirs is lost; otherwise they raise DeviceLost. Up to `max_sequences` answers are computed at once,
+        as memory allows, and `max_queue_size` more may wait. A common prefix of prompts is computed once while a cache
+        slot holds it; `prefix_cache` adds that many bytes of slots for this, and least recently used ones are evicted
+        first. The other arguments are those of `webpte.load`.
         """
         path_of(path, "path")
         if tokenizer is not None:
@@ -123,22 +143,22 @@ class LLM:
         flag(recover, "recover")
         callback(progress, "progress", "events")
         progress = stoppable(progress, cancel)
-        most = integer("max_sequences", max_sequences, 1, MOST_SEQUENCES)
-        waiting = integer("max_waiting", max_waiting, 1, LARGEST)
+        most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
+        waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
         prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
         program = load(
             path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
         )
         try:
-            about = _about(program, Path(path), tokenizer)  # files first: planning and uploading take their time
-            words = Tokenizer.load(about.tokenizer)
+            metadata = _metadata(program, Path(path), tokenizer)  # files first: planning and uploading take their time
+            words = Tokenizer.load(metadata.tokenizer)
             llm = cls(
                 program,
-                _runner(program, kv_cache, MOST_SEQUENCES if prefixes else most, progress),
-                about,
+                _runner(program, kv_cache, MAX_SEQUENCES_LIMIT if prefixes else most, progress),
+                metadata,
                 words,
                 max_sequences=most,
-                max_waiting=waiting,
+                max_queue_size=waiting,
                 prefix_cache=prefixes,
                 recover=recover,
             )
@@ -223,7 +243,7 @@ class LLM:
         changed: threading.Condition | None = None,
     ) -> Generation:
         """Check everything and return an answer in a sequence."""
-        settings_from(settings, self.vocabulary)
+        sampling_params_from(settings, self.vocabulary)
         _check_cancel(cancel)
         flag(parse_special, "parse_special")
         if tools is not None and (prompt is None or isinstance(prompt, str)):
@@ -248,7 +268,7 @@ class LLM:
         sink: OutputSink | None = None,
     ) -> GenerationRequest:
         """Return a request for `engine.submit`: see `resume`. Its outputs go to `sink`."""
-        params = settings_from(settings, self.vocabulary)
+        params = sampling_params_from(settings, self.vocabulary)
         checked = tokens_from(tokens, self.vocabulary)
         if not checked:
             raise InputError("prompt: expected at least one token, got none", code="empty_prompt")
@@ -312,7 +332,7 @@ class LLM:
         fails has an `error`, and the others go on. Prompts are taken one by one as there is room for them.
         Once cancelled, no more are taken, and answers under way end with what they have.
         """
-        settings_from(settings, self.vocabulary)
+        sampling_params_from(settings, self.vocabulary)
         flag(in_order, "in_order")
         flag(parse_special, "parse_special")
         _check_cancel(cancel)
@@ -326,13 +346,13 @@ class LLM:
         """A conversation of its own, to be continued, rewound, forked or written down."""
         return Sequence(self)
 
-    def prepare(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> None:
+    def warmup(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> None:
         """Make all slots, as memory allows, and compile kernels for any number of answers at once, so that the first
         answers do not wait for it. If the program computes one answer at a time, the prefix cache is dropped.
         """
         self.engine.warm_up(stoppable(progress, cancel))
 
-    def forget(self) -> None:
+    def reset_prefix_cache(self) -> None:
         """Let go of what answers that are over have left in the cache, where prompts that begin alike would find it."""
         with self.engine.exclusive():
             self.engine.kv_slots.reset_free()
@@ -340,15 +360,15 @@ class LLM:
     # -- for answers -----------------------------------------------------------------------------------------------
 
     @property
-    def guides(self) -> Guides:
+    def grammar_compiler(self) -> GrammarCompiler:
         """What follows constraints. Reading the vocabulary takes a moment, so it is done when it is first needed."""
-        found = self._guides
+        found = self._grammar_compiler
         if found is None or found.ends != self.stop_tokens:
-            found = self._guides = Guides(self.tokenizer, self.vocabulary, self.stop_tokens)
+            found = self._grammar_compiler = GrammarCompiler(self.tokenizer, self.vocabulary, self.stop_tokens)
         return found
 
-    def _decode_state(self, params: Settings, prompt: Tokens[int]) -> DecodeState:
-        matcher = self.guides.guide(params.constraint) if params.constraint is not None else None
+    def _decode_state(self, params: SamplingParams, prompt: Tokens[int]) -> DecodeState:
+        matcher = self.grammar_compiler.matcher(params.constraint) if params.constraint is not None else None
         if params.speculate is False or not self.engine.runner.max_draft_tokens:
             return DecodeState(matcher)
         return DecodeState(matcher, Speculation(self.engine.costs, prompt, always=params.speculate is True))
@@ -361,7 +381,7 @@ class LLM:
         return self.engine.runner.method
 
     @property
-    def refusal(self) -> str | None:
+    def batching_unsupported_reason(self) -> str | None:
         """Why the program computes one sequence at a time; None if it computes many."""
         return self.engine.runner.batching_unsupported_reason
 
@@ -415,7 +435,7 @@ class LLM:
 
     def _stop_tokens(self) -> frozenset[int]:
         names = (self.tokenizer.token_id(token) for token in END_TOKENS)
-        return frozenset(t for t in (*names, *self.about.eos_ids) if t is not None)
+        return frozenset(t for t in (*names, *self.metadata.eos_ids) if t is not None)
 
 
 def _check_messages(prompt: object) -> None:
@@ -428,9 +448,13 @@ def _check_cancel(cancel: object) -> None:
         raise InputError(f"cancel is a webpte.CancelToken or None, not {described(cancel)}")
 
 
-def _about(program: Program, path: Path, tokenizer: PathLike | None) -> About:
+def _metadata(program: Program, path: Path, tokenizer: PathLike | None) -> ModelMetadata:
     given = Path(tokenizer) if tokenizer is not None else None
-    return about_bundle(program, given) if isinstance(program, Bundle) else about_program(program, path, given)
+    return (
+        read_bundle_metadata(program, given)
+        if isinstance(program, Bundle)
+        else read_program_metadata(program, path, given)
+    )
 
 
 def _weakly(llm: LLM) -> Callable[[], object]:

@@ -24,7 +24,7 @@ from ..fusion.sampler import (
     padded,
 )
 from .errors import LogitsError
-from .settings import Settings
+from .settings import SamplingParams
 
 Array = np.ndarray[Any, Any]
 ALL_HIDDEN = -2  # in a token's place: no logit is above minus infinity; any other negative number: NaN or infinity
@@ -33,39 +33,39 @@ _ROW = struct.Struct("<fiffiiii")  # SETTINGS
 
 
 @dataclass(frozen=True)
-class Choice:
-    """How the next token of one sequence is chosen. The device cannot refuse any of it: `Settings` checks it before."""
+class RowSamplingParams:
+    """How the next token of one sequence is sampled. The device checks none of it: `SamplingParams` does before."""
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int = 0
-    step: int = 0  # tokens that the sequence has chosen before
-    logprob: bool = False  # whether anybody asks for it
-    tops: int = 0  # how many of the likeliest tokens to report
+    step: int = 0  # tokens that the sequence has generated before
+    logprob: bool = False  # whether to compute it
+    top_logprobs: int = 0  # tokens to report beside the sampled one
     # i32[E, 3] of (token, bits of a factor, bits of an addend), each token once, at most MOST_EDITS: a logit above 0 is
     # divided by the factor, another multiplied; then the addend is added.
-    edits: Array | None = field(default=None, compare=False)
-    # i32[mask_words(vocabulary)]: a bit for each token that may be chosen, the lowest of a word first.
+    logit_adjustments: Array | None = field(default=None, compare=False)
+    # i32[mask_words(vocabulary)]: a bit for each token that may be sampled, the lowest of a word first.
     mask: Array | None = field(default=None, compare=False)
 
 
-class Chosen(NamedTuple):
-    """A token and its log probability, which is that of the logits as they are, at temperature 1: NaN where nobody has
-    asked for it. `tops` are the likeliest tokens with theirs, where somebody has.
+class SampledToken(NamedTuple):
+    """A token and its log probability by the unchanged logits at temperature 1; NaN if it was not asked for.
 
-    A negative token is no choice at all: see `impossible`.
+    `top_logprobs` are the most probable tokens with their log probabilities, if they were asked for. A negative token
+    means that none could be sampled: see `logits_error`.
     """
 
     token: int
     logprob: float
-    tops: tuple[tuple[int, float], ...] = ()
+    top_logprobs: tuple[tuple[int, float], ...] = ()
 
 
-def choice_of(settings: Settings, step: int) -> Choice:
-    """How an answer's token number `step` is chosen, but for what depends on the tokens before it: see `Choosing`."""
-    return Choice(
+def row_sampling_params(settings: SamplingParams, step: int) -> RowSamplingParams:
+    """Return the parameters of a request's token number `step`, without what depends on the tokens before it."""
+    return RowSamplingParams(
         settings.temperature,
         settings.top_k,
         settings.top_p,
@@ -77,155 +77,156 @@ def choice_of(settings: Settings, step: int) -> Choice:
     )
 
 
-def pack(choices: Sequence[Choice], edited_words: int | None = None) -> tuple[Any, ...]:
-    """The sampler's inputs, for rows in the order of the choices: what they ask for as words, how many of these are
-    edits, and the features that are needed.
+def pack(rows: Sequence[RowSamplingParams], adjustment_words: int | None = None) -> tuple[Any, ...]:
+    """Return the sampler's inputs: the words of all rows, the number of logit adjustments, and the features in use.
 
-    `edited_words` is how many words there are for all that is more than settings, where one number is planned for.
+    `adjustment_words` is the number of words beside the fixed ones, where the plan has one size for them.
     """
-    edits = sum(len(c.edits) for c in choices if c.edits is not None)
-    masks = sum(len(c.mask) for c in choices if c.mask is not None)
-    first = len(choices) * len(SETTINGS)
-    features = TOPS if any(c.tops for c in choices) else 0
-    if edits or masks or (features and edited_words is not None):
+    adjustments = sum(len(row.logit_adjustments) for row in rows if row.logit_adjustments is not None)
+    masks = sum(len(row.mask) for row in rows if row.mask is not None)
+    first = len(rows) * len(SETTINGS)
+    features = TOPS if any(row.top_logprobs for row in rows) else 0
+    if adjustments or masks or (features and adjustment_words is not None):
         features |= EDITED
-    count = first + padded(4 * edits + masks) if edited_words is None or not features else edited_words
-    if count < first + 4 * edits + masks:
-        raise InputError(f"{edits} edits and {masks} words of masks do not fit into the {count} words that are planned")
+    count = first + padded(4 * adjustments + masks) if adjustment_words is None or not features else adjustment_words
+    if count < first + 4 * adjustments + masks:
+        raise InputError(
+            argument="logit adjustments and masks",
+            expected=f"at most {count} words, as planned",
+            got=f"{adjustments} adjustments and {masks} words of masks",
+        )
     data = bytearray(4 * count)
-    for row, c in enumerate(choices):
-        _ROW.pack_into(data, row * _ROW.size, c.temperature, c.top_k, c.top_p, c.min_p, c.seed, c.step, NO_MASK, 0)
+    for at, p in enumerate(rows):
+        _ROW.pack_into(data, at * _ROW.size, p.temperature, p.top_k, p.top_p, p.min_p, p.seed, p.step, NO_MASK, 0)
     words = np.frombuffer(data, np.int32)
-    if edits or masks:
-        _put_edits(choices, words[first : first + 4 * edits].reshape(edits, 4))
-        _put_masks(choices, words, first + 4 * edits)
-    return words, edits, features
+    if adjustments or masks:
+        _put_adjustments(rows, words[first : first + 4 * adjustments].reshape(adjustments, 4))
+        _put_masks(rows, words, first + 4 * adjustments)
+    return words, adjustments, features
 
 
-def _put_edits(choices: Sequence[Choice], quads: Array) -> None:
+def _put_adjustments(rows: Sequence[RowSamplingParams], quads: Array) -> None:
     at = 0
-    for row, choice in enumerate(choices):
-        if choice.edits is not None:
-            end = at + len(choice.edits)
-            quads[at:end, 0] = row
-            quads[at:end, 1:] = choice.edits
+    for number, row in enumerate(rows):
+        if row.logit_adjustments is not None:
+            end = at + len(row.logit_adjustments)
+            quads[at:end, 0] = number
+            quads[at:end, 1:] = row.logit_adjustments
             at = end
 
 
-def _put_masks(choices: Sequence[Choice], words: Array, at: int) -> None:
-    for row, choice in enumerate(choices):
-        if choice.mask is not None:
-            end = at + len(choice.mask)
-            words[at:end] = choice.mask.view(np.int32)
-            words[row * len(SETTINGS) + SETTINGS.index("mask")] = at
+def _put_masks(rows: Sequence[RowSamplingParams], words: Array, at: int) -> None:
+    for number, row in enumerate(rows):
+        if row.mask is not None:
+            end = at + len(row.mask)
+            words[at:end] = row.mask.view(np.int32)
+            words[number * len(SETTINGS) + SETTINGS.index("mask")] = at
             at = end
 
 
-def wanted(choices: Sequence[Choice]) -> tuple[int, ...]:
-    """The outputs that tell what was chosen: those that `unpack` takes."""
-    if any(c.tops for c in choices):
+def sampler_outputs(rows: Sequence[RowSamplingParams]) -> tuple[int, ...]:
+    """Return the indices of the sampler's outputs that `unpack` needs for these rows."""
+    if any(row.top_logprobs for row in rows):
         return (TOKEN, LOG_PROBABILITY, LIKELIEST, LIKELIEST_LOG_PROBABILITY)
-    return (TOKEN, LOG_PROBABILITY) if any(c.logprob for c in choices) else (TOKEN,)
+    return (TOKEN, LOG_PROBABILITY) if any(row.logprob for row in rows) else (TOKEN,)
 
 
-def unpack(outputs: Sequence[Any]) -> list[Chosen]:
-    """What was chosen for each row. If a row of the pass has asked for tops, all get as many as there are."""
+def unpack(outputs: Sequence[Any]) -> list[SampledToken]:
+    """Return the sampled token of each row. If one row asks for top_logprobs, all rows get as many."""
     tokens = outputs[0].tolist()
     log_probabilities = outputs[1].tolist() if len(outputs) > 1 else [math.nan] * len(tokens)
     if len(outputs) < 4:
-        return list(map(Chosen, tokens, log_probabilities))
-    tops = [
+        return list(map(SampledToken, tokens, log_probabilities))
+    top_logprobs = [
         tuple(pair for pair in zip(*row, strict=True) if pair[0] >= 0)
         for row in zip(outputs[2].tolist(), outputs[3].tolist(), strict=True)
     ]
-    return list(map(Chosen, tokens, log_probabilities, tops))
+    return list(map(SampledToken, tokens, log_probabilities, top_logprobs))
 
 
-def impossible(mark: int, position: int) -> LogitsError:
-    """What a negative number in a token's place means."""
-    why = "are minus infinity for every token that may come" if mark == ALL_HIDDEN else "hold NaN or infinity"
+def logits_error(mark: int, position: int) -> LogitsError:
+    """Return the error that a negative number in place of a token stands for."""
+    reason = "are minus infinity for every allowed token" if mark == ALL_HIDDEN else "contain NaN or infinity"
     return LogitsError(
-        f"no token can be chosen: the logits behind position {position} {why}. Weights or inputs beyond the range of "
-        "the program's dtype do that; `webpte compare` finds the first call whose result is not finite.",
+        f"no token can be sampled: the logits after position {position} {reason}",
+        hint="Weights or inputs may exceed the range of the program's dtype: run `webpte compare` to find the first "
+        "call whose result is not finite.",
         code="all_hidden" if mark == ALL_HIDDEN else "not_finite",
     )
 
 
-FIRST = 256  # edits that there is room for at first
+INITIAL_ADJUSTMENTS = 256  # rows of the table at first; it doubles
 
 
-class Choosing:
-    """Keeps account of an answer's tokens, as far as its settings ask for it: a token costs a few microseconds.
+class LogitsProcessor:
+    """Tracks the tokens of a request, as far as its penalties need them, and returns the parameters of its next token.
 
-    Of more than `most_edits` different tokens, the penalties of those that were new last are kept.
+    If there are more than `max_adjustments` distinct tokens, the penalties of the most recently first-seen ones apply.
     """
 
-    def __init__(self, settings: Settings, prompt: Iterable[int] = (), most_edits: int = MOST_EDITS) -> None:
+    def __init__(self, settings: SamplingParams, prompt: Iterable[int] = (), max_adjustments: int = MOST_EDITS) -> None:
         self._settings = settings
-        self._most_edits = most_edits
-        self._plain = choice_of(settings, 0)
-        self._penalises = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty) != (
-            1,
-            0,
-            0,
-        )
-        self._counts: dict[int, int] = {}  # of tokens in the answer; 0 for those that are only in the prompt
-        self._places: dict[int, int] = {}  # of tokens among the edits
-        self._edits: Array = np.zeros((FIRST, 3), np.int32)  # see Choice.edits
+        self._max_adjustments = max_adjustments
+        self._first = row_sampling_params(settings, 0)
+        penalties = (settings.repetition_penalty, settings.presence_penalty, settings.frequency_penalty)
+        self._has_penalties = penalties != (1, 0, 0)
+        self._counts: dict[int, int] = {}  # of generated tokens; 0 for those that are only in the prompt
+        self._rows: dict[int, int] = {}  # token -> row of the table
+        self._table: Array = np.zeros((INITIAL_ADJUSTMENTS, 3), np.int32)  # see RowSamplingParams.logit_adjustments
         for token in settings.logit_bias:
-            self._edit(token)
+            self._adjust(token)
         if settings.repetition_penalty != 1:
             for token in dict.fromkeys(prompt):
                 self._counts[token] = 0
-                self._edit(token)
+                self._adjust(token)
 
     @property
-    def steady(self) -> bool:
-        """Whether the choices of all tokens to come are the same but for their step."""
-        return not self._penalises
+    def is_static(self) -> bool:
+        """Whether the parameters of all later tokens are the same but for their step."""
+        return not self._has_penalties
 
     def add(self, token: int) -> None:
-        """The answer goes on with a token."""
-        if self._penalises:
+        """Record a generated token."""
+        if self._has_penalties:
             self._counts[token] = self._counts.get(token, 0) + 1
-            self._edit(token)
+            self._adjust(token)
 
-    def choice(self, step: int, drafted: Sequence[int] = (), mask: Array | None = None) -> Choice:
-        """How token number `step` of the answer is chosen, if `drafted` follow what was added. None is added by it."""
-        if drafted and self._penalises:
-            return self._with(drafted).choice(step, mask=mask)
-        edits = self._edits[: len(self._places)].copy() if self._places else None
-        return replace(self._plain, step=step, edits=edits, mask=mask)
+    def params(self, step: int, drafts: Sequence[int] = (), mask: Array | None = None) -> RowSamplingParams:
+        """Return the parameters of token number `step`, if `drafts` follow those recorded. Records none of them."""
+        if drafts and self._has_penalties:
+            return self._with(drafts).params(step, mask=mask)
+        adjustments = self._table[: len(self._rows)].copy() if self._rows else None
+        return replace(self._first, step=step, logit_adjustments=adjustments, mask=mask)
 
-    def _with(self, tokens: Iterable[int]) -> Choosing:
+    def _with(self, tokens: Iterable[int]) -> LogitsProcessor:
         other = copy.copy(self)
-        other._counts, other._places, other._edits = self._counts.copy(), self._places.copy(), self._edits.copy()
+        other._counts, other._rows, other._table = self._counts.copy(), self._rows.copy(), self._table.copy()
         for token in tokens:
             other.add(token)
         return other
 
-    def _edit(self, token: int) -> None:
-        """Let the edits say of a token what they have to."""
+    def _adjust(self, token: int) -> None:
+        """Update a token's row of the table."""
         settings = self._settings
-        place = self._places.get(token)
-        if place is None:
-            place = self._place_for(token)
+        row = self._rows.get(token)
+        if row is None:
+            row = self._allocate(token)
         count = self._counts.get(token)
         addend = settings.logit_bias.get(token, 0.0)
         if count:
             addend -= settings.presence_penalty + settings.frequency_penalty * count
-        floats = self._edits.view(np.float32)
-        self._edits[place, 0] = token
-        floats[place, 1] = 1.0 if count is None else settings.repetition_penalty
-        floats[place, 2] = addend
+        floats = self._table.view(np.float32)
+        self._table[row, 0] = token
+        floats[row, 1] = 1.0 if count is None else settings.repetition_penalty
+        floats[row, 2] = addend
 
-    def _place_for(self, token: int) -> int:
-        """A place for a token that has none."""
-        place = len(self._places)
-        if place == self._most_edits:
-            oldest = next(known for known in self._places if known not in self._settings.logit_bias)
-            place = self._places.pop(oldest)
-        elif place == len(self._edits):
-            self._edits = np.concatenate([self._edits, np.zeros_like(self._edits)])
-        self._places[token] = place
-        return place
+    def _allocate(self, token: int) -> int:
+        """Return a row for a token that has none."""
+        row = len(self._rows)
+        if row == self._max_adjustments:
+            oldest = next(each for each in self._rows if each not in self._settings.logit_bias)
+            row = self._rows.pop(oldest)
+        elif row == len(self._table):
+            self._table = np.concatenate([self._table, np.zeros_like(self._table)])
+        self._rows[token] = row
+        return row

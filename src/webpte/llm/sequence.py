@@ -91,7 +91,7 @@ class Sequence:
         return len(self.state)
 
     @property
-    def room(self) -> int:
+    def remaining(self) -> int:
         """The number of tokens that still fit."""
         return self.llm.capacity - self.position
 
@@ -122,7 +122,7 @@ class Sequence:
         if not checked:
             raise InputError("logits need at least one token")
         self.llm.check_process()
-        if len(checked) > self.room:
+        if len(checked) > self.remaining:
             raise ContextFullError(
                 f"{len(checked)} more tokens do not fit: {self.position} of {self.llm.capacity} are used. "
                 "Reset, rewind, or export with a longer context."

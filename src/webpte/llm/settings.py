@@ -23,7 +23,7 @@ MOST_BIASES = 1024
 
 
 class GenerateSettings(TypedDict, total=False):
-    """The keywords of `generate`: what a type checker holds calls against. `Settings` says what each of them does."""
+    """The keywords of `generate`, for type checkers. `SamplingParams` documents them."""
 
     max_new_tokens: int
     temperature: float
@@ -47,7 +47,7 @@ class GenerateSettings(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Settings:
+class SamplingParams:
     """How tokens are chosen and when to end. Its fields are the keys of `GenerateSettings`, with their defaults.
 
     The logits of a model are changed first: `repetition_penalty` divides those above 0 of all tokens in the prompt and
@@ -123,7 +123,7 @@ def shows_settings(function: _Function) -> _Function:
             default={} if each.default is MISSING else each.default,
             annotation=getattr(types[each.name], "__forward_arg__", types[each.name]),
         )
-        for each in fields(Settings)
+        for each in fields(SamplingParams)
         if each.init
     ]
     own = [each for each in given.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
@@ -131,9 +131,9 @@ def shows_settings(function: _Function) -> _Function:
     return function
 
 
-def settings_from(given: Mapping[str, Any], vocabulary: int = LARGEST) -> Settings:
+def sampling_params_from(given: Mapping[str, Any], vocabulary: int = LARGEST) -> SamplingParams:
     """Settings by keyword; one that does not exist is refused by name."""
-    known = [each.name for each in fields(Settings) if each.init]
+    known = [each.name for each in fields(SamplingParams) if each.init]
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
@@ -141,7 +141,7 @@ def settings_from(given: Mapping[str, Any], vocabulary: int = LARGEST) -> Settin
             raise InputError(
                 f"generate has no setting {name!r}; {meant}There are {', '.join(known)}", code="unknown_option"
             )
-    settings = Settings(**given)
+    settings = SamplingParams(**given)
     if (highest := max(settings.logit_bias, default=0)) >= vocabulary:
         raise InputError(
             f"logit_bias names token {highest}; the vocabulary has 0 to {vocabulary - 1}", code="token_out_of_range"

@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ..errors import Error
-from ..llm.constraints import Constraint, Guides
+from ..llm.constraints import Constraint, GrammarCompiler
 from ..llm.errors import error_of
 from ..llm.tokenizer import Tokenizer
 from .errors import ApiError
@@ -184,14 +184,14 @@ def main() -> int:
     os.dup2(2, 1)  # what libraries print does not go to the pipe
     model, memory_bytes = TypeAdapter(tuple[ModelInfo, int]).validate_json(reader.readline())
     assert model.text is not None  # of a language model
-    guides = Guides(Tokenizer.load(model.text.tokenizer), model.vocabulary, model.text.stop_tokens)
+    compiler = GrammarCompiler(Tokenizer.load(model.text.tokenizer), model.vocabulary, model.text.stop_tokens)
     _limit_memory(memory_bytes)
     _answer(writer, None)
     for line in reader:
         kind, source, timeout = json.loads(line)
         _end_after(timeout + ORPHAN_SECONDS)
         try:
-            guides.check(Constraint(kind, source))
+            compiler.check(Constraint(kind, source))
             _answer(writer, None)
         except Error as error:
             _answer(writer, [type(error).__name__, str(error), error.reason])

@@ -12,7 +12,7 @@ from ..embed.texts import Texts
 from ..errors import InputError
 from ..llm.chat import Messages, Tools, encode_chat, render_chat
 from ..llm.errors import ContextFullError
-from ..llm.settings import settings_from, tokens_from
+from ..llm.settings import sampling_params_from, tokens_from
 from ..llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
 from ..llm.tokenizer import Tokenizer
 from ..llm.tools import ToolFormat
@@ -184,7 +184,7 @@ class Service:
         if self.draining:
             raise ApiError(503, "the server is shutting down", headers={"Retry-After": "5"})
         text = self.text_processor(model)
-        checked = settings_from(settings, text.vocabulary)
+        checked = sampling_params_from(settings, text.vocabulary)
         if checked.constraint is not None:
             if len(checked.constraint.source) > self.config.max_schema_bytes:
                 raise ApiError(422, f"the schema exceeds {self.config.max_schema_bytes} bytes (max_schema_bytes)")

@@ -109,13 +109,13 @@ def load_model(
         kv_cache=options.kv_cache,
         recover=True,
         max_sequences=options.max_sequences,
-        max_waiting=max_queue_size,
+        max_queue_size=max_queue_size,
         prefix_cache=options.prefix_cache,
         memory=options.memory,
         progress=progress,
     )
     if options.prepare:
-        llm.prepare(progress)
+        llm.warmup(progress)
     return LanguageModelWorker(file, llm, send)
 
 
@@ -135,7 +135,7 @@ class LanguageModelWorker:
 
     @property
     def info(self) -> ModelInfo:
-        llm, files = self.llm, self.llm.about
+        llm, files = self.llm, self.llm.metadata
         config = files.tokenizer_config
         return ModelInfo(
             name=self._file.name,

@@ -12,7 +12,7 @@ import numpy as np
 from ..errors import Error
 from ..fusion.sampler import TOKEN
 from ..llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, STREAM_SECONDS
-from ..llm.sampling import Choice, pack
+from ..llm.sampling import RowSamplingParams, pack
 from ..progress import OnProgress, Progress
 from ..runtime import ArgumentInfo, Method
 from .inputs import make_inputs
@@ -23,7 +23,7 @@ SHORTEST = 16  # tokens
 PATIENCE = 20  # budgets that one prompt may take; longer ones are left out
 MOST_CALLS = 200
 Shapes = tuple[tuple[int, ...] | None, ...]
-GREEDY = pack([Choice()])
+GREEDY = pack([RowSamplingParams()])
 
 
 def measure(call: Callable[[], Any], budget: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from tests.support.harness.cases import T, case
-from webpte.llm.sampling import Choice, pack
+from webpte.llm.sampling import RowSamplingParams, pack
 
 # temperature, top_k, top_p, min_p, seed, step
 SETTINGS = [
@@ -17,7 +17,7 @@ SETTINGS = [
     (0.5, 1000, 0.05, 0.0, 1, 1),
     (2.0, 0, 1.0, 0.1, 3, 3),
 ]
-CHOICES = [Choice(*given) for given in SETTINGS]
+CHOICES = [RowSamplingParams(*given) for given in SETTINGS]
 
 
 def edits(vocabulary, count, seed):
@@ -56,13 +56,16 @@ def cases(vocabularies, given, sizes, dtype="f32", variant=""):
 
 # What is asked for beside the settings. Only the first row has edits: so their number is that of any number of rows.
 EDITED = [
-    lambda v: replace(CHOICES[0], edits=edits(v, 13, 1)),
+    lambda v: replace(CHOICES[0], logit_adjustments=edits(v, 13, 1)),
     lambda v: replace(CHOICES[1], mask=mask(v, 0.3, 2)),
     lambda v: replace(CHOICES[4], mask=mask(v, 0.01, 3)),
     *CHOICES[2:6],
 ]
-EDITED_TOO = [lambda v: replace(CHOICES[4], edits=edits(v, 10, 4), mask=mask(v, 0.5, 5), tops=3), *EDITED[1:]]
-LIKELIEST = [replace(CHOICES[0], tops=20), CHOICES[3]]
+EDITED_TOO = [
+    lambda v: replace(CHOICES[4], logit_adjustments=edits(v, 10, 4), mask=mask(v, 0.5, 5), top_logprobs=3),
+    *EDITED[1:],
+]
+LIKELIEST = [replace(CHOICES[0], top_logprobs=20), CHOICES[3]]
 FEATURES = [(EDITED, 0), (EDITED_TOO, 1), (LIKELIEST, 0)]
 TOGETHER = [(CHOICES, 5), (CHOICES[::-1], 0), (CHOICES[1:], 0)]
 CASES = [

@@ -20,7 +20,7 @@ from webpte.llm import LLM
 from webpte.llm.engine.core import EngineCore
 from webpte.llm.engine.kv_slots import CacheWindow
 from webpte.llm.engine.runner import BatchToken, SampleRow
-from webpte.llm.sampling import Choice, Chosen
+from webpte.llm.sampling import RowSamplingParams, SampledToken
 
 VOCABULARY = 97
 EMPTY = -7
@@ -59,7 +59,7 @@ class FakeRunner:
     def num_slots(self) -> int:
         return len(self.cache)
 
-    def run(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[Chosen]:
+    def run(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[SampledToken]:
         self._touch()
         assert 0 < len(rows) <= self.max_batch_tokens and len(picks) <= self.max_samples
         self._check_order(rows)
@@ -67,17 +67,17 @@ class FakeRunner:
         for token, slot, position in rows:
             assert 0 <= token < VOCABULARY
             self.cache[slot, position] = token
-        found = [self._chosen(rows[pick.row], pick.choice) for pick in picks]
+        found = [self._chosen(rows[pick.row], pick.params) for pick in picks]
         self.now += self.cost(len(rows))
         self.after()
         return found
 
-    def run_steps(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
+    def run_steps(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow], count: int) -> list[list[SampledToken]]:
         assert [pick.row for pick in picks] == list(range(len(rows)))
         steps = []
         for advance in range(count):
             moved = [BatchToken(row.token, row.slot, row.position + advance) for row in rows]
-            later = [SampleRow(pick.row, replace(pick.choice, step=pick.choice.step + advance)) for pick in picks]
+            later = [SampleRow(pick.row, replace(pick.params, step=pick.params.step + advance)) for pick in picks]
             steps.append(self.run(moved, later))
             rows = [BatchToken(max(0, c.token), r.slot, r.position) for c, r in zip(steps[-1], rows, strict=True)]
         return steps
@@ -150,11 +150,11 @@ class FakeRunner:
         assert (found != EMPTY).all(), "something was never computed"
         return found
 
-    def _chosen(self, row: BatchToken, choice: Choice) -> Chosen:
+    def _chosen(self, row: BatchToken, choice: RowSamplingParams) -> SampledToken:
         prefix = self._prefix(row)
         if self.bad(prefix.tolist()):
-            return Chosen(-1, 0.0)
-        return Chosen(expected(prefix.tolist(), choice, self.recalls), -1.0)
+            return SampledToken(-1, 0.0)
+        return SampledToken(expected(prefix.tolist(), choice, self.recalls), -1.0)
 
 
 class ForgetfulRunner(FakeRunner):
@@ -205,12 +205,12 @@ class ForgetfulRunner(FakeRunner):
         self._states[slot] = pickle.loads(pieces[1])
 
 
-def expected(tokens: Sequence[int], choice: Choice, recalls: int | None = None) -> int:
+def expected(tokens: Sequence[int], choice: RowSamplingParams, recalls: int | None = None) -> int:
     """The token that follows."""
     given = list(tokens) if recalls is None else list(tokens)[-recalls:]
-    edits = choice.edits.tobytes() if choice.edits is not None else b""
+    edits = choice.logit_adjustments.tobytes() if choice.logit_adjustments is not None else b""
     step = choice.step if recalls is None else 0
-    asked = astuple(replace(choice, edits=None, mask=None, step=step, logprob=False, tops=0))
+    asked = astuple(replace(choice, logit_adjustments=None, mask=None, step=step, logprob=False, top_logprobs=0))
     number = zlib.crc32(repr((given, asked, edits)).encode())
     if choice.mask is None:
         return number % VOCABULARY
@@ -257,11 +257,11 @@ def alone(
     prompt: Sequence[int], count: int, capacity: int = 64, recalls: int | None = None, **settings: Any
 ) -> list[int]:
     """The tokens that an answer must have."""
-    from webpte.llm.sampling import Choosing
-    from webpte.llm.settings import settings_from
+    from webpte.llm.sampling import LogitsProcessor
+    from webpte.llm.settings import sampling_params_from
 
-    tokens, choosing = list(prompt), Choosing(settings_from(settings), prompt)
+    tokens, processor = list(prompt), LogitsProcessor(sampling_params_from(settings), prompt)
     while len(tokens) < min(len(prompt) + count, capacity + 1):
-        tokens.append(expected(tokens, choosing.choice(len(tokens) - len(prompt)), recalls))
-        choosing.add(tokens[-1])
+        tokens.append(expected(tokens, processor.params(len(tokens) - len(prompt)), recalls))
+        processor.add(tokens[-1])
     return tokens[len(prompt) :]

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.support.harness.fake_runner import VOCABULARY, FakeLLM, FakeRunner
 from webpte.llm.engine.runner import BatchToken, SampleRow
-from webpte.llm.sampling import Chosen
+from webpte.llm.sampling import SampledToken
 from webpte.progress import OnProgress
 from webpte.serve import worker
 from webpte.serve.messages import LoadOptions, ModelFile, ModelInfo
@@ -39,7 +39,7 @@ class SlowRunner(FakeRunner):
         signal.signal(signal.SIGUSR1, lambda *_: self.lose())
         signal.signal(signal.SIGUSR2, lambda *_: self.__dict__.update(_hangs=True))
 
-    def run(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[Chosen]:
+    def run(self, rows: Sequence[BatchToken], picks: Sequence[SampleRow]) -> list[SampledToken]:
         if any(row.token == POISON and row.position == 0 for row in rows):
             print("poison", file=sys.stderr, flush=True)
             os._exit(7)
@@ -71,7 +71,7 @@ def open_fake(
         runner, recover=True, background=True, max_num_seqs=options.max_sequences, max_queue_size=most_waiting
     )
     if options.prepare:
-        llm.prepare(progress)
+        llm.warmup(progress)
     return FakeModelWorker(file, llm, send)
 
 

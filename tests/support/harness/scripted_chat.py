@@ -14,7 +14,7 @@ from webpte import cli
 from webpte.cli import generate, interrupts
 from webpte.errors import InputError
 from webpte.llm import ContextFullError, Piece, Usage
-from webpte.llm.settings import settings_from
+from webpte.llm.settings import sampling_params_from
 
 MARKDOWN = """# A title
 
@@ -86,7 +86,7 @@ class ScriptedLLM:
         return "".join(f"{message['role'][0]}:{message['content']};" for message in messages)
 
     def generate(self, messages: list[dict[str, str]], **settings: Any) -> Scripted:
-        found = settings_from(settings, self.vocabulary)
+        found = sampling_params_from(settings, self.vocabulary)
         prompt = len(self.render(messages))
         if prompt >= self.capacity:
             raise ContextFullError(f"the prompt has {prompt} tokens; the model's context holds {self.capacity}")

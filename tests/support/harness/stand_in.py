@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from webpte.errors import Error
-from webpte.llm.constraints import Constraint, Guides
+from webpte.llm.constraints import Constraint, GrammarCompiler
 from webpte.llm.engine.output import Admitted, Piece
 from webpte.llm.tokenizer import Tokenizer
 from webpte.serve.backend import Event, GenerateRequest, Stats, StreamEnd, Usage
@@ -119,10 +119,12 @@ class StandInCompiler:
 
     def __init__(self, model: ModelInfo) -> None:
         assert model.text is not None
-        self._guides = Guides(Tokenizer.load(model.text.tokenizer), model.vocabulary, model.text.stop_tokens)
+        self._grammar_compiler = GrammarCompiler(
+            Tokenizer.load(model.text.tokenizer), model.vocabulary, model.text.stop_tokens
+        )
 
     async def check(self, constraint: Constraint, timeout: float, client: str) -> None:
-        await asyncio.to_thread(self._guides.check, constraint)
+        await asyncio.to_thread(self._grammar_compiler.check, constraint)
 
     async def close(self) -> None: ...
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ...errors import InputError
-from ...llm.settings import GenerateSettings, Settings
+from ...llm.settings import GenerateSettings, SamplingParams
 from ..say import say
 from .conversation import Conversation, Question
 
 HIDDEN = ("logprobs", "top_logprobs", "tokens_per_submit")  # settings that nothing of a chat shows
 NAMES = tuple(name for name in GenerateSettings.__annotations__ if name not in HIDDEN)
-DEFAULTS = {each.name: getattr(Settings(), each.name) for each in fields(Settings) if each.name in NAMES}
+DEFAULTS = {each.name: getattr(SamplingParams(), each.name) for each in fields(SamplingParams) if each.name in NAMES}
 KEYS = (
     "Enter sends. Alt-Enter, or a backslash at the end of a line, begins another line; a pasted text is one message.",
     "Up and Down go through what was said before, Ctrl-R searches it, Tab completes.",

@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import Error, InputError
 from ...llm import LLM, GenerateSettings, Generation
 from ...llm.chat import encode_chat
-from ...llm.settings import settings_from
+from ...llm.settings import sampling_params_from
 
 Messages = list[dict[str, str]]
 ROLES = ("system", "user", "assistant")
@@ -86,9 +86,9 @@ class Conversation:
 
     def set(self, name: str, value: Any) -> None:
         changed: dict[str, Any] = {**self.settings, name: value}
-        found = settings_from(changed, self.llm.vocabulary)
+        found = sampling_params_from(changed, self.llm.vocabulary)
         if found.constraint is not None:
-            self.llm.guides.guide(found.constraint)
+            self.llm.grammar_compiler.matcher(found.constraint)
         self.settings = GenerateSettings(**changed)  # type: ignore[typeddict-item]
 
     def save(self, name: str) -> int:

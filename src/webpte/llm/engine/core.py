@@ -25,7 +25,7 @@ from typing import TypeVar
 from ...errors import ClosedError, DeviceLost
 from ...progress import OnProgress, Progress
 from ...runtime.process import Process
-from ..sampling import Chosen
+from ..sampling import SampledToken
 from .kv_slots import KvSlots
 from .output import OutputQueue, wait_for_any
 from .request import GenerationRequest, LogitsRequest, Request
@@ -238,7 +238,7 @@ class EngineCore:
             self.scheduler.remove(request)
             request.flush()
 
-    def _execute(self, batch: list[ScheduledRequest]) -> dict[Request, list[Chosen]]:
+    def _execute(self, batch: list[ScheduledRequest]) -> dict[Request, list[SampledToken]]:
         """Run the model; return the tokens that were sampled for each request."""
         with_logits = [part for part in batch if part.request.num_logits_before(part.end)]
         together = [part for part in batch if part not in with_logits]
@@ -254,7 +254,7 @@ class EngineCore:
             self._tokens += len(part.tokens)
         return sampled
 
-    def _run(self, parts: list[ScheduledRequest]) -> dict[Request, list[Chosen]]:
+    def _run(self, parts: list[ScheduledRequest]) -> dict[Request, list[SampledToken]]:
         tokens: list[BatchToken] = []
         samples: list[SampleRow] = []
         for part in parts:
@@ -271,7 +271,7 @@ class EngineCore:
         self._tokens += steps * len(tokens)
         self.scheduler.policy.record(len(tokens), steps, seconds)
         self.costs.record(len(tokens), seconds / steps)
-        sampled: dict[Request, list[Chosen]] = {}
+        sampled: dict[Request, list[SampledToken]] = {}
         number = 0
         for part in parts:
             request, count = part.request, len(part.sampling)
@@ -297,7 +297,9 @@ class EngineCore:
             limits.append(min(request.params.tokens_per_submit or usual, request.max_steps))
         return min(limits)
 
-    def _process(self, batch: list[ScheduledRequest], sampled: dict[Request, list[Chosen]], seconds: float) -> None:
+    def _process(
+        self, batch: list[ScheduledRequest], sampled: dict[Request, list[SampledToken]], seconds: float
+    ) -> None:
         """Record what is cached now, and deliver the outputs."""
         for request, slot, tokens, num_drafts, _, is_complete in batch:
             chosen = sampled.get(request, [])

@@ -14,8 +14,8 @@ import numpy as np
 from ...errors import Error, InputError
 from ...fusion.sampler import MOST_EDITS
 from ...progress import CancelToken
-from ..sampling import Choice, Choosing, Chosen, impossible
-from ..settings import Settings
+from ..sampling import LogitsProcessor, RowSamplingParams, SampledToken, logits_error
+from ..settings import SamplingParams
 from .kv_slots import Slot, common_prefix
 from .output import Admitted, Finished, FinishReason, Output, OutputProcessor, OutputQueue, OutputSink, Piece
 from .speculation import DecodeState
@@ -220,7 +220,7 @@ class DecodeInput(NamedTuple):
     """The last token with drafts after it, and how the token after each is sampled."""
 
     tokens: list[int]
-    sampling: list[Choice]
+    sampling: list[RowSamplingParams]
 
 
 class GenerationRequest(Request):
@@ -230,7 +230,7 @@ class GenerationRequest(Request):
         self,
         sequence: SequenceState,
         prompt: Sequence[int],
-        params: Settings,
+        params: SamplingParams,
         output: OutputProcessor,
         *,
         stop_tokens: Collection[int] = (),
@@ -247,7 +247,7 @@ class GenerationRequest(Request):
         self._output = output
         self._stop_tokens = stop_tokens
         self._capacity = capacity  # of the cache, which need not hold the last token
-        self._logits_processor = Choosing(params, prompt, max_logit_adjustments)
+        self._logits_processor = LogitsProcessor(params, prompt, max_logit_adjustments)
         self._decode_state = decode_state
         self.initial_tokens = tuple(generated)
         self.initial_text = "".join(self._resume(token, len(generated)) for token in generated)
@@ -287,7 +287,7 @@ class GenerationRequest(Request):
     def multi_step_ok(self) -> bool:
         """Whether the device may compute several tokens without the host seeing those before them."""
         guided = self._decode_state is not None and self._decode_state.guided
-        return self._logits_processor.steady and not guided
+        return self._logits_processor.is_static and not guided
 
     @property
     def max_steps(self) -> int:
@@ -297,11 +297,11 @@ class GenerationRequest(Request):
     def decode_input(self, num_tokens: int, max_drafts: int) -> DecodeInput | None:
         """Return the last token and drafts for a step of `num_tokens` tokens; None if the constraint fails."""
         if self._decode_state is None:
-            return DecodeInput(self.tokens[-1:], [self._logits_processor.choice(self.num_generated)])
+            return DecodeInput(self.tokens[-1:], [self._logits_processor.params(self.num_generated)])
         try:
             drafts, masks = self._decode_state.draft(num_tokens, min(max_drafts, self.max_steps - 1))
             sampling = [
-                self._logits_processor.choice(self.num_generated + number, drafts[:number], mask)
+                self._logits_processor.params(self.num_generated + number, drafts[:number], mask)
                 for number, mask in enumerate(masks)
             ]
         except Error as error:
@@ -310,8 +310,8 @@ class GenerationRequest(Request):
         return DecodeInput([self.tokens[-1], *drafts], sampling)
 
     def verify_draft(
-        self, drafts: Sequence[int], sampled: Sequence[Chosen], num_tokens: int, seconds: float
-    ) -> list[Chosen]:
+        self, drafts: Sequence[int], sampled: Sequence[SampledToken], num_tokens: int, seconds: float
+    ) -> list[SampledToken]:
         """Return the sampled tokens up to the first that differs from its draft, that one included."""
         accepted = 0
         while accepted < len(drafts) and sampled[accepted].token == drafts[accepted]:
@@ -320,12 +320,12 @@ class GenerationRequest(Request):
             self._decode_state.verified(num_tokens, len(drafts), accepted, seconds)
         return list(sampled[: accepted + 1])
 
-    def append_tokens(self, sampled: Sequence[Chosen]) -> None:
+    def append_tokens(self, sampled: Sequence[SampledToken]) -> None:
         """Extend the answer. Tokens after its end, or after one that is not finite, are ignored."""
         for number, token in enumerate(sampled):
             if token.token < 0:
                 if number == 0:  # otherwise the next step samples it again, first
-                    self.fail(impossible(token.token, len(self.tokens) - 1))
+                    self.fail(logits_error(token.token, len(self.tokens) - 1))
                 return
             self._deliver(token)
             if self.finished:
@@ -343,9 +343,9 @@ class GenerationRequest(Request):
             self.fail(error)
         for token in forced:
             if not self.finished:
-                self._deliver(Chosen(token, math.nan))
+                self._deliver(SampledToken(token, math.nan))
 
-    def _deliver(self, sampled: Chosen) -> None:
+    def _deliver(self, sampled: SampledToken) -> None:
         token, params = sampled.token, self.params
         try:
             self._append(token)
@@ -355,7 +355,7 @@ class GenerationRequest(Request):
             self.fail(error)
             return
         logprob = sampled.logprob if params.logprobs else None
-        self._outputs.append(Piece(text, token, logprob, sampled.tops[: params.top_logprobs]))
+        self._outputs.append(Piece(text, token, logprob, sampled.top_logprobs[: params.top_logprobs]))
         if self._output.stopped:
             reason = "stop"
         if reason is not None:

@@ -23,7 +23,7 @@ from ...progress import OnProgress, ignore
 from ...runtime import Bundle, Extent, Method, Program
 from ...runtime.manifest import Language
 from ..metadata import context, vocabulary
-from ..sampling import Choice, Chosen, pack, unpack, wanted
+from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
 from .kv_slots import CacheWindow
 
 MAX_EXACT_TOKENS = 8  # up to which every number of tokens in a step has a schedule of its own
@@ -43,11 +43,11 @@ class SampleRow(NamedTuple):
     """A token of the batch, by its number, after which one is sampled, and how."""
 
     row: int
-    choice: Choice
+    params: RowSamplingParams
 
 
 IDLE = BatchToken(0, -1, 0)  # a negative slot: nothing is written
-NO_SAMPLE = SampleRow(0, Choice())  # a step computes the logits of at least one token
+NO_SAMPLE = SampleRow(0, RowSamplingParams())  # a step computes the logits of at least one token
 
 
 class ModelRunner(Protocol):
@@ -99,10 +99,12 @@ class ModelRunner(Protocol):
     def recoveries(self) -> int:
         """How often the caches were lost with a device. A change means that every slot is empty."""
 
-    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[Chosen]:
+    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         """Run one step. Tokens of a slot are adjacent, at ascending positions."""
 
-    def run_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
+    def run_steps(
+        self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
+    ) -> list[list[SampledToken]]:
         """Run `count` steps in one submit; return the sampled tokens by step and row. One token per slot, all sampled.
 
         Sampled tokens are fed to the next step on the device; positions and steps advance by one. There are neither
@@ -221,19 +223,21 @@ class BatchedRunner(SlotPool):
         rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._cache)  # noqa: E731
         return self.program.method("forward", rewrite, progress, lazy=True)
 
-    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[Chosen]:
+    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         if not samples:
             self.method.run(self._arguments(tokens, (NO_SAMPLE,)), outputs=())
             return []
-        choices = [sample.choice for sample in samples]
-        return unpack(self.method.run(self._arguments(tokens, samples), outputs=wanted(choices)))
+        params_by_row = [sample.params for sample in samples]
+        return unpack(self.method.run(self._arguments(tokens, samples), outputs=sampler_outputs(params_by_row)))
 
-    def run_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
+    def run_steps(
+        self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
+    ) -> list[list[SampledToken]]:
         _check_all_sampled(tokens, samples)
         numbers, places, num_decode, picked, _, *packed = self._arguments(tokens, samples, count)
         steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
-        choices = [sample.choice for sample in samples]
-        return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, wanted(choices))]
+        params_by_row = [sample.params for sample in samples]
+        return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))]
 
     def _arguments(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], steps: int = 1) -> tuple[Any, ...]:
         if len(tokens) > self.max_batch_tokens or len(samples) > self.max_samples:
@@ -247,16 +251,16 @@ class BatchedRunner(SlotPool):
         if idle := self._num_idle(len(tokens), num_decode):
             table = np.concatenate([table, np.tile(IDLE, (idle, 1))])
         picked = np.array([sample.row for sample in samples], np.int32)
-        packed = pack([sample.choice for sample in samples])
+        packed = pack([sample.params for sample in samples])
         return (table[None, :, 0], table[:, 1:].astype(np.int32), num_decode, picked, 0, *packed)
 
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         table = np.tile(IDLE, (num_tokens, 1))
         num_decode = num_tokens if num_samples == num_tokens else 0
-        choices = [_warm_choice(self.method, constrained)] * num_samples
+        params_by_row = [_warm_choice(self.method, constrained)] * num_samples
         arguments = (table[None, :, 0], table[:, 1:].astype(np.int32), num_decode)
         picked = np.arange(num_samples, dtype=np.int32)
-        self.method.run((*arguments, picked, 0, *pack(choices)), outputs=wanted(choices))
+        self.method.run((*arguments, picked, 0, *pack(params_by_row)), outputs=sampler_outputs(params_by_row))
 
     def _num_idle(self, num_tokens: int, num_decode: int) -> int:
         """Idle tokens to add where a prompt is computed: few sizes, because the first step of each takes longer."""
@@ -274,8 +278,12 @@ class BatchedRunner(SlotPool):
         return np.concatenate(found)
 
 
-def _warm_choice(method: Method, constrained: bool) -> Choice:
-    return Choice(mask=np.full(mask_words(vocabulary(method)), -1, np.int32)) if constrained else Choice()
+def _warm_choice(method: Method, constrained: bool) -> RowSamplingParams:
+    return (
+        RowSamplingParams(mask=np.full(mask_words(vocabulary(method)), -1, np.int32))
+        if constrained
+        else RowSamplingParams()
+    )
 
 
 def _num_decode(tokens: Sequence[BatchToken]) -> int:
@@ -321,28 +329,32 @@ class SingleRunner:
     def recoveries(self) -> int:
         return self.method.recoveries
 
-    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[Chosen]:
+    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         self._begin(tokens)
         found, start = [], 0
-        for row, choice in samples:  # the sampler works on the last token of a call
+        for row, params in samples:  # the sampler works on the last token of a call
             piece = tokens[start : row + 1]
-            found += unpack(self.method.run(self._arguments(piece, choice), outputs=wanted([choice])))
+            found += unpack(self.method.run(self._arguments(piece, params), outputs=sampler_outputs([params])))
             start = row + 1
         if start < len(tokens):
-            self.method.run(self._arguments(tokens[start:], Choice()), outputs=())
+            self.method.run(self._arguments(tokens[start:], RowSamplingParams()), outputs=())
         return found
 
-    def run_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
+    def run_steps(
+        self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
+    ) -> list[list[SampledToken]]:
         self._begin(tokens)
-        choice = samples[0].choice
-        steps = [self._arguments(tokens, choice, advance) for advance in range(count)]
-        return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, wanted([choice]))]
+        params = samples[0].params
+        steps = [self._arguments(tokens, params, advance) for advance in range(count)]
+        return [unpack(found) for found in self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs([params]))]
 
     def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
         self._begin(tokens)
         found, start = [], 0
         for last in range(len(tokens) - count, len(tokens)):  # a call returns those after its last token
-            (logits,) = self.method.run(self._arguments(tokens[start : last + 1], Choice()), outputs=(LOGITS,))
+            (logits,) = self.method.run(
+                self._arguments(tokens[start : last + 1], RowSamplingParams()), outputs=(LOGITS,)
+            )
             found.append(np.asarray(logits).reshape(-1))
             start = last + 1
         return np.stack(found)  # (count, V)
@@ -352,14 +364,14 @@ class SingleRunner:
         if self.cache_window is not None and tokens[0].position == 0:
             self.method.reset()
 
-    def _arguments(self, tokens: Sequence[BatchToken], choice: Choice, advance: int = 0) -> tuple[Any, ...]:
+    def _arguments(self, tokens: Sequence[BatchToken], params: RowSamplingParams, advance: int = 0) -> tuple[Any, ...]:
         numbers = np.array([[token.token for token in tokens]], np.int64)
-        return (numbers, np.array([tokens[0].position + advance], np.int64), advance, *pack([choice]))
+        return (numbers, np.array([tokens[0].position + advance], np.int64), advance, *pack([params]))
 
     def warm_up(self, num_tokens: int, num_samples: int, constrained: bool) -> None:
         tokens = [BatchToken(0, 0, position) for position in range(num_tokens)]
-        choice = _warm_choice(self.method, constrained)
-        self.method.run(self._arguments(tokens, choice), outputs=wanted([choice]))
+        params = _warm_choice(self.method, constrained)
+        self.method.run(self._arguments(tokens, params), outputs=sampler_outputs([params]))
         self.method.reset()
 
     def copy(self, source: int, target: int, count: int) -> None:
@@ -402,29 +414,31 @@ class BundledRunner(SlotPool):
     def available_slots(self, count: int) -> int:
         return next(slots for slots in self._slot_counts if slots >= count)
 
-    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[Chosen]:
+    def run(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow]) -> list[SampledToken]:
         self.check_positions(tokens)
-        choices = {sample.row: sample.choice for sample in samples}
-        found: dict[int, Chosen] = {}
+        params_by_row = {sample.row: sample.params for sample in samples}
+        found: dict[int, SampledToken] = {}
         left: dict[int, deque[int]] = {}  # by slot, in their order
         for number, token in enumerate(tokens):
             left.setdefault(token.slot, deque()).append(number)
         while any(left.values()):
-            self._prefill([tokens[n] for numbers in left.values() for n in _taken_until(numbers, choices)])
+            self._prefill([tokens[n] for numbers in left.values() for n in _taken_until(numbers, params_by_row)])
             heads = [numbers.popleft() for numbers in left.values() if numbers]
             for first in range(0, len(heads), self._max_decode):
                 piece = heads[first : first + self._max_decode]
-                sampled = self._decode([tokens[n] for n in piece], [choices[n] for n in piece])
+                sampled = self._decode([tokens[n] for n in piece], [params_by_row[n] for n in piece])
                 found.update(zip(piece, sampled, strict=False))  # those of idle tokens follow
         return [found[sample.row] for sample in samples]
 
-    def run_steps(self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int) -> list[list[Chosen]]:
+    def run_steps(
+        self, tokens: Sequence[BatchToken], samples: Sequence[SampleRow], count: int
+    ) -> list[list[SampledToken]]:
         _check_all_sampled(tokens, samples)
         self.check_positions(tokens, count)
-        choices = [sample.choice for sample in samples]
-        numbers, places, num_decode, picked, _, *packed = self._decode_arguments(tokens, choices)
+        params_by_row = [sample.params for sample in samples]
+        numbers, places, num_decode, picked, _, *packed = self._decode_arguments(tokens, params_by_row)
         steps = [(numbers, places, num_decode, picked, advance, *packed) for advance in range(count)]
-        found = self.method.run_steps(steps, {TOKEN: 0}, wanted(choices))
+        found = self.method.run_steps(steps, {TOKEN: 0}, sampler_outputs(params_by_row))
         return [unpack(step)[: len(tokens)] for step in found]
 
     def logits(self, tokens: Sequence[BatchToken], count: int = 1) -> np.ndarray[Any, Any]:
@@ -432,7 +446,7 @@ class BundledRunner(SlotPool):
         self._prefill(tokens[:-count])
         found = []
         for token in tokens[len(tokens) - count :]:  # a step that samples has one token per slot
-            (logits,) = self.method.run(self._decode_arguments([token], [Choice()]), outputs=(LOGITS,))
+            (logits,) = self.method.run(self._decode_arguments([token], [RowSamplingParams()]), outputs=(LOGITS,))
             found.append(np.asarray(logits)[0])
         return np.stack(found)  # (count, V)
 
@@ -454,15 +468,21 @@ class BundledRunner(SlotPool):
         for size in split(len(tokens), self._language.prompt_rows):
             piece = _padded(tokens[start : start + size], size)
             picked = np.zeros(1, np.int32)  # a step computes the logits of at least one token
-            self.method.run((*_table(piece), 0, picked, 0, *pack([Choice()])), outputs=())
+            self.method.run((*_table(piece), 0, picked, 0, *pack([RowSamplingParams()])), outputs=())
             start += size
 
-    def _decode(self, tokens: Sequence[BatchToken], choices: Sequence[Choice]) -> list[Chosen]:
-        return unpack(self.method.run(self._decode_arguments(tokens, choices), outputs=wanted(choices)))
+    def _decode(self, tokens: Sequence[BatchToken], params_by_row: Sequence[RowSamplingParams]) -> list[SampledToken]:
+        return unpack(
+            self.method.run(self._decode_arguments(tokens, params_by_row), outputs=sampler_outputs(params_by_row))
+        )
 
-    def _decode_arguments(self, tokens: Sequence[BatchToken], choices: Sequence[Choice]) -> tuple[Any, ...]:
+    def _decode_arguments(
+        self, tokens: Sequence[BatchToken], params_by_row: Sequence[RowSamplingParams]
+    ) -> tuple[Any, ...]:
         size = next(size for size in self._language.decode_rows if size >= len(tokens))
-        packed = pack([*choices, *[Choice()] * (size - len(tokens))], self._language.choice_words[size])
+        packed = pack(
+            [*params_by_row, *[RowSamplingParams()] * (size - len(tokens))], self._language.choice_words[size]
+        )
         return (*_table(_padded(tokens, size)), size, np.arange(size, dtype=np.int32), 0, *packed)
 
 

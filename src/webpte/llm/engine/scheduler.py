@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from ...errors import DeviceLost
 from ..errors import QueueFullError
-from ..sampling import Choice
+from ..sampling import RowSamplingParams
 from .kv_slots import KvSlots, Slot, SlotOwner, common_prefix
 from .request import GenerationRequest, Request
 from .speculation import MIN_SAMPLES, StepCosts
@@ -78,7 +78,7 @@ class ScheduledRequest(NamedTuple):
     slot: Slot
     tokens: list[int]  # from the first that is not cached
     num_drafts: int  # the last of them
-    sampling: list[Choice]  # of the tokens after the last of them
+    sampling: list[RowSamplingParams]  # of the tokens after the last of them
     is_complete: bool  # nothing is left to compute afterwards
 
     @property
@@ -133,7 +133,7 @@ class Scheduler:
         if waiting >= self._max_queue_size:
             raise QueueFullError(
                 f"{waiting} requests wait for {self.max_num_seqs} slots, which is the limit. Read or close some "
-                "answers first, or load the model with a larger max_waiting."
+                "answers first, or load the model with a larger max_queue_size."
             )
         request.arrival = next(self._arrivals)
         request.sequence.claim(request)
@@ -278,7 +278,7 @@ class Scheduler:
     def _prefill_chunk(self, request: Request, slot: Slot, budget: Budget, num_decode: int) -> ScheduledRequest | None:
         uncached = request.tokens[len(slot.tokens) :]
         chunk = uncached[: budget.tokens]
-        sampling: list[Choice] = []
+        sampling: list[RowSamplingParams] = []
         if isinstance(request, GenerationRequest) and len(chunk) == len(uncached):
             if not budget.samples:
                 chunk = uncached[:-1]  # the last token is computed when a sample is free

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from ..constraints import Guide, Mask
+from ..constraints import GrammarMatcher, Mask
 
 MIN_NGRAM_TOKENS = 2  # with 3, answers of a small model were up to 5 % slower
 MAX_NGRAM_TOKENS = 32  # compared to choose among several positions
@@ -223,7 +223,7 @@ class Draft(NamedTuple):
 class DecodeState:
     """The constraint and the drafts of one request. An error that is raised here ends only that request."""
 
-    def __init__(self, matcher: Guide | None = None, speculation: Speculation | None = None) -> None:
+    def __init__(self, matcher: GrammarMatcher | None = None, speculation: Speculation | None = None) -> None:
         self._matcher = matcher
         self._speculation = speculation
 

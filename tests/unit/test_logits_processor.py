@@ -1,4 +1,4 @@
-"""Penalties and biases, kept account of token by token, are what their definitions say of all tokens at once."""
+"""Penalties and biases, kept processor of token by token, are what their definitions say of all tokens at once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 import webpte
 from tests.support.harness.errors import raises
 from webpte.fusion.sampler import EDITED, SETTINGS, TOPS, mask_words
-from webpte.llm.sampling import Choice, Choosing, pack, unpack
-from webpte.llm.settings import Settings, settings_from
+from webpte.llm.sampling import LogitsProcessor, RowSamplingParams, pack, unpack
+from webpte.llm.settings import SamplingParams, sampling_params_from
 
 VOCABULARY = 40
 TOKENS = st.lists(st.integers(0, VOCABULARY - 1), max_size=30)
 ASKED = st.builds(
-    Settings,
+    SamplingParams,
     repetition_penalty=st.sampled_from([1.0, 1.3, 0.5]),
     presence_penalty=st.sampled_from([0.0, 0.5, -1.0]),
     frequency_penalty=st.sampled_from([0.0, 0.25]),
@@ -49,56 +49,69 @@ def by_edits(logits, edits):
 
 @given(ASKED, TOKENS, TOKENS, TOKENS)
 def test_edits_are_what_the_settings_mean(settings, prompt, answer, drafted):
-    account = Choosing(settings, prompt)
+    processor = LogitsProcessor(settings, prompt)
     for token in answer:
-        account.add(token)
-    ahead = account.choice(7, drafted)
-    choice = account.choice(len(answer))
+        processor.add(token)
+    ahead = processor.params(7, drafted)
+    choice = processor.params(len(answer))
     for found, tokens in ((choice, answer), (ahead, answer + drafted)):
         want = by_definition(LOGITS, settings, prompt, tokens)
-        assert np.allclose(by_edits(LOGITS, found.edits), want, atol=1e-4)
-        assert found.edits is None or len(set(found.edits[:, 0].tolist())) == len(found.edits)
+        assert np.allclose(by_edits(LOGITS, found.logit_adjustments), want, atol=1e-4)
+        assert found.logit_adjustments is None or len(set(found.logit_adjustments[:, 0].tolist())) == len(
+            found.logit_adjustments
+        )
     assert (choice.step, ahead.step) == (len(answer), 7)
-    if account.steady:
-        assert pack([choice])[0][8:].tolist() == pack([Choosing(settings).choice(0)])[0][8:].tolist()
+    if processor.is_static:
+        assert pack([choice])[0][8:].tolist() == pack([LogitsProcessor(settings).params(0)])[0][8:].tolist()
 
 
 def test_a_choice_does_not_change_with_what_comes_after_it():
-    account = Choosing(Settings(frequency_penalty=1.0))
-    account.add(3)
-    before = account.choice(1)
-    account.add(3)
-    assert before.edits is not None and before.edits.view(np.float32)[0, 2] == -1
+    processor = LogitsProcessor(SamplingParams(frequency_penalty=1.0))
+    processor.add(3)
+    before = processor.params(1)
+    processor.add(3)
+    assert before.logit_adjustments is not None and before.logit_adjustments.view(np.float32)[0, 2] == -1
 
 
 def test_without_penalties_no_account_is_kept():
-    account = Choosing(Settings(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, seed=4, logprobs=True), [1, 2])
-    account.add(5)
-    assert account.steady and account.choice(6) == Choice(0.5, 3, 0.9, 0.1, 4, 6, True)
-    assert account.choice(6).edits is None and not Choosing(Settings(presence_penalty=0.1)).steady
-    assert Choosing(Settings(logit_bias={1: 2.0})).steady
+    processor = LogitsProcessor(
+        SamplingParams(temperature=0.5, top_k=3, top_p=0.9, min_p=0.1, seed=4, logprobs=True), [1, 2]
+    )
+    processor.add(5)
+    assert processor.is_static and processor.params(6) == RowSamplingParams(0.5, 3, 0.9, 0.1, 4, 6, True)
+    assert (
+        processor.params(6).logit_adjustments is None
+        and not LogitsProcessor(SamplingParams(presence_penalty=0.1)).is_static
+    )
+    assert LogitsProcessor(SamplingParams(logit_bias={1: 2.0})).is_static
 
 
 def test_of_too_many_tokens_the_oldest_are_forgotten_and_biases_are_not():
-    account = Choosing(Settings(repetition_penalty=2.0, logit_bias={9: 1.0}), [1, 2, 3, 4], most_edits=5)
-    account.add(5)
-    edits = account.choice(1).edits
+    processor = LogitsProcessor(
+        SamplingParams(repetition_penalty=2.0, logit_bias={9: 1.0}), [1, 2, 3, 4], max_adjustments=5
+    )
+    processor.add(5)
+    edits = processor.params(1).logit_adjustments
     assert edits is not None and sorted(edits[:, 0].tolist()) == [2, 3, 4, 5, 9]
 
 
 def test_more_tokens_than_there_was_room_for():
-    account = Choosing(Settings(presence_penalty=1.0))
+    processor = LogitsProcessor(SamplingParams(presence_penalty=1.0))
     for token in range(1000):
-        account.add(token)
-    edits = account.choice(1000).edits
+        processor.add(token)
+    edits = processor.params(1000).logit_adjustments
     assert edits is not None and edits[:, 0].tolist() == list(range(1000))
     assert (edits.view(np.float32)[:, 1:] == [1, -1]).all()
 
 
 def test_what_is_packed():
-    edits = Choosing(Settings(logit_bias={7: -3.0, 2: 1.5})).choice(0).edits
+    edits = LogitsProcessor(SamplingParams(logit_bias={7: -3.0, 2: 1.5})).params(0).logit_adjustments
     mask = np.arange(mask_words(70), dtype=np.uint32)
-    rows = [Choice(0.5, 4, 0.25, 0.125, 9, 11), Choice(edits=edits, tops=2), Choice(mask=mask, edits=edits)]
+    rows = [
+        RowSamplingParams(0.5, 4, 0.25, 0.125, 9, 11),
+        RowSamplingParams(logit_adjustments=edits, top_logprobs=2),
+        RowSamplingParams(mask=mask, logit_adjustments=edits),
+    ]
     words, count, features = pack(rows)
     assert (count, features) == (4, EDITED | TOPS) and len(words) == 3 * len(SETTINGS) + 1024
     first = dict(zip(SETTINGS, words[:8], strict=True))
@@ -111,7 +124,7 @@ def test_what_is_packed():
 
 
 def test_rows_that_ask_for_nothing_more_are_no_larger_than_their_settings():
-    words, count, features = pack([Choice(), Choice(temperature=1.0)])
+    words, count, features = pack([RowSamplingParams(), RowSamplingParams(temperature=1.0)])
     assert (len(words), count, features) == (16, 0, 0)
 
 
@@ -120,11 +133,11 @@ def test_what_is_unpacked():
     likeliest, theirs = np.array([[5, 1], [3, -1]]), np.array([[-0.5, -1], [-2, 0]])
     first, second = unpack([tokens, values, likeliest, theirs])
     assert first == (5, -0.5, ((5, -0.5), (1, -1.0)))
-    assert second.token == -2 and second.tops == ((3, -2.0),)
+    assert second.token == -2 and second.top_logprobs == ((3, -2.0),)
     assert [found.token for found in unpack([tokens])] == [5, -2]
 
 
 def test_a_biased_token_must_be_in_the_vocabulary():
-    assert settings_from({"logit_bias": {127: 1}}, 128).logit_bias == {127: 1.0}
+    assert sampling_params_from({"logit_bias": {127: 1}}, 128).logit_bias == {127: 1.0}
     with raises(webpte.InputError, "logit_bias", "token 128;", "0 to 127", code="token_out_of_range"):
-        settings_from({"logit_bias": {128: 1}}, 128)
+        sampling_params_from({"logit_bias": {128: 1}}, 128)

@@ -391,14 +391,14 @@ MUTANTS = (
         "llm/sampling.py",
         "other = copy.copy(self)",
         "other = self",
-        "tests/unit/test_choosing.py",
+        "tests/unit/test_logits_processor.py",
     ),
     Mutant(
         "tokens of the prompt count as those of the answer",
         "llm/sampling.py",
         "self._counts[token] = 0",
         "self._counts[token] = 1",
-        "tests/unit/test_choosing.py",
+        "tests/unit/test_logits_processor.py",
     ),
     Mutant(
         "tokens of other slots looked at",
@@ -613,9 +613,9 @@ MUTANTS = (
     Mutant(
         "penalties of rejected drafts stay",
         "llm/sampling.py",
-        "self._counts.copy(), self._places.copy(), self._edits.copy()",
-        "self._counts, self._places.copy(), self._edits.copy()",
-        "tests/unit/test_choosing.py",
+        "self._counts.copy(), self._rows.copy(), self._table.copy()",
+        "self._counts, self._rows.copy(), self._table.copy()",
+        "tests/unit/test_logits_processor.py",
     ),
     Mutant(
         "a scaled sum is fused as a residual",

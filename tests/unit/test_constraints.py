@@ -15,7 +15,13 @@ from tests.schemas.making import schema
 from tests.support.harness.errors import raises
 from tests.support.models.tokenizers import byte_fallback, byte_level
 from webpte.errors import InputError, UnsupportedError
-from webpte.llm.constraints import KEPT, KEPT_CHARACTERS, LARGEST, GrammarCompiler, constraint_from
+from webpte.llm.constraints import (
+    MAX_CACHED_CONSTRAINTS,
+    MAX_CACHED_SOURCE_CHARS,
+    MAX_SOURCE_CHARS,
+    GrammarCompiler,
+    constraint_from,
+)
 from webpte.llm.errors import ConstraintError
 from webpte.llm.tokenizer import Tokenizer
 
@@ -326,7 +332,7 @@ def test_a_model_without_end_tokens_ends_where_nothing_can_follow(level):
         ({"regex": r"(a)\1"}, "invalid", ["backreferences"]),
         ({"regex": "(?=a)b"}, "invalid", ["look-around"]),
         ({"regex": "()"}, "empty_text", ["regex"]),
-        ({"regex": "a" * (LARGEST + 1)}, "too_long", ["regex", "262,145", "262,144"]),
+        ({"regex": "a" * (MAX_SOURCE_CHARS + 1)}, "too_long", ["regex", "262,145", "262,144"]),
         ({"grammar": "begin: 'a'"}, "invalid", ["grammar", "begin: 'a'"]),
         ({"grammar": "start: " + "(" * 5000}, "invalid", ["grammar", "nested"]),
         ({"grammar": '%import .other.INT\nstart: "a"'}, "invalid", ["grammar"]),
@@ -346,8 +352,8 @@ def test_what_cannot_be_followed_is_refused_by_name(level, given, code, expected
         ({"grammar": 3}, "wrong_type", ["grammar", "int"]),
         ({"choices": []}, "empty", ["choices"]),
         ({"choices": "abc"}, "wrong_type", ["choices", "str"]),
-        ({"choices": ["a", ""]}, "wrong_type", ["choices", "'';"]),
-        ({"choices": ["a", 3]}, "wrong_type", ["choices", " 3;"]),
+        ({"choices": ["a", ""]}, "wrong_type", ["choices", "got ''"]),
+        ({"choices": ["a", 3]}, "wrong_type", ["choices", "got 3"]),
     ],
 )
 def test_arguments_of_the_wrong_kind_are_refused(given, code, expected):
@@ -400,18 +406,18 @@ def test_an_equal_constraint_is_compiled_once(level, monkeypatch):
     first.take(level.bytes.index(b"1"))
     second = compiler.matcher(constraint(json_schema='{"type":"integer"}'))
     assert len(compiled) == 1 and level.end not in allowed(second.mask())
-    for number in range(KEPT + 5):
+    for number in range(MAX_CACHED_CONSTRAINTS + 5):
         compiler.matcher(constraint(regex=f"a{number}"))
-    assert len(compiler._compiled) == KEPT
+    assert len(compiler._compiled) == MAX_CACHED_CONSTRAINTS
 
 
 def test_long_constraints_are_kept_up_to_a_number_of_characters(level):
     compiler = GrammarCompiler(level.tokenizer, level.size, [level.end])
-    long = [constraint(choices=[chr(97 + number) * (KEPT_CHARACTERS * 2 // 5)]) for number in range(4)]
+    long = [constraint(choices=[chr(97 + number) * (MAX_CACHED_SOURCE_CHARS * 2 // 5)]) for number in range(4)]
     for each in long:
         compiler.matcher(each)
     assert list(compiler._compiled) == long[-2:]
-    longest = constraint(choices=["z" * (KEPT_CHARACTERS + 1)])
+    longest = constraint(choices=["z" * (MAX_CACHED_SOURCE_CHARS + 1)])
     compiler.matcher(longest)
     assert list(compiler._compiled) == [longest], "the one in use stays, however long"
 

@@ -136,7 +136,7 @@ def test_held_back_text_comes_with_the_rest_of_an_answer():
         ([1] * 70, {}, "already_ended", ["70 tokens", "(length)", "token 62"]),
         ([1, 9, 2], {}, "already_ended", ["3 tokens", "(stop)", "token 2"]),
         ([5, 6], {"stop": "\u4e05"}, "already_ended", ["2 tokens", "stop string"]),
-        ([97], {}, "token_out_of_range", ["token 0 is 97;", "0 to 96"]),
+        ([97], {}, "token_out_of_range", ["tokens[0]", 97, "0 to 96"]),
     ],
 )
 def test_an_answer_that_was_over_does_not_go_on(given, settings, code, expected):

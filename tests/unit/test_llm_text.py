@@ -105,7 +105,7 @@ def test_a_template_may_refuse():
 
 
 def test_messages_need_role_and_content():
-    with raises(webpte.InputError, "message 1 ", "role", "content", code="missing_field"):
+    with raises(webpte.InputError, "messages[1]", "role", "content", code="missing_field"):
         render_chat(CHATML, [{"role": "user", "content": ""}, {"role": "user"}])
 
 

@@ -153,9 +153,9 @@ def test_a_call_goes_through_a_template_and_back():
         ),  # as Phi-4-mini's, which looks for them there
         (TEMPLATE, {"type": "function"}, "wrong_type", ["tools", "dict"]),
         (TEMPLATE, "weather", "wrong_type", ["tools", "str"]),
-        (TEMPLATE, [print], "missing_field", ["tool 0 "]),
-        (TEMPLATE, [WEATHER, {"type": "function"}], "missing_field", ["tool 1 "]),
-        (TEMPLATE, [{"type": "function", "function": {"name": 3}}], "missing_field", ["tool 0 "]),
+        (TEMPLATE, [print], "missing_field", ["tools[0]"]),
+        (TEMPLATE, [WEATHER, {"type": "function"}], "missing_field", ["tools[1]"]),
+        (TEMPLATE, [{"type": "function", "function": {"name": 3}}], "missing_field", ["tools[0]"]),
     ],
 )
 def test_tools_that_would_not_be_heard_of_are_refused(template, tools, code, expected):

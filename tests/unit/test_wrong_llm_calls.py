@@ -80,17 +80,17 @@ PROMPTS = [
     Wrong(lambda: llm.generate("hi", tokens=[1]), "tokens", InputError),
     Wrong(lambda: llm.generate(tokens=[]), "prompt", InputError),
     Wrong(lambda: llm.generate(tokens="abc"), "tokens", InputError),  # type: ignore[arg-type]
-    Wrong(lambda: llm.generate(tokens=[1.5]), "token 0", InputError),  # type: ignore[list-item]
-    Wrong(lambda: llm.generate(tokens=[-1]), "token 0", InputError),
-    Wrong(lambda: llm.generate(tokens=[1, 10**6]), "token 1", InputError),
+    Wrong(lambda: llm.generate(tokens=[1.5]), "tokens[0]", InputError),  # type: ignore[list-item]
+    Wrong(lambda: llm.generate(tokens=[-1]), "tokens[0]", InputError),
+    Wrong(lambda: llm.generate(tokens=[1, 10**6]), "tokens[1]", InputError),
     Wrong(lambda: llm.generate(tokens=[1] * 100), "prompt", ContextFullError),
-    Wrong(lambda: llm.generate([{"role": "user"}]), "message 0", InputError),
-    Wrong(lambda: llm.generate([*HELLO, "hi"]), "message 1", InputError),  # type: ignore[list-item]
+    Wrong(lambda: llm.generate([{"role": "user"}]), "messages[0]", InputError),
+    Wrong(lambda: llm.generate([*HELLO, "hi"]), "messages[1]", InputError),  # type: ignore[list-item]
     Wrong(lambda: llm.generate("hi", cancel=True), "cancel", InputError),  # type: ignore[arg-type]
     Wrong(lambda: talk.generate("hi", cancel="now"), "cancel", InputError),  # type: ignore[arg-type]
     Wrong(lambda: talk.generate(temperature=-1), "temperature", InputError),
     Wrong(lambda: llm.render("hi"), "messages", InputError),  # type: ignore[arg-type]
-    Wrong(lambda: llm.render([{}]), "message 0", InputError),
+    Wrong(lambda: llm.render([{}]), "messages[0]", InputError),
     Wrong(lambda: llm.generate_many("hi"), "prompts", InputError),
     Wrong(lambda: llm.generate_many(5), "prompts", InputError),  # type: ignore[arg-type]
     Wrong(lambda: llm.generate_many({"prompt": "hi"}), "prompts", InputError),
@@ -102,7 +102,7 @@ PROMPTS = [
     Wrong(lambda: talk.rewind(10), "rewind", InputError),
     Wrong(lambda: talk.rewind("all"), "rewind", InputError),  # type: ignore[arg-type]
     Wrong(lambda: talk.logits([]), "logits", InputError),
-    Wrong(lambda: talk.logits([10**6]), "token 0", InputError),
+    Wrong(lambda: talk.logits([10**6]), "tokens[0]", InputError),
     Wrong(lambda: talk.logits([1] * 1000), "tokens", ContextFullError),
     Wrong(lambda: talk.snapshot(5), "path", InputError),  # type: ignore[arg-type]
     Wrong(lambda: talk.restore(None), "path", InputError),  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Chat templates. They come out of downloaded files, so they run in a sandbox, with limits."""
+"""Chat templates. They are downloaded, so they run in a sandbox with limits."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .tokenizer import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
 Tools = Sequence[Mapping[str, Any]]
-LONGEST_TEMPLATE = 256 << 10  # characters; the longest in use have some 30,000
-LONGEST_DATE = 100
+MAX_TEMPLATE_CHARS = 256 << 10  # the longest in use have some 30,000
+MAX_DATE_FORMAT_CHARS = 100
 
 
 def render_chat(
@@ -26,20 +26,27 @@ def render_chat(
     add_generation_prompt: bool = True,
     tools: Tools | None = None,
 ) -> str:
-    """The prompt a template makes of messages, each with `role` and `content`, or `tool_calls` in its place.
+    """Return messages as a template renders them. Each has `role` and `content`, or `tool_calls` instead of `content`.
 
-    `special_tokens` are those that templates call by name: `bos_token`, `eos_token` and so on. `tools` are objects with
-    `type` and `function`, whose `parameters` are a JSON schema, as transformers gives them to templates.
+    `special_tokens` are the names that templates use: `bos_token`, `eos_token` and so on. `tools` are objects with
+    `type` and `function`, whose `parameters` are a JSON schema, as in transformers.
     """
     if not isinstance(messages, Sequence) or isinstance(messages, (str, bytes)):
-        raise InputError(f"messages are a list of mappings with role and content, not {type(messages).__name__}")
+        raise InputError(
+            argument="messages", expected="a list of mappings with role and content", got=type(messages).__name__
+        )
     for position, message in enumerate(messages):
         if not isinstance(message, Mapping) or "role" not in message or not {"content", "tool_calls"} & message.keys():
-            raise InputError(f"message {position} needs the keys role and content", code="missing_field")
+            raise InputError(
+                argument=f"messages[{position}]",
+                expected="a mapping with role and content",
+                got=_keys_of(message),
+                code="missing_field",
+            )
     if tools is not None:
         _check_tools(tools)
-    if len(template) > LONGEST_TEMPLATE:
-        raise over(f"has {len(template):,} characters, above {LONGEST_TEMPLATE:,}")
+    if len(template) > MAX_TEMPLATE_CHARS:
+        raise over(f"has {len(template):,} characters, above {MAX_TEMPLATE_CHARS:,}")
     environment = TemplateEnvironment()
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _now
@@ -48,7 +55,9 @@ def render_chat(
     try:
         if tools and "tools" not in meta.find_undeclared_variables(environment.parse(template)):
             raise InputError(
-                "the chat template takes no tools: the model would not hear of them. Put them in a message.",
+                "the chat template does not render tools",
+                argument="tools",
+                hint="Describe them in a message.",
                 code="tools_unsupported",
             )
         return "".join(environment.from_string(template).generate(messages=messages, **given))
@@ -85,22 +94,32 @@ def encode_chat(
 def _check_tools(tools: Tools) -> None:
     if not isinstance(tools, Sequence) or isinstance(tools, (str, bytes)):
         raise InputError(
-            f"tools are a list of mappings with type and function, not {type(tools).__name__}", code="wrong_type"
+            argument="tools",
+            expected="a list of mappings with type and function",
+            got=type(tools).__name__,
+            code="wrong_type",
         )
     for position, tool in enumerate(tools):
         function = tool.get("function") if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise InputError(
-                f"tool {position} needs the keys type and function, and its function a name", code="missing_field"
+                argument=f"tools[{position}]",
+                expected="a mapping with type and function, which has a name",
+                got=_keys_of(tool),
+                code="missing_field",
             )
 
 
 def _refuse(message: Any) -> None:
-    """What templates call when messages do not fit them."""
-    raise InputError(f"the chat template refuses these messages: {message}", code="template_refused")
+    """Raise the error of a template that rejects the messages."""
+    raise InputError(f"the chat template rejects these messages: {message}", code="template_refused")
+
+
+def _keys_of(value: object) -> str:
+    return f"the keys {', '.join(map(str, value)) or 'none'}" if isinstance(value, Mapping) else type(value).__name__
 
 
 def _now(form: str) -> str:
-    if len(form) > LONGEST_DATE:
+    if len(form) > MAX_DATE_FORMAT_CHARS:
         raise over(f"formats a date by {len(form):,} characters")
     return datetime.datetime.now().strftime(form)

@@ -1,4 +1,4 @@
-"""Constraints on an answer: JSON schemas, regular expressions, grammars and choices, compiled and matched."""
+"""Constrained generation: JSON schemas, regular expressions, grammars and choices, compiled and matched."""
 
 from __future__ import annotations
 
@@ -22,35 +22,41 @@ if TYPE_CHECKING:
 
 
 Kind = Literal["json_schema", "regex", "grammar", "choices"]
-NEAREST = 1e-9  # to a number that is excluded
-_DATA = {"const", "enum", "default", "examples"}  # what stands under them is no schema
-_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}  # names before schemas
-LARGEST = 1 << 18  # characters; compiling takes time and memory in proportion, and expressions come from strangers
+EXCLUSIVE_BOUND_STEP = 1e-9  # between an exclusive bound and the inclusive one that replaces it
+_DATA = {"const", "enum", "default", "examples"}  # their values are data, not schemas
+_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}  # mappings of names to schemas
+MAX_SOURCE_CHARS = 1 << 18  # compiling takes time and memory in proportion, and requests are untrusted
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """One of them, as text: equal ones are compiled once."""
+    """A constraint as text. Equal ones are compiled once."""
 
     kind: Kind
     source: str  # choices are a JSON list
 
     def __post_init__(self) -> None:
-        if len(self.source) > LARGEST:
+        if len(self.source) > MAX_SOURCE_CHARS:
             raise ConstraintError(
-                f"{self.kind} has {len(self.source):,} characters; the most is {LARGEST:,}", code="too_long"
+                argument=self.kind,
+                expected=f"at most {MAX_SOURCE_CHARS:,} characters",
+                got=f"{len(self.source):,}",
+                code="too_long",
             )
 
 
 def constraint_from(
     json_schema: Any = None, regex: Any = None, grammar: Any = None, choices: Any = None
 ) -> Constraint | None:
-    """The one that is given, in the form it is kept in; None without any."""
+    """Return the constraint that is given; None if there is none."""
     given = {"json_schema": json_schema, "regex": regex, "grammar": grammar, "choices": choices}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
         raise InputError(
-            f"{' and '.join(named)} were given; an answer follows one of {', '.join(given)}", code="conflicting_options"
+            argument="constraints",
+            expected=f"one of {', '.join(given)}",
+            got=" and ".join(named),
+            code="conflicting_options",
         )
     if json_schema is not None:
         return Constraint("json_schema", _schema(json_schema))
@@ -61,43 +67,51 @@ def constraint_from(
         if value is not None:
             if not isinstance(value, str) or not value:
                 raise InputError(
-                    f"{kind} is a text of at least one character, not {type(value).__name__}", code="wrong_type"
+                    argument=kind,
+                    expected="a string of at least one character",
+                    got=type(value).__name__,
+                    code="wrong_type",
                 )
             return Constraint("regex" if kind == "regex" else "grammar", value)
     return None
 
 
 def _schema(given: Any) -> str:
-    """A schema as JSON text, its properties in the order in which they were written."""
+    """Return a schema as JSON text. Properties keep their order."""
     try:
         schema = json.loads(given) if isinstance(given, (str, bytes)) else given
         if isinstance(schema, Mapping):
             schema = dict(schema)
         elif not isinstance(schema, bool):
             raise ConstraintError(
-                f"json_schema is an object, true or false, not {type(schema).__name__}", code="wrong_type"
+                argument="json_schema",
+                expected="an object, true or false",
+                got=type(schema).__name__,
+                code="wrong_type",
             )
         return json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
-        raise ConstraintError(f"json_schema cannot be read as JSON: {error}", code="invalid_json") from error
+        raise ConstraintError(f"not valid JSON: {error}", argument="json_schema", code="invalid_json") from error
 
 
 def _choices(given: Any) -> str:
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
-        raise InputError(f"choices are a list of texts, not {type(given).__name__}", code="wrong_type")
+        raise InputError(argument="choices", expected="a list of strings", got=type(given).__name__, code="wrong_type")
     for choice in given:
         if not isinstance(choice, str) or not choice:
-            raise InputError(f"choices hold {choice!r}; each is a text of at least one character", code="wrong_type")
+            raise InputError(
+                argument="choices", expected="strings of at least one character", got=repr(choice), code="wrong_type"
+            )
     if not given:
-        raise InputError("choices are empty; an answer needs at least one", code="empty")
+        raise InputError(argument="choices", expected="at least one string", got="none", code="empty")
     return json.dumps(list(given), ensure_ascii=False)
 
 
 def without_excluded_integers(schema: Any) -> Any:
-    """The schema with `exclusiveMinimum: 5` as `minimum: 5.000000001`, and `exclusiveMaximum: -5` likewise.
+    """Return the schema with `exclusiveMinimum: 5` as `minimum: 5.000000001`, and `exclusiveMaximum: -5` likewise.
 
-    llguidance 1.9.1 allows 5 for numbers above 5 and at most 5.5; it keeps to inclusive bounds. `exclusiveMaximum: 5`
-    stays: it never allows 5 there, and up to 4.999999999 it refuses 4.9. What is no number stays too.
+    llguidance 1.9.1 wrongly allows 5 for numbers above 5 and at most 5.5; it is right about inclusive bounds.
+    `exclusiveMaximum: 5` stays: llguidance never allows 5 there, and with 4.999999999 it refuses 4.9.
     """
     if isinstance(schema, list):
         return [without_excluded_integers(inside) for inside in schema]
@@ -116,41 +130,41 @@ def without_excluded_integers(schema: Any) -> Any:
         excluded, *bounds = numbers
         if 0 <= sign * excluded <= 1e6 and excluded == int(excluded):
             del found[key]
-            bounds.append(round(excluded + sign * NEAREST, 9))
+            bounds.append(round(excluded + sign * EXCLUSIVE_BOUND_STEP, 9))
             found[bound] = max(bounds) if sign > 0 else min(bounds)
     return found
 
 
-def refusal(constraint: Constraint, why: str) -> ConstraintError:
-    """The error for what the compiler says of a constraint."""
-    why, code = brief(why), "invalid"
+def compile_error(constraint: Constraint, message: str) -> ConstraintError:
+    """Return the error for a message of llguidance's compiler."""
+    message, code, hint = shorten(message), "invalid", ""
     if constraint.kind == "json_schema":
-        why += _places(constraint.source, why)
-        if "Default retriever" in why:
-            why, code = why + ". A $ref may point only into the schema itself", "external_reference"
-    if why.startswith("NoExtension"):  # the parser stopped before the first byte
-        why, code = "no text satisfies it", "unsatisfiable"
-    return ConstraintError(f"{constraint.kind} cannot be followed: {why}", code=code)
+        message += _unsupported_paths(constraint.source, message)
+        if "Default retriever" in message:
+            code, hint = "external_reference", "A $ref may point only into the schema itself."
+    if message.startswith("NoExtension"):  # the parser stopped before the first byte
+        message, code = "no text satisfies it", "unsatisfiable"
+    return ConstraintError(message, argument=constraint.kind, hint=hint, code=code)
 
 
-def brief(why: str) -> str:
-    """What the package says, without its parser's state, and no longer than one reads."""
-    return "\n".join(line[:160] for line in why.split("\n<")[0].rstrip().splitlines()[:6])
+def shorten(message: str) -> str:
+    """Return a message of llguidance without its parser's state: at most 6 lines of 160 characters."""
+    return "\n".join(line[:160] for line in message.split("\n<")[0].rstrip().splitlines()[:6])
 
 
-def _places(source: str, why: str) -> str:
-    """Where in a schema the keywords stand that are not supported."""
-    found = re.match(r"Unimplemented keys: (\[.*?\])", why)
-    if not found:
+def _unsupported_paths(source: str, message: str) -> str:
+    """Return where in a schema the unsupported keywords of a message are."""
+    match = re.match(r"Unimplemented keys: (\[.*?\])", message)
+    if not match:
         return ""
-    named = set(json.loads(found[1]))
-    places = [path for path, key in _keys(json.loads(source), "#") if key in named]
-    shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
-    return f" at {shown}" if places else ""
+    keys = set(json.loads(match[1]))
+    paths = [path for path, key in _keys(json.loads(source), "#") if key in keys]
+    more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
+    return f" at {', '.join(paths[:5])}{more}" if paths else ""
 
 
 def _keys(schema: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Every key of a schema with its path."""
+    """Yield every key of a schema with its path."""
     if isinstance(schema, dict):
         for key, inside in schema.items():
             yield f"{path}/{key}", key
@@ -161,53 +175,53 @@ def _keys(schema: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 Mask = np.ndarray[Any, np.dtype[np.uint32]]
-KEPT = 64  # compiled constraints
-KEPT_CHARACTERS = 128 << 10  # of their sources together; compiled, a character takes some 200 bytes
-# As json.dumps writes. With free white space nothing but words would be forced, and small models love to indent.
+MAX_CACHED_CONSTRAINTS = 64
+MAX_CACHED_SOURCE_CHARS = 128 << 10  # of all of them; compiled, a character takes some 200 bytes
+# The layout of json.dumps. With free white space fewer tokens are forced, and small models tend to indent for ever.
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-EXACT = {"lenient": False, "coerce_one_of": False}  # what cannot be followed is refused, not ignored
-MOST_STATES = 50_000  # of a lexer, 1 to 2 kB each. The package bounds the rest: compiling, and a step to some 20 ms
+EXACT = {"lenient": False, "coerce_one_of": False}  # unsupported keywords are errors
+MAX_LEXER_STATES = 50_000  # 1 to 2 kB each. llguidance bounds compilation, and a step to some 20 ms, by itself
 
 
 class GrammarMatcher:
-    """Follows one answer: what may come next, what must, and whether it is complete."""
+    """The state of one generation in its grammar: the allowed tokens, the forced tokens, and whether it is complete."""
 
     def __init__(self, matcher: llguidance.LLMatcher, known: Mask, ends: frozenset[int]) -> None:
         self._matcher = matcher
         self._known = known  # bits of the tokens that exist
         self._ends = ends
-        self._closed = False  # by a token that ends texts
+        self._closed = False  # by an end-of-text token
 
     @property
     def ended(self) -> bool:
-        """Nothing may follow but an end."""
+        """Whether only an end-of-text token may follow."""
         return self._closed or bool(self._matcher.is_stopped())
 
     def mask(self) -> Mask:
-        """A bit for each token that may come next, 32 to a word, the lowest first."""
+        """Return a bit for each token that may come next, 32 to a word, the lowest first."""
         words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)[: len(self._known)]
         self._check()
         allowed = words & self._known
         if not allowed.any():
             raise ConstraintError(
-                "the constraint needs text that no token of the vocabulary can begin", code="no_token"
+                "the constraint requires text that no token of the vocabulary can start", code="no_token"
             )
         return allowed
 
     def forced(self) -> tuple[int, ...]:
-        """The tokens that must come next, as far as there is no choice: each is then the only one in its mask."""
+        """Return the tokens that must come next: each is the only one in its mask."""
         return () if self._closed else tuple(self._matcher.compute_ff_tokens())
 
     def take(self, token: int) -> None:
-        """The next token of the answer."""
+        """Advance by the next token of the text."""
         if not self._try(token):
-            raise ConstraintError(f"token {token} is not allowed here by the constraint", code="token_not_allowed")
+            raise ConstraintError(f"the constraint does not allow token {token} here", code="token_not_allowed")
 
     def _check(self) -> None:
-        """An error of the package's, which hides everything but the end from then on, is one."""
+        """Raise an error of llguidance, which otherwise allows only the end from then on."""
         if self._matcher.is_error():
             raise ConstraintError(
-                f"the constraint is too complex to follow further: {brief(self._matcher.get_error())}",
+                f"the constraint is too complex to continue: {shorten(self._matcher.get_error())}",
                 code="too_complex",
             )
 
@@ -222,7 +236,7 @@ class GrammarMatcher:
         return taken
 
     def after(self, drafted: Sequence[int]) -> list[Mask]:
-        """The mask behind each drafted token, up to the first that is not allowed or completes the answer."""
+        """Return the mask after each drafted token, up to the first that is not allowed or completes the text."""
         masks: list[Mask] = []
         taken = 0
         try:
@@ -238,15 +252,15 @@ class GrammarMatcher:
         return masks
 
     def rewind(self, count: int) -> None:
-        """Forget the last `count` tokens."""
+        """Go back by `count` tokens."""
         if count and self._closed:
             self._closed = False
             count -= 1
         if count and not self._matcher.rollback(count):
-            raise ConstraintError(f"cannot rewind {count} tokens: {brief(self._matcher.get_error())}")
+            raise ConstraintError(f"cannot rewind {count} tokens: {shorten(self._matcher.get_error())}")
 
     def copy(self) -> GrammarMatcher:
-        """A second one, where this one is."""
+        """Return a second matcher in the same state."""
         other = GrammarMatcher(self._matcher.deep_copy(), self._known, self._ends)
         other._closed = self._closed
         return other
@@ -277,47 +291,49 @@ class GrammarCompiler:
             return GrammarMatcher(matcher.deep_copy(), self._known, self.ends)
 
     def check(self, constraint: Constraint) -> None:
-        """Refuse what cannot be followed. Nothing is kept."""
+        """Raise ConstraintError if a constraint does not compile. The result is not cached."""
         with self._lock:
             self._compile(constraint)
 
     def _fit(self) -> bool:
-        """Whether all that is compiled may be kept. Constraints come from strangers, and may all differ."""
+        """Whether the cache is within its limits. Requests are untrusted, and their constraints may all differ."""
         characters = sum(len(constraint.source) for constraint in self._compiled)
-        return len(self._compiled) <= KEPT and characters <= KEPT_CHARACTERS
+        return len(self._compiled) <= MAX_CACHED_CONSTRAINTS and characters <= MAX_CACHED_SOURCE_CHARS
 
     def _compile(self, constraint: Constraint) -> llguidance.LLMatcher:
         import llguidance
 
-        limits = llguidance.LLParserLimits(max_lexer_states=MOST_STATES, verbose_errors=False)
+        limits = llguidance.LLParserLimits(max_lexer_states=MAX_LEXER_STATES, verbose_errors=False)
         grammar = _grammar(constraint)
         matcher = llguidance.LLMatcher(self._tokens, grammar, log_level=0, limits=limits)
-        # Only now is known whether there is any text. The mask may have a word more than the vocabulary.
+        # The first mask shows whether any text satisfies it. It may have one word more than the vocabulary.
         first = np.frombuffer(matcher.compute_bitmask(), np.uint32)[: len(self._closing)]
         if matcher.is_error():
-            raise refusal(constraint, matcher.get_error())
+            raise compile_error(constraint, matcher.get_error())
         if matcher.is_accepting() and not (first & ~self._closing).any():
-            raise ConstraintError(f"{constraint.kind} allows only the empty text", code="empty_text")
+            raise ConstraintError("only the empty string satisfies it", argument=constraint.kind, code="empty_text")
         return matcher
 
 
 def check_alone(constraint: Constraint) -> None:
-    """Refuse what no model could follow, before one is loaded."""
+    """Raise ConstraintError if a constraint is invalid for every model, before one is loaded."""
     llguidance = _package()
-    if why := llguidance.LLMatcher.validate_grammar(_grammar(constraint)):
-        raise refusal(constraint, why)
+    if message := llguidance.LLMatcher.validate_grammar(_grammar(constraint)):
+        raise compile_error(constraint, message)
 
 
 def _package() -> ModuleType:
     try:
         import llguidance
     except ImportError as error:
-        raise UnsupportedError("constraints need the llguidance package: pip install 'webpte[llm]'") from error
+        raise UnsupportedError(
+            "constraints require the llguidance package", hint="Run pip install 'webpte[llm]'.", code="missing_package"
+        ) from error
     return llguidance
 
 
 def _grammar(constraint: Constraint) -> str:
-    """A constraint in the package's own form."""
+    """Return a constraint as a grammar of llguidance."""
     import llguidance
 
     make: dict[str, Callable[[str], str]] = {
@@ -329,7 +345,7 @@ def _grammar(constraint: Constraint) -> str:
     try:
         return make[constraint.kind](constraint.source)
     except ValueError as error:
-        raise refusal(constraint, str(error)) from error
+        raise compile_error(constraint, str(error)) from error
 
 
 def _schema_grammar(text: str) -> str:
@@ -345,7 +361,7 @@ def _alternatives(choices: Sequence[str]) -> str:
 
 
 class _Words:
-    """The vocabulary in the form that the package asks for: attributes and call are its `TokenizerWrapper`'s."""
+    """The vocabulary for llguidance's `TokenizerWrapper`, which defines these attributes and the call."""
 
     bos_token_id = None
 
@@ -358,15 +374,17 @@ class _Words:
         self.known = _bits([text is not None or number in ends for number, text in enumerate(known)])
         self.tokens = [text or b"" for text in known]
         self.ends = ends
-        if not ends:  # the package needs one: a number behind the vocabulary, which no mask shows
+        if not ends:  # llguidance requires one: a number after the vocabulary, which no mask includes
             self.ends = frozenset((len(self.tokens),))
             self.tokens.append(b"<end>")
         self.eos_token_id = min(self.ends)
         self.special_token_ids = sorted((special | self.ends) & set(range(len(self.tokens))))
 
     def __call__(self, data: bytes) -> list[int]:
-        """Tokens of a text, which must be exactly the text. Some tokenizers put a space before it, or have more tokens
-        than the model; then the longest tokens that fit do."""
+        """Return tokens whose bytes are exactly `data`.
+
+        If the tokenizer adds a space, or has more tokens than the model, take the longest token at each position.
+        """
         tokens = self._tokenizer.encode(data.decode())
         if all(token < len(self.tokens) for token in tokens) and b"".join(self.tokens[t] for t in tokens) == data:
             return tokens

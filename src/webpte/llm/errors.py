@@ -7,32 +7,33 @@ from ..errors import Error
 
 
 class ContextFullError(Error):
-    """A prompt does not fit what is left of the model's context. The session is unchanged."""
+    """A prompt does not fit into the rest of the model's context. The sequence is unchanged."""
 
     code = "context_full"
 
 
 class ConstraintError(Error):
-    """A schema, expression or grammar that an answer was to follow is malformed, asks for what is not supported, allows
-    no answer, or is too large to follow. Only the answer that asked for it is affected."""
+    """A JSON schema, regular expression or grammar is malformed, unsupported, unsatisfiable or too large. Only its own
+    answer is affected."""
 
     code = "constraint"
 
 
 class LogitsError(Error):
-    """The model's logits hold NaN or infinity, or hide every token: nothing can be chosen. The session is unchanged."""
+    """The model's logits contain NaN or infinity, or exclude every token: no token can be sampled. The sequence is
+    unchanged."""
 
     code = "logits"
 
 
 class QueueFullError(Error):
-    """So many answers wait to be computed that no more are taken: `max_queue_size` of `LLM.load` says how many may."""
+    """The queue is full: `max_queue_size` answers of `LLM.load` are waiting."""
 
     code = "queue_full"
 
 
 class StaleGenerationError(Error):
-    """Something else has used the answer's sequence since: it cannot go on. Two at once need two sequences."""
+    """Another answer has used this answer's sequence, so it cannot continue. Two answers at once need two sequences."""
 
     code = "stale_generation"
 

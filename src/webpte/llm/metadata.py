@@ -1,4 +1,4 @@
-"""What a program, and the files beside it, say of a language model."""
+"""What a program and the files beside it say about a language model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .engine.kv_slots import LAST_TOKEN_ONLY, CacheWindow
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What turns text into a model's tokens and back."""
+    """The tokenizer, the chat template and the end-of-text tokens of a model."""
 
     tokenizer: Path
     tokenizer_config: Path | None  # names of special tokens
@@ -27,13 +27,18 @@ class ModelMetadata:
 
 
 def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) -> ModelMetadata:
-    """From methods of a program and files beside it."""
-    found = tokenizer or beside(path, "tokenizer.json")
-    if found is None:
-        raise InputError(f"there is no tokenizer.json beside {path}; pass tokenizer=")
+    """Return the metadata of a program: from its methods and the files beside it."""
+    tokenizer = tokenizer or beside(path, "tokenizer.json")
+    if tokenizer is None:
+        raise InputError(
+            f"no tokenizer.json beside {path}",
+            argument="tokenizer",
+            hint=f"Put {path.stem}.tokenizer.json there, or name the file.",
+            code="no_tokenizer",
+        )
     template = beside(path, "chat_template.jinja")
     return ModelMetadata(
-        found,
+        tokenizer,
         beside(path, "tokenizer_config.json"),
         template.read_text("utf-8") if template is not None else None,
         numbers(metadata(program, "get_eos_ids", ())),
@@ -42,7 +47,7 @@ def read_program_metadata(program: Program, path: Path, tokenizer: Path | None) 
 
 
 def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadata:
-    """From its manifest."""
+    """Return the metadata of a bundle: from its manifest."""
     language = language_of(bundle)
     config = language.tokenizer_config
     return ModelMetadata(
@@ -57,7 +62,9 @@ def read_bundle_metadata(bundle: Bundle, tokenizer: Path | None) -> ModelMetadat
 def language_of(bundle: Bundle) -> Language:
     if bundle.manifest.language is None:
         raise InputError(
-            f"{bundle.manifest.folder} is a bundle of kind {bundle.manifest.kind}, not a language model",
+            argument=str(bundle.manifest.folder),
+            expected="the bundle of a language model",
+            got=f"a bundle of kind {bundle.manifest.kind}",
             code="not_a_language_model",
         )
     return bundle.manifest.language
@@ -67,30 +74,30 @@ def metadata(program: Program, name: str, default: Any) -> Any:
     return program.method(name)() if name in program.method_names else default
 
 
-def numbers(found: Any) -> tuple[int, ...]:
-    """What a method returns that gives one number, or several."""
-    return tuple(int(number) for number in (found if isinstance(found, tuple) else (found,)))
+def numbers(value: Any) -> tuple[int, ...]:
+    """Return the integers of a method's result, which is one number or several."""
+    return tuple(int(number) for number in (value if isinstance(value, tuple) else (value,)))
 
 
 def vocabulary(method: Method) -> int:
-    """How many tokens the model knows: a logit for each. The tokenizer's count may be another."""
+    """Return the number of logits at each position. The tokenizer may have fewer or more tokens."""
     bound = method.outputs[LOGITS].bound
     assert bound is not None  # with_sampler refuses anything else
     return bound[-1]
 
 
 def cache_rows(plan: Plan) -> int:
-    """The length of the KV caches, where the program does not say it: they are (B, C, H, D)."""
+    """Return the length of the KV caches, (B, C, H, D), for a program that does not state it."""
     rows = [plan.graph.tensor(t).dims[1] for b in plan.buffers if b.kind == "state" for t in b.tensors]
     if not rows:
-        raise InputError("the program has no KV cache; export it with one to generate text")
+        raise InputError("the program has no KV cache", hint="Export it with one to generate text.", code="no_kv_cache")
     return min(rows)
 
 
 def context(program: Program, plan: Plan) -> int:
-    """Tokens that a sequence may have."""
-    told = metadata(program, "get_max_context_len", None)
-    return int(told) if told is not None else cache_rows(plan)
+    """Return the number of tokens that a sequence may have."""
+    stated = metadata(program, "get_max_context_len", None)
+    return int(stated) if stated is not None else cache_rows(plan)
 
 
 WINDOW_METHOD = "get_state_reach"  # of a program: returns the two numbers of a CacheWindow
@@ -109,7 +116,7 @@ def cache_window_of(program: Program, plan: Plan) -> CacheWindow | None:
 
 
 def beside(program: Path, name: str) -> Path | None:
-    """`model.tokenizer.json`, or `tokenizer.json`, in the folder of `model.pte`."""
+    """Return `model.tokenizer.json`, or else `tokenizer.json`, in the folder of `model.pte`; None without either."""
     for candidate in (program.with_name(f"{program.stem}.{name}"), program.with_name(name)):
         if candidate.exists():
             return candidate

@@ -1,4 +1,4 @@
-"""A language model: load once, ask many times, many at once."""
+"""A language model: load it once, generate many texts, many at once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ END_TOKENS = (
 
 
 class LLM:
-    """Weights, a tokenizer and an engine that computes many answers at once. It may be used from any thread."""
+    """A language model: weights, a tokenizer and an engine that computes many answers at once. It is thread-safe."""
 
     path = ""  # where it was loaded from
     _grammar_compiler: GrammarCompiler | None = None
@@ -181,15 +181,17 @@ class LLM:
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Generation:
-        """Return an answer, which the engine computes once it is read. A string is continued as it is, after the
-        begin-of-text token where the tokenizer or its configuration says so; messages go through the chat template,
-        which is given `tools`, too: a list of objects with `type` and `function`. Special tokens spelled in the prompt,
+        """Return an answer, which the engine computes once it is read.
+
+        A string is continued as it is, after the begin-of-text token if the tokenizer or its configuration adds one.
+        Messages are rendered by the chat template, together with `tools`: a list of objects with `type` and
+        `function`. Special tokens spelled in the prompt,
         such as `<|im_end|>`, are ordinary text, unless `parse_special` is true.
 
-        `max_new_tokens` and `stop` say when it ends; `temperature` (0 takes the likeliest token), `top_k`, `top_p`,
-        `min_p`, the penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` how tokens are chosen;
-        `logprobs` and `top_logprobs` what pieces tell of that. The answer follows one of `json_schema`, `regex`,
-        `grammar` and `choices`. All of it is checked now.
+        `max_new_tokens` and `stop` end the answer. `temperature` (0 is greedy), `top_k`, `top_p`, `min_p`, the
+        penalties, `logit_bias` (a mapping of tokens to numbers) and `seed` control sampling. `logprobs` and
+        `top_logprobs` add log probabilities to the pieces. One of `json_schema`, `regex`, `grammar` and `choices`
+        constrains the text. All arguments are checked before this returns.
         """
         state = SequenceState(keeps_slot=False)
         return self.generate_in(
@@ -203,11 +205,11 @@ class LLM:
         settings: Mapping[str, Any],
         cancel: CancelToken | None = None,
     ) -> Generation:
-        """Continue an answer that was begun elsewhere, as in a process that has ended: to the prompt `tokens`, with
-        these `settings`, after the tokens `generated`.
+        """Continue an answer that another process has begun: to the prompt `tokens`, with these `settings`, after the
+        tokens `generated`.
 
-        Its pieces are those that would have followed there, whatever the settings. `text`, `tokens` and `usage` are
-        those of the whole answer. Tokens that end an answer, or that its constraint does not allow, are refused.
+        The pieces are those that would have followed there, whatever the settings. `text`, `tokens` and `usage` are
+        those of the whole answer. Tokens that end an answer, or that its constraint does not allow, are an InputError.
         """
         state = SequenceState(keeps_slot=False)
         return self.generate_in(state, None, tokens, settings, cancel=cancel, generated=generated)
@@ -247,11 +249,13 @@ class LLM:
         _check_cancel(cancel)
         flag(parse_special, "parse_special")
         if tools is not None and (prompt is None or isinstance(prompt, str)):
-            raise InputError("tools are for messages, whose chat template names them to the model")
+            raise InputError(
+                argument="tools", expected="messages, which the chat template renders with tools", got="a string"
+            )
         if tokens is None:
             tokens = self._encode(prompt, tools, parse_special)
         elif prompt is not None:
-            raise InputError("generate takes a prompt or tokens, not both")
+            raise InputError(argument="prompt, tokens", expected="one of them", got="both", code="conflicting_options")
         cancel = cancel or CancelToken()
         outputs = OutputQueue(changed)
         request = self.request(tokens, settings, generated, state=state, cancel=cancel, sink=outputs)
@@ -271,9 +275,13 @@ class LLM:
         params = sampling_params_from(settings, self.vocabulary)
         checked = tokens_from(tokens, self.vocabulary)
         if not checked:
-            raise InputError("prompt: expected at least one token, got none", code="empty_prompt")
+            raise InputError(argument="prompt", expected="at least one token", got="none", code="empty_prompt")
         if len(checked) >= self.capacity:
-            raise ContextFullError(f"the prompt has {len(checked)} tokens; the model's context holds {self.capacity}")
+            raise ContextFullError(
+                argument="prompt",
+                expected=f"fewer than {self.capacity} tokens, the model's context",
+                got=f"{len(checked)} tokens",
+            )
         return GenerationRequest(
             state if state is not None else SequenceState(keeps_slot=False),
             checked,
@@ -297,21 +305,26 @@ class LLM:
 
     def _encode(self, prompt: str | Messages | None, tools: Tools | None, parse_special: bool) -> list[int]:
         if prompt is None:
-            raise InputError("generate needs a prompt: a text, or messages; or tokens=")
+            raise InputError(argument="prompt", expected="a string or messages, or tokens=", got="None")
         if isinstance(prompt, str):
             return encode_prompt(self.tokenizer, self.special_tokens, prompt, parse_special=parse_special)
         _check_messages(prompt)
         return encode_chat(self.tokenizer, self.render, prompt, tools, parse_special=parse_special)
 
     def render(self, messages: Messages, tools: Tools | None = None) -> str:
-        """The prompt that the model's chat template makes of messages, and of tools that it may call."""
+        """Return messages, and tools that may be called, as the model's chat template renders them."""
         if self.template is None:
-            raise InputError("the model has no chat template; put chat_template.jinja beside it or pass a string")
+            raise InputError(
+                "the model has no chat template",
+                argument="messages",
+                hint="Put chat_template.jinja beside the model, or pass a string.",
+                code="no_chat_template",
+            )
         return render_chat(self.template, messages, self.special_tokens.texts, tools=tools)
 
     @property
     def tool_format(self) -> ToolFormat | None:
-        """How the model writes calls of tools; None if it was not made for them, or its files do not tell."""
+        """How the model writes tool calls; None if its files do not say."""
         return self.special_tokens.tool_format
 
     @shows_settings
@@ -325,12 +338,12 @@ class LLM:
         cancel: CancelToken | None = None,
         **settings: Unpack[GenerateSettings],
     ) -> Iterator[Generation]:
-        """Finished answers, in the order of the prompts or as they come: as many are computed at once as there may be.
+        """Yield finished answers, in the order of the prompts or, without `in_order`, as they finish.
 
-        A prompt is a text, messages, or a mapping with `prompt` or `tokens` and settings of its own. `parse_special` is
-        that of `generate`, of all prompts. An answer that
-        fails has an `error`, and the others go on. Prompts are taken one by one as there is room for them.
-        Once cancelled, no more are taken, and answers under way end with what they have.
+        A prompt is a string, messages, or a mapping with `prompt` or `tokens` and settings of its own. `parse_special`
+        is that of `generate`, for all prompts. If an answer fails, its `error` is set, and the others continue.
+        Prompts are read one by one as slots become free. Once cancelled, no more prompts are read, and unfinished
+        answers end with the text so far.
         """
         sampling_params_from(settings, self.vocabulary)
         flag(in_order, "in_order")
@@ -338,22 +351,24 @@ class LLM:
         _check_cancel(cancel)
         callback(progress, "progress", "events")
         if isinstance(prompts, (str, bytes, Mapping)) or not isinstance(prompts, Iterable):
-            raise InputError(f"prompts are a list, or another iterable, of prompts, not {described(prompts)}")
+            raise InputError(
+                argument="prompts", expected="a list or another iterable of prompts", got=described(prompts)
+            )
         arguments = {**settings, "parse_special": parse_special}
         return (answer for _, answer in BatchGenerator(self, prompts, arguments, in_order, progress, cancel).run())
 
     def sequence(self) -> Sequence:
-        """A conversation of its own, to be continued, rewound, forked or written down."""
+        """Return a conversation that can be continued, rewound, forked and saved."""
         return Sequence(self)
 
     def warmup(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> None:
-        """Make all slots, as memory allows, and compile kernels for any number of answers at once, so that the first
+        """Allocate all cache slots, as memory allows, and compile the kernels of every batch size, so that the first
         answers do not wait for it. If the program computes one answer at a time, the prefix cache is dropped.
         """
         self.engine.warm_up(stoppable(progress, cancel))
 
     def reset_prefix_cache(self) -> None:
-        """Let go of what answers that are over have left in the cache, where prompts that begin alike would find it."""
+        """Drop what finished answers have left in the cache for prompts with the same prefix."""
         with self.engine.exclusive():
             self.engine.kv_slots.reset_free()
 
@@ -361,7 +376,7 @@ class LLM:
 
     @property
     def grammar_compiler(self) -> GrammarCompiler:
-        """What follows constraints. Reading the vocabulary takes a moment, so it is done when it is first needed."""
+        """Compiles constraints. It is made at first use, because reading the vocabulary takes a moment."""
         found = self._grammar_compiler
         if found is None or found.ends != self.stop_tokens:
             found = self._grammar_compiler = GrammarCompiler(self.tokenizer, self.vocabulary, self.stop_tokens)
@@ -377,23 +392,23 @@ class LLM:
 
     @property
     def method(self) -> Method:
-        """What runs on the device."""
+        """The method that runs on the device."""
         return self.engine.runner.method
 
     @property
     def batching_unsupported_reason(self) -> str | None:
-        """Why the program computes one sequence at a time; None if it computes many."""
+        """Why the program computes one sequence at a time; None if it computes several."""
         return self.engine.runner.batching_unsupported_reason
 
     @property
     def fingerprint(self) -> str:
-        """What snapshots of this model are known by."""
+        """Identifies the model in snapshots."""
         return self.method.fingerprint()
 
     def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
-        """After DeviceLost: open another device and load everything again. False if no device was lost.
+        """Open another device after DeviceLost and load everything again. Return False if no device was lost.
 
-        Sequences know their tokens, and compute them once more when they are used next.
+        Sequences keep their tokens, and recompute their caches at the next use.
         """
         with self.engine.exclusive():
             return self.program.recover(progress, cancel)
@@ -440,12 +455,16 @@ class LLM:
 
 def _check_messages(prompt: object) -> None:
     if not isinstance(prompt, Tokens) or isinstance(prompt, (bytes, bytearray)):
-        raise InputError(f"prompt is a text, or a list of messages with role and content, not {described(prompt)}")
+        raise InputError(
+            argument="prompt",
+            expected="a string, or a list of messages with role and content",
+            got=described(prompt),
+        )
 
 
 def _check_cancel(cancel: object) -> None:
     if cancel is not None and not isinstance(cancel, CancelToken):
-        raise InputError(f"cancel is a webpte.CancelToken or None, not {described(cancel)}")
+        raise InputError(argument="cancel", expected="a webpte.CancelToken or None", got=described(cancel))
 
 
 def _metadata(program: Program, path: Path, tokenizer: PathLike | None) -> ModelMetadata:
@@ -472,7 +491,7 @@ def _runner(program: Program, kv_cache: str, most_slots: int, progress: OnProgre
     """Of many sequences, or of one where the program's structure allows no more."""
     if isinstance(program, Bundle):
         if kv_cache != "f32":
-            raise InputError(f"a bundle's caches are as they were planned, f32; kv_cache={kv_cache!r} is for programs")
+            raise InputError(argument="kv_cache", expected="'f32', as the bundle was planned", got=repr(kv_cache))
         return BundledRunner(program, language_of(program), most_slots, progress)
     halves = DType.FLOAT16 if kv_cache == "f16" else None
     try:

@@ -107,7 +107,7 @@ class Sequence:
         self.llm.check_process()
         tokens = self.state.tokens
         if integer("rewind", count, 0, LARGEST) > len(tokens):
-            raise InputError(f"cannot rewind {count} tokens; the sequence has {len(tokens)}")
+            raise InputError(argument="rewind", expected=f"at most {len(tokens)}, the sequence's tokens", got=count)
         self.state.assign(tokens[: len(tokens) - count])
 
     def fork(self) -> Sequence:
@@ -120,12 +120,14 @@ class Sequence:
         flag(every, "every")
         checked = tokens_from(tokens, self.llm.vocabulary)
         if not checked:
-            raise InputError("logits need at least one token")
+            raise InputError(argument="logits", expected="at least one token", got="none")
         self.llm.check_process()
         if len(checked) > self.remaining:
             raise ContextFullError(
-                f"{len(checked)} more tokens do not fit: {self.position} of {self.llm.capacity} are used. "
-                "Reset, rewind, or export with a longer context."
+                argument="tokens",
+                expected=f"at most {self.remaining} more, as {self.position} of {self.llm.capacity} are in use",
+                got=len(checked),
+                hint="Reset or rewind the sequence, or export the model with a longer context.",
             )
         before = self.tokens
         request = LogitsRequest(self.state, (*before, *checked), len(checked) if every else 1)

@@ -1,4 +1,4 @@
-"""What a caller may ask of a generation, checked before anything is touched."""
+"""The settings of a generation, checked before anything else happens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEMPERATURES = (1e-6, 1e6)  # beyond which logits divided by one leave the range
 MOST_PER_SUBMIT = 4096
 PENALTIES = (-100.0, 100.0)  # added to logits, of which the likeliest are some tens above the rest
 REPETITION_PENALTIES = (0.01, 100.0)
-MOST_BIASES = 1024
+MAX_BIASED_TOKENS = 1024
 
 
 class GenerateSettings(TypedDict, total=False):
@@ -48,13 +48,13 @@ class GenerateSettings(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """How tokens are chosen and when to end. Its fields are the keys of `GenerateSettings`, with their defaults.
+    """How tokens are sampled and when a generation ends. Its fields are the keys of `GenerateSettings`, with defaults.
 
-    The logits of a model are changed first: `repetition_penalty` divides those above 0 of all tokens in the prompt and
-    in the answer so far, and multiplies those below; `presence_penalty` is subtracted from the logit of a token that is
-    in the answer, `frequency_penalty` as often as it is there; `logit_bias` is added. Then they are divided by the
-    temperature, and of what `top_k` leaves `top_p` leaves some, and of those `min_p` the ones at least so likely as
-    that part of the likeliest. Log probabilities are those of the unchanged logits.
+    First the logits are adjusted. `repetition_penalty` divides positive logits, and multiplies negative ones, of all
+    tokens in the prompt and the text so far. `presence_penalty` is subtracted once, `frequency_penalty` per occurrence,
+    from the logits of generated tokens. `logit_bias` is added. Then logits are divided by the temperature. `top_k`,
+    `top_p` and `min_p` filter tokens in this order; `min_p` keeps tokens with at least that fraction of the highest
+    probability. Log probabilities are those of the unchanged logits.
     """
 
     max_new_tokens: int = 256
@@ -69,16 +69,16 @@ class SamplingParams:
     seed: int = 0
     stop: str | Sequence[str] = ()
     logprobs: bool = False
-    top_logprobs: int = 0  # likeliest tokens to report beside each
-    tokens_per_submit: int | None = None  # as many as a reader takes for a stream, unless given
+    top_logprobs: int = 0  # most probable tokens to report at each position
+    tokens_per_submit: int | None = None  # None: as many as a submit of a twentieth of a second can compute
     json_schema: Mapping[str, object] | bool | str | bytes | None = (
-        None  # the answer follows this, or one of the next three
+        None  # the text follows this, or one of the next three
     )
     regex: str | None = None
     grammar: str | None = None
     choices: Sequence[str] | None = None
-    speculate: bool | None = None  # drafts out of the sequence's own text: where they pay, unless given
-    constraint: Constraint | None = field(init=False, default=None)  # what of the four was given
+    speculate: bool | None = None  # n-gram drafts out of the sequence's own text; None: while they pay
+    constraint: Constraint | None = field(init=False, default=None)  # made of the four before
 
     def __post_init__(self) -> None:
         checked = {
@@ -99,9 +99,9 @@ class SamplingParams:
         if self.tokens_per_submit is not None:
             checked["tokens_per_submit"] = integer("tokens_per_submit", self.tokens_per_submit, 1, MOST_PER_SUBMIT)
         if not isinstance(self.logprobs, bool):
-            raise InputError(f"logprobs is True or False, not {self.logprobs!r}", code="wrong_type")
+            raise _wrong_type("logprobs", "True or False", self.logprobs)
         if self.speculate is not None and not isinstance(self.speculate, bool):
-            raise InputError(f"speculate is True, False or None, not {self.speculate!r}", code="wrong_type")
+            raise _wrong_type("speculate", "True, False or None", self.speculate)
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -110,9 +110,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def shows_settings(function: _Function) -> _Function:
-    """Its signature, as `help` and editors at run time show it, lists every setting with its default.
+    """Give a function a signature that lists every setting with its default, for `help` and editors.
 
-    Type checkers read `**settings: Unpack[GenerateSettings]` instead, which says the same.
+    Type checkers read `**settings: Unpack[GenerateSettings]` instead.
     """
     given = inspect.signature(function)
     types = GenerateSettings.__annotations__
@@ -132,40 +132,46 @@ def shows_settings(function: _Function) -> _Function:
 
 
 def sampling_params_from(given: Mapping[str, Any], vocabulary: int = LARGEST) -> SamplingParams:
-    """Settings by keyword; one that does not exist is refused by name."""
+    """Return settings given by keyword. An unknown name is an InputError."""
     known = [each.name for each in fields(SamplingParams) if each.init]
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, 1)
-            meant = f"did you mean {near[0]}? " if near else ""
             raise InputError(
-                f"generate has no setting {name!r}; {meant}There are {', '.join(known)}", code="unknown_option"
+                argument=str(name),
+                expected=f"one of the settings {', '.join(known)}",
+                got=repr(name),
+                hint=f"Did you mean {near[0]}?" if near else "",
+                code="unknown_option",
             )
     settings = SamplingParams(**given)
     if (highest := max(settings.logit_bias, default=0)) >= vocabulary:
         raise InputError(
-            f"logit_bias names token {highest}; the vocabulary has 0 to {vocabulary - 1}", code="token_out_of_range"
+            argument="logit_bias",
+            expected=f"tokens from 0 to {vocabulary - 1}",
+            got=highest,
+            code="token_out_of_range",
         )
     return settings
 
 
 def integer(name: str, value: Any, low: int, high: int) -> int:
-    """A whole number in a range; NumPy's integers are ones too, True and 1.0 are not."""
+    """Return an integer in a range. NumPy's integers are accepted, booleans and floats are not."""
     try:
         number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
         number = None
     if number is None:
-        raise InputError(f"{name} is a whole number, not {_shown(value)}", code="wrong_type")
+        raise _wrong_type(name, "an integer", value)
     if not low <= number <= high:
-        raise InputError(f"{name} is between {low} and {high}, not {_shown(number)}", code="out_of_range")
+        raise _out_of_range(name, f"an integer from {low} to {high}", _shown(number))
     return number
 
 
 def tokens_from(given: Any, vocabulary: int) -> tuple[int, ...]:
-    """Token ids, each of them in the vocabulary."""
+    """Return token ids, all of which are in the vocabulary."""
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-        raise InputError(f"tokens are a sequence of whole numbers, not {_shown(given)}", code="wrong_type")
+        raise _wrong_type("tokens", "a sequence of integers", given)
     found = []
     for position, token in enumerate(given):
         try:
@@ -173,10 +179,12 @@ def tokens_from(given: Any, vocabulary: int) -> tuple[int, ...]:
         except TypeError:
             number = None
         if number is None:
-            raise InputError(f"token {position} is {_shown(token)}; a token is a whole number", code="wrong_type")
+            raise _wrong_type(f"tokens[{position}]", "an integer", token)
         if not 0 <= number < vocabulary:
             raise InputError(
-                f"token {position} is {_shown(number)}; the vocabulary has 0 to {vocabulary - 1}",
+                argument=f"tokens[{position}]",
+                expected=f"a token from 0 to {vocabulary - 1}",
+                got=_shown(number),
                 code="token_out_of_range",
             )
         found.append(number)
@@ -187,33 +195,33 @@ def _temperature(value: Any) -> float:
     number = _real("temperature", value)
     low, high = TEMPERATURES
     if number != 0 and not low <= number <= high:
-        raise InputError(f"temperature is 0, or between {low:g} and {high:g}, not {number:g}", code="out_of_range")
+        raise _out_of_range("temperature", f"0, or a number from {low:g} to {high:g}", f"{number:g}")
     return number
 
 
 def _top_p(value: Any) -> float:
     number = _real("top_p", value)
     if not 0 < number <= 1:
-        raise InputError(f"top_p is above 0 and at most 1, not {number:g}", code="out_of_range")
+        raise _out_of_range("top_p", "a number above 0 and at most 1", f"{number:g}")
     return number
 
 
 def _between(name: str, value: Any, low: float, high: float) -> float:
     number = _real(name, value)
     if not low <= number <= high:
-        raise InputError(f"{name} is between {low:g} and {high:g}, not {number:g}", code="out_of_range")
+        raise _out_of_range(name, f"a number from {low:g} to {high:g}", f"{number:g}")
     return number
 
 
 def _logit_bias(value: Any) -> dict[int, float]:
     if not isinstance(value, Mapping):
-        raise InputError(f"logit_bias is a mapping of tokens to numbers, not {_shown(value)}", code="wrong_type")
-    if len(value) > MOST_BIASES:
-        raise InputError(f"logit_bias holds {len(value)} tokens; {MOST_BIASES} are the most", code="too_many")
-    return {
-        integer("logit_bias holds tokens, each of which", token, 0, LARGEST): _between(
-            f"logit_bias holds numbers; that of token {token}", bias, *PENALTIES
+        raise _wrong_type("logit_bias", "a mapping of tokens to numbers", value)
+    if len(value) > MAX_BIASED_TOKENS:
+        raise InputError(
+            argument="logit_bias", expected=f"at most {MAX_BIASED_TOKENS} tokens", got=len(value), code="too_many"
         )
+    return {
+        integer("logit_bias", token, 0, LARGEST): _between(f"logit_bias[{_shown(token)}]", bias, *PENALTIES)
         for token, bias in value.items()
     }
 
@@ -224,21 +232,27 @@ def _real(name: str, value: Any) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise InputError(f"{name} is a finite number, not {_shown(value)}", code="wrong_type")
+        raise _wrong_type(name, "a finite number", value)
     return number
 
 
 def _stop(value: Any) -> tuple[str, ...]:
     texts = (value,) if isinstance(value, str) else value
     if not isinstance(texts, Iterable) or isinstance(texts, bytes):
-        raise InputError(f"stop is a text or a list of texts, not {_shown(value)}", code="wrong_type")
+        raise _wrong_type("stop", "a string or a list of strings", value)
     listed = tuple(texts)
     for text in listed:
         if not isinstance(text, str) or not text:
-            raise InputError(
-                f"stop holds {_shown(text)}; each must be a text of at least one character", code="wrong_type"
-            )
+            raise _wrong_type("stop", "strings of at least one character", text)
     return listed
+
+
+def _wrong_type(name: str, expected: str, value: Any) -> InputError:
+    return InputError(argument=name, expected=expected, got=_shown(value), code="wrong_type")
+
+
+def _out_of_range(name: str, expected: str, got: str) -> InputError:
+    return InputError(argument=name, expected=expected, got=got, code="out_of_range")
 
 
 def _shown(value: Any) -> str:

@@ -123,5 +123,5 @@ def test_answers_side_by_side_are_those_alone(llm):
 
 
 def test_a_biased_token_must_exist(llm):
-    with raises(webpte.InputError, "logit_bias", f"token {VOCAB}", VOCAB - 1):
+    with raises(webpte.InputError, "logit_bias", VOCAB, VOCAB - 1):
         llm.generate("x", logit_bias={VOCAB: 1})

@@ -100,9 +100,9 @@ def test_a_call_among_others_that_are_none_is_one():
         ([], "missing_field", ["begin"]),
         ({"shape": "object"}, "missing_field", ["begin"]),
         ({"shape": "xml", "begin": "<"}, "unknown_kind", ["'xml'", "object"]),
-        ({"shape": "object", "begin": "<", "colour": "red"}, "invalid_field", [": colour of"]),
-        ({"shape": "object", "begin": "<", "bare": "yes"}, "invalid_field", [": bare of"]),
-        ({"shape": "object", "begin": "<", "end": None}, "invalid_field", [": end of"]),
+        ({"shape": "object", "begin": "<", "colour": "red"}, "invalid_field", ["got colour"]),
+        ({"shape": "object", "begin": "<", "bare": "yes"}, "invalid_field", ["got bare"]),
+        ({"shape": "object", "begin": "<", "end": None}, "invalid_field", ["got end"]),
     ],
 )
 def test_a_format_that_cannot_be_is_refused_by_name(found, code, expected):

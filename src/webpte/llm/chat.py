@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import meta
 
 from ..errors import Error, FormatError, InputError
-from .template_sandbox import TemplateEnvironment, over
+from .template_sandbox import TemplateEnvironment, limit_error
 from .tokenizer import Tokenizer
 
 Messages = Sequence[Mapping[str, Any]]
@@ -46,7 +46,7 @@ def render_chat(
     if tools is not None:
         _check_tools(tools)
     if len(template) > MAX_TEMPLATE_CHARS:
-        raise over(f"has {len(template):,} characters, above {MAX_TEMPLATE_CHARS:,}")
+        raise limit_error(f"has {len(template):,} characters, above {MAX_TEMPLATE_CHARS:,}")
     environment = TemplateEnvironment()
     environment.globals["raise_exception"] = _refuse
     environment.globals["strftime_now"] = _now
@@ -121,5 +121,5 @@ def _keys_of(value: object) -> str:
 
 def _now(form: str) -> str:
     if len(form) > MAX_DATE_FORMAT_CHARS:
-        raise over(f"formats a date by {len(form):,} characters")
+        raise limit_error(f"formats a date by {len(form):,} characters")
     return datetime.datetime.now().strftime(form)

@@ -67,7 +67,7 @@ class Generation:
     """One answer. Iterate over its pieces with `for` or `async for`, or wait for all of it with `result()`.
 
     The first piece that is asked for submits the request. From then on the engine computes it, whether or not anyone
-    reads; if the reader is far behind and no other request waits, it pauses. `text`, `tokens` and `usage` show what was
+    reads; if many outputs are unread and no other request waits, it pauses. `text`, `tokens` and `usage` show what was
     read so far and never compute. Iterating again continues where it was left. A dropped handle cancels its request.
 
     An answer owns its sequence until another answer in the same sequence, or a method of the sequence, takes it. Then

@@ -17,7 +17,7 @@ from .constraints import Constraint, constraint_from
 LARGEST = 2**31 - 1  # integers travel to the device in 32 bits
 TEMPERATURES = (1e-6, 1e6)  # beyond which logits divided by one leave the range of f32
 MOST_PER_SUBMIT = 4096
-PENALTIES = (-100.0, 100.0)  # added to logits, of which the likeliest are some tens above the rest
+PENALTIES = (-100.0, 100.0)  # added to logits, which differ by some tens
 REPETITION_PENALTIES = (0.01, 100.0)
 MAX_BIASED_TOKENS = 1024
 

@@ -1,4 +1,4 @@
-"""The names by which a model calls its special tokens, such as `bos_token`. Chat templates ask for them."""
+"""The named special tokens of a model, such as `bos_token`, which chat templates use."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ..errors import FormatError
 from .tokenizer import Tokenizer
 from .tools import ToolFormat
 
-LARGEST_FILE = 16 << 20
+MAX_FILE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """What `tokenizer_config.json` says of them."""
+    """The special tokens of `tokenizer_config.json`."""
 
-    texts: Mapping[str, str] = field(default_factory=dict)  # by name: bos_token, eos_token, unk_token ...
-    add_bos: bool = False  # before every text, though the tokenizer's own post-processor may not say so
-    tool_format: ToolFormat | None = None  # how the model writes calls of tools
+    texts: Mapping[str, str] = field(default_factory=dict)  # by name: bos_token, eos_token, unk_token …
+    add_bos: bool = False  # before every text, even if the tokenizer's post-processor does not add it
+    tool_format: ToolFormat | None = None  # how the model writes tool calls
 
 
 def read_special_tokens(
     path: Path | None, tokenizer: Tokenizer, bos_id: int | None, eos_ids: Sequence[int]
 ) -> SpecialTokens:
-    """From a `tokenizer_config.json`; what it does not name is named by the program's own numbers."""
+    """Return the special tokens of a `tokenizer_config.json`. The program's own numbers fill in bos and eos."""
     known = {"bos_token": bos_id, "eos_token": eos_ids[0] if eos_ids else None}
     texts = {name: text for name, number in known.items() if (text := tokenizer.token_text(number)) is not None}
     config = _read_object(path) if path is not None else {}
     for name, value in config.items():
-        text = value.get("content") if isinstance(value, dict) else value  # an added token is written as an object
+        text = value.get("content") if isinstance(value, dict) else value  # an added token is an object
         if name.endswith("_token") and isinstance(text, str):
             texts[name] = text
     calls = config.get("tool_format")
@@ -49,7 +49,7 @@ def encode_prompt(tokenizer: Tokenizer, special: SpecialTokens, text: str, *, pa
     `parse_special`, special tokens spelled in the text are recognised."""
     plain = tokenizer.encode(text, parse_special=parse_special)
     full = tokenizer.encode(text, add_special=True, parse_special=parse_special)
-    # Only what stands before: an end-of-text behind it would be the end of the answer too.
+    # Only what precedes the text: an end-of-text token after it would end the answer, too.
     starts = (at for at in range(len(full) - len(plain) + 1) if full[at : at + len(plain)] == plain)
     tokens = full[: next(starts, 0)] + plain
     bos = tokenizer.token_id(special.texts["bos_token"]) if "bos_token" in special.texts else None
@@ -63,11 +63,11 @@ def encode_prompt(tokenizer: Tokenizer, special: SpecialTokens, text: str, *, pa
 
 def _read_object(path: Path) -> dict[str, Any]:
     try:
-        if os.path.getsize(path) > LARGEST_FILE:
-            raise FormatError(f"{path} has {os.path.getsize(path)} bytes; {LARGEST_FILE} is the most")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        if os.path.getsize(path) > MAX_FILE_BYTES:
+            raise FormatError(f"{path} has {os.path.getsize(path)} bytes; the limit is {MAX_FILE_BYTES}")
+        value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise FormatError(f"{path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise FormatError(f"{path} is not a JSON object")
-    return found
+        raise FormatError(f"not valid JSON: {error}", argument=str(path)) from error
+    if not isinstance(value, dict):
+        raise FormatError(argument=str(path), expected="a JSON object", got=type(value).__name__)
+    return value

@@ -1,4 +1,8 @@
-"""A sandbox for chat templates: what they may call, and limits on steps, memory and nesting."""
+"""A sandbox for chat templates: allowed methods and filters, and limits on steps, memory and nesting.
+
+Templates are part of downloaded models. Jinja's own sandbox limits access to Python, but neither time nor memory; its
+documented hooks (`code_generator_class`, `intercepted_binops`, `finalize`, filters) are enough to count both.
+"""
 
 from __future__ import annotations
 
@@ -19,67 +23,67 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ..errors import FormatError
 
-STEPS = 1_000_000  # blocks entered, calls, filters
-SECONDS = 1.0  # of this thread's processor time: a busy machine makes no difference
-CHARACTERS = 48_000_000  # made in all, intermediate results included
-ELEMENT = 64  # characters that an element of a list counts for
-TREE = 100_000  # elements of a value, each counted as often as it can be reached
-DEPTH = 100
-WIDTH = 10_000  # of padding, indentation and the like
-BITS = 100_000  # of a whole number
-_LOOKS = 64  # steps between two looks at the clock
+MAX_STEPS = 1_000_000  # blocks entered, calls, filters
+MAX_CPU_SECONDS = 1.0  # of this thread: a busy machine makes no difference
+MAX_CHARACTERS = 48_000_000  # of all results, including intermediate ones
+CHARACTERS_PER_ELEMENT = 64
+MAX_TREE_ELEMENTS = 100_000  # of a value; an element counts once for each path to it
+MAX_DEPTH = 100
+MAX_WIDTH_CHARACTERS = 10_000  # of padding, indentation and the like
+MAX_INTEGER_BITS = 100_000
+_STEPS_PER_CLOCK_CHECK = 64
 
 
-class Meter:
-    """Counts what one rendering has used, and ends it with a FormatError."""
+class RenderBudget:
+    """The steps, characters and time that one rendering has used. Raises FormatError above a limit."""
 
     def __init__(self) -> None:
         self._steps = 0
         self._characters = 0
-        self._end = time.thread_time() + SECONDS
+        self._end = time.thread_time() + MAX_CPU_SECONDS
 
     def step(self, characters: int = 0) -> None:
-        """One step, which puts out `characters` of the template's own text."""
+        """Count one step, which writes `characters` of the template's own text."""
         self._steps += 1
-        if self._steps > STEPS:
-            raise over(f"takes more than {STEPS:,} steps")
-        if self._steps % _LOOKS == 0:
-            self._look()
+        if self._steps > MAX_STEPS:
+            raise limit_error(f"takes more than {MAX_STEPS:,} steps")
+        if self._steps % _STEPS_PER_CLOCK_CHECK == 0:
+            self._check_clock()
         if characters:
             self.characters(characters)
 
     def characters(self, count: int) -> None:
-        """`count` characters, or what stands for them, are about to be made."""
+        """Count characters before they are made."""
         self._characters += count
-        if self._characters > CHARACTERS:
-            raise over(f"makes more than {CHARACTERS:,} characters")
+        if self._characters > MAX_CHARACTERS:
+            raise limit_error(f"makes more than {MAX_CHARACTERS:,} characters")
         if count > 10_000:
-            self._look()
+            self._check_clock()
 
     def elements(self, count: int) -> None:
-        self.characters(count * ELEMENT)
+        self.characters(count * CHARACTERS_PER_ELEMENT)
 
-    def _look(self) -> None:
+    def _check_clock(self) -> None:
         if time.thread_time() > self._end:
-            raise over(f"takes more than {SECONDS:g} s")
+            raise limit_error(f"takes more than {MAX_CPU_SECONDS:g} s")
 
     # -- values ----------------------------------------------------------------------------------------------------
 
-    def made(self, value: Any) -> Any:
-        """A value that was just made: its text, or its own elements."""
+    def charge(self, value: Any) -> Any:
+        """Count a new value: its characters, or its own elements. Return it."""
         if isinstance(value, (str, bytes)):
             self.characters(len(value))
         elif isinstance(value, (list, tuple, Set, Mapping)):
             self.elements(len(value))
         return value
 
-    def made_of(self, value: Any) -> Any:
-        """A value that was put together from others, which it may hold several times over."""
+    def charge_tree(self, value: Any) -> Any:
+        """Count a new value that was made of others, which it may contain repeatedly. Return it."""
         self.size(value)
-        return self.made(value)
+        return self.charge(value)
 
     def text(self, value: Any) -> str:
-        """A value as text."""
+        """Return a value as a string, and count it."""
         if not isinstance(value, str):
             self.characters(self.size(value)[0])
         shown = str(value)
@@ -87,9 +91,10 @@ class Meter:
         return shown
 
     def size(self, value: Any) -> tuple[int, int]:
-        """About how long a value is as text, and how deep it is nested; refused where it is out of all proportion.
+        """Return the approximate length of a value as a string, and its depth. Raise FormatError if it is too large.
 
-        Lists may share elements: a few, each holding the one before twice, have no end when written out or compared.
+        Lists may share elements. A few lists that each contain the one before twice grow exponentially when they are
+        written or compared.
         """
         if isinstance(value, str):
             return len(value), 0
@@ -99,28 +104,28 @@ class Meter:
             item, depth = waiting.pop()
             elements += 1
             deepest = max(deepest, depth)
-            if elements + len(waiting) > TREE or depth > DEPTH:
-                raise over(f"makes a value of more than {TREE:,} elements or {DEPTH} levels")
+            if elements + len(waiting) > MAX_TREE_ELEMENTS or depth > MAX_DEPTH:
+                raise limit_error(f"makes a value of more than {MAX_TREE_ELEMENTS:,} elements or {MAX_DEPTH} levels")
             if isinstance(item, (str, bytes)):
                 characters += len(item)
             elif isinstance(item, Mapping):
                 waiting.extend((part, depth + 1) for pair in item.items() for part in pair)
             elif isinstance(item, (list, tuple, Set)):
                 waiting.extend((part, depth + 1) for part in item)
-        if elements > _LOOKS:
-            self._look()
-        return characters + elements * ELEMENT, deepest
+        if elements > _STEPS_PER_CLOCK_CHECK:
+            self._check_clock()
+        return characters + elements * CHARACTERS_PER_ELEMENT, deepest
 
 
 def check_width(*values: Any) -> None:
     for value in values:
-        if isinstance(value, int) and abs(value) > WIDTH:
-            raise over(f"asks for a width of {value if abs(value) < 10**12 else 'very many'} characters")
+        if isinstance(value, int) and abs(value) > MAX_WIDTH_CHARACTERS:
+            raise limit_error(f"asks for a width of {value if abs(value) < 10**12 else 'very many'} characters")
 
 
-def over(what: str) -> FormatError:
-    """What ends a template that goes too far."""
-    return FormatError(f"the chat template {what}: more than a chat template may", code="template_limit")
+def limit_error(what: str) -> FormatError:
+    """Return the error of a template that exceeds a limit."""
+    return FormatError(f"the chat template {what}, which exceeds the limit", code="template_limit")
 
 
 _FILTERS = """
@@ -139,8 +144,8 @@ _PADDING = frozenset(("center", "ljust", "rjust", "zfill"))
 _WIDE = re.compile(r"\d{5,}")  # a width, in a format
 
 
-class Generation(Extension):
-    """`{% generation %}` marks what a model said, for training. Here its body is put out as it is."""
+class GenerationTag(Extension):
+    """`{% generation %}` marks the text of a model, for training. Its body is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012 - as its base class declares it
 
@@ -151,7 +156,7 @@ class Generation(Extension):
 
 
 class _MeteredCode(CodeGenerator):
-    """Generates code that pays for its steps and its values."""
+    """Generates code that counts its steps and its values."""
 
     def blockvisit(self, nodes_: Iterable[nodes.Node], frame: Frame) -> None:
         body = list(nodes_)
@@ -162,7 +167,7 @@ class _MeteredCode(CodeGenerator):
 
     def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Any) -> str:
         if not isinstance(node, nodes.TemplateData):
-            raise nodes.Impossible  # nothing is computed while code is generated
+            raise nodes.Impossible  # code generation must not compute values
         return super()._output_child_to_const(node, frame, finalize)
 
     def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802 - Jinja's names
@@ -178,38 +183,38 @@ class _MeteredCode(CodeGenerator):
         self.write(")")
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        self._metered("made_of", super().visit_List, node, frame)
+        self._metered("charge_tree", super().visit_List, node, frame)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        self._metered("made_of", super().visit_Dict, node, frame)
+        self._metered("charge_tree", super().visit_Dict, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
         if node.ctx == "load":
-            self._metered("made_of", super().visit_Tuple, node, frame)
+            self._metered("charge_tree", super().visit_Tuple, node, frame)
         else:
             super().visit_Tuple(node, frame)
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
         if isinstance(node.arg, nodes.Slice):
-            self._metered("made", super().visit_Getitem, node, frame)
+            self._metered("charge", super().visit_Getitem, node, frame)
         else:
             super().visit_Getitem(node, frame)
 
 
 class TemplateEnvironment(ImmutableSandboxedEnvironment):
-    """For one rendering."""
+    """The environment of one rendering."""
 
     code_generator_class = _MeteredCode
     intercepted_binops = frozenset(("+", "*", "**", "%"))
 
     def __init__(self) -> None:
-        self.meter = Meter()
+        self.meter = RenderBudget()
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
-            optimized=False,  # which would compute constants, unmetered
+            optimized=False,  # the optimizer would compute constants without counting
             finalize=self.meter.text,
-            extensions=[Generation, "jinja2.ext.loopcontrols"],
+            extensions=[GenerationTag, "jinja2.ext.loopcontrols"],
         )
         del self.globals["lipsum"]
         self.filters = {name: _metered_filter(self.meter, name, self.filters[name]) for name in _FILTERS.split()}
@@ -217,7 +222,7 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         self.filters["format"] = lambda value, *parts, **named: self._percent(value, named or parts)
 
     def joined(self, parts: tuple[Any, ...]) -> str:
-        """The operator ~."""
+        """Return the result of the operator `~`."""
         texts = [self.meter.text(part) for part in parts]
         self.meter.characters(sum(map(len, texts)))
         return "".join(texts)
@@ -226,13 +231,13 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if operator == "%" and isinstance(left, (str, bytes)):
             return self._percent(left, right)
         if operator == "+" and isinstance(left, (str, bytes, list, tuple)):
-            self.meter.made(left)
-            self.meter.made(right)
+            self.meter.charge(left)
+            self.meter.charge(right)
         elif operator == "*":
             self._check_product(left, right)
         elif operator == "**":
             _check_power(left, right)
-        return self.meter.made_of(super().call_binop(context, operator, left, right))
+        return self.meter.charge_tree(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __callable: Any, *args: Any, **named: Any) -> Any:  # noqa: N805
         __self.meter.step()
@@ -240,12 +245,12 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         for kind, allowed in METHODS.items():
             if isinstance(owner, kind):
                 if name not in allowed:
-                    raise SecurityError(f"{kind.__name__}.{name} is not for chat templates")
+                    raise SecurityError(f"chat templates may not call {kind.__name__}.{name}")
                 args = __self._check_method(owner, name, args, named)
-        return __self.meter.made_of(super().call(__context, __callable, *args, **named))
+        return __self.meter.charge_tree(super().call(__context, __callable, *args, **named))
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """str.format, whose widths and repetitions are looked at first."""
+        """Return str.format with its widths and repetitions checked first."""
         wrapped = super().wrap_str_format(value)
         if wrapped is None:
             return None
@@ -257,11 +262,11 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         return checked
 
     def _check_method(self, owner: Any, name: str, args: tuple[Any, ...], named: Any) -> tuple[Any, ...]:
-        """The arguments of a method of a text, once what it can make is paid for."""
+        """Count what a string method can make, and return its arguments."""
         if name in _PADDING:
             check_width(*args, *named.values())
         elif name == "replace" and len(args) >= 2:
-            self.meter.characters(_replaced(owner, *args[:2]))
+            self.meter.characters(_replaced_length(owner, *args[:2]))
         elif name == "join" and args:
             parts = list(args[0])
             self.meter.characters(sum(len(part) for part in parts if isinstance(part, str)) + len(parts) * len(owner))
@@ -274,22 +279,26 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         if isinstance(right, (str, bytes, list, tuple)):
             left, right = right, left
         if isinstance(left, (str, bytes, list, tuple)) and isinstance(right, int):
-            each = 1 if isinstance(left, (str, bytes)) else ELEMENT
+            each = 1 if isinstance(left, (str, bytes)) else CHARACTERS_PER_ELEMENT
             self.meter.characters(max(right, 0) * len(left) * each)
-        elif isinstance(left, int) and isinstance(right, int) and left.bit_length() + right.bit_length() > BITS:
-            raise over(f"multiplies numbers of more than {BITS:,} bits")
+        elif (
+            isinstance(left, int)
+            and isinstance(right, int)
+            and left.bit_length() + right.bit_length() > MAX_INTEGER_BITS
+        ):
+            raise limit_error(f"multiplies numbers of more than {MAX_INTEGER_BITS:,} bits")
 
     def _percent(self, left: Any, right: Any) -> Any:
         values = right if isinstance(right, tuple) else (right,)
         self._check_format(left, "%", values)
         if "*" in str(left):
             check_width(*values)
-        return self.meter.made(left % right)
+        return self.meter.charge(left % right)
 
     def _check_format(self, text: Any, sign: str, values: tuple[Any, ...]) -> None:
         shown = str(text)
         if _WIDE.search(shown):
-            raise over("formats to a width of 5 digits")
+            raise limit_error("formats to a width of 5 digits")
         if sign == "{" and re.search(r":[^{}]*\{", shown):
             check_width(*values)
         self.meter.characters(len(shown) + shown.count(sign) * (self.meter.size(list(values))[0] + 10_000))
@@ -302,18 +311,18 @@ class TemplateEnvironment(ImmutableSandboxedEnvironment):
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        """As transformers has it: no HTML escapes, and the options of `json.dumps`."""
+        """Return JSON as in transformers: without HTML escapes, with the options of `json.dumps`."""
         self.meter.step()
         characters, depth = self.meter.size(value)
         spaces = indent if isinstance(indent, int) else len(indent or "")
         check_width(spaces)
         between = sum(map(len, separators or ()))
-        self.meter.characters(characters + characters // ELEMENT * (depth * spaces + between))
+        self.meter.characters(characters + characters // CHARACTERS_PER_ELEMENT * (depth * spaces + between))
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _metered_filter(meter: Meter, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that pays for what it can make. Some are given the environment or a context before the value."""
+def _metered_filter(meter: RenderBudget, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a filter that counts what it can make. Some filters get the environment or a context before the value."""
     first = 1 if hasattr(real, "jinja_pass_arg") else 0
 
     @functools.wraps(real)
@@ -322,13 +331,13 @@ def _metered_filter(meter: Meter, name: str, real: Callable[..., Any]) -> Callab
         given = list(args)
         if len(given) > first:
             given[first] = _checked_value(meter, name, given[first], given[first + 1 :], named)
-        return meter.made(real(*given, **named))
+        return meter.charge(real(*given, **named))
 
     return metered
 
 
-def _checked_value(meter: Meter, name: str, value: Any, args: list[Any], named: dict[str, Any]) -> Any:
-    """The value that a filter is given, once what the filter can make of it is paid for."""
+def _checked_value(meter: RenderBudget, name: str, value: Any, args: list[Any], named: dict[str, Any]) -> Any:
+    """Count what a filter can make of a value, and return the value."""
     rest = [*args, *named.values()]
     if name in ("batch", "indent", "round", "slice", "truncate"):
         check_width(*rest)
@@ -337,12 +346,12 @@ def _checked_value(meter: Meter, name: str, value: Any, args: list[Any], named: 
         meter.characters((str(value).count("\n") + 1) * int(width))
     elif name == "replace" and len(rest) >= 2:
         value = meter.text(value)
-        meter.characters(_replaced(value, meter.text(rest[0]), meter.text(rest[1])))
+        meter.characters(_replaced_length(value, meter.text(rest[0]), meter.text(rest[1])))
     elif name == "join":
         value = list(value)
         meter.characters(meter.size(value)[0] + len(value) * sum(len(r) for r in rest if isinstance(r, str)))
     elif name == "sum" and any(isinstance(r, (list, tuple)) for r in rest):
-        raise SecurityError("sum is for numbers in chat templates")
+        raise SecurityError("in chat templates, sum takes numbers only")
     elif name in ("batch", "list", "slice", "sort", "unique") and isinstance(value, str):
         meter.elements(len(value))
     elif name in ("string", "upper", "lower", "title", "trim", "capitalize", "e", "escape", "urlencode", "truncate"):
@@ -352,10 +361,10 @@ def _checked_value(meter: Meter, name: str, value: Any, args: list[Any], named: 
 
 
 def _check_power(left: Any, right: Any) -> None:
-    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * max(right, 0) > BITS:
-        raise over(f"makes a number of more than {BITS:,} bits")
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * max(right, 0) > MAX_INTEGER_BITS:
+        raise limit_error(f"makes a number of more than {MAX_INTEGER_BITS:,} bits")
 
 
-def _replaced(text: Any, old: Any, new: Any) -> int:
-    """The length of a text after a replacement, at most."""
+def _replaced_length(text: Any, old: Any, new: Any) -> int:
+    """Return the largest possible length of a string after a replacement."""
     return int(len(text) + (text.count(old) + 1) * len(new))

@@ -4,7 +4,7 @@ One thread per model runs the loop. It starts with the first request and ends wi
 (`background=False`), a reader that waits for an output runs the next step itself.
 
 What a request has to compute is always its tokens beyond those that its slot caches: one for a request that decodes,
-many for a prompt, all of them after a device was lost. A step writes behind what is recorded as cached, and its tokens
+many for a prompt, all of them after a device was lost. A step writes after what is recorded as cached, and its tokens
 are recorded when it is done. So a failed step needs no rollback.
 """
 
@@ -204,7 +204,7 @@ class EngineCore:
                 started, recoveries = self._clock(), self.runner.recoveries
                 batch = self.scheduler.schedule()
                 sampled = self._execute(batch)
-                if self.runner.recoveries == recoveries:  # otherwise nobody knows which caches the step has seen
+                if self.runner.recoveries == recoveries:  # otherwise it is unknown which caches the step has seen
                     self._process(batch, sampled, self._clock() - started)
             except DeviceLost as error:
                 self._recover_or_fail(error)
@@ -342,7 +342,7 @@ class EngineCore:
                 return False
             try:
                 self._warm(step)
-            except Exception:  # nobody has asked for it: the next request reports the problem
+            except Exception:  # no caller has asked for it: the next request reports the problem
                 logger.debug("a step of the warm-up failed", exc_info=True)
                 return False
             return self.is_cold

@@ -27,7 +27,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Admitted:
-    """The request has a slot; so many tokens of its prompt were in the prefix cache."""
+    """The request has a slot; this many tokens of its prompt were in the prefix cache."""
 
     cached_tokens: int
 
@@ -49,7 +49,7 @@ class OutputSink(Protocol):
     def put(self, outputs: Sequence[Output]) -> None: ...
 
     def __len__(self) -> int:
-        """Outputs that nobody has read yet."""
+        """Outputs that have not been read."""
 
 
 class OutputQueue:

@@ -124,7 +124,7 @@ class Request:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether nobody wants the rest."""
+        """Whether the rest is unused."""
         return self._aborted or self._cancel.cancelled or not self.sequence.is_owned_by(self)
 
     @property
@@ -133,7 +133,7 @@ class Request:
 
     @property
     def backpressured(self) -> bool:
-        """Whether the reader is far behind."""
+        """Whether the reader has many unread tokens."""
         return len(self.sink) >= MAX_UNREAD_OUTPUTS
 
     # -- for the engine ------------------------------------------------------------------------------------------------

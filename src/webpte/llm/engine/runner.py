@@ -137,7 +137,7 @@ class ModelRunner(Protocol):
 
 
 class SlotPool(ABC):
-    """A method whose slots lie one behind the other in every buffer of its state."""
+    """A method whose slots follow each other in every buffer of its state."""
 
     batching_unsupported_reason = None
     cache_window = None  # every position is kept
@@ -152,7 +152,7 @@ class SlotPool(ABC):
 
     @abstractmethod
     def make(self, num_slots: int, progress: OnProgress) -> Method:
-        """Return the method with so many slots."""
+        """Return the method with this number of slots."""
 
     def available_slots(self, count: int) -> int:
         """Return the number of slots to make if `count` are needed."""

@@ -25,7 +25,7 @@ MIN_SAMPLES = 3  # of them: fewer may be outliers, or include the first, which c
 STALE_STEPS = 500  # after which the cost of a size that was not seen is forgotten
 TOKEN_COST = 0.25  # of a step, for one more token, until it is measured
 MIN_GAIN = 1.05  # expected; estimates err
-MAX_LOSS = 0.02  # of a sequence's time that drafts may have cost before there are no more,
+MAX_LOSS = 0.02  # of a sequence's time that drafts may have cost before they stop,
 OVERDRAFT = 0.5  # and of a step, that one draft may cost beyond that
 DECAY = 0.95  # weight of older evidence, with each token
 PRIOR_WEIGHT = 2.0  # of what is assumed before there is evidence
@@ -41,7 +41,7 @@ class NgramDrafter:
         self._tokens: list[int] = []
         self._positions: dict[tuple[int, ...], list[int]] = {}  # of each n-gram: where the text continued
         self._next = 0  # where the text continued after the best match
-        self.match_length = 0  # tokens before it that are equal; 0: there is no match
+        self.match_length = 0  # tokens before it that are equal; 0: no match
         self.extend(tokens)
 
     def extend(self, tokens: Iterable[int]) -> None:

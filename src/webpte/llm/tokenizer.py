@@ -7,98 +7,19 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from ..errors import FormatError, InputError, UnsupportedError
+from ..errors import InputError, UnsupportedError
+from .tokenizer_file import copy_tokenizer, load_tokenizer, raise_typed
 
 if TYPE_CHECKING:
     import tokenizers
 
 
-LARGEST_FILE = 128 << 20  # bytes; the largest in use have some 35 MB
-MOST_PARTS = 64  # of a pipeline
-MOST_GROWTH = 16  # of a text by all replacements together
-LONGEST_ADDITION = 1000  # characters that a part puts before every text
 LONG_TEXT_CHARS = 2048  # from which on the GIL is released while a text is encoded
 MARK, SEPARATOR = "\ufdd0", "\ufdd1"  # noncharacters, which Unicode reserves for a program's own use
+MAX_UNUSED_NUMBERS = 1 << 17  # of tokens
 NORMALIZED_BYTES = 4  # of a text, at most, that a normalizer makes one byte of
-MOST_PIECES = 32  # of what a post-processor adds, or repetitions of the text
-_LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
-
-
-def check_parts(inner: Any) -> None:
-    """Refuse a tokenizer whose parts can make far more of a text than there is."""
-    for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
-        part = getattr(inner, name)
-        if part is not None:
-            _check(name, list(_flat(json.loads(part.__getstate__()))))
-
-
-_KEY = "".join(rf"(?:{each}|\\u00{ord(each):02x})" for each in "continuing_subword_prefix")  # as JSON may write it
-_SUBWORD_PREFIX = re.compile(rf'"{_KEY}"\s*:\s*"[^"]'.encode(), re.IGNORECASE)
-
-
-def _check_merges(data: bytes) -> None:
-    """Refuse merges that abort the process in the tokenizers package: it cuts the prefix of continuing subwords off the
-    second part of every merge, whether or not it is there."""
-    if not _SUBWORD_PREFIX.search(data):  # as in nearly all: the JSON need not be read twice
-        return
-    model = json.loads(data).get("model") or {}
-    prefix = str(model.get("continuing_subword_prefix") or "").encode("utf-8", "surrogatepass")
-    for merge in model.get("merges") or ():
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        second = str(parts[-1]).encode("utf-8", "surrogatepass")
-        if len(second) < len(prefix) or (second[len(prefix) : len(prefix) + 1] or b"a")[0] & 0xC0 == 0x80:
-            raise FormatError(
-                f"the tokenizer's merge {merge!r:.60} is shorter than the prefix of continuing subwords", code="merges"
-            )
-
-
-def _flat(part: Any) -> Iterator[dict[str, Any]]:
-    """A part and the parts of a sequence."""
-    if isinstance(part, dict):
-        yield part
-        for key in _LISTS:
-            for inside in part.get(key) or ():
-                yield from _flat(inside)
-
-
-def _check(name: str, parts: list[dict[str, Any]]) -> None:
-    growth = 1.0
-    for part in parts:
-        growth *= max(1.0, _growth(name, part))
-        if part.get("type") == "TemplateProcessing":
-            _check_template(part)
-    if len(parts) > MOST_PARTS or growth > MOST_GROWTH:
-        raise FormatError(
-            f"the tokenizer's {name} has {len(parts)} parts that can make a text {growth:g} times as long; "
-            f"{MOST_PARTS} and {MOST_GROWTH} times are the most"
-        )
-
-
-def _growth(name: str, part: dict[str, Any]) -> float:
-    """How many times as long a part can make a text."""
-    addition = part.get("prepend")
-    if isinstance(addition, str) and len(addition) > LONGEST_ADDITION:
-        raise FormatError(f"the tokenizer's {name} puts {len(addition)} characters before every text")
-    if part.get("type") != "Replace":
-        return 1.0
-    pattern, content = part.get("pattern") or {}, str(part.get("content", ""))
-    literal = pattern.get("String") if isinstance(pattern, dict) else None
-    if literal == "":
-        raise FormatError(f"the tokenizer's {name} replaces the empty text, which is everywhere", code="empty_pattern")
-    return len(content) / len(literal) if literal else float(len(content))  # an expression may match one character
-
-
-def _check_template(part: dict[str, Any]) -> None:
-    tokens = part.get("special_tokens") or {}
-    added = [len(token.get("ids", ())) for token in tokens.values()] if isinstance(tokens, dict) else []
-    pieces = max((len(part.get(key) or ()) for key in ("single", "pair")), default=0)
-    if pieces * max([1, *added]) > MOST_PIECES:
-        raise FormatError(
-            f"the tokenizer's post_processor adds {pieces} pieces to every text; {MOST_PIECES} is the most"
-        )
 
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -181,29 +102,7 @@ class Tokenizer:
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, extra: str = "llm", most_tokens: int | None = None) -> Tokenizer:
         """`extra` is what to install where the package is absent. `encode_cut` gives at most `most_tokens`."""
-        try:
-            import tokenizers
-        except ImportError as error:
-            raise UnsupportedError(
-                f"texts need the tokenizers package: pip install 'webpte[{extra}]'", code="missing_package"
-            ) from error
-        name = os.fspath(path)
-        try:
-            size = os.path.getsize(path)
-            if size > LARGEST_FILE:
-                raise FormatError(f"{name} has {size} bytes; the most for a tokenizer is {LARGEST_FILE}")
-            _check_merges(Path(name).read_bytes())
-            inner = tokenizers.Tokenizer.from_file(name)
-            check_parts(inner)
-            inner.no_padding()  # answers are of one text, as long as it is
-            inner.no_truncation()
-            if most_tokens is not None:
-                inner.enable_truncation(most_tokens)
-        except FormatError:
-            raise
-        except BaseException as error:  # the package raises plain Exception, and Rust's panics pass that by
-            _raise_typed(error, f"{name} is not a tokenizer.json", code="not_a_tokenizer")
-        return cls(inner)
+        return cls(load_tokenizer(path, extra, most_tokens))
 
     def encode(self, text: str, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
         """Return the tokens of a text.
@@ -295,11 +194,19 @@ class Tokenizer:
     @cached_property
     def _plain(self) -> Tokenizer:
         """The same tokenizer, to which special tokens are text. SEPARATOR stands for those that are not."""
-        import tokenizers
+        from tokenizers import AddedToken
 
-        inner = tokenizers.Tokenizer.from_str(self._inner.to_str())
+        inner = copy_tokenizer(self._inner)
         inner.encode_special_tokens = True
-        inner.add_tokens([tokenizers.AddedToken(SEPARATOR, normalized=False, special=False)])
+        # The package numbers new tokens by how many there are. Where numbers are left out, those would be taken.
+        unused = self.size - inner.get_vocab_size()
+        if unused > MAX_UNUSED_NUMBERS:
+            raise UnsupportedError(
+                f"the tokenizer's vocabulary leaves {unused} numbers out; at most {MAX_UNUSED_NUMBERS} are allowed",
+                code="vocabulary",
+            )
+        fillers = [f"{MARK}{number}" for number in range(unused)]  # in no text: marks are taken out before
+        inner.add_tokens([AddedToken(text, normalized=False, special=False) for text in [*fillers, SEPARATOR]])
         return Tokenizer(inner)
 
     def encode_cut(self, text: str) -> tuple[list[int], int]:
@@ -317,13 +224,13 @@ class Tokenizer:
         except UnicodeEncodeError as error:
             raise InputError(f"the text cannot be written as UTF-8: {error}", code="invalid_utf8") from error
         except BaseException as error:
-            _raise_typed(error, "the tokenizer cannot encode the text", code="encode")
+            raise_typed(error, "the tokenizer cannot encode the text", code="encode")
 
     def decode(self, tokens: Iterable[int], *, specials: bool = False) -> str:
         try:
             return str(self._inner.decode(list(tokens), skip_special_tokens=not specials))
         except BaseException as error:
-            _raise_typed(error, "the tokenizer cannot decode the tokens", code="decode")
+            raise_typed(error, "the tokenizer cannot decode the tokens", code="decode")
 
     @property
     def size(self) -> int:
@@ -346,13 +253,6 @@ class Tokenizer:
         """Tokens that are no part of a text, such as the one that ends it."""
         added = self._inner.get_added_tokens_decoder()
         return frozenset(number for number, token in added.items() if token.special)
-
-
-def _raise_typed(error: BaseException, what: str, *, code: str) -> NoReturn:
-    """An error of ours for the package's, and for a panic of its Rust code, which is no Exception. Others pass."""
-    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-        raise FormatError(f"{what}: {error}", code=code) from error
-    raise error
 
 
 class TextStream:

@@ -1,0 +1,200 @@
+"""Read a `tokenizer.json` of a stranger's. What the tokenizers package would not survive is refused beforehand."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from ..errors import Error, FormatError, UnsupportedError
+
+if TYPE_CHECKING:
+    import tokenizers
+
+LARGEST_FILE = 128 << 20  # bytes; the largest in use have some 35 MB
+MAX_VOCABULARY = 1 << 22  # tokens; the largest in use have some 260,000
+MOST_PARTS = 64  # of a pipeline
+MOST_GROWTH = 16  # of a text by all replacements together
+LONGEST_ADDITION = 1000  # characters that a part puts before every text
+MOST_PIECES = 32  # of what a post-processor adds, or repetitions of the text
+_LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
+
+
+def load_tokenizer(path: str | os.PathLike[str], extra: str, most_tokens: int | None = None) -> tokenizers.Tokenizer:
+    """Return the tokenizer of a file. `extra` is what to install where the package is absent."""
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            data = file.read(LARGEST_FILE + 1)
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{name} cannot be read: {error}", code="not_a_tokenizer") from error
+    return read_tokenizer(name, data, extra, most_tokens)
+
+
+def read_tokenizer(
+    name: str, data: bytes, extra: str = "export", most_tokens: int | None = None
+) -> tokenizers.Tokenizer:
+    """Return the tokenizer of these bytes, without padding. `name` stands for them in errors.
+
+    Texts are cut to `most_tokens` where that is given, and never by what the file says.
+    """
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise UnsupportedError(
+            f"texts need the tokenizers package: pip install 'webpte[{extra}]'", code="missing_package"
+        ) from error
+    if len(data) > LARGEST_FILE:
+        raise FormatError(f"{name} has more than {LARGEST_FILE} bytes, the most for a tokenizer")
+    try:
+        _read_document(data)
+        inner = tokenizers.Tokenizer.from_str(data.decode())
+        check_parts(inner)
+        inner.no_padding()  # answers are of one text, as long as it is
+        inner.no_truncation()
+        if most_tokens is not None:
+            inner.enable_truncation(most_tokens)
+    except Error:
+        raise
+    except BaseException as error:  # the package raises plain Exception, and Rust's panics pass that by
+        raise_typed(error, f"{name} is not a tokenizer.json", code="not_a_tokenizer")
+    return inner
+
+
+def copy_tokenizer(inner: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    try:
+        return type(inner).from_str(inner.to_str())
+    except BaseException as error:
+        raise_typed(error, "the tokenizer cannot be written and read again", code="not_a_tokenizer")
+
+
+def raise_typed(error: BaseException, what: str, *, code: str) -> NoReturn:
+    """An error of ours for the package's, and for a panic of its Rust code, which is no Exception. Others pass."""
+    if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+        raise FormatError(f"{what}: {error}", code=code) from error
+    raise error
+
+
+def check_parts(inner: Any) -> None:
+    """Refuse a tokenizer whose parts can make far more of a text than there is."""
+    for name in ("normalizer", "pre_tokenizer", "post_processor", "decoder"):
+        part = getattr(inner, name)
+        if part is not None:
+            _check(name, list(_flat(json.loads(part.__getstate__()))))
+
+
+def _read_document(data: bytes) -> None:
+    """Refuse what ends the process inside of the tokenizers package, where no exception would come of it.
+
+    A panic while another is handled aborts, and so does memory that cannot be had. Mutants found three ways: numbers
+    of tokens and the announced size of a table, for which memory is taken, and the prefix of subwords, which is cut
+    off without a look.
+    """
+    document = json.loads(data, object_pairs_hook=_without_duplicates)
+    if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
+        raise FormatError("the tokenizer is not a JSON object with a model", code="not_a_tokenizer")
+    model = document["model"]
+    vocabulary, added = model.get("vocab"), document.get("added_tokens")
+    numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    if len({*map(str, numbers)}) != len(numbers):
+        raise FormatError("the tokenizer's vocabulary gives a number to two tokens", code="vocabulary")
+    numbers += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    for number in numbers:
+        if type(number) is not int or not 0 <= number < MAX_VOCABULARY:
+            raise FormatError(
+                f"the tokenizer's vocabulary has the number {number!r:.40}; expected 0 to {MAX_VOCABULARY - 1}",
+                code="vocabulary",
+            )
+    _check_merges(model)
+    _check_charsmaps(document.get("normalizer"))
+
+
+def _check_charsmaps(normalizer: Any) -> None:
+    """Refuse tables of characters that announce more than they have: the package takes memory for it at once."""
+    left = [normalizer]
+    while left:
+        part = left.pop()
+        if isinstance(part, list):
+            left += part
+        elif isinstance(part, dict):
+            left += part.values()
+            table = part.get("precompiled_charsmap")
+            if isinstance(table, str):
+                data = base64.b64decode(table)
+                announced = int.from_bytes(data[:4], "little")
+                if announced % 4 or announced > len(data) - 4:
+                    raise FormatError(
+                        f"the tokenizer's normalizer has a table of {len(data)} bytes that announces {announced}",
+                        code="charsmap",
+                    )
+
+
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What is read here must be what the package reads, and of two values of a key it may take the other."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise FormatError("the tokenizer has a JSON object with a key twice", code="duplicate_key")
+    return found
+
+
+def _check_merges(model: dict[str, Any]) -> None:
+    """Refuse merges whose second part is shorter than the prefix of continuing subwords, which is cut off it."""
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    if not isinstance(prefix, str) or not prefix or not isinstance(merges, list):
+        return
+    size = len(prefix.encode("utf-8", "surrogatepass"))
+    for merge in merges:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        second = str(parts[-1] if isinstance(parts, list) and parts else "").encode("utf-8", "surrogatepass")
+        if len(second) < size or (second[size : size + 1] or b"a")[0] & 0xC0 == 0x80:  # or would cut a character
+            raise FormatError(
+                f"the tokenizer's merge {merge!r:.60} is shorter than the prefix of continuing subwords", code="merges"
+            )
+
+
+def _flat(part: Any) -> Iterator[dict[str, Any]]:
+    """A part and the parts of a sequence."""
+    if isinstance(part, dict):
+        yield part
+        for key in _LISTS:
+            for inside in part.get(key) or ():
+                yield from _flat(inside)
+
+
+def _check(name: str, parts: list[dict[str, Any]]) -> None:
+    growth = 1.0
+    for part in parts:
+        growth *= max(1.0, _growth(name, part))
+        if part.get("type") == "TemplateProcessing":
+            _check_template(part)
+    if len(parts) > MOST_PARTS or growth > MOST_GROWTH:
+        raise FormatError(
+            f"the tokenizer's {name} has {len(parts)} parts that can make a text {growth:g} times as long; "
+            f"{MOST_PARTS} and {MOST_GROWTH} times are the most"
+        )
+
+
+def _growth(name: str, part: dict[str, Any]) -> float:
+    """How many times as long a part can make a text."""
+    addition = part.get("prepend")
+    if isinstance(addition, str) and len(addition) > LONGEST_ADDITION:
+        raise FormatError(f"the tokenizer's {name} puts {len(addition)} characters before every text")
+    if part.get("type") != "Replace":
+        return 1.0
+    pattern, content = part.get("pattern") or {}, str(part.get("content", ""))
+    literal = pattern.get("String") if isinstance(pattern, dict) else None
+    if literal == "":
+        raise FormatError(f"the tokenizer's {name} replaces the empty text, which is everywhere", code="empty_pattern")
+    return len(content) / len(literal) if literal else float(len(content))  # an expression may match one character
+
+
+def _check_template(part: dict[str, Any]) -> None:
+    tokens = part.get("special_tokens") or {}
+    added = [len(token.get("ids", ())) for token in tokens.values()] if isinstance(tokens, dict) else []
+    pieces = max((len(part.get(key) or ()) for key in ("single", "pair")), default=0)
+    if pieces * max([1, *added]) > MOST_PIECES:
+        raise FormatError(
+            f"the tokenizer's post_processor adds {pieces} pieces to every text; {MOST_PIECES} is the most"
+        )

@@ -182,6 +182,59 @@ def test_values_of_a_quantised_gguf_are_kept_bit_for_bit(group):
     assert coarse is None
 
 
+def torchao_linear(weight: torch.Tensor, bits: int) -> torch.nn.Linear:
+    """By torchao's own quantizer: 4 bits in groups of 32, or 8 bits with a scale a row."""
+    from torchao.quantization.granularity import PerAxis, PerGroup
+    from torchao.quantization.quant_api import IntxWeightOnlyConfig, quantize_
+
+    layers = torch.nn.Sequential(torch.nn.Linear(weight.shape[1], len(weight), bias=False))
+    layers[0].weight.data = weight.clone()
+    kind, scales = (torch.int4, PerGroup(32)) if bits == 4 else (torch.int8, PerAxis(0))
+    quantize_(layers, IntxWeightOnlyConfig(weight_dtype=kind, granularity=scales))
+    return layers[0]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("size", [1.0, 1e-30, 1e37])
+def test_codes_and_scales_of_torchao_are_found_in_its_values_bit_for_bit(bits, size):
+    weight = torch.randn((48, 128), generator=torch.Generator().manual_seed(0)) ** 3 / 100 * size
+    weight[3] = -weight[3].abs()
+    stored = torchao_linear(weight, bits).weight
+    found = exact(stored.dequantize(), 32 if bits == 4 else 128, bits)
+    assert found is not None
+    assert torch.equal(found.codes, stored.qdata)
+    assert torch.equal(found.scales, stored.scale.reshape(found.scales.shape))
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_an_export_keeps_codes_and_scales_of_torchao(tmp_path, dense):
+    """Of its own kind of tensor, and of ordinary weights that it made."""
+    linear = torchao_linear(torch.randn((48, 128), generator=torch.Generator().manual_seed(1)), 4)
+    codes, scales = linear.weight.qdata, linear.weight.scale
+    if dense:
+        linear.weight = torch.nn.Parameter(linear.weight.dequantize(), requires_grad=False)
+    x = torch.randn((5, 128), generator=torch.Generator().manual_seed(2))
+    webpte.export.lower(torch.nn.Sequential(linear), (x,), path=tmp_path / "linear.pte", quantize="4w", group_size=32)
+    stored = (tmp_path / "linear.pte").read_bytes()
+    assert scales.T.contiguous().numpy().tobytes() in stored
+    pairs = (codes + 8).to(torch.uint8).numpy()
+    packed = (pairs[:, 0::2] << 4 | pairs[:, 1::2], pairs[:, 1::2] << 4 | pairs[:, 0::2])  # either half may be first
+    assert any(each.tobytes() in stored for each in packed)
+
+
+@pytest.mark.parametrize("value", [1e37, float("inf"), float("nan")])
+def test_weights_that_are_too_large_to_quantise_are_refused_by_name(tmp_path, value):
+    linear = torch.nn.Linear(128, 48)
+    with torch.no_grad():
+        linear.weight[5, 7] = value
+    with raises(webpte.UnsupportedError, "0.weight", "1e+10", f"{value:g}", code="weight_range") as caught:
+        webpte.export.lower(
+            torch.nn.Sequential(linear), (torch.zeros(1, 128),), path=tmp_path / "linear.pte", quantize="4w"
+        )
+    assert caught.value.items == ("0.weight",)
+    assert not (tmp_path / "linear.pte").exists()
+
+
 @pytest.mark.parametrize("calibrate", [False, True])
 def test_weights_are_read_and_dropped_layer_by_layer(checkpoint, monkeypatch, calibrate):
     """Beside a layer, or a block that a text is read with, no float matrix stands but the embedding; values are those

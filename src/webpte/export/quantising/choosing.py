@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 from ...progress import OnProgress, Progress, ignore
 from .calibration import Calibration
-from .grid import least_squares
+from .grid import check_range, least_squares
 from .recipe import EIGHT, EMBEDDING, Kind, Recipe, Shape
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ def measured_losses(
                 try:
                     for name, weight in kept.items():
                         kind = recipe.linears[name]
+                        check_range(f"{name}.weight", weight)
                         rounded = least_squares(weight, kind.group or weight.shape[1], kind.bits)
                         module.get_parameter(f"{name}.weight").data = rounded.values()
                     got = text.predictions(number, text.given(number))

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ...errors import UnsupportedError
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +19,9 @@ ROUNDS = 2  # of codes by the best scale so far, and the scale that fits those
 LEAST_CLIP = {4: 0.5, 8: 0.9}  # of the largest value: below, too much is cut off to be nearer
 TINY = 1e-20  # a group of smaller values is zero
 ROOM = 1 << 17  # weights that are looked at together: as many as stay in a cache of the CPU
+MAX_WEIGHT = 1e10
+NEAR = 2.0**-20  # relative: within it lie products of codes and a step that two roundings are wrong by
+OFFSETS = (0, 1, -1, 2, -2, 3, -3)  # of a step from the largest value by its code, in units in the last place
 LONG = 256  # groups that are summed up as they lie; the values of shorter ones are laid out one beside the other
 
 
@@ -84,7 +89,7 @@ def squared_error(weight: torch.Tensor, codes: Codes) -> float:
 
 
 @contextmanager
-def _workers() -> Iterator[Callable[..., Iterable[Codes]]]:
+def _workers() -> Iterator[Callable[..., Iterable[Any]]]:
     """A `map` with as many threads as torch has: of parts this small, each is done in one thread at a better pace."""
     import torch
 
@@ -165,33 +170,80 @@ def _clips(bits: int, count: int) -> list[float]:
 
 
 def exact(weight: torch.Tensor, group: int, bits: int) -> Codes | None:
-    """Codes that give the very values, where every group has them: in a checkpoint that was quantised before.
+    """Codes that give the very values, where every group has them: of a weight that was quantised before.
 
-    If a group's largest value is k steps, the step is that value by k: every k is tried, and must give all values of
-    the group to the last bit.
+    If a group's largest value is k steps, the step is that value by k, or a neighbour of it: the product and the
+    quotient are both rounded. Every k is tried, and a step must give all values of the group to the last bit.
     """
-    found = []
-    for rows in _in_parts(weight):
-        scales = _steps(rows, group, bits)
-        if scales is None:
-            return None
-        found.append(Codes(nearest(rows, scales, bits), scales))
-    return _joined(found)
+    if not _may_be_exact(weight.detach()[0, :group].float(), bits):  # almost every weight ends here
+        return None
+    with _workers() as each:
+        found = list(each(lambda rows: _exact_rows(rows, group, bits), _in_parts(weight)))
+    return None if None in found else _joined(found)
 
 
-def _steps(weight: torch.Tensor, group: int, bits: int) -> torch.Tensor | None:
-    """The steps (N, G) that give a weight's values exactly; None as soon as a row has a group without one."""
+def check_range(name: str, weight: torch.Tensor) -> None:
+    """Refuse a weight whose squares, summed up by the hundred thousand, are no longer finite."""
+    largest = float(weight.detach().abs().max()) if weight.numel() else 0.0
+    if not largest <= MAX_WEIGHT:  # NaN compares as false
+        raise UnsupportedError(
+            f"{name}: expected numbers of at most {MAX_WEIGHT:g} in a weight that is quantised, got {largest:g}. "
+            "Repair the checkpoint, or export without quantize.",
+            [name],
+            code="weight_range",
+        )
+
+
+def _counts(bits: int, largest: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
+    """How many steps the largest value may be, and for which groups: steps above zero first, as torchao has them."""
+    low, high = extremes(bits)
+    negative = largest < 0
+    above = [(code, negative) for code in range(low, 0)] + [(code, ~negative) for code in range(high, 0, -1)]
+    return above + [(code, ~where) for code, where in above]
+
+
+def _may_be_exact(values: torch.Tensor, bits: int) -> bool:
+    """Whether the values of a group (group,) lie near the codes of some step."""
     import torch
 
-    if len(weight) > 1 and _steps(weight[:1], group, bits) is None:  # almost every weight ends here
-        return None
     low, high = extremes(bits)
+    steps = values[values.abs().argmax()] / torch.tensor([*range(low, 0), *range(1, high + 1)])  # (2 ** bits - 1,)
+    return bool(_near(values[None], steps[:, None]).any()) or not bool(values.any())
+
+
+def _near(grouped: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+    """Which groups lie near whole numbers of their steps: (..., group) and (..., 1) to (...)."""
+    return (((grouped / steps).round() * steps - grouped).abs() <= grouped.abs() * NEAR).all(-1)
+
+
+def _exact_rows(weight: torch.Tensor, group: int, bits: int) -> Codes | None:
+    import torch
+
     grouped = weight.unflatten(1, (-1, group))  # (N, G, group)
-    largest = grouped.gather(-1, grouped.abs().argmax(-1, keepdim=True))  # (N, G, 1), with its sign
-    found = torch.zeros_like(largest)
-    for code in [*range(low, 0), *range(high, 0, -1)]:
-        step = largest / code
-        codes = torch.where(step == 0, 0, (grouped / step).round())
-        fits = ((codes * step == grouped) & (codes >= low) & (codes <= high)).all(-1, keepdim=True)
-        found = torch.where(fits & (found == 0), torch.where(step == 0, 1.0, step), found)
-    return None if bool((found == 0).any()) else found.squeeze(-1)
+    largest = grouped.gather(-1, grouped.abs().argmax(-1, keepdim=True)).squeeze(-1)  # (N, G), with its sign
+    steps = (largest == 0).to(weight.dtype)  # 1 for a group of zeros; 0: not found yet
+    codes = torch.zeros_like(weight.unflatten(1, (-1, group)))
+    for code, where in _counts(bits, largest):
+        left = where & (steps == 0)
+        if not bool(left.any()):
+            continue
+        values, guess = grouped[left], (largest[left] / code)[:, None]  # (M, group), (M, 1)
+        near = _near(values, guess)
+        values, step, whole = values[near], guess[near], (values[near] / guess[near]).round()
+        fitted = torch.zeros_like(step)
+        for offset in OFFSETS:
+            tried = _neighbour(step, offset)
+            fits = (whole * tried == values).all(-1, keepdim=True)
+            fitted = torch.where(fits & (fitted == 0), tried, fitted)
+        low, high = extremes(bits)
+        fitted = torch.where(((whole >= low) & (whole <= high)).all(-1, keepdim=True), fitted, 0.0)
+        places = left.nonzero()[near].unbind(1)
+        steps[places], codes[places] = fitted.squeeze(-1), whole
+    return None if bool((steps == 0).any()) else Codes(codes.flatten(1).to(torch.int8), steps)
+
+
+def _neighbour(step: torch.Tensor, offset: int) -> torch.Tensor:
+    """The float that so many others lie before."""
+    import torch
+
+    return (step.contiguous().view(torch.int32) + offset).view(torch.float32)

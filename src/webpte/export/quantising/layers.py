@@ -29,6 +29,19 @@ def quantised_linear(linear: torch.nn.Linear, codes: Codes, kind: str) -> torch.
     return linear
 
 
+def stored_codes(weight: torch.Tensor, group: int, bits: int) -> Codes | None:
+    """The codes and scales of a weight that torchao quantised, where it did so in the same way."""
+    import torch
+    from torchao.quantization import IntxUnpackedToInt8Tensor
+
+    if not isinstance(weight, IntxUnpackedToInt8Tensor):
+        return None
+    same = weight.target_dtype == {4: torch.int4, 8: torch.int8}[bits] and tuple(weight.block_size) == (1, group)
+    if not same or bool((weight.zero_point != 0).any()):
+        return None
+    return Codes(weight.qdata, weight.scale.float().reshape(len(weight.qdata), -1))
+
+
 def quantised_embedding(codes: Codes, bits: int) -> torch.nn.Module:
     from ..modules.quantised import Embedding
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from ...progress import OnProgress, Progress, ignore
 from .calibration import Calibration, Moments, Read, whole
 from .compensation import compensated
-from .grid import Codes, exact, least_squares, squared_error
-from .layers import quantised_embedding, quantised_linear
+from .grid import Codes, check_range, exact, least_squares, squared_error
+from .layers import quantised_embedding, quantised_linear, stored_codes
 from .recipe import AS_IT_IS, EMBEDDING, HEAD, Kind, Recipe, linear_recipe
 from .report import Layer, Report
 
@@ -114,15 +114,19 @@ class _Work:
         if kind == AS_IT_IS:
             self._note(name, kind, weight, None)
             return
-        codes = self._codes(name, weight, kind, moments)
+        codes = stored_codes(weight, kind.group or weight.shape[1], kind.bits)
+        if hasattr(weight, "qdata"):  # torchao's, of which few functions of torch can be asked
+            weight = weight.dequantize()
+        codes = codes or self._codes(name, weight, kind, moments)
         self._replace(name, quantised_linear(linear, codes, kind.name))
         self._note(name, kind, weight, codes)
 
     def _codes(self, name: str, weight: torch.Tensor, kind: Kind, moments: torch.Tensor | None) -> Codes:
         group = kind.group or weight.shape[1]
-        same = exact(weight, group, kind.bits) if kind.bits == 4 else None
+        same = exact(weight, group, kind.bits)
         if same is not None:
             return same
+        check_range(f"{name}.weight", weight)
         if moments is None or (name == HEAD and kind.bits == 8):  # so near, and so many rows, that it does not pay
             return least_squares(weight, group, kind.bits)
         return compensated(weight, group, kind.bits, moments)

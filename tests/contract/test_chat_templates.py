@@ -13,6 +13,7 @@ from tests.support.harness.errors import raises
 from tests.support.models import talker
 from tests.support.models.tiny_llm import write_tiny_llm
 from webpte.export.checkpoint import read_checkpoint
+from webpte.export.fields import Fields
 from webpte.export.gguf_tokenizer import special_tokens as gguf_special_tokens
 from webpte.export.hugging_face import _special_tokens as folder_special_tokens
 from webpte.export.language import write_language
@@ -202,11 +203,14 @@ def test_export_writes_the_names_beside_the_program(tmp_path):
 
 
 def test_gguf_files_name_tokens_by_number():
+    def named(values):
+        return gguf_special_tokens(Fields("x.gguf", values))
+
     tokens = ["a", "<s>", "</s>"]
     numbers = {"tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2}
     values = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.tokens": tokens, **numbers}
-    assert gguf_special_tokens(values) == {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": False}
-    assert gguf_special_tokens({**values, "tokenizer.ggml.pre": "llama-bpe"})["add_bos_token"] is True
-    assert gguf_special_tokens({**values, "tokenizer.ggml.model": "llama"})["add_bos_token"] is True
+    assert named(values) == {"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": False}
+    assert named({**values, "tokenizer.ggml.pre": "llama-bpe"})["add_bos_token"] is True
+    assert named({**values, "tokenizer.ggml.model": "llama"})["add_bos_token"] is True
     said = {**values, "tokenizer.ggml.pre": "llama-bpe", "tokenizer.ggml.add_bos_token": False}
-    assert gguf_special_tokens(said)["add_bos_token"] is False
+    assert named(said)["add_bos_token"] is False

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     import torch
 
 
+MAX_LAYERS = 1000
+MAX_ELEMENTS = 1 << 24  # of a row of a weight or of a state: sizes are refused before memory is taken for them
+
+
 @dataclass(frozen=True)
 class Rope:
     """How queries and keys turn with their position: pair i by `theta ** (-2 i / width) / divisors[i]` a step."""
@@ -126,7 +130,21 @@ class Architecture:
         return any(layer.taps or layer.delta is not None for layer in self.layers)
 
     def check(self, where: str) -> None:
-        """Heads that share keys evenly and turn in pairs."""
+        """Sizes that a module can have; heads that share keys evenly and turn in pairs."""
+        deltas = [layer.delta for layer in self.layers if layer.delta is not None]
+        products = {
+            "vocab_size": self.vocab_size,
+            "the feed-forward's width": self.hidden_dim,
+            "heads times their width": self.n_heads * self.head_dim,
+            "taps times the width": max((layer.taps for layer in self.layers), default=0) * self.dim,
+            "a state of linear attention": max((d.value_heads * d.key_dim * d.value_dim for d in deltas), default=0),
+            "taps of linear attention": max(
+                (d.taps * (d.key_heads * d.key_dim * 2 + d.value_heads * d.value_dim) for d in deltas), default=0
+            ),
+        }
+        for name, size in products.items():
+            if size > MAX_ELEMENTS:
+                raise UnsupportedError(f"{where}: {name} is {size}; at most {MAX_ELEMENTS} is allowed", code="size")
         if self.n_heads % self.n_kv_heads:
             raise FormatError(
                 f"{where}: {self.n_heads} heads cannot share {self.n_kv_heads} key and value heads evenly"

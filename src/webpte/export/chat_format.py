@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ..errors import FormatError
+from ..llm.tokenizer_file import read_tokenizer
 from ..llm.tools import ToolFormat
+from .fields import is_token_id
 
 # By a text that chat templates of the format have and others have not; None: a format that is not known here.
 ToolFormats = Mapping[str, ToolFormat | None]
@@ -22,16 +24,11 @@ def tool_format(formats: ToolFormats, template: str | None) -> ToolFormat | None
 
 def end_ids(where: str, told: Iterable[Any], names: Iterable[str], tokenizer: str) -> tuple[int, ...]:
     """Numbers of the tokens that end an answer: those that files tell, and those named here that the tokenizer has."""
-    from tokenizers import Tokenizer
-
     found: dict[int, None] = {}
     for value in told:
         for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+            if not is_token_id(number):
                 raise FormatError(f"{where}: eos_token_id has {number!r}; numbers of tokens are wanted")
             found[number] = None
-    try:
-        known = Tokenizer.from_str(tokenizer).get_vocab()
-    except Exception as error:  # the package raises nothing narrower
-        raise FormatError(f"{where}: its tokenizer.json is none: {error}") from error
+    known = read_tokenizer(f"{where}: its tokenizer.json", tokenizer.encode()).get_vocab()
     return tuple(found | {known[name]: None for name in names if name in known})

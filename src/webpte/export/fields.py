@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from ..errors import FormatError, UnsupportedError
+
+MAX_SIZE = 1 << 20  # of a dim of a model, and of a vocabulary
+MAX_CONTEXT = 1 << 40  # tokens: a number of a formula, for which no memory is taken
+MAX_TOKEN_ID = (1 << 31) - 1
+MIN_REAL, MAX_REAL = 1e-30, 1e30  # of factors: beyond, products of them are no longer finite
 
 
 class Neutral(NamedTuple):
@@ -55,18 +59,38 @@ class Fields:
         value = self.values.get(self.prefix + name)
         return default if value is None else value
 
-    def whole(self, name: str, default: int | None = None) -> int:
-        """A size: an integer above 0."""
+    def whole(self, name: str, default: int | None = None, most: int = MAX_SIZE) -> int:
+        """A size: an integer from 1 to `most`."""
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise self.wrong(name, value, "a whole number above 0")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise self.wrong(name, value, f"a whole number above 0 and at most {most}")
+        return value
+
+    def token_id(self, name: str) -> int | None:
+        """The number of a token, where there is one."""
+        value = self.get(name)
+        if value is not None and not is_token_id(value):
+            raise self.wrong(name, value, "the number of a token")
+        return value  # type: ignore[no-any-return]
+
+    def string(self, name: str) -> str | None:
+        value = self.get(name)
+        if value is not None and not isinstance(value, str):
+            raise self.wrong(name, value, "a string")
+        return value
+
+    def list_of(self, name: str, *types: type) -> list[Any]:
+        """A list whose elements are of these types; empty where there is none."""
+        value = self.get(name, [])
+        if not isinstance(value, list) or not all(type(element) in types for element in value):
+            raise self.wrong(name, value, f"a list of {' or '.join(each.__name__ for each in types)}")
         return value
 
     def real(self, name: str, default: float | None = None) -> float:
         """A number above 0."""
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise self.wrong(name, value, "a number above 0")
+        if not _is_factor(value):
+            raise self.wrong(name, value, f"a number above 0, from {MIN_REAL:g} to {MAX_REAL:g},")
         return float(value)
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -78,11 +102,7 @@ class Fields:
     def reals(self, name: str) -> tuple[float, ...]:
         """Numbers above 0."""
         value = self.get(name)
-        numbers = isinstance(value, list | tuple) and all(
-            isinstance(number, int | float) and not isinstance(number, bool) and 0 < number < math.inf
-            for number in value
-        )
-        if not numbers:
+        if not isinstance(value, list | tuple) or not all(map(_is_factor, value)):
             raise self.wrong(name, value, "a list of numbers above 0")
         return tuple(float(number) for number in value)
 
@@ -120,6 +140,14 @@ class Fields:
         raise UnsupportedError(
             "\n".join(lines + [remedy] * (unknown and bool(remedy))), list(refused), code="unsupported_field"
         )
+
+
+def is_token_id(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_TOKEN_ID
+
+
+def _is_factor(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and MIN_REAL <= value <= MAX_REAL
 
 
 def shown(value: Any) -> str:

@@ -16,7 +16,6 @@ _WITHOUT_EFFECT = {
     "tokenizer.": "how text becomes tokens; read for the tokenizer and the chat template",
     "quantize.": "how its weights were rounded",
     "mradermacher.": "who converted it, and when",
-    "GGUF.": "the file's own counts, which the reader adds",
     "split.tensors.count": "tensors in all parts of a file; that there is one part is checked",
 }
 

@@ -24,14 +24,14 @@ def rebuild_sentencepiece(fields: Fields) -> str:
     keys.need("tokens", "scores", "token_type")
     _refuse_rewriting(keys)
     pieces, scores, kinds = _columns(keys)
-    prefixed = bool(keys.get("add_space_prefix", True))
+    prefixed = keys.flag("add_space_prefix", True)
     if not prefixed:  # what users defined is stored with spaces as they are, and is looked for in texts without any
         pieces = [p.replace(" ", _SPACE) if kind == _USER_DEFINED else p for p, kind in zip(pieces, kinds, strict=True)]
-    unknown = keys.get("unknown_token_id")
+    unknown = keys.token_id("unknown_token_id")
     model = models.BPE(
         vocab={piece: number for number, piece in enumerate(pieces)},
         merges=_merges(pieces, scores, kinds),
-        unk_token=pieces[unknown] if isinstance(unknown, int) and 0 <= unknown < len(pieces) else None,
+        unk_token=pieces[unknown] if unknown is not None and unknown < len(pieces) else None,
         fuse_unk=True,
         byte_fallback=_BYTE in kinds,
     )
@@ -68,7 +68,8 @@ def _refuse_rewriting(keys: Fields) -> None:
 
 
 def _columns(keys: Fields) -> tuple[list[str], list[float], list[int]]:
-    pieces, scores, kinds = (list(keys.values[f"tokenizer.ggml.{key}"]) for key in ("tokens", "scores", "token_type"))
+    pieces, scores = keys.list_of("tokens", str), keys.list_of("scores", float, int)
+    kinds = keys.list_of("token_type", int)
     if not len(pieces) == len(scores) == len(kinds):
         raise FormatError(
             f"{keys.where}: tokenizer.ggml has {len(pieces)} tokens, {len(scores)} scores and {len(kinds)} types"

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import UnsupportedError
-from .fields import Fields
+from ..errors import FormatError, UnsupportedError
+from .fields import Fields, shown
 from .gguf_sentencepiece import rebuild_sentencepiece
 
 _CONTROL = 3  # gguf.TokenType.CONTROL
@@ -40,19 +40,19 @@ _WORDS = {
 
 def rebuild_tokenizer(fields: Fields, path: Path) -> str:
     """The text of a tokenizer.json."""
-    return rebuild_sentencepiece(fields) if is_sentencepiece(fields.values) else _byte_level(fields, path)
+    return rebuild_sentencepiece(fields) if is_sentencepiece(fields) else _byte_level(fields, path)
 
 
-def is_sentencepiece(values: Mapping[str, Any]) -> bool:
-    return str(values["tokenizer.ggml.model"]) == "llama"
+def is_sentencepiece(fields: Fields) -> bool:
+    return fields.string("tokenizer.ggml.model") == "llama"
 
 
 def _byte_level(fields: Fields, path: Path) -> str:
     """BPE over bytes, from the vocabulary and the merges."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    values = fields.values
-    kind, cut = values["tokenizer.ggml.model"], values.get("tokenizer.ggml.pre", "default")
+    keys = fields.under("tokenizer.ggml.")
+    kind, cut = keys.string("model"), keys.string("pre") or "default"
     if kind != "gpt2" or cut not in _KINDS:
         described = f"tokenizer.ggml.model = {kind}, tokenizer.ggml.pre = {cut}"
         raise UnsupportedError(
@@ -61,34 +61,47 @@ def _byte_level(fields: Fields, path: Path) -> str:
             "Export from the safetensors checkpoint, which has a tokenizer.json.",
             ["tokenizer.ggml.model" if kind != "gpt2" else "tokenizer.ggml.pre"],
         )
-    fields.need("tokenizer.ggml.merges")
-    tokens = values["tokenizer.ggml.tokens"]
-    merges = [tuple(merge.split(" ", 1)) for merge in values["tokenizer.ggml.merges"]]
+    keys.need("merges")
+    tokens = keys.list_of("tokens", str)
     vocabulary = {token: number for number, token in enumerate(tokens)}
+    merges = [_pair(fields.where, merge, vocabulary) for merge in keys.list_of("merges", str)]
     # Words that are tokens are taken whole, in Llama 3's and newer Mistrals'.
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=cut in _BOS_FIRST))
     if cut in _QWEN2:
         tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(_splitters(cut))
     tokenizer.decoder = decoders.ByteLevel()
-    kinds = values.get("tokenizer.ggml.token_type", [])
+    kinds = keys.list_of("token_type", int)
     special = [t for t, kind in zip(tokens, kinds, strict=False) if kind in (_CONTROL, _USER_DEFINED)]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     return str(tokenizer.to_str())
 
 
-def special_tokens(values: Mapping[str, Any]) -> dict[str, str | bool]:
+def _pair(where: str, merge: str, vocabulary: Mapping[str, int]) -> tuple[str, str]:
+    """The two tokens of a merge. The tokenizers package takes the word of whoever calls it that they are there."""
+    left, _, right = merge.partition(" ")
+    if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
+        raise FormatError(
+            f"{where}: tokenizer.ggml.merges has {shown(merge)}; expected two tokens and a space between them, which "
+            "together are a token",
+            code="merges",
+        )
+    return left, right
+
+
+def special_tokens(fields: Fields) -> dict[str, str | bool]:
     """By the names they have in tokenizer_config.json."""
-    tokens = values["tokenizer.ggml.tokens"]
+    keys = fields.under("tokenizer.ggml.")
+    tokens = keys.list_of("tokens", str)
     names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
     found: dict[str, str | bool] = {}
     for key, name in names.items():
-        number = values.get(f"tokenizer.ggml.{key}_token_id")
-        if isinstance(number, int) and 0 <= number < len(tokens):
+        number = keys.token_id(f"{key}_token_id")
+        if number is not None and number < len(tokens):
             found[name] = tokens[number]
     # Where the file does not say, it is the custom of the kind of tokenizer.
-    custom = is_sentencepiece(values) or values.get("tokenizer.ggml.pre") in _BOS_FIRST
-    found["add_bos_token"] = bool(values.get("tokenizer.ggml.add_bos_token", custom))
+    custom = is_sentencepiece(fields) or keys.string("pre") in _BOS_FIRST
+    found["add_bos_token"] = keys.flag("add_bos_token", custom)
     return found
 
 

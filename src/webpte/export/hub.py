@@ -149,8 +149,10 @@ def _list(name: HubName) -> _Listing:
         if remembered is None:
             raise
         return remembered
-    if info.sha is None or not _COMMIT.fullmatch(info.sha):
-        raise HubError(f"the hub gives no commit for {name.repository}@{name.revision}, but {info.sha!r}", "hash")
+    except (TypeError, ValueError, KeyError, AttributeError) as error:  # the library takes the form of it on trust
+        raise HubError(f"the hub's listing of {name.repository} cannot be read: {error!r:.200}", "listing") from error
+    if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
+        raise HubError(f"the hub gives no commit for {name.repository}@{name.revision}, but {info.sha!r:.100}", "hash")
     found = [HubFile.of(sibling) for sibling in info.siblings or ()]
     listing = _Listing(info.sha, {file.name: file for file in found if file is not None})
     _remember(name, listing)

@@ -29,22 +29,26 @@ class HubFile:
 
     def __post_init__(self) -> None:
         """Refuse names and hashes that would become paths outside of the cache: the listing is the hub's."""
-        parts = self.name.split("/")
-        if not _NAME.fullmatch(self.name) or any(part in ("", ".", "..") for part in parts):
-            raise HubError(f"the hub lists a file named {self.name[:100]!r}, which is not a relative path", "listing")
-        if not _HASH.fullmatch(self.hash):
-            raise HubError(f"{self.name}: expected a SHA-1 or SHA-256 hash, got {self.hash[:100]!r}", "listing")
-        if self.size < 0:
-            raise HubError(f"{self.name}: expected a size in bytes, got {self.size}", "listing")
+        if not _is_name(self.name) or any(part in ("", ".", "..") for part in self.name.split("/")):
+            raise HubError(f"the hub lists a file named {self.name!r:.100}, which is not a relative path", "listing")
+        if not isinstance(self.hash, str) or not _HASH.fullmatch(self.hash):
+            raise HubError(f"{self.name}: expected a SHA-1 or SHA-256 hash, got {self.hash!r:.100}", "listing")
+        if type(self.size) is not int or self.size < 0:
+            raise HubError(f"{self.name}: expected a size in bytes, got {self.size!r:.100}", "listing")
 
     @classmethod
     def of(cls, sibling: Any) -> HubFile | None:
         """Return None for a file without a hash, which could not be checked, and for one whose name not every system
         allows: they count as absent."""
         digest = sibling.lfs.sha256 if sibling.lfs is not None else sibling.blob_id
-        if sibling.size is None or digest is None or not _NAME.fullmatch(sibling.rfilename):
+        if sibling.size is None or digest is None or not _is_name(sibling.rfilename):
             return None
         return cls(sibling.rfilename, sibling.size, digest)
+
+
+def _is_name(value: object) -> bool:
+    """Whether every system allows it: it is UTF-8, and has no character that means something in a path."""
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None and value.isprintable()
 
 
 @dataclass(frozen=True)

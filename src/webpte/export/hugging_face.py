@@ -15,7 +15,7 @@ from .config_fields import HARMLESS, RULES
 from .families import family_of_config
 from .family import Checkpoint, Family
 from .fields import Fields, Neutral
-from .places import EMBEDDING, HEAD, Place, Weights, places, refuse_tensors
+from .places import EMBEDDING, HEAD, Place, Weights, check_layers, places, refuse_tensors
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
 _REMEDY = "If you know that an unknown field changes nothing, take it out of config.json."
@@ -34,6 +34,7 @@ def judge_folder(folder: Path) -> tuple[Family, Architecture, Fields]:
 def read_folder(folder: Path) -> Checkpoint:
     family, model, fields = judge_folder(folder)
     found = _find_tensors(folder, model)
+    check_layers(str(folder), model.n_layers, len(found))
     wanted = places(shapes_of(family, model), model, family.names)
     head = family.names.stored(HEAD)
     refuse_tensors(str(folder), family.name, {n: shape for n, (_, shape) in found.items()}, wanted, {head} & {*found})
@@ -49,7 +50,7 @@ def read_folder(folder: Path) -> Checkpoint:
         Weights(wanted, load),
         tokenizer,
         _chat_template(folder),
-        fields.get("bos_token_id"),
+        fields.token_id("bos_token_id"),
         end_ids(str(folder), ends, family.end_tokens, tokenizer),
         _special_tokens(folder),
     )
@@ -106,10 +107,17 @@ def _weight_files(folder: Path) -> list[Path]:
         return [folder / "model.safetensors"]
     if (folder / "model.safetensors.index.json").exists():
         index = read_json(folder / "model.safetensors.index.json").get("weight_map")
-        if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
-            raise FormatError(f"{folder / 'model.safetensors.index.json'} has no weight_map of file names")
-        return sorted({folder / Path(name).name for name in index.values()})
+        if not isinstance(index, dict) or not all(map(_is_weight_file, index.values())):
+            raise FormatError(
+                f"{folder / 'model.safetensors.index.json'}: weight_map: expected names of .safetensors files beside it"
+            )
+        return sorted({folder / name for name in index.values()})
     return sorted(folder.glob("*.safetensors"))
+
+
+def _is_weight_file(name: object) -> bool:
+    """Whether it names a file of the folder itself."""
+    return isinstance(name, str) and name.endswith(".safetensors") and name.isprintable() and not {*name} & {*"/\\"}
 
 
 def _is_plain(frequencies: Any, model: Architecture) -> bool:
@@ -153,8 +161,8 @@ def _check_head(folder: Path, load: Callable[[str], Any], head: str, wanted: Map
 def read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(_read_text(path))
-    except ValueError as error:
-        raise FormatError(f"{path} is not JSON: {error}", code="invalid_json") from error
+    except (ValueError, RecursionError) as error:  # the second where lists nest a thousand deep
+        raise FormatError(f"{path} is not valid JSON: {error}", code="invalid_json") from error
     if not isinstance(found, dict):
         raise FormatError(f"{path} is not a JSON object")
     return found

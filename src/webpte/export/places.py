@@ -192,6 +192,12 @@ class Weights:
         return self.places[name].take(self._load(self.places[name].stored)).contiguous()
 
 
+def check_layers(where: str, layers: int, tensors: int) -> None:
+    """Refuse more layers than tensors before a module with so many is built."""
+    if layers > tensors:
+        raise FormatError(f"{where} describes a model of {layers} layers, and has {tensors} tensors", code="layers")
+
+
 def refuse_tensors(where: str, family: str, found: Shapes, wanted: Mapping[str, Place], spare: Iterable[str]) -> None:
     """Raise one error with every tensor that is left over, or with all that are missing or misfit.
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ..errors import FormatError
-from .architecture import Architecture, Layer, Rope
+from .architecture import MAX_LAYERS, Architecture, Layer, Rope
 from .fields import Fields
 from .rope_fields import read_rope, scaled_rope
 
@@ -37,7 +37,7 @@ def decoder_config(
     dim, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
     if head_dim is None and fields.get("head_dim") is None and dim % heads:
         raise FormatError(f"{fields.where}: {heads} heads of a width of {dim} are {dim / heads:g} wide; say head_dim")
-    size = fields.whole("head_dim", head_dim or dim // heads)
+    size = fields.whole("head_dim", head_dim or dim // heads or None)
     _check_activation(fields, activation)
     if ropes is None:
         rope = read_rope(
@@ -51,7 +51,7 @@ def decoder_config(
         hidden_dim=hidden_dim or fields.whole("intermediate_size"),
         vocab_size=fields.whole("vocab_size"),
         norm_eps=fields.real(norm_eps),
-        layers=(Layer(),) * fields.whole("num_hidden_layers"),
+        layers=(Layer(),) * fields.whole("num_hidden_layers", most=MAX_LAYERS),
         ropes={"rope": rope} if ropes is None else ropes(fields, size),
         tied=fields.flag("tie_word_embeddings", tied),
         activation=activation,
@@ -89,7 +89,7 @@ def decoder_gguf(fields: Fields, *, theta: float = 10000.0) -> Architecture:
     fields.need("embedding_length", "block_count", "attention.head_count", "feed_forward_length", eps)
     fields.under("tokenizer.ggml.").need("tokens", "model")
     dim, heads = fields.whole("embedding_length"), fields.whole("attention.head_count")
-    size = fields.whole("attention.key_length", dim // heads)
+    size = fields.whole("attention.key_length", dim // heads or None)
     if fields.whole("attention.value_length", size) != size:
         fields.refuse("attention.value_length", f"values of another size than keys, {size}")
     return Architecture(
@@ -98,9 +98,9 @@ def decoder_gguf(fields: Fields, *, theta: float = 10000.0) -> Architecture:
         n_kv_heads=fields.whole("attention.head_count_kv", heads),
         head_dim=size,
         hidden_dim=fields.whole("feed_forward_length"),
-        vocab_size=len(fields.values["tokenizer.ggml.tokens"]),
+        vocab_size=len(fields.under("").list_of("tokenizer.ggml.tokens", str)),
         norm_eps=fields.real(eps),
-        layers=(Layer(window=_gguf_window(fields)),) * fields.whole("block_count"),
+        layers=(Layer(window=_gguf_window(fields)),) * fields.whole("block_count", most=MAX_LAYERS),
         ropes={"rope": _gguf_rope(fields, size, theta)},
     )
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import FormatError
 from .architecture import Rope
-from .fields import Fields
+from .fields import MAX_CONTEXT, Fields
 
 _ANY = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
 _ORIGINAL = "original_max_position_embeddings"
@@ -34,6 +34,8 @@ def read_rope(
     if base <= 1:
         raise fields.wrong("rope_theta", base, "a number above 1")
     share = _once(fields, name, settings, "partial_rotary_factor", share)
+    if share > 1:
+        raise fields.wrong("partial_rotary_factor", share, "a share of each head, at most 1,")
     rope = Rope(base, int(head_dim * share))
     if share != 1 and not partial:
         where = name if "partial_rotary_factor" in settings else "partial_rotary_factor"
@@ -94,7 +96,7 @@ def _linear(rope: Rope, given: Fields, config: Fields) -> Rope:
 def _llama3(rope: Rope, given: Fields, config: Fields) -> Rope:
     """Slow pairs by the factor, fast ones not at all, and smoothly between."""
     factor, low, high = (given.real(name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-    original = given.whole(_ORIGINAL, config.get("max_position_embeddings"))
+    original = given.whole(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT)
     if low >= high:
         raise FormatError(
             f"{given.where}: low_freq_factor is {low:g}, high_freq_factor {high:g}; it must be larger",
@@ -110,8 +112,8 @@ def _llama3(rope: Rope, given: Fields, config: Fields) -> Rope:
 
 def _yarn(rope: Rope, given: Fields, config: Fields) -> Rope:
     """As Llama 3's, by the number of the pair instead of its frequency, and louder."""
-    original = given.whole(_ORIGINAL, config.get("max_position_embeddings"))
-    factor = given.real("factor", config.whole("max_position_embeddings", original) / original)
+    original = given.whole(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT)
+    factor = given.real("factor", config.whole("max_position_embeddings", original, MAX_CONTEXT) / original)
     low, high = (
         rope.width * math.log(original / (given.real(name, turns) * 2 * math.pi)) / (2 * math.log(rope.theta))
         for name, turns in (("beta_fast", 32.0), ("beta_slow", 1.0))
@@ -137,12 +139,13 @@ def _loudness(given: Fields, factor: float) -> float:
 def _longrope(rope: Rope, given: Fields, config: Fields) -> Rope:
     """Two sets of divisors: one for contexts as they were trained first, one for longer ones."""
     beside = config.get(_ORIGINAL)  # Phi's, which transformers prefers
-    original = (
-        given.whole(_ORIGINAL, config.get("max_position_embeddings")) if beside is None else config.whole(_ORIGINAL)
-    )
+    if beside is None:
+        original = given.whole(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT)
+    else:
+        original = config.whole(_ORIGINAL, most=MAX_CONTEXT)
     if original < 2:
         raise given.wrong(_ORIGINAL, original, "a number above 1")
-    factor = given.real("factor", config.whole("max_position_embeddings", original) / original)
+    factor = given.real("factor", config.whole("max_position_embeddings", original, MAX_CONTEXT) / original)
     loud = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     return replace(
         rope,

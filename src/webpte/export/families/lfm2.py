@@ -75,7 +75,7 @@ def _hidden_dim(fields: Fields) -> int:
     if "block_ffn_dim_multiplier" in fields.values and factor is None:
         return size
     size = int(fields.real("block_ffn_dim_multiplier", 1.0) * size)
-    return -(-size // multiple) * multiple
+    return max(1, -(-size // multiple)) * multiple
 
 
 def build(model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...errors import Error, InputError
+from ...llm.tokenizer_file import read_tokenizer
 
 LONGEST = 8192  # tokens; more takes longer and changes little
 
@@ -25,9 +26,8 @@ def calibration_text(given: bool | str | os.PathLike[str]) -> str:
 
 def in_pieces(tokenizer: str, text: str, size: int, vocabulary: int) -> list[list[int]]:
     """Its tokens in pieces of `size`, by the text of a tokenizer.json. A short rest is left out."""
-    from tokenizers import Tokenizer
-
-    tokens = [token for token in Tokenizer.from_str(tokenizer).encode(text).ids if token < vocabulary][:LONGEST]
+    ids = read_tokenizer("the tokenizer", tokenizer.encode()).encode(text).ids
+    tokens = [token for token in ids if token < vocabulary][:LONGEST]
     pieces = [tokens[start : start + size] for start in range(0, len(tokens), size)]
     return [piece for piece in pieces if len(piece) == size or piece is pieces[0]]
 
@@ -36,13 +36,11 @@ def chat_pieces(
     tokenizer: str, template: str, special_tokens: Mapping[str, str | bool], size: int, vocabulary: int
 ) -> list[list[int]]:
     """The built-in conversations as the model is asked them, each a piece, with the words of its template."""
-    from tokenizers import Tokenizer
-
     from ...llm.chat import render_chat
     from ...tools.evaluation import calibration_chats
 
     known = {name: text for name, text in special_tokens.items() if isinstance(text, str)}
-    encode = Tokenizer.from_str(tokenizer).encode
+    encode = read_tokenizer("the tokenizer", tokenizer.encode()).encode
     try:
         texts = [render_chat(template, chat, known, add_generation_prompt=False) for chat in calibration_chats()]
     except Error:

@@ -1,0 +1,193 @@
+"""A reader of GGUF's header that verifies as it goes: no length, count, type or offset is used before it is checked.
+
+The file is read once from front to back and arrays do not nest, so the work is bounded by the size of the header.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from struct import Struct
+from typing import Any, NamedTuple
+
+from ..container import MappedFile, Span
+from ..container.flat import shown
+from ..errors import FormatError, UnsupportedError
+
+MAGIC, VERSIONS = b"GGUF", (2, 3)
+MAX_NAME_BYTES = 65_535  # of a key, and of the name of a tensor
+MAX_DIMS = 4
+MAX_ALIGNMENT = 1 << 20
+DEFAULT_ALIGNMENT = 32
+_U32, _U64 = Struct("<I"), Struct("<Q")
+# By the number of the type in the file: how a value of it is stored.
+_SCALARS = dict(enumerate(["B", "b", "H", "h", "I", "i", "f", "?"])) | {10: "Q", 11: "q", 12: "d"}
+_BOOL, _STRING, _ARRAY = 7, 8, 9
+
+
+class StoredTensor(NamedTuple):
+    """A tensor in the file. Its bytes are inside the file and as many as its shape and type take."""
+
+    name: str
+    type: Any  # gguf.GGMLQuantizationType
+    shape: tuple[int, ...]  # outermost dim first; the file has it the other way round
+    row_bytes: int  # of the innermost dim
+    span: Span
+
+
+class Header(NamedTuple):
+    values: dict[str, Any]  # numbers, booleans, strings, and lists of them, by key
+    tensors: dict[str, StoredTensor]
+
+
+def read_header(path: Path) -> Header:
+    """Return the keys and the places of the tensors of a GGUF file, or raise a `FormatError` at the first fault."""
+    file = MappedFile(path)
+    cursor = _Cursor(file)
+    tensor_count, key_count = _read_counts(cursor)
+    values: dict[str, Any] = {}
+    for number in range(key_count):
+        key = cursor.string(f"key {number} of {key_count}", MAX_NAME_BYTES)
+        if key in values:
+            raise cursor.error(f"key {shown(key)}", "it is there twice")
+        values[key] = _read_value(cursor, f"the value of {shown(key)}")
+    infos = [_read_tensor_info(cursor, f"tensor {number} of {tensor_count}") for number in range(tensor_count)]
+    alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
+    if not _is_power_of_two(alignment) or alignment > MAX_ALIGNMENT:
+        raise FormatError(
+            f"{path}: general.alignment is {shown(str(alignment))}; expected a power of two up to {MAX_ALIGNMENT}",
+            code="alignment",
+        )
+    start = -(-cursor.at // alignment) * alignment
+    tensors: dict[str, StoredTensor] = {}
+    for info in infos:
+        if info.name in tensors:
+            raise FormatError(f"{path}: tensor {shown(info.name)} is there twice", code="duplicate_tensor")
+        tensors[info.name] = _place(file, info, start, alignment)
+    _refuse_overlaps(path, list(tensors.values()))
+    return Header(values, tensors)
+
+
+class _Cursor:
+    """A position in the file, which moves on with every read and never beyond the end."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self.path, self._data, self._size = file.path, file.view(0, file.size), file.size
+        self.at = 0
+
+    def take(self, size: int, what: str) -> memoryview:
+        if size > self._size - self.at:
+            raise self.error(what, f"it takes {size} bytes, and {self._size - self.at} are left")
+        self.at += size
+        return self._data[self.at - size : self.at]
+
+    def u32(self, what: str) -> int:
+        return int(_U32.unpack(self.take(4, what))[0])
+
+    def u64(self, what: str) -> int:
+        return int(_U64.unpack(self.take(8, what))[0])
+
+    def string(self, what: str, most: int | None = None) -> str:
+        size = self.u64(what)
+        if most is not None and size > most:
+            raise self.error(what, f"it has {size} bytes; at most {most} are allowed")
+        data = bytes(self.take(size, what))
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise self.error(what, f"invalid UTF-8: {error}", "invalid_utf8") from error
+
+    def error(self, what: str, problem: str, code: str = "gguf") -> FormatError:
+        return FormatError(f"{self.path}: {what}, before byte {self.at}: {problem}", code=code)
+
+
+def _read_counts(cursor: _Cursor) -> tuple[int, int]:
+    magic = bytes(cursor.take(4, "the magic"))
+    if magic != MAGIC:
+        raise cursor.error("the magic", f"expected {MAGIC!r}, got {magic!r}", "bad_magic")
+    version = cursor.u32("the version")
+    if version & 0xFFFF == 0:
+        raise UnsupportedError(f"{cursor.path}: a big-endian GGUF file; only little-endian files are read")
+    if version not in VERSIONS:
+        raise UnsupportedError(f"{cursor.path}: GGUF version {version}; versions {VERSIONS} are read")
+    return cursor.u64("the number of tensors"), cursor.u64("the number of keys")
+
+
+def _read_value(cursor: _Cursor, what: str) -> Any:
+    kind = cursor.u32(what)
+    if kind == _STRING:
+        return cursor.string(what)
+    if kind != _ARRAY:
+        return _read_numbers(cursor, kind, 1, what)[0]
+    inner, count = cursor.u32(what), cursor.u64(what)
+    if inner == _ARRAY:
+        raise UnsupportedError(f"{cursor.path}: {what} is an array of arrays, which are not read")
+    if inner == _STRING:
+        return [cursor.string(what) for _ in range(count)]
+    return _read_numbers(cursor, inner, count, what)
+
+
+def _read_numbers(cursor: _Cursor, kind: int, count: int, what: str) -> Sequence[Any]:
+    code = _SCALARS.get(kind)
+    if code is None:
+        raise cursor.error(what, f"{kind} is not the number of a type")
+    data = cursor.take(count * Struct(f"<{code}").size, what)
+    if kind == _BOOL and max(data, default=0) > 1:
+        raise cursor.error(what, "a boolean that is neither 0 nor 1")
+    return list(Struct(f"<{count}{code}").unpack(data))
+
+
+class _TensorInfo(NamedTuple):
+    name: str
+    dims: tuple[int, ...]  # as stored, innermost first
+    type: int
+    offset: int
+
+
+def _read_tensor_info(cursor: _Cursor, what: str) -> _TensorInfo:
+    name = cursor.string(what, MAX_NAME_BYTES)
+    what = f"tensor {shown(name)}"
+    count = cursor.u32(what)
+    if not 1 <= count <= MAX_DIMS:
+        raise cursor.error(what, f"it has {count} dims; expected 1 to {MAX_DIMS}")
+    dims = tuple(cursor.u64(what) for _ in range(count))
+    return _TensorInfo(name, dims, cursor.u32(what), cursor.u64(what))
+
+
+def _place(file: MappedFile, info: _TensorInfo, start: int, alignment: int) -> StoredTensor:
+    from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
+
+    what = f"{file.path}: tensor {shown(info.name)}"
+    try:
+        kind = GGMLQuantizationType(info.type)
+    except ValueError as error:
+        raise FormatError(f"{what} is of type {info.type}, which is not known", code="tensor_type") from error
+    block, block_bytes = GGML_QUANT_SIZES[kind]
+    if min(info.dims) < 1 or info.dims[0] % block:
+        raise FormatError(
+            f"{what} is {list(info.dims)}; expected sizes above 0, the first divided by {block} as {kind.name} is",
+            code="tensor_shape",
+        )
+    row = info.dims[0] // block * block_bytes
+    size, offset = row * math.prod(info.dims[1:]), start + info.offset
+    if info.offset % alignment or offset + size > file.size:
+        raise FormatError(
+            f"{what} takes bytes {offset} to {offset + size} of a file of {file.size}; expected an offset that is "
+            f"divided by {alignment}, and an end within the file",
+            code="out_of_bounds",
+        )
+    return StoredTensor(info.name, kind, info.dims[::-1], row, Span(file, offset, size))
+
+
+def _refuse_overlaps(path: Path, tensors: list[StoredTensor]) -> None:
+    """A small file could describe a large model by tensors that share their bytes."""
+    ordered = sorted(tensors, key=lambda tensor: tensor.span.offset)
+    for first, second in pairwise(ordered):
+        if first.span.offset + first.span.size > second.span.offset:
+            raise FormatError(f"{path}: tensors {shown(first.name)} and {shown(second.name)} overlap", code="overlap")
+
+
+def _is_power_of_two(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0 and value & (value - 1) == 0

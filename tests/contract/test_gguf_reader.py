@@ -1,0 +1,108 @@
+"""What a GGUF file says of itself is checked before it is used: lengths, counts, types, offsets, strings."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+import webpte
+from tests.support.harness.errors import raises
+from tests.support.models import gguf_talker
+from webpte.export.checkpoint import read_checkpoint
+from webpte.export.gguf_reader import read_header
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    return gguf_talker.write(tmp_path_factory.mktemp("gguf") / "talker.gguf").read_bytes()
+
+
+def written(tmp_path, data):
+    path = tmp_path / "changed.gguf"
+    path.write_bytes(data)
+    return path
+
+
+def test_the_header_is_what_the_gguf_package_reads(tmp_path, honest):
+    import gguf
+
+    path = written(tmp_path, honest)
+    ours, theirs = read_header(path), gguf.GGUFReader(path)
+    values = {name: field.contents() for name, field in theirs.fields.items() if not name.startswith("GGUF.")}
+    assert ours.values == values
+    places = {t.name: (tuple(t.shape.tolist()[::-1]), t.data_offset, t.n_bytes) for t in theirs.tensors}
+    assert {n: (t.shape, t.span.offset, t.span.size) for n, t in ours.tensors.items()} == places
+
+
+def test_a_file_that_is_cut_anywhere_in_its_header_is_refused(tmp_path, honest):
+    end = honest.rindex(b".weight") + 40
+    for size in (4, 5, 8, 16, 24, 30, *range(40, end, 97)):
+        with pytest.raises(webpte.FormatError):
+            read_header(written(tmp_path, honest[:size]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "code"),
+    [
+        (b"GGUF", b"GGJT", webpte.FormatError, None),
+        (b"GGUF\x03\0\0\0", b"GGUF\0\0\0\x03", webpte.UnsupportedError, ""),
+        (b"GGUF\x03\0\0\0", b"GGUF\x09\0\0\0", webpte.UnsupportedError, ""),
+        (b"talker", b"tal\xffer", webpte.FormatError, "invalid_utf8"),
+        (b"general.name", b"general.type", webpte.FormatError, "gguf"),
+        (b"blk.0.ffn_up.weight", b"blk.1.ffn_up.weight", webpte.FormatError, "duplicate_tensor"),
+    ],
+)
+def test_what_is_wrong_is_an_error_of_its_kind(tmp_path, honest, old, new, kind, code):
+    assert old in honest
+    with raises(kind, code=code):
+        read_checkpoint(written(tmp_path, honest.replace(old, new, 1)))
+
+
+def with_info(honest, dims=None, kind=None, offset=None):
+    """The file with other dims, another type or offset of a matrix."""
+    name = b"blk.0.ffn_up.weight"
+    at = honest.index(name) + len(name) + 4
+    stored = list(struct.unpack_from("<QQIQ", honest, at))
+    stored[:2] = dims or stored[:2]
+    stored[2:] = [stored[2] if kind is None else kind, stored[3] if offset is None else offset]
+    return honest[:at] + struct.pack("<QQIQ", *stored) + honest[at + 28 :]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"dims": [1 << 63, 1 << 63]}, "out_of_bounds"),
+        ({"dims": [0, 5]}, "tensor_shape"),
+        ({"kind": 999}, "tensor_type"),
+        ({"kind": 2, "dims": [33, 5]}, "tensor_shape"),
+        ({"offset": 1 << 62}, "out_of_bounds"),
+        ({"offset": 7}, "out_of_bounds"),
+        ({"offset": 0}, "overlap"),
+    ],
+)
+def test_a_tensor_outside_of_the_file_or_in_another_is_refused(tmp_path, honest, change, code):
+    assert with_info(honest) == honest
+    with raises(webpte.FormatError, "changed.gguf", code=code):
+        read_checkpoint(written(tmp_path, with_info(honest, **change)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"llama.block_count": 1 << 31},
+        {"llama.block_count": 999},
+        {"llama.embedding_length": 1 << 30},
+        {"tokenizer.ggml.tokens": [1, 2, 3]},
+        {"tokenizer.ggml.merges": ["h e", "he"]},
+        {"tokenizer.ggml.merges": ["x nothing"]},
+        {"tokenizer.ggml.merges": [1]},
+        {"tokenizer.ggml.eos_token_id": "~"},
+        {"tokenizer.chat_template": 3},
+        {"general.alignment": 7},
+        {"llama.rope.freq_base": float("inf")},
+    ],
+)
+def test_keys_of_another_type_or_size_are_refused(tmp_path, changes):
+    with raises(webpte.FormatError, next(iter(changes)).rpartition(".")[2] if "block" not in str(changes) else ""):
+        read_checkpoint(gguf_talker.write(tmp_path / "changed.gguf", changes))

@@ -1,7 +1,10 @@
 """`python -m tests.fuzz TARGET [--runs N] [--seconds S] [--corpus FOLDER]`: feed a target with atheris.
 
 Prints how many executions were made. A finding is kept as `crash-*` or `timeout-*` in the corpus' folder and ends the
-run; `python -m tests.fuzz TARGET --again FILE` gives it to the target once more, without atheris.
+run; `python -m tests.fuzz TARGET --again FILE` gives it to the target once more.
+
+`python -m tests.fuzz files [KIND ...] [--count N] [--seed S]` needs no atheris: it changes checkpoints, tokenizers,
+listings of a hub and bundles, and reads each in a process that may die. `--first NUMBER --count 1` runs one again.
 """
 
 from __future__ import annotations
@@ -13,6 +16,10 @@ from pathlib import Path
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["files"]:
+        from tests.fuzz.files import main as run_files
+
+        sys.exit(run_files(sys.argv[2:]))
     import atheris
 
     with atheris.instrument_imports(include=["webpte"]):

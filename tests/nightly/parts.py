@@ -63,6 +63,7 @@ PARTS = (
     part("serving-schemas", 30, "python -m tests.serving schemas --schemas 40"),
     part("bulk", 40, *(f"python -m tests.bulk {proof} --tiny" for proof in ("hand", "actors", "driver"))),
     part("fuzz", 60, *(f"python -m tests.fuzz {target} --seconds {FUZZ_SECONDS}" for target in FUZZED)),
+    part("fuzz-files", 60, "python -m tests.fuzz files --count 20000"),
     part("fuzz-executorch", 30, "python -m tests.fuzz.against_executorch"),
     part("mutants", 90, "python -m tests.mutants"),
     *(part(f"oldest-{extra}", minutes, f"bash .ci/versions oldest {extra}") for extra, minutes in EXTRAS.items()),

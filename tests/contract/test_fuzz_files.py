@@ -1,0 +1,54 @@
+"""Changed files of every kind are read or refused: a small part of `python -m tests.fuzz files`."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.fuzz.children import CRASH, READ, REFUSED, SLOW, UNTYPED
+from tests.fuzz.files import KINDS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_mutants_are_read_or_refused():
+    """In a process of its own: it forks, and this one may have threads."""
+    command = [sys.executable, "-m", "tests.fuzz", "files", "--count", "500", "--seed", "7"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(f"{kind}: 100 mutants" in done.stdout for kind in KINDS)
+
+
+SCRIPT = """
+import os, sys, time
+from tests.fuzz.children import run_mutants
+from webpte.errors import FormatError
+import tests.fuzz.children as children
+
+children.MAX_SECONDS = 0.05
+
+def run(random):
+    chance = random.randrange(5)
+    if chance == 1:
+        raise FormatError("no")
+    if chance == 2:
+        raise IndexError("no")
+    if chance == 3:
+        os.abort()
+    if chance == 4:
+        end = time.process_time() + 0.1
+        while time.process_time() < end:
+            pass
+
+print(sorted(run_mutants(run, 40, 1).counts.items()))
+"""
+
+
+def test_the_runner_counts_what_a_mutant_does_and_goes_on_after_an_abort():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    counts = dict(ast.literal_eval(done.stdout))
+    assert sum(counts.values()) == 40
+    assert set(counts) == {READ, REFUSED, UNTYPED, CRASH, SLOW}

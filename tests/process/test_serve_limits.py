@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import socket
+import sys
 
 import httpx
+import pytest
 import uvicorn
 
 from tests.support.harness.errors import raises
@@ -46,10 +49,10 @@ class Connection:
     writer: asyncio.StreamWriter
 
     @classmethod
-    async def open(cls, address: str, data: bytes = b"") -> Connection:
+    async def open(cls, address: str, data: bytes = b"", source: str = "127.0.0.1") -> Connection:
         host, _, port = address.removeprefix("http://").partition(":")
         self = cls()
-        self.reader, self.writer = await asyncio.open_connection(host, int(port))
+        self.reader, self.writer = await asyncio.open_connection(host, int(port), local_addr=(source, 0))
         self.writer.write(data)
         return self
 
@@ -114,6 +117,54 @@ def test_connections_beyond_the_limit_are_closed(tmp_path):
             return found, (await client.get("/health")).status_code
 
     assert served(test, tmp_path, max_connections=5, header_timeout=60) == (b"", 200)
+
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
+def test_client_with_most_connections_loses_one_to_another_client(tmp_path):
+    async def test(address):
+        many = [await Connection.open(address) for _ in range(5)]
+        await asyncio.sleep(0.1)
+        other = await (await Connection.open(address, HEALTH, source="127.0.0.2")).until_closed()
+        displaced = await many[-1].until_closed()
+        many[0].writer.write(HEALTH)
+        return other[:12], displaced, (await many[0].until_closed())[:12]
+
+    found = served(test, tmp_path, max_connections=5, header_timeout=60)
+    assert found == (b"HTTP/1.1 200", b"", b"HTTP/1.1 200")
+
+
+def test_client_that_never_reads_is_closed(tmp_path):
+    """The system takes some megabytes of a response; the rest would wait in the server."""
+
+    async def test(address):
+        body = json.dumps({"model": "stand-in", "prompt": "ab" * 400_000}).encode()
+        head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        client = await Connection.open(address, request * 8)
+        client.writer.transport.pause_reading()
+        while not client.writer.transport.is_closing():  # as it is when it cannot write
+            client.writer.write(b"x")
+            await asyncio.sleep(0.05)
+        with contextlib.suppress(ConnectionError):
+            await client.writer.wait_closed()
+
+    served(test, tmp_path, write_timeout=0.3)
+
+
+def test_request_with_two_lengths_is_refused_and_its_connection_closed(tmp_path):
+    """A proxy in front may go by the other one, and then the rest of the body is a request to it."""
+
+    async def test(address):
+        head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        lengths = b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+        client = await Connection.open(address, head + lengths + b"0\r\n\r\n" + HEALTH)
+        return await client.until_closed()
+
+    found = served(test, tmp_path)
+    assert found.startswith(b"HTTP/1.1 400") and found.count(b"HTTP/1.1") == 1 and b"ambiguous_length" in found
 
 
 def test_address_in_use_is_an_error_before_loading():

@@ -45,7 +45,9 @@ def show(path: str, rounds: int, tokens: int) -> int:
     """Prints costs; 1 if a text by HTTP is not what the engine gives for it alone."""
     with (
         LLM.load(path, max_sequences=max(SIZES)) as llm,
-        Running(f"m={path}", "--slots", max(SIZES), "--log-level", "warning") as running,
+        Running(
+            f"m={path}", "--slots", max(SIZES), "--max-client-slots", max(SIZES), "--log-level", "warning"
+        ) as running,
     ):
         for turn in range(WARM):
             _turn(llm, running, prompts(max(SIZES), -1 - turn), 4)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -89,6 +93,29 @@ def test_a_second_sigint_ends_at_once(program):
         for reader in readers:
             reader.join(60)
     until(lambda: not alive(worker), "end of the worker")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a file that is always full")
+def test_server_whose_log_cannot_be_written_starts_and_serves(program):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "webpte", "serve", str(program), "--port", str(port)]
+    with open("/dev/full", "w") as full, subprocess.Popen(command, stderr=full) as child:
+        try:
+            until(lambda: child.poll() is not None or healthy(port), "server")
+            body = {"model": "caller", "messages": HELLO, "max_tokens": 2}
+            found = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body, timeout=240)
+            assert found.status_code == 200
+        finally:
+            child.terminate()
+        assert child.wait(120) == 0
+
+
+def healthy(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=60).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def ending(running):

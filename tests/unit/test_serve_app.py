@@ -331,3 +331,43 @@ def test_host_header_of_an_application_in_another_server_is_not_checked(serving)
         return await Asked(made, CHAT, HELLO, {"host": "chat.example"}).answer()
 
     assert serving(check, Config()).status == 200
+
+
+@pytest.mark.parametrize(
+    ("keys", "changes", "same"),
+    [
+        ((), {"address": "10.0.0.2"}, False),
+        ((), {"headers": {"authorization": "Bearer another"}}, True),
+        ((), {"headers": {"x-forwarded-for": "10.0.0.2"}}, True),
+        (("one", "two"), {"address": "10.0.0.2"}, True),
+        (("one", "two"), {"headers": {"authorization": "Bearer two"}}, False),
+    ],
+)
+def test_client_is_known_by_its_key_or_else_by_its_address(serving, keys, changes, same):
+    async def check(backend, made):
+        first = {"headers": {"authorization": "Bearer one"}}
+        for more in (first, first | changes):
+            assert (await Asked(made, CHAT, HELLO, **more).answer()).status == 200
+        one, other = (stream.ask.client for stream in backend.streams)
+        assert (one == other) == same and "one" not in one
+
+    serving(check, Config(api_keys=keys))
+
+
+def test_client_with_too_many_requests_in_progress_is_refused_and_others_are_served(serving):
+    async def check(backend, made):
+        backend.go.clear()
+        first = [Asked(made, CHAT, HELLO) for _ in range(3)]
+        while len(backend.streams) < 3:
+            await asyncio.sleep(0.01)
+        refused = await Asked(made, "/tokenize", {"model": "stand-in", "prompt": "x"}).answer()
+        health = await Asked(made, "/health", None).answer()
+        other = await Asked(made, "/tokenize", {"model": "stand-in", "prompt": "x"}, address="10.0.0.2").answer()
+        backend.go.set()
+        assert [(await each.answer()).status for each in first] == [200] * 3
+        again = await Asked(made, "/tokenize", {"model": "stand-in", "prompt": "x"}).answer()
+        return refused, [each.status for each in (refused, health, other, again)]
+
+    refused, statuses = serving(check, Config(slots=2, max_queue=1))
+    assert statuses == [429, 200, 200, 200] and refused.headers["retry-after"] == "1"
+    assert refused.json["error"]["code"] == "too_many_requests"

@@ -12,9 +12,10 @@ import pytest
 from tests.support.harness.errors import raises
 from webpte.llm.engine.output import Piece
 from webpte.serve.backend import GenerateRequest
-from webpte.serve.errors import WorkerUnavailable
+from webpte.serve.errors import QueueFull, WorkerUnavailable
 from webpte.serve.messages import (
     Cancel,
+    Embed,
     Generate,
     LoadOptions,
     ModelFile,
@@ -27,6 +28,7 @@ from webpte.serve.messages import (
 from webpte.serve.supervisor import Limits, Supervisor
 
 MODEL = ModelInfo("a", "a.pte", "language", 64, 128, 0, 4, "fingerprint", 0)
+ENCODER = ModelInfo("e", "e.pte", "encoder", 64, 0, 4, 32, "fingerprint", 0)
 
 
 class RecordingManager:
@@ -137,5 +139,102 @@ def test_cancelled_request_is_cancelled_in_the_worker():
         assert supervisor.stats().busy == supervisor.stats().queued == 0
         supervisor.on_message(token(generation.id, 0))
         assert generation.usage.completion_tokens == 0
+
+    supervised(test)
+
+
+def finished(id: int) -> StepOutput:
+    return StepOutput((TokenDelta(id, 0, (), "length"),))
+
+
+def requests(supervisor: Supervisor, client: str, count: int) -> list[int]:
+    return [supervisor.generate(GenerateRequest("a", (1,), client=client)).id for _ in range(count)]
+
+
+def test_single_request_overtakes_those_of_a_client_with_many():
+    async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
+        many = requests(supervisor, "many", 60)
+        (single,) = requests(supervisor, "single", 1)
+        assert manager.generating == many[:4], "as many as there are slots"
+        supervisor.on_message(finished(many[1]))
+        assert manager.generating == [*many[:4], single]
+        supervisor.on_message(finished(many[0]))
+        assert manager.generating == [*many[:4], single, many[4]]
+
+    supervised(test)
+
+
+def test_clients_take_turns_and_share_the_slots():
+    async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
+        first, second, third = (requests(supervisor, name, count) for name, count in (("a", 9), ("b", 3), ("c", 3)))
+        for id in first[:4]:
+            supervisor.on_message(finished(id))
+        assert manager.generating == [*first[:4], second[0], third[0], first[4], second[1]]
+
+    supervised(test)
+
+
+def test_one_client_leaves_slots_to_others():
+    async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
+        many = requests(supervisor, "many", 9)
+        assert manager.generating == many[:3]
+        (single,) = requests(supervisor, "single", 1)
+        assert manager.generating == [*many[:3], single], "without a wait"
+
+    supervised(test, max_client_slots=3)
+
+
+def test_full_queue_displaces_the_newest_request_of_the_client_with_most():
+    async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
+        many = [supervisor.generate(GenerateRequest("a", (1,), client="many")) for _ in range(4 + 3)]
+        with raises(QueueFull, "3 requests", "4 are"):
+            supervisor.generate(GenerateRequest("a", (1,), client="many"))
+        (single,) = requests(supervisor, "single", 1)
+        with raises(QueueFull, "3 requests", "4 are"):
+            await anext(many[-1])
+        assert not any(each.done for each in many[:-1]) and supervisor.stats().queued == 4 + 3
+        with raises(QueueFull):  # it has as many as the other would have left
+            requests(supervisor, "single", 2)
+        supervisor.on_message(finished(many[0].id))
+        assert manager.generating[-1] == single
+
+    supervised(test, max_queue=3)
+
+
+def test_waiting_request_that_is_cancelled_is_unknown_to_the_worker():
+    async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
+        many = [supervisor.generate(GenerateRequest("a", (1,))) for _ in range(6)]
+        await many[4].cancel()
+        await many[0].cancel()
+        assert manager.sent[4:] == [Cancel(many[0].id), Generate(many[5].id, "a", (1,), "{}")]
+        assert supervisor.stats().queued == 4
+
+    supervised(test)
+
+
+def test_waiting_requests_are_not_sent_to_a_new_worker_before_their_turn():
+    async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
+        ids = requests(supervisor, "a", 6)
+        supervisor.on_exit("exited")
+        manager.sent.clear()
+        supervisor.on_ready([replace(MODEL, max_batch=5)])
+        assert manager.generating == ids[:5]
+
+    supervised(test)
+
+
+def test_embeddings_of_a_client_with_many_are_overtaken():
+    async def test(supervisor: Supervisor, manager: RecordingManager) -> None:
+        supervisor.on_ready([ENCODER])
+        tasks = [asyncio.create_task(supervisor.embed("e", [[1]], client="many")) for _ in range(20)]
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(supervisor.embed("e", [[2]], client="single")))
+        await asyncio.sleep(0)
+        rows = [message.rows for message in manager.sent if isinstance(message, Embed)]
+        assert rows == [((1,),)] * 7 + [((2,),)], "the client with many has 7 of 8 places"
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert supervisor.stats().embedding == 0
 
     supervised(test)

@@ -34,6 +34,7 @@ class GenerateRequest:
     tokens: tuple[int, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     timeouts: Timeouts | None = None  # instead of the server's
+    client: str = ""  # clients share the slots
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Backend(Protocol):
         """Raise QueueFull, WorkerUnavailable, or InputError for an unknown model."""
 
     async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None
+        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
     ) -> NDArray[np.float32]:
         """Return a vector for each row of tokens, (n, dimensions). Raise as `generate` does, and DeadlineExceeded."""
 

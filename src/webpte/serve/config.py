@@ -50,6 +50,9 @@ class Config(BaseModel):
         default=(),
         description="names that the Host header may have; on loopback, besides localhost (none: any)",
     )
+    trusted_proxies: Strings = Field(
+        default=(), description="addresses and networks of proxies, whose header X-Forwarded-For names the client"
+    )
     max_connections: int = Field(default=1024, ge=1, description="maximum open connections; others are closed")
     header_timeout: Seconds = Field(default=10.0, description="seconds for a client to send the headers of a request")
     max_body_bytes: int = Field(default=1 << 20, ge=1024, description="maximum size of a request body")
@@ -67,6 +70,9 @@ class Config(BaseModel):
     slots: int = Field(default=16, ge=1, le=4096, description="maximum responses generated at once, as memory allows")
     prepare: bool = Field(default=False, description="allocate all slots and compile all kernels before serving")
     max_queue: int = Field(default=64, ge=0, description="maximum requests that wait for a slot; others get status 429")
+    max_client_slots: int = Field(
+        default=0, ge=0, description="maximum slots of one client, if the server knows clients apart; 0 for 7 of 8"
+    )
     queue_timeout: Seconds = Field(default=60.0, description="seconds that a request may wait for a slot")
     ttft_timeout: Seconds = Field(default=120.0, description="seconds from the slot to the first token")
     request_timeout: Seconds = Field(

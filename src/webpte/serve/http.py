@@ -11,7 +11,8 @@ import json
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -21,6 +22,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import Error
+from .clients import client_of_address
 from .config import Config
 from .errors import ApiError, api_error
 from .memory import trim
@@ -34,6 +36,7 @@ DONE = b"data: [DONE]\n\n"
 CLIENT_CLOSED_REQUEST = 499  # the status in logs and metrics of a request whose client disconnected
 IDLE_SECONDS = 1.0  # before memory is trimmed: a request that follows at once would allocate it again
 MAX_ERRORS_SHOWN = 4
+MAX_ERRORS_COMPARED = 64  # a body can have 100,000, and each is compared with all others
 MAX_VALUE_CHARS = 40
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 MAX_NAME_CHARS = 80  # of a field in a message
@@ -76,7 +79,20 @@ async def read_body(request: Request, config: Config, declaration: type[Body]) -
             f"the body did not arrive within {config.read_timeout:g} s (read_timeout)",
             headers={"Connection": "close"},
         ) from None
-    return await asyncio.to_thread(parse_body, data, declaration)
+    return await run_in_thread(request, parse_body, data, declaration)
+
+
+async def run_in_thread(request: Request, function: Callable[..., Result], *arguments: Any) -> Result:
+    """Return the result of a function, called in a thread. There are few threads, so each client has one at a time."""
+    service: Service = request.app.state.service
+    async with service.turns.turn(client_of(request)):
+        return await asyncio.to_thread(function, *arguments)
+
+
+def client_of(request: Request) -> str:
+    """Return the client that sent a request, as `RequestMiddleware` knows it."""
+    client: str = request.scope["state"]["client"]
+    return client
 
 
 async def _read(request: Request, limit: int) -> bytes:
@@ -125,7 +141,8 @@ def _reject_constant(name: str) -> None:
 def _invalid(error: ValidationError, body: Any, declaration: type[BaseModel]) -> ApiError:
     """Return the response to a body that does not match its declaration. Where a union fails, only the errors of the
     branch that came closest are shown: those deepest in the body, or about more than the type."""
-    errors = [(_location(each["loc"], each.get("ctx", {}), body), each) for each in error.errors(include_url=False)]
+    first_errors = error.errors(include_url=False)[:MAX_ERRORS_COMPARED]
+    errors = [(_location(each["loc"], each.get("ctx", {}), body), each) for each in first_errors]
     places = [place for place, _ in errors]
     errors = [
         (place, each)
@@ -134,7 +151,7 @@ def _invalid(error: ValidationError, body: Any, declaration: type[BaseModel]) ->
         and not (each["type"].endswith("_type") and any(_is_closer(place, other, found) for other, found in errors))
     ]
     messages = list(dict.fromkeys(_message(place, each, declaration) for place, each in errors))
-    more = len(messages) - MAX_ERRORS_SHOWN
+    more = len(messages) - MAX_ERRORS_SHOWN + error.error_count() - len(first_errors)
     place, first = errors[0]
     return ApiError(
         400,
@@ -295,10 +312,11 @@ class ApiKeys:
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = tuple(_digest(key) for key in keys)
 
-    def check(self, authorization: str | None) -> None:
-        """Raise ApiError 401 unless the header `Authorization` holds one of the keys. Without keys, accept all."""
+    def check(self, authorization: str | None) -> str:
+        """Return the digest of the key in the header `Authorization`; "" if the server has no keys. Raise ApiError 401
+        unless it is one of the keys."""
         if not self._digests:
-            return
+            return ""
         challenge = {"WWW-Authenticate": "Bearer"}
         scheme, _, key = (authorization or "").partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
@@ -310,6 +328,7 @@ class ApiKeys:
         matches = [hmac.compare_digest(digest, known) for known in self._digests]  # all, also after a match
         if not any(matches):
             raise ApiError(401, "the API key is not valid for this server", headers=challenge)
+        return digest.hex()
 
 
 def _digest(key: str) -> bytes:
@@ -324,6 +343,15 @@ def check_host(header: str, allowed: frozenset[str]) -> None:
         raise ApiError(403, f"Host: {name[:MAX_NAME_CHARS] or 'none'} is not in allowed_hosts", code="host_not_allowed")
 
 
+def check_framing(headers: Headers) -> None:
+    """Raise ApiError 400 for a request whose end a proxy in front may see elsewhere. The connection is closed."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise ApiError(
+            400, "Content-Length: not allowed with Transfer-Encoding", code="ambiguous_length",
+            headers={"Connection": "close"},
+        )  # fmt: skip
+
+
 class RequestMiddleware:
     """The outermost layer: checks the API key, assigns the request id, turns failures into responses, and logs."""
 
@@ -333,6 +361,7 @@ class RequestMiddleware:
         self._keys = ApiKeys(service.config.api_keys)
         self._hosts = frozenset(name.lower() for name in service.config.allowed_hosts)
         self._idle_trim = IdleTrim()
+        self._active: Counter[str] = Counter()  # requests by client
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -346,10 +375,13 @@ class RequestMiddleware:
         record = _RequestRecord(scope, send)
         scope.setdefault("state", {})["log"] = record.fields
         try:
+            check_framing(record.headers)
             check_host(record.headers.get("host", ""), self._hosts)
-            if check_key:  # not for OPTIONS: the preflight request of a browser has no key
-                self._keys.check(record.headers.get("authorization"))
-            await self._app(scope, receive, record.send)
+            # not for OPTIONS: the preflight request of a browser has no key
+            key = self._keys.check(record.headers.get("authorization")) if check_key else ""
+            scope["state"]["client"] = client = key or client_of_address((scope.get("client") or ("",))[0])
+            with self._one_of(client) if check_key else contextlib.nullcontext():
+                await self._app(scope, receive, record.send)
         except ApiError as error:
             record.fields["error"] = error.code
             await error_response(error)(scope, receive, record.send)
@@ -362,6 +394,24 @@ class RequestMiddleware:
                 await error_response(ApiError(500, message))(scope, receive, record.send)
         finally:
             self._log(record)
+
+    @contextlib.contextmanager
+    def _one_of(self, client: str) -> Iterator[None]:
+        """Count a request of a client. Raise ApiError 429 if it has more than can be computed and wait: the bodies of
+        all of them would be in memory."""
+        limit = self._service.max_client_requests
+        if self._active[client] >= limit:
+            raise ApiError(
+                429, f"this client has {limit} requests in progress. Retry in 1 second.", code="too_many_requests",
+                headers={"Retry-After": "1"},
+            )  # fmt: skip
+        self._active[client] += 1
+        try:
+            yield
+        finally:
+            self._active[client] -= 1
+            if not self._active[client]:
+                del self._active[client]
 
     def _log(self, record: _RequestRecord) -> None:
         seconds = time.perf_counter() - record.started

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..errors import Error, InputError
 from .application import app
 from .backend import Timeouts
+from .clients import client_of_address
 from .config import Config
 from .memory import use_one_arena
 from .messages import LoadOptions, ModelFile
@@ -29,6 +30,7 @@ from .worker_process import RestartPolicy
 KEEP_ALIVE_SECONDS = 75  # longer than load balancers keep idle connections, so that they close first
 LAST_EVENTS_SECONDS = 5.0  # after the shutdown timeout, for last events to be sent
 INTERRUPTED = 130
+OTHER_FILES = 256  # besides connections: libraries, pipes, the files of models
 
 
 def model_files(models: tuple[str, ...]) -> list[ModelFile]:
@@ -56,7 +58,9 @@ def backend_for(config: Config) -> Supervisor:
     )
     timeouts = Timeouts(config.queue_timeout, config.ttft_timeout, config.request_timeout)
     restarts = RestartPolicy(stuck_timeout=config.stuck_timeout)
-    return Supervisor(model_files(config.models), options, Limits(config.max_queue, timeouts, restarts))
+    return Supervisor(
+        model_files(config.models), options, Limits(config.max_queue, config.max_client_slots, timeouts, restarts)
+    )
 
 
 def serve(config: Config, on_listening: Callable[[str], None]) -> int:
@@ -67,6 +71,7 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     backend = backend_for(config)  # checks names and paths before anything is loaded
     check_address(config)
     configure_logging(config.log_level, config.log_format)
+    raise_file_limit(config.max_connections)
     log.info("loading", extra={"fields": {"models": config.models, "prepare": config.prepare}})
     made = app(backend, config)
     server = Server(
@@ -78,6 +83,9 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
             access_log=False,
             server_header=False,
             http=bounded_protocol(config),
+            ws="none",
+            proxy_headers=bool(config.trusted_proxies),
+            forwarded_allow_ips=list(config.trusted_proxies),
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             lifespan="off",  # `_run` starts the backend, so that a failure to load is raised as it is
             timeout_graceful_shutdown=int(config.shutdown_timeout + LAST_EVENTS_SECONDS) + 1,
@@ -87,44 +95,105 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
 
 
 class BoundedProtocol(H11Protocol):
-    """Closes connections beyond a limit, and those whose client is too slow with the headers of a request."""
+    """Closes connections beyond a limit, and those whose client is too slow: with the headers of a request, or with
+    reading a response."""
 
     max_connections: int
     header_timeout: float
-    _timer: asyncio.TimerHandle | None = None
+    write_timeout: float
+    by_client: dict[str, dict[BoundedProtocol, None]]  # open connections, oldest first
+    _timers: dict[str, asyncio.TimerHandle]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._timers = {}
+        transport.set_write_buffer_limits(high=0)  # `pause_writing` is called for every byte that waits
+        self.by_client.setdefault(self._client, {})[self] = None
         if len(self.connections) > self.max_connections:
-            transport.abort()
-            return
+            self._displaced().abort()
         self._watch_headers()
+
+    def _displaced(self) -> asyncio.Transport:
+        """Return the connection to close: the newest of the client with the most, or this one."""
+        most = max(self.by_client.values(), key=len)
+        displaced = self if len(most) <= len(self.by_client[self._client]) else next(reversed(most))
+        displaced._forget()
+        return displaced.transport
+
+    @property
+    def _client(self) -> str:
+        return client_of_address(self.client[0] if self.client else "")
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._watch_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        self._forget()
+        for timer in self._timers.values():
+            timer.cancel()
         super().connection_lost(exc)
+
+    def _forget(self) -> None:
+        """Stop counting the connection."""
+        self.connections.discard(self)
+        own = self.by_client.get(self._client, {})
+        own.pop(self, None)
+        if not own:
+            self.by_client.pop(self._client, None)
 
     def _watch_headers(self) -> None:
         """Start the timer while a request is incomplete, and stop it when its headers have arrived."""
         if self.cycle is not None and not self.cycle.response_complete:
-            self._stop_timer()
-        elif self._timer is None:
-            self._timer = self.loop.call_later(self.header_timeout, self.transport.abort)
+            self._stop_timer("headers")
+        elif "headers" not in self._timers:
+            self._timers["headers"] = self.loop.call_later(self.header_timeout, self.transport.abort)
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reading(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_timer("response")
+
+    def _watch_reading(self, unread: int) -> None:
+        """Close the connection if nothing of a response is read. uvicorn would keep it, and the response."""
+
+        def look() -> None:
+            left = self.transport.get_write_buffer_size()
+            if left >= unread:
+                self.transport.abort()
+            else:
+                self._watch_reading(left)
+
+        self._timers["response"] = self.loop.call_later(self.write_timeout, look)
+
+    def _stop_timer(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
 
 
 def bounded_protocol(config: Config) -> type[BoundedProtocol]:
     """Return the protocol with the limits of a configuration: uvicorn makes its instances."""
-    limits = {"max_connections": config.max_connections, "header_timeout": config.header_timeout}
-    return type("ConfiguredProtocol", (BoundedProtocol,), limits)
+    limits = {name: getattr(config, name) for name in ("max_connections", "header_timeout", "write_timeout")}
+    return type("ConfiguredProtocol", (BoundedProtocol,), {**limits, "by_client": {}})
+
+
+def raise_file_limit(connections: int) -> None:
+    """Let the process have a file for each connection, as far as the system allows."""
+    try:
+        import resource
+    except ImportError:  # not POSIX
+        return
+    wanted = connections + OTHER_FILES
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+        if allowed < wanted:
+            log.warning("few files", extra={"fields": {"open_files": allowed, "needed": wanted}})
 
 
 def check_address(config: Config) -> None:
@@ -202,7 +271,8 @@ async def _announce(server: Server, serving: asyncio.Task[None], on_listening: C
     if not server.started:
         raise InputError("the server cannot listen on its address; the log says why. Is another server running there?")
     host, port = server.servers[0].sockets[0].getsockname()[:2]
-    on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+    with contextlib.suppress(OSError):  # stderr may be full or closed: requests are accepted all the same
+        on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
 
 def end_now(service: Service) -> None:

@@ -24,6 +24,7 @@ from ..errors import Error
 from ..llm.constraints import Constraint, GrammarCompiler
 from ..llm.errors import error_of
 from ..llm.tokenizer import Tokenizer
+from .clients import ClientTurns
 from .errors import ApiError
 from .messages import ModelInfo
 
@@ -47,7 +48,7 @@ class SchemaCompiler:
         self._idle: asyncio.Queue[asyncio.Task[_HelperProcess]] = asyncio.Queue()
         self._helpers: set[asyncio.Task[_HelperProcess]] = set()
         self._ending: set[asyncio.Task[None]] = set()
-        self._clients: dict[str, _ClientTurn] = {}
+        self._turns = ClientTurns()
 
     async def check(self, constraint: Constraint, timeout: float, client: str = "") -> None:
         """Raise ConstraintError for a constraint that cannot be followed, ApiError 422 for one beyond the limits."""
@@ -72,33 +73,26 @@ class SchemaCompiler:
     async def _helper(self, client: str, timeout: float) -> AsyncIterator[asyncio.Task[_HelperProcess]]:
         """Wait for a helper. It is replaced if the block fails for another reason than the constraint itself: after a
         timeout, or when the client has disconnected, it may be busy for minutes."""
-        turn = self._clients.setdefault(client, _ClientTurn())
-        turn.users += 1
-        try:
-            async with contextlib.AsyncExitStack() as stack:
-                try:
-                    async with asyncio.timeout(timeout):
-                        await stack.enter_async_context(turn.lock)
-                        helper = await self._idle.get()
-                except TimeoutError:
-                    raise ApiError(
-                        503, f"other schemas were compiled for {timeout:g} s. Try again later.",
-                        headers={"Retry-After": "5"},
-                    ) from None  # fmt: skip
-                try:
-                    yield helper
-                except Error:
-                    self._idle.put_nowait(helper)
-                    raise
-                except BaseException:
-                    self._end_helper(helper)
-                    self._start_helper()
-                    raise
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(timeout):
+                    await stack.enter_async_context(self._turns.turn(client))
+                    helper = await self._idle.get()
+            except TimeoutError:
+                raise ApiError(
+                    503, f"other schemas were compiled for {timeout:g} s. Try again later.",
+                    headers={"Retry-After": "5"},
+                ) from None  # fmt: skip
+            try:
+                yield helper
+            except Error:
                 self._idle.put_nowait(helper)
-        finally:
-            turn.users -= 1
-            if not turn.users:
-                self._clients.pop(client, None)
+                raise
+            except BaseException:
+                self._end_helper(helper)
+                self._start_helper()
+                raise
+            self._idle.put_nowait(helper)
 
     def _end_helper(self, helper: asyncio.Task[_HelperProcess]) -> None:
         self._helpers.discard(helper)
@@ -118,14 +112,6 @@ async def _end(helper: asyncio.Task[_HelperProcess]) -> None:
     helper.cancel()
     with contextlib.suppress(asyncio.CancelledError, ConnectionError, OSError, TimeoutError):
         await (await helper).kill()
-
-
-class _ClientTurn:
-    """The turns of one client, while it has any request."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
 
 
 class _HelperProcess:

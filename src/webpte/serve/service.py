@@ -12,11 +12,13 @@ from ..embed.texts import Texts
 from ..errors import InputError
 from ..llm.chat import Messages, Tools, encode_chat, render_chat
 from ..llm.errors import ContextFullError
+from ..llm.prompt_size import check_prompt_size
 from ..llm.settings import sampling_params_from, tokens_from
 from ..llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
 from ..llm.tokenizer import Tokenizer
 from ..llm.tools import ToolFormat
 from .backend import Backend, GenerateRequest, Stream
+from .clients import ClientTurns
 from .config import Config
 from .errors import ApiError
 from .messages import ModelInfo
@@ -69,14 +71,7 @@ class TextProcessor:
         return encode_prompt(self.tokenizer, self._special_tokens, text, parse_special=parse_special)
 
     def _check_length(self, text: str) -> str:
-        """Raise ContextFullError for a text that cannot fit. Its tokens could take seconds to compute."""
-        limit = self.context * self.tokenizer.max_token_bytes
-        size = len(text.encode("utf-8", "surrogatepass"))
-        if size > limit:
-            raise ContextFullError(
-                f"prompt: expected at most {limit:,} bytes, {self.context} tokens of the longest kind, got {size:,}"
-            )
-        return text
+        return check_prompt_size(text, self.tokenizer, self.context)
 
     def tokenize_chat(self, messages: Messages, tools: Tools | None) -> list[int]:
         """Return the tokens of a conversation up to the start of the response, of any number."""
@@ -136,6 +131,7 @@ class Service:
         self.config = config
         self.metrics = Metrics(backend)
         self.draining = False
+        self.turns = ClientTurns()
         self._text_processors: dict[str, TextProcessor] = {}
         self._schema_compilers: dict[str, SchemaCompiler] = {}
         self._encoders: dict[str, Texts] = {}
@@ -155,6 +151,11 @@ class Service:
         await self.backend.stop(self.config.shutdown_timeout)
         for compiler in self._schema_compilers.values():
             await compiler.close()
+
+    @property
+    def max_client_requests(self) -> int:
+        """The requests of one client that can be in progress: those that are computed, and those that wait."""
+        return (self.config.slots + self.config.max_queue) * max(1, len(self.backend.models))
 
     def model(self, name: str, kind: str | None = None) -> ModelInfo:
         """Return the model that a request names; raise ApiError if it is unknown or of another kind."""
@@ -193,7 +194,7 @@ class Service:
         try:
             for number, tokens in enumerate(prompts):
                 own = {**settings, "seed": (settings["seed"] + number) % (1 << 31)}
-                streams.append(self.backend.generate(GenerateRequest(model, tokens, own)))
+                streams.append(self.backend.generate(GenerateRequest(model, tokens, own, client=client)))
         except BaseException:
             for stream in streams:
                 await stream.cancel()

@@ -12,15 +12,17 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Error, InputError
 from ..llm.engine.output import Admitted
 from ..llm.errors import error_of
 from .backend import Event, GenerateRequest, State, Stats, StreamEnd, StreamEndReason, Timeouts, Usage
+from .clients import FairQueue
 from .errors import DeadlineExceeded, QueueFull, Wait, WorkerUnavailable
 from .messages import (
     Cancel,
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_RETRY_AFTER_SECONDS = 60.0
+MAX_EMBEDDING_REQUESTS = 8  # that an encoder has at once; it computes a batch of each in turn
+DEFAULT_CLIENT_SHARE = 7 / 8  # of the slots, so that one client does not take all
 DURATION_SMOOTHING = 0.1  # weight of the last response in the moving average of durations
 FINISH_REASONS: dict[str, StreamEndReason] = {"stop": "stop", "length": "length"}  # of the engine; others: cancelled
 logger = logging.getLogger("webpte.serve")
@@ -51,7 +55,8 @@ logger = logging.getLogger("webpte.serve")
 class Limits:
     """Bounds of the queue, of waiting times, and of restarts."""
 
-    max_queue: int = 64  # requests per model beyond those that are computed; and embedding requests
+    max_queue: int = 64  # requests per model beyond those that are computed
+    max_client_slots: int = 0  # requests of one client that are computed at once; 0 for 7 of 8 slots
     timeouts: Timeouts = field(default_factory=Timeouts)
     restarts: RestartPolicy = field(default_factory=RestartPolicy)
     max_crashes: int = 3  # workers that exited while they had a request, before the request is failed
@@ -64,7 +69,9 @@ class InFlightGeneration:
         """`detach` is called when the response ends here before the worker ends it."""
         self.id = id
         self.request = request
-        self.admitted = False  # by any worker: it has left the queue
+        self.model, self.client = request.model, request.client
+        self.waiting = True  # in the queue of the server
+        self.admitted = False  # by any worker: it has a slot
         self.sent = False  # to the current worker
         self.crash_count = 0  # workers that exited while they had it, since its last token
         self.done = False
@@ -168,11 +175,12 @@ class InFlightGeneration:
 class InFlightEmbedding:
     """Rows of tokens whose vectors arrive batch by batch, in any order."""
 
-    def __init__(self, id: int, model: str, rows: Sequence[Sequence[int]], dimensions: int) -> None:
+    def __init__(self, id: int, model: str, rows: Sequence[Sequence[int]], dimensions: int, client: str) -> None:
         import numpy as np
 
         self.id = id
-        self.model = model
+        self.model, self.client = model, client
+        self.waiting = True  # in the queue of the server
         self.sent = False
         self.done = False
         self.crash_count = 0
@@ -228,6 +236,7 @@ class Supervisor:
         self._ids = itertools.count(1)
         self._generations: dict[int, InFlightGeneration] = {}
         self._embeddings: dict[int, InFlightEmbedding] = {}
+        self._queues: dict[str, FairQueue[InFlight]] = {}  # of the models
         self._started = asyncio.Event()  # ready for the first time, or failed
         self._idle = asyncio.Event()
         self._failure: Error | None = None
@@ -281,43 +290,33 @@ class Supervisor:
         return self._manager.pid
 
     def generate(self, request: GenerateRequest) -> InFlightGeneration:
-        model = self._model(request.model, "language")
-        active = sum(each.request.model == request.model for each in self._generations.values())
-        max_queue = self.limits.max_queue
-        if active >= model.max_batch + max_queue:
-            after = min(max(1.0, self._mean_seconds * (max_queue + 1) / model.max_batch), MAX_RETRY_AFTER_SECONDS)
-            raise QueueFull(
-                f"the queue of {request.model} is full: {max_queue} requests wait and {model.max_batch} are "
-                f"computed. Retry in {after:.0f} seconds.",
-                after,
-            )
+        self._model(request.model, "language")
         generation = InFlightGeneration(next(self._ids), request, self._detach)
-        generation.sent = self._manager.send(generation.message())  # raises if the message is too large
+        self._enqueue(generation)
         self._generations[generation.id] = generation
         generation.start_timers(request.timeouts or self.limits.timeouts)
+        self._dispatch(request.model)
         return generation
 
     async def embed(
-        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None
+        self, model: str, rows: Sequence[Sequence[int]], timeout: float | None = None, client: str = ""
     ) -> NDArray[np.float32]:
         info = self._model(model, "encoder")
-        if len(self._embeddings) > self.limits.max_queue:
-            raise QueueFull(f"{len(self._embeddings)} embedding requests are in flight. Retry in 1 second.")
-        embedding = InFlightEmbedding(next(self._ids), model, rows, info.dimensions)
+        embedding = InFlightEmbedding(next(self._ids), model, rows, info.dimensions, client)
+        self._enqueue(embedding)
         self._embeddings[embedding.id] = embedding
         seconds = self.limits.timeouts.total if timeout is None else timeout
         try:
-            embedding.sent = self._manager.send(embedding.message())
+            self._dispatch(model)
             return await asyncio.wait_for(embedding.result, seconds)
         except TimeoutError:
             raise DeadlineExceeded(
                 f"the vectors were not computed within {seconds:g} seconds. Request fewer."
             ) from None
         finally:
-            del self._embeddings[embedding.id]
-            if not embedding.done:
+            if not embedding.done and not embedding.waiting:
                 self._manager.send(Cancel(embedding.id))
-            self._update_idle()
+            self._remove(embedding)
 
     def stats(self) -> Stats:
         queued = sum(not generation.admitted for generation in self._generations.values())
@@ -372,9 +371,14 @@ class Supervisor:
                     ),
                 )
         for request in self._in_flight:
-            if not self._is_quarantined(request):
+            if not request.waiting and not self._is_quarantined(request):
                 request.sent = self._manager.send(request.message())
         self._send_quarantined()
+        for model in models:
+            queue = self._queues.setdefault(model.name, FairQueue(0, 0))
+            queue.slots = model.max_batch if model.kind == "language" else MAX_EMBEDDING_REQUESTS
+            queue.max_per_client = self.limits.max_client_slots or math.ceil(queue.slots * DEFAULT_CLIENT_SHARE)
+            self._dispatch(model.name)
         if self._state != "draining":
             self._state = "ready"
         self._started.set()
@@ -387,6 +391,8 @@ class Supervisor:
         elif isinstance(message, Vectors):
             if (embedding := self._embeddings.get(message.id)) is not None:
                 embedding.add(message)
+                if embedding.done:
+                    self._remove(embedding)
         else:
             request = self._generations.get(message.id) or self._embeddings.get(message.id)
             if request is not None:
@@ -424,6 +430,36 @@ class Supervisor:
     def _in_flight(self) -> list[InFlight]:
         return [*self._generations.values(), *self._embeddings.values()]
 
+    def _enqueue(self, request: InFlight) -> None:
+        """Let a request wait for a slot. If the queue is full, the client with the most waiting requests loses its last
+        one; raise QueueFull if that would be this request."""
+        queue = self._queues[request.model]
+        if len(queue) >= self.limits.max_queue and not queue.has_slot(request.client):
+            after = self._mean_seconds * (len(queue) + 1) / queue.slots
+            after = min(max(1.0, after), MAX_RETRY_AFTER_SECONDS)
+            full = QueueFull(
+                f"the queue of {request.model} is full: {len(queue)} requests wait and {queue.num_held} are computed. "
+                f"Retry in {after:.0f} seconds.",
+                after,
+            )
+            displaced = queue.to_displace(request.client)
+            if displaced is None:
+                raise full
+            self._fail(displaced, full)
+        queue.push(request.client, request)
+
+    def _dispatch(self, model: str) -> None:
+        """Send the worker as many waiting requests as it has slots. The others wait here, where the request of a client
+        that comes later can still overtake those of a client that has sent many."""
+        if self._state in ("stopped", "failed"):
+            return
+        while (request := self._queues[model].pop()) is not None:
+            request.waiting = False
+            try:
+                request.sent = self._manager.send(request.message())
+            except Error as error:  # the message is too large
+                self._fail(request, error)
+
     def _add(self, generation: InFlightGeneration, delta: TokenDelta) -> None:
         if delta.cached_tokens is not None and not generation.admitted:
             self._prompt_tokens += len(generation.request.tokens)
@@ -437,20 +473,29 @@ class Supervisor:
 
     def _detach(self, generation: InFlightGeneration) -> None:
         """End a response here: the worker stops computing it."""
-        self._manager.send(Cancel(generation.id))
+        if not generation.waiting:
+            self._manager.send(Cancel(generation.id))
         self._remove(generation)
 
     def _fail(self, request: InFlight, error: Error) -> None:
         request.fail(error)
-        if isinstance(request, InFlightGeneration):
-            self._remove(request)
+        self._remove(request)
 
     def _fail_all(self, error: Error) -> None:
         for request in self._in_flight:
             self._fail(request, error)
 
-    def _remove(self, generation: InFlightGeneration) -> None:
-        self._generations.pop(generation.id, None)
+    def _remove(self, request: InFlight) -> None:
+        """Forget a request, and give its slot to the next one."""
+        requests: dict[int, Any] = self._generations if isinstance(request, InFlightGeneration) else self._embeddings
+        if requests.pop(request.id, None) is None:
+            return
+        queue = self._queues[request.model]
+        if request.waiting:
+            queue.remove(request.client, request)
+        else:
+            queue.release(request.client)
+            self._dispatch(request.model)
         self._update_idle()
 
     def _update_idle(self) -> None:

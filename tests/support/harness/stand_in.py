@@ -107,7 +107,9 @@ class StandIn:
         self.streams.append(StandInStream(ask, pieces, self.go, self.fails_at_end))
         return self.streams[-1]
 
-    async def embed(self, model: str, rows: Sequence[Sequence[int]], deadline: float | None = None) -> np.ndarray:
+    async def embed(
+        self, model: str, rows: Sequence[Sequence[int]], deadline: float | None = None, client: str = ""
+    ) -> np.ndarray:
         raise NotImplementedError
 
     def stats(self) -> Stats:
@@ -132,7 +134,9 @@ class StandInCompiler:
 class Asked:
     """A request to an app, by ASGI itself: what was sent so far, and a client that may leave."""
 
-    def __init__(self, app: Any, path: str, body: Any, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, app: Any, path: str, body: Any, headers: dict[str, str] | None = None, address: str = "127.0.0.1"
+    ) -> None:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.body = b""
@@ -150,7 +154,7 @@ class Asked:
             "root_path": "",
             "query_string": b"",
             "headers": [(name.lower().encode(), value.encode()) for name, value in given.items()],
-            "client": ("127.0.0.1", 1),
+            "client": (address, 1),
             "server": ("127.0.0.1", 80),
             "scheme": "http",
             "http_version": "1.1",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from starlette.responses import Response
 
 from ...llm.engine.output import Piece
 from ..errors import ApiError
-from ..http import read_body
+from ..http import read_body, run_in_thread
 from ..service import Service, TextProcessor
 from .generation import (
     Choice,
@@ -36,7 +35,7 @@ async def chat(request: Request) -> Response:
     """Handle `POST /v1/chat/completions`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, ChatRequest)
-    parsed, formatter = await asyncio.to_thread(_parse, body, service)
+    parsed, formatter = await run_in_thread(request, _parse, body, service)
     return await respond(request, service, parsed, formatter)
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import ApiError
-from ..http import JsonResponse, read_body, run_until_disconnect
+from ..http import JsonResponse, client_of, read_body, run_in_thread, run_until_disconnect
 from ..service import Service
 from .generation import at_most
 from .requests import EmbeddingsRequest
@@ -28,10 +28,11 @@ async def embeddings(request: Request) -> Response:
         raise ApiError(
             400, f"dimensions: expected {dimensions}, those of {body.model}, got {body.dimensions}", param="dimensions"
         )
-    rows = await asyncio.to_thread(encoder.encode, texts, truncate=False)
+    rows = await run_in_thread(request, partial(encoder.encode, texts, truncate=False))
     count = sum(map(len, rows))
     request.scope["state"]["log"] |= {"model": body.model, "texts": len(rows), "prompt_tokens": count}
-    vectors = await run_until_disconnect(request, service.backend.embed(body.model, rows))
+    computing = service.backend.embed(body.model, rows, client=client_of(request))
+    vectors = await run_until_disconnect(request, computing)
     data = [_entry(index, vector, body.encoding_format) for index, vector in enumerate(vectors)]
     usage = {"prompt_tokens": count, "total_tokens": count}
     return JsonResponse({"object": "list", "model": body.model, "data": data, "usage": usage})

@@ -19,7 +19,7 @@ from ...llm.tools import ToolFormat
 from ..backend import Event, Stream, StreamEnd, Usage
 from ..config import Config
 from ..errors import ApiError
-from ..http import EventStream, JsonResponse, run_until_disconnect
+from ..http import EventStream, JsonResponse, client_of, run_until_disconnect
 from ..service import Service, TextProcessor
 from ..telemetry import Metrics
 from .requests import (
@@ -286,8 +286,8 @@ async def respond(request: Request, service: Service, parsed: ParsedRequest, for
     """Submit a request and return its response. If the client disconnects, its slots are freed."""
     log = request.scope["state"]["log"]
     log |= {"model": parsed.model, "stream": parsed.stream, "choices": len(parsed.prompts)}
-    client = f"{request.client.host if request.client else ''} {hash(request.headers.get('authorization'))}"
-    streams = await run_until_disconnect(request, service.submit(parsed.model, parsed.prompts, parsed.settings, client))
+    submitting = service.submit(parsed.model, parsed.prompts, parsed.settings, client_of(request))
+    streams = await run_until_disconnect(request, submitting)
     text = service.text_processor(parsed.model)
     responses = [
         InstrumentedStream(prompt, stream, text, service.metrics, log, parsed.tool_format, parsed.stop)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import ApiError
-from ..http import JsonResponse, read_body
+from ..http import JsonResponse, read_body, run_in_thread
 from ..messages import ModelInfo
 from ..service import Service
 from .chat import template_messages
@@ -45,10 +44,10 @@ async def tokenize(request: Request) -> Response:
     if (body.prompt is None) == (body.messages is None):
         raise ApiError(400, "expected either prompt or messages", param="prompt")
     if body.prompt is not None:
-        tokens = await asyncio.to_thread(text.tokenize_text, body.prompt, body.parse_special)
+        tokens = await run_in_thread(request, text.tokenize_text, body.prompt, body.parse_special)
     else:
         tools = tool_config(body, service.config).for_template()
-        tokens = await asyncio.to_thread(text.tokenize_chat, template_messages(body.messages or ()), tools)
+        tokens = await run_in_thread(request, text.tokenize_chat, template_messages(body.messages or ()), tools)
     return JsonResponse({"tokens": tokens, "count": len(tokens), "max_model_len": text.context})
 
 
@@ -57,4 +56,4 @@ async def detokenize(request: Request) -> Response:
     service: Service = request.app.state.service
     body = await read_body(request, service.config, DetokenizeRequest)
     text = service.text_processor(body.model)
-    return JsonResponse({"prompt": await asyncio.to_thread(text.detokenize, body.tokens)})
+    return JsonResponse({"prompt": await run_in_thread(request, text.detokenize, body.tokens)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..http import read_body
+from ..http import read_body, run_in_thread
 from ..service import Service
 from .generation import (
     Choice,
@@ -32,7 +31,7 @@ async def responses(request: Request) -> Response:
     """Handle `POST /v1/responses`."""
     service: Service = request.app.state.service
     body = await read_body(request, service.config, ResponsesRequest)
-    parsed, formatter = await asyncio.to_thread(_parse, body, service)
+    parsed, formatter = await run_in_thread(request, _parse, body, service)
     return await respond(request, service, parsed, formatter)
 
 

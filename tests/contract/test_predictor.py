@@ -15,6 +15,7 @@ from tests.support.models.task_checkpoints import exported
 from webpte.batch import Predictor
 from webpte.embed import Embedder
 from webpte.llm import LLM
+from webpte.llm.tokenizer import Tokenizer
 
 SCHEMA = {
     "type": "object",
@@ -117,6 +118,18 @@ def test_prompts_that_fail_have_an_error(talker):
     found = talker({"name": ["a", None, "b"], "text": ["x" * 2000, "y", "z"]})
     assert "ContextFullError" in found["error"][0] and "null" in found["error"][1] and found["error"][2] is None
     assert found["generated"][0] is None and found["finish_reason"][1] is None and found["generated"][2]
+
+
+def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(talker, monkeypatch):
+    """Of a row of 3 MB that took a minute."""
+    tokenized = []
+    encoding = Tokenizer._encoding
+    monkeypatch.setattr(
+        Tokenizer, "_encoding", lambda self, text, specials: tokenized.append(text) or encoding(self, text, specials)
+    )
+    found = talker({"name": ["a", "b"], "text": ["x" * 3_000_000, "hi"]})
+    assert found["error"][0].startswith("ContextFullError: ") and "3,000,003" in found["error"][0]
+    assert found["error"][1] is None and max(map(len, tokenized)) < 1000
 
 
 def test_answers_follow_a_schema():

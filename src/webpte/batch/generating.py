@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import Error, InputError
 from ..llm import LLM, GenerateSettings, Generation
+from ..llm.prompt_size import check_prompt_size
 from ..progress import OnProgress
 from .made import Made, text_or_tokens
 from .wanted import Wanted
@@ -62,6 +63,7 @@ class Generating:
             given = wanted.prompt_template.format_map({name: _shown(name, value) for name, value in row.items()})
         if not isinstance(given, str):
             return {"tokens": given}
+        check_prompt_size(given, self.model.tokenizer, self.model.capacity)
         if wanted.raw or self.model.template is None:
             return {"prompt": given}
         first = [{"role": "system", "content": wanted.system}] if wanted.system is not None else []

@@ -60,6 +60,7 @@ PARTS = (
     part("soak-interrupts", 40, "python -m tests.soak.interrupts"),
     part("serving-kills", 30, "python -m tests.serving kills --rounds 10"),
     part("serving-load", 40, "python -m tests.serving load --requests 600"),
+    part("serving-abuse", 20, "python -m tests.serving abuse --seconds 300"),
     part("serving-schemas", 30, "python -m tests.serving schemas --schemas 40"),
     part("bulk", 40, *(f"python -m tests.bulk {proof} --tiny" for proof in ("hand", "actors", "driver"))),
     part("fuzz", 60, *(f"python -m tests.fuzz {target} --seconds {FUZZ_SECONDS}" for target in FUZZED)),

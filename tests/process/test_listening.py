@@ -11,7 +11,7 @@ from tests.support.harness.stand_in import StandIn
 from tests.support.models.tokenizers import byte_level
 from webpte.serve.application import app
 from webpte.serve.config import Config
-from webpte.serve.running import Server, _run
+from webpte.serve.running import Server, _run, bind
 
 CHAT = {"model": "stand-in", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
 
@@ -19,11 +19,10 @@ CHAT = {"model": "stand-in", "messages": [{"role": "user", "content": "hi"}], "m
 def test_server_answers_streams_and_stops(tmp_path):
     async def whole():
         made = app(StandIn(tmp_path, byte_level()), Config())
-        server = Server(
-            uvicorn.Config(made, port=0, log_config=None, access_log=False, server_header=False, lifespan="off")
-        )
+        listening = bind(Config(port=0))
+        server = Server(uvicorn.Config(made, log_config=None, access_log=False, server_header=False, lifespan="off"))
         addresses: list[str] = []
-        running = asyncio.ensure_future(_run(server, made.state.service, addresses.append))
+        running = asyncio.ensure_future(_run(server, made.state.service, addresses.append, listening))
         while not addresses and not running.done():
             await asyncio.sleep(0.01)
         async with httpx.AsyncClient(base_url=addresses[0], timeout=60) as client:

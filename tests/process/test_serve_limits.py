@@ -18,18 +18,19 @@ from tests.support.models.tokenizers import byte_level
 from webpte.errors import InputError
 from webpte.serve.application import app
 from webpte.serve.config import Config
-from webpte.serve.running import Server, _run, bounded_protocol, check_address
+from webpte.serve.running import Server, _run, bind, bounded_protocol
 
 
 def served(test, tmp_path, **options):
     """Run `test(host, port)` against a server with these options."""
 
     async def whole():
-        config = Config(**options)
+        config = Config(**options | {"port": 0})
+        listening = bind(config)
         made = app(StandIn(tmp_path, byte_level()), config)
-        server = Server(uvicorn.Config(made, port=0, log_config=None, lifespan="off", http=bounded_protocol(config)))
+        server = Server(uvicorn.Config(made, log_config=None, lifespan="off", http=bounded_protocol(config)))
         addresses: list[str] = []
-        running = asyncio.ensure_future(_run(server, made.state.service, addresses.append))
+        running = asyncio.ensure_future(_run(server, made.state.service, addresses.append, listening))
         while not addresses and not running.done():
             await asyncio.sleep(0.01)
         try:
@@ -38,6 +39,7 @@ def served(test, tmp_path, **options):
         finally:
             server.should_exit = True
             await running
+            listening.close()
 
     return asyncio.run(whole())
 
@@ -148,6 +150,7 @@ def test_client_that_never_reads_is_closed(tmp_path):
         while not client.writer.transport.is_closing():  # as it is when it cannot write
             client.writer.write(b"x")
             await asyncio.sleep(0.05)
+        client.writer.transport.abort()
         with contextlib.suppress(ConnectionError):
             await client.writer.wait_closed()
 
@@ -171,5 +174,5 @@ def test_address_in_use_is_an_error_before_loading():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with raises(InputError, f"127.0.0.1:{port}", code="address_unavailable"):
-            check_address(Config(port=port))
-    check_address(Config(port=0))
+            bind(Config(port=port))
+    bind(Config(port=0)).close()

@@ -19,6 +19,12 @@ with hostile schemas, of unknown models; 429 lets them come again. No answer may
 may stay taken, and over the second half neither process may grow by more than 2 %; it also says by how much behind the
 first 200. Both are looked at when the server has nothing to do.
 
+abuse: a client asks for short answers and polls /health, first alone, then beside hostile clients of 18 kinds that come
+from another address: slow headers and bodies, huge prompts, schema bombs, 10,000 connections, streams that are not
+read, and so on. Ends with status 1 if its longest gap between tokens is more than 3 times the one alone, /health takes
+more than a second, memory stays more than 10 % larger, or a response has a status of 500 or above, except 503 and 504
+with a reason. Measure on an idle machine.
+
 Without a model it is a tiny one with random weights.
 """
 
@@ -29,12 +35,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from . import kills, load, schemas, streams, waits
+from . import abuse, kills, load, schemas, streams, waits
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.serving", description=__doc__)
-    parser.add_argument("what", choices=["kills", "streams", "waits", "schemas", "load"])
+    parser.add_argument("what", choices=["kills", "streams", "waits", "schemas", "load", "abuse"])
     parser.add_argument("model", nargs="?", help="a language model with its tokenizer beside it")
     parser.add_argument("encoder", nargs="?", help="of texts, for waits")
     parser.add_argument("--rounds", type=int, default=30)
@@ -43,11 +49,12 @@ def main() -> int:
     parser.add_argument("--schemas", type=int, default=100, help="and half as many requests with tools")
     parser.add_argument("--requests", type=int, default=2000)
     parser.add_argument("--clients", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=300, help="of abuse")
     options = parser.parse_args()
     if options.what == "waits" and options.encoder is None:
         parser.error("waits needs a language model and an encoder")
     with tempfile.TemporaryDirectory() as folder:
-        if options.what in ("schemas", "load"):
+        if options.what in ("schemas", "load", "abuse"):
             return over_http(options.model or caller(Path(folder)), options)
         path = options.model or tiny(Path(folder))
         if options.what == "streams":
@@ -60,6 +67,8 @@ def main() -> int:
 def over_http(path: str, options: argparse.Namespace) -> int:
     if options.what == "schemas":
         return schemas.show(path, options.schemas, options.schemas // 2)
+    if options.what == "abuse":
+        return abuse.show(path, options.seconds)
     return load.show(path, options.requests, options.clients, options.seed)
 
 

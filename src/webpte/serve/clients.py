@@ -7,12 +7,14 @@ import contextlib
 import ipaddress
 from collections import Counter, deque
 from collections.abc import AsyncIterator
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 Item = TypeVar("Item")
 IPV6_CLIENT_BITS = 64  # a subscriber has at least a network of this length, and all its addresses
 
 
+@lru_cache(maxsize=1024)
 def client_of_address(address: str) -> str:
     """Return the name of the client at an IP address. All addresses of one IPv6 network are one client."""
     try:

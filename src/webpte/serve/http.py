@@ -37,7 +37,9 @@ CLIENT_CLOSED_REQUEST = 499  # the status in logs and metrics of a request whose
 IDLE_SECONDS = 1.0  # before memory is trimmed: a request that follows at once would allocate it again
 MAX_ERRORS_SHOWN = 4
 MAX_ERRORS_COMPARED = 64  # a body can have 100,000, and each is compared with all others
+MAX_FIELDS = 1024  # of a body
 MAX_VALUE_CHARS = 40
+ENCODED_ITEMS = 64  # of a list in a response, at once
 REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 MAX_NAME_CHARS = 80  # of a field in a message
 PUBLIC_PATHS = ("/health",)  # load balancers have no key
@@ -83,9 +85,12 @@ async def read_body(request: Request, config: Config, declaration: type[Body]) -
 
 
 async def run_in_thread(request: Request, function: Callable[..., Result], *arguments: Any) -> Result:
-    """Return the result of a function, called in a thread. There are few threads, so each client has one at a time."""
+    """Return the result of a function, called in a thread. There are few threads, so each client has one at a time. The
+    body must have been read."""
     service: Service = request.app.state.service
     async with service.turns.turn(client_of(request)):
+        if await request.is_disconnected():
+            raise ClientDisconnected
         return await asyncio.to_thread(function, *arguments)
 
 
@@ -123,6 +128,8 @@ def parse_body(data: bytes, declaration: type[Body]) -> Body:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ApiError(400, f"the body is not valid JSON: {why}", code="invalid_json") from None
     if isinstance(found, dict):
+        if len(found) > MAX_FIELDS:
+            raise ApiError(400, f"the body: expected at most {MAX_FIELDS} fields, got {len(found)}")
         for name, remedy in declaration.unsupported.items():
             if found.get(name) not in (None, False):
                 raise ApiError(400, f"{name} is not supported: {remedy}", param=name, code="unsupported_parameter")
@@ -208,12 +215,30 @@ def shown(value: Any) -> str:
 
 
 class JsonResponse(Response):
-    """A JSON body. A lone surrogate, which generated tool arguments may contain, is written as a question mark."""
+    """A JSON object. A lone surrogate, which generated tool arguments may contain, is written as a question mark.
+
+    A response with a list of unbounded length is made with `run_in_thread`.
+    """
 
     media_type = "application/json"
 
-    def __init__(self, content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"), status, headers)
+    def __init__(self, content: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(_encode_json(content).encode("utf-8", "replace"), status, headers)
+
+
+def _encode_json(content: Mapping[str, Any]) -> str:
+    """Return the JSON of an object. Lists are encoded in parts: the encoder keeps all other threads from running, and a
+    million tokens would take it a second."""
+    fields = []
+    for name, value in content.items():
+        text = json.dumps(value, ensure_ascii=False) if not isinstance(value, list) else _encode_list(value)
+        fields.append(f"{json.dumps(name, ensure_ascii=False)}: {text}")
+    return "{" + ", ".join(fields) + "}"
+
+
+def _encode_list(items: list[Any]) -> str:
+    parts = (items[start : start + ENCODED_ITEMS] for start in range(0, len(items), ENCODED_ITEMS))
+    return "[" + ", ".join(json.dumps(part, ensure_ascii=False)[1:-1] for part in parts) + "]"
 
 
 def error_response(error: ApiError) -> Response:

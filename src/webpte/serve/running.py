@@ -30,6 +30,9 @@ from .worker_process import RestartPolicy
 KEEP_ALIVE_SECONDS = 75  # longer than load balancers keep idle connections, so that they close first
 LAST_EVENTS_SECONDS = 5.0  # after the shutdown timeout, for last events to be sent
 INTERRUPTED = 130
+ACCEPTED_AT_ONCE = 16  # connections, before other events are handled: thousands may arrive together
+BACKLOG = 2048  # connections that the system keeps until they are accepted
+SWITCH_SECONDS = 0.001  # until a thread that parses a large request lets the event loop run; Python's default is 0.005
 OTHER_FILES = 256  # besides connections: libraries, pipes, the files of models
 
 
@@ -69,7 +72,7 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     config = config.with_key_file().with_loopback_hosts()
     config.check_exposure()
     backend = backend_for(config)  # checks names and paths before anything is loaded
-    check_address(config)
+    listening = bind(config)
     configure_logging(config.log_level, config.log_format)
     raise_file_limit(config.max_connections)
     log.info("loading", extra={"fields": {"models": config.models, "prepare": config.prepare}})
@@ -77,12 +80,11 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     server = Server(
         uvicorn.Config(
             made,
-            host=config.host,
-            port=config.port,
             log_config=None,
             access_log=False,
             server_header=False,
             http=bounded_protocol(config),
+            backlog=ACCEPTED_AT_ONCE,
             ws="none",
             proxy_headers=bool(config.trusted_proxies),
             forwarded_allow_ips=list(config.trusted_proxies),
@@ -91,7 +93,9 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
             timeout_graceful_shutdown=int(config.shutdown_timeout + LAST_EVENTS_SECONDS) + 1,
         )
     )
-    return asyncio.run(_run(server, made.state.service, on_listening))
+    sys.setswitchinterval(SWITCH_SECONDS)
+    with listening:
+        return asyncio.run(_run(server, made.state.service, on_listening, listening))
 
 
 class BoundedProtocol(H11Protocol):
@@ -103,10 +107,12 @@ class BoundedProtocol(H11Protocol):
     write_timeout: float
     by_client: dict[str, dict[BoundedProtocol, None]]  # open connections, oldest first
     _timers: dict[str, asyncio.TimerHandle]
+    _client: str
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._timers = {}
+        self._client = client_of_address(self.client[0] if self.client else "")
         transport.set_write_buffer_limits(high=0)  # `pause_writing` is called for every byte that waits
         self.by_client.setdefault(self._client, {})[self] = None
         if len(self.connections) > self.max_connections:
@@ -119,10 +125,6 @@ class BoundedProtocol(H11Protocol):
         displaced = self if len(most) <= len(self.by_client[self._client]) else next(reversed(most))
         displaced._forget()
         return displaced.transport
-
-    @property
-    def _client(self) -> str:
-        return client_of_address(self.client[0] if self.client else "")
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -196,11 +198,17 @@ def raise_file_limit(connections: int) -> None:
             log.warning("few files", extra={"fields": {"open_files": allowed, "needed": wanted}})
 
 
-def check_address(config: Config) -> None:
-    """Raise InputError if the server could not listen: now, before it loads its models."""
+def bind(config: Config) -> socket.socket:
+    """Return the socket to listen on. Raise InputError if the server could not listen: before it loads its models."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     try:
-        socket.create_server((config.host, config.port), family=family).close()
+        found = socket.socket(family)
+        if os.name == "posix":  # elsewhere the option would let two servers have the same port
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:  # as asyncio does: IPv4 only where it is asked for
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        found.bind((config.host, config.port))
+        return found
     except OSError as error:
         raise InputError(
             f"host, port: cannot listen on {config.host}:{config.port}: {error.strerror or error}. "
@@ -217,7 +225,7 @@ class Server(uvicorn.Server):
         yield
 
 
-async def _run(server: Server, service: Service, on_listening: Callable[[str], None]) -> int:
+async def _run(server: Server, service: Service, on_listening: Callable[[str], None], listening: socket.socket) -> int:
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
     draining: list[asyncio.Task[None]] = []
@@ -235,8 +243,8 @@ async def _run(server: Server, service: Service, on_listening: Callable[[str], N
     try:
         if await _started(service, ending):
             freeze_garbage_collector()
-            serving = loop.create_task(server.serve())
-            await _announce(server, serving, on_listening)
+            serving = loop.create_task(server.serve([listening]))
+            await _announce(server, serving, on_listening, listening)
             await serving
     finally:
         await (draining[0] if draining else service.stop())
@@ -264,13 +272,16 @@ async def _started(service: Service, ending: asyncio.Event) -> bool:
         await asyncio.gather(starting, waiting, return_exceptions=True)
 
 
-async def _announce(server: Server, serving: asyncio.Task[None], on_listening: Callable[[str], None]) -> None:
+async def _announce(
+    server: Server, serving: asyncio.Task[None], on_listening: Callable[[str], None], listening: socket.socket
+) -> None:
     """Report the URL once the server listens. Its port may be one that the system picked."""
     while not server.started and not serving.done():
         await asyncio.sleep(0.01)
     if not server.started:
         raise InputError("the server cannot listen on its address; the log says why. Is another server running there?")
-    host, port = server.servers[0].sockets[0].getsockname()[:2]
+    listening.listen(BACKLOG)  # asyncio has set it to the number that it accepts at once
+    host, port = listening.getsockname()[:2]
     with contextlib.suppress(OSError):  # stderr may be full or closed: requests are accepted all the same
         on_listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 

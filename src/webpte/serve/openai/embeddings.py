@@ -33,9 +33,13 @@ async def embeddings(request: Request) -> Response:
     request.scope["state"]["log"] |= {"model": body.model, "texts": len(rows), "prompt_tokens": count}
     computing = service.backend.embed(body.model, rows, client=client_of(request))
     vectors = await run_until_disconnect(request, computing)
-    data = [_entry(index, vector, body.encoding_format) for index, vector in enumerate(vectors)]
     usage = {"prompt_tokens": count, "total_tokens": count}
-    return JsonResponse({"object": "list", "model": body.model, "data": data, "usage": usage})
+    return await run_in_thread(request, _response, body.model, vectors, body.encoding_format, usage)
+
+
+def _response(model: str, vectors: Any, encoding: str, usage: dict[str, int]) -> Response:
+    data = [_entry(index, vector, encoding) for index, vector in enumerate(vectors)]
+    return JsonResponse({"object": "list", "model": model, "data": data, "usage": usage})
 
 
 def _entry(index: int, vector: Any, encoding: str) -> dict[str, Any]:

@@ -48,7 +48,8 @@ async def tokenize(request: Request) -> Response:
     else:
         tools = tool_config(body, service.config).for_template()
         tokens = await run_in_thread(request, text.tokenize_chat, template_messages(body.messages or ()), tools)
-    return JsonResponse({"tokens": tokens, "count": len(tokens), "max_model_len": text.context})
+    content = {"tokens": tokens, "count": len(tokens), "max_model_len": text.context}
+    return await run_in_thread(request, JsonResponse, content)
 
 
 async def detokenize(request: Request) -> Response:

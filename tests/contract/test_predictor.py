@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,11 +123,14 @@ def test_prompts_that_fail_have_an_error(talker):
 
 def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(talker, monkeypatch):
     """Of a row of 3 MB that took a minute."""
-    tokenized = []
+    tokenized: list[str] = []
     encoding = Tokenizer._encoding
-    monkeypatch.setattr(
-        Tokenizer, "_encoding", lambda self, text, specials: tokenized.append(text) or encoding(self, text, specials)
-    )
+
+    def recorded(self: Tokenizer, text: str, specials: bool) -> Any:
+        tokenized.append(text)
+        return encoding(self, text, specials)
+
+    monkeypatch.setattr(Tokenizer, "_encoding", recorded)
     found = talker({"name": ["a", "b"], "text": ["x" * 3_000_000, "hi"]})
     assert found["error"][0].startswith("ContextFullError: ") and "3,000,003" in found["error"][0]
     assert found["error"][1] is None and max(map(len, tokenized)) < 1000

@@ -146,7 +146,9 @@ def test_client_that_never_reads_is_closed(tmp_path):
         head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         client = await Connection.open(address, request * 8)
-        client.writer.transport.pause_reading()
+        reading = client.writer.transport
+        assert isinstance(reading, asyncio.Transport)
+        reading.pause_reading()
         while not client.writer.transport.is_closing():  # as it is when it cannot write
             client.writer.write(b"x")
             await asyncio.sleep(0.05)

@@ -135,8 +135,13 @@ def test_tokens_are_no_texts_to_embed():
 
 def test_body_with_many_errors_is_refused_without_comparing_all(monkeypatch):
     """Each error was compared with all others: those of a body of 1 MB took half an hour."""
-    located = []
-    monkeypatch.setattr(http, "_location", lambda *error: located.append(error) or f"f{len(located)}")
+    located: list[Any] = []
+
+    def location(*error: Any) -> str:
+        located.append(error)
+        return f"f{len(located)}"
+
+    monkeypatch.setattr(http, "_location", location)
     error = error_of(ChatRequest, CHAT | {"logit_bias": {str(number): "x" for number in range(5000)}})
     assert len(located) == http.MAX_ERRORS_COMPARED and "and 4996 more" in str(error)
 

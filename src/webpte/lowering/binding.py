@@ -62,7 +62,7 @@ class BoundCall:
     def __init__(self, op: Op, call: Call, frame: Frame) -> None:
         self.op = op
         self.call = call
-        self._static: dict[str, Any] = {name: None for name, _ in op.parameters}
+        self._static: dict[str, Any] = {name: op.defaults.get(name) for name, _ in op.parameters}
         self._live: list[tuple[str, Thunk]] = []
         for (name, annotation), value_id in zip(op.bound_parameters(call), call.args, strict=True):
             decoded = _decode(frame, value_id, annotation, f"{call.name} ({call.origin}), argument {name}")

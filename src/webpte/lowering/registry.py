@@ -7,7 +7,8 @@
     def _(self): return np.maximum(self, 0)
 
 Parameters are the op's schema arguments in order, decoded by their annotations, some as groups (lowering.groups); `out`
-is a Tensor, a LiveScalar or a tuple or list of Tensors. Nothing else has to be edited when an op is added.
+is a Tensor, a LiveScalar or a tuple or list of Tensors. An argument that a release of ExecuTorch has added to a schema
+has a default, for files that do not pass it. Nothing else has to be edited when an op is added.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ class Op:
         self.lower = self._registered = fn
         self.home = home_of(folder_of(fn))
         self.compute: Function | None = None  # the NumPy reference, of the schema's arguments
-        self._taken = tuple(name for name in inspect.signature(fn).parameters if name not in ("cx", "out"))
+        signature = inspect.signature(fn).parameters.values()
+        self._taken = tuple(parameter.name for parameter in signature if parameter.name not in ("cx", "out"))
+        self.defaults = {p.name: p.default for p in signature if p.default is not inspect.Parameter.empty}
         if missing := [name for name in (*self._taken, "out") if name not in fn.__annotations__]:
             raise GraphError(
                 f"{names[0]}: {', '.join(missing)} must be annotated: that tells how a value is passed",
@@ -110,13 +113,20 @@ class Op:
 
     def gathered(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """The schema's arguments as the lowering and the reference take them: those of a group are one value."""
+        if absent := self.parameters[len(arguments) :]:
+            arguments = (*arguments, *(self.defaults[name] for name, _ in absent))
         return gather(self._schema[1], arguments)
 
     def bound_parameters(self, call: Call) -> tuple[tuple[str, Any], ...]:
-        """The parameters that `call` passes, in order: out-variants leave the tensor options away."""
+        """The parameters that `call` passes, in order.
+
+        Out-variants leave the tensor options away, and files of older releases the last arguments that have defaults.
+        """
         parameters = self.parameters
         if call.kernel:
             parameters = tuple(p for p in parameters if p[1] is not Option)
+        while len(parameters) > len(call.args) and parameters[-1][0] in self.defaults:
+            parameters = parameters[:-1]
         if len(parameters) != len(call.args):
             names = ", ".join(name for name, _ in parameters)
             raise GraphError(

@@ -1,5 +1,6 @@
 """Codes are compared exactly. Every product has a size at which words of output span channels or rows."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -72,9 +73,18 @@ LINEARS = [
 ]
 
 
-def float_linear(x, columns, *, biased=True, dtype="f32", **sizes):
+def float_linear(x, columns, *, biased=True, dtype="f32", floats=False, **sizes):
+    """`floats` if the input is not quantised yet, as before ExecuTorch 1.2."""
     sums, scales, bias = per_channel(columns, biased, dtype)
-    inputs = (codes(*x), 0.02, 9, codes(columns, x[-1], constant=True), sums, scales, bias)
+    inputs = (
+        T(*x, low=-3, high=3) if floats else codes(*x),
+        0.02,
+        9,
+        codes(columns, x[-1], constant=True),
+        sums,
+        scales,
+        bias,
+    )
     return case(f"{ET}linear_q8ta_q8csw.default", *inputs, atol=1e-6, rtol=1e-6, **sizes)
 
 
@@ -85,6 +95,8 @@ FLOAT_LINEARS = [
     float_linear(("m", 13), 8, biased=False, m=(11, 6, 1)),
     float_linear(("b", "m", 36), 20, b=(3, 2, 1), m=(7, 4, 1)),
     float_linear((16,), 8),
+    float_linear(("m", 16), 8, floats=True, m=(11, 6, 1)),
+    float_linear(("m", 13), 7, floats=True, biased=False, m=(11, 6, 1)),
     case(f"{ET}linear_q8ta_q8csw.default", *WIDE, None, rtol=1e-6, m=(5, 3, 1)),
 ]
 
@@ -123,6 +135,26 @@ PLAIN = [
     conv((1, 4, "h", "w"), 8, (1, 1), p=(1, 1), h=(6, 4, 1), w=(8, 5, 1)),
     conv((1, 4, "h", "w"), 5, (3, 3), dtype="f16", **SAME),
 ]
+
+
+def float_conv(x, channels, kernel, *, s=(1, 1), p=(0, 0), groups=1, biased=True, dtype="f32", **sizes):
+    """ExecuTorch 1.0's convolution, from floats to floats."""
+    rows = (channels, padded(math.prod(kernel) * x[-3] // groups))
+    sums, scales, bias = per_channel(channels, biased)
+    quantised = (T(*x, low=-3, high=3, dtype=dtype), 0.02, 9, codes(*rows, constant=True), sums, scales, bias)
+    shape = ([*kernel], [*s], [*p], [1, 1], groups)
+    tolerance = {"atol": 1e-6, "rtol": 1e-6} if dtype == "f32" else {"atol": 1e-2, "rtol": 1e-3}
+    return case(f"{ET}conv2d_q8ta_q8csw.default", *quantised, *shape, **tolerance, **sizes)
+
+
+FLOAT_CONVOLUTIONS = [
+    float_conv((1, 4, "h", "w"), 8, (3, 3), **SAME),
+    float_conv(("b", 3, "h", "w"), 7, (3, 2), s=(2, 1), p=(1, 0), biased=False, b=(2, 1), h=(9, 6, 3), w=(10, 5, 4)),
+    float_conv((1, 8, "h", "w"), 8, (3, 3), groups=8, **SAME),  # depthwise, with a row for each channel
+    float_conv((1, 4, "h", "w"), 8, (1, 1), h=(6, 4, 1), w=(8, 5, 1)),
+    float_conv((1, 4, "h", "w"), 8, (3, 3), dtype="f16", **SAME),
+]
+
 
 HW = {"h": (6, 4, 3, 1), "w": (8, 5, 3, 1)}
 POINTWISE = [
@@ -264,4 +296,18 @@ BYTES = [
     ),
 ]
 
-CASES = LINEARS + FLOAT_LINEARS + PLAIN + POINTWISE + DEPTHWISE + TRANSPOSED + ELEMENTWISE + BYTES
+
+def earlier(spec, op):
+    """The same call under the name that it has in ExecuTorch 1.1, where convolutions pass no activation."""
+    arguments = [argument for argument in spec.args if argument != "none"]
+    return dataclasses.replace(spec, op=f"{ET}{op}.default", args=tuple(arguments))
+
+
+EARLIER = [
+    *(earlier(spec, "conv2d_q8ta_q8csw_q8to") for spec in PLAIN if spec.args[-1] == "none"),
+    *(earlier(spec, "conv2d_q8ta_q8csw_q8to_dw") for spec in DEPTHWISE if spec.args[-1] == "none"),
+    *(earlier(spec, "add_q8ta_q8ta_q8to") for spec in ELEMENTWISE if spec.op == ADD),
+]
+
+CASES = LINEARS + FLOAT_LINEARS + PLAIN + FLOAT_CONVOLUTIONS + POINTWISE + DEPTHWISE + TRANSPOSED + ELEMENTWISE + BYTES
+CASES += EARLIER

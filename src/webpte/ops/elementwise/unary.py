@@ -112,13 +112,22 @@ def _(self: Any, lambd: float) -> Any:
     return computed(lambda x: np.where(np.abs(x) <= np.float64(np.float32(lambd)), 0, x), self)
 
 
-def _clamped(self: Tensor, low: float | None, high: float | None, out: Tensor) -> Formula:
-    """Bounds are integers, or floats as order keys, so that infinities compare like other values."""
+def clamp_bounds(low: float | None, high: float | None, out: Tensor) -> tuple[Number, Number]:
+    """Bounds as integers, or floats as order keys, so that infinities compare like other values."""
     key = order_key if is_float(out) else saturated
     if not is_float(out) and (saturated(low or 0) < (low or 0) or saturated(high or 0) > (high or 0)):
         raise RangeError(f"integers cannot be made at least {low} and at most {high}: the device's have 32 bits")
-    bounds = (INT32_LOW if low is None else key(low), INT32_HIGH if high is None else key(high))
-    return Formula("clamp", (self,), numbers=tuple(map(Number, bounds)))
+    return Number(INT32_LOW if low is None else key(low)), Number(INT32_HIGH if high is None else key(high))
+
+
+def numpy_clamp(x: Any, low: float | None, high: float | None) -> Any:
+    """For references."""
+    above = x if low is None else np.maximum(x, low)
+    return above if high is None else np.minimum(above, high)
+
+
+def _clamped(self: Tensor, low: float | None, high: float | None, out: Tensor) -> Formula:
+    return Formula("clamp", (self,), numbers=clamp_bounds(low, high, out))
 
 
 @elementwise("aten.relu.default")
@@ -139,13 +148,7 @@ def clamp(self: Tensor, min: int | float | None, max: int | float | None, *, out
 @clamp.reference
 def _(self: Any, min: float | None, max: float | None) -> Any:
     bounds = [bound for bound in (min, max) if bound is not None]
-    dtype = promoted(self, *bounds)
-
-    def clip(x: Any) -> Any:
-        above = x if min is None else np.maximum(x, min)
-        return above if max is None else np.minimum(above, max)
-
-    return computed(clip, self, dtype=dtype)
+    return computed(lambda x: numpy_clamp(x, min, max), self, dtype=promoted(self, *bounds))
 
 
 @elementwise("aten.hardtanh.default")
@@ -155,7 +158,7 @@ def hardtanh(self: Tensor, min_val: int | float, max_val: int | float, *, out: T
 
 @hardtanh.reference
 def _(self: Any, min_val: float, max_val: float) -> Any:
-    return computed(lambda x: np.minimum(np.maximum(x, min_val), max_val), self)
+    return computed(lambda x: numpy_clamp(x, min_val, max_val), self)
 
 
 def _inverted(self: Tensor, out: Tensor) -> Formula:

@@ -19,10 +19,10 @@ import numpy as np
 
 from ...errors import GraphError, ShapeError
 from ...graph import DType
-from ...lowering.context import Tensor
+from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, Unused
 from ...wgsl import Uniforms, f32, i32
-from ..quantize.quantize import numpy_quantize
+from ..quantize.quantize import Fixed, numpy_quantize, quantize
 
 Q8TA = FLOATS | {DType.INT8, DType.INT32}  # codes; scales and biases; the sums
 ACTIVATIONS = ("none", "relu")
@@ -54,6 +54,15 @@ class Coding:
 
 InputCoding = Annotated[Coding, "input_"]
 OutputCoding = Annotated[Coding, "output_"]
+
+
+def codes_of(cx: Context, x: Tensor, coding: Coding) -> Tensor:
+    """The codes of an input that is still a float: before ExecuTorch 1.2, ops with float results quantise it."""
+    if x.dtype not in FLOATS:
+        return x
+    codes = cx.scratch(DType.INT8, x.dims)
+    quantize(cx, x, Fixed(coding.scale, coding.zero_point), (-128, 127), codes)
+    return codes
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,11 @@ def numpy_values(sums: Any, x_scale: float, scales: Any, bias: Any, activation: 
     if bias is not None:
         values = values + bias[:count].astype(np.float32).reshape(shape)
     return np.maximum(values, np.float32(0)) if activation == "relu" else values
+
+
+def numpy_input(x: Any, coding: Coding) -> Any:
+    """What `codes_of` gives."""
+    return numpy_codes(x.astype(np.float32), coding) if x.dtype.kind == "f" else x
 
 
 def numpy_codes(values: Any, coding: Coding) -> Any:

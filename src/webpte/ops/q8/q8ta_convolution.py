@@ -29,7 +29,9 @@ from .q8ta import (
     OutputCoding,
     Scaling,
     Weights,
+    codes_of,
     numpy_codes,
+    numpy_input,
     numpy_values,
     require_codes,
 )
@@ -140,6 +142,8 @@ def _convolve(
         ragged=ragged,
         aligned=_stays(window) and not ragged,
         transposed=window.transposed,
+        coded=ends.output is not None,
+        result=out.wgsl,
         **channels.flags,
     )
 
@@ -186,7 +190,8 @@ def _by_rows(
     cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Channels, window: Window, out: Tensor
 ) -> None:
     """A convolution with a row of weights per output channel."""
-    require_codes(out)
+    if ends.output is not None:
+        require_codes(out)
     if weights.rank != 2 or weights.dims[0] % window.groups:
         raise ShapeError(f"weights {list(weights.dims)} have no rows for {window.groups} groups")
     count, columns = weights.dims
@@ -204,7 +209,13 @@ def _flops(sizes: Sizes) -> int:
     return _taps(sizes, sizes.out, sizes.dims("x")[-3])
 
 
-@op("et_vk.q8ta_conv2d.default", "et_vk.q8ta_conv2d_pw.default", dtypes=Q8TA, work=_flops)
+@op(
+    "et_vk.q8ta_conv2d.default",
+    "et_vk.q8ta_conv2d_pw.default",
+    "et_vk.conv2d_q8ta_q8csw_q8to.default",  # in ExecuTorch 1.1, where it passes no activation
+    dtypes=Q8TA,
+    work=_flops,
+)
 def q8ta_conv2d(
     cx: Context,
     x: Tensor,
@@ -213,14 +224,14 @@ def q8ta_conv2d(
     output: OutputCoding,
     bias: Tensor | None,
     geometry: Geometry,
-    activation: str,
+    activation: str = "none",
     *,
     out: Tensor,
 ) -> None:
     _by_rows(cx, x, layer.weights, Ends(input, output), layer.channels(bias, activation), geometry.window, out)
 
 
-@op("et_vk.q8ta_conv2d_dw.default", dtypes=Q8TA, work=_flops)
+@op("et_vk.q8ta_conv2d_dw.default", "et_vk.conv2d_q8ta_q8csw_q8to_dw.default", dtypes=Q8TA, work=_flops)
 def q8ta_conv2d_dw(
     cx: Context,
     x: Tensor,
@@ -229,7 +240,7 @@ def q8ta_conv2d_dw(
     output: OutputCoding,
     bias: Tensor | None,
     geometry: Geometry,
-    activation: str,
+    activation: str = "none",
     *,
     out: Tensor,
 ) -> None:
@@ -241,6 +252,22 @@ def q8ta_conv2d_dw(
     out.dims = (*x.dims[:-3], groups, *sizes)
     layout = Layout(1, weights.dims[2], 0)
     _convolve(cx, x, weights, Ends(input, output), layer.channels(bias, activation), window, layout, out)
+
+
+@op("et_vk.conv2d_q8ta_q8csw.default", dtypes=Q8TA, work=_flops)
+def conv2d_q8ta_q8csw(
+    cx: Context,
+    x: Tensor,
+    input: InputCoding,
+    layer: Weights,
+    bias: Tensor | None,
+    geometry: Geometry,
+    *,
+    out: Tensor,
+) -> None:
+    """That of ExecuTorch 1.0, from floats to floats."""
+    codes = codes_of(cx, x, input)
+    _by_rows(cx, codes, layer.weights, Ends(input), layer.channels(bias), geometry.window, out)
 
 
 def _transposed_flops(sizes: Sizes) -> int:
@@ -269,6 +296,17 @@ def q8ta_conv2d_transposed(
 @q8ta_conv2d.reference
 @q8ta_conv2d_dw.reference
 def _(x: Any, input: Coding, layer: Weights, output: Coding, bias: Any, geometry: Geometry, activation: str) -> Any:
+    return _coded(_sums(x, input, layer, geometry), input, layer, bias, activation, output)
+
+
+@conv2d_q8ta_q8csw.reference
+def _(x: Any, input: Coding, layer: Weights, bias: Any, geometry: Geometry) -> Any:
+    sums = _sums(numpy_input(x, input), input, layer, geometry)
+    return numpy_values(sums, input.scale, layer.weight_scales, bias, "none", after=2).astype(x.dtype)
+
+
+def _sums(x: Any, input: Coding, layer: Weights, geometry: Geometry) -> Any:
+    """The integer sums of a convolution that is not transposed, (..., OC, H, W)."""
     window = geometry.window
     kernels = _kernels(layer.weights, x.shape[-3], window)
     (top, left), sizes = window.padding, window.extent(x.shape[-2:])
@@ -277,7 +315,7 @@ def _(x: Any, input: Coding, layer: Weights, output: Coding, bias: Any, geometry
     for ky, kx in itertools.product(*map(range, window.kernel)):
         pixels = image[_view(window, (ky, kx), sizes)]
         sums = sums + np.einsum("ngiyx,goi->ngoyx", pixels, kernels[:, :, ky, kx])
-    return _coded(sums, x, input, layer, bias, activation, output)
+    return sums.reshape(*x.shape[:-3], -1, *sizes)
 
 
 @q8ta_conv2d_transposed.reference
@@ -292,8 +330,8 @@ def _(
     for ky, kx in itertools.product(*map(range, window.kernel)):
         pixels = _view(window, (ky, kx), x.shape[-2:])
         canvas[pixels] += np.einsum("ngiyx,goi->ngoyx", image, kernels[:, :, ky, kx])
-    sums = canvas[..., top : top + height, left : left + width]
-    return _coded(sums, x, input, layer, bias, activation, output)
+    sums = canvas[..., top : top + height, left : left + width].reshape(*x.shape[:-3], -1, height, width)
+    return _coded(sums, input, layer, bias, activation, output)
 
 
 def _view(window: Window, tap: tuple[int, int], counts: Dims) -> tuple[Any, ...]:
@@ -317,6 +355,5 @@ def _kernels(weights: Any, channels: int, window: Window) -> Any:
     return rows.astype(np.int64).reshape(window.groups, -1, *window.kernel, channels // window.groups)
 
 
-def _coded(sums: Any, x: Any, input: Coding, layer: Weights, bias: Any, activation: str, output: Coding) -> Any:
-    sums = sums.reshape(*x.shape[:-3], -1, *sums.shape[-2:])
+def _coded(sums: Any, input: Coding, layer: Weights, bias: Any, activation: str, output: Coding) -> Any:
     return numpy_codes(numpy_values(sums, input.scale, layer.weight_scales, bias, activation, after=2), output)

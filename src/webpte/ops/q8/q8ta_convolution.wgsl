@@ -1,8 +1,21 @@
 {$ include "kernel.wgsl" $}
 {$ include "bytes.wgsl" $}
 {$ include "q8/q8ta_operands.wgsl" $}
+$$ if coded
 {$ include "q8/q8ta_codes.wgsl" $}
-@group(1) @binding({{ 4 if bias_type else 3 }}) var<storage, read_write> y: array<u32>;
+$$ endif
+@group(1) @binding({{ 4 if bias_type else 3 }}) var<storage, read_write> y: array<{{ result }}>;
+
+// Writes up to four neighbours of the flat output; `first` is a multiple of 4.
+fn put(first: u32, values: vec4<f32>, count: u32) {
+$$ if coded
+    y[first / 4u] = word_of(codes_of(values), count);
+$$ else
+    for (var k = 0u; k < count; k++) {
+        y[first + k] = {{ result }}(values[k]);
+    }
+$$ endif
+}
 
 // Where along one axis the outputs `at` read through a tap; past the end of any axis where they do not.
 fn source(at: vec4<u32>, tap: u32, stride: u32, padding: u32, dilation: u32) -> vec4<u32> {
@@ -88,13 +101,12 @@ $$ endif
     }
 $$ endif
 $$ if ragged
-    y[i] = word_of(codes_of(values_of(sum0, channel0)), min(p.count - i * 4u, 4u));
+    put(i * 4u, values_of(sum0, channel0), min(p.count - i * 4u, 4u));
 $$ else
 $$ for c in range(tile)
     if (first + {{ c }}u < p.channels) {
         let image = (block / p.groups) * (p.groups * p.channels);
-        let codes = codes_of(values_of(sum{{ c }}, vec4<u32>(channel{{ c }})));
-        y[((image + channel{{ c }}) * pixels + pixel.x) / 4u] = word_of(codes, 4u);
+        put((image + channel{{ c }}) * pixels + pixel.x, values_of(sum{{ c }}, vec4<u32>(channel{{ c }})), 4u);
     }
 $$ endfor
 $$ endif

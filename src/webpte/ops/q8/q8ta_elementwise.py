@@ -34,7 +34,7 @@ class Add(Uniforms):
     b_strides: dims8
 
 
-@op("et_vk.q8ta_add.default", dtypes=CODES)
+@op("et_vk.q8ta_add.default", "et_vk.add_q8ta_q8ta_q8to.default", dtypes=CODES)  # the second in ExecuTorch 1.1
 def q8ta_add(
     cx: Context,
     input_a: Tensor,

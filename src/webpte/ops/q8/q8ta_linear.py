@@ -1,4 +1,7 @@
-"""Linear layers over int8 codes: weights int8 with a scale per output, results int8 or float."""
+"""Linear layers over int8 codes: weights int8 with a scale per output, results int8 or float.
+
+`linear_q8ta_q8csw` of ExecuTorch 1.0 and 1.1 takes floats and quantises them itself.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ from .q8ta import (
     OutputCoding,
     Scaling,
     Weights,
+    codes_of,
     numpy_codes,
+    numpy_input,
     numpy_values,
     require_codes,
 )
@@ -108,12 +113,12 @@ def linear_q8ta_q8csw(
             f"value {out.id} {out.spec} should be a float: ExecuTorch 1.5 mistakes its type where the layer has no "
             "bias. Give the layer one (zeros will do), or let its results be quantised too."
         )
-    _linear(cx, x, layer.weights, Ends(input), layer.channels(bias), out)
+    _linear(cx, codes_of(cx, x, input), layer.weights, Ends(input), layer.channels(bias), out)
 
 
 @linear_q8ta_q8csw.reference
 def _(x: Any, input: Coding, layer: Weights, bias: Any) -> Any:
-    return _values(x, input, layer, bias, "none")
+    return _values(numpy_input(x, input), input, layer, bias, "none")
 
 
 def _values(x: Any, input: Coding, layer: Weights, bias: Any, activation: str) -> Any:

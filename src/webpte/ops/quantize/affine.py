@@ -187,7 +187,7 @@ def choose_qparams_affine(
     eps: float | None,
     scale_dtype: Option,
     zero_point_dtype: Option,
-    keepdim: bool,
+    keepdim: bool = False,  # torchao 0.14, of ExecuTorch 1.0, has no such argument
     *,
     out: tuple[Tensor, Tensor],
 ) -> None:

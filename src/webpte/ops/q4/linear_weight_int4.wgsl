@@ -1,0 +1,36 @@
+{$ include "kernel.wgsl" $}
+@group(1) @binding(0) var<storage, read> x: array<{{ type }}>;  // (M, K)
+@group(1) @binding(1) var<storage, read> weight: array<u32>;  // (N, K / 2) bytes, a code in each half
+@group(1) @binding(2) var<storage, read> scales_and_zeros: array<{{ scale_type }}>;  // (K / group, N, 2)
+@group(1) @binding(3) var<storage, read_write> y: array<{{ result }}>;  // (M, N)
+
+// One invocation per output. The zero of a group meets the sum of its inputs.
+@compute @workgroup_size(wg)
+fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {
+    let i = thread_index(id, groups);
+    if (i >= p.threads) {
+        return;
+    }
+    let n = i % p.part;
+    let row = i / p.part;
+    let words = p.inner / 8u;
+    var sum = 0.0;
+    for (var word = 0u; word < words; word += p.group) {
+        var product = 0.0;
+        var inputs = 0.0;
+        for (var k = word; k < word + p.group; k++) {
+            let packed = weight[n * words + k];
+            let at = row * p.inner + k * 8u;
+            for (var byte = 0u; byte < 4u; byte++) {
+                let even = f32(x[at + 2u * byte]);
+                let odd = f32(x[at + 2u * byte + 1u]);
+                product += even * (f32(extractBits(packed, 8u * byte + 4u, 4u)) - 8.0);
+                product += odd * (f32(extractBits(packed, 8u * byte, 4u)) - 8.0);
+                inputs += even + odd;
+            }
+        }
+        let coding = ((word / p.group) * p.columns + p.first + n) * 2u;
+        sum += f32(scales_and_zeros[coding]) * product + f32(scales_and_zeros[coding + 1u]) * inputs;
+    }
+    y[row * p.columns + p.first + n] = {{ result }}(sum);
+}

@@ -12,6 +12,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkInt, VkTensor
 from webpte.lowering import op, registered, unregister
+from webpte.tools.check import check_file
 
 F32 = DType.FLOAT32
 
@@ -40,6 +41,24 @@ def unsupported(tmp_path):
 def test_refused_by_default_with_both_remedies(unsupported):
     with webpte.load(unsupported) as program, raises(webpte.UnsupportedError, "test.sin_degrees.default"):
         program.method()
+
+
+@pytest.mark.parametrize("fallback", [None, "cpu"])
+def test_unknown_op_without_cpu_kernel_does_not_advise_the_fallback(tmp_path, fallback):
+    name = "et_vk.of_another_release.default"
+    simple_pte(tmp_path / "p.pte", [VkTensor(F32, (5,)), VkTensor(F32, (5,))], [(name, (0, 1))], [0], [1])
+    with (
+        webpte.load(tmp_path / "p.pte", fallback=fallback) as program,
+        raises(webpte.UnsupportedError, name, "ExecuTorch 1.5", code="unknown_op") as caught,
+    ):
+        program.method()
+    assert "fallback" not in str(caught.value)
+
+
+def test_refusal_advises_the_fallback_where_the_cpu_has_a_kernel(unsupported):
+    with webpte.load(unsupported) as program, raises(webpte.UnsupportedError, 'fallback="cpu"'):
+        program.method()
+    assert any('fallback="cpu"' in remedy for remedy in check_file(unsupported)["remedies"])
 
 
 def test_runs_on_the_cpu_when_asked_and_says_so(unsupported, caplog):

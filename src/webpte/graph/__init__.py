@@ -19,7 +19,7 @@ from .names import (
     SLOT_ATTENTION,
 )
 from .programs import PLAIN, ProgramLine, format_program, parse_program
-from .remedies import keep_out
+from .remedies import fused_by_exporter, keep_out
 from .values import (
     LIVE_SCALARS,
     Bool,
@@ -87,6 +87,7 @@ __all__ = [
     "build_graph",
     "device_dtype",
     "format_program",
+    "fused_by_exporter",
     "keep_out",
     "normalize_dim",
     "numel",

@@ -7,10 +7,15 @@ from collections.abc import Container, Sequence
 from importlib.util import find_spec
 
 from ..errors import Problem, UnsupportedError, common_code, remedies
-from ..graph import Call, DType, Graph, keep_out
+from ..graph import Call, DType, Graph, fused_by_exporter, keep_out
 from ..lowering import Op, find, gpu_op, refused_dtypes
 
 INSTALL_TORCH = "Installing torch lets webpte use torch's own kernels for ops outside delegates."
+OTHER_RELEASE = (
+    "Export the model again with ExecuTorch 1.5, all of whose Vulkan ops run here, or, if a later release wrote the "
+    "file, use a later webpte."
+)
+ON_CPU = 'Or let the CPU run them, slowly: load(path, fallback="cpu").'
 NO_KERNEL = (
     "Neither webpte nor a kernel of torch's that a file may call serves it: export a module that does without, or "
     "register an op of your own (docs/writing-an-op.md)."
@@ -42,7 +47,12 @@ def _without_kernel(name: str, outside: bool, calls: list[str]) -> Problem:
             by_torch(name),
             "no_cpu_kernel",
         )
-    return Problem("op", name, f"{count} has no kernel", tuple(calls), keep_out([name]), "unknown_op")
+    return Problem("op", name, f"{count} has no kernel", tuple(calls), " ".join(_without([name])), "unknown_op")
+
+
+def _without(names: Sequence[str]) -> list[str]:
+    """How to export without ops that have no kernel."""
+    return [keep_out(names)] + [OTHER_RELEASE] * any(map(fused_by_exporter, names))
 
 
 def by_torch(name: str) -> str:
@@ -59,11 +69,18 @@ def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
     return Problem("dtype", call.name, detail, (str(call.origin),), remedy, "dtype")
 
 
-def advice(problems: Sequence[Problem]) -> list[str]:
-    """What to do about all of them, with one block list for all ops."""
+def advice(problems: Sequence[Problem], cpu_kernels: Container[str], fallback: bool = False) -> list[str]:
+    """What to do about all of them, with one block list for all ops.
+
+    The fallback is advised only if it is not in use and has a kernel for each call that it is about.
+    """
     ops = sorted({problem.subject for problem in problems if problem.kind == "op"})
-    lines = [keep_out(ops), 'Or let the CPU run them, slowly: load(path, fallback="cpu").'] if ops else []
-    return lines + remedies([problem for problem in problems if problem.kind != "op"])
+    lines = _without(ops) if ops else []
+    lines += remedies([problem for problem in problems if problem.kind != "op"])
+    inside = [p.subject for p in problems if p.kind in ("op", "dtype") and "::" not in p.subject]
+    if inside and not fallback and all(name in cpu_kernels for name in inside):
+        lines.append(ON_CPU)
+    return lines
 
 
 def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool) -> None:
@@ -73,7 +90,7 @@ def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool
         return
     lines = [f"{len(problems)} op{'s' * (len(problems) > 1)} of {graph.name} cannot run:"]
     lines += [f"  {_line(problem)}" for problem in problems]
-    lines += advice(problems)
+    lines += advice(problems, cpu_kernels, fallback)
     items = [_line(p) if p.kind == "dtype" else p.subject for p in problems]
     raise UnsupportedError("\n".join(lines), items, code=common_code(problems))
 

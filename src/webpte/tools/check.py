@@ -43,7 +43,7 @@ def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWS
         "device": caps.adapter,
         "ok": not problems,
         "problems": [{"method": name, **problem._asdict()} for name, problem in problems],
-        "remedies": [*advice([problem for _, problem in problems]), *_beside(path, problems)],
+        "remedies": [*advice([problem for _, problem in problems], CpuKernels()), *_beside(path, problems)],
         "memory": memory,
         "methods": [method.report(caps) for method in methods],
     }

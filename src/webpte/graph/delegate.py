@@ -293,11 +293,14 @@ class _Inliner:
         entry = self.vk.constants[tensor.constant_id]
         where = f"delegate {self.origin.delegate}, value {vk_id} {tensor.dtype.short}{list(tensor.dims)}"
         name = entry.key or f"inline constant {tensor.constant_id}"
-        needed = numel(tensor.dims) * tensor.dtype.itemsize
+        dtype = tensor.dtype
+        needed = numel(tensor.dims) * dtype.itemsize
+        if dtype is DType.INT32 and entry.length == 2 * needed > 0:  # ExecuTorch 0.7 declares int64 so, and stores it
+            dtype, needed = DType.INT64, 2 * needed
         span = entry.span if entry.key is None else self.named(entry.key, where, needed)
         if span is None or span.size < needed or entry.length != needed:
             held = min(span.size if span is not None else 0, entry.length)
             raise DataError(
                 f"{where}: constant {tensor.constant_id} ({name}) has {held} bytes; the shape needs {needed}"
             )
-        return Constant(span.sub(0, needed), tensor.dtype, name)
+        return Constant(span.sub(0, needed), dtype, name)

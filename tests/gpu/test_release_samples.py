@@ -1,0 +1,44 @@
+"""Files that older releases of ExecuTorch wrote: kept, so that they run without those releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import webpte
+from tests.versions.running import Kind, outcome
+
+SAMPLES = Path(__file__).parents[1] / "versions" / "samples"
+FILES = sorted(SAMPLES.glob("*/*.pte"))
+# What each sample is kept for.
+CALLS = {
+    "0.7.0/int4": ["et_vk.linear_weight_int4.default"],
+    "0.7.0/int8_linear": ["quantized_decomposed.dequantize_per_channel.default"],  # its zero points are int64
+    "1.0.1/int8_cnn": ["et_vk.conv2d_q8ta_q8csw.default"],
+    "1.0.1/int8_int4": ["torchao.choose_qparams_affine.default"],
+    "1.0.1/int8_linear": ["et_vk.linear_q8ta_q8csw.default"],
+    "1.0.1/mlp": [f"et_vk.binary_{name}_with_clamp.default" for name in ("add", "sub", "mul")],
+    "1.1.0/int8_cnn": [
+        "et_vk.add_q8ta_q8ta_q8to.default",
+        "et_vk.conv2d_q8ta_q8csw_q8to.default",
+        "et_vk.conv2d_q8ta_q8csw_q8to_dw.default",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_sample_gives_the_results_of_eager_pytorch(name, device):
+    found = outcome(SAMPLES / name)
+    assert found.kind is Kind.RIGHT, found
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_sample_calls_what_it_is_kept_for(name, device):
+    with webpte.load(SAMPLES / f"{name}.pte", passes=()) as program:
+        called = {call.name for call in program.method("forward").plan.graph.calls}
+    assert called >= set(CALLS[name])
+
+
+def test_every_sample_has_a_reason():
+    assert [str(path.relative_to(SAMPLES).with_suffix("")) for path in FILES] == list(CALLS)

@@ -1,0 +1,83 @@
+"""What is known of each release, in results.json, and as a section of docs/models.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.models.architectures import DOCS as DOCS
+from tests.support.models.architectures import ZOO as NEXT
+
+from .releases import RELEASES
+from .running import INT8_TOLERANCE, TOLERANCE, Kind, Outcome
+
+RESULTS = Path(__file__).with_name("results.json")
+HEADING = "## Files of each ExecuTorch release"
+TEXT = f"""
+Written by `python -m tests.versions --write`. Each release of ExecuTorch exports the same programs for Vulkan, with the
+torch that it was made for. Each file runs here, and is compared with eager PyTorch in the release's environment.
+*Right* is within {TOLERANCE:.0e} of the largest result, or within {INT8_TOLERANCE:.0e} where activations are int8.
+*Not exported*: the release raises an error, and there is no file.
+"""
+PROGRAMS = {
+    "mlp": "MLP with hardswish and clamps",
+    "cnn": "CNN",
+    "mobilenet": "MobileNetV3 block",
+    "int8_cnn": "int8 CNN",
+    "int8_linear": "int8 linear",
+    "int4": "4-bit weights",
+    "int8_int4": "8-bit activations, 4-bit weights",
+    "attention": "attention",
+    "transformer": "LayerNorm and GELU",
+    "embedding": "embedding and softmax",
+}
+Results = Mapping[str, Mapping[str, Outcome]]
+
+
+def known() -> dict[str, dict[str, Outcome]]:
+    """The outcomes that are recorded, by release and program."""
+    if not RESULTS.exists():
+        return {}
+    recorded = json.loads(RESULTS.read_text())
+    return {
+        version: {name: Outcome(Kind(found["kind"]), found["error"], found["reason"]) for name, found in rows.items()}
+        for version, rows in recorded.items()
+    }
+
+
+def record(results: Results) -> None:
+    rows = {v: {name: found._asdict() for name, found in results[v].items()} for v in RELEASES if v in results}
+    for found in (found for row in rows.values() for found in row.values()):
+        found["error"] = None if found["error"] is None else float(f"{found['error']:.1e}")
+    RESULTS.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def section(results: Results) -> str:
+    head = ["ExecuTorch", "torch", *PROGRAMS.values()]
+    rows = [
+        [version, release.torch, *(results[version][name].kind for name in PROGRAMS)]
+        for version, release in RELEASES.items()
+        if version in results
+    ]
+    lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    reasons = [
+        f"- {version}, {PROGRAMS[name]}, {found.kind}: {' '.join(found.reason.split())}"
+        for version, row in results.items()
+        for name, found in row.items()
+        if found.kind not in (Kind.RIGHT, Kind.ON_CPU)
+    ]
+    return "\n".join([HEADING, TEXT, *lines, "", *reasons, *[""] * bool(reasons), ""])
+
+
+def parts(text: str) -> tuple[str, str, str]:
+    """What stands before the section, the section, and what stands after it. A new section goes before the zoo."""
+    after = text.index(NEXT)
+    start = text.find(HEADING)
+    start = after if start < 0 else start
+    return text[:start], text[start:after], text[after:]
+
+
+def write(results: Results) -> None:
+    before, _, after = parts(DOCS.read_text())
+    DOCS.write_text(before + section(results) + after)

@@ -49,7 +49,7 @@ def test_the_wheel_holds_every_file_and_fits_every_platform(wheel):
     pages = {f"web/pages/{name}" for name in files_under(WEB / "pages")}
     licences = {"web/LICENSE", *(f"web/vendor/{path.name}" for path in (WEB / "vendor").glob("*.LICENSE"))}
     assert packed == files_under(ROOT / "src" / "webpte") | made | pages | licences
-    assert {"py.typed", "web/player/index.js", "web/vendor/jinja.LICENSE"} <= packed
+    assert {"py.typed", "web/player/index.js", "web/vendor/tokenizers.LICENSE"} <= packed
 
 
 def test_an_installed_wheel_bundles_what_a_checkout_does(wheel, tmp_path):

@@ -4,7 +4,7 @@ import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
 
 const here = new URL(".", import.meta.url);
-const used = { tokenizers: "Tokenizer", jinja: "tokenize, parse, Environment, Interpreter" };
+const used = { tokenizers: "Tokenizer" };
 for (const [name, exports] of Object.entries(used)) {
   const package_ = new URL(`../node_modules/@huggingface/${name}/`, here);
   await build({

@@ -16,6 +16,7 @@ from ..runtime import Program
 from .methods import MethodWriter
 from .planned import Call, planned
 from .site import Site
+from .templates import check_template
 
 PROMPT_ROWS = (8, 16, 32, 64, 128)
 MOST_EDITED = 1024  # tokens of a sequence that have penalties or biases in a page
@@ -61,6 +62,9 @@ def add_language(
     site: Site, methods: MethodWriter, program: Program, tokenizer: Path, sequences: int, fingerprint: str
 ) -> dict[str, Any]:
     """Plan and write it; what the manifest says of it."""
+    metadata = read_program_metadata(program, Path(program.file.path), tokenizer)
+    if metadata.template is not None:
+        check_template(metadata.template)
     most_rows, vocabulary = _sizes(program)
     for slots in slot_counts(sequences):
         rewrite = functools.partial(with_sampled_slots, slots=slots)
@@ -72,7 +76,6 @@ def add_language(
             ),
             slots,
         )
-    metadata = read_program_metadata(program, Path(program.file.path), tokenizer)
     return {
         **tokenizer_files(site, metadata.tokenizer, metadata.tokenizer_config),
         "template": metadata.template,

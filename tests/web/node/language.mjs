@@ -1,6 +1,9 @@
 // What Python's tests ask of the player's language parts: `node language.mjs NAME`, JSON in and JSON out.
 import { readFileSync } from "node:fs";
 import { Choosing, pack } from "../../../web/src/language/choices.js";
+import { FILTER_NAMES, TEST_NAMES } from "../../../web/src/language/jinja/filters.js";
+import { strftime } from "../../../web/src/language/jinja/globals.js";
+import { ABSENT } from "../../../web/src/language/jinja/strings.js";
 import { automatonOf } from "../../../web/src/language/schema.js";
 import { Guide, Vocabulary } from "../../../web/src/language/schema_masks.js";
 import { settingsFrom } from "../../../web/src/language/settings.js";
@@ -74,6 +77,17 @@ const handlers = {
   },
   render(cases) {
     return cases.map(([template, messages, texts]) => attempt(() => renderChat(template, messages, texts)));
+  },
+  renderAll({ templates, talks }) {
+    const one = (template, tools, talk) =>
+      attempt(() => renderChat(template, talk.messages, { ...talk.variables, tools: tools ? talk.tools : null }));
+    return templates.map(({ template, tools }) => talks.map((talk) => one(template, tools, talk)));
+  },
+  names() {
+    return { filters: FILTER_NAMES, tests: TEST_NAMES, absent: ABSENT };
+  },
+  dates(cases) {
+    return cases.map(([seconds, format]) => attempt(() => strftime(new Date(seconds * 1000), format)));
   },
   hold(cases) {
     return cases.map(([stop, pieces]) => {

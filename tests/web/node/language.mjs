@@ -8,7 +8,7 @@ import { automatonOf } from "../../../web/src/language/schema.js";
 import { Guide, Vocabulary } from "../../../web/src/language/schema_masks.js";
 import { settingsFrom } from "../../../web/src/language/settings.js";
 import { Holder } from "../../../web/src/language/stream.js";
-import { renderChat } from "../../../web/src/language/template.js";
+import { encodeChat, renderChat } from "../../../web/src/language/template.js";
 import { encodePrompt, specialTokens, TextStream, Tokenizer } from "../../../web/src/language/tokenizer.js";
 
 const attempt = (work) => {
@@ -82,6 +82,10 @@ const handlers = {
     const one = (template, tools, talk) =>
       attempt(() => renderChat(template, talk.messages, { ...talk.variables, tools: tools ? talk.tools : null }));
     return templates.map(({ template, tools }) => talks.map((talk) => one(template, tools, talk)));
+  },
+  chats({ tokenizer, cases }) {
+    const found = new Tokenizer(tokenizer);
+    return cases.map(([template, messages, variables]) => attempt(() => encodeChat(found, template, messages, variables)));
   },
   names() {
     return { filters: FILTER_NAMES, tests: TEST_NAMES, absent: ABSENT };

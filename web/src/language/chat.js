@@ -3,7 +3,7 @@ import { throwIfAborted, WebpteError } from "../errors.js";
 import { Engine, Job } from "./engine.js";
 import { settingsFrom, tokensFrom } from "./settings.js";
 import { gather, Holder } from "./stream.js";
-import { renderChat } from "./template.js";
+import { encodeChat } from "./template.js";
 import { encodePrompt, specialTokens, TextStream, Tokenizer } from "./tokenizer.js";
 
 /** @typedef {import("./template.js").Message} Message */
@@ -94,8 +94,7 @@ export class Language {
     if (template === null) {
       throw new WebpteError("input", "the model has no chat template; give a prompt instead of messages");
     }
-    // The template puts special tokens where it wants them.
-    return this.#tokenizer.encode(renderChat(template, messages, this.#special.texts));
+    return encodeChat(this.#tokenizer, template, messages, this.#special.texts);
   }
 
   /** What follows schemas is loaded with the first one: few pages have any. @param {object | boolean} schema */

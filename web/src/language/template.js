@@ -30,3 +30,18 @@ export function renderChat(template, messages, variables = {}) {
     throw new WebpteError("input", `${what}: ${message}`, { cause: error });
   }
 }
+
+/**
+ * The tokens of messages, as a template writes them. Special tokens are those of the template: in the strings of
+ * messages they are text, so that no message can forge the end of its turn.
+ * @param {import("./tokenizer.js").Tokenizer} tokenizer
+ * @param {string} template
+ * @param {Message[]} messages
+ * @param {Record<string, unknown>} variables
+ */
+export function encodeChat(tokenizer, template, messages, variables = {}) {
+  const marked = tokenizer.marked({ messages, tools: variables.tools ?? null });
+  const same = JSON.stringify(marked) === JSON.stringify({ messages, tools: variables.tools ?? null });
+  if (same) return tokenizer.encode(renderChat(template, messages, variables));
+  return tokenizer.encodeMarked(renderChat(template, marked.messages, { ...variables, tools: marked.tools }));
+}

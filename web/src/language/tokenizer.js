@@ -8,12 +8,21 @@ const encoder = new TextEncoder();
 const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const BYTE = /^<0x([0-9A-Fa-f]{2})>$/;
 
+// Noncharacters, which Unicode reserves for a program's own use.
+const MARK = "\ufdd0";
+const SEPARATOR = "\ufdd1";
+
 /** A thin face on the vendored tokenizer. */
 export class Tokenizer {
   #inner;
   #decoder;
+  #json;
   /** @type {((text: string) => Uint8Array) | undefined} */
   #read;
+  /** The same tokenizer, to which special tokens are text. @type {Tokenizer | undefined} */
+  #plain;
+  /** @type {ReturnType<typeof specialParts> | undefined} */
+  #specialParts;
   /** Tokens that are no part of a text. @type {Set<number>} */
   specials = new Set();
 
@@ -24,6 +33,7 @@ export class Tokenizer {
       const changes = { type: "WordPiece", continuing_subword_prefix: "\0\0", max_input_chars_per_word: 1e9 };
       json = { ...json, model: { ...json.model, ...changes } };
     }
+    this.#json = json;
     this.#inner = new Inner(json, {});
     this.#decoder = json.decoder;
     for (const part of this.#inner.decoder?.decoders ?? []) {
@@ -40,6 +50,59 @@ export class Tokenizer {
     }
     const { ids } = this.#inner.encode(text, { add_special_tokens: specials });
     return /** @type {number[]} */ (ids.filter((id) => id !== undefined));
+  }
+
+  /**
+   * The tokens of a text whose special tokens are recognised, except those that `marked` has marked: they are encoded
+   * as ordinary text.
+   * @param {string} text
+   * @returns {number[]}
+   */
+  encodeMarked(text) {
+    const { texts, pattern } = this.#special;
+    const found = text.match(pattern) ?? [];
+    const plain = text.replace(pattern, SEPARATOR).replaceAll(MARK, "");
+    this.#plain ??= withoutSpecials(this.#json);
+    const separator = this.#plain.id(SEPARATOR);
+    let next = 0;
+    const special = () => /** @type {number} */ (texts.get(found[next++]));
+    return this.#plain.encode(plain).map((id) => (id === separator ? special() : id));
+  }
+
+  /**
+   * Strings, and objects and lists of them, with a mark in every special token that they contain or could form with
+   * their neighbours.
+   * @param {any} value
+   * @returns {any}
+   */
+  marked(value) {
+    if (typeof value === "string") return this.#mark(value);
+    if (Array.isArray(value)) return value.map((each) => this.marked(each));
+    if (typeof value !== "object" || value === null) return value;
+    return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, this.marked(each)]));
+  }
+
+  /** @param {string} given */
+  #mark(given) {
+    const { texts, pattern, beginnings, ends, longest } = this.#special;
+    let text = given.replaceAll(MARK, "").replaceAll(SEPARATOR, ""); // neither is a character: no text has them
+    while (texts.size && text.search(pattern) >= 0) {
+      text = text.replace(pattern, (found) => {
+        const [first, ...rest] = found;
+        return first + MARK + rest.join("");
+      }); // a mark in one may leave another
+    }
+    const all = [...text];
+    const lengths = Array.from({ length: Math.max(longest - 1, 0) }, (_, at) => at + 1);
+    const atEnd = lengths.some((length) => beginnings.has(all.slice(-length).join("")));
+    const atStart = lengths.some((length) => ends.has((atEnd ? [...all, MARK] : all).slice(0, length).join("")));
+    return (atStart ? MARK : "") + text + (atEnd ? MARK : "");
+  }
+
+  /** The special tokens, what finds those without a mark, their proper beginnings and ends, and the longest's length. */
+  get #special() {
+    this.#specialParts ??= specialParts(this.#inner.get_added_tokens_decoder());
+    return this.#specialParts;
   }
 
   /** Without special tokens. @param {number[]} tokens */
@@ -64,6 +127,40 @@ export class Tokenizer {
     const text = this.text(id);
     return text === undefined ? null : this.#read(text);
   }
+}
+
+/** @param {Map<number, {content: string, special: boolean}>} added */
+function specialParts(added) {
+  /** @type {Map<string, number>} */
+  const texts = new Map();
+  for (const [id, { content, special }] of added) if (special && content) texts.set(content, id);
+  const sorted = [...texts.keys()].map((text) => [...text]).sort((a, b) => b.length - a.length);
+  // In one of a single character the mark follows it.
+  const one = (/** @type {string[]} */ all) =>
+    all.join("").replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&") + (all.length === 1 ? `(?!${MARK})` : "");
+  const cuts = sorted.flatMap((all) =>
+    all.slice(1).map((_, at) => [all.slice(0, at + 1).join(""), all.slice(at + 1).join("")]),
+  );
+  return {
+    texts,
+    pattern: new RegExp(sorted.map(one).join("|") || "(?!)", "gu"),
+    beginnings: new Set(cuts.map(([beginning]) => beginning)),
+    ends: new Set(cuts.map(([, end]) => end)),
+    longest: sorted[0]?.length ?? 0,
+  };
+}
+
+/** A tokenizer to which special tokens are text. SEPARATOR stands for those that are not. @param {any} json */
+function withoutSpecials(json) {
+  const added = /** @type {any[]} */ (json.added_tokens ?? []);
+  const ids = [...Object.values(json.model.vocab), ...added.map(({ id }) => id)].filter(Number.isInteger);
+  const id =
+    Math.max(
+      ids.length,
+      ids.reduce((most, each) => Math.max(most, each), 0),
+    ) + 1;
+  const separator = { id, content: SEPARATOR, special: false, normalized: false, lstrip: false, rstrip: false };
+  return new Tokenizer({ ...json, added_tokens: [...added.filter(({ special }) => !special), separator] });
 }
 
 /**

@@ -57,7 +57,7 @@ WITNESSES: dict[str, tuple[str, ...]] = {
     "wgsl": ("contract/test_programs.py",),
 }
 COMPUTE = {"device", "lowering", "plan", "wgsl"}  # a change there can break the kernel of any op
-PLAYER = ("web/test_vendor.py", "web/test_language.py", "web/test_programs.py", "web/test_chat.py")
+PLAYER = ("web/test_player.py", "web/test_language.py", "web/test_programs.py", "web/test_chat.py")
 DOCUMENTS = ("project/test_docs.py",)
 PACKAGING = ("project/test_gate_status.py", "project/test_release.py", "project/test_package.py")
 

@@ -125,7 +125,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "numpy": None,
     "wgpu": {"device"},
     "cffi": {"device"},  # comes with wgpu
-    "jinja2": {"wgsl", "llm", "tools"},  # llm: chat templates; tools: the page of a report
+    "jinja2": {"wgsl", "llm", "tools", "bundles"},  # llm, bundles: chat templates; tools: the page of a report
     "rich": {"cli", "tools"},
     "markdown_it": {"cli"},  # comes with rich
     "prompt_toolkit": {"cli"},  # the prompt of a chat, in a module of its own that only a terminal imports

@@ -17,6 +17,7 @@ from .methods import MethodWriter
 from .planned import Call, planned
 from .site import Site
 from .templates import check_template
+from .tokenizers import check_tokenizer
 
 PROMPT_ROWS = (8, 16, 32, 64, 128)
 MOST_EDITED = 1024  # tokens of a sequence that have penalties or biases in a page
@@ -98,7 +99,9 @@ def _sizes(program: Program) -> tuple[int, int]:
 
 def tokenizer_files(site: Site, tokenizer: Path, config: Path | None) -> dict[str, Any]:
     """What the manifest calls the files that text is read by."""
+    data = tokenizer.read_bytes()
+    check_tokenizer(data)
     return {
-        "tokenizer": site.add(tokenizer.read_bytes(), "json"),
+        "tokenizer": site.add(data, "json"),
         "tokenizer_config": None if config is None else site.add(config.read_bytes(), "json"),
     }

@@ -18,12 +18,10 @@ def web_folder() -> Path:
 
 
 def player_files() -> Iterator[tuple[str, bytes]]:
-    """Its files by their names in a bundle: what `npm run player` makes of its modules, and the licences."""
+    """Its files by their names in a bundle: what `npm run player` makes of its modules, and the licence."""
     web = web_folder()
     for path in sorted((web / "player").glob("*.js")):
         yield f"player/src/{path.name}", path.read_bytes()
-    for path in sorted((web / "vendor").glob("*.LICENSE")):
-        yield f"player/vendor/{path.name}", path.read_bytes()
     yield "player/LICENSE", (web / "LICENSE").read_bytes()
 
 

@@ -64,6 +64,18 @@ const handlers = {
       ends: [...special.ends],
     };
   },
+  tokens({ tokenizer, texts }) {
+    const found = new Tokenizer(tokenizer);
+    return texts.map((text) =>
+      attempt(() => {
+        const plain = found.encode(text);
+        return [plain, found.encode(text, true), found.decode(plain)];
+      }),
+    );
+  },
+  refused(tokenizer) {
+    return attempt(() => new Tokenizer(tokenizer).encode("a"));
+  },
   stream({ tokenizer, sequences }) {
     const found = new Tokenizer(tokenizer);
     return sequences.map((tokens) => {

@@ -1,26 +1,20 @@
-// Text to tokens and back, from a tokenizer.json. The vendored module does the work; here is what it leaves open.
-import { Tokenizer as Inner } from "../../vendor/tokenizers.js";
+// Text to tokens and back, from a tokenizer.json; special tokens in texts, and streams of tokens.
 import { WebpteError } from "../errors.js";
+import { alphabetBytes } from "./tokens/decoders.js";
+import { Pipeline, SEPARATED, SEPARATOR } from "./tokens/pipeline.js";
 
 // End of a turn or a text, in the vocabularies of common model families.
 const END_TOKENS = "<|im_end|> <|endoftext|> <|eot_id|> <|end_of_text|> </s> <eos> <end_of_turn> <|end|>".split(" ");
 const encoder = new TextEncoder();
-const strict = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const BYTE = /^<0x([0-9A-Fa-f]{2})>$/;
 
-// Noncharacters, which Unicode reserves for a program's own use.
-const MARK = "\ufdd0";
-const SEPARATOR = "\ufdd1";
+const MARK = "\ufdd0"; // a noncharacter, as SEPARATOR
 
-/** A thin face on the vendored tokenizer. */
 export class Tokenizer {
   #inner;
   #decoder;
-  #json;
   /** @type {((text: string) => Uint8Array) | undefined} */
   #read;
-  /** The same tokenizer, to which special tokens are text. @type {Tokenizer | undefined} */
-  #plain;
   /** @type {ReturnType<typeof specialParts> | undefined} */
   #specialParts;
   /** Tokens that are no part of a text. @type {Set<number>} */
@@ -28,18 +22,9 @@ export class Tokenizer {
 
   /** @param {any} json what tokenizer.json says */
   constructor(json) {
-    if (json.model?.type === "WordLevel") {
-      // The module has no such model; a WordPiece whose words never continue is one.
-      const changes = { type: "WordPiece", continuing_subword_prefix: "\0\0", max_input_chars_per_word: 1e9 };
-      json = { ...json, model: { ...json.model, ...changes } };
-    }
-    this.#json = json;
-    this.#inner = new Inner(json, {});
+    this.#inner = new Pipeline(json);
     this.#decoder = json.decoder;
-    for (const part of this.#inner.decoder?.decoders ?? []) {
-      if (part.config.type === "ByteFallback") part.decode_chain = fromBytes;
-    }
-    for (const [id, token] of this.#inner.get_added_tokens_decoder()) if (token.special) this.specials.add(id);
+    for (const [id, { special }] of this.#inner.added) if (special) this.specials.add(id);
   }
 
   /** Special tokens that are written in the text are recognised; with `specials` those that every text gets are added.
@@ -48,8 +33,7 @@ export class Tokenizer {
     if (typeof text !== "string" || !text.isWellFormed()) {
       throw new WebpteError("input", "a text must be a string without halves of surrogate pairs");
     }
-    const { ids } = this.#inner.encode(text, { add_special_tokens: specials });
-    return /** @type {number[]} */ (ids.filter((id) => id !== undefined));
+    return this.#inner.encode(text, specials);
   }
 
   /**
@@ -62,11 +46,9 @@ export class Tokenizer {
     const { texts, pattern } = this.#special;
     const found = text.match(pattern) ?? [];
     const plain = text.replace(pattern, SEPARATOR).replaceAll(MARK, "");
-    this.#plain ??= withoutSpecials(this.#json);
-    const separator = this.#plain.id(SEPARATOR);
     let next = 0;
     const special = () => /** @type {number} */ (texts.get(found[next++]));
-    return this.#plain.encode(plain).map((id) => (id === separator ? special() : id));
+    return this.#inner.encodePlain(plain).map((id) => (id === SEPARATED ? special() : id));
   }
 
   /**
@@ -101,24 +83,24 @@ export class Tokenizer {
 
   /** The special tokens, what finds those without a mark, their proper beginnings and ends, and the longest's length. */
   get #special() {
-    this.#specialParts ??= specialParts(this.#inner.get_added_tokens_decoder());
+    this.#specialParts ??= specialParts(this.#inner.added);
     return this.#specialParts;
   }
 
   /** Without special tokens. @param {number[]} tokens */
   decode(tokens) {
     const texts = tokens.filter((token) => !this.specials.has(token));
-    return texts.length ? this.#inner.decode(texts, { clean_up_tokenization_spaces: false }) : "";
+    return this.#inner.decode(texts);
   }
 
   /** @param {string} token as it is written in the vocabulary @returns {number | undefined} */
   id(token) {
-    return this.#inner.token_to_id(token);
+    return this.#inner.id(token);
   }
 
   /** As a token is written in the vocabulary. @param {number} id @returns {string | undefined} */
   text(id) {
-    return this.#inner.id_to_token(id);
+    return this.#inner.text(id);
   }
 
   /** What a token is in a text, wherever it stands; null for a number that is no token. @param {number} id */
@@ -129,7 +111,7 @@ export class Tokenizer {
   }
 }
 
-/** @param {Map<number, {content: string, special: boolean}>} added */
+/** @param {Map<number, {content: string, special?: boolean}>} added */
 function specialParts(added) {
   /** @type {Map<string, number>} */
   const texts = new Map();
@@ -150,44 +132,6 @@ function specialParts(added) {
   };
 }
 
-/** A tokenizer to which special tokens are text. SEPARATOR stands for those that are not. @param {any} json */
-function withoutSpecials(json) {
-  const added = /** @type {any[]} */ (json.added_tokens ?? []);
-  const ids = [...Object.values(json.model.vocab), ...added.map(({ id }) => id)].filter(Number.isInteger);
-  const id =
-    Math.max(
-      ids.length,
-      ids.reduce((most, each) => Math.max(most, each), 0),
-    ) + 1;
-  const separator = { id, content: SEPARATOR, special: false, normalized: false, lstrip: false, rstrip: false };
-  return new Tokenizer({ ...json, added_tokens: [...added.filter(({ special }) => !special), separator] });
-}
-
-/**
- * Texts of tokens, those of bytes joined to characters: where they are none, each is one that says so. The module's own
- * way swallows U+FEFF.
- * @param {string[]} tokens
- */
-function fromBytes(tokens) {
-  const found = [];
-  for (let at = 0; at < tokens.length; at++) {
-    const bytes = [];
-    for (let byte = BYTE.exec(tokens[at]); byte; byte = BYTE.exec(tokens[at] ?? "")) {
-      bytes.push(parseInt(byte[1], 16));
-      at++;
-    }
-    if (bytes.length) {
-      try {
-        found.push(strict.decode(Uint8Array.from(bytes)));
-      } catch {
-        found.push("\ufffd".repeat(bytes.length));
-      }
-    }
-    if (at < tokens.length) found.push(tokens[at]);
-  }
-  return found;
-}
-
 /** The decoders of a sequence of them, in order. @param {any} decoder @returns {any[]} */
 const parts = (decoder) => (!decoder ? [] : decoder.type === "Sequence" ? decoder.decoders.flatMap(parts) : [decoder]);
 
@@ -198,7 +142,7 @@ const parts = (decoder) => (!decoder ? [] : decoder.type === "Sequence" ? decode
  */
 function reader(decoder) {
   const list = parts(decoder);
-  if (list.length === 1 && list[0].type === "ByteLevel") return fromAlphabet();
+  if (list.length === 1 && list[0].type === "ByteLevel") return alphabetBytes;
   /** @type {[string, string][]} */
   const replaced = [];
   let fallback = false;
@@ -222,23 +166,6 @@ function reader(decoder) {
     const byte = fallback && BYTE.exec(text);
     if (byte) return Uint8Array.of(parseInt(byte[1], 16));
     return encoder.encode(replaced.reduce((found, [old, now]) => found.replaceAll(old, now), text));
-  };
-}
-
-/**
- * Byte-level tokenizers write visible bytes as they are, and the rest from 256 on. Added tokens are text as it stands.
- */
-function fromAlphabet() {
-  /** @type {Map<string, number>} */
-  const alphabet = new Map();
-  let hidden = 256;
-  for (let byte = 0; byte < 256; byte++) {
-    const visible = (byte > 32 && byte < 127) || (byte > 160 && byte !== 173);
-    alphabet.set(String.fromCharCode(visible ? byte : hidden++), byte);
-  }
-  return (/** @type {string} */ text) => {
-    const found = [...text].map((character) => alphabet.get(character));
-    return found.includes(undefined) ? encoder.encode(text) : Uint8Array.from(/** @type {number[]} */ (found));
   };
 }
 

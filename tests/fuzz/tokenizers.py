@@ -167,7 +167,7 @@ def use_tokenizer(path: Path, texts: Iterable[str] = TEXTS) -> None:
     tokenizer = Tokenizer.load(path)
     for text in texts:
         tokens = tokenizer.encode(text)
-        tokenizer.encode(text, specials=True)
+        tokenizer.encode(text, add_special=True)
         marked, found = tokenizer.mark_special_tokens(text)
         if found:
             tokenizer.encode_marked(marked)

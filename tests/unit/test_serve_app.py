@@ -308,7 +308,7 @@ def test_host_header_must_name_the_server(serving, host, config, status):
         assert found.json["error"]["code"] == "host_not_allowed"
 
 
-@pytest.mark.parametrize("endpoint", [CHAT, "/v1/completions"])
+@pytest.mark.parametrize("endpoint", [CHAT, "/v1/completions", "/tokenize"])
 def test_prompt_that_cannot_fit_is_refused_before_it_is_tokenized(serving, endpoint, monkeypatch):
     monkeypatch.setattr("webpte.llm.tokenizer.Tokenizer._encoding", lambda *_: pytest.fail("it was tokenized"))
     text = "word " * 100_000

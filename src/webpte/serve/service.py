@@ -67,15 +67,17 @@ class TextProcessor:
         return self._special_tokens.tool_format
 
     def tokenize_text(self, text: str, parse_special: bool = False) -> list[int]:
-        """Return the tokens of a text, of any number."""
+        """Return the tokens of a text that could fit into the context."""
+        text = self._check_length(text)
         return encode_prompt(self.tokenizer, self._special_tokens, text, parse_special=parse_special)
 
     def _check_length(self, text: str) -> str:
         return check_prompt_size(text, self.tokenizer, self.context)
 
     def tokenize_chat(self, messages: Messages, tools: Tools | None) -> list[int]:
-        """Return the tokens of a conversation up to the start of the response, of any number."""
-        return encode_chat(self.tokenizer, self._render, messages, tools)
+        """Return the tokens of a conversation up to the start of the response, if they could fit into the context."""
+        checked: Callable[[Messages, Tools | None], str] = lambda *given: self._check_length(self._render(*given))  # noqa: E731
+        return encode_chat(self.tokenizer, checked, messages, tools)
 
     def _render(self, messages: Messages, tools: Tools | None) -> str:
         if self._template is None:
@@ -90,7 +92,7 @@ class TextProcessor:
 
     def encode_text(self, text: str, parse_special: bool) -> tuple[int, ...]:
         """Return the prompt of a text to continue."""
-        return self._prompt(self.tokenize_text(self._check_length(text), parse_special))
+        return self._prompt(self.tokenize_text(text, parse_special))
 
     def encode_tokens(self, tokens: Sequence[int]) -> tuple[int, ...]:
         """Return a prompt that the client has tokenized."""
@@ -98,8 +100,7 @@ class TextProcessor:
 
     def encode_chat(self, messages: Messages, tools: Tools | None) -> tuple[int, ...]:
         """Return the prompt of a conversation."""
-        checked: Callable[[Messages, Tools | None], str] = lambda *given: self._check_length(self._render(*given))  # noqa: E731
-        return self._prompt(encode_chat(self.tokenizer, checked, messages, tools))
+        return self._prompt(self.tokenize_chat(messages, tools))
 
     def _prompt(self, tokens: Sequence[int]) -> tuple[int, ...]:
         if not tokens:

@@ -69,6 +69,7 @@ PARTS = (
     part("mutants", 90, "python -m tests.mutants"),
     *(part(f"oldest-{extra}", minutes, f"bash .ci/versions oldest {extra}") for extra, minutes in EXTRAS.items()),
     *(part(f"newest-{extra}", minutes, f"bash .ci/versions newest {extra}") for extra, minutes in EXTRAS.items()),
+    part("executorch-releases", 90, "python -m tests.versions --discard"),
     part("newest-executorch", 60, "bash .ci/versions unbounded export"),
     part("release", 15, "bash .ci/release build/nightly-release"),
 )

@@ -7,6 +7,7 @@ NAME.npz, which has the inputs and eager PyTorch's outputs of each call. If an e
 from __future__ import annotations
 
 import copy
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -235,6 +236,16 @@ def export(program: Exported, path: Path) -> None:
     np.savez_compressed(path.with_suffix(".npz"), **arrays)
 
 
+def reason(error: BaseException) -> str:
+    """What was raised first, in one line and without paths of this machine."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    if isinstance(error, subprocess.CalledProcessError):
+        return f"{Path(error.cmd[0]).name} ends with status {error.returncode}"
+    lines = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {lines[0]}"
+
+
 def main(folder: Path, names: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, program in PROGRAMS.items():
@@ -247,11 +258,7 @@ def main(folder: Path, names: list[str]) -> None:
         try:
             export(program(), path)
         except Exception as error:  # whatever an old exporter raises is what the table has to say
-            first: BaseException = error
-            while first.__cause__ is not None:
-                first = first.__cause__
-            reason = str(first).strip().splitlines() or ["no message"]
-            path.with_suffix(".txt").write_text(f"{type(first).__name__}: {reason[0]}\n{traceback.format_exc()}")
+            path.with_suffix(".txt").write_text(f"{reason(error)}\n{traceback.format_exc()}")
         print(f"{name}: {'exported' if path.with_suffix('.pte').exists() else 'not exported'}", flush=True)
 
 

@@ -1,0 +1,43 @@
+"""docs/models.md says of each ExecuTorch release what tests/versions/results.json records."""
+
+from __future__ import annotations
+
+from tests.versions.page import DOCS, PROGRAMS, RESULTS, known, parts, record, section
+from tests.versions.releases import RELEASES
+from tests.versions.running import Kind, Outcome, tolerance
+
+WRITE = "run python -m tests.versions --write"
+
+
+def test_page_has_what_is_recorded():
+    assert parts(DOCS.read_text())[1] == section(known()), WRITE
+
+
+def test_every_release_is_recorded_with_every_program():
+    assert {version: [*row] for version, row in known().items()} == {version: [*PROGRAMS] for version in RELEASES}, (
+        WRITE
+    )
+
+
+def test_every_program_is_right_or_has_a_reason():
+    for row in known().values():
+        for name, found in row.items():
+            assert found.kind is not Kind.WRONG, name
+            if found.kind in (Kind.RIGHT, Kind.ON_CPU):
+                assert found.error is not None and found.error <= tolerance(name), name
+            else:
+                assert found.reason, name
+
+
+def test_results_are_read_as_they_were_recorded(tmp_path, monkeypatch):
+    monkeypatch.setattr("tests.versions.page.RESULTS", tmp_path / RESULTS.name)
+    rows = {"1.0.1": {"mlp": Outcome(Kind.RIGHT, 1.5e-7), "cnn": Outcome(Kind.REFUSED, None, "why")}}
+    record(rows)
+    assert known() == rows
+
+
+def test_section_is_inserted_before_the_zoo_and_replaced():
+    page = "before\n\n## The zoo\nafter\n"
+    assert parts(page) == ("before\n\n", "", "## The zoo\nafter\n")
+    text = section({})
+    assert parts(f"before\n\n{text}## The zoo\nafter\n") == ("before\n\n", text, "## The zoo\nafter\n")

@@ -94,7 +94,7 @@ TESTS = frozenset(
 )
 ABSENT_METHODS = frozenset(("casefold", "format_map", "isidentifier", "isnumeric", "istitle"))  # of strings
 _OF_MARKUP = frozenset(("count", "d", "default", "e", "escape", "length", "safe", "string", "tojson"))
-_TAGS = {
+_TAGS: dict[type[nodes.Node], str] = {
     nodes.Block: "block",
     nodes.Extends: "extends",
     nodes.Include: "include",
@@ -164,6 +164,7 @@ def _of_name(node: nodes.Filter) -> Iterator[str]:
 
 def _of_call(node: nodes.Call) -> Iterator[str]:
     called, first = node.node, node.args[0] if node.args else None
+    name: str | None
     if isinstance(called, nodes.Getattr):
         name = called.attr
     else:
@@ -181,7 +182,7 @@ def _of_call(node: nodes.Call) -> Iterator[str]:
         yield f"the date format {found[0]}"
 
 
-def _of_format(node: nodes.Expr) -> Iterator[str]:
+def _of_format(node: nodes.Expr | None) -> Iterator[str]:
     text = node.value if isinstance(node, nodes.Const) and isinstance(node.value, str) else ""
     if found := _PERCENT.search(text.replace("%%", "")):
         yield f"the format {found[0]}"

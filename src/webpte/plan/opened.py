@@ -20,6 +20,7 @@ from ..graph import MOST_NAME, Call, Graph, Null, Origin, TensorSpec, Value
 from ..lowering import stored_bytes
 from ..wgsl import Kernel
 from .json_fields import field, items, numbered, text, truth, whole, wholes
+from .kernel_text import check_kernel_text
 from .memory import Buffer, Fill, padded
 from .plan import Plan, bytes_at_bound
 from .plan_files import PlanFiles, PlanFolder
@@ -170,6 +171,7 @@ class _Reading:
             text = self.source.text(number, item)
             if hashlib.sha256(text.encode()).hexdigest() != field(item, "sha256"):
                 raise FormatError(f"{kernel_file(number)} is not the text that was saved", code="hash_mismatch")
+            check_kernel_text(text, f"{self.name}: {kernel_file(number)}")
             yield text
 
     def _kernel(self, item: Any, wgsl: str) -> Kernel:

@@ -16,6 +16,7 @@ from ..errors import Error, HubError
 from ..progress import OnProgress, Progress
 
 _CHUNK = 1 << 22
+_MAX_BYTES = 1 << 50  # of a file
 _NAME = re.compile(r"[^\\:\x00-\x1f\x7f]{1,512}")  # without what separates folders or drives on Windows
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 Report = Callable[[int], None]
@@ -33,7 +34,7 @@ class HubFile:
             raise HubError(f"the hub lists a file named {self.name!r:.100}, which is not a relative path", "listing")
         if not isinstance(self.hash, str) or not _HASH.fullmatch(self.hash):
             raise HubError(f"{self.name}: expected a SHA-1 or SHA-256 hash, got {self.hash!r:.100}", "listing")
-        if type(self.size) is not int or self.size < 0:
+        if type(self.size) is not int or not 0 <= self.size <= _MAX_BYTES:
             raise HubError(f"{self.name}: expected a size in bytes, got {self.size!r:.100}", "listing")
 
     @classmethod

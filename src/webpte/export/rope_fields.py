@@ -12,6 +12,7 @@ from .architecture import Rope
 from .fields import MAX_CONTEXT, Fields
 
 _ANY = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
+_MAX_FACTOR = 1e9  # of YaRN: its inverse is added to 1, and must not vanish
 _ORIGINAL = "original_max_position_embeddings"
 
 
@@ -114,6 +115,8 @@ def _yarn(rope: Rope, given: Fields, config: Fields) -> Rope:
     """As Llama 3's, by the number of the pair instead of its frequency, and louder."""
     original = given.whole(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT)
     factor = given.real("factor", config.whole("max_position_embeddings", original, MAX_CONTEXT) / original)
+    if factor > _MAX_FACTOR:
+        raise given.wrong("factor", factor, f"a number of at most {_MAX_FACTOR:g}")
     low, high = (
         rope.width * math.log(original / (given.real(name, turns) * 2 * math.pi)) / (2 * math.log(rope.theta))
         for name, turns in (("beta_fast", 32.0), ("beta_slow", 1.0))

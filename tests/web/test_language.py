@@ -67,7 +67,8 @@ def test_tokens_of_texts(tokenizers, name):
     assert found["plain"] == [tokenizer.encode(text, parse_special=True) for text in texts]
     assert found["full"] == [tokenizer.encode(text, add_special=True, parse_special=True) for text in texts]
     special = SpecialTokens({"bos_token": "<|im_end|>"}, add_bos=True)
-    assert found["prompt"] == [encode_prompt(tokenizer, special, text, parse_special=True) for text in texts]
+    assert found["prompt"] == [encode_prompt(tokenizer, special, text) for text in texts]
+    assert found["parsed"] == [encode_prompt(tokenizer, special, text, parse_special=True) for text in texts]
     assert found["texts"] == {"bos_token": "<|im_end|>", "eos_token": tokenizer.token_text(5)}
     ends = [end, tokenizer.token_id("</s>"), 5]
     assert sorted(found["ends"]) == sorted({number for number in ends if number is not None})

@@ -79,7 +79,8 @@ test("a prompt begins with one BOS, whether the text has it already or not", () 
   const tokenizer = new Tokenizer(characters(["<s>"]));
   const special = (config) => specialTokens(tokenizer, config, { eos: [], bos: 128 });
   assert.deepEqual(encodePrompt(tokenizer, special({ add_bos_token: true }), "ab"), [128, 97, 98]);
-  assert.deepEqual(encodePrompt(tokenizer, special({ add_bos_token: true }), "<s>ab"), [128, 97, 98]);
+  assert.deepEqual(encodePrompt(tokenizer, special({ add_bos_token: true }), "<s>ab", true), [128, 97, 98]);
   assert.deepEqual(encodePrompt(tokenizer, special({}), "ab"), [97, 98]);
-  assert.deepEqual(encodePrompt(tokenizer, special({}), "<s><s>ab"), [128, 97, 98]);
+  assert.deepEqual(encodePrompt(tokenizer, special({}), "<s><s>ab", true), [128, 97, 98]);
+  assert.deepEqual(encodePrompt(tokenizer, special({ add_bos_token: true }), "<s>"), [128, 60, 115, 62]);
 });

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LONG_TEXT_CHARS = 2048  # from which on the GIL is released while a text is encoded
 MARK, SEPARATOR = "\ufdd0", "\ufdd1"  # noncharacters, which Unicode reserves for a program's own use
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 MAX_UNUSED_NUMBERS = 1 << 17  # of tokens
 NORMALIZED_BYTES = 4  # of a text, at most, that a normalizer makes one byte of
 
@@ -112,7 +113,7 @@ class Tokenizer:
         """
         if parse_special or not self._spells_special(text):
             return list(self._encoding(text, add_special).ids)
-        return list(self._plain._encoding(text.replace(SEPARATOR, ""), add_special).ids)
+        return list(self._plain._encoding(text.replace(MARK, "").replace(SEPARATOR, ""), add_special).ids)
 
     @cached_property
     def max_token_bytes(self) -> int:
@@ -136,12 +137,18 @@ class Tokenizer:
             marked = self._mark(value)
             return marked, marked != value
         if isinstance(value, Mapping):
-            pairs = {key: self.mark_special_tokens(each) for key, each in value.items()}
-            return {key: each for key, (each, _) in pairs.items()}, any(changed for _, changed in pairs.values())
+            names = {key: self._mark_key(key) for key in value}
+            items = {key: self.mark_special_tokens(each) for key, each in value.items()}
+            changed = any(changed for _, changed in items.values()) or any(key != new for key, new in names.items())
+            return {names[key]: each for key, (each, _) in items.items()}, changed
         if isinstance(value, Sequence) and not isinstance(value, bytes):
-            items = [self.mark_special_tokens(each) for each in value]
-            return [each for each, _ in items], any(changed for _, changed in items)
+            marked_items = [self.mark_special_tokens(each) for each in value]
+            return [each for each, _ in marked_items], any(changed for _, changed in marked_items)
         return value, False
+
+    def _mark_key(self, key: Any) -> Any:
+        """Return a key of a mapping, marked. Names of fields, which templates look up, spell no special token."""
+        return key if not isinstance(key, str) or _NAME.fullmatch(key) else self._mark(key)
 
     def _mark(self, text: str) -> str:
         if MARK in text or SEPARATOR in text:  # neither is a character: no text has them

@@ -60,6 +60,7 @@ const handlers = {
       plain: texts.map((text) => found.encode(text)),
       full: texts.map((text) => found.encode(text, true)),
       prompt: texts.map((text) => encodePrompt(found, special, text)),
+      parsed: texts.map((text) => encodePrompt(found, special, text, true)),
       texts: special.texts,
       ends: [...special.ends],
     };

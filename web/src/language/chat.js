@@ -3,7 +3,7 @@ import { throwIfAborted, WebpteError } from "../errors.js";
 import { Engine, Job } from "./engine.js";
 import { settingsFrom, tokensFrom } from "./settings.js";
 import { gather, Holder } from "./stream.js";
-import { encodeChat } from "./template.js";
+import { encodeChat, renderChat } from "./template.js";
 import { encodePrompt, specialTokens, TextStream, Tokenizer } from "./tokenizer.js";
 
 /** @typedef {import("./template.js").Message} Message */
@@ -84,17 +84,21 @@ export class Language {
   }
 
   /** @param {any} request @returns {number[]} */
-  #encode({ messages, prompt }) {
+  #encode({ messages, prompt, parse_special }) {
     const { template } = this.#language;
     if ((messages === undefined) === (prompt === undefined)) {
       throw new WebpteError("input", "give messages or a prompt, one of them");
     }
     if (Array.isArray(prompt)) return prompt;
-    if (messages === undefined) return encodePrompt(this.#tokenizer, this.#special, prompt);
+    if (messages === undefined) {
+      return encodePrompt(this.#tokenizer, this.#special, prompt, parse_special === true);
+    }
     if (template === null) {
       throw new WebpteError("input", "the model has no chat template; give a prompt instead of messages");
     }
-    return encodeChat(this.#tokenizer, template, messages, this.#special.texts);
+    const { texts } = this.#special;
+    if (parse_special === true) return this.#tokenizer.encode(renderChat(template, messages, texts));
+    return encodeChat(this.#tokenizer, template, messages, texts);
   }
 
   /** What follows schemas is loaded with the first one: few pages have any. @param {object | boolean} schema */

@@ -23,7 +23,7 @@ const NUMBERS = {
   n: [1, 1, 1, true],
 };
 const OTHERS = [
-  ..."messages prompt stop logit_bias logprobs response_format max_completion_tokens".split(" "),
+  ..."messages prompt parse_special stop logit_bias logprobs response_format max_completion_tokens".split(" "),
   ..."stream stream_options return_token_ids model user".split(" "),
 ];
 

@@ -9,6 +9,7 @@ const encoder = new TextEncoder();
 const BYTE = /^<0x([0-9A-Fa-f]{2})>$/;
 
 const MARK = "\ufdd0"; // a noncharacter, as SEPARATOR
+const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
 export class Tokenizer {
   #inner;
@@ -36,6 +37,19 @@ export class Tokenizer {
     return this.#inner.encode(text, specials);
   }
 
+  /** The tokens of a text. Special tokens that are written in it are ordinary text.
+   * @param {string} text @param {boolean} [specials] whether to add those that every text gets @returns {number[]} */
+  encodeText(text, specials = false) {
+    if (!this.#spellsSpecial(text)) return this.encode(text, specials);
+    return this.#inner.encodePlain(text.replaceAll(MARK, "").replaceAll(SEPARATOR, ""), specials);
+  }
+
+  /** Whether a special token may be recognised in a text. @param {string} text */
+  #spellsSpecial(text) {
+    const { texts, pattern } = this.#special;
+    return texts.size > 0 && [text, this.#inner.normalizedForSpecials(text)].some((each) => each.search(pattern) >= 0);
+  }
+
   /**
    * The tokens of a text whose special tokens are recognised, except those that `marked` has marked: they are encoded
    * as ordinary text.
@@ -61,24 +75,29 @@ export class Tokenizer {
     if (typeof value === "string") return this.#mark(value);
     if (Array.isArray(value)) return value.map((each) => this.marked(each));
     if (typeof value !== "object" || value === null) return value;
-    return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, this.marked(each)]));
+    // Names of fields, which templates look up, spell no special token.
+    const key = (/** @type {string} */ text) => (NAME.test(text) ? text : this.#mark(text));
+    return Object.fromEntries(Object.entries(value).map(([name, each]) => [key(name), this.marked(each)]));
   }
 
   /** @param {string} given */
   #mark(given) {
     const { texts, pattern, beginnings, ends, longest } = this.#special;
     let text = given.replaceAll(MARK, "").replaceAll(SEPARATOR, ""); // neither is a character: no text has them
+    const normalized = this.#inner.normalizedForSpecials(text);
+    if (normalized !== text && normalized.search(pattern) >= 0) text += MARK;
     while (texts.size && text.search(pattern) >= 0) {
       text = text.replace(pattern, (found) => {
         const [first, ...rest] = found;
         return first + MARK + rest.join("");
       }); // a mark in one may leave another
     }
-    const all = [...text];
     const lengths = Array.from({ length: Math.max(longest - 1, 0) }, (_, at) => at + 1);
-    const atEnd = lengths.some((length) => beginnings.has(all.slice(-length).join("")));
-    const atStart = lengths.some((length) => ends.has((atEnd ? [...all, MARK] : all).slice(0, length).join("")));
-    return (atStart ? MARK : "") + text + (atEnd ? MARK : "");
+    const last = [[...text], [...normalized]];
+    if (lengths.some((length) => last.some((all) => beginnings.has(all.slice(-length).join(""))))) text += MARK;
+    const first = [[...text], [...normalized]];
+    const atStart = lengths.some((length) => first.some((all) => ends.has(all.slice(0, length).join(""))));
+    return (atStart ? MARK : "") + text;
   }
 
   /** The special tokens, what finds those without a mark, their proper beginnings and ends, and the longest's length. */
@@ -221,12 +240,14 @@ export function specialTokens(tokenizer, config, { eos, bos }) {
   return { texts, ends, addBos: config?.add_bos_token === true };
 }
 
-/** Tokens of a text to continue, after what the model expects before every text, once.
- * @param {Tokenizer} tokenizer @param {ReturnType<typeof specialTokens>} special @param {string} text */
-export function encodePrompt(tokenizer, special, text) {
-  const plain = tokenizer.encode(text);
-  const full = tokenizer.encode(text, true);
-  // Only what stands before: an end-of-text behind it would be the end of the answer too.
+/** The tokens of a text to continue, after what the model expects before every text, once. With `parseSpecial`, special
+ * tokens that are written in the text are recognised.
+ * @param {Tokenizer} tokenizer @param {ReturnType<typeof specialTokens>} special @param {string} text
+ * @param {boolean} [parseSpecial] */
+export function encodePrompt(tokenizer, special, text, parseSpecial = false) {
+  const plain = parseSpecial ? tokenizer.encode(text) : tokenizer.encodeText(text);
+  const full = parseSpecial ? tokenizer.encode(text, true) : tokenizer.encodeText(text, true);
+  // Only what precedes the text: an end-of-text token after it would end the answer, too.
   let at = 0;
   while (at <= full.length - plain.length && plain.some((token, i) => full[at + i] !== token)) at++;
   let tokens = [...full.slice(0, at > full.length - plain.length ? 0 : at), ...plain];

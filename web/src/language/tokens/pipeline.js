@@ -32,6 +32,7 @@ export class Pipeline {
   #raw;
   #separated;
   #normalized;
+  #normalizesSpecials;
 
   /** @param {any} json */
   constructor(json) {
@@ -53,6 +54,7 @@ export class Pipeline {
     this.#raw = finderOf(raw);
     this.#separated = finderOf([...raw, [SEPARATOR, { id: SEPARATED, content: SEPARATOR }]]);
     const normalized = added.filter((token) => token.normalized);
+    this.#normalizesSpecials = Boolean(json.normalizer) && normalized.some(({ special }) => special);
     this.#normalized = finderOf(normalized.map((token) => [this.#normalize(token.content), token]));
   }
 
@@ -72,9 +74,16 @@ export class Pipeline {
     return specials ? this.#processor(found) : found;
   }
 
-  /** Tokens of a text to whose special tokens are text, and SEPARATOR is the token SEPARATED. @param {string} text */
-  encodePlain(text) {
-    return this.#tokens(text, this.#separated, true);
+  /** The tokens of a text whose special tokens are text. SEPARATOR is the token SEPARATED.
+   * @param {string} text @param {boolean} [specials] whether to add what every text gets */
+  encodePlain(text, specials = false) {
+    const found = this.#tokens(text, this.#separated, true);
+    return specials ? this.#processor(found) : found;
+  }
+
+  /** A text as special tokens are looked for in it. Most tokenizers look in the text itself. @param {string} text */
+  normalizedForSpecials(text) {
+    return this.#normalizesSpecials ? this.#normalize(text) : text;
   }
 
   /** @param {string} text @param {Finder} raw @param {boolean} plain @returns {number[]} */

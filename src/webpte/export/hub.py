@@ -138,7 +138,7 @@ def _parts(listing: _Listing, place: Place, progress: OnProgress) -> dict[str, b
 
 def _list(name: HubName) -> _Listing:
     """Every file of the revision, from the hub, or as the hub told it last where it cannot be reached."""
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import HfApi, constants, errors
 
     try:
         api = HfApi(endpoint=constants.ENDPOINT)
@@ -149,6 +149,8 @@ def _list(name: HubName) -> _Listing:
         if remembered is None:
             raise
         return remembered
+    except errors.HFValidationError:  # of the name; a ValueError, too
+        raise
     except (TypeError, ValueError, KeyError, AttributeError) as error:  # the library takes the form of it on trust
         raise HubError(f"the hub's listing of {name.repository} cannot be read: {error!r:.200}", "listing") from error
     if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):

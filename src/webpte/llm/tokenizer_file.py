@@ -98,15 +98,15 @@ def _read_document(data: bytes) -> None:
     model = document["model"]
     vocabulary, added = model.get("vocab"), document.get("added_tokens")
     numbers = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
-    if len({*map(str, numbers)}) != len(numbers):
-        raise FormatError("the tokenizer's vocabulary gives a number to two tokens", code="vocabulary")
-    numbers += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
-    for number in numbers:
+    listed = [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    for number in (*numbers, *listed):
         if type(number) is not int or not 0 <= number < MAX_VOCABULARY:
             raise FormatError(
                 f"the tokenizer's vocabulary has the number {number!r:.40}; expected 0 to {MAX_VOCABULARY - 1}",
                 code="vocabulary",
             )
+    if len({*numbers}) != len(numbers):
+        raise FormatError("the tokenizer's vocabulary gives a number to two tokens", code="vocabulary")
     _check_merges(model)
     _check_charsmaps(document.get("normalizer"))
 

@@ -17,7 +17,7 @@ RETURN = {
     *("override_division", "pointers", "calls_that_double", "large_parameters", "most_operators"),
     *("most_unary_operators", "most_parentheses", "most_else_ifs", "most_nested_types"),
 }
-# Not shared_index: the index is kept within the array, but wgpu-native leaves workgroup memory as it was.
+# Not shared_index: the index is kept within the array, but workgroup memory was not always zero.
 INDICES = ("out_of_bounds", "negative_index", "private_index", "pointers")
 FROM_OUTSIDE = "root:"  # how /etc/passwd begins
 

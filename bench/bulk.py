@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from webpte.batch.on_ray import STRETCHES
+from webpte.batch.on_ray import MIN_CHUNKS_PER_ACTOR
 
 STORED = Path(__file__).with_name("bulk.json")
 SECTION = Path(__file__).with_name("bulk_section.md")
@@ -83,7 +83,7 @@ class Paper:
     @property
     def stretch(self) -> int:
         """Rows that an actor takes at a time: whole blocks, and four stretches for each actor."""
-        return max(1, self.blocks // (STRETCHES * self.devices)) * self.block
+        return max(1, self.blocks // (MIN_CHUNKS_PER_ACTOR * self.devices)) * self.block
 
     @property
     def files(self) -> int:

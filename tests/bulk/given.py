@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.harness.bulk import texts, write_parquet
-from webpte.batch import Report, run
+from webpte.batch import BatchReport, run
 from webpte.progress import Progress
 
 ROW_GROUP = 5000
@@ -40,7 +40,7 @@ def blocks_in(folder: Path) -> int:
     return len(list(folder.rglob("g*.parquet")))
 
 
-def timed_run(model: Path, source: Path, out: Path, **options: Any) -> tuple[Report, float, float]:
+def timed_run(model: Path, source: Path, out: Path, **options: Any) -> tuple[BatchReport, float, float]:
     """A job in one process, with its seconds by the clock and of processors, behind the last event of loading."""
     loaded = (0.0, 0.0)
 
@@ -53,10 +53,10 @@ def timed_run(model: Path, source: Path, out: Path, **options: Any) -> tuple[Rep
     return report, time.perf_counter() - loaded[0], time.process_time() - loaded[1]
 
 
-def told(name: str, report: Report) -> None:
+def told(name: str, report: BatchReport) -> None:
     rate = f", {report.rate:.2f} rows/s, device {report.device_share:.0%}" if report.computed_rows else ""
     print(
-        f"{name}: {report.rows} rows, {report.failed} failed, {report.found} of {report.blocks} blocks found, "
+        f"{name}: {report.rows} rows, {report.failed} failed, {report.reused_blocks} of {report.blocks} blocks found, "
         f"{report.computed_rows} rows computed in {report.seconds:.1f} s{rate}, padding {report.padding:.1%}",
         flush=True,
     )

@@ -70,7 +70,7 @@ def driver(folder: Path, options: argparse.Namespace) -> None:
     there = blocks_in(out)
     report = run(model, source, out, block_rows=options.block)
     told("the last run", report)
-    assert report.found == there and contents(out) == contents(folder / "alone")
+    assert report.reused_blocks == there and contents(out) == contents(folder / "alone")
     print(f"{there} of {report.blocks} blocks were found, the rest computed; the folders are byte for byte equal")
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from tests.support.harness.bulk import contents, read, start_batch, vectors, write_parquet
 from webpte.batch import run
 from webpte.batch.output import block_name
-from webpte.batch.tables import Inputs
+from webpte.batch.tables import InputTables
 from webpte.embed import Embedder
 
 from .given import Figures, encoder, sentences, table, timed_run, told
@@ -81,12 +81,12 @@ def names(folder: Path, options: argparse.Namespace) -> Figures:
     """What a run that finds all blocks has to do for each: read its rows and compute its name. On one core."""
     random = np.random.default_rng(0)
     values = ["".join(chr(97 + code) for code in random.integers(0, 26, options.bytes)) for _ in range(options.rows)]
-    inputs = Inputs(write_parquet(folder / "documents.parquet", values, row_group=options.rows).parent)
+    inputs = InputTables(write_parquet(folder / "documents.parquet", values, row_group=options.rows).parent)
     taken = []
     for _ in range(options.turns):
         started = time.process_time()
         for block in inputs.blocks(options.rows):
-            block_name(block, Inputs(inputs.folder).read(block), "job")
+            block_name(block, InputTables(inputs.folder).read(block), "job")
         taken.append(time.process_time() - started)
     rate = options.rows / float(np.median(taken))
     print(f"{rate:.0f} rows/s of {options.bytes} bytes are read and named by a core")

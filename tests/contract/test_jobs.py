@@ -39,7 +39,13 @@ def table(tmp_path_factory):
 def undisturbed(model, table, tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed") / "out"
     report = run(model, table, folder, block_rows=BLOCK)
-    assert (report.rows, report.failed, report.blocks, report.found, report.removed) == (ROWS, 2, 9, 0, 0)
+    assert (report.rows, report.failed, report.blocks, report.reused_blocks, report.removed_blocks) == (
+        ROWS,
+        2,
+        9,
+        0,
+        0,
+    )
     assert report.computed_rows == ROWS and 0 < report.device_share <= 1 and report.tokens < report.computed_tokens
     return folder
 
@@ -68,7 +74,9 @@ def test_the_manifest_lists_everything_and_no_times(undisturbed, table):
 def test_a_second_run_computes_nothing_and_changes_nothing(undisturbed, model, table, tmp_path):
     shutil.copytree(undisturbed, tmp_path / "out")
     report = run(model, table, tmp_path / "out", block_rows=BLOCK)
-    assert (report.found, report.computed_rows) == (9, 0) and contents(tmp_path / "out") == contents(undisturbed)
+    assert (report.reused_blocks, report.computed_rows) == (9, 0) and contents(tmp_path / "out") == contents(
+        undisturbed
+    )
 
 
 def test_a_cancelled_run_goes_on(undisturbed, model, table, tmp_path):
@@ -84,7 +92,7 @@ def test_a_cancelled_run_goes_on(undisturbed, model, table, tmp_path):
     assert "rows/s" in seen[-1].note and "left" in seen[-1].note and "device" in seen[-1].note
     there = len(list((tmp_path / "out").rglob("g*.parquet")))
     assert 2 <= there < 9 and not (tmp_path / "out" / "_manifest.json").exists()
-    assert run(model, table, tmp_path / "out", block_rows=BLOCK).found == there
+    assert run(model, table, tmp_path / "out", block_rows=BLOCK).reused_blocks == there
     assert contents(tmp_path / "out") == contents(undisturbed)
 
 
@@ -97,7 +105,7 @@ def test_a_killed_run_goes_on(undisturbed, model, table, tmp_path):
         found.append(len(list(out.rglob("g*.parquet"))))
     assert found[0] < 9
     report = run(model, table, out, block_rows=BLOCK)
-    assert report.found == found[1] and contents(out) == contents(undisturbed)
+    assert report.reused_blocks == found[1] and contents(out) == contents(undisturbed)
 
 
 def test_changed_rows_are_computed_again_and_only_they(undisturbed, model, table, tmp_path):
@@ -106,7 +114,7 @@ def test_changed_rows_are_computed_again_and_only_they(undisturbed, model, table
     values[60] = "dogs saw the mat"
     changed = write_parquet(tmp_path / "texts.parquet", values, row_group=180)
     report = run(model, changed, tmp_path / "out", block_rows=BLOCK)
-    assert (report.found, report.computed_rows, report.removed) == (8, BLOCK, 1)
+    assert (report.reused_blocks, report.computed_rows, report.removed_blocks) == (8, BLOCK, 1)
     run(model, changed, tmp_path / "fresh", block_rows=BLOCK)
     assert contents(tmp_path / "out") == contents(tmp_path / "fresh") != contents(undisturbed)
     shorter = write_parquet(tmp_path / "texts.parquet", values[:200], row_group=180)
@@ -150,7 +158,7 @@ def test_a_folder_of_other_formats(model, tmp_path):
     found = read(tmp_path / "out")
     assert found["id"].to_pylist() == list(range(30)) and np.isfinite(vectors(found)).all()
     (tmp_path / "in" / "b.jsonl").unlink()
-    assert run(model, tmp_path / "in", tmp_path / "out", block_rows=8).removed == 2
+    assert run(model, tmp_path / "in", tmp_path / "out", block_rows=8).removed_blocks == 2
     assert len(read(tmp_path / "out")) == 20
 
 
@@ -187,7 +195,7 @@ def test_the_command_answers_rows(tmp_path):
     assert again.returncode == 0 and "blocks: 1; 1 were there" in again.stderr
     report = json.loads(run_webpte("batch", talker, table, tmp_path / "out", *given, "--json").stdout)
     check_report("batch", report)
-    assert (report["rows"], report["failed"], report["found"], report["computed_rows"]) == (4, 2, 1, 0)
+    assert (report["rows"], report["failed"], report["reused_blocks"], report["computed_rows"]) == (4, 2, 1, 0)
 
 
 def test_the_command_refuses_before_it_loads(model, table, tmp_path, capsys):

@@ -65,15 +65,15 @@ def test_rows_that_hold_no_picture_say_why_and_leave_the_others_alone(model, ima
         assert predictor({"image": []})["label"] == []
     told = [
         "null",
-        "4 bytes, cannot be read as a picture",
-        "not a text, 'cat.png'",
+        "4 bytes",
+        "'cat.png'",
         "null",
-        "not 3",
-        "array of float64",
+        "got 3",
+        "float64",
     ]
     assert found["error"][0] is None and found["error"][7] is None
     for error, words in zip(found["error"][1:7], told, strict=True):
-        assert error.startswith("InputError: the value") and words in error
+        assert error.startswith("InputError: value: ") and words in error
     assert found["label"] == [expected[0].label, *[None] * 6, expected[1].label]
     assert np.isnan(found["score"][1:7]).all()
 
@@ -96,7 +96,7 @@ def test_a_job_from_table_to_table(model, images, expected, tmp_path):
 def test_a_column_of_paths_is_told_of_in_every_row(model, tmp_path):
     (tmp_path / "in.jsonl").write_text('{"text": "cat.png"}\n')
     assert run(model, tmp_path / "in.jsonl", tmp_path / "out").failed == 1
-    assert "not a text, 'cat.png'" in read(tmp_path / "out")["error"][0].as_py()
+    assert "got 'cat.png'" in read(tmp_path / "out")["error"][0].as_py()
 
 
 def test_options_of_other_tasks_are_refused(model):

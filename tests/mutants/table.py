@@ -671,14 +671,14 @@ MUTANTS = (
         "batch/output.py",
         "values.shape[1], mask=pa.array(failed, pa.bool_()))",
         "values.shape[1])",
-        "tests/unit/test_wanted.py",
+        "tests/unit/test_batch_files.py",
     ),
     Mutant(
         "failed rows keep their numbers",
         "batch/output.py",
         "pa.array(values, pa.float32(), mask=np.array(failed, bool))",
         "pa.array(values, pa.float32())",
-        "tests/unit/test_wanted.py",
+        "tests/unit/test_batch_files.py",
     ),
     Mutant(
         "constants in shards are not aligned",

@@ -1,6 +1,6 @@
-"""Many rows: one callable that turns columns into columns, and jobs over files that may be killed and go on."""
+"""Run a model over many rows: a callable over columns, and resumable jobs over files."""
 
-from .job import Report, run
+from .job import BatchReport, run
 from .predictor import Predictor
 
-__all__ = ["Predictor", "Report", "run"]
+__all__ = ["BatchReport", "Predictor", "run"]

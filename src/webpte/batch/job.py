@@ -1,10 +1,10 @@
-"""A job: every row of some files through a model, into a folder. Killed at any moment, it goes on where it was."""
+"""Resumable jobs: run a model over every row of some files, into a folder."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -12,28 +12,26 @@ from typing import Any, Unpack
 from ..errors import InputError
 from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from ..runtime.checks import PathLike, flag, near, path_of, text, whole
-from .identity import model_fingerprint
 from .on_ray import Cluster, run_on_ray
-from .output import MANIFEST, check_job, sweep, write_json
-from .tables import Block, Inputs
-from .wanted import Wanted, WantedOptions, wanted_from
-from .worker import Job, Receipt, Worker
+from .output import COUNTS, MANIFEST_FILE, check_job, remove_stale_blocks, write_json
+from .tables import InputTables, RowBlock
+from .task_spec import TaskOptions, TaskSpec, model_fingerprint, task_spec
+from .worker import BatchJob, BatchWorker, BlockStats
 
-COUNTS = ("rows", "failed", "tokens", "computed_tokens")
-BLOCK_ROWS = {"embed": 1024, "generate": 256, "classify": 256}
+DEFAULT_BLOCK_ROWS = {"embed": 1024, "generate": 256, "classify": 256}
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a job has done. Seconds and rates are of this run, the rest of all rows."""
+class BatchReport:
+    """The totals of a job. Seconds and rates are of this run, the other numbers of all rows."""
 
     rows: int
     failed: int
     blocks: int
-    found: int  # of the blocks, that were there before
-    removed: int  # blocks of rows that the input no longer has
+    reused_blocks: int  # that an earlier run had finished
+    removed_blocks: int  # of rows that the input no longer has
     tokens: int
-    computed_tokens: int
+    computed_tokens: int  # with padding
     computed_rows: int
     seconds: float
     device_seconds: float  # of all actors
@@ -41,17 +39,17 @@ class Report:
 
     @property
     def padding(self) -> float:
-        """The share of computed tokens that are there for nothing."""
+        """Return the share of computed tokens that are padding."""
         return 1 - self.tokens / self.computed_tokens if self.computed_tokens else 0.0
 
     @property
     def rate(self) -> float:
-        """Rows a second."""
+        """Return the computed rows per second."""
         return self.computed_rows / self.seconds if self.seconds else 0.0
 
     @property
     def device_share(self) -> float:
-        """Of the time, how much the device was at work or waited for."""
+        """Return the share of the time in which the device was busy or waited for."""
         return self.device_seconds / (self.seconds * self.actors) if self.seconds else 0.0
 
 
@@ -68,40 +66,42 @@ def run(
     gpus: bool = False,
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,
-    **options: Unpack[WantedOptions],
-) -> Report:
-    """Every row of a parquet, JSON lines or CSV file, or of a folder of them, into parquet files in a folder.
+    **options: Unpack[TaskOptions],
+) -> BatchReport:
+    """Run a model over every row of a parquet, JSON lines or CSV file, or of a folder of them, into parquet files.
 
-    `options` are those of `Predictor`. Rows are cut into blocks of up to `block_rows`; a block that is in the folder
-    already, made of the same rows, is not computed again. At the end `_manifest.json` lists all.
+    `options` are those of `Predictor`. The job is resumable: rows are divided into blocks of up to `block_rows`, and a
+    block that the folder already holds for the same rows is not computed again. `_manifest.json` is written last and
+    lists all blocks.
 
-    With `actors`, or an `address` of a cluster, Ray Data computes them in so many processes; each takes one of the
-    custom `resource` of that name, or with `gpus` a GPU of Ray's, and computes on the adapter of its number.
+    With `actors`, or the `address` of a cluster, Ray Data runs `actors` processes. Each takes one unit of the custom
+    `resource`, or with `gpus` one of Ray's GPUs, and computes on the adapter with the same number.
     """
     path = Path(path_of(model, "model"))
-    wanted = wanted_from(path, options)
-    rows = BLOCK_ROWS[wanted.task] if block_rows is None else whole(block_rows, "block_rows", 1)
+    spec = task_spec(path, options)
+    rows = DEFAULT_BLOCK_ROWS[spec.task] if block_rows is None else whole(block_rows, "block_rows", 1)
     source, folder = Path(path_of(input, "input")), Path(path_of(output, "output"))
-    inputs = Inputs(source)
-    _check_columns(inputs, wanted)
+    inputs = InputTables(source)
+    _check_columns(inputs, spec)
     cluster = _cluster(actors, address, resource, gpus)
-    job = Job(str(path), str(source), str(folder), rows, wanted, model_fingerprint(path), adapter)
+    job = BatchJob(str(path), str(source), str(folder), rows, spec, model_fingerprint(path), adapter)
     check_job(folder, job.identity())
     blocks = list(inputs.blocks(rows))
-    meter = Meter(sum(block.rows for block in blocks), stoppable(progress, cancel), cluster.actors if cluster else 1)
-    found = _here(job, blocks, meter) if cluster is None else run_on_ray(_absolute(job), blocks, cluster)
-    receipts = {}
-    for receipt in found:
-        meter.add(receipt)
-        receipts[receipt.block] = receipt
-    return _finish(job, inputs, [receipts[block] for block in blocks], meter)
+    workers = cluster.actors if cluster else 1
+    meter = ProgressMeter(sum(block.rows for block in blocks), stoppable(progress, cancel), workers)
+    finished = _run_here(job, blocks, meter) if cluster is None else run_on_ray(_absolute(job), blocks, cluster)
+    stats = {}
+    for block_stats in finished:
+        meter.add(block_stats)
+        stats[block_stats.block] = block_stats
+    return _finish(job, inputs, [stats[block] for block in blocks], meter)
 
 
-def _here(job: Job, blocks: Sequence[Block], meter: Meter) -> Iterator[Receipt]:
-    """All blocks in this process."""
-    worker = Worker(job, meter.progress, meter.begin, trusted=True)
+def _run_here(job: BatchJob, blocks: Sequence[RowBlock], meter: ProgressMeter) -> Iterator[BlockStats]:
+    """Compute all blocks in this process."""
+    worker = BatchWorker(job, meter.progress, meter.start, trusted=True)
     try:
-        yield from worker.run(blocks, meter.within)
+        yield from worker.run(blocks, meter.report_block)
     finally:
         worker.close()
 
@@ -110,111 +110,113 @@ def _cluster(actors: int | None, address: str | None, resource: str | None, gpus
     if actors is None and address is None:
         if resource is not None or gpus:
             raise InputError(
-                "resource and gpus say what each of Ray's actors takes; give actors, or an address",
+                "resource and gpus are options of Ray actors",
                 code="missing_option",
+                hint="Set actors or address too.",
             )
         return None
-    many = 1 if actors is None else whole(actors, "actors", 1)
+    count = 1 if actors is None else whole(actors, "actors", 1)
     for name, value in (("address", address), ("resource", resource)):
         if value is not None:
             text(value, name, "auto" if name == "address" else "webgpu")
-    return Cluster(many, address, resource, flag(gpus, "gpus"))
+    return Cluster(count, address, resource, flag(gpus, "gpus"))
 
 
-def _absolute(job: Job) -> Job:
-    """For processes that begin in other folders."""
+def _absolute(job: BatchJob) -> BatchJob:
+    """Return the job with absolute paths, for processes with other working directories."""
     paths = {name: os.path.abspath(getattr(job, name)) for name in ("model", "input", "output")}
     return replace(job, **paths)
 
 
-def _check_columns(inputs: Inputs, wanted: Wanted) -> None:
-    """Whether every file has what is read, and nothing of the names that are written; before anything is loaded."""
+def _check_columns(inputs: InputTables, spec: TaskSpec) -> None:
+    """Check that every file has the input columns and none of the output columns."""
     for file in inputs.files:
         names = inputs.schema(file).names
-        for name in wanted.columns:
+        for name in spec.input_columns:
             if name not in names:
-                known = ", ".join(names)
                 raise InputError(
-                    f"{file} has no column {name!r}{near(name, names)}; it has {known}. Give --column",
+                    f"no column {name!r}{near(name, names)}",
+                    argument=file,
                     code="unknown_column",
+                    hint=f"Its columns: {', '.join(names)}. Set column (--column).",
                 )
             if names.count(name) > 1:
                 raise InputError(
-                    f"{file}: expected one column {name!r}, got {names.count(name)}. Rename the others.",
+                    argument=file,
+                    expected=f"one column {name!r}",
+                    got=names.count(name),
                     code="ambiguous_column",
+                    hint="Rename the others.",
                 )
-        if taken := [name for name in wanted.made if name in names]:
+        if taken := [name for name in spec.output_columns if name in names]:
             raise InputError(
-                f"{file} has a column {taken[0]!r} already; rename it, or give --output-column", code="column_exists"
+                f"column {taken[0]!r} exists already",
+                argument=file,
+                code="column_exists",
+                hint="Rename it, or set output_column (--output-column).",
             )
 
 
-def _finish(job: Job, inputs: Inputs, receipts: Sequence[Receipt], meter: Meter) -> Report:
-    """The manifest, which holds no times: an interrupted job ends with the same bytes as any other."""
-    sums = {
-        name: sum(getattr(one, name) for one in receipts) for name in ("rows", "failed", "tokens", "computed_tokens")
-    }
-    manifest: dict[str, Any] = job.identity() | sums | {"files": inputs.files}
-    manifest["blocks"] = [_listed(receipt) for receipt in receipts]
+def _finish(job: BatchJob, inputs: InputTables, stats: Sequence[BlockStats], meter: ProgressMeter) -> BatchReport:
+    """Write the manifest and return the report. The manifest has no times: a resumed job ends with the same bytes."""
+    totals = {name: sum(getattr(block, name) for block in stats) for name in COUNTS}
+    manifest: dict[str, Any] = job.identity() | totals | {"files": inputs.files}
+    manifest["blocks"] = [{**asdict(one.block), "output": one.name, "failed": one.failed} for one in stats]
     folder = Path(job.output)
-    write_json(folder / MANIFEST, manifest)
-    removed = sweep(folder, {receipt.name for receipt in receipts})
-    found = sum(not receipt.computed for receipt in receipts)
-    return Report(
-        blocks=len(receipts),
-        found=found,
-        removed=removed,
-        computed_rows=meter.computed,
+    write_json(folder / MANIFEST_FILE, manifest)
+    removed = remove_stale_blocks(folder, {block.name for block in stats})
+    return BatchReport(
+        blocks=len(stats),
+        reused_blocks=sum(not block.computed for block in stats),
+        removed_blocks=removed,
+        computed_rows=meter.computed_rows,
         seconds=meter.seconds,
-        device_seconds=meter.device,
+        device_seconds=meter.device_seconds,
         actors=meter.workers,
-        **sums,
+        **totals,
     )
 
 
-def _listed(receipt: Receipt) -> Mapping[str, Any]:
-    return {**asdict(receipt.block), "output": receipt.name, "failed": receipt.failed}
-
-
-class Meter:
-    """Rows as they are done, with the rate, the time that is left and the device's share of the time."""
+class ProgressMeter:
+    """Reports finished rows with the rate, the remaining time and the device's share of the time."""
 
     def __init__(self, total: int, progress: OnProgress, workers: int = 1) -> None:
         self.progress = progress
         self.workers = workers
         self._total = total
         self._done = 0
-        self.computed = 0  # rows, in this run
-        self.device = 0.0  # seconds
-        self._share = ""
-        self.begin()
+        self.computed_rows = 0  # in this run
+        self.device_seconds = 0.0
+        self._device_note = ""
+        self.start()
 
-    def begin(self) -> None:
-        """From now on rows are computed: loading is no part of their rate."""
+    def start(self) -> None:
+        """Start the clock. It starts again after the model is loaded, which does not count in the rate."""
         self._started = time.perf_counter()
 
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self._started
 
-    def within(self, event: Progress) -> None:
-        """Rows of the block that is being made."""
-        self._tell(event.done)
+    def report_block(self, event: Progress) -> None:
+        """Report rows of the block that is being computed."""
+        self._report(event.done)
 
-    def add(self, receipt: Receipt) -> None:
-        self._done += receipt.rows
-        self.computed += receipt.rows if receipt.computed else 0
-        self.device += receipt.seconds
-        if self.device:
-            self._share = f", device {min(self.device / self.seconds / self.workers, 1):.0%}"
-        self._tell(0)
+    def add(self, stats: BlockStats) -> None:
+        """Count a finished block, and report."""
+        self._done += stats.rows
+        self.computed_rows += stats.rows if stats.computed else 0
+        self.device_seconds += stats.seconds
+        if self.device_seconds:
+            self._device_note = f", device {min(self.device_seconds / self.seconds / self.workers, 1):.0%}"
+        self._report(0)
 
-    def _tell(self, more: int) -> None:
-        done, computed = self._done + more, self.computed + more
-        rate = computed / self.seconds
+    def _report(self, block_rows: int) -> None:
+        done, computed = self._done + block_rows, self.computed_rows + block_rows
         note = ""
         if computed:
-            left = round((self._total - done) / rate)
-            note = f"{rate:.4g} rows/s, {left // 3600}:{left // 60 % 60:02}:{left % 60:02} left"
-            note += self._share
+            rate = computed / self.seconds
+            remaining = round((self._total - done) / rate)
+            time_left = f"{remaining // 3600}:{remaining // 60 % 60:02}:{remaining % 60:02}"
+            note = f"{rate:.4g} rows/s, {time_left} left{self._device_note}"
         self.progress(Progress("rows", done, self._total, "rows", note))

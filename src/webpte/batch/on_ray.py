@@ -1,7 +1,7 @@
-"""A job through Ray Data: actors hold the model, and stretches of blocks are the rows of a dataset.
+"""Run a job on Ray Data: actors hold the model, and chunks of blocks are the rows of a dataset.
 
-Ray schedules them, and starts again what dies. An actor reads its rows and writes its blocks itself, so that nothing
-but names goes through Ray; a block that is made twice is made with the same bytes under the same name.
+Ray schedules the chunks and restarts actors that die. An actor reads its rows and writes its blocks itself, so that
+only names of blocks pass through Ray. A block that is computed twice has the same bytes under the same name.
 """
 
 from __future__ import annotations
@@ -18,76 +18,76 @@ import numpy as np
 
 from ..errors import DeviceError, Error, UnsupportedError
 from ..llm.errors import error_of
-from .tables import Block
-from .worker import Job, Receipt, Worker
+from .tables import RowBlock
+from .worker import BatchJob, BatchWorker, BlockStats
 
-STRETCHES = 4  # for each actor at least, so that none waits long for the last
+MIN_CHUNKS_PER_ACTOR = 4  # so that no actor waits long for the last one
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where actors run: in a cluster at `address`, or in one that is started here for the while."""
+    """Where actors run: in the cluster at `address`, or in one that is started for this job."""
 
     actors: int
     address: str | None = None
-    resource: str | None = None  # of which each actor takes one
-    gpus: bool = False  # each actor takes a GPU of Ray's, and computes on the adapter of its number
+    resource: str | None = None  # each actor takes one unit of it
+    gpus: bool = False  # each actor takes one of Ray's GPUs, and computes on the adapter with the same number
 
 
 class Actor:
-    """What an actor of the pool runs. An error of ours is told as blocks are: of an exception Ray keeps its text."""
+    """The class that each actor runs. Errors are returned like blocks: of an exception, Ray keeps only the text."""
 
-    def __init__(self, job: Job, gpus: bool) -> None:
+    def __init__(self, job: BatchJob, gpus: bool) -> None:
         if gpus:
             (number,) = _ray().get_runtime_context().get_accelerator_ids()["GPU"]
             job = replace(job, adapter=int(number))
         self._job = job
-        self._worker: Worker | None = None
+        self._worker: BatchWorker | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
-        blocks = [Block(**fields) for text in batch["blocks"] for fields in json.loads(text)]
-        told: list[dict[str, Any]] = []
+        blocks = [RowBlock(**fields) for text in batch["blocks"] for fields in json.loads(text)]
+        results: list[dict[str, Any]] = []
         try:
-            if self._worker is None:  # here, since this machine may have no such input
-                self._worker = Worker(self._job)
-            told.extend(asdict(receipt) for receipt in self._worker.run(blocks))  # those before an error stay
+            if self._worker is None:  # here, since this machine may not have the input
+                self._worker = BatchWorker(self._job)
+            results.extend(asdict(stats) for stats in self._worker.run(blocks))  # those before an error stay
         except Error as error:
-            told.append({"error": type(error).__name__, "message": str(error), "reason": error.reason})
-        return {"told": np.array([json.dumps(one) for one in told], object)}
+            results.append({"error": type(error).__name__, "message": str(error), "reason": error.reason})
+        return {"results": np.array([json.dumps(result) for result in results], object)}
 
 
-def run_on_ray(job: Job, blocks: Sequence[Block], cluster: Cluster) -> Iterator[Receipt]:
-    """Receipts as blocks are finished."""
+def run_on_ray(job: BatchJob, blocks: Sequence[RowBlock], cluster: Cluster) -> Iterator[BlockStats]:
+    """Yield the statistics of blocks as they are finished."""
     ray = _ray()
-    mine = not ray.is_initialized()
-    if mine:
+    started_here = not ray.is_initialized()
+    if started_here:
         _start(ray, cluster)
     try:
         for row in _dataset(ray, job, blocks, cluster).iter_rows():
-            yield receipt_of(json.loads(row["told"]))
+            yield block_stats(json.loads(row["results"]))
     except ray.exceptions.RayError as error:
-        last = str(error).strip().splitlines()[-1]
-        raise DeviceError(f"Ray has given up: {last}. Run again to go on where it was") from error
+        last_line = str(error).strip().splitlines()[-1]
+        raise DeviceError(f"Ray failed: {last_line}", code="ray_failed", hint="Run again to resume.") from error
     finally:
-        if mine:
+        if started_here:
             ray.shutdown()
 
 
-def receipt_of(told: dict[str, Any]) -> Receipt:
-    """A block that an actor has made; the error that it ended with is raised."""
-    if "error" in told:
-        raise error_of(told["error"], told["message"], told["reason"])
-    return Receipt(**(told | {"block": Block(**told["block"])}))
+def block_stats(result: dict[str, Any]) -> BlockStats:
+    """Return the statistics that an actor sent, or raise the error that it sent."""
+    if "error" in result:
+        raise error_of(result["error"], result["message"], result["reason"])
+    return BlockStats(**(result | {"block": RowBlock(**result["block"])}))
 
 
-def stretches(blocks: Sequence[Block], actors: int) -> list[list[Block]]:
-    """Blocks that one actor makes in a row: of one row group, which is then read once, but enough for all actors."""
-    most = max(1, len(blocks) // (STRETCHES * actors))
-    found = []
+def chunks(blocks: Sequence[RowBlock], actors: int) -> list[list[RowBlock]]:
+    """Divide blocks among actors. A chunk is of one row group, which is then read once."""
+    size = max(1, len(blocks) // (MIN_CHUNKS_PER_ACTOR * actors))
+    divided = []
     for _, group in groupby(blocks, key=lambda block: (block.file, block.group)):
-        whole = list(group)
-        found += [whole[first : first + most] for first in range(0, len(whole), most)]
-    return found
+        members = list(group)
+        divided += [members[first : first + size] for first in range(0, len(members), size)]
+    return divided
 
 
 def _ray() -> Any:
@@ -95,31 +95,34 @@ def _ray() -> Any:
         import ray
         import ray.data
     except ImportError as error:
-        raise UnsupportedError(f"actors need Ray Data: pip install 'webpte[ray]' ({error})") from error
+        raise UnsupportedError(
+            f"actors require Ray Data ({error})", code="missing_package", hint="Run: pip install 'webpte[ray]'."
+        ) from error
     return ray
 
 
 def _start(ray: Any, cluster: Cluster) -> None:
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it calls what it retries an error
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray logs what it retries as an error
     options: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     if cluster.address is not None:
         options["address"] = cluster.address
     elif not os.environ.get("RAY_ADDRESS"):
-        # What computes is a device, of which Ray knows nothing: as many actors as were asked for, whatever the cores.
+        # Ray counts cores, and the device computes: start as many actors as requested on any number of cores.
         options |= {"include_dashboard": False, "num_cpus": max(cluster.actors + 1, os.cpu_count() or 1)}
         options |= {"num_gpus": cluster.actors} if cluster.gpus else {}
         options |= {"resources": {cluster.resource: cluster.actors}} if cluster.resource else {}
     try:
         ray.init(**options)
-    except Exception as error:  # it raises that itself where a node does not start in time
-        raise DeviceError(f"Ray cannot be reached at {cluster.address or 'this machine'}: {error}") from error
+    except Exception as error:  # Ray raises a plain Exception if a node does not start in time
+        where = f"is unreachable at {cluster.address}" if cluster.address else "does not start on this machine"
+        raise DeviceError(f"Ray {where}: {error}", code="ray_unreachable") from error
 
 
-def _dataset(ray: Any, job: Job, blocks: Sequence[Block], cluster: Cluster) -> Any:
+def _dataset(ray: Any, job: BatchJob, blocks: Sequence[RowBlock], cluster: Cluster) -> Any:
     context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False  # there is one already
+    context.enable_progress_bars = False  # the job has its own
     logging.getLogger("ray.data").setLevel(logging.ERROR)
-    items = [{"blocks": json.dumps([asdict(block) for block in some])} for some in stretches(blocks, cluster.actors)]
+    items = [{"blocks": json.dumps([asdict(block) for block in chunk])} for chunk in chunks(blocks, cluster.actors)]
     options: dict[str, Any] = {"num_gpus": 1} if cluster.gpus else {}
     if cluster.resource is not None:
         options["resources"] = {cluster.resource: 1}

@@ -1,7 +1,7 @@
-"""A folder of finished blocks. A block is there whole or not at all, under a name that says what it was made of.
+"""The output folder. Blocks are written atomically, under names with a hash of their rows and of the job.
 
 `OUT/<input file>/g<row group>-r<first row>-<hash>.parquet`: in the order of names, rows are in the order of the input.
-What begins with `_` or `.` is no table to pyarrow, Spark and others: the job, the manifest, files that are unfinished.
+pyarrow, Spark and others skip names that begin with `_` or `.`: the job, the manifest, temporary files.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ import numpy as np
 
 from ..errors import FormatError, InputError
 from ..version import __version__
-from .made import Made
-from .tables import Block, arrow
-from .wanted import ERROR
+from .runners import BatchResult
+from .tables import RowBlock, arrow
+from .task_spec import ERROR_COLUMN
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-JOB, MANIFEST = "_job.json", "_manifest.json"
-NOTE = b"webpte"  # in a block's metadata
-OURS = re.compile(r"g\d{5}-r\d{9}-[0-9a-f]{16}\.parquet")
-# Whatever pyarrow's defaults become: the same rows are the same bytes.
-WRITER: dict[str, Any] = {
+JOB_FILE, MANIFEST_FILE = "_job.json", "_manifest.json"
+COUNTS = ("rows", "failed", "tokens", "computed_tokens")
+METADATA_KEY = b"webpte"  # of the counts, in the schema metadata of a block
+BLOCK_NAME = re.compile(r"g\d{5}-r\d{9}-[0-9a-f]{16}\.parquet")
+# Explicit, so that the same rows are the same bytes whatever pyarrow's defaults become.
+PARQUET_OPTIONS: dict[str, Any] = {
     "version": "2.6",
     "data_page_version": "1.0",
     "compression": "zstd",
@@ -41,37 +42,37 @@ WRITER: dict[str, Any] = {
 }
 
 
-def block_name(block: Block, table: pa.Table, job: str) -> str:
-    """Where the output of a block belongs, relative to the folder: by what its rows hold, and the job's digest.
+def block_name(block: RowBlock, table: pa.Table, job: str) -> str:
+    """Return the path of a block's output in the folder, by a hash of its rows and of the job's digest.
 
-    What rows hold is what they are written as: values, and neither how they were stored nor when.
+    The hash covers the values of the rows, neither their encoding in the input nor its modification time.
     """
     sink = arrow().BufferOutputStream()
-    arrow("pyarrow.parquet").write_table(table, sink, **WRITER)
+    arrow("pyarrow.parquet").write_table(table, sink, **PARQUET_OPTIONS)
     digest = hashlib.sha256(job.encode())
     digest.update(sink.getvalue())
     return f"{block.file}/g{block.group:05}-r{block.first:09}-{digest.hexdigest()[:16]}.parquet"
 
 
-def with_made(table: pa.Table, made: Made) -> pa.Table:
-    """A block's rows with what was made of them; null where a row failed."""
+def with_result(table: pa.Table, result: BatchResult) -> pa.Table:
+    """Return the rows of a block with the computed columns, which are null where a row failed."""
     pa = arrow()
-    failed = [error is not None for error in made.errors]
-    for name, values in made.columns.items():
+    failed = [error is not None for error in result.errors]
+    for name, values in result.columns.items():
         table = table.append_column(name, _column(name, values, failed))
-    table = table.append_column(ERROR, pa.array(made.errors, pa.string()))
-    about = {
+    table = table.append_column(ERROR_COLUMN, pa.array(result.errors, pa.string()))
+    counts = {
         "version": __version__,
         "rows": len(failed),
-        "failed": made.failed,
-        "tokens": made.tokens,
-        "computed_tokens": made.computed_tokens,
+        "failed": result.failed,
+        "tokens": result.tokens,
+        "computed_tokens": result.computed_tokens,
     }
-    return table.replace_schema_metadata({**(table.schema.metadata or {}), NOTE: json.dumps(about)})
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA_KEY: json.dumps(counts)})
 
 
 def _column(name: str, values: Any, failed: list[bool]) -> Any:
-    """Vectors, (rows, D) or (rows,), have NaN where a row failed, and lists have None."""
+    """Return a list, or an array (rows,) or (rows, D), as an Arrow array."""
     pa = arrow()
     if isinstance(values, list):
         return pa.array(values, pa.int32() if name.endswith("_tokens") else pa.string())
@@ -82,85 +83,102 @@ def _column(name: str, values: Any, failed: list[bool]) -> Any:
 
 
 def write_block(folder: Path, name: str, table: pa.Table) -> None:
-    """To a name of its own first, then, whole and on the disk, to the final one."""
-    final = folder / name
-    final.parent.mkdir(parents=True, exist_ok=True)
+    """Write a block atomically."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     sink = arrow().BufferOutputStream()
-    arrow("pyarrow.parquet").write_table(table, sink, **WRITER)
-    _write(final, memoryview(sink.getvalue()), final.with_name(f".{final.name}.{uuid.uuid4().hex}.tmp"))
+    arrow("pyarrow.parquet").write_table(table, sink, **PARQUET_OPTIONS)
+    _write(path, memoryview(sink.getvalue()))
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
-    _write(path, memoryview(text.encode()), path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp"))
+    """Write a JSON file atomically."""
+    _write(path, memoryview((json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode()))
 
 
-def _write(final: Path, content: memoryview, temporary: Path) -> None:
+def _write(path: Path, content: memoryview) -> None:
+    """Write to a temporary file, flush it to the disk, then rename it."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, final)
+        os.replace(temporary, path)
     except FileNotFoundError:
-        if not final.exists():  # else another run of the same job has finished, and swept
-            raise InputError(f"{final} cannot be written: its folder was taken away while the job ran") from None
+        if not path.exists():  # else another run of the same job finished and removed temporary files
+            raise InputError(
+                "cannot be written: its folder was removed while the job ran", argument=str(path), code="folder_removed"
+            ) from None
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise InputError(f"{final} cannot be written: {error}. Make room, or name another folder") from error
+        raise InputError(
+            f"cannot be written: {error}",
+            argument=str(path),
+            code="write_failed",
+            hint="Free disk space, or choose another folder.",
+        ) from error
 
 
-def read_note(folder: Path, name: str) -> dict[str, int]:
-    """How many rows, failed rows and tokens a finished block has."""
+def read_block_counts(folder: Path, name: str) -> dict[str, int]:
+    """Return the numbers of rows, failed rows and tokens of a finished block."""
     try:
         metadata = arrow("pyarrow.parquet").read_schema(folder / name).metadata or {}
-        found = json.loads(metadata[NOTE])
-        return {key: int(found[key]) for key in ("rows", "failed", "tokens", "computed_tokens")}
+        counts = json.loads(metadata[METADATA_KEY])
+        return {key: int(counts[key]) for key in COUNTS}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FormatError(
-            f"{folder / name} is not a block that webpte batch wrote: {error}. Delete it, and it is made again",
+            f"not a block that webpte batch wrote: {error}",
+            argument=str(folder / name),
             code="damaged",
+            hint="Delete it, and run again to compute it.",
         ) from error
 
 
 def check_job(folder: Path, job: Mapping[str, Any]) -> None:
-    """Whether the folder is this job's; a new one becomes it."""
-    path = folder / JOB
+    """Check that the folder belongs to this job. A new or empty folder is assigned to it."""
+    path = folder / JOB_FILE
     if not path.exists():
         if folder.is_dir() and any(folder.iterdir()):
             raise InputError(
-                f"{folder} holds other files and no {JOB}; name an empty folder, or a new one", code="foreign_folder"
+                argument=str(folder),
+                expected=f"an empty or new folder, or one with {JOB_FILE}",
+                got="a folder with other files",
+                code="foreign_folder",
             )
         folder.mkdir(parents=True, exist_ok=True)
         write_json(path, job)
         return
     try:
-        there = json.loads(path.read_text(encoding="utf-8"))
-        differing = [key for key in job if there.get(key) != job[key]]
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        differing = [key for key in job if stored.get(key) != job[key]]
     except (OSError, ValueError, AttributeError) as error:
-        raise FormatError(f"{path} cannot be read: {error}") from error
+        raise FormatError(f"cannot be read: {error}", argument=str(path), code="unreadable") from error
     if differing:
-        told = "; ".join(f"{key} was {_brief(there.get(key))}, now {_brief(job[key])}" for key in differing)
+        changes = "; ".join(f"{key} was {_abridged(stored.get(key))}, now {_abridged(job[key])}" for key in differing)
         raise InputError(
-            f"{folder} belongs to another job: {told}. Name another folder, or delete this one", code="other_job"
+            f"belongs to another job: {changes}",
+            argument=str(folder),
+            code="other_job",
+            hint="Choose another folder, or delete this one.",
         )
 
 
-def sweep(folder: Path, keep: Collection[str]) -> int:
-    """Remove blocks that no input has any more, and files that were never finished; how many blocks that were."""
-    gone = 0
+def remove_stale_blocks(folder: Path, keep: Collection[str]) -> int:
+    """Remove temporary files, empty folders and the blocks that are not in `keep`. Return the number of blocks."""
+    removed = 0
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_dir():
             if not any(path.iterdir()):
                 path.rmdir()
         elif path.suffix == ".tmp" and path.name.startswith("."):
             path.unlink(missing_ok=True)
-        elif OURS.fullmatch(path.name) and path.relative_to(folder).as_posix() not in keep:
+        elif BLOCK_NAME.fullmatch(path.name) and path.relative_to(folder).as_posix() not in keep:
             path.unlink(missing_ok=True)
-            gone += 1
-    return gone
+            removed += 1
+    return removed
 
 
-def _brief(value: object) -> str:
+def _abridged(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."

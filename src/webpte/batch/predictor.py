@@ -1,4 +1,4 @@
-"""`Predictor`: columns in, the same columns and what was made of them out. Engines call it as they call any class."""
+"""`Predictor`: a model as a callable over columns, for engines that map a class over batches of rows."""
 
 from __future__ import annotations
 
@@ -12,32 +12,24 @@ from ..device import use_adapter
 from ..errors import InputError
 from ..progress import OnProgress, ignore
 from ..runtime.checks import PathLike, described, near, path_of, whole
-from .classifying import Classifying
-from .embedding import Embedding
-from .generating import Generating
-from .made import Made
-from .wanted import ERROR, Task, Wanted, WantedOptions, wanted_from
-
-MAKERS: dict[Task, type[Embedding] | type[Generating] | type[Classifying]] = {
-    "embed": Embedding,
-    "generate": Generating,
-    "classify": Classifying,
-}
+from .runners import RUNNERS, BatchResult, Runner
+from .task_spec import ERROR_COLUMN, TaskOptions, TaskSpec, task_spec
 
 
 class Predictor:
     """A model as a callable from a mapping of columns to one with more columns.
 
-    It is loaded when it is made, once for each process::
+    The constructor loads the model, once for each process::
 
         predictor = webpte.batch.Predictor("minilm.pte", column="text")
         predictor({"id": [1, 2], "text": ["How do I keep warm?", None]})
-        # {"id": [1, 2], "text": [...], "embedding": (2, 384), "error": [None, "InputError: the value is null"]}
+        # {"id": [1, 2], "text": [...], "embedding": (2, 384), "error": [None, "InputError: …"]}
 
-    An encoder adds `embedding`, a language model `generated`, `finish_reason`, `prompt_tokens` and
-    `completion_tokens`, a classifier of pictures `label` and `score`; `output_column` is another name for the first.
-    A row that fails, since its value is null, no UTF-8, no picture or too long, has a message in `error`, and NaN or
-    None in the rest. Rows keep their order.
+    An encoder adds `embedding`. A language model adds `generated`, `finish_reason`, `prompt_tokens` and
+    `completion_tokens`. An image classifier adds `label` and `score`. `output_column` renames the first of them.
+
+    Errors are per row: null values, invalid UTF-8, undecodable images, texts that are too long. Such a row has a
+    message in `error`, and NaN or None in the other columns. Rows keep their order.
     """
 
     def __init__(
@@ -46,63 +38,74 @@ class Predictor:
         *,
         adapter: int | None = None,
         progress: OnProgress = ignore,
-        **options: Unpack[WantedOptions],
+        **options: Unpack[TaskOptions],
     ) -> None:
-        """`task` is "embed", "generate" or "classify", what the program is for unless given. `column` holds texts,
-        bytes in UTF-8, or lists of tokens; or pictures: the bytes of a file, pixels as uint8 (height, width, 3), PIL
-        images, or a mapping with `bytes`.
+        """Load the model.
 
-        Of embeddings, `prompt` is one of the model's by name and `prefix` any text, put before every text; a text that
-        is too long fails, or is cut with `truncate`. Of answers, `prompt_template` makes the prompt out of columns,
-        `"Summarise: {text}"`, which then goes through the chat template with `system`, or with `raw` as it is;
-        `parse_special` and `settings` are those of `LLM.generate`. The process computes on the adapter of
-        number `adapter`, as `webpte doctor` lists them, or on the fastest.
+        `task` is "embed", "generate" or "classify". The default is the task of the program. `column` holds strings,
+        bytes in UTF-8 or lists of tokens; for "classify" it holds images: the bytes of a file, pixels as uint8
+        (height, width, 3), PIL images, or a mapping with `bytes`. `adapter` is the number of a GPU adapter as `webpte
+        doctor` lists them. The default is the fastest one.
+
+        Options of "embed": `prompt` is the name of one of the model's prompts, and `prefix` a text; either is put
+        before every text. A text that is too long fails, or is truncated with `truncate`.
+
+        Options of "generate": `prompt_template` builds the prompt from columns, such as `"Summarise: {text}"`. The
+        prompt goes through the chat template with `system`; `raw` skips the chat template. `parse_special` and
+        `settings` are those of `LLM.generate`.
         """
         self.path = Path(path_of(path, "path"))
-        self.wanted: Wanted = wanted_from(self.path, options)
+        self.spec: TaskSpec = task_spec(self.path, options)
         if adapter is not None:
             use_adapter(whole(adapter, "adapter", 0))
-        self._make = MAKERS[self.wanted.task](self.path, self.wanted, progress)
+        self._run: Runner = RUNNERS[self.spec.task](self.path, self.spec, progress)
 
     @property
     def model(self) -> Any:
-        """The `Embedder`, the `LLM` or the `Classifier`."""
-        return self._make.model
+        """Return the `Embedder`, the `LLM` or the `Classifier`."""
+        return self._run.model
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns of a batch, and those that are made of them: arrays where there were arrays, else lists."""
-        made = self.predict(batch)
+        """Return the columns of a batch with the computed ones: arrays if any column is an array, else lists."""
+        result = self.predict(batch)
         arrays = any(isinstance(values, np.ndarray) for values in batch.values())
-        added = {**made.columns, ERROR: made.errors}
+        added = {**result.columns, ERROR_COLUMN: result.errors}
         return {**batch, **{name: _column(values, arrays) for name, values in added.items()}}
 
-    def predict(self, batch: Mapping[str, Any], progress: OnProgress = ignore) -> Made:
-        """Only what is made, with the counts of tokens."""
+    def predict(self, batch: Mapping[str, Any], progress: OnProgress = ignore) -> BatchResult:
+        """Return only the computed columns, with the token counts."""
         if not isinstance(batch, Mapping):
-            raise InputError(f"batch is a mapping of columns by name, not {described(batch)}")
-        columns = {name: self._values(batch, name) for name in self.wanted.columns}
+            raise InputError(
+                argument="batch", expected="a mapping of columns by name", got=described(batch), code="wrong_type"
+            )
+        columns = {name: self._values(batch, name) for name in self.spec.input_columns}
         lengths = {name: len(values) for name, values in columns.items()}
         if len(set(lengths.values())) > 1:
-            raise InputError(f"batch: columns are of different lengths, {lengths}")
-        if taken := [name for name in self.wanted.made if name in batch]:
+            raise InputError(argument="batch", expected="columns of one length", got=lengths, code="unequal_lengths")
+        if taken := [name for name in self.spec.output_columns if name in batch]:
             raise InputError(
-                f"batch has a column {taken[0]!r} already; rename it, or give output_column", code="column_exists"
+                f"column {taken[0]!r} exists already",
+                argument="batch",
+                code="column_exists",
+                hint="Rename it, or set output_column.",
             )
-        return self._make(columns, progress)
+        return self._run(columns, progress)
 
     def _values(self, batch: Mapping[str, Any], name: str) -> Sequence[Any]:
         if name not in batch:
-            known = list(map(str, batch))
+            names = list(map(str, batch))
             raise InputError(
-                f"batch has no column {name!r}{near(name, known)}; it has {', '.join(known) or 'none'}",
+                f"no column {name!r}{near(name, names)}",
+                argument="batch",
                 code="unknown_column",
+                hint=f"Its columns: {', '.join(names) or 'none'}.",
             )
         values = batch[name]
         return values if isinstance(values, (list, tuple)) else list(values)
 
     def close(self) -> None:
         """Release the GPU memory."""
-        self._make.close()
+        self._run.close()
 
     def __enter__(self) -> Self:
         return self
@@ -111,16 +114,16 @@ class Predictor:
         self.close()
 
     def __repr__(self) -> str:
-        wanted = self.wanted
-        return f"Predictor({str(self.path)!r}, {wanted.task}, {', '.join(wanted.columns)} to {wanted.output_column})"
+        spec = self.spec
+        return f"Predictor({str(self.path)!r}, {spec.task}, {', '.join(spec.input_columns)} to {spec.output_column})"
 
 
 def _column(values: Any, arrays: bool) -> Any:
-    """A list as an array where the caller's columns are arrays: engines take one kind in a batch."""
+    """Return a column as an array or as a list: engines take one kind in a batch."""
     if isinstance(values, np.ndarray):
         return values if arrays else list(values)
     if not arrays:
         return values
-    found = np.empty(len(values), object)
-    found[:] = values
-    return found
+    column = np.empty(len(values), object)
+    column[:] = values
+    return column

@@ -1,4 +1,4 @@
-"""Input files as blocks of rows: parquet by row groups, JSON lines and CSV whole. The only module that reads them."""
+"""Read input files in blocks of rows: parquet by row groups, JSON lines and CSV as a whole."""
 
 from __future__ import annotations
 
@@ -18,80 +18,91 @@ SUFFIXES = {".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".csv": 
 
 
 @dataclass(frozen=True)
-class Block:
-    """Rows that are computed, written and lost together."""
+class RowBlock:
+    """Rows that are computed and written together."""
 
-    file: str  # relative to the input's folder
+    file: str  # relative to the input folder
     group: int  # the row group
     first: int  # row in the group
     rows: int
 
 
 def arrow(module: str = "pyarrow") -> Any:
-    """pyarrow, or what to install."""
+    """Return a module of pyarrow."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise UnsupportedError(f"tables need the pyarrow package: pip install 'webpte[batch]' ({error})") from error
+        raise UnsupportedError(
+            f"batch jobs require the pyarrow package ({error})",
+            code="missing_package",
+            hint="Run: pip install 'webpte[batch]'.",
+        ) from error
 
 
-class Inputs:
-    """A file, or all files of a folder that are tables, in the order of their names."""
+class InputTables:
+    """A table file, or all table files of a folder in the order of their names."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
-            raise InputError(f"there is no input {path}{alike(str(path))}", code="missing_input")
+            raise InputError(f"no such file or folder{alike(str(path))}", argument=str(path), code="missing_input")
         self.folder = path if path.is_dir() else path.parent
         self.name = path.resolve().name
-        found = sorted(path.rglob("*")) if path.is_dir() else [path]
-        tables = [one for one in found if one.suffix.lower() in SUFFIXES and one.is_file()]
+        candidates = sorted(path.rglob("*")) if path.is_dir() else [path]
+        tables = [file for file in candidates if file.suffix.lower() in SUFFIXES and file.is_file()]
         if not tables:
             raise InputError(
-                f"{path} is no table, or holds none; their names end in {', '.join(SUFFIXES)}", code="not_a_table"
+                argument=str(path),
+                expected=f"a table ({', '.join(SUFFIXES)}), or a folder of tables",
+                got="a folder without tables" if path.is_dir() else f"a {path.suffix or 'suffixless'} file",
+                code="not_a_table",
             )
-        self.files = [one.relative_to(self.folder).as_posix() for one in tables]
-        self._kept: tuple[tuple[str, int], pa.Table] | None = None  # the last row group that was read
+        self.files = [file.relative_to(self.folder).as_posix() for file in tables]
+        self._group_cache: tuple[tuple[str, int], pa.Table] | None = None  # the row group that was read last
 
-    def blocks(self, rows: int) -> Iterator[Block]:
+    def blocks(self, rows: int) -> Iterator[RowBlock]:
+        """Yield all blocks, each of at most `rows` rows of one row group."""
         for file in self.files:
             for group, count in enumerate(self._counts(file)):
                 for first in range(0, count, rows):
-                    yield Block(file, group, first, min(rows, count - first))
+                    yield RowBlock(file, group, first, min(rows, count - first))
 
-    def read(self, block: Block) -> pa.Table:
-        """The rows of a block, with all their columns."""
+    def read(self, block: RowBlock) -> pa.Table:
+        """Return the rows of a block with all columns."""
         return self._group(block.file, block.group).slice(block.first, block.rows)
 
     def schema(self, file: str) -> pa.Schema:
-        """The columns of a file, as cheaply as its format allows."""
+        """Return the columns of a file, as cheaply as its format allows."""
         if self._format(file) == "parquet":
-            return self._tried(file, arrow("pyarrow.parquet").read_schema)
+            return self._read(file, arrow("pyarrow.parquet").read_schema)
         return self._group(file, 0).schema
 
     def _counts(self, file: str) -> list[int]:
-        """Rows of each row group."""
+        """Return the number of rows of each row group."""
         if self._format(file) == "parquet":
-            about = self._tried(file, arrow("pyarrow.parquet").read_metadata)
-            return [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+            metadata = self._read(file, arrow("pyarrow.parquet").read_metadata)
+            return [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
         return [self._group(file, 0).num_rows]
 
     def _group(self, file: str, group: int) -> pa.Table:
-        if self._kept is None or self._kept[0] != (file, group):
-            self._kept = None  # before the next is read: one is in memory at a time
-            self._kept = (file, group), self._tried(file, lambda path: _READERS[self._format(file)](path, group))
-        return self._kept[1]
+        if self._group_cache is None or self._group_cache[0] != (file, group):
+            self._group_cache = None  # before the next one is read, so that only one is in memory
+            table = self._read(file, lambda path: _READERS[self._format(file)](path, group))
+            self._group_cache = (file, group), table
+        return self._group_cache[1]
 
     def _format(self, file: str) -> str:
         return SUFFIXES[Path(file).suffix.lower()]
 
-    def _tried(self, file: str, read: Callable[[Path], Any]) -> Any:
+    def _read(self, file: str, read: Callable[[Path], Any]) -> Any:
         path = self.folder / file
         try:
             return read(path)
         except Error:
             raise
-        except (OSError, ValueError, KeyError) as error:  # pyarrow's own errors are kinds of these
-            raise FormatError(f"{path} cannot be read as {self._format(file)}: {error}", code="unreadable") from error
+        except (OSError, ValueError, KeyError) as error:  # pyarrow's errors are subclasses of these
+            raise FormatError(
+                f"cannot be read as {self._format(file)}: {error}", argument=str(path), code="unreadable"
+            ) from error
 
 
 def _parquet(path: Path, group: int) -> Any:
@@ -100,17 +111,17 @@ def _parquet(path: Path, group: int) -> Any:
 
 
 def _json(path: Path, group: int) -> Any:
-    options = arrow("pyarrow.json").ReadOptions(block_size=_whole(path))
+    options = arrow("pyarrow.json").ReadOptions(block_size=_file_block_size(path))
     return arrow("pyarrow.json").read_json(path, read_options=options)
 
 
 def _csv(path: Path, group: int) -> Any:
-    options = arrow("pyarrow.csv").ReadOptions(block_size=_whole(path))
+    options = arrow("pyarrow.csv").ReadOptions(block_size=_file_block_size(path))
     return arrow("pyarrow.csv").read_csv(path, read_options=options)
 
 
-def _whole(path: Path) -> int:
-    """A block for the whole file: types are told by all rows, and no row is too long for a block."""
+def _file_block_size(path: Path) -> int:
+    """Return a block size that covers the file: all rows then decide the types, and no row is too long."""
     return int(min(max(path.stat().st_size, 1), 2**31 - 1))
 
 

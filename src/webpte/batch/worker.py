@@ -1,7 +1,9 @@
-"""A process that makes blocks: this one, or an actor of Ray."""
+"""A process that computes the blocks of a job: this process, or a Ray actor."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,47 +11,47 @@ from typing import Any
 
 from ..errors import InputError
 from ..progress import OnProgress, ignore
-from .identity import job_digest, model_fingerprint
-from .output import block_name, read_note, with_made, write_block
+from .output import block_name, read_block_counts, with_result, write_block
 from .predictor import Predictor
-from .tables import Block, Inputs
-from .wanted import Wanted
+from .tables import InputTables, RowBlock
+from .task_spec import TaskSpec, model_fingerprint
 
 
 @dataclass(frozen=True)
-class Job:
-    """All that a process needs to know, as plain values."""
+class BatchJob:
+    """Everything that a worker needs, as plain values."""
 
     model: str
     input: str
     output: str
     block_rows: int
-    wanted: Wanted
+    spec: TaskSpec
     fingerprint: str
-    adapter: int | None = None  # to compute on; no part of what the job is
+    adapter: int | None = None  # does not affect the results
 
     def identity(self) -> dict[str, Any]:
-        """What the folder is known by: where files are is no part of it."""
+        """Return what the output folder belongs to. It has no paths, so that files can be moved."""
         return {
             "model": self.fingerprint,
-            "input": Inputs(Path(self.input)).name,
+            "input": InputTables(Path(self.input)).name,
             "block_rows": self.block_rows,
-            "options": self.wanted.identity(),
+            "options": self.spec.identity(),
         }
 
     @property
     def digest(self) -> str:
-        """What a block's name tells beside its rows."""
-        return job_digest({"model": self.fingerprint, "options": self.wanted.identity()})
+        """Return a hash of the model and the options, which is part of the name of every block."""
+        fields = {"model": self.fingerprint, "options": self.spec.identity()}
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
-class Receipt:
-    """A block that is there."""
+class BlockStats:
+    """A finished block."""
 
-    block: Block
+    block: RowBlock
     name: str
-    computed: bool  # or found
+    computed: bool  # in this run; False if it existed
     rows: int
     failed: int
     tokens: int
@@ -57,47 +59,58 @@ class Receipt:
     seconds: float = 0.0  # of the device, if it was computed
 
 
-class Worker:
-    """Makes the blocks that are not there. The model is loaded when the first is missing."""
+class BatchWorker:
+    """Computes the blocks that do not exist. The first of them loads the model."""
 
     def __init__(
         self,
-        job: Job,
+        job: BatchJob,
         progress: OnProgress = ignore,
         ready: Callable[[], None] = lambda: None,
         *,
         trusted: bool = False,
     ) -> None:
-        """`progress` is of loading, and `ready` is called behind it. `trusted`: the fingerprint was taken here."""
+        """`progress` reports loading, and `ready` is called after it. `trusted`: skip the check of the fingerprint."""
         self._job, self._progress, self._ready, self._trusted = job, progress, ready, trusted
-        self._wanted = job.wanted
-        self._inputs = Inputs(Path(job.input))
+        self._inputs = InputTables(Path(job.input))
         self._folder = Path(job.output)
         self._predictor: Predictor | None = None
 
-    def run(self, blocks: Iterable[Block], progress: OnProgress = ignore) -> Iterator[Receipt]:
+    def run(self, blocks: Iterable[RowBlock], progress: OnProgress = ignore) -> Iterator[BlockStats]:
+        """Yield the statistics of each block once it exists."""
         for block in blocks:
             table = self._inputs.read(block)
             if table.num_rows != block.rows:
-                raise InputError(f"{block.file} has changed while it was read; run again when nobody writes to it")
+                raise InputError(
+                    "changed while the job read it",
+                    argument=block.file,
+                    code="input_changed",
+                    hint="Run again when no process writes to it.",
+                )
             name = block_name(block, table, self._job.digest)
             computed = not (self._folder / name).exists()
-            seconds = self._make(name, table, progress) if computed else 0.0
-            yield Receipt(block, name, computed, **read_note(self._folder, name), seconds=seconds)
+            seconds = self._compute(name, table, progress) if computed else 0.0
+            yield BlockStats(block, name, computed, **read_block_counts(self._folder, name), seconds=seconds)
 
-    def _make(self, name: str, table: Any, progress: OnProgress) -> float:
-        made = self.predictor.predict(columns_of(table, self._wanted), progress)
-        write_block(self._folder, name, with_made(table, made))
-        return made.seconds
+    def _compute(self, name: str, table: Any, progress: OnProgress) -> float:
+        result = self.predictor.predict(input_columns(table, self._job.spec), progress)
+        write_block(self._folder, name, with_result(table, result))
+        return result.seconds
 
     @property
     def predictor(self) -> Predictor:
+        """Return the predictor, loading it first if necessary."""
         if self._predictor is None:
             path = Path(self._job.model)
             if not self._trusted and model_fingerprint(path) != self._job.fingerprint:
-                raise InputError(f"{path} is not the model that the job was begun with; every machine needs the same")
+                raise InputError(
+                    "differs from the model that the job was started with",
+                    argument=str(path),
+                    code="other_model",
+                    hint="Every machine needs the same files.",
+                )
             adapter = self._job.adapter
-            self._predictor = Predictor(path, progress=self._progress, adapter=adapter, **self._wanted.options())
+            self._predictor = Predictor(path, progress=self._progress, adapter=adapter, **self._job.spec.options())
             self._ready()
         return self._predictor
 
@@ -106,16 +119,15 @@ class Worker:
             self._predictor.close()
 
 
-def columns_of(table: Any, wanted: Wanted) -> dict[str, list[Any]]:
-    """The columns that are read. Texts come as bytes: one that is no UTF-8 is an error of its row only.
+def input_columns(table: Any, spec: TaskSpec) -> dict[str, list[Any]]:
+    """Return the columns that are read.
 
-    Not where pictures are wanted, whose bytes are those of a file.
+    Strings become bytes, so that invalid UTF-8 is an error of its row only. Images stay as they are.
     """
-    found = {}
-    for name in wanted.columns:
+    columns = {}
+    for name in spec.input_columns:
         column = table.column(name)
-        kind = str(column.type)
-        if wanted.task != "classify" and kind in ("string", "large_string", "string_view"):
+        if spec.task != "classify" and str(column.type) in ("string", "large_string", "string_view"):
             column = column.cast("large_binary")
-        found[name] = column.to_pylist()
-    return found
+        columns[name] = column.to_pylist()
+    return columns

@@ -11,9 +11,9 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from ..batch import Report
+from ..batch import BatchReport
 from ..batch import run as run_job
-from ..batch.wanted import TASKS
+from ..batch.task_spec import TASKS
 from ..tools.timing import seconds
 from .bars import bars
 from .constraints import add_constraints, constraints
@@ -92,13 +92,13 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def summary(report: Report) -> str:
+def summary(report: BatchReport) -> str:
     """What was done, in a line; rows that failed are no failure of the job."""
     parts = [f"{report.rows} rows, {report.failed} failed; blocks: {report.blocks}"]
-    if report.found:
-        parts.append(f"{report.found} were there")
-    if report.removed:
-        parts.append(f"{report.removed} removed, whose rows have changed or gone")
+    if report.reused_blocks:
+        parts.append(f"{report.reused_blocks} were there")
+    if report.removed_blocks:
+        parts.append(f"{report.removed_blocks} removed, whose rows have changed or gone")
     if report.computed_rows:
         rate = f"{report.computed_rows} rows in {seconds(report.seconds)}, {report.rate:.4g} rows/s"
         parts.append(f"{rate}, device {min(report.device_share, 1):.0%}")

@@ -1,4 +1,4 @@
-"""What is asked of rows, and the files they are in: told apart and refused before a model is loaded."""
+"""Options of batch jobs, input tables and output folders. No model is loaded."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from webpte.batch.job import _check_columns
-from webpte.batch.made import Made, text_or_tokens
-from webpte.batch.output import block_name, check_job, read_note, sweep, with_made, write_block
-from webpte.batch.tables import Block, Inputs
-from webpte.batch.wanted import Wanted, template_fields, wanted_from
-from webpte.batch.worker import columns_of
+from webpte.batch.output import block_name, check_job, read_block_counts, remove_stale_blocks, with_result, write_block
+from webpte.batch.runners import BatchResult, text_or_tokens
+from webpte.batch.tables import InputTables, RowBlock
+from webpte.batch.task_spec import TaskSpec, task_spec, template_fields
+from webpte.batch.worker import input_columns
 
 
 @pytest.mark.parametrize(
@@ -26,15 +26,15 @@ from webpte.batch.worker import columns_of
     [
         ({"task": "embbed"}, "unknown_choice", ["task", "'embbed'", "'embed', 'generate'", "'embed'?"]),
         ({"colum": "x"}, "unknown_option", ["'colum'", "'column'?"]),
-        ({"column": 3}, "wrong_type", ["column", "not 3"]),
-        ({"truncate": 1, "task": "embed"}, "wrong_type", ["truncate", "not 1"]),
+        ({"column": 3}, "wrong_type", ["column", " 3"]),
+        ({"truncate": 1, "task": "embed"}, "wrong_type", ["truncate", " 1"]),
         ({"truncate": True}, "other_task", ["truncate", "'embed'", "'generate'"]),
         ({"task": "embed", "system": "x"}, "other_task", ["system", "'generate'"]),
         ({"task": "embed", "settings": {"seed": 3}}, "other_task", ["settings", "'generate'"]),
         ({"task": "embed", "prompt": "a", "prefix": "b"}, "conflicting_options", ["prompt", "prefix"]),
         ({"system": "x", "raw": True}, "conflicting_options", ["system", "raw"]),
         ({"settings": {"temprature": 1}}, "unknown_option", ["'temprature'", "temperature?"]),
-        ({"settings": 3}, "wrong_type", ["settings", "not 3"]),
+        ({"settings": 3}, "wrong_type", ["settings", "got 3"]),
         ({"prompt_template": "Say hello"}, "no_column", ["prompt_template", "{text}"]),
         ({"prompt_template": "{text.__class__}"}, "invalid_template", ["{text.__class__}"]),
         ({"prompt_template": "{text!r}"}, "invalid_template", ["{text!r}"]),
@@ -46,33 +46,33 @@ from webpte.batch.worker import columns_of
 )
 def test_wrong_options_are_refused_by_name(tmp_path, options, code, expected):
     with raises(webpte.InputError, *expected, code=code):
-        wanted_from(tmp_path / "model.pte", options)
+        task_spec(tmp_path / "model.pte", options)
 
 
 def test_the_task_is_what_the_program_is_for(tmp_path):
     program = tmp_path / "model.pte"
-    assert wanted_from(program, {}).task == "generate"
+    assert task_spec(program, {}).task == "generate"
     (tmp_path / "model.task.json").write_text('{"task": "embedding"}')
-    assert wanted_from(program, {}).task == "embed"
+    assert task_spec(program, {}).task == "embed"
     (tmp_path / "model.task.json").write_text('{"task": "speech"}')
     with raises(webpte.InputError, program, "'speech'", code="unsupported_task"):
-        wanted_from(program, {})
+        task_spec(program, {})
     (tmp_path / "model.task.json").write_text("[")
     with raises(webpte.FormatError, "model.task.json", code="invalid_task_file"):
-        wanted_from(program, {})
+        task_spec(program, {})
 
 
 def test_options_that_mean_the_same_are_the_same(tmp_path):
-    plain = Wanted("generate")
-    assert plain.identity() == Wanted("generate", settings={"seed": 0, "stop": [], "max_new_tokens": 256}).identity()
-    assert plain.identity() != Wanted("generate", settings={"seed": 1}).identity()
-    biased = Wanted("generate", settings={"logit_bias": {3: -1.0}})
-    assert wanted_from(tmp_path / "model.pte", biased.options()) == biased
+    plain = TaskSpec("generate")
+    assert plain.identity() == TaskSpec("generate", settings={"seed": 0, "stop": [], "max_new_tokens": 256}).identity()
+    assert plain.identity() != TaskSpec("generate", settings={"seed": 1}).identity()
+    biased = TaskSpec("generate", settings={"logit_bias": {3: -1.0}})
+    assert task_spec(tmp_path / "model.pte", biased.options()) == biased
 
 
 def test_a_template_names_columns():
     assert template_fields("{a} and {b}: {{not this}} {a}") == ("a", "b")
-    assert Wanted("generate", prompt_template="{title}: {body}").columns == ("title", "body")
+    assert TaskSpec("generate", prompt_template="{title}: {body}").input_columns == ("title", "body")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_values_that_are_texts_or_tokens(value, found):
         (None, "null", []),
         (float("nan"), "null", []),
         (b"a\xff", "invalid_utf8", ["0xff"]),
-        (3, "wrong_type", ["not 3"]),
+        (3, "wrong_type", ["got 3"]),
         ([], "wrong_type", ["[]"]),
         ([True], "wrong_type", []),
         (["a"], "wrong_type", []),
@@ -109,7 +109,7 @@ def test_blocks_are_rows_of_row_groups_in_the_order_of_files(tmp_path):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         pq.write_table(pa.table({"text": [f"{name} {n}" for n in range(count)]}), tmp_path / name, row_group_size=5)
     (tmp_path / "notes.txt").write_text("no table")
-    inputs = Inputs(tmp_path)
+    inputs = InputTables(tmp_path)
     blocks = list(inputs.blocks(3))
     assert inputs.files == ["a/c.parquet", "b.parquet"]
     assert [(b.file[0], b.group, b.first, b.rows) for b in blocks] == [
@@ -128,15 +128,15 @@ def test_blocks_are_rows_of_row_groups_in_the_order_of_files(tmp_path):
 )
 def test_bad_utf8_in_a_file_is_the_affair_of_its_row(tmp_path, name, content):
     (tmp_path / name).write_bytes(content)
-    inputs = Inputs(tmp_path / name)
+    inputs = InputTables(tmp_path / name)
     (block,) = inputs.blocks(100)
-    values = columns_of(inputs.read(block), Wanted("embed"))["text"]
+    values = input_columns(inputs.read(block), TaskSpec("embed"))["text"]
     assert values[:2] == [b"a\nb", b"a\xff"] and values[2:] in ([], [None])
 
 
 def test_a_long_line_is_read(tmp_path):
     (tmp_path / "x.jsonl").write_text(json.dumps({"text": "x" * 3_000_000}) + "\n" + json.dumps({"text": "y"}) + "\n")
-    inputs = Inputs(tmp_path / "x.jsonl")
+    inputs = InputTables(tmp_path / "x.jsonl")
     assert [block.rows for block in inputs.blocks(10)] == [2]
 
 
@@ -152,16 +152,16 @@ def test_a_long_line_is_read(tmp_path):
 def test_files_that_are_no_tables_are_refused(tmp_path, name, content, kind, code, expected):
     (tmp_path / name).write_bytes(content)
     with raises(kind, *expected, code=code):
-        list(Inputs(tmp_path / name).blocks(10))
+        list(InputTables(tmp_path / name).blocks(10))
     with raises(webpte.InputError, tmp_path / "y.parquet", code="missing_input"):
-        Inputs(tmp_path / "y.parquet")
+        InputTables(tmp_path / "y.parquet")
 
 
 # ---------------------------------------------------------------- the folder
 
 
 def block_of(*values):
-    return Block("x.parquet", 0, 0, len(values)), pa.table({"text": list(values)})
+    return RowBlock("x.parquet", 0, 0, len(values)), pa.table({"text": list(values)})
 
 
 def test_a_name_tells_rows_and_job_apart_and_nothing_else(tmp_path):
@@ -176,25 +176,27 @@ def test_a_name_tells_rows_and_job_apart_and_nothing_else(tmp_path):
 
 def test_a_block_is_written_whole_and_says_what_it_holds(tmp_path):
     block, table = block_of("a", "b")
-    made = Made({"generated": ["x", None], "prompt_tokens": [1, None]}, [None, "no"], tokens=5, computed_tokens=8)
+    result = BatchResult(
+        {"generated": ["x", None], "prompt_tokens": [1, None]}, [None, "no"], tokens=5, computed_tokens=8
+    )
     name = block_name(block, table, "job")
-    write_block(tmp_path, name, with_made(table, made))
-    assert read_note(tmp_path, name) == {"rows": 2, "failed": 1, "tokens": 5, "computed_tokens": 8}
+    write_block(tmp_path, name, with_result(table, result))
+    assert read_block_counts(tmp_path, name) == {"rows": 2, "failed": 1, "tokens": 5, "computed_tokens": 8}
     first = (tmp_path / name).read_bytes()
-    write_block(tmp_path, name, with_made(table, made))
+    write_block(tmp_path, name, with_result(table, result))
     assert (tmp_path / name).read_bytes() == first and len(list(tmp_path.rglob("*.*"))) == 2
     (tmp_path / name).write_bytes(first[:-20])
     with raises(webpte.FormatError, tmp_path / name, code="damaged"):
-        read_note(tmp_path, name)
+        read_block_counts(tmp_path, name)
 
 
-def test_with_made_failed_row_has_null_vector(tmp_path):
+def test_with_result_failed_row_has_null_vector(tmp_path):
     """Whatever the vector of a failed row holds, NaN or numbers, the files hold null."""
     block, table = block_of("a", "b", "c")
     vectors = np.array([[1, 2], [np.nan, np.nan], [5, 6]], np.float32)
-    made = Made({"vector": vectors, "score": vectors[:, 0]}, [None, "too long", None])
+    result = BatchResult({"vector": vectors, "score": vectors[:, 0]}, [None, "too long", None])
     name = block_name(block, table, "job")
-    write_block(tmp_path, name, with_made(table, made))
+    write_block(tmp_path, name, with_result(table, result))
     rows = pq.ParquetFile(tmp_path / name).read()
     assert rows["vector"].to_pylist() == [[1, 2], None, [5, 6]]
     assert rows["score"].to_pylist() == [1, None, 5]
@@ -220,7 +222,7 @@ def test_sweeping_takes_what_is_ours_and_left_over(tmp_path):
     (tmp_path / "x.parquet" / ".g00000-r000000000-abc.parquet.123.tmp").write_text("half")
     (tmp_path / "x.parquet" / "notes.txt").write_text("somebody's")
     (tmp_path / "gone.parquet").mkdir()
-    assert sweep(tmp_path, {keep}) == 1
+    assert remove_stale_blocks(tmp_path, {keep}) == 1
     left = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*"))
     assert left == sorted(["x.parquet", keep, "x.parquet/notes.txt"])
 
@@ -229,6 +231,6 @@ def test_check_columns_of_one_name_are_refused():
     schema = pa.schema([("text", pa.string()), ("text", pa.string()), ("id", pa.int64()), ("id", pa.int64())])
     inputs: Any = SimpleNamespace(files=["in.parquet"], schema=lambda file: schema)
     with raises(webpte.InputError, "in.parquet", "'text'", "got 2", code="ambiguous_column"):
-        _check_columns(inputs, SimpleNamespace(columns=("text",), made=("error",)))  # type: ignore[arg-type]
+        _check_columns(inputs, SimpleNamespace(input_columns=("text",), output_columns=("error",)))  # type: ignore[arg-type]
     single: Any = SimpleNamespace(files=["in.parquet"], schema=lambda file: schema.remove(0))
-    _check_columns(single, SimpleNamespace(columns=("text",), made=("error",)))  # type: ignore[arg-type]
+    _check_columns(single, SimpleNamespace(input_columns=("text",), output_columns=("error",)))  # type: ignore[arg-type]

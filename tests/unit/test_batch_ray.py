@@ -1,4 +1,4 @@
-"""How blocks are given to actors, and what becomes of their errors."""
+"""Blocks of a job divided among Ray actors, and errors of actors."""
 
 from __future__ import annotations
 
@@ -11,51 +11,51 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from webpte.batch import on_ray, run
-from webpte.batch.on_ray import STRETCHES, receipt_of, stretches
-from webpte.batch.tables import Block
-from webpte.batch.wanted import Wanted
-from webpte.batch.worker import Job, Receipt, Worker
+from webpte.batch.on_ray import MIN_CHUNKS_PER_ACTOR, block_stats, chunks
+from webpte.batch.tables import RowBlock
+from webpte.batch.task_spec import TaskSpec
+from webpte.batch.worker import BatchJob, BatchWorker, BlockStats
 
 
 def blocks_of(*groups):
-    return [Block("x", number, 10 * first, 10) for number, count in enumerate(groups) for first in range(count)]
+    return [RowBlock("x", number, 10 * first, 10) for number, count in enumerate(groups) for first in range(count)]
 
 
 def job_of(source):
-    return Job("model.pte", str(source), "out", 10, Wanted("embed"), "fingerprint", adapter=1)
+    return BatchJob("model.pte", str(source), "out", 10, TaskSpec("embed"), "fingerprint", adapter=1)
 
 
 @pytest.mark.parametrize("actors", [1, 2, 7])
 @pytest.mark.parametrize("groups", [(1,), (40,), (1,) * 9, (100, 3, 50)])
 def test_every_block_is_in_one_stretch_of_a_row_group(groups, actors):
     blocks = blocks_of(*groups)
-    found = stretches(blocks, actors)
+    found = chunks(blocks, actors)
     assert [block for some in found for block in some] == blocks
     assert all(len({block.group for block in some}) == 1 for some in found)
-    assert len(found) >= min(len(blocks), STRETCHES * actors)
+    assert len(found) >= min(len(blocks), MIN_CHUNKS_PER_ACTOR * actors)
 
 
 def test_whole_row_groups_stay_together_where_there_are_enough():
-    assert [len(some) for some in stretches(blocks_of(*(3,) * 8), 2)] == [3] * 8
+    assert [len(some) for some in chunks(blocks_of(*(3,) * 8), 2)] == [3] * 8
 
 
 def test_an_error_of_an_actor_is_told_behind_its_blocks(monkeypatch, tmp_path):
     def run(self, blocks):
-        yield receipt
+        yield stats
         raise webpte.FormatError("a damaged block", code="damaged")
 
     (tmp_path / "x.jsonl").touch()
     (block,) = blocks_of(1)
-    receipt = Receipt(block, "name", True, rows=10, failed=1, tokens=5, computed_tokens=6)
-    monkeypatch.setattr(Worker, "run", run)
+    stats = BlockStats(block, "name", True, rows=10, failed=1, tokens=5, computed_tokens=6)
+    monkeypatch.setattr(BatchWorker, "run", run)
     batch = {"blocks": [json.dumps([asdict(block)])]}
-    found = [json.loads(one) for one in on_ray.Actor(job_of(tmp_path / "x.jsonl"), gpus=False)(batch)["told"]]
-    assert receipt_of(found[0]) == receipt
+    found = [json.loads(one) for one in on_ray.Actor(job_of(tmp_path / "x.jsonl"), gpus=False)(batch)["results"]]
+    assert block_stats(found[0]) == stats
     with raises(webpte.FormatError, "a damaged block", code="damaged"):
-        receipt_of(found[1])
-    (missing,) = on_ray.Actor(job_of(tmp_path / "none.jsonl"), gpus=False)(batch)["told"]
+        block_stats(found[1])
+    (missing,) = on_ray.Actor(job_of(tmp_path / "none.jsonl"), gpus=False)(batch)["results"]
     with raises(webpte.InputError, "none.jsonl", code="missing_input"):
-        receipt_of(json.loads(missing))
+        block_stats(json.loads(missing))
 
 
 def test_what_is_for_actors_needs_actors(tmp_path):
@@ -63,7 +63,7 @@ def test_what_is_for_actors_needs_actors(tmp_path):
     (tmp_path / "model.pte").touch()
     with raises(webpte.InputError, "gpus", "actors", code="missing_option"):
         run(tmp_path / "model.pte", tmp_path / "x.jsonl", tmp_path / "out", gpus=True)
-    with raises(webpte.InputError, "actors", "not 0", code="invalid_number"):
+    with raises(webpte.InputError, "actors", " 0", code="invalid_number"):
         run(tmp_path / "model.pte", tmp_path / "x.jsonl", tmp_path / "out", actors=0)
     assert not (tmp_path / "out").exists()
 

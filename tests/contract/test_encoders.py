@@ -17,7 +17,7 @@ from tests.support.models.task_checkpoints import ENCODERS, TEXTS, exported
 from webpte.embed import Embedder
 from webpte.errors import Error, FormatError, InputError, UnsupportedError
 from webpte.export import export_checkpoint
-from webpte.tasks import task_path
+from webpte.task_file import task_path
 
 
 def of_transformers(folder, texts, pooling, normalize, longest, dense=None):

@@ -118,7 +118,7 @@ def test_changed_rows_are_computed_again_and_only_they(undisturbed, model, table
     run(model, changed, tmp_path / "fresh", block_rows=BLOCK)
     assert contents(tmp_path / "out") == contents(tmp_path / "fresh") != contents(undisturbed)
     shorter = write_parquet(tmp_path / "texts.parquet", values[:200], row_group=180)
-    assert run(model, shorter, tmp_path / "out", block_rows=BLOCK).removed == 5
+    assert run(model, shorter, tmp_path / "out", block_rows=BLOCK).removed_blocks == 5
     assert read(tmp_path / "out")["id"].to_pylist() == list(range(200))
 
 

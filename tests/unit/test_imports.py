@@ -14,7 +14,7 @@ SRC = Path(__file__).parents[2] / "src"
 PACKAGE = "webpte"
 
 # What everyone may import.
-COMMON = {"budgets", "deferred", "errors", "progress", "tasks", "text", "version"}
+COMMON = {"budgets", "deferred", "errors", "progress", "task_file", "text", "version"}
 
 # room -> rooms it may import, besides itself and the common ones.
 ARROWS: dict[str, set[str]] = {
@@ -22,7 +22,7 @@ ARROWS: dict[str, set[str]] = {
     "deferred": set(),  # names that come when they are asked for
     "errors": set(),
     "progress": set(),
-    "tasks": set(),  # the file beside a program that tells what it is for: written by export, read by tasks
+    "task_file": set(),  # beside a program: written by export, read by embed, vision and speech
     "text": set(),
     "version": set(),
     "container": set(),

@@ -18,7 +18,7 @@ from ..errors import FormatError, InputError
 from ..llm.metadata import beside
 from ..llm.settings import SamplingParams, sampling_params_from
 from ..runtime.checks import described, flag, near, one_of, text
-from ..tasks import task_path
+from ..task_file import task_path
 
 Task = Literal["embed", "generate", "classify"]
 TASKS: tuple[Task, ...] = ("embed", "generate", "classify")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..errors import FormatError
 from ..runtime import Program
 from ..runtime.task_program import TaskProgram
-from ..tasks import TaskFile
+from ..task_file import TaskFile
 from .batches import batches
 from .texts import Texts
 
@@ -35,7 +35,7 @@ class Embedder(TaskProgram):
         self.pooling = texts.pooling  #: how the vectors of tokens become one
         self.normalized = texts.normalized  #: whether vectors have length 1: products of two are cosines
         self.prompts = texts.prompts  #: what the model wants before texts, by name
-        self.max_batch = self._check_program(file.where)  #: texts in one call of the program
+        self.max_batch = self._check_program(file.path)  #: texts in one call of the program
 
     def _check_program(self, where: str) -> int:
         """The most rows of a call, if the program is the one that the file beside it describes."""

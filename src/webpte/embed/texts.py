@@ -9,7 +9,7 @@ from pathlib import Path
 from ..errors import InputError
 from ..llm.tokenizer import Tokenizer
 from ..runtime.checks import PathLike, described, flag, listed, near, path_of
-from ..tasks import TaskFile, read_task
+from ..task_file import TaskFile, read_task
 
 POOLINGS = ("mean", "cls", "max", "last")
 log = logging.getLogger("webpte")
@@ -22,16 +22,16 @@ class Texts:
 
     def __init__(self, path: Path, file: TaskFile) -> None:
         """`file` is asked for all its fields here."""
-        self.where = file.where
-        self.dimensions = file.whole("dimensions", 1)
-        self.max_tokens = file.whole("max_tokens", 2)
+        self.where = file.path
+        self.dimensions = file.integer("dimensions", 1)
+        self.max_tokens = file.integer("max_tokens", 2)
         self.pooling = file.choice("pooling", POOLINGS)
-        self.normalized = file.flag("normalize")
-        self.prompts = file.named_texts("prompts")
-        self.pad = file.whole("pad", 0)
-        self._default_prompt = file.choice("default_prompt", [*self.prompts]) if file.given("default_prompt") else None
-        self._lowercase = file.flag("lowercase")
-        file.end()
+        self.normalized = file.boolean("normalize")
+        self.prompts = file.string_map("prompts")
+        self.pad = file.integer("pad", 0)
+        self._default_prompt = file.choice("default_prompt", [*self.prompts]) if file.has("default_prompt") else None
+        self._lowercase = file.boolean("lowercase")
+        file.check_all_read()
         words = path.with_name(f"{path.stem}.tokenizer.json")
         self._tokenizer = Tokenizer.load(words, extra="tasks", most_tokens=self.max_tokens)
         self._words = self._tokenizer.size

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, InputError, UnsupportedError
 from ..progress import CancelToken, OnProgress, ignore, stoppable
-from ..tasks import write_task
+from ..task_file import write_task
 from .checkpoint import check_source
 from .encoder_modules import dense, sentence_encoder
 from .kernel_noise import quiet

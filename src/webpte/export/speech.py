@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import FormatError, UnsupportedError
 from ..progress import CancelToken, OnProgress, ignore, stoppable
-from ..tasks import write_task
+from ..task_file import write_task
 from .checkpoint import check_source
 from .fields import Fields, Neutral
 from .hugging_face import read_json

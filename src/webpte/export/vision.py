@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, InputError
 from ..progress import CancelToken, OnProgress, ignore, stoppable
-from ..tasks import write_task
+from ..task_file import write_task
 from .checkpoint import check_source
 from .lowering import LOWERING, Steps, lower_steps, require_executorch
 from .options import check_target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Self, Unpack
 
-from ..tasks import TaskFile, read_task
+from ..task_file import TaskFile, read_task
 from .checks import PathLike, path_of
 from .loading import LoadOptions, load
 from .method import Method

@@ -28,7 +28,7 @@ from ..llm import LLM
 from ..llm.engine.output import Admitted, Finished, Output, Piece
 from ..llm.engine.request import GenerationRequest
 from ..progress import OnProgress, Progress
-from ..tasks import task_path
+from ..task_file import task_path
 from .messages import (
     MAX_MESSAGE_BYTES,
     Cancel,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..tasks import TaskFile
+from ..task_file import TaskFile
 
 Array = np.ndarray[Any, Any]
 NEVER = np.float32(-np.inf)
@@ -29,13 +29,13 @@ class Rules:
     def read(cls, file: TaskFile, vocabulary: int) -> Rules:
         last = vocabulary - 1
         return cls(
-            start=file.whole("start_token", 0, last),
-            end=file.whole("end_token", 0, last),
-            no_timestamps=file.whole("no_timestamps_token", 1, last) if file.given("no_timestamps_token") else None,
-            never=file.wholes("suppress_tokens", None, 0, last),
-            not_first=file.wholes("begin_suppress_tokens", None, 0, last),
+            start=file.integer("start_token", 0, last),
+            end=file.integer("end_token", 0, last),
+            no_timestamps=file.integer("no_timestamps_token", 1, last) if file.has("no_timestamps_token") else None,
+            never=file.integers("suppress_tokens", None, 0, last),
+            not_first=file.integers("begin_suppress_tokens", None, 0, last),
             latest_first_timestamp=(
-                file.whole("max_initial_timestamp_index", 0) if file.given("max_initial_timestamp_index") else None
+                file.integer("max_initial_timestamp_index", 0) if file.has("max_initial_timestamp_index") else None
             ),
         )
 

@@ -14,7 +14,7 @@ from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from ..runtime import Program
 from ..runtime.checks import described, flag, near, one_of, whole
 from ..runtime.task_program import TaskProgram
-from ..tasks import TaskFile
+from ..task_file import TaskFile
 from .audio import samples_of
 from .listening import Listener
 from .mel import LogMel
@@ -48,18 +48,18 @@ class Transcriber(TaskProgram):
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
         self._listener = Listener(program)
-        self.rate = file.whole("rate", 1000)  #: samples a second that the model wants
-        self._mel = LogMel(self.rate, file.whole("bands", 1), file.whole("fft", 2), file.whole("hop", 1))
-        self._window = file.whole("window", 1)  # samples that are heard at once
-        self._positions = file.whole("positions", 2)  # that the decoder has
-        self._most_tokens = file.whole("max_length", 1)  # of a window, those of the prompt not counted
+        self.rate = file.integer("rate", 1000)  #: samples a second that the model wants
+        self._mel = LogMel(self.rate, file.integer("bands", 1), file.integer("fft", 2), file.integer("hop", 1))
+        self._window = file.integer("window", 1)  # samples that are heard at once
+        self._positions = file.integer("positions", 2)  # that the decoder has
+        self._most_tokens = file.integer("max_length", 1)  # of a window, those of the prompt not counted
         self._rules = Rules.read(file, self._listener.vocabulary)
-        self._languages = file.named_wholes("languages")
-        self._names = file.named_texts("language_names")
-        self._tasks = file.named_wholes("tasks")
-        self._language = file.choice("language", [*self._languages]) if file.given("language") else None
-        file.end()
-        self._check_program(file.where)
+        self._languages = file.integer_map("languages")
+        self._names = file.string_map("language_names")
+        self._tasks = file.integer_map("tasks")
+        self._language = file.choice("language", [*self._languages]) if file.has("language") else None
+        file.check_all_read()
+        self._check_program(file.path)
         self._tokenizer = Tokenizer.load(path.with_name(f"{path.stem}.tokenizer.json"), extra="tasks")
 
     def _check_program(self, where: str) -> None:

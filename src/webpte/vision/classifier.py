@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..runtime import Program
 from ..runtime.checks import whole
 from ..runtime.task_program import TaskProgram
-from ..tasks import TaskFile
+from ..task_file import TaskFile
 from .images import pictures
 from .numbers import check_program, sigmoid, softmax
 from .processing import read_processing
@@ -45,10 +45,10 @@ class Classifier(TaskProgram):
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
-        self.labels = file.texts("labels")  #: of the classes, in their order
+        self.labels = file.strings("labels")  #: of the classes, in their order
         self.processing = read_processing(file)  #: how pictures are prepared
         self._scores = SCORES[file.choice("scores", [*SCORES])]
-        file.end()
+        file.check_all_read()
         shape = (3, *self.processing.frame)
         self.max_batch = check_program(self.forward, path, [shape], [(len(self.labels),)])  #: pictures in one call
 

@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..runtime import Program
 from ..runtime.checks import described
 from ..runtime.task_program import TaskProgram
-from ..tasks import TaskFile
+from ..task_file import TaskFile
 from .images import pictures
 from .numbers import check_program, softmax
 from .processing import Size, read_processing
@@ -48,11 +48,11 @@ class Detector(TaskProgram):
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
-        self.labels = file.texts("labels")  #: of the classes, in their order
+        self.labels = file.strings("labels")  #: of the classes, in their order
         self.processing = read_processing(file)  #: how pictures are prepared
-        self._masked = file.flag("mask")
-        queries = file.whole("queries", 1)
-        file.end()
+        self._masked = file.boolean("mask")
+        queries = file.integer("queries", 1)
+        file.check_all_read()
         frame = self.processing.frame
         inputs = [(3, *frame), *([frame] if self._masked else [])]
         check_program(self.forward, path, inputs, [(queries, len(self.labels) + 1), (queries, 4)])

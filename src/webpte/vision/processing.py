@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, InputError
-from ..tasks import TaskFile
+from ..task_file import TaskFile
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -115,21 +115,21 @@ def centre(pixels: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
 def read_processing(file: TaskFile) -> Processing:
     """From NAME.task.json."""
     resize = file.choice("resize", RESIZES)
-    mean, std = ((file.reals(name, 3) if file.given(name) else None) for name in ("mean", "std"))
+    mean, std = ((file.numbers(name, 3) if file.has(name) else None) for name in ("mean", "std"))
     if (mean is None) != (std is None) or (std is not None and not all(std)):
-        raise FormatError(f"{file.where}: mean is {mean}, std is {std}; both are wanted, and no 0 to divide by")
+        raise FormatError(f"{file.path}: mean is {mean}, std is {std}; both are wanted, and no 0 to divide by")
     return Processing(
         resize,
         _size(file, "size"),
         file.choice("resample", FILTERS),
-        _size(file, "crop") if file.given("crop") else None,
-        file.real("scale") if file.given("scale") else None,
+        _size(file, "crop") if file.has("crop") else None,
+        file.number("scale") if file.has("scale") else None,
         mean,
         std,
-        _size(file, "pad") if file.given("pad") else None,
+        _size(file, "pad") if file.has("pad") else None,
     )
 
 
 def _size(file: TaskFile, name: str) -> Size:
-    height, width = file.wholes(name, 2)
+    height, width = file.integers(name, 2)
     return height, width

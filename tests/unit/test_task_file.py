@@ -10,7 +10,7 @@ import pytest
 from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.llm import Tokenizer
-from webpte.tasks import LARGEST_FILE, read_task, task_path, write_task
+from webpte.task_file import MAX_TASK_FILE_BYTES, read_task, task_path, write_task
 from webpte.vision.images import pictures
 
 FIELDS = {
@@ -26,15 +26,15 @@ FIELDS = {
     "nothing": None,
 }
 READ = {
-    "count": lambda task: task.whole("count", 1, 9),
-    "scale": lambda task: task.real("scale"),
-    "mean": lambda task: task.reals("mean", 3),
-    "size": lambda task: task.wholes("size", 2),
-    "normalize": lambda task: task.flag("normalize"),
+    "count": lambda task: task.integer("count", 1, 9),
+    "scale": lambda task: task.number("scale"),
+    "mean": lambda task: task.numbers("mean", 3),
+    "size": lambda task: task.integers("size", 2),
+    "normalize": lambda task: task.boolean("normalize"),
     "pooling": lambda task: task.choice("pooling", ("mean", "cls")),
-    "labels": lambda task: task.texts("labels"),
-    "prompts": lambda task: task.named_texts("prompts"),
-    "ids": lambda task: task.named_wholes("ids"),
+    "labels": lambda task: task.strings("labels"),
+    "prompts": lambda task: task.string_map("prompts"),
+    "ids": lambda task: task.integer_map("ids"),
 }
 
 
@@ -51,8 +51,8 @@ def test_what_was_written_is_read(program):
         "mean": (0.5, 1.0, 2.5),
         "size": (8, 16),
     }
-    assert not task.given("nothing") and not task.given("absent") and task.given("count")
-    task.end()
+    assert not task.has("nothing") and not task.has("absent") and task.has("count")
+    task.check_all_read()
 
 
 def test_a_field_that_nobody_asked_for_is_refused(program):
@@ -60,7 +60,7 @@ def test_a_field_that_nobody_asked_for_is_refused(program):
     task = read_task(program, "embedding")
     task.choice("pooling", ("mean",))
     with raises(FormatError, "whitening", code="unknown_field"):
-        task.end()
+        task.check_all_read()
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_field_that_nobody_asked_for_is_refused(program):
 )
 def test_a_wrong_value_is_told_with_its_name(program, name, value):
     write_task(program, "embedding", FIELDS | {name: value})
-    with raises(FormatError, "model.task.json", f"{name} is ", code="invalid_field"):
+    with raises(FormatError, "model.task.json", f"{name}: ", code="invalid_field"):
         READ[name](read_task(program, "embedding"))
 
 
@@ -109,8 +109,8 @@ def test_a_file_that_is_none_is_refused(program, text):
 
 def test_a_file_that_is_too_large_is_not_read(program):
     with open(task_path(program), "wb") as file:
-        file.truncate(LARGEST_FILE + 1)
-    with raises(FormatError, "model.task.json", LARGEST_FILE + 1, LARGEST_FILE, code="file_too_large"):
+        file.truncate(MAX_TASK_FILE_BYTES + 1)
+    with raises(FormatError, "model.task.json", MAX_TASK_FILE_BYTES + 1, MAX_TASK_FILE_BYTES, code="file_too_large"):
         read_task(program, "embedding")
 
 

@@ -20,7 +20,7 @@ from webpte.errors import CancelledError, FormatError, InputError, UnsupportedEr
 from webpte.export.kernel_noise import quiet
 from webpte.export.speech import export_speech
 from webpte.speech import Transcriber
-from webpte.speech.mel import LogMel
+from webpte.speech.audio import LogMel
 
 transformers = pytest.importorskip("transformers")
 WORDS = "whisper.tokenizer.json", "whisper.task.json", "whisper.pte"
@@ -179,7 +179,7 @@ def test_a_wav_file_at_another_rate_and_longer_audio_without_timestamps(whisper,
 def test_silence_is_left_out_where_that_is_asked_for(whisper, monkeypatch):
     samples = sound("noise", 1)
     assert whisper(samples, no_speech_threshold=1.0).tokens == whisper(samples).tokens
-    monkeypatch.setattr("webpte.speech.transcriber.LEAST_LOG_PROBABILITY", 0.0)
+    monkeypatch.setattr("webpte.speech.transcriber.MIN_MEAN_LOG_PROBABILITY", 0.0)
     assert whisper(samples, no_speech_threshold=0.0).tokens == ()
 
 
@@ -225,8 +225,8 @@ def test_a_model_without_timestamps_hears_one_window(tmp_path):
 @pytest.mark.parametrize(
     ("change", "code", "values"),
     [
-        ({"bands": 80}, "other_export", ["16 bands of 100 frames", "80 of 100"]),
-        ({"window": 480000}, "other_export", ["16 bands of 100 frames", "16 of 3000"]),
+        ({"bands": 80}, "other_export", ["16 bands of 100 frames", "80 bands of 100"]),
+        ({"window": 480000}, "other_export", ["16 bands of 100 frames", "16 bands of 3000"]),
         ({"start_token": 158}, None, ["start_token", "0 to 157", "158"]),
         ({"suppress_tokens": [1, 999]}, None, ["suppress_tokens", "0 to 157", "999"]),
         ({"language": "xx"}, None, ["language", "en, de", "xx"]),

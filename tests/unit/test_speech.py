@@ -12,10 +12,8 @@ import pytest
 
 from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
-from webpte.speech.audio import resample, samples_of
-from webpte.speech.rules import Rules, log_probability
-from webpte.speech.wav import EXTENSIBLE, FLOAT, PCM, read_wav
-from webpte.speech.windows import Said, split
+from webpte.speech.audio import EXTENSIBLE, FLOAT, PCM, load_samples, read_wav, resample
+from webpte.speech.decoding import TokenRules, TokenSpan, log_probability, split_spans
 
 VALUES = np.array([0.0, 0.5, -0.5, 0.25, -1.0, 0.75])
 
@@ -71,7 +69,7 @@ def test_what_is_no_wav_file_is_refused(tmp_path):
     path.write_bytes(b"RIFF\x0c\0\0\0WAVEdata\x02\0\0\0\0\0")
     with raises(FormatError, path, code="missing_field"):
         read_wav(path)
-    with raises(UnsupportedError, "format 2 ", "4 bits;", code="sample_format"):
+    with raises(UnsupportedError, "format 2 ", "4 bits", code="sample_format"):
         read_wav(wav(path, b"\0\0", kind=2, bits=4))
     with raises(FormatError, " 1 channels", "16 bits", " 7 bytes", code="contradiction"):
         read_wav(wav(path, b"\0\0", block=7))
@@ -119,16 +117,16 @@ def test_as_many_samples_as_the_time_holds(samples, rate, count):
 
 def test_channels_are_mixed_and_whole_numbers_scaled():
     both = np.stack([np.full(8, 0.5), np.full(8, -0.25)], 1).astype(np.float32)
-    assert samples_of(both, 16000, 16000).tolist() == [0.125] * 8
-    assert samples_of(np.full(8, 16384, np.int16), 16000, 16000).tolist() == [0.5] * 8
-    assert samples_of(np.full(8, 0.5), 16000, 16000).dtype == np.float32
+    assert load_samples(both, 16000, 16000).tolist() == [0.125] * 8
+    assert load_samples(np.full(8, 16384, np.int16), 16000, 16000).tolist() == [0.5] * 8
+    assert load_samples(np.full(8, 0.5), 16000, 16000).dtype == np.float32
 
 
 @pytest.mark.parametrize(
     ("audio", "code", "expected"),
     [
         ([0.1, 0.2], "wrong_type", ["list"]),
-        (7, "wrong_type", ["not 7"]),
+        (7, "wrong_type", ["got 7"]),
         (np.zeros((2, 3, 4), np.float32), "wrong_shape", ["[2, 3, 4]"]),
         (np.zeros((2, 16000), np.float32), "wrong_shape", ["[2, 16000]", "(samples, channels)", "64 channels"]),
         (np.zeros(4, np.int32), "wrong_dtype", ["int32"]),
@@ -139,26 +137,26 @@ def test_channels_are_mixed_and_whole_numbers_scaled():
 )
 def test_wrong_audio_is_refused(audio, code, expected):
     with raises(InputError, "audio", *expected, code=code):
-        samples_of(audio, 16000, 16000)
+        load_samples(audio, 16000, 16000)
 
 
 @pytest.mark.parametrize("rate", [1, 999, 768_001])
 def test_wrong_rates_are_refused(rate):
-    with raises(InputError, f"rate is {rate} ", "1000 to 768000 ", code="out_of_range"):
-        samples_of(np.zeros(4, np.float32), rate, 16000)
+    with raises(InputError, "rate: ", "1000 to 768000 ", f"got {rate}", code="out_of_range"):
+        load_samples(np.zeros(4, np.float32), rate, 16000)
 
 
 # ---------------------------------------------------------------- rules
 
 END, START, NO_SPEECH, NO_STAMPS, FIRST = 4, 5, 6, 7, 8  # text is below END; timestamps are 8 to 17
-RULES = Rules(START, END, NO_STAMPS, never=(2,), not_first=(1,), latest_first_timestamp=3)
+RULES = TokenRules(START, END, NO_STAMPS, suppressed=(2,), suppressed_first=(1,), max_first_timestamp=3)
 
 
 def say(said: list[int], timestamps: bool = True, **likely: float) -> int:
     logits = np.zeros(18, np.float32)
     for name, value in likely.items():
         logits[int(name[1:])] = value
-    return int(RULES.allowed(logits, said, timestamps).argmax())
+    return int(RULES.mask(logits, said, timestamps).argmax())
 
 
 def test_some_tokens_are_never_said_and_some_not_first():
@@ -195,7 +193,7 @@ def test_no_timestamps_is_not_said_among_timestamps():
 
 
 def test_the_probability_is_of_what_may_be_said():
-    allowed = RULES.allowed(np.zeros(18, np.float32), [0], False)
+    allowed = RULES.mask(np.zeros(18, np.float32), [0], False)
     assert np.isclose(log_probability(allowed, 0), -np.log(17))
     assert log_probability(allowed, 2) == -np.inf
 
@@ -206,15 +204,15 @@ def test_the_probability_is_of_what_may_be_said():
 @pytest.mark.parametrize(
     ("tokens", "segments", "step"),
     [
-        ([8, 1, 2, 11, 11, 3], [Said(0, 3, (8, 1, 2, 11, 11))], 6),  # what follows the pair is heard again
-        ([8, 1, 11, 12, 3, 15], [Said(0, 3, (8, 1, 11)), Said(4, 7, (12, 3, 15))], 100),  # nothing follows
-        ([8, 1, 11, 12, 3, 15, 15], [Said(0, 3, (8, 1, 11)), Said(4, 7, (12, 3, 15, 15))], 14),
-        ([8, 1, 2], [Said(0, 50, (8, 1, 2))], 100),
-        ([9, 1, 2], [Said(0, 1, (9, 1, 2))], 100),
-        ([8, 1, 2, 13], [Said(0, 5, (8, 1, 2, 13))], 100),
-        ([1, 2], [Said(0, 50, (1, 2))], 100),
-        ([], [Said(0, 50, ())], 100),
+        ([8, 1, 2, 11, 11, 3], [TokenSpan(0, 3, (8, 1, 2, 11, 11))], 6),  # what follows the pair is heard again
+        ([8, 1, 11, 12, 3, 15], [TokenSpan(0, 3, (8, 1, 11)), TokenSpan(4, 7, (12, 3, 15))], 100),  # nothing follows
+        ([8, 1, 11, 12, 3, 15, 15], [TokenSpan(0, 3, (8, 1, 11)), TokenSpan(4, 7, (12, 3, 15, 15))], 14),
+        ([8, 1, 2], [TokenSpan(0, 50, (8, 1, 2))], 100),
+        ([9, 1, 2], [TokenSpan(0, 1, (9, 1, 2))], 100),
+        ([8, 1, 2, 13], [TokenSpan(0, 5, (8, 1, 2, 13))], 100),
+        ([1, 2], [TokenSpan(0, 50, (1, 2))], 100),
+        ([], [TokenSpan(0, 50, ())], 100),
     ],
 )
 def test_windows_are_split_at_timestamps(tokens, segments, step):
-    assert split(tokens, FIRST, 100) == (segments, step)
+    assert split_spans(tokens, FIRST, 100) == (segments, step)

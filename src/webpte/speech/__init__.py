@@ -1,6 +1,5 @@
-"""Speech to text with Whisper: audio in, text out, over a program that `webpte export` made."""
+"""Speech to text with Whisper, by a program that `webpte export` wrote."""
 
-from .transcriber import Transcriber
-from .transcript import Segment, Transcript
+from .transcriber import Segment, Transcriber, Transcript
 
 __all__ = ["Segment", "Transcriber", "Transcript"]

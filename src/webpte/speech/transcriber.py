@@ -1,8 +1,9 @@
-"""`Transcriber`: a spectrogram by NumPy, the encoder and the decoder by the program, tokens by Whisper's rules."""
+"""`Transcriber`: Whisper as a callable from audio to text."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,29 +16,48 @@ from ..runtime import Program
 from ..runtime.checks import described, flag, near, one_of, whole
 from ..runtime.task_program import TaskProgram
 from ..task_file import TaskFile
-from .audio import samples_of
-from .listening import Listener
-from .mel import LogMel
-from .rules import Rules, log_probability
-from .transcript import Segment, Transcript
-from .windows import FRAMES, Said, split
+from .audio import LogMel, load_samples
+from .decoding import FRAMES_PER_TIMESTAMP, TokenRules, TokenSpan, WhisperMethods, log_probability, split_spans
 
 Array = np.ndarray[Any, Any]
 TASKS = ("transcribe", "translate")
-LEAST_LOG_PROBABILITY = -1.0  # of a token, on average, below which silence is believed
+MIN_MEAN_LOG_PROBABILITY = -1.0  # of the tokens of a window; below it, the no-speech probability counts
 
 
-class Window(NamedTuple):
-    """What the decoder said of a window."""
+@dataclass(frozen=True)
+class Segment:
+    """A part of a transcript between two timestamps."""
+
+    start: float  #: in seconds
+    end: float  #: in seconds
+    text: str
+    tokens: tuple[int, ...]  #: with those of the timestamps
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """The result of a `Transcriber`."""
+
+    text: str
+    segments: tuple[Segment, ...]  #: with times; empty without `timestamps`
+    tokens: tuple[int, ...]
+    language: str | None  #: as passed or detected; None for an English-only model
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class DecodedWindow(NamedTuple):
+    """The tokens of a window."""
 
     tokens: list[int]
     silent: bool
 
 
 class Transcriber(TaskProgram):
-    """Whisper, by a program with an encoder and a decoder.
+    """A Whisper model that turns audio into text.
 
-    Audio is the path of a WAV file, or samples with their rate::
+    Audio is the path of a WAV file, or an array of samples with its rate::
 
         with webpte.speech.Transcriber.load("whisper.pte") as transcriber:
             print(transcriber("speech.wav").text)
@@ -47,13 +67,13 @@ class Transcriber(TaskProgram):
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
-        self._listener = Listener(program)
-        self.rate = file.integer("rate", 1000)  #: samples a second that the model wants
+        self._methods = WhisperMethods(program)
+        self.rate = file.integer("rate", 1000)  #: samples per second of the model
         self._mel = LogMel(self.rate, file.integer("bands", 1), file.integer("fft", 2), file.integer("hop", 1))
-        self._window = file.integer("window", 1)  # samples that are heard at once
-        self._positions = file.integer("positions", 2)  # that the decoder has
-        self._most_tokens = file.integer("max_length", 1)  # of a window, those of the prompt not counted
-        self._rules = Rules.read(file, self._listener.vocabulary)
+        self._window = file.integer("window", 1)  # samples of a window
+        self._positions = file.integer("positions", 2)  # of the decoder
+        self._max_window_tokens = file.integer("max_length", 1)  # without those of the prompt
+        self._rules = TokenRules.read(file, self._methods.vocabulary)
         self._languages = file.integer_map("languages")
         self._names = file.string_map("language_names")
         self._tasks = file.integer_map("tasks")
@@ -63,17 +83,20 @@ class Transcriber(TaskProgram):
         self._tokenizer = Tokenizer.load(path.with_name(f"{path.stem}.tokenizer.json"), extra="tasks")
 
     def _check_program(self, where: str) -> None:
-        bands, frames = self._listener.bands, self._listener.frames
-        if (bands, frames) != (self._mel.bands, self._window // self._mel.hop):
+        actual = (self._methods.bands, self._methods.frames)
+        expected = (self._mel.bands, self._window // self._mel.hop)
+        if actual != expected:
             raise FormatError(
-                f"{self.path} hears {bands} bands of {frames} frames; by {where} it is {self._mel.bands} of "
-                f"{self._window // self._mel.hop}. The two are not of one export.",
+                argument=str(self.path),
+                expected=f"{expected[0]} bands of {expected[1]} frames, as in {where}",
+                got=f"{actual[0]} bands of {actual[1]} frames",
                 code="other_export",
+                hint="The program and its task file are from different exports.",
             )
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Codes of the languages that it knows; none for a model of one."""
+        """Return the codes of the languages of the model; none for an English-only model."""
         return tuple(self._languages)
 
     def __call__(
@@ -88,54 +111,60 @@ class Transcriber(TaskProgram):
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
     ) -> Transcript:
-        """What is said in a WAV file or in samples: f32 (N,) or (N, channels) at `rate`, which a file says itself.
+        """Return the transcript of a WAV file or of samples: floats or int16, (N,) or (N, channels) at `rate`.
 
-        `language` is a code such as "en" or a name; without it, it is detected. `task="translate"` translates to
-        English. With `timestamps`, there are segments with times. A window is left out where the model thinks with a
-        probability above `no_speech_threshold` that nobody speaks, and is unsure of what it hears.
+        `language` is a code such as "en" or a name; the default is to detect it. `task="translate"` translates to
+        English. With `timestamps`, the transcript has segments with times. If the model's no-speech probability of a
+        window is above `no_speech_threshold`, and its tokens have low probabilities, the window is skipped.
         """
         one_of(task, "task", TASKS)
-        chosen = self._language_of(language, task)
+        code = self._language_code(language, task)
         flag(timestamps, "timestamps")
-        threshold = _share(no_speech_threshold)
-        tell = stoppable(progress, cancel)
-        samples = samples_of(audio, whole(rate, "rate", 1), self.rate)
+        threshold = _probability(no_speech_threshold)
+        report = stoppable(progress, cancel)
+        samples = load_samples(audio, whole(rate, "rate", 1), self.rate)
         long = len(samples) > self._window
         if (timestamps or long) and self._rules.no_timestamps is None:
             raise InputError(
-                f"{self.path} has no timestamps, by which longer audio is followed: pass at most "
-                f"{self._window / self.rate:g} seconds, and timestamps=False",
+                f"{self.path} has no timestamps, which audio of several windows requires",
                 code="no_timestamps",
+                hint=f"Pass at most {self._window / self.rate:g} seconds, and timestamps=False.",
             )
-        job = _Job(self, chosen, task, timestamps or long, threshold, tell)
+        run = _Transcription(self, code, task, timestamps or long, threshold, report)
         mel = self._mel(samples if long else np.pad(samples, (0, self._window - len(samples))))  # (bands, frames)
-        found = job.run(mel)
-        return self._transcript(found, job.language, timestamps)
+        return self._transcript(run(mel), run.language, timestamps)
 
-    def _language_of(self, language: str | None, task: str) -> str | None:
-        """A code of the model's."""
+    def _language_code(self, language: str | None, task: str) -> str | None:
+        """Return the code of a language, or None to detect it."""
         if not self._languages:
             if task == "translate" or language not in (None, "en"):
-                raise InputError(f"{self.path} knows English alone: leave out language and task", code="english_only")
+                raise InputError(
+                    f"{self.path} is an English-only model", code="english_only", hint="Omit language and task."
+                )
             return None
         if language is None:
             return self._language
         if not isinstance(language, str):
-            raise InputError(f"language is a code such as 'en', or None, not {described(language)}")
+            raise InputError(
+                argument="language", expected="a code such as 'en', or None", got=described(language), code="wrong_type"
+            )
         code = {name: code for code, name in self._names.items()}.get(language.lower(), language.lower())
         if code not in self._languages:
-            known = [*self._languages, *self._names.values()]
-            raise InputError(f"language is one of the model's {len(self._languages)}, such as "
-                             f"{known[0]!r}, not {described(language)}{near(language, known)}")  # fmt: skip
+            names = [*self._languages, *self._names.values()]
+            raise InputError(
+                argument="language",
+                expected=f"one of the model's {len(self._languages)} languages, such as {names[0]!r}",
+                got=f"{described(language)}{near(language, names)}",
+                code="unknown_language",
+            )
         return code
 
-    def _transcript(self, found: list[tuple[float, Said]], language: str | None, timestamps: bool) -> Transcript:
-        step = FRAMES * self._mel.hop / self.rate
-        segments = [
-            Segment(round(offset + said.start * step, 3), round(offset + said.end * step, 3), self._text(said.tokens),
-                    said.tokens)
-            for offset, said in found
-        ]  # fmt: skip
+    def _transcript(self, spans: list[tuple[float, TokenSpan]], language: str | None, timestamps: bool) -> Transcript:
+        step = FRAMES_PER_TIMESTAMP * self._mel.hop / self.rate  # seconds
+        segments = []
+        for offset, span in spans:
+            start, end = (round(offset + stamp * step, 3) for stamp in (span.start, span.end))
+            segments.append(Segment(start, end, self._text(span.tokens), span.tokens))
         tokens = tuple(token for segment in segments for token in segment.tokens)
         return Transcript(self._text(tokens), tuple(segments) if timestamps else (), tokens, language)
 
@@ -147,83 +176,83 @@ class Transcriber(TaskProgram):
         return f"Transcriber({str(self.path)!r}, windows of {self._window / self.rate:g} s, {languages})"
 
 
-class _Job:
-    """One audio, window by window."""
+class _Transcription:
+    """Transcribes one audio, window by window."""
 
     def __init__(
         self, owner: Transcriber, language: str | None, task: str, timestamps: bool, threshold: float | None,
-        tell: OnProgress,
+        report: OnProgress,
     ) -> None:  # fmt: skip
         self._owner = owner
         self._rules = owner._rules
-        self._listener = owner._listener
+        self._methods = owner._methods
         self.language = language
         self._task = task
         self._timestamps = timestamps
         self._threshold = threshold
-        self._tell = tell
+        self._report = report
 
-    def run(self, mel: Array) -> list[tuple[float, Said]]:
-        """Segments, each with the time in seconds at which its window begins."""
-        size, total = self._listener.frames, mel.shape[1]
-        found: list[tuple[float, Said]] = []
+    def __call__(self, mel: Array) -> list[tuple[float, TokenSpan]]:
+        """Return the spans, each with the start of its window in seconds."""
+        size, total = self._methods.frames, mel.shape[1]
+        result: list[tuple[float, TokenSpan]] = []
         at = 0
         while at < total:
-            self._tell(Progress("transcribe", at, total, "frames"))
+            self._report(Progress("transcribe", at, total, "frames"))
             frames = min(size, total - at)
             window = np.pad(mel[:, at : at + frames], ((0, 0), (0, size - frames)))
-            with self._listener.exclusive():
-                self._listener.hear(window)
-                said = self._decode()
-            segments, step = [Said(0, frames // FRAMES, tuple(said.tokens))], frames
-            if said.silent:
-                segments = []
+            with self._methods.exclusive():
+                self._methods.encode(window)
+                decoded = self._decode()
+            spans, step = [TokenSpan(0, frames // FRAMES_PER_TIMESTAMP, tuple(decoded.tokens))], frames
+            if decoded.silent:
+                spans = []
             elif self._timestamps:
-                segments, step = split(said.tokens, self._rules.first_timestamp, frames)
+                spans, step = split_spans(decoded.tokens, self._rules.first_timestamp, frames)
             offset = at * self._owner._mel.hop / self._owner.rate
-            found += [(offset, segment) for segment in segments]
+            result += [(offset, span) for span in spans]
             at += step
-        self._tell(Progress("transcribe", total, total, "frames"))
-        return found
+        self._report(Progress("transcribe", total, total, "frames"))
+        return result
 
-    def _decode(self) -> Window:
-        """The answer to a window that was heard."""
-        known, silence = self._look_first()
+    def _decode(self) -> DecodedWindow:
+        """Return the tokens of the encoded window."""
+        cached, no_speech = self._detect()
         prompt = self._prompt()
-        logits = self._listener.logits(prompt[known:], known)
-        most = min(self._owner._most_tokens, self._owner._positions - len(prompt))
-        said: list[int] = []
+        logits = self._methods.decode(prompt[cached:], cached)
+        limit = min(self._owner._max_window_tokens, self._owner._positions - len(prompt))
+        tokens: list[int] = []
         total = 0.0
-        while len(said) < most:
-            self._tell(Progress("decode", len(said), most, "tokens"))
-            allowed = self._rules.allowed(logits, said, self._timestamps)
-            token = int(allowed.argmax())
+        while len(tokens) < limit:
+            self._report(Progress("decode", len(tokens), limit, "tokens"))
+            scores = self._rules.mask(logits, tokens, self._timestamps)
+            token = int(scores.argmax())
             if self._threshold is not None:
-                total += log_probability(allowed, token)
+                total += log_probability(scores, token)
             if token == self._rules.end:
                 break
-            said.append(token)
-            if len(said) < most:
-                logits = self._listener.logits([token], len(prompt) + len(said) - 1)
-        unsure = total / (len(said) + 1) < LEAST_LOG_PROBABILITY
-        return Window(said, self._threshold is not None and silence > self._threshold and unsure)
+            tokens.append(token)
+            if len(tokens) < limit:
+                logits = self._methods.decode([token], len(prompt) + len(tokens) - 1)
+        unsure = total / (len(tokens) + 1) < MIN_MEAN_LOG_PROBABILITY
+        return DecodedWindow(tokens, self._threshold is not None and no_speech > self._threshold and unsure)
 
-    def _look_first(self) -> tuple[int, float]:
-        """Detect the language, and whether anybody speaks, behind the token that begins a transcript.
+    def _detect(self) -> tuple[int, float]:
+        """Detect the language and speech by the logits after the start token, where either is unknown.
 
-        Gives how many tokens the decoder has seen, and the probability of silence."""
-        languages, silent = self._owner._languages, self._rules.no_speech
+        Return the number of tokens in the decoder's cache, and the no-speech probability."""
+        languages, no_speech = self._owner._languages, self._rules.no_speech
         undetected = self.language is None and bool(languages)
         if not undetected and self._threshold is None:
             return 0, 0.0
-        logits = self._listener.logits([self._rules.start], 0)
+        logits = self._methods.decode([self._rules.start], 0)
         if undetected:
             self.language = max(languages, key=lambda code: float(logits[languages[code]]))
-        seen = 1 if len(self._prompt()) > 1 else 0  # the last of a prompt is what an answer follows
-        return seen, math.exp(log_probability(logits, silent)) if silent is not None else 0.0
+        cached = 1 if len(self._prompt()) > 1 else 0  # the last token of the prompt must be decoded again
+        return cached, math.exp(log_probability(logits, no_speech)) if no_speech is not None else 0.0
 
     def _prompt(self) -> list[int]:
-        """Which language, what to do with it, and whether with timestamps."""
+        """Return the prompt: the start token, language, task, and whether without timestamps."""
         owner, rules = self._owner, self._rules
         tokens = [rules.start]
         if self.language is not None:
@@ -234,8 +263,13 @@ class _Job:
         return tokens
 
 
-def _share(value: float | None) -> float | None:
-    right = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
-    if value is not None and not right:
-        raise InputError(f"no_speech_threshold is a probability from 0 to 1, or None, not {described(value)}")
+def _probability(value: float | None) -> float | None:
+    valid = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1
+    if value is not None and not valid:
+        raise InputError(
+            argument="no_speech_threshold",
+            expected="a probability from 0 to 1, or None",
+            got=described(value),
+            code="out_of_range",
+        )
     return value

@@ -1,0 +1,202 @@
+"""Decode a window of audio with Whisper: the program's methods, the rules for tokens, and spans between timestamps."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..errors import FormatError
+from ..graph import Graph
+from ..runtime import Program
+from ..task_file import TaskFile
+
+Array = np.ndarray[Any, Any]
+STATE_POOL = -1  # no pool of a file has this number, so nothing else shares these buffers
+MASKED = np.float32(-np.inf)
+FRAMES_PER_TIMESTAMP = 2  # of the spectrogram, for each step of 0.02 s
+
+
+class WhisperMethods:
+    """The methods `encode` and `decode` of a Whisper program.
+
+    The decoder attends to keys and values that `encode` returns and `decode` takes. In the file they are outputs and
+    inputs. Here they become state that the two methods share, so that they stay on the device until the next `encode`.
+    """
+
+    def __init__(self, program: Program) -> None:
+        if missing := {"encode", "decode"} - set(program.method_names):
+            raise FormatError(
+                argument=program.file.path,
+                expected="a Whisper program with the methods encode and decode",
+                got=f"no method {', '.join(sorted(missing))}",
+                code="not_whisper",
+            )
+        self._encode = program.method("encode", _outputs_to_state)
+        self._decode = program.method("decode", _inputs_to_state)
+        self.bands, self.frames = self._bound(self._encode.inputs[0].bound, 3)[1:]
+        self.max_call_tokens = self._bound(self._decode.inputs[0].bound, 2)[1]
+        self.vocabulary = self._bound(self._decode.outputs[0].bound, 2)[1]
+        self.exclusive = self._decode.exclusive  # the methods share state, and so a lock
+
+    def encode(self, mel: Array) -> None:
+        """Encode a window of a spectrogram (bands, frames) into the state."""
+        self._encode.run([mel[None]], outputs=[])
+
+    def decode(self, tokens: Sequence[int], position: int) -> Array:
+        """Return the logits after the last of `tokens`. The cache holds those before `position`, that of the first."""
+        logits: Any = None
+        for start in range(0, len(tokens), self.max_call_tokens):
+            piece = np.array([tokens[start : start + self.max_call_tokens]], np.int64)  # (1, T)
+            logits = self._decode(piece, np.array([position + start], np.int64))  # (1, V)
+        last: Array = logits[0]
+        return last
+
+    def _bound(self, bound: Any, rank: int) -> tuple[int, ...]:
+        if not isinstance(bound, tuple) or len(bound) != rank:
+            raise FormatError(
+                f"not a Whisper program: encode or decode has an argument of shape {bound}", code="not_whisper"
+            )
+        return bound
+
+
+def _outputs_to_state(graph: Graph) -> Graph:
+    """Rewrite `encode`: the keys and values of every layer, which follow the hidden states, become state."""
+    hidden, *state = graph.outputs
+    return replace(_with_state(graph, state), outputs=(hidden,))
+
+
+def _inputs_to_state(graph: Graph) -> Graph:
+    """Rewrite `decode`: the keys and values of every layer, which follow tokens and position, become state."""
+    tokens, position, *state = graph.inputs
+    return replace(_with_state(graph, state), inputs=(tokens, position))
+
+
+def _with_state(graph: Graph, state: Sequence[int]) -> Graph:
+    values = list(graph.values)
+    for number, value_id in enumerate(state):
+        values[value_id] = replace(graph.tensor(value_id), mutable=True, shared=(STATE_POOL, number))
+    return replace(graph, values=tuple(values))
+
+
+# -- rules -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TokenRules:
+    """The special tokens of a model, and Whisper's rules for the next token."""
+
+    start: int  # of a transcript
+    end: int
+    no_timestamps: int | None  # part of a prompt without timestamps; the timestamp tokens follow it
+    suppressed: tuple[int, ...]
+    suppressed_first: tuple[int, ...]  # as the first token
+    max_first_timestamp: int | None  # in steps of 0.02 s
+
+    @classmethod
+    def read(cls, file: TaskFile, vocabulary: int) -> TokenRules:
+        """Return the rules in a task file."""
+        last = vocabulary - 1
+        return cls(
+            start=file.integer("start_token", 0, last),
+            end=file.integer("end_token", 0, last),
+            no_timestamps=file.integer("no_timestamps_token", 1, last) if file.has("no_timestamps_token") else None,
+            suppressed=file.integers("suppress_tokens", None, 0, last),
+            suppressed_first=file.integers("begin_suppress_tokens", None, 0, last),
+            max_first_timestamp=(
+                file.integer("max_initial_timestamp_index", 0) if file.has("max_initial_timestamp_index") else None
+            ),
+        )
+
+    @property
+    def first_timestamp(self) -> int:
+        """Return the token of 0.00 seconds. In a model without timestamps it is above all tokens."""
+        return self.no_timestamps + 1 if self.no_timestamps is not None else 1 << 31
+
+    @property
+    def no_speech(self) -> int | None:
+        """Return the token for a window without speech."""
+        return self.no_timestamps - 1 if self.no_timestamps is not None else None
+
+    def mask(self, logits: Array, tokens: Sequence[int], timestamps: bool) -> Array:
+        """Return the logits after `tokens`, with minus infinity for tokens that may not follow."""
+        scores = logits.astype(np.float32)
+        if not tokens:
+            scores[list(self.suppressed_first)] = MASKED
+        scores[list(self.suppressed)] = MASKED
+        if timestamps:
+            self._mask_timestamps(scores, tokens)
+        return scores
+
+    def _mask_timestamps(self, scores: Array, tokens: Sequence[int]) -> None:
+        """Apply the order of timestamps: pairs of an end and the next start, which never decrease."""
+        first = self.first_timestamp
+        scores[self.no_timestamps] = MASKED
+        after_one = bool(tokens) and tokens[-1] >= first
+        after_two = after_one and (len(tokens) < 2 or tokens[-2] >= first)
+        if after_two:  # a text must follow; the very first timestamp has no partner
+            scores[first:] = MASKED
+        elif after_one:  # its partner or the end must follow
+            scores[: self.end] = MASKED
+        if earlier := [token for token in tokens if token >= first]:
+            partner = after_one and not after_two
+            scores[first : earlier[-1] + (0 if partner else 1)] = MASKED  # a text ends after its start
+        if not tokens:
+            scores[:first] = MASKED
+            if self.max_first_timestamp is not None:
+                scores[first + self.max_first_timestamp + 1 :] = MASKED
+        # The sum of all timestamps may be likelier than the likeliest text token.
+        if _log_sum(scores[first:]) > scores[:first].max():
+            scores[:first] = MASKED
+
+
+def _log_sum(scores: Array) -> float:
+    """Return log(sum(exp(scores))), minus infinity for none."""
+    highest = scores.max(initial=MASKED)
+    return float(highest + np.log(np.exp(scores - highest).sum())) if np.isfinite(highest) else float(highest)
+
+
+def log_probability(logits: Array, token: int) -> float:
+    """Return the log-probability of a token."""
+    return float(logits[token]) - _log_sum(logits)
+
+
+# -- spans -------------------------------------------------------------------------------------------------------------
+
+
+class TokenSpan(NamedTuple):
+    """Tokens between two timestamps, which are in steps of 0.02 s from the start of the window."""
+
+    start: int
+    end: int
+    tokens: tuple[int, ...]
+
+
+def split_spans(tokens: Sequence[int], first_timestamp: int, frames: int) -> tuple[list[TokenSpan], int]:
+    """Divide the tokens of a window. Return the spans, and the number of frames to the start of the next window.
+
+    This is the sequential algorithm of Whisper's authors. Two timestamps in a row end a span. Tokens after the last
+    such pair were truncated by the end of the window, so the next window starts at the pair. A single timestamp at the
+    end means that no speech follows.
+    """
+    marks = [token >= first_timestamp for token in tokens]
+    cuts = [index for index in range(1, len(tokens)) if marks[index - 1] and marks[index]]
+    if not cuts:
+        stamps = [token - first_timestamp for token, mark in zip(tokens, marks, strict=True) if mark]
+        return [
+            TokenSpan(0, stamps[-1] if stamps and stamps[-1] else frames // FRAMES_PER_TIMESTAMP, tuple(tokens))
+        ], frames
+    complete = marks[-2:] == [False, True]
+    bounds = [0, *cuts, len(tokens)] if complete else [0, *cuts]
+    spans = [
+        TokenSpan(tokens[start] - first_timestamp, tokens[stop - 1] - first_timestamp, tuple(tokens[start:stop]))
+        for start, stop in itertools.pairwise(bounds)
+    ]
+    if complete:
+        return spans, frames
+    # As in transformers, the last span keeps the timestamp that starts the truncated text.
+    spans[-1] = spans[-1]._replace(tokens=(*spans[-1].tokens, tokens[cuts[-1]]))
+    return spans, (tokens[cuts[-1] - 1] - first_timestamp) * FRAMES_PER_TIMESTAMP

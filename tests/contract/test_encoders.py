@@ -93,7 +93,7 @@ def test_what_is_cut_is_told(embedder, caplog):
     long, short = " ".join(["cat"] * 30), "dogs run"
     with caplog.at_level(logging.WARNING, "webpte"):
         vectors = embedder([short, long])
-    assert "1 of 2 texts were cut; texts[1] has 32 tokens, and the program takes 20" in caplog.text
+    assert "texts[1] with 32 tokens" in caplog.text
     np.testing.assert_allclose(vectors[1:], embedder([" ".join(["cat"] * 18)]), atol=1e-6)
     with raises(InputError, "texts[1]", "32 tokens", 20):
         embedder([short, long], truncate=False)

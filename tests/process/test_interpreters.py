@@ -91,7 +91,8 @@ def test_versions_are_shown_where_something_is_broken(monkeypatch):
 
 
 def test_the_server_itself_never_loads_what_touches_the_gpu():
-    modules = "webpte.serve.supervisor, webpte.llm.settings, webpte.llm.tokenizer, webpte.llm.chat, webpte.embed.texts"
+    modules = "webpte.serve.supervisor, webpte.llm.settings, webpte.llm.tokenizer, webpte.llm.chat"
+    modules += ", webpte.embed.text_tokenizer"
     code = f"import sys, {modules}\nfrom webpte.llm import Tokenizer, parse_tool_calls, GenerateSettings"
     assert run_python(f"{code}\nprint(sorted({{'wgpu', 'torch', 'webpte.device'}} & set(sys.modules)))").strip() == "[]"
 

@@ -50,7 +50,7 @@ class EmbedRunner:
         self._output, self._column, self._truncate = spec.output_column, spec.column, spec.truncate
         self.model = Embedder.load(path, progress=progress)
         try:
-            self._prefix = self.model.texts.before(spec.prompt, spec.prefix)
+            self._prefix = self.model.tokenizer.prefix(spec.prompt, spec.prefix)
         except BaseException:
             self.model.close()
             raise
@@ -85,7 +85,7 @@ class EmbedRunner:
         content = text_or_tokens(value)
         limit = self.model.max_tokens
         if isinstance(content, str):
-            tokens, length = self.model.texts.tokens_of(content, self._prefix)
+            tokens, length = self.model.tokenizer.encode_text(content, self._prefix)
         elif self._prefix:
             raise InputError(
                 argument="value",
@@ -103,7 +103,7 @@ class EmbedRunner:
                 code="too_long",
                 hint="Split the text, or set truncate.",
             )
-        self.model.texts.check_tokens(tokens)
+        self.model.tokenizer.check_tokens(tokens)
         return tokens
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Texts to vectors: texts that mean the same get vectors that point the same way."""
+"""Text embeddings: texts with similar meanings get vectors with similar directions."""
 
 from typing import TYPE_CHECKING
 
@@ -6,12 +6,12 @@ from ..deferred import names_of
 
 if TYPE_CHECKING:
     from .embedder import Embedder
-    from .texts import Texts
+    from .text_tokenizer import TextTokenizer
 
-__all__ = ["Embedder", "Texts"]
+__all__ = ["Embedder", "TextTokenizer"]
 
-if not TYPE_CHECKING:  # as in `webpte.llm`: texts become tokens without a GPU
-    __getattr__ = names_of(__name__, {"Embedder": "embedder", "Texts": "texts"})
+if not TYPE_CHECKING:  # as in `webpte.llm`: tokenizing needs no GPU
+    __getattr__ = names_of(__name__, {"Embedder": "embedder", "TextTokenizer": "text_tokenizer"})
 
 
 def __dir__() -> list[str]:

@@ -1,8 +1,8 @@
-"""`Embedder`: tokens by the model's tokenizer, vectors by its program, which pools as its config says."""
+"""`Embedder`: texts to vectors, in batches of similar lengths."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,75 +12,130 @@ from ..errors import FormatError
 from ..runtime import Program
 from ..runtime.task_program import TaskProgram
 from ..task_file import TaskFile
-from .batches import batches
-from .texts import Texts
+from .text_tokenizer import TextTokenizer
+
+MIN_PADDED_TOKENS = 4
+STEPS_PER_OCTAVE = 4  # padded lengths between two powers of two: rounding adds at most a fifth
+FINE_STEPS_MIN_BATCHES = 8  # full batches in a call, from which steps are half as long
+MIN_FILL = 0.7  # of the padded tokens of a row, unless its own padded length is the same
 
 
 class Embedder(TaskProgram):
-    """An encoder of texts.
+    """An encoder that turns texts into vectors.
 
-    It is called with them::
+    It is a callable::
 
         with webpte.embed.Embedder.load("minilm.pte") as embedder:
             vectors = embedder(["How do I keep warm?", "Blankets are in the wardrobe."])  # (2, 384)
     """
 
-    task = Texts.task
+    task = TextTokenizer.task
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
         super().__init__(program, path, file)
-        self.texts = texts = Texts(path, file)
-        self.dimensions = texts.dimensions  #: of a vector
-        self.max_tokens = texts.max_tokens  #: of a text, those that the tokenizer adds included
-        self.pooling = texts.pooling  #: how the vectors of tokens become one
-        self.normalized = texts.normalized  #: whether vectors have length 1: products of two are cosines
-        self.prompts = texts.prompts  #: what the model wants before texts, by name
+        self.tokenizer = tokenizer = TextTokenizer(path, file)
+        self.dimensions = tokenizer.dimensions  #: of a vector
+        self.max_tokens = tokenizer.max_tokens  #: of a text, with those that the tokenizer adds
+        self.pooling = tokenizer.pooling  #: of the vectors of tokens: "mean", "cls", "max" or "last"
+        self.normalized = tokenizer.normalized  #: whether vectors have length 1, so that dot products are cosines
+        self.prompts = tokenizer.prompts  #: texts to put before a text, by name
         self.max_batch = self._check_program(file.path)  #: texts in one call of the program
 
     def _check_program(self, where: str) -> int:
-        """The most rows of a call, if the program is the one that the file beside it describes."""
+        """Check the program against its task file. Return the largest batch."""
         inputs, outputs = self.forward.inputs, self.forward.outputs
         bounds = [argument.bound for argument in inputs]
         if len(bounds) != 2 or bounds[0] is None or len(bounds[0]) != 2 or bounds[0] != bounds[1]:
-            raise FormatError(f"{self.path} does not take tokens and a mask of one shape, as {where} says: {bounds}")
+            raise FormatError(
+                argument=str(self.path),
+                expected="two inputs of one shape, tokens and a mask",
+                got=bounds,
+                code="other_export",
+            )
         if bounds[0][1] < self.max_tokens or outputs[0].bound != (bounds[0][0], self.dimensions):
             raise FormatError(
-                f"{self.path} makes {outputs[0].bound} of {bounds[0]}; by {where} it takes {self.max_tokens} tokens "
-                f"and gives {self.dimensions} numbers. The two are not of one export.",
+                argument=str(self.path),
+                expected=f"inputs of {self.max_tokens} tokens and vectors of {self.dimensions} numbers, as in {where}",
+                got=f"inputs {bounds[0]} and outputs {outputs[0].bound}",
                 code="other_export",
+                hint="The program and its task file are from different exports.",
             )
         return bounds[0][0]
 
     def __call__(
         self, texts: Iterable[str], *, prompt: str | None = None, prefix: str | None = None, truncate: bool = True
     ) -> NDArray[np.float32]:
-        """A vector for each text, in their order: (n, `dimensions`).
+        """Return a vector for each text, in their order: (n, `dimensions`).
 
-        `prompt` is one of `prompts` by name, `prefix` any other text, to put before every text. Of a text with more
-        than `max_tokens` tokens the rest is left out, with a warning; `truncate=False` refuses it.
+        `prompt` is the name of one of `prompts`, and `prefix` a text; either is put before every text. A text with more
+        than `max_tokens` tokens is truncated with a warning. With `truncate=False` it raises `InputError`.
         """
-        rows = self.texts.encode(texts, prompt=prompt, prefix=prefix, truncate=truncate)
+        rows = self.tokenizer.encode(texts, prompt=prompt, prefix=prefix, truncate=truncate)
         vectors = np.empty((len(rows), self.dimensions), np.float32)
         for numbers, tokens in self.batches(rows):
             vectors[numbers] = self.vectors([rows[number] for number in numbers], tokens)
         return vectors
 
     def batches(self, rows: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-        """How texts are taken together: the numbers of those in each call of the program, and its tokens a text."""
+        """Return the batches of texts: the indices of each, and the tokens to pad its texts to."""
         return list(batches([len(row) for row in rows], self.max_batch, self.max_tokens))
 
     def vectors(self, rows: Sequence[Sequence[int]], tokens: int) -> NDArray[np.float32]:
-        """Of one batch: rows of at most `tokens` tokens (B, D)."""
-        ids = np.full((len(rows), tokens), self.texts.pad, np.int64)  # (B, T)
+        """Return the vectors (B, D) of one batch: rows of at most `tokens` tokens."""
+        ids = np.full((len(rows), tokens), self.tokenizer.pad, np.int64)  # (B, T)
         mask = np.zeros_like(ids)
-        for place, row in enumerate(rows):
-            ids[place, : len(row)] = row
-            mask[place, : len(row)] = 1
+        for index, row in enumerate(rows):
+            ids[index, : len(row)] = row
+            mask[index, : len(row)] = 1
         return self.forward(ids, mask)
 
     def __repr__(self) -> str:
-        length = ", of length 1" if self.normalized else ""
+        normalized = ", normalized" if self.normalized else ""
         return (
-            f"Embedder({str(self.path)!r}, {self.dimensions} dimensions{length}, {self.pooling} of up to "
-            f"{self.max_tokens} tokens, {self.max_batch} texts at once)"
+            f"Embedder({str(self.path)!r}, {self.dimensions} dimensions{normalized}, {self.pooling} pooling, up to "
+            f"{self.max_tokens} tokens, {self.max_batch} texts per call)"
         )
+
+
+def batches(lengths: Sequence[int], max_rows: int, max_tokens: int) -> Iterator[tuple[list[int], int]]:
+    """Group texts of similar lengths. Yield the indices of each batch, and the number of tokens to pad its texts to.
+
+    A new shape costs a plan of the whole program, so lengths and counts are rounded to a few numbers. A call with many
+    texts uses each shape often, so its lengths are half as far apart.
+    """
+    order = sorted(range(len(lengths)), key=lambda number: -lengths[number])
+    finer = 2 if len(lengths) >= FINE_STEPS_MIN_BATCHES * max_rows else 1
+    start = 0
+    while start < len(order):
+        tokens = padded_length(lengths[order[start]], max_tokens, finer)
+        shortest = min(MIN_FILL * tokens, shortest_padded_to(tokens, finer))
+        stop = start
+        while stop < min(start + max_rows, len(order)) and lengths[order[stop]] >= shortest:
+            stop += 1
+        rows = batch_rows(stop - start, max_rows)
+        yield order[start : start + rows], tokens
+        start += rows
+
+
+def padded_length(length: int, limit: int, finer: int = 1) -> int:
+    """Return a length rounded up to one of the padded lengths."""
+    step = length_step(length, finer)
+    return min(-(-length // step) * step, limit)
+
+
+def shortest_padded_to(tokens: int, finer: int = 1) -> int:
+    """Return the shortest length that is padded to `tokens`."""
+    return 1 if tokens <= MIN_PADDED_TOKENS // finer else tokens - (tokens - 1) % length_step(tokens, finer)
+
+
+def length_step(length: int, finer: int = 1) -> int:
+    """Return the distance of the padded lengths near `length`."""
+    return max(MIN_PADDED_TOKENS, (1 << (length - 1).bit_length()) // (2 * STEPS_PER_OCTAVE)) // finer
+
+
+def batch_rows(rows: int, limit: int) -> int:
+    """Return a count rounded down to one of the batch sizes: 1, 2, 3, 4, 6, 8, 12 and so on, and `limit`."""
+    if rows == limit:
+        return limit
+    power = 1 << (rows.bit_length() - 1)
+    return power + power // 2 if rows >= power + power // 2 else power

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..embed.texts import Texts
+from ..embed.text_tokenizer import TextTokenizer
 from ..errors import InputError
 from ..llm.chat import Messages, Tools, encode_chat, render_chat
 from ..llm.errors import ContextFullError
@@ -135,7 +135,7 @@ class Service:
         self.turns = ClientTurns()
         self._text_processors: dict[str, TextProcessor] = {}
         self._schema_compilers: dict[str, SchemaCompiler] = {}
-        self._encoders: dict[str, Texts] = {}
+        self._encoders: dict[str, TextTokenizer] = {}
 
     async def start(self) -> None:
         """Return when requests can be answered."""
@@ -145,7 +145,7 @@ class Service:
                 self._text_processors[model.name] = await asyncio.to_thread(TextProcessor.load, model)
                 self._schema_compilers[model.name] = SchemaCompiler(model)
             else:
-                self._encoders[model.name] = await asyncio.to_thread(Texts.load, model.path)
+                self._encoders[model.name] = await asyncio.to_thread(TextTokenizer.load, model.path)
 
     async def stop(self) -> None:
         self.draining = True
@@ -176,7 +176,7 @@ class Service:
     def text_processor(self, name: str) -> TextProcessor:
         return self._text_processors[self.model(name, "language").name]
 
-    def encoder(self, name: str) -> Texts:
+    def encoder(self, name: str) -> TextTokenizer:
         return self._encoders[self.model(name, "encoder").name]
 
     async def submit(

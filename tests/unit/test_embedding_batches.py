@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webpte.embed.batches import LEAST_FILL, MANY, batches, padded, whole_rows
+from webpte.embed.embedder import FINE_STEPS_MIN_BATCHES, MIN_FILL, batch_rows, batches, padded_length
 
 LENGTHS = st.lists(st.integers(1, 256), max_size=200)
 
@@ -18,8 +18,8 @@ def test_every_text_is_in_one_batch_that_has_room_for_it(lengths, most_rows):
     assert sorted(number for numbers, _ in found for number in numbers) == list(range(len(lengths)))
     for numbers, tokens in found:
         assert 1 <= len(numbers) <= most_rows and max(lengths[n] for n in numbers) <= tokens <= 256
-        finer = 2 if len(lengths) >= MANY * most_rows else 1
-        assert all(lengths[n] >= LEAST_FILL * tokens or padded(lengths[n], 256, finer) == tokens for n in numbers)
+        finer = 2 if len(lengths) >= FINE_STEPS_MIN_BATCHES * most_rows else 1
+        assert all(lengths[n] >= MIN_FILL * tokens or padded_length(lengths[n], 256, finer) == tokens for n in numbers)
 
 
 def test_many_texts_are_padded_little_and_fill_whole_batches():
@@ -40,13 +40,13 @@ def test_a_block_of_sentences_is_padded_by_less_than_an_eighth(mean):
 
 
 def test_shapes_are_few():
-    assert {padded(n, 256) for n in range(1, 257)} == {
+    assert {padded_length(n, 256) for n in range(1, 257)} == {
         *range(4, 33, 4), *range(40, 65, 8), *range(80, 129, 16), *range(160, 257, 32)
     }  # fmt: skip
-    assert [padded(n, 18) for n in (1, 8, 9, 17, 18)] == [4, 8, 12, 18, 18]
-    assert {whole_rows(n, 20) for n in range(1, 21)} == {1, 2, 3, 4, 6, 8, 12, 16, 20}
+    assert [padded_length(n, 18) for n in (1, 8, 9, 17, 18)] == [4, 8, 12, 18, 18]
+    assert {batch_rows(n, 20) for n in range(1, 21)} == {1, 2, 3, 4, 6, 8, 12, 16, 20}
 
 
 @pytest.mark.parametrize("length", range(1, 257))
 def test_at_most_a_fifth_is_there_for_rounding(length):
-    assert padded(length, 256) - length < max(4, padded(length, 256) / 5 + 1)
+    assert padded_length(length, 256) - length < max(4, padded_length(length, 256) / 5 + 1)

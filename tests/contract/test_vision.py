@@ -1,4 +1,4 @@
-"""Classifiers and detectors as pipelines, equal to transformers': its processor, its model, its post-processing."""
+"""Classifiers and detectors as pipelines, equal to transformers': its processor, its model, its post-preprocessor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from webpte.export import export_checkpoint
 from webpte.export.processors import read_processor
 from webpte.task_file import TaskFile, task_path
 from webpte.vision import Classifier, Detector
-from webpte.vision.processing import read_processing
+from webpte.vision.images import read_preprocessor
 
 SIZES = [(37, 53), (100, 31), (31, 100), (64, 64), (20, 20), (500, 333), (48, 60), (60, 48), (80, 200), (17, 900)]
 # Each export takes its time.
@@ -40,14 +40,14 @@ PICTURES = [picture(*size) for size in [(37, 53), (100, 31), (64, 64), (20, 24),
 def test_pictures_are_prepared_as_transformers_does_to_the_bit(name, tmp_path):
     processor = PROCESSORS[name]()
     processor.save_pretrained(tmp_path)
-    processing = read_processing(TaskFile("task.json", read_processor(tmp_path)))
+    preprocessor = read_preprocessor(TaskFile("task.json", read_processor(tmp_path)))
     for size in SIZES:
-        got, (height, width) = processing(picture(*size))
+        got, (height, width) = preprocessor(picture(*size))
         want = processor(picture(*size), return_tensors="np")
         np.testing.assert_array_equal(got, want["pixel_values"][0])
-        assert got.dtype == np.float32 and got.shape == (3, *processing.frame)
+        assert got.dtype == np.float32 and got.shape == (3, *preprocessor.frame)
         if "pixel_mask" in want:
-            mask = np.zeros(processing.frame, np.int64)
+            mask = np.zeros(preprocessor.frame, np.int64)
             mask[:height, :width] = 1
             np.testing.assert_array_equal(mask, want["pixel_mask"][0])
 
@@ -74,9 +74,9 @@ def test_a_classifier_is_transformers(name):
         got = classifier.scores(PICTURES)
         assert got.dtype == np.float32 and np.abs(got - want).max() < 1e-4
         found = classifier(PICTURES, top=3)
-        assert [[one.number for one in row] for row in found] == np.argsort(-got, axis=1)[:, :3].tolist()
+        assert [[one.class_id for one in row] for row in found] == np.argsort(-got, axis=1)[:, :3].tolist()
         best = found[2][0]
-        assert (best.label, best.number) == (model.config.id2label[best.number], want[2].argmax())
+        assert (best.label, best.class_id) == (model.config.id2label[best.class_id], want[2].argmax())
         assert abs(best.score - want[2].max()) < 1e-4
         assert classifier.max_batch > 1 and len(classifier([PICTURES[0]], top=99)[0]) == 7
         alone = np.concatenate([classifier.scores([one]) for one in PICTURES])
@@ -96,8 +96,8 @@ def test_a_detector_is_transformers(name):
                 outputs = model(**processor(image, return_tensors="pt"))
             (want,) = processor.post_process_object_detection(outputs, threshold, [(image.height, image.width)])
             order = want["scores"].argsort(descending=True)
-            assert [one.number for one in found] == want["labels"][order].tolist()
-            assert [one.label for one in found] == [model.config.id2label[one.number] for one in found]
+            assert [one.class_id for one in found] == want["labels"][order].tolist()
+            assert [one.label for one in found] == [model.config.id2label[one.class_id] for one in found]
             scores, boxes = ([getattr(one, key) for one in found] for key in ("score", "box"))
             assert np.abs(np.array(scores) - want["scores"][order].numpy()).max(initial=0) < 1e-4
             relative = np.array(boxes).reshape(-1, 4) / ([image.width, image.height] * 2)
@@ -136,7 +136,7 @@ WRONG: list[tuple[Any, str | None, list[str]]] = [
     ("plain.png", None, ["images", "'plain.png'"]),
     (["absent.png"], "unreadable", ["images[0]", "'absent.png'"]),
     ([b"png"], "unreadable", ["images[0]", "3 bytes"]),
-    ([picture(4, 4), 3], None, ["images[1]", "PIL", "not 3"]),
+    ([picture(4, 4), 3], None, ["images[1]", "PIL", "got 3"]),
     ([np.zeros((4, 4, 3))], None, ["images[0]", "float64 [4, 4, 3]"]),
     ([np.zeros((3, 4, 4), np.uint8)], None, ["images[0]", "uint8 [3, 4, 4]"]),
     ([np.zeros((0, 4, 3), np.uint8)], None, ["images[0]", "uint8 [0, 4, 3]"]),

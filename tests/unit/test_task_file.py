@@ -11,7 +11,7 @@ from tests.support.harness.errors import raises
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.llm import Tokenizer
 from webpte.task_file import MAX_TASK_FILE_BYTES, read_task, task_path, write_task
-from webpte.vision.images import pictures
+from webpte.vision.images import open_images
 
 FIELDS = {
     "count": 3,
@@ -128,4 +128,4 @@ def test_what_is_not_installed_is_named(monkeypatch):
         Tokenizer.load("model.tokenizer.json", extra="tasks")
     monkeypatch.setitem(sys.modules, "PIL", None)
     with raises(UnsupportedError, "pillow", "webpte[tasks]", code="missing_package"):
-        pictures(["cat.png"])
+        open_images(["cat.png"])

@@ -20,7 +20,7 @@ from ..progress import OnProgress, Progress
 from ..runtime import Program
 from ..runtime.checks import described
 from ..vision import Classifier
-from ..vision.images import opened, pictures
+from ..vision.images import open_image, open_images
 from .task_spec import Task, TaskSpec
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ class ClassifyRunner:
 
     def __init__(self, path: Path, spec: TaskSpec, progress: OnProgress) -> None:
         self._output, self._column = spec.output_column, spec.column
-        pictures(())  # raises if pillow is missing, before the model is loaded
+        open_images(())  # raises if pillow is missing, before the model is loaded
         self.model = Classifier.load(path, progress=progress)
 
     def __call__(self, columns: Columns, progress: OnProgress) -> BatchResult:
@@ -212,7 +212,7 @@ class ClassifyRunner:
         batch: list[Pixels] = []
         for index, value in enumerate(values):
             try:
-                batch.append(self.model.processing(opened(image_value(value), "value"))[0])
+                batch.append(self.model.preprocessor(open_image(image_value(value), "value"))[0])
                 row_indices.append(index)
             except Error as error:
                 errors[index] = row_error(error)

@@ -1,6 +1,5 @@
-"""Pictures to classes, or to boxes around what is in them, prepared as the model's own processor prepares them."""
+"""Image classification and object detection, with images prepared as the model's processor prepares them."""
 
-from .classifier import Classifier, Prediction
-from .detector import Detection, Detector
+from .models import Classifier, Detection, Detector, Prediction
 
 __all__ = ["Classifier", "Detection", "Detector", "Prediction"]

@@ -15,7 +15,7 @@ from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import CHUNK, CONTEXT, VOCAB, write_tiny_llm
 from webpte import CancelToken
 from webpte.device import Gpu, adapter_caps
-from webpte.fusion.kv_caches import with_half_caches
+from webpte.fusion.llm_rewrites import with_half_caches
 from webpte.llm import LLM, ContextFullError
 
 
@@ -116,13 +116,13 @@ def test_what_a_decode_step_costs(stepwise):
         assert llm.method.lowerings == lowered
 
 
-SETTINGS: tuple[dict[str, Any], ...] = (
+SAMPLING_WORDS: tuple[dict[str, Any], ...] = (
     {},
     {"temperature": 1.5, "top_k": 50, "top_p": 0.95, "seed": 3, "logprobs": True},
 )
 
 
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", SAMPLING_WORDS)
 def test_several_tokens_per_submit_are_the_tokens_of_single_steps(talk, settings):
     def answer(count):
         talk.reset()

@@ -14,7 +14,7 @@ from tests.support.harness.cases import OneOp, T, case, choosing
 from tests.support.harness.chi_square import assert_follows
 from tests.support.harness.gate import slow_rows_but
 from tests.unit.test_logits_processor import by_definition
-from webpte.fusion.sampler import append_sampler
+from webpte.fusion.llm_rewrites import append_sampler
 from webpte.graph import SymInt
 from webpte.llm.sampling import ALL_HIDDEN, LogitsProcessor, RowSamplingParams, pack, sampler_outputs, unpack
 from webpte.llm.settings import SamplingParams
@@ -48,9 +48,9 @@ def sampler(folder, rows, vocabulary, dtype="f32", variant=""):
 
 
 def bits(allowed):
-    padded = np.zeros(-(-len(allowed) // 32) * 32, bool)
-    padded[: len(allowed)] = allowed
-    return np.packbits(padded, bitorder="little").view(np.uint32)
+    padded_words = np.zeros(-(-len(allowed) // 32) * 32, bool)
+    padded_words[: len(allowed)] = allowed
+    return np.packbits(padded_words, bitorder="little").view(np.uint32)
 
 
 def expected(logits, settings, allowed):
@@ -79,7 +79,7 @@ def choices_of(settings, count, mask=None):
 
 
 WARM = SamplingParams(temperature=1.0, seed=5)
-SETTINGS = {
+SAMPLING_WORDS = {
     "temperature": replace(WARM, temperature=1.7),
     "top_k": replace(WARM, top_k=7),
     "top_p": replace(WARM, top_p=0.8),
@@ -114,12 +114,12 @@ def test_draws_follow_the_distribution_of_each_setting(tmp_path, vocabulary, dty
     random = np.random.default_rng(2)
     logits = random.normal(0, 1.3, vocabulary).astype(dtype.replace("f", "float"))
     everything, some = np.ones(vocabulary, bool), random.random(vocabulary) < 0.5
-    runs = [(name, everything, None) for name in SETTINGS] + [(name, some, bits(some)) for name in MASKED]
+    runs = [(name, everything, None) for name in SAMPLING_WORDS] + [(name, some, bits(some)) for name in MASKED]
     with sampler(tmp_path, DRAWS, vocabulary, dtype) as choose:
         for name, allowed, mask in runs:
-            found = choose(logits, choices_of(SETTINGS[name], DRAWS, mask))
+            found = choose(logits, choices_of(SAMPLING_WORDS[name], DRAWS, mask))
             counts = np.bincount([chosen.token for chosen in found], minlength=vocabulary)
-            want = expected(logits, SETTINGS[name], allowed)
+            want = expected(logits, SAMPLING_WORDS[name], allowed)
             assert (want > 0).sum() > 3, "too few to say anything of"
             assert_follows(counts, want * DRAWS)
 
@@ -129,7 +129,7 @@ def test_a_setting_that_is_left_out_would_be_noticed():
     logits = np.random.default_rng(2).normal(0, 1.3, 61)
     everything = np.ones(61, bool)
     plain = expected(logits, WARM, everything)
-    for settings in SETTINGS.values():
+    for settings in SAMPLING_WORDS.values():
         with pytest.raises(AssertionError):
             assert_follows(plain * DRAWS, expected(logits, settings, everything) * DRAWS)
 
@@ -141,7 +141,7 @@ def test_a_large_vocabulary_is_drawn_from_alike(tmp_path):
     logits[:40] += np.linspace(8, 11, 40)
     allowed = np.random.default_rng(4).random(vocabulary) < 0.7
     with sampler(tmp_path, rows, vocabulary) as choose:
-        for settings in (SETTINGS["penalties"], replace(SETTINGS["all"], top_k=2000)):
+        for settings in (SAMPLING_WORDS["penalties"], replace(SAMPLING_WORDS["all"], top_k=2000)):
             choices = choices_of(settings, rows, bits(allowed))
             found = [chosen.token for run in range(runs) for chosen in choose(logits, choices, run * rows)]
             counts = np.bincount(found, minlength=vocabulary)
@@ -153,7 +153,7 @@ def mixed(vocabulary, count):
     random = np.random.default_rng(8)
     masks = [bits(random.random(vocabulary) < share) for share in (0.5, 0.02)]
     rows = []
-    for i, settings in enumerate([SamplingParams(), *SETTINGS.values()] * 3):
+    for i, settings in enumerate([SamplingParams(), *SAMPLING_WORDS.values()] * 3):
         mask = masks[i % 2] if i % 5 == 3 else None
         settings = replace(settings, seed=i, top_logprobs=i % 4 if i > 12 else 0)
         rows.append(choices_of(settings, 1, mask)[0])

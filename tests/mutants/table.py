@@ -319,7 +319,7 @@ MUTANTS = (
     Mutant(
         "passes do not ask what is written in place",
         "fusion/rewriter.py",
-        "value.mutable or value_id in self.written",
+        "value.mutable or value_id in self.mutated",
         "value.mutable",
         "tests/unit/test_fusion_mutation.py",
     ),
@@ -332,7 +332,7 @@ MUTANTS = (
     ),
     Mutant(
         "views of another shape dropped",
-        "fusion/views.py",
+        "fusion/passes.py",
         " and dims.same(source, out)",
         "",
         "tests/unit/test_facts.py",
@@ -424,8 +424,8 @@ MUTANTS = (
     Mutant(
         "state of a model shared by its sequences",
         "fusion/batching.py",
-        "if self.rewriter.written - self.pools:",
-        "if self.rewriter.written < self.pools:",
+        "if self.rewriter.mutated - self.pools:",
+        "if self.rewriter.mutated < self.pools:",
         "tests/unit/test_slots.py -k mixes",
     ),
     Mutant(

@@ -12,7 +12,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GraphError
 from webpte.fusion import apply_passes
-from webpte.fusion.dims import LiveDims
+from webpte.fusion.dims import SymbolicDims
 from webpte.graph import COPY, DType
 from webpte.lowering import Context, Op, Tensor, dim_rules, op, registered, unregister
 from webpte.lowering.programs import compile_program
@@ -45,7 +45,7 @@ def test_a_view_of_ones_own_is_dropped_where_its_shape_is_proven():
     b = GraphBuilder()
     x, y, out = viewing(b)
     with toy("toy.same.default", view="x", dims=dim_rules.like("x")):
-        assert LiveDims(b.graph([x], [out])).same(x, y)
+        assert SymbolicDims(b.graph([x], [out])).same(x, y)
         assert names(b, x, out) == ["aten.cumsum.default"]
 
 
@@ -54,7 +54,7 @@ def test_neither_fact_is_enough_alone(facts):
     b = GraphBuilder()
     x, y, out = viewing(b)
     with toy("toy.same.default", **facts):
-        assert LiveDims(b.graph([x], [out])).same(x, y) == ("dims" in facts)
+        assert SymbolicDims(b.graph([x], [out])).same(x, y) == ("dims" in facts)
         assert names(b, x, out) == ["toy.same.default", "aten.cumsum.default"]
 
 
@@ -65,7 +65,7 @@ def test_a_rule_of_ones_own():
     b.call("toy.pair.default", (b.number(3), x), pair)
     b.call("aten.select_copy.int", (pair, b.number(1), b.number(0)), back)
     with toy("toy.pair.default", dims=lambda known: [(known.dims("x")[0], 2, *known.dims("x")[1:])]):
-        assert LiveDims(b.graph([x], [back])).same(x, back)
+        assert SymbolicDims(b.graph([x], [back])).same(x, back)
 
 
 @pytest.mark.parametrize("facts", [{"mutates": ("y",)}, {"view": "y"}, {"identity": "cx"}, {"host": ("y",)}])
@@ -90,7 +90,7 @@ def test_a_broken_rule_is_told_with_its_op():
         toy("toy.same.default", dims=rule),
         raises(GraphError, "toy.same.default", "KeyError: 'y'", code="failing_rule"),
     ):
-        LiveDims(b.graph([x], [out]))
+        SymbolicDims(b.graph([x], [out]))
 
 
 def test_arguments_by_name():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.harness.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
-from webpte.fusion.dims import LiveDims
+from webpte.fusion.dims import SymbolicDims
 from webpte.fusion.layouts import fold_transposes
 from webpte.graph import MATMUL, Bool, Constant, DType, Graph, IntList, Jump, Origin, String, SymInt
 
@@ -146,7 +146,7 @@ def test_methods_with_jumps_are_left_alone(b):
 
 
 def known(b, value_id):
-    return LiveDims(b.graph([b.x], [value_id])).of(value_id)
+    return SymbolicDims(b.graph([b.x], [value_id])).of(value_id)
 
 
 def test_dims_follow_what_moves_them(b):
@@ -198,7 +198,7 @@ def test_convolutions_that_reach_as_far_are_alike(b):
     image = b.view(b.x, 1, 4, S, 6)
     same, wide, narrow = (convolution(b, image, *args) for args in ((3, 1, 1), (3, 2, 1), (1, 2, 0)))
     other = convolution(b, image, 3, 2, 0)
-    dims = LiveDims(b.graph([b.x], [other]))
+    dims = SymbolicDims(b.graph([b.x], [other]))
     assert dims.same(same, image)
     assert dims.same(wide, narrow) and not dims.same(wide, other)
     assert dims.of(wide)[3] == 3
@@ -209,4 +209,4 @@ def test_bounds_are_all_there_is_to_a_static_method(b):
     x = graph.tensor(5, 6)
     y = graph.tensor(2, 3)
     graph.call("nobody.knows.this", (x,), y)
-    assert LiveDims(graph.graph([x], [y])).of(y) == (2, 3)
+    assert SymbolicDims(graph.graph([x], [y])).of(y) == (2, 3)

@@ -12,7 +12,7 @@ from tests.support.harness.graphs import GraphBuilder
 from webpte.container import MappedFile, Span
 from webpte.errors import ShapeError
 from webpte.fusion import PASSES, apply_passes
-from webpte.fusion.dims import LiveDims
+from webpte.fusion.dims import SymbolicDims
 from webpte.graph import (
     Bool,
     Constant,
@@ -227,9 +227,9 @@ def test_a_weight_that_is_used_twice_is_not_copied(b):
 def test_nothing_is_joined_past_what_a_device_binds(b, monkeypatch):
     x = b.tensor(5, 32)
     graph = b.graph([x], [b.linear(x, 8), b.linear(x, 8)])
-    monkeypatch.setattr("webpte.fusion.linears.LARGEST", 255)  # the codes have 256 bytes
+    monkeypatch.setattr("webpte.fusion.linears.MAX_WEIGHT_BYTES", 255)  # the codes have 256 bytes
     check(graph, ["linear_q4gsw"] * 2)
-    monkeypatch.setattr("webpte.fusion.linears.LARGEST", 256)
+    monkeypatch.setattr("webpte.fusion.linears.MAX_WEIGHT_BYTES", 256)
     check(graph, ["webpte"])
 
 
@@ -428,7 +428,7 @@ def test_live_dims_of_what_is_written_twice_are_unknown(b):
     twice = b.tensor(5, 8)
     b.call("aten.relu.default", (x,), twice)
     b.call("aten.sigmoid.default", (x,), twice)
-    dims = LiveDims(b.graph([x], [twice]))
+    dims = SymbolicDims(b.graph([x], [twice]))
     assert dims.same(x, x) and not dims.same(twice, twice)
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.fusion.sampler import EDITED, MOST_TOPS, SETTINGS, TOPS
+from webpte.fusion.llm_rewrites import FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS, MAX_TOP_LOGPROBS, SAMPLING_WORDS
 from webpte.llm import LLM, GenerateSettings, Sequence
 from webpte.llm.sampling import ALL_HIDDEN
 from webpte.llm.settings import SamplingParams, sampling_params_from, tokens_from
@@ -102,8 +102,9 @@ def test_tokens_inside_it_are_taken_as_they_are(tokens):
 
 
 def test_the_samplers_marks_and_columns_are_known_by_the_same_numbers():
-    assert (sampling.SETTINGS, sampling.EDITED, sampling.LIKELIEST) == (SETTINGS, EDITED, TOPS)
-    assert sampling.MOST_LIKELIEST == MOST_TOPS
+    assert sampling.SETTINGS == SAMPLING_WORDS
+    assert (sampling.EDITED, sampling.LIKELIEST) == (FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS)
+    assert sampling.MOST_LIKELIEST == MAX_TOP_LOGPROBS
     assert sampling.ALL_HIDDEN == ALL_HIDDEN and sampling.UNUSABLE < 0
 
 

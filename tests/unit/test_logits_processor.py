@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.fusion.sampler import EDITED, SETTINGS, TOPS, mask_words
+from webpte.fusion.llm_rewrites import FEATURE_ADJUSTMENTS, FEATURE_TOP_LOGPROBS, SAMPLING_WORDS, mask_words
 from webpte.llm.sampling import LogitsProcessor, RowSamplingParams, pack, unpack
 from webpte.llm.settings import SamplingParams, sampling_params_from
 
@@ -113,13 +113,15 @@ def test_what_is_packed():
         RowSamplingParams(mask=mask, logit_adjustments=edits),
     ]
     words, count, features = pack(rows)
-    assert (count, features) == (4, EDITED | TOPS) and len(words) == 3 * len(SETTINGS) + 1024
-    first = dict(zip(SETTINGS, words[:8], strict=True))
+    assert (count, features) == (4, FEATURE_ADJUSTMENTS | FEATURE_TOP_LOGPROBS) and len(words) == 3 * len(
+        SAMPLING_WORDS
+    ) + 1024
+    first = dict(zip(SAMPLING_WORDS, words[:8], strict=True))
     assert [first[name].view(np.float32) for name in ("temperature", "top_p", "min_p")] == [0.5, 0.25, 0.125]
     assert [first[name] for name in ("top_k", "seed", "step", "mask")] == [4, 9, 11, -1]
     quads = words[24 : 24 + 16].reshape(4, 4)
     assert quads[:, :2].tolist() == [[1, 7], [1, 2], [2, 7], [2, 2]] and (quads[2:, 1:] == edits).all()
-    place = int(words[2 * 8 + SETTINGS.index("mask")])
+    place = int(words[2 * 8 + SAMPLING_WORDS.index("mask")])
     assert place == 24 + 16 and words[place : place + 3].tolist() == [0, 1, 2]
 
 

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from ..fusion.batching import TOKENS, with_sampled_slots
-from ..fusion.sampler import EDITED, MOST_EDITS, SETTINGS, TOPS, mask_words, padded
+from ..fusion.llm_rewrites import (
+    FEATURE_ADJUSTMENTS,
+    FEATURE_TOP_LOGPROBS,
+    MAX_LOGIT_ADJUSTMENTS,
+    SAMPLING_WORDS,
+    mask_words,
+    padded_words,
+)
 from ..llm.metadata import context, read_program_metadata
 from ..runtime import Program
 from .methods import MethodWriter
@@ -39,18 +46,22 @@ def prompt_rows(most: int) -> list[int]:
 
 def choice_words(rows: int, vocabulary: int) -> int:
     """Words of `choices` where rows have masks or edits: always as many, so that there is one schedule."""
-    edits = min(MOST_EDITED, MOST_EDITS, vocabulary)
-    return rows * len(SETTINGS) + padded(rows * (4 * edits + mask_words(vocabulary)))
+    edits = min(MOST_EDITED, MAX_LOGIT_ADJUSTMENTS, vocabulary)
+    return rows * len(SAMPLING_WORDS) + padded_words(rows * (4 * edits + mask_words(vocabulary)))
 
 
 def calls(sequences: int, most_rows: int, vocabulary: int) -> Iterator[Call]:
     """All that a page calls: pieces of prompts, and passes that choose a token for each row, with or without what makes
     choices cost more."""
     for rows in prompt_rows(most_rows):
-        yield _call(rows, singles=0, picked=1, words=len(SETTINGS), features=0)
+        yield _call(rows, singles=0, picked=1, words=len(SAMPLING_WORDS), features=0)
     for rows in decode_rows(sequences):
-        plain, full = rows * len(SETTINGS), choice_words(rows, vocabulary)
-        for words, features in ((plain, 0), (full, EDITED), (full, EDITED | TOPS)):
+        plain, full = rows * len(SAMPLING_WORDS), choice_words(rows, vocabulary)
+        for words, features in (
+            (plain, 0),
+            (full, FEATURE_ADJUSTMENTS),
+            (full, FEATURE_ADJUSTMENTS | FEATURE_TOP_LOGPROBS),
+        ):
             yield _call(rows, rows, rows, words, features)
 
 

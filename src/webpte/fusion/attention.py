@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from ..graph import ROTARY_ATTENTION, Bool, Call, Graph, Int, Null, TensorSpec, Value
 from ..lowering import elementwise_op
-from .pattern import roles
-from .rewriter import Rewriter
+from .rewriter import Rewriter, roles
 
 PATTERN = {
     "neighbours": ("et_vk.apply_rotary_emb.default",),  # pairs of elements are rotated: those side by side,
@@ -21,7 +20,7 @@ PATTERN = {
 ROLES = roles(PATTERN)
 
 
-class Tables(NamedTuple):
+class RotaryTables(NamedTuple):
     """Where cosines and sines are: the first token's row, and how many rows are meant, where that is not all."""
 
     cosine: int
@@ -33,7 +32,7 @@ class Tables(NamedTuple):
 def rotate_in_attention(graph: Graph) -> Graph:
     """Let attention rotate its queries and keys itself, by whole tables where those it is given are cut from such."""
     rewriter = Rewriter(graph)
-    if not rewriter.straight:
+    if not rewriter.is_straight_line:
         return graph
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
@@ -43,11 +42,11 @@ def rotate_in_attention(graph: Graph) -> Graph:
         given = rewriter.arguments(call)
         tables = [given["freqs_cos"], given["freqs_sin"]]
         moved = (given["xq"], given["xk"], *tables)
-        if attention is not None and _by_rows(rewriter, tables) and all(map(rewriter.settled, moved)):
+        if attention is not None and _by_rows(rewriter, tables) and all(map(rewriter.is_immutable, moved)):
             at, user = attention
             rewriter.replace([index, at], _fused(rewriter, call, user), at)
     _drop_unread(rewriter)
-    return rewriter.done()
+    return rewriter.result()
 
 
 def _attention_behind(rewriter: Rewriter, rotary: Call) -> tuple[int, Call] | None:
@@ -72,7 +71,7 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     rotated, given = rewriter.arguments(rotary), rewriter.arguments(attention)
     halves = ROLES[rotary.name] == "halves"
     cosine, sine = rotated["freqs_cos"], rotated["freqs_sin"]
-    tables = Tables(cosine, sine, rotated["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
+    tables = RotaryTables(cosine, sine, rotated["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
     kept = ("value", "key_cache", "value_cache", "start_pos", "is_causal", "scale")
     return rewriter.make(
         ROTARY_ATTENTION,
@@ -90,15 +89,15 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     )
 
 
-def _whole_tables(rewriter: Rewriter, cosine: int, sine: int) -> Tables:
+def _whole_tables(rewriter: Rewriter, cosine: int, sine: int) -> RotaryTables:
     """The tables that both are cut from, by the same rows; else themselves."""
     cosines, sines = _cut(rewriter, cosine), _cut(rewriter, sine)
     if cosines is None or sines is None or (cosines.start, cosines.size) != (sines.start, sines.size):
-        return Tables(cosine, sine)
-    return Tables(cosines.table, sines.table, cosines.start, cosines.rows)
+        return RotaryTables(cosine, sine)
+    return RotaryTables(cosines.table, sines.table, cosines.start, cosines.rows)
 
 
-class Cut(NamedTuple):
+class TableSlice(NamedTuple):
     """table[start : start + rows], where rows is a size: what the lowering can count."""
 
     table: int
@@ -107,22 +106,22 @@ class Cut(NamedTuple):
     size: tuple[int, Value]  # the tensor and dim it is the size of
 
 
-def _cut(rewriter: Rewriter, value_id: int) -> Cut | None:
-    found = rewriter.maker(value_id)
+def _cut(rewriter: Rewriter, value_id: int) -> TableSlice | None:
+    found = rewriter.producer(value_id)
     while found is not None and (source := _copied(rewriter, found[1])) is not None:
-        found = rewriter.maker(source)
+        found = rewriter.producer(source)
     if found is None or ROLES.get(found[1].name) != "slice":
         return None
     given, values = rewriter.arguments(found[1]), rewriter.values
-    table, start, total = given["self"], given["start"], rewriter.maker(given["end"])
+    table, start, total = given["self"], given["start"], rewriter.producer(given["end"])
     by_rows = values[given["dim"]] == Int(0) and values[given["step"]] == Int(1)
-    if not by_rows or not rewriter.settled(table) or total is None or ROLES.get(total[1].name) != "sum":
+    if not by_rows or not rewriter.is_immutable(table) or total is None or ROLES.get(total[1].name) != "sum":
         return None
     others = [a for a in rewriter.arguments(total[1]).values() if a != start]
-    if len(others) != 1 or (size := rewriter.maker(others[0])) is None or ROLES.get(size[1].name) != "size":
+    if len(others) != 1 or (size := rewriter.producer(others[0])) is None or ROLES.get(size[1].name) != "size":
         return None
     measured = rewriter.arguments(size[1])
-    return Cut(table, start, others[0], (measured["self"], values[measured["dim"]]))
+    return TableSlice(table, start, others[0], (measured["self"], values[measured["dim"]]))
 
 
 def _copied(rewriter: Rewriter, call: Call) -> int | None:
@@ -138,5 +137,5 @@ def _drop_unread(rewriter: Rewriter) -> None:
         if call is None or not (ROLES.get(call.name) in ("slice", "sum") or _copied(rewriter, call) is not None):
             continue
         (out,) = call.outs
-        if not rewriter.users.get(out) and out not in rewriter.outputs and rewriter.maker(out) is not None:
+        if not rewriter.users.get(out) and out not in rewriter.outputs and rewriter.producer(out) is not None:
             rewriter.drop(index)

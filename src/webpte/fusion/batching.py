@@ -28,14 +28,13 @@ from ..graph import (
     ValueList,
 )
 from .attention import rotate_in_attention
-from .pattern import roles
-from .rewriter import Rewriter
-from .row_axes import Axes, row_axes
-from .sampler import add_value, append_sampler
+from .llm_rewrites import add_value, append_sampler
+from .rewriter import Rewriter, roles
+from .row_axes import RowAxes, row_axes
 
 TOKENS, POSITION = range(2)  # inputs of a model
-PLACES, SINGLES, PICKED, ADVANCE = range(1, 5)  # and of one of many sequences, behind the tokens
-MOST_PICKED = 32  # rows that a pass may give the logits of
+SLOT_MAPPING, NUM_DECODE, LOGITS_INDICES, POSITION_OFFSET = range(1, 5)  # after the tokens, in a model of many
+MAX_LOGITS_ROWS = 32  # rows that a pass may give the logits of
 
 PATTERN = {
     "attention": ("sdpa_with_kv_cache.default",),
@@ -49,39 +48,39 @@ GATHER, VIEW, SIZE = (PATTERN[role][0] for role in ("gather", "view", "size"))
 
 
 @dataclass(frozen=True)
-class Slotted:
+class SlottedGraph:
     """The rewritten graph: its one output is the logits of the picked rows, (P, V)."""
 
     graph: Graph
-    advance: int  # the value that is added to all positions
+    position_offset: int  # the value that is added to all positions
 
 
-def with_slots(graph: Graph, slots: int, cache: DType | None = None) -> Slotted:
+def with_slots(graph: Graph, slots: int, cache: DType | None = None) -> SlottedGraph:
     """Let `slots` sequences share the model, their keys and values stored as `cache`, if that is given.
 
     Inputs become the tokens (1, R), their places (R, 2) of slot and position, how many of the first rows are the only
     ones of their slots, the rows (P,) whose logits are wanted, and a number that is added to all positions. Rows of one
     slot stand together, in the order of their positions. A row whose slot is negative is idle.
     """
-    return _Rewrite(graph, slots, cache).done()
+    return _SlotRewrite(graph, slots, cache).result()
 
 
 def with_sampled_slots(graph: Graph, slots: int, cache: DType | None = None) -> Graph:
     """`with_slots` and the sampler, whose inputs stand behind the others: outputs as those of `with_sampler`."""
-    found = with_slots(graph, slots, cache)
-    values, steps = list(found.graph.values), list(found.graph.steps)
-    (logits,) = found.graph.outputs
-    sampler = append_sampler(values, steps, logits, found.advance, steps[-1].origin)
+    slotted = with_slots(graph, slots, cache)
+    values, steps = list(slotted.graph.values), list(slotted.graph.steps)
+    (logits,) = slotted.graph.outputs
+    sampler = append_sampler(values, steps, logits, slotted.position_offset, steps[-1].origin)
     return replace(
-        found.graph,
+        slotted.graph,
         values=tuple(values),
         steps=tuple(steps),
-        inputs=(*found.graph.inputs, *sampler.inputs),
+        inputs=(*slotted.graph.inputs, *sampler.inputs),
         outputs=(logits, *sampler.outputs),
     )
 
 
-class _Rewrite:
+class _SlotRewrite:
     def __init__(self, graph: Graph, slots: int, cache: DType | None) -> None:
         self.name = graph.name
         self._check_inputs(graph)
@@ -89,23 +88,23 @@ class _Rewrite:
         self.slots = slots
         self.cache = cache
         self.rows = graph.tensor(graph.inputs[TOKENS]).dims[1]
-        self.most_picked = min(self.rows, MOST_PICKED)
+        self.max_logits_rows = min(self.rows, MAX_LOGITS_ROWS)
         self.tokens, self.position = graph.inputs
-        self.places = rewriter.add(_integers(self.rows, 2))
-        self.picked = rewriter.add(_integers(self.most_picked))
-        self.advance = rewriter.add(SymInt())
-        self.singles = rewriter.add(SymInt())
+        self.slot_mapping = rewriter.add(_integers(self.rows, 2))
+        self.logits_indices = rewriter.add(_integers(self.max_logits_rows))
+        self.position_offset = rewriter.add(SymInt())
+        self.num_decode = rewriter.add(SymInt())
         self.pools: set[int] = set()
         self.tables: dict[tuple[int, int], int] = {}
 
-    def done(self) -> Slotted:
+    def result(self) -> SlottedGraph:
         self._replace_attention()
         self._drop_positions()
-        graph = self.rewriter.done()
+        graph = self.rewriter.result()
         axes = row_axes(graph, self.tokens, self.refuse)
-        graph = self._with_picked_rows(graph, axes)
-        inputs = (self.tokens, self.places, self.singles, self.picked, self.advance)
-        return Slotted(replace(graph, inputs=inputs), self.advance)
+        graph = self._with_gathered_rows(graph, axes)
+        inputs = (self.tokens, self.slot_mapping, self.num_decode, self.logits_indices, self.position_offset)
+        return SlottedGraph(replace(graph, inputs=inputs), self.position_offset)
 
     def refuse(self, reason: str, code: str) -> UnsupportedError:
         return UnsupportedError(f"{self.name} cannot run several sequences at once: {reason}", code=code)
@@ -132,7 +131,7 @@ class _Rewrite:
                 continue
             found += 1
             rewriter.replace([index], self._slot_attention(call), index)
-        if self.rewriter.written - self.pools:
+        if self.rewriter.mutated - self.pools:
             raise self.refuse("it keeps more than the caches of its attention from call to call", "extra_state")
         if not found:
             raise self.refuse(
@@ -150,9 +149,9 @@ class _Rewrite:
             **{name: given[name] for name in ("query", "key", "value", "scale")},
             key_cache=self._pool(given["key_cache"], call),
             value_cache=self._pool(given["value_cache"], call),
-            places=self.places,
-            advance=self.advance,
-            singles=self.singles,
+            places=self.slot_mapping,
+            advance=self.position_offset,
+            singles=self.num_decode,
             table=self._table(given["cosine"], given["sine"]) if rotary else None,
             halves=given["halves"] if rotary else Bool(False),
         )
@@ -167,7 +166,7 @@ class _Rewrite:
             raise self.refuse(f"the position of {call.origin} is not the one that is given", "other_position")
 
     def _is_position(self, value_id: int) -> bool:
-        made = self.rewriter.maker(value_id)
+        made = self.rewriter.producer(value_id)
         if made is None or ROLES.get(made[1].name) != "position":
             return False
         return made[1].args[0] == self.position  # of which there is but one element
@@ -202,7 +201,7 @@ class _Rewrite:
         return self.tables[cosine, sine]
 
     def _constant(self, value_id: int) -> TensorSpec | None:
-        made = self.rewriter.maker(value_id)
+        made = self.rewriter.producer(value_id)
         if made is not None and made[1].name == PREPACK:
             value_id = made[1].args[0]
         spec = self.rewriter.values[value_id]
@@ -221,24 +220,24 @@ class _Rewrite:
 
     # -- the head --------------------------------------------------------------------------------------------------
 
-    def _with_picked_rows(self, graph: Graph, axes: Axes) -> Graph:
+    def _with_gathered_rows(self, graph: Graph, axes: RowAxes) -> Graph:
         """Gather the picked rows before the last calls that treat rows by themselves, among them that of the last."""
         head = axes.head(graph.outputs[0])
         head_steps = set(head.steps)
         values: list[Value] = list(graph.values)
         origin = graph.steps[head.steps[0]].origin
-        gathered = add_value(values, self._of_picked(graph.tensor(head.source), axes.axis[head.source]))
+        gathered = add_value(values, self._gathered_spec(graph.tensor(head.source), axes.axis[head.source]))
         count = add_value(values, SymInt())
         steps: list[Step] = []
         for index, step in enumerate(graph.steps):
             if index == head.steps[0]:
                 axis = add_value(values, Int(axes.axis[head.source]))
-                steps.append(Call(SIZE, (self.picked, add_value(values, Int(0))), (count,), origin))
-                steps.append(Call(GATHER, (head.source, axis, self.picked), (gathered,), origin))
+                steps.append(Call(SIZE, (self.logits_indices, add_value(values, Int(0))), (count,), origin))
+                steps.append(Call(GATHER, (head.source, axis, self.logits_indices), (gathered,), origin))
             if index in head_steps:
                 assert isinstance(step, Call)
                 for out in step.outs:
-                    values[out] = self._of_picked(graph.tensor(out), axes.axis[out])
+                    values[out] = self._gathered_spec(graph.tensor(out), axes.axis[out])
                 if index == head.last:
                     step = _reshaped(values, gathered, count, step.outs[0], step.origin)
                 else:
@@ -253,8 +252,8 @@ class _Rewrite:
             logits = flat
         return replace(graph, values=tuple(values), steps=tuple(steps), outputs=(logits,))
 
-    def _of_picked(self, spec: TensorSpec, axis: int) -> TensorSpec:
-        return replace(spec, dims=(*spec.dims[:axis], self.most_picked, *spec.dims[axis + 1 :]))
+    def _gathered_spec(self, spec: TensorSpec, axis: int) -> TensorSpec:
+        return replace(spec, dims=(*spec.dims[:axis], self.max_logits_rows, *spec.dims[axis + 1 :]))
 
 
 def _integers(*dims: int) -> TensorSpec:

@@ -14,7 +14,7 @@ from ..lowering import find
 from ..lowering.dim_rules import Dim, Dims
 
 
-class LiveDims:
+class SymbolicDims:
     """The dims of the tensors of a straight graph, as sizes and names. A name is one size all through a call."""
 
     def __init__(self, graph: Graph) -> None:
@@ -71,7 +71,7 @@ class LiveDims:
         if op is None or op.facts.dims is None:
             return
         try:
-            made = op.facts.dims(_Known(self, call, op.arguments(call)))
+            made = op.facts.dims(_CallDims(self, call, op.arguments(call)))
             for out, dims in zip(call.outs, made, strict=False):
                 spec = self.graph.values[out]
                 if isinstance(spec, SymInt):
@@ -100,10 +100,10 @@ class LiveDims:
         return self._scalars.get(value_id, ("value", value_id, 0))
 
 
-class _Known:
+class _CallDims:
     """A call as its op's rule sees it."""
 
-    def __init__(self, live: LiveDims, call: Call, arguments: dict[str, int]) -> None:
+    def __init__(self, live: SymbolicDims, call: Call, arguments: dict[str, int]) -> None:
         self._live = live
         self._call = call
         self._arguments = arguments

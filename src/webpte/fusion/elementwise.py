@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ..graph import (
     COPY,
     ELEMENTWISE,
+    LIVE_SCALARS,
+    PREPACK,
     Bool,
     Call,
     Double,
@@ -18,14 +21,15 @@ from ..graph import (
     ProgramLine,
     String,
     TensorSpec,
+    Value,
     ValueList,
     format_program,
+    numel,
 )
-from ..lowering import elementwise_op
+from ..lowering import elementwise_op, find
 from ..lowering.formulas import Formula, symbol
 from ..lowering.programs import ElementwiseProgram, compile_program
-from .dims import LiveDims
-from .numbers import Numbers
+from .dims import SymbolicDims
 from .rewriter import Rewriter
 
 WEIGHT = 64  # of one program: what a driver compiles in a third of a second
@@ -40,19 +44,19 @@ SCALE = "alpha"  # what ops call a factor that is mostly 1: such a one is part o
 def join_elementwise(graph: Graph) -> Graph:
     """One call for as many elementwise calls as fit. What others read of them ends a group, or is a second output."""
     rewriter = Rewriter(graph)
-    if not rewriter.straight:
+    if not rewriter.is_straight_line:
         return graph
-    members, dims = Members(rewriter), LiveDims(graph)
+    members, dims = FusibleCalls(rewriter), SymbolicDims(graph)
     for index in reversed(range(len(graph.steps))):
         if members.at(index) is not None:
-            group = Group(members, dims, index)
+            group = FusionGroup(members, dims, index)
             group.grow()
             if group.pays:
                 rewriter.replace(group.members, group.call(), index)
-    return rewriter.done()
+    return rewriter.result()
 
 
-class Member(NamedTuple):
+class FusibleCall(NamedTuple):
     """A call that can be a step of a program."""
 
     call: Call
@@ -65,15 +69,15 @@ class Member(NamedTuple):
         return self.call.outs[0]
 
 
-class Members:
+class FusibleCalls:
     """Which calls of a graph that is being rewritten can be steps of programs."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self.rewriter = rewriter
-        self._numbers = Numbers(rewriter)
-        self._known: dict[int, tuple[Call, Member | None]] = {}
+        self._numbers = ConstantScalars(rewriter)
+        self._known: dict[int, tuple[Call, FusibleCall | None]] = {}
 
-    def at(self, index: int) -> Member | None:
+    def at(self, index: int) -> FusibleCall | None:
         """The call at a step, if it can be one."""
         call = self.rewriter.call(index)
         if call is None or call.kernel or len(call.outs) != 1:
@@ -83,7 +87,7 @@ class Members:
             known = self._known[index] = call, self._member(call)
         return known[1]
 
-    def _member(self, call: Call) -> Member | None:
+    def _member(self, call: Call) -> FusibleCall | None:
         found = elementwise_op(call)
         if found is None or found[1].compute is None:  # who compares results needs the reference of every step
             return None
@@ -101,12 +105,12 @@ class Members:
             formula = op.facts.elementwise(*map(self._term, arguments.values()), out=symbol(spec.dtype))
         except Exception:  # the lowering asks for the formula too, and will say what is wrong
             return None
-        return Member(call, name, arguments, formula)
+        return FusibleCall(call, name, arguments, formula)
 
     def _allowed(self, value_id: int) -> bool:
         match self.rewriter.values[value_id]:
             case TensorSpec(dtype=dtype):
-                return dtype in _DTYPES and self.rewriter.settled(value_id)
+                return dtype in _DTYPES and self.rewriter.is_immutable(value_id)
             case String(value):
                 return value.isidentifier()
             case Int() | Double() | Bool() | Null():
@@ -123,7 +127,7 @@ class Members:
         return None
 
 
-class Joined(NamedTuple):
+class BoundProgram(NamedTuple):
     """A program with what it is applied to: tensors and numbers, by their ids."""
 
     steps: list[ProgramLine]
@@ -146,10 +150,10 @@ class Joined(NamedTuple):
         return (text, rewriter.add(ValueList(tuple(self.tensors))), rewriter.add(ValueList(tuple(self.numbers))))
 
 
-class Group:
+class FusionGroup:
     """Calls that end in one, the root, and run at its place."""
 
-    def __init__(self, members: Members, dims: LiveDims, root: int) -> None:
+    def __init__(self, members: FusibleCalls, dims: SymbolicDims, root: int) -> None:
         self.known = members
         self.rewriter = members.rewriter
         self.dims = dims
@@ -157,7 +161,7 @@ class Group:
         self.members = {root}
         self.outputs = [self._member(root).out]  # the root's first
 
-    def _member(self, index: int) -> Member:
+    def _member(self, index: int) -> FusibleCall:
         member = self.known.at(index)
         assert member is not None
         return member
@@ -171,7 +175,7 @@ class Group:
         """A copy that changes nothing is free as it is."""
         return sum(not self._is_view(self._member(index)) for index in self.members) > 1
 
-    def _is_view(self, member: Member) -> bool:
+    def _is_view(self, member: FusibleCall) -> bool:
         specs = [self._spec(value_id) for value_id in (*member.arguments.values(), member.out)]
         return member.name == COPY and len({spec.dtype for spec in specs if spec is not None}) == 1
 
@@ -191,7 +195,7 @@ class Group:
     def _makers(self, index: int) -> list[int]:
         """Negated steps, as heapq pops the least."""
         arguments = self._member(index).arguments.values()
-        makers = (self.rewriter.maker(value_id) for value_id in arguments if self._spec(value_id))
+        makers = (self.rewriter.producer(value_id) for value_id in arguments if self._spec(value_id))
         found = sorted({-maker[0] for maker in makers if maker is not None})
         return [maker for maker in found if self.known.at(-maker) is not None]
 
@@ -228,7 +232,7 @@ class Group:
         read = (value_id for index in sorted(members) for value_id in self._member(index).arguments.values())
         return list(dict.fromkeys(v for v in read if v not in made and self._spec(v) is not None))
 
-    def program(self) -> Joined:
+    def program(self) -> BoundProgram:
         """The group as a program."""
         inputs = self._inputs(self.members)
         names = {value_id: f"x{i}" for i, value_id in enumerate(inputs)}
@@ -241,7 +245,7 @@ class Group:
             spec = self._spec(member.out)
             assert spec is not None
             steps.append(ProgramLine(spec.dtype.short, member.name, args))
-        return Joined(steps, inputs, numbers, [names[out] for out in self.outputs])
+        return BoundProgram(steps, inputs, numbers, [names[out] for out in self.outputs])
 
     def call(self) -> Call:
         """The call that takes the group's place."""
@@ -262,3 +266,51 @@ class Group:
                 return "1"
         numbers.append(value_id)
         return f"n{len(numbers) - 1}"
+
+
+class ConstantScalars:
+    """Known numbers of a graph that is being rewritten."""
+
+    def __init__(self, rewriter: Rewriter) -> None:
+        self._rewriter = rewriter
+        self._ids: dict[int, int | None] = {}  # tensor -> the number in its place
+
+    def arguments(self, given: dict[str, int], places: Collection[str]) -> dict[str, int]:
+        """The arguments, numbers for tensors at those places where the shape of the result allows it."""
+        known = {name: found for name in places if (found := self._number(given[name])) is not None}
+        widest = max((self._rank(value_id) for name, value_id in given.items() if name not in known), default=-1)
+        return {
+            name: known[name] if name in known and self._rank(value_id) <= widest else value_id
+            for name, value_id in given.items()
+        }
+
+    def _rank(self, value_id: int) -> int:
+        spec = self._rewriter.values[value_id]
+        return len(spec.dims) if isinstance(spec, TensorSpec) else -1
+
+    def _number(self, value_id: int) -> int | None:
+        if value_id not in self._ids:
+            number = self._read(value_id)
+            self._ids[value_id] = None if number is None else self._rewriter.add(number)
+        return self._ids[value_id]
+
+    def _read(self, value_id: int) -> Value | None:
+        rewriter = self._rewriter
+        spec = rewriter.values[value_id]
+        if not isinstance(spec, TensorSpec) or numel(spec.dims) != 1 or not rewriter.is_immutable(value_id):
+            return None
+        if spec.constant is not None:
+            value = spec.constant.array(spec.dims).item()
+            return Bool(value) if isinstance(value, bool) else Int(value) if isinstance(value, int) else Double(value)
+        maker = rewriter.producer(value_id)
+        if maker is None:
+            return None
+        _, call = maker
+        if call.name == PREPACK:
+            return self._read(rewriter.arguments(call)["x"])
+        op = find(call)
+        if op is None or op.facts.fills is None:
+            return None
+        value = rewriter.values[op.arguments(call)[op.facts.fills]]
+        fixed = not any(isinstance(rewriter.values[v], LIVE_SCALARS) for v in rewriter.flatten(call.args))
+        return value if fixed and isinstance(value, (Int, Double, Bool)) else None

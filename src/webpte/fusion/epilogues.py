@@ -22,10 +22,9 @@ from ..graph import (
     parse_program,
 )
 from ..lowering.dim_rules import Dims
-from .dims import LiveDims
-from .elementwise import Group, Joined, Members
-from .pattern import roles
-from .rewriter import Rewriter
+from .dims import SymbolicDims
+from .elementwise import BoundProgram, FusibleCalls, FusionGroup
+from .rewriter import Rewriter, roles
 
 OPERANDS = 3  # beside the result: what is left of the bindings
 NUMBERS = 16  # and of the parameter block
@@ -54,17 +53,17 @@ _FLOATS = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16}
 def add_epilogues(graph: Graph) -> Graph:
     """Let products take over the elementwise work on their results. Views between the two are passed over."""
     rewriter = Rewriter(graph)
-    if not rewriter.straight:
+    if not rewriter.is_straight_line:
         return graph
-    dims, members = LiveDims(graph), Members(rewriter)
+    dims, members = SymbolicDims(graph), FusibleCalls(rewriter)
     for index in range(len(graph.steps)):
         ending = _ending(rewriter, dims, _program(members, dims, index), index)
         if ending is not None:
             ending.join()
-    return rewriter.done()
+    return rewriter.result()
 
 
-def _program(members: Members, dims: LiveDims, index: int) -> Joined | None:
+def _program(members: FusibleCalls, dims: SymbolicDims, index: int) -> BoundProgram | None:
     """The elementwise program at a step, if it has one output."""
     rewriter = members.rewriter
     call = rewriter.call(index)
@@ -73,11 +72,11 @@ def _program(members: Members, dims: LiveDims, index: int) -> Joined | None:
         match given["program"], given["tensors"], given["numbers"]:
             case String(text), ValueList(tensors), ValueList(numbers):
                 steps, outputs = parse_program(text)
-                return Joined(list(steps), list(tensors), list(numbers), list(outputs))
-    return Group(members, dims, index).program() if members.at(index) is not None else None
+                return BoundProgram(list(steps), list(tensors), list(numbers), list(outputs))
+    return FusionGroup(members, dims, index).program() if members.at(index) is not None else None
 
 
-def _ending(rewriter: Rewriter, dims: LiveDims, program: Joined | None, index: int) -> _Ending | None:
+def _ending(rewriter: Rewriter, dims: SymbolicDims, program: BoundProgram | None, index: int) -> _Epilogue | None:
     """The program of step `index` with the latest product among its operands that it can be done with."""
     if program is None:
         return None
@@ -85,10 +84,10 @@ def _ending(rewriter: Rewriter, dims: LiveDims, program: Joined | None, index: i
     for seen in program.tensors:
         views: list[int] = []
         made, user = seen, index
-        while (maker := rewriter.maker(made)) is not None and _sole(rewriter, made, user):
+        while (maker := rewriter.producer(made)) is not None and _sole(rewriter, made, user):
             user, call = maker
             if call.name in ROLES:
-                found.append(_Ending(rewriter, dims, index, program, seen, user, tuple(views)))
+                found.append(_Epilogue(rewriter, dims, index, program, seen, user, tuple(views)))
             source = rewriter.source(call)
             if source is None:
                 break
@@ -103,13 +102,13 @@ def _sole(rewriter: Rewriter, value_id: int, user: int) -> bool:
 
 
 @dataclass(frozen=True)
-class _Ending:
+class _Epilogue:
     """A product and the elementwise program that follows it."""
 
     rewriter: Rewriter
-    dims: LiveDims
+    dims: SymbolicDims
     index: int  # of the program
-    program: Joined
+    program: BoundProgram
     seen: int  # the product's result as the program reads it
     product: int  # the step that makes it
     views: tuple[int, ...]  # the steps between
@@ -142,7 +141,7 @@ class _Ending:
         return next((v for v in self.others if self.views and self.dims.same(v, self.seen)), None)
 
     def fits(self) -> bool:
-        settled = self.rewriter.settled
+        settled = self.rewriter.is_immutable
         tensors = [v for v in self._call(self.product).args if isinstance(self.rewriter.values[v], TensorSpec)]
         return (
             self._spec(self.made).dtype in _FLOATS
@@ -156,7 +155,7 @@ class _Ending:
 
     def _early(self) -> bool:
         """Whether the program could run before the views."""
-        makers = [self.rewriter.makers.get(value_id, []) for value_id in self.others]
+        makers = [self.rewriter.producers.get(value_id, []) for value_id in self.others]
         same = self._spec(self.out).dtype is self._spec(self.made).dtype
         return same and all(not steps or max(steps) < self.views[0] for steps in makers)
 
@@ -207,7 +206,7 @@ class _Ending:
         given |= {"program": program, "tensors": tensors, "numbers": numbers, "like": self.like}
         return self.rewriter.make(name, (out,), call.origin, **given)
 
-    def _renamed(self) -> Joined:
+    def _renamed(self) -> BoundProgram:
         """The program with the result as its first input."""
         order = [self.seen, *self.others]
         names = {f"x{i}": f"x{order.index(value_id)}" for i, value_id in enumerate(self.program.tensors)}
@@ -215,7 +214,7 @@ class _Ending:
             ProgramLine(step.dtype, step.name, tuple(names.get(arg, arg) for arg in step.args))
             for step in self.program.steps
         ]
-        return Joined(steps, self.others, self.program.numbers, self.program.outputs)
+        return BoundProgram(steps, self.others, self.program.numbers, self.program.outputs)
 
 
 def _stripped(dims: Dims) -> Dims:

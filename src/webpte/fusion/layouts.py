@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..graph import MATMUL, PLAIN, Call, Double, Graph, Int, IntList, Null, String, TensorSpec, Value, ValueList
-from .dims import LiveDims
-from .pattern import roles
-from .rewriter import Rewriter
+from .dims import SymbolicDims
+from .rewriter import Rewriter, roles
 
 PATTERN = {
     "product": ("aten.bmm.default",),
@@ -27,9 +26,9 @@ class Source(NamedTuple):
 def fold_transposes(graph: Graph) -> Graph:
     """Let products read operands and write results in the order they have elsewhere."""
     rewriter = Rewriter(graph)
-    if not rewriter.straight:
+    if not rewriter.is_straight_line:
         return graph
-    dims = LiveDims(graph)
+    dims = SymbolicDims(graph)
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
         if call is None or not (ROLES.get(call.name) == "product" or call.name == MATMUL):
@@ -37,13 +36,13 @@ def fold_transposes(graph: Graph) -> Graph:
         product = _Product(rewriter, dims, index, call)
         if product.batched:
             product.fold()
-    return rewriter.done()
+    return rewriter.result()
 
 
 class _Product:
     """A product whose surroundings are looked at."""
 
-    def __init__(self, rewriter: Rewriter, dims: LiveDims, index: int, call: Call) -> None:
+    def __init__(self, rewriter: Rewriter, dims: SymbolicDims, index: int, call: Call) -> None:
         self.rewriter = rewriter
         self.dims = dims
         self.index = index
@@ -90,10 +89,10 @@ class _Product:
         """Where an operand can be read: as far back as its last axis is one of `last`."""
         best = source = Source(value_id, letters)
         user = self.index
-        while (maker := self.rewriter.maker(source.value)) is not None and self._sole(source.value, user):
+        while (maker := self.rewriter.producer(source.value)) is not None and self._sole(source.value, user):
             user, call = maker
             found = self._undone(source, user, call)
-            if found is None or not self.rewriter.settled(found.value):
+            if found is None or not self.rewriter.is_immutable(found.value):
                 break
             source = found
             if source.letters[-1] in last:
@@ -128,7 +127,7 @@ class _Product:
         order = self._order(permuting[1]) if permuting is not None else None
         if permuting is None or order is None or self._dims(split)[:2] != heads:
             return plain
-        if not self.rewriter.settled(permuting[1].outs[0]):  # it would be written earlier
+        if not self.rewriter.is_immutable(permuting[1].outs[0]):  # it would be written earlier
             return plain
         permuted = "".join(letters[axis] for axis in order)
         return Source(permuting[1].outs[0], permuted, (view[0], permuting[0])) if permuted[-1] == "n" else plain

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..graph import LINEAR_Q4, Call, Constant, Double, Graph, Int, IntList, Null, TensorSpec, Value, ValueList, numel
-from .dims import LiveDims
-from .pattern import roles
-from .rewriter import Rewriter
+from .dims import SymbolicDims
+from .rewriter import Rewriter, roles
 
 PATTERN = {
     "linear": ("et_vk.linear_q4gsw.default",),
@@ -23,12 +22,12 @@ PATTERN = {
 }
 ROLES = roles(PATTERN)
 OUTPUTS = 3  # of a joined layer: beside what it reads, as many as every device can bind
-LARGEST = 128 << 20  # what every device can bind of a joined weight
+MAX_WEIGHT_BYTES = 128 << 20  # what every device can bind of a joined weight
 WORD = 4
 
 
 @dataclass(frozen=True)
-class Linear:
+class QuantizedLinear:
     """A call of a 4-bit or 8-bit layer, its arguments by name."""
 
     index: int
@@ -50,7 +49,7 @@ class Linear:
         return (self.x, *self.qparams, self.codes, self.scales)
 
 
-def _linears(rewriter: Rewriter) -> list[Linear]:
+def _linears(rewriter: Rewriter) -> list[QuantizedLinear]:
     """Those whose arguments and result do not change, so that the call may stand elsewhere."""
     found = []
     for index in range(len(rewriter.steps)):
@@ -60,32 +59,32 @@ def _linears(rewriter: Rewriter) -> list[Linear]:
             continue
         linear = _eight_bit(rewriter, index, call) if role == "bytes" else _four_bit(rewriter, index, call)
         parts = (*linear.sources, linear.out, *(() if linear.bias is None else (linear.bias,)))
-        if all(map(rewriter.settled, parts)):
+        if all(map(rewriter.is_immutable, parts)):
             found.append(linear)
     return found
 
 
-def _four_bit(rewriter: Rewriter, index: int, call: Call) -> Linear:
+def _four_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
     given = rewriter.arguments(call)
     dynamic = ROLES[call.name] == "dynamic"
     qparams = (given["input_scales"], given["input_zp"]) if dynamic else ()
     x = given["input" if dynamic else "self"]
     bias = None if isinstance(rewriter.values[given["bias"]], Null) else given["bias"]
     group = rewriter.values[given["group_size"]]
-    return Linear(index, call, x, qparams, given["weights"], given["weight_scales"], group, bias)
+    return QuantizedLinear(index, call, x, qparams, given["weights"], given["weight_scales"], group, bias)
 
 
-def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> Linear:
+def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
     """A row of the weight is one group."""
     given = rewriter.arguments(call)
     weight = rewriter.values[given["mat2"]]
     group = Int(weight.dims[-1] if isinstance(weight, TensorSpec) and weight.dims else 0)
-    return Linear(index, call, given["self"], (), given["mat2"], given["scales"], group, None, bits=8)
+    return QuantizedLinear(index, call, given["self"], (), given["mat2"], given["scales"], group, None, bits=8)
 
 
 def _fused(
     rewriter: Rewriter,
-    linear: Linear,
+    linear: QuantizedLinear,
     outs: Sequence[int],
     codes: Sequence[int],
     scales: Sequence[int],
@@ -117,7 +116,7 @@ def _fused(
 def share_qparams(graph: Graph) -> Graph:
     """Choose the scales and zeros of an input once, not once for each layer that takes it."""
     rewriter = Rewriter(graph)
-    if not rewriter.straight:
+    if not rewriter.is_straight_line:
         return graph
     seen: dict[tuple[object, ...], Call] = {}
     for index in range(len(graph.steps)):
@@ -126,14 +125,14 @@ def share_qparams(graph: Graph) -> Graph:
             continue
         options = rewriter.arguments(call)
         x = options.pop("input")
-        if not rewriter.settled(x):
+        if not rewriter.is_immutable(x):
             continue
         key = (x, *(graph.values[a] for a in options.values()), *(graph.values[o] for o in call.outs))
         first = seen.setdefault(key, call)
-        hidden = all(rewriter.settled(o) and o not in rewriter.outputs for o in (*call.outs, *first.outs))
+        hidden = all(rewriter.is_immutable(o) and o not in rewriter.outputs for o in (*call.outs, *first.outs))
         if first is not call and hidden:
             rewriter.forward(index, *first.outs)
-    return rewriter.done()
+    return rewriter.result()
 
 
 # -- gates -------------------------------------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def share_qparams(graph: Graph) -> Graph:
 def gate_linears(graph: Graph) -> Graph:
     """silu(a(x)) * b(x), the gate of a SwiGLU, in one call."""
     rewriter = Rewriter(graph)
-    if not rewriter.straight:
+    if not rewriter.is_straight_line:
         return graph
     linears = {linear.out: linear for linear in _linears(rewriter) if linear.bias is None}
     for gate in linears.values():
@@ -152,20 +151,20 @@ def gate_linears(graph: Graph) -> Graph:
             continue
         at, call = product
         others = [linears[a] for a in call.args if a in linears and rewriter.only_user(a) == product]
-        if len(others) != 1 or not _pair(rewriter, gate, others[0]) or not _alike(rewriter, gate.out, call.outs[0]):
+        if len(others) != 1 or not _pair(rewriter, gate, others[0]) or not _same_spec(rewriter, gate.out, call.outs[0]):
             continue
         (values,) = others
-        steps = {gate.index, values.index, at, *(rewriter.makers[v][0] for v in activation)}
+        steps = {gate.index, values.index, at, *(rewriter.producers[v][0] for v in activation)}
         codes, scales = (gate.codes, values.codes), (gate.scales, values.scales)
         rewriter.replace(steps, _fused(rewriter, gate, call.outs, codes, scales), at)
-    return rewriter.done()
+    return rewriter.result()
 
 
 def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
     """What is computed on the way to silu(value), itself last; None if that is not all the value is used for."""
     users = sorted(set(rewriter.users[value_id]))
     calls = [call for user in users if (call := rewriter.call(user)) is not None]
-    if value_id in rewriter.outputs or len(rewriter.makers[value_id]) != 1:
+    if value_id in rewriter.outputs or len(rewriter.producers[value_id]) != 1:
         return None
     match [ROLES.get(call.name) for call in calls]:
         case ["silu"]:
@@ -178,15 +177,15 @@ def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
     return None
 
 
-def _pair(rewriter: Rewriter, a: Linear, b: Linear) -> bool:
+def _pair(rewriter: Rewriter, a: QuantizedLinear, b: QuantizedLinear) -> bool:
     """Whether two layers differ in nothing but the numbers in their weights."""
     same_input = (a.x, a.qparams) == (b.x, b.qparams)
     same_group = (a.group, a.bits) == (b.group, b.bits)
-    shaped = _alike(rewriter, a.codes, b.codes) and _alike(rewriter, a.scales, b.scales)
-    return same_input and same_group and shaped and _alike(rewriter, a.out, b.out)
+    shaped = _same_spec(rewriter, a.codes, b.codes) and _same_spec(rewriter, a.scales, b.scales)
+    return same_input and same_group and shaped and _same_spec(rewriter, a.out, b.out)
 
 
-def _alike(rewriter: Rewriter, a: int, b: int) -> bool:
+def _same_spec(rewriter: Rewriter, a: int, b: int) -> bool:
     one, other = rewriter.values[a], rewriter.values[b]
     if not isinstance(one, TensorSpec) or not isinstance(other, TensorSpec):
         return False
@@ -199,9 +198,9 @@ def _alike(rewriter: Rewriter, a: int, b: int) -> bool:
 def join_linears(graph: Graph) -> Graph:
     """Layers of one input, such as queries, keys and values, as one with the rows of all their weights."""
     rewriter = Rewriter(graph)
-    if not rewriter.straight:
+    if not rewriter.is_straight_line:
         return graph
-    alike: dict[tuple[object, ...], list[Linear]] = defaultdict(list)
+    alike: dict[tuple[object, ...], list[QuantizedLinear]] = defaultdict(list)
     for linear in _linears(rewriter):
         if (key := _join_key(rewriter, linear)) is not None:
             alike[key].append(linear)
@@ -210,10 +209,10 @@ def join_linears(graph: Graph) -> Graph:
             chosen = linears[start : start + OUTPUTS]
             if len(chosen) > 1:
                 _join(rewriter, chosen)
-    return rewriter.done()
+    return rewriter.result()
 
 
-def _join_key(rewriter: Rewriter, linear: Linear) -> tuple[object, ...] | None:
+def _join_key(rewriter: Rewriter, linear: QuantizedLinear) -> tuple[object, ...] | None:
     """Equal for layers that can be joined; None if the weight is not a constant of this layer alone."""
     parts = (linear.codes, linear.scales, *(() if linear.bias is None else (linear.bias,)))
     formats = []
@@ -231,7 +230,7 @@ def _join_key(rewriter: Rewriter, linear: Linear) -> tuple[object, ...] | None:
     return (linear.x, linear.qparams, linear.group, linear.bits, shape, *formats)
 
 
-def _join(rewriter: Rewriter, linears: Sequence[Linear]) -> None:
+def _join(rewriter: Rewriter, linears: Sequence[QuantizedLinear]) -> None:
     rows = [_spec(rewriter, linear.codes).dims[0] for linear in linears]
     codes = _joined([_spec(rewriter, linear.codes) for linear in linears], rows, by_rows=True)
     scales = _joined([_spec(rewriter, linear.scales) for linear in linears], rows)
@@ -270,7 +269,7 @@ def _joined(specs: Sequence[TensorSpec], sizes: Sequence[int], by_rows: bool = F
             for constant, spec, size in zip(constants, specs, sizes, strict=True)
         ]
         dims = (*specs[0].dims[:-1], sum(sizes))
-    if any(span.size % WORD for span in spans) or sum(span.size for span in spans) > LARGEST:
+    if any(span.size % WORD for span in spans) or sum(span.size for span in spans) > MAX_WEIGHT_BYTES:
         return None
     name = " + ".join(constant.name for constant in constants)
     return replace(specs[0], dims=dims, constant=Constant(spans[0], constants[0].dtype, name, tuple(spans[1:])))
@@ -282,9 +281,9 @@ def _joined(specs: Sequence[TensorSpec], sizes: Sequence[int], by_rows: bool = F
 def add_residuals(graph: Graph) -> Graph:
     """What is added to a layer's result, in the layer's call."""
     rewriter = Rewriter(graph)
-    if not rewriter.straight:
+    if not rewriter.is_straight_line:
         return graph
-    dims = LiveDims(graph)
+    dims = SymbolicDims(graph)
     for linear in _linears(rewriter):
         user = rewriter.only_user(linear.out)
         if user is None or ROLES.get(user[1].name) != "sum":
@@ -293,9 +292,9 @@ def add_residuals(graph: Graph) -> Graph:
         given = rewriter.arguments(call)
         residual = given["other" if given["self"] == linear.out else "self"]
         plain = rewriter.values[given["alpha"]] in (Int(1), Double(1.0))
-        fits = _alike(rewriter, linear.out, residual) and _alike(rewriter, linear.out, call.outs[0])
+        fits = _same_spec(rewriter, linear.out, residual) and _same_spec(rewriter, linear.out, call.outs[0])
         if plain and fits and dims.same(linear.out, residual):
             weights = ([linear.codes], [linear.scales])
             added = _fused(rewriter, linear, call.outs, *weights, linear.bias, residual)
             rewriter.replace([linear.index, at], added, at)
-    return rewriter.done()
+    return rewriter.result()

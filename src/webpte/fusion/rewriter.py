@@ -1,14 +1,27 @@
-"""What every pass needs: who makes a value, who uses it, and a copy of the graph to change."""
+"""What every pass needs: a graph that can be changed, and the roles of the ops that a pass looks for.
+
+    PATTERN = {"product": ("aten.mm.default", "aten.bmm.default"), "sum": ("aten.add.Tensor",)}
+
+A pass names its ops in such a table, once, and gets the role of a call from `roles(PATTERN)`. Everything else that a
+pass knows of an op is in the op's registration.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..graph import Call, Graph, Jump, Null, Origin, Step, TensorSpec, Value, ValueList
 from ..graph.values import flattened
 from ..lowering import find, mutated_values
+
+Pattern = Mapping[str, tuple[str, ...]]
+
+
+def roles(pattern: Pattern) -> dict[str, str]:
+    """Return the role of each op by its name."""
+    return {name: role for role, names in pattern.items() for name in names}
 
 
 class Rewriter:
@@ -18,7 +31,7 @@ class Rewriter:
         self.graph = graph
         self.values: list[Value] = list(graph.values)
         self.steps: list[Step | None] = list(graph.steps)
-        self.makers: dict[int, list[int]] = defaultdict(list)  # value -> steps that write it
+        self.producers: dict[int, list[int]] = defaultdict(list)  # value -> steps that write it
         self.users: dict[int, list[int]] = defaultdict(list)  # value -> steps that read it
         for index, step in enumerate(graph.steps):
             if isinstance(step, Jump):
@@ -27,14 +40,14 @@ class Rewriter:
             for value_id in graph.flatten(step.args):
                 self.users[value_id].append(index)
             for value_id in step.outs:
-                self.makers[value_id].append(index)
-        self.written = {v for call in graph.calls for v in mutated_values(call, graph)}  # in place, by some call
+                self.producers[value_id].append(index)
+        self.mutated = {v for call in graph.calls for v in mutated_values(call, graph)}  # in place, by some call
         self._inputs = frozenset(graph.inputs)
         self.outputs = frozenset(graph.outputs)
         self._outside = self._inputs | self.outputs
 
     @property
-    def straight(self) -> bool:
+    def is_straight_line(self) -> bool:
         """Whether the method has no jumps. Passes leave others alone."""
         return not any(isinstance(step, Jump) for step in self.graph.steps)
 
@@ -43,12 +56,12 @@ class Rewriter:
         step = self.steps[index]
         return step if isinstance(step, Call) else None
 
-    def maker(self, value_id: int) -> tuple[int, Call] | None:
+    def producer(self, value_id: int) -> tuple[int, Call] | None:
         """The one call that writes a value; None for inputs, constants, state, and what is written again."""
-        makers = self.makers.get(value_id, [])
+        makers = self.producers.get(value_id, [])
         spec = self.values[value_id]
         stored = isinstance(spec, TensorSpec) and spec.stored
-        if len(makers) != 1 or stored or value_id in self._inputs or value_id in self.written:
+        if len(makers) != 1 or stored or value_id in self._inputs or value_id in self.mutated:
             return None
         call = self.call(makers[0])
         return (makers[0], call) if call is not None else None
@@ -56,7 +69,7 @@ class Rewriter:
     def only_user(self, value_id: int) -> tuple[int, Call] | None:
         """The one call that reads a value nobody else sees; None if there are more, or the caller sees it."""
         users = self.users.get(value_id, [])
-        if len(users) != 1 or value_id in self._outside or len(self.makers.get(value_id, [])) != 1:
+        if len(users) != 1 or value_id in self._outside or len(self.producers.get(value_id, [])) != 1:
             return None
         call = self.call(users[0])
         return (users[0], call) if call is not None else None
@@ -72,12 +85,12 @@ class Rewriter:
         op = find(call)
         return None if op is None or op.facts.view is None or len(call.outs) != 1 else op.arguments(call)[op.facts.view]
 
-    def settled(self, value_id: int) -> bool:
+    def is_immutable(self, value_id: int) -> bool:
         """Whether a tensor never changes once it is there: readers of it may be moved."""
         value = self.values[value_id]
-        if not isinstance(value, TensorSpec) or value.mutable or value_id in self.written:
+        if not isinstance(value, TensorSpec) or value.mutable or value_id in self.mutated:
             return False
-        return len(self.makers.get(value_id, [])) == (0 if value.stored or value_id in self._inputs else 1)
+        return len(self.producers.get(value_id, [])) == (0 if value.stored or value_id in self._inputs else 1)
 
     def add(self, value: Value) -> int:
         """A new value's id."""
@@ -101,7 +114,7 @@ class Rewriter:
         for value_id in self.flatten(call.args):
             self.users[value_id].append(at)
         for value_id in call.outs:
-            self.makers[value_id].append(at)
+            self.producers[value_id].append(at)
 
     def drop(self, index: int) -> Call:
         """Remove the call at `index`."""
@@ -110,7 +123,7 @@ class Rewriter:
         for value_id in self.flatten(call.args):
             self.users[value_id].remove(index)
         for value_id in call.outs:
-            self.makers[value_id].remove(index)
+            self.producers[value_id].remove(index)
         self.steps[index] = None
         return call
 
@@ -133,7 +146,7 @@ class Rewriter:
     def flatten(self, ids: Iterable[int]) -> list[int]:
         return flattened(ids, self.values)
 
-    def done(self) -> Graph:
+    def result(self) -> Graph:
         """The graph as it is now."""
         steps = tuple(step for step in self.steps if step is not None)
         return replace(self.graph, values=tuple(self.values), steps=steps)

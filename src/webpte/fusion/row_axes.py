@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ..errors import Error
 from ..graph import SLOT_ATTENTION, Call, Graph, Int, IntList, TensorSpec, normalize_dim, numel
 from ..lowering import elementwise_op, find
-from .pattern import roles
+from .rewriter import roles
 
 PATTERN = {
     "size": ("sym_size.int",),
@@ -47,13 +47,13 @@ class Head(NamedTuple):
 
 
 @dataclass
-class Axes:
+class RowAxes:
     """The dim that rows have in each value."""
 
     graph: Graph
     refuse: Refuse
     axis: dict[int, int]
-    makers: dict[int, int] = field(default_factory=dict)  # value -> step
+    producers: dict[int, int] = field(default_factory=dict)  # value -> step
 
     def follow(self) -> None:
         for index, call in enumerate(self.graph.steps):
@@ -65,7 +65,7 @@ class Axes:
                 raise self.refuse(
                     f"{call.name} ({call.origin}) is not known to treat tokens each by itself", "mixed_tokens"
                 )
-            self.makers.update(dict.fromkeys(call.outs, index))
+            self.producers.update(dict.fromkeys(call.outs, index))
 
     def carried(self, call: Call) -> list[int]:
         """The arguments that have rows."""
@@ -80,7 +80,7 @@ class Axes:
         found = [output]
         while found:
             value_id = found.pop()
-            index = self.makers.get(value_id)
+            index = self.producers.get(value_id)
             if index is None or not self._in_head(index):
                 sources.add(value_id)
             elif index not in steps:
@@ -157,8 +157,8 @@ class Axes:
         return len(self._dims(value_id))
 
 
-def row_axes(graph: Graph, tokens: int, refuse: Refuse) -> Axes:
+def row_axes(graph: Graph, tokens: int, refuse: Refuse) -> RowAxes:
     """Follow the rows of tokens (1, S) through a graph without branches."""
-    axes = Axes(graph, refuse, {tokens: 1})
+    axes = RowAxes(graph, refuse, {tokens: 1})
     axes.follow()
     return axes

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, InputError
-from ..fusion.kv_caches import keeps_every_position
-from ..fusion.sampler import LOGITS
+from ..fusion.llm_rewrites import LOGITS, keeps_every_position
 from ..plan import Plan
 from ..runtime import Bundle, Method, Program
 from ..runtime.manifest import Language

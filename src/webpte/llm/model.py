@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from ..errors import InputError, UnsupportedError
-from ..fusion.kv_caches import with_sampler_and_half_caches
-from ..fusion.sampler import with_sampler
+from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, ignore, stoppable
 from ..runtime import Bundle, Method, Program, load

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import InputError
-from ..fusion.sampler import (
-    EDITED,
-    LIKELIEST,
-    LIKELIEST_LOG_PROBABILITY,
-    LOG_PROBABILITY,
-    MOST_EDITS,
-    SETTINGS,
+from ..fusion.llm_rewrites import (
+    FEATURE_ADJUSTMENTS,
+    FEATURE_TOP_LOGPROBS,
+    LOGPROB,
+    MAX_LOGIT_ADJUSTMENTS,
+    SAMPLING_WORDS,
     TOKEN,
-    TOPS,
-    padded,
+    TOP_LOGPROBS,
+    TOP_TOKENS,
+    padded_words,
 )
 from .errors import LogitsError
 from .settings import SamplingParams
@@ -29,7 +29,7 @@ from .settings import SamplingParams
 Array = np.ndarray[Any, Any]
 ALL_HIDDEN = -2  # in a token's place: no logit is above minus infinity; any other negative number: NaN or infinity
 NO_MASK = -1
-_ROW = struct.Struct("<fiffiiii")  # SETTINGS
+_ROW = struct.Struct("<fiffiiii")  # SAMPLING_WORDS
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class RowSamplingParams:
     step: int = 0  # tokens that the sequence has generated before
     logprob: bool = False  # whether to compute it
     top_logprobs: int = 0  # tokens to report beside the sampled one
-    # i32[E, 3] of (token, bits of a factor, bits of an addend), each token once, at most MOST_EDITS: a logit above 0 is
-    # divided by the factor, another multiplied; then the addend is added.
+    # i32[E, 3] of (token, bits of a factor, bits of an addend), each token once, at most MAX_LOGIT_ADJUSTMENTS: a logit
+    # above 0 is divided by the factor, another multiplied; then the addend is added.
     logit_adjustments: Array | None = field(default=None, compare=False)
     # i32[mask_words(vocabulary)]: a bit for each token that may be sampled, the lowest of a word first.
     mask: Array | None = field(default=None, compare=False)
@@ -84,11 +84,13 @@ def pack(rows: Sequence[RowSamplingParams], adjustment_words: int | None = None)
     """
     adjustments = sum(len(row.logit_adjustments) for row in rows if row.logit_adjustments is not None)
     masks = sum(len(row.mask) for row in rows if row.mask is not None)
-    first = len(rows) * len(SETTINGS)
-    features = TOPS if any(row.top_logprobs for row in rows) else 0
+    first = len(rows) * len(SAMPLING_WORDS)
+    features = FEATURE_TOP_LOGPROBS if any(row.top_logprobs for row in rows) else 0
     if adjustments or masks or (features and adjustment_words is not None):
-        features |= EDITED
-    count = first + padded(4 * adjustments + masks) if adjustment_words is None or not features else adjustment_words
+        features |= FEATURE_ADJUSTMENTS
+    count = first + padded_words(4 * adjustments + masks)
+    if adjustment_words is not None and features:
+        count = adjustment_words
     if count < first + 4 * adjustments + masks:
         raise InputError(
             argument="logit adjustments and masks",
@@ -120,15 +122,15 @@ def _put_masks(rows: Sequence[RowSamplingParams], words: Array, at: int) -> None
         if row.mask is not None:
             end = at + len(row.mask)
             words[at:end] = row.mask.view(np.int32)
-            words[number * len(SETTINGS) + SETTINGS.index("mask")] = at
+            words[number * len(SAMPLING_WORDS) + SAMPLING_WORDS.index("mask")] = at
             at = end
 
 
 def sampler_outputs(rows: Sequence[RowSamplingParams]) -> tuple[int, ...]:
     """Return the indices of the sampler's outputs that `unpack` needs for these rows."""
     if any(row.top_logprobs for row in rows):
-        return (TOKEN, LOG_PROBABILITY, LIKELIEST, LIKELIEST_LOG_PROBABILITY)
-    return (TOKEN, LOG_PROBABILITY) if any(row.logprob for row in rows) else (TOKEN,)
+        return (TOKEN, LOGPROB, TOP_TOKENS, TOP_LOGPROBS)
+    return (TOKEN, LOGPROB) if any(row.logprob for row in rows) else (TOKEN,)
 
 
 def unpack(outputs: Sequence[Any]) -> list[SampledToken]:
@@ -164,7 +166,9 @@ class LogitsProcessor:
     If there are more than `max_adjustments` distinct tokens, the penalties of the most recently first-seen ones apply.
     """
 
-    def __init__(self, settings: SamplingParams, prompt: Iterable[int] = (), max_adjustments: int = MOST_EDITS) -> None:
+    def __init__(
+        self, settings: SamplingParams, prompt: Iterable[int] = (), max_adjustments: int = MAX_LOGIT_ADJUSTMENTS
+    ) -> None:
         self._settings = settings
         self._max_adjustments = max_adjustments
         self._first = row_sampling_params(settings, 0)

@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, TypedDict, TypeVar
 
 from ..errors import InputError
-from ..fusion.sampler import MOST_TOPS
+from ..fusion.llm_rewrites import MAX_TOP_LOGPROBS
 from .constraints import Constraint, constraint_from
 
 LARGEST = 2**31 - 1  # integers travel to the device in 32 bits
@@ -91,7 +91,7 @@ class SamplingParams:
             "presence_penalty": _between("presence_penalty", self.presence_penalty, *PENALTIES),
             "frequency_penalty": _between("frequency_penalty", self.frequency_penalty, *PENALTIES),
             "logit_bias": _logit_bias(self.logit_bias),
-            "top_logprobs": integer("top_logprobs", self.top_logprobs, 0, MOST_TOPS),
+            "top_logprobs": integer("top_logprobs", self.top_logprobs, 0, MAX_TOP_LOGPROBS),
             "seed": integer("seed", self.seed, 0, LARGEST),
             "stop": _stop(self.stop),
             "constraint": constraint_from(self.json_schema, self.regex, self.grammar, self.choices),

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..device import adapter_caps
 from ..errors import DeviceError, InputError, UnsupportedError
-from ..fusion.sampler import with_sampler
+from ..fusion.llm_rewrites import with_sampler
 from ..graph import DType, Graph, TensorSpec
 from ..lowering import mutated_positions
 from ..progress import OnProgress, ignore

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Error
-from ..fusion.sampler import TOKEN
+from ..fusion.llm_rewrites import TOKEN
 from ..llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, STREAM_SECONDS
 from ..llm.sampling import RowSamplingParams, pack
 from ..progress import OnProgress, Progress

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import Error, InputError
-from ...fusion.sampler import MOST_EDITS
+from ...fusion.llm_rewrites import MAX_LOGIT_ADJUSTMENTS
 from ...progress import CancelToken
 from ..sampling import LogitsProcessor, RowSamplingParams, SampledToken, logits_error
 from ..settings import SamplingParams
@@ -235,7 +235,7 @@ class GenerationRequest(Request):
         *,
         stop_tokens: Collection[int] = (),
         capacity: int,
-        max_logit_adjustments: int = MOST_EDITS,
+        max_logit_adjustments: int = MAX_LOGIT_ADJUSTMENTS,
         decode_state: DecodeState | None = None,
         cancel: CancelToken | None = None,
         sink: OutputSink | None = None,

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...errors import InputError
-from ...fusion.batching import PICKED, TOKENS, with_sampled_slots
-from ...fusion.sampler import LOGITS, MOST_EDITS, SETTINGS, TOKEN, mask_words
+from ...fusion.batching import LOGITS_INDICES, TOKENS, with_sampled_slots
+from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, SAMPLING_WORDS, TOKEN, mask_words
 from ...graph import DType, Graph
 from ...progress import OnProgress, ignore
 from ...runtime import Bundle, Extent, Method, Program
@@ -215,9 +215,9 @@ class BatchedRunner(SlotPool):
         super().__init__(program, max_slots, progress)
         self.capacity = context(program, self.method.plan)
         self.max_batch_tokens = _bound(self.method, TOKENS)[1]
-        self.max_samples = _bound(self.method, PICKED)[0]
+        self.max_samples = _bound(self.method, LOGITS_INDICES)[0]
         self.max_draft_tokens = self.max_samples - 1
-        self.max_logit_adjustments = MOST_EDITS
+        self.max_logit_adjustments = MAX_LOGIT_ADJUSTMENTS
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
         rewrite: Callable[[Graph], Graph] = lambda graph: with_sampled_slots(graph, num_slots, self._cache)  # noqa: E731
@@ -310,7 +310,7 @@ class SingleRunner:
     max_slots = 1
     max_samples = 1
     max_draft_tokens = 0
-    max_logit_adjustments = MOST_EDITS
+    max_logit_adjustments = MAX_LOGIT_ADJUSTMENTS
 
     def __init__(
         self,
@@ -405,8 +405,8 @@ class BundledRunner(SlotPool):
         self.max_batch_tokens = language.prompt_rows[-1]
         self.max_samples = language.decode_rows[-1]
         masks = mask_words(vocabulary(self.method))
-        spare = [words // rows - len(SETTINGS) - masks for rows, words in language.choice_words.items()]
-        self.max_logit_adjustments = min(MOST_EDITS, *(words // 4 for words in spare))
+        spare = [words // rows - len(SAMPLING_WORDS) - masks for rows, words in language.choice_words.items()]
+        self.max_logit_adjustments = min(MAX_LOGIT_ADJUSTMENTS, *(words // 4 for words in spare))
 
     def make(self, num_slots: int, progress: OnProgress) -> Method:
         return self._bundle.method("forward", progress=progress, slots=num_slots, lazy=True)

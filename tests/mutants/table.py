@@ -620,7 +620,7 @@ MUTANTS = (
     Mutant(
         "a scaled sum is fused as a residual",
         "fusion/linears.py",
-        'plain = rewriter.values[given["alpha"]] in (Int(1), Double(1.0))',
+        'plain = rewriter.values[arguments["alpha"]] in (Int(1), Double(1.0))',
         "plain = True",
         "tests/unit/test_fusion_linears.py",
     ),

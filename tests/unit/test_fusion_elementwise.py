@@ -11,7 +11,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.errors import GraphError
 from webpte.fusion import PASSES
-from webpte.fusion.elementwise import WEIGHT, join_elementwise
+from webpte.fusion.elementwise import MAX_PROGRAM_WEIGHT, join_elementwise
 from webpte.graph import COPY, ELEMENTWISE, Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
 from webpte.graph.programs import ProgramLine, format_program, parse_program
 from webpte.lowering import registered
@@ -219,14 +219,14 @@ def test_a_long_chain_is_cut(b):
     for step in range(200):
         y = b.apply("aten.mul.Scalar", y, 1.5) if step % 2 else b.apply("relu", y)
     calls = joined(b.graph([x], [y]))
-    assert len(calls) == 4 and max(map(len, calls)) == WEIGHT
+    assert len(calls) == 4 and max(map(len, calls)) == MAX_PROGRAM_WEIGHT
 
 
 def test_heavy_functions_are_cut_sooner(b):
     x = y = b.input()
     for _ in range(32):
         y = b.apply("aten.pow.Tensor_Scalar", y, 1.5)
-    assert [len(call) for call in joined(b.graph([x], [y]))] == [WEIGHT // WEIGHTS["pow"]] * 8
+    assert [len(call) for call in joined(b.graph([x], [y]))] == [MAX_PROGRAM_WEIGHT // WEIGHTS["pow"]] * 8
 
 
 @pytest.mark.parametrize("rank", [1, 4, 5, 8])

@@ -1,4 +1,4 @@
-"""Rotary embedding and the attention behind it as one call."""
+"""Fuse rotary embedding with the attention that follows it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ..lowering import elementwise_op
 from .rewriter import Rewriter, roles
 
 PATTERN = {
-    "neighbours": ("et_vk.apply_rotary_emb.default",),  # pairs of elements are rotated: those side by side,
-    "halves": ("et_vk.apply_rotary_emb_hf.default",),  # or one of each half
+    "neighbours": ("et_vk.apply_rotary_emb.default",),  # rotates pairs of neighbouring elements
+    "halves": ("et_vk.apply_rotary_emb_hf.default",),  # rotates pairs of one element of each half
     "attention": ("sdpa_with_kv_cache.default",),
     "slice": ("aten.slice_copy.Tensor",),
     "sum": ("add",),
@@ -21,7 +21,7 @@ ROLES = roles(PATTERN)
 
 
 class RotaryTables(NamedTuple):
-    """Where cosines and sines are: the first token's row, and how many rows are meant, where that is not all."""
+    """Tensors of cosines and sines, with the row of the first token and the number of rows if not all."""
 
     cosine: int
     sine: int
@@ -30,7 +30,7 @@ class RotaryTables(NamedTuple):
 
 
 def rotate_in_attention(graph: Graph) -> Graph:
-    """Let attention rotate its queries and keys itself, by whole tables where those it is given are cut from such."""
+    """Let attention rotate its queries and keys, by whole tables if the inputs are slices of some."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
@@ -38,10 +38,10 @@ def rotate_in_attention(graph: Graph) -> Graph:
         call = rewriter.call(index)
         if call is None or ROLES.get(call.name) not in ("neighbours", "halves") or len(call.outs) != 2:
             continue
-        attention = _attention_behind(rewriter, call)
-        given = rewriter.arguments(call)
-        tables = [given["freqs_cos"], given["freqs_sin"]]
-        moved = (given["xq"], given["xk"], *tables)
+        attention = _attention_after(rewriter, call)
+        arguments = rewriter.arguments(call)
+        tables = [arguments["freqs_cos"], arguments["freqs_sin"]]
+        moved = (arguments["xq"], arguments["xk"], *tables)
         if attention is not None and _by_rows(rewriter, tables) and all(map(rewriter.is_immutable, moved)):
             at, user = attention
             rewriter.replace([index, at], _fused(rewriter, call, user), at)
@@ -49,26 +49,26 @@ def rotate_in_attention(graph: Graph) -> Graph:
     return rewriter.result()
 
 
-def _attention_behind(rewriter: Rewriter, rotary: Call) -> tuple[int, Call] | None:
-    """The attention that takes both results, if nothing else does."""
+def _attention_after(rewriter: Rewriter, rotary: Call) -> tuple[int, Call] | None:
+    """Return the step and call of the attention that is the only reader of both results."""
     query, key = rotary.outs
     user = rewriter.only_user(query)
     if user is None or ROLES.get(user[1].name) != "attention" or user != rewriter.only_user(key):
         return None
-    given = rewriter.arguments(user[1])
-    unmasked = isinstance(rewriter.values[given["attn_mask"]], Null)
-    return user if (given["query"], given["key"]) == (query, key) and unmasked else None
+    arguments = rewriter.arguments(user[1])
+    unmasked = isinstance(rewriter.values[arguments["attn_mask"]], Null)
+    return user if (arguments["query"], arguments["key"]) == (query, key) and unmasked else None
 
 
 def _by_rows(rewriter: Rewriter, tables: Sequence[int]) -> bool:
-    """Whether the tables have a row for each token, the same for all of a batch."""
+    """Return whether the tables have a row for each token, the same for the whole batch."""
     specs = (rewriter.values[table] for table in tables)
     return all(isinstance(table, TensorSpec) and len(table.dims) == 2 for table in specs)
 
 
 def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
-    """The call is described in ops/attention/rotary_attention.py."""
-    rotated, given = rewriter.arguments(rotary), rewriter.arguments(attention)
+    """Return the fused call, which ops/attention/rotary_attention.py describes."""
+    rotated, arguments = rewriter.arguments(rotary), rewriter.arguments(attention)
     halves = ROLES[rotary.name] == "halves"
     cosine, sine = rotated["freqs_cos"], rotated["freqs_sin"]
     tables = RotaryTables(cosine, sine, rotated["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
@@ -79,8 +79,8 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
         attention.origin,
         query=rotated["xq"],
         key=rotated["xk"],
-        **{name: given[name] for name in kept},
-        dropout=given["drpout_p"],
+        **{name: arguments[name] for name in kept},
+        dropout=arguments["drpout_p"],
         cosine=tables.cosine,
         sine=tables.sine,
         table_start=tables.start,
@@ -90,15 +90,15 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
 
 
 def _whole_tables(rewriter: Rewriter, cosine: int, sine: int) -> RotaryTables:
-    """The tables that both are cut from, by the same rows; else themselves."""
-    cosines, sines = _cut(rewriter, cosine), _cut(rewriter, sine)
+    """Return the tables that both are slices of, by the same rows; else the slices themselves."""
+    cosines, sines = _table_slice(rewriter, cosine), _table_slice(rewriter, sine)
     if cosines is None or sines is None or (cosines.start, cosines.size) != (sines.start, sines.size):
         return RotaryTables(cosine, sine)
     return RotaryTables(cosines.table, sines.table, cosines.start, cosines.rows)
 
 
 class TableSlice(NamedTuple):
-    """table[start : start + rows], where rows is a size: what the lowering can count."""
+    """table[start : start + rows], where rows is the size of a dim, which the lowering can compute."""
 
     table: int
     start: int
@@ -106,15 +106,15 @@ class TableSlice(NamedTuple):
     size: tuple[int, Value]  # the tensor and dim it is the size of
 
 
-def _cut(rewriter: Rewriter, value_id: int) -> TableSlice | None:
+def _table_slice(rewriter: Rewriter, value_id: int) -> TableSlice | None:
     found = rewriter.producer(value_id)
     while found is not None and (source := _copied(rewriter, found[1])) is not None:
         found = rewriter.producer(source)
     if found is None or ROLES.get(found[1].name) != "slice":
         return None
-    given, values = rewriter.arguments(found[1]), rewriter.values
-    table, start, total = given["self"], given["start"], rewriter.producer(given["end"])
-    by_rows = values[given["dim"]] == Int(0) and values[given["step"]] == Int(1)
+    arguments, values = rewriter.arguments(found[1]), rewriter.values
+    table, start, total = arguments["self"], arguments["start"], rewriter.producer(arguments["end"])
+    by_rows = values[arguments["dim"]] == Int(0) and values[arguments["step"]] == Int(1)
     if not by_rows or not rewriter.is_immutable(table) or total is None or ROLES.get(total[1].name) != "sum":
         return None
     others = [a for a in rewriter.arguments(total[1]).values() if a != start]
@@ -125,13 +125,13 @@ def _cut(rewriter: Rewriter, value_id: int) -> TableSlice | None:
 
 
 def _copied(rewriter: Rewriter, call: Call) -> int | None:
-    """What a call copies, shape and all."""
+    """Return the source of a call that copies a tensor with its shape."""
     elementwise = elementwise_op(call)
     return rewriter.source(call) if elementwise is not None else None
 
 
 def _drop_unread(rewriter: Rewriter) -> None:
-    """Remove the cuts that nobody reads any more, and what only they read."""
+    """Remove slices without readers, and the calls that only they read."""
     for index in reversed(range(len(rewriter.steps))):
         call = rewriter.call(index)
         if call is None or not (ROLES.get(call.name) in ("slice", "sum") or _copied(rewriter, call) is not None):

@@ -1,7 +1,7 @@
-"""A model of one sequence as a model of many: rows of (slot, position) in one pass over the weights.
+"""Rewrite a model of one sequence for many: rows of (slot, position) in one pass over the weights.
 
-Everything between the tokens and the logits must treat each row by itself. What does not is attention, whose position
-and caches become those of each row, and the choice of the last row, which becomes the choice of any.
+Every call between the tokens and the logits must treat rows independently, with two exceptions. Attention takes the
+position and the cache slot of each row. The selection of the last row becomes a gather of any rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .row_axes import RowAxes, row_axes
 
 TOKENS, POSITION = range(2)  # inputs of a model
 SLOT_MAPPING, NUM_DECODE, LOGITS_INDICES, POSITION_OFFSET = range(1, 5)  # after the tokens, in a model of many
-MAX_LOGITS_ROWS = 32  # rows that a pass may give the logits of
+MAX_LOGITS_ROWS = 32  # of one call
 
 PATTERN = {
     "attention": ("sdpa_with_kv_cache.default",),
@@ -49,24 +49,24 @@ GATHER, VIEW, SIZE = (PATTERN[role][0] for role in ("gather", "view", "size"))
 
 @dataclass(frozen=True)
 class SlottedGraph:
-    """The rewritten graph: its one output is the logits of the picked rows, (P, V)."""
+    """The rewritten graph. Its output is the logits of the gathered rows, (P, V)."""
 
     graph: Graph
-    position_offset: int  # the value that is added to all positions
+    position_offset: int  # the value that the graph adds to all positions
 
 
 def with_slots(graph: Graph, slots: int, cache: DType | None = None) -> SlottedGraph:
-    """Let `slots` sequences share the model, their keys and values stored as `cache`, if that is given.
+    """Rewrite the graph for `slots` sequences, with keys and values stored as `cache` if it is not None.
 
-    Inputs become the tokens (1, R), their places (R, 2) of slot and position, how many of the first rows are the only
-    ones of their slots, the rows (P,) whose logits are wanted, and a number that is added to all positions. Rows of one
-    slot stand together, in the order of their positions. A row whose slot is negative is idle.
+    The inputs become: the tokens (1, R); their slot mapping (R, 2) of slot and position; how many of the first rows are
+    the only ones of their slots; the rows (P,) to return logits of; and a number that is added to all positions. Rows
+    of one slot are contiguous, in the order of their positions. A row with a negative slot is idle.
     """
     return _SlotRewrite(graph, slots, cache).result()
 
 
 def with_sampled_slots(graph: Graph, slots: int, cache: DType | None = None) -> Graph:
-    """`with_slots` and the sampler, whose inputs stand behind the others: outputs as those of `with_sampler`."""
+    """Apply `with_slots`, and append the sampler: its inputs come last, the outputs are those of `with_sampler`."""
     slotted = with_slots(graph, slots, cache)
     values, steps = list(slotted.graph.values), list(slotted.graph.steps)
     (logits,) = slotted.graph.outputs
@@ -107,6 +107,7 @@ class _SlotRewrite:
         return SlottedGraph(replace(graph, inputs=inputs), self.position_offset)
 
     def refuse(self, reason: str, code: str) -> UnsupportedError:
+        """Return the error for a graph that cannot be rewritten."""
         return UnsupportedError(f"{self.name} cannot run several sequences at once: {reason}", code=code)
 
     def _check_inputs(self, graph: Graph) -> None:
@@ -114,10 +115,10 @@ class _SlotRewrite:
         dims = [spec.dims if isinstance(spec, TensorSpec) else () for spec in specs]
         if len(dims) != 2 or len(dims[TOKENS]) != 2 or dims[TOKENS][0] != 1 or dims[POSITION] != (1,):
             raise self.refuse(
-                f"it takes {', '.join(map(str, specs))}, not tokens (1, n) and a position (1)", "other_inputs"
+                f"expected the inputs tokens (1, n) and position (1), got {', '.join(map(str, specs))}", "other_inputs"
             )
         if dims[TOKENS][1] == 1:
-            raise self.refuse("it takes one token at a time; export it with dynamic shapes", "static_shapes")
+            raise self.refuse("it takes one token at a time. Export it with dynamic shapes", "static_shapes")
         if any(isinstance(step, Jump) for step in graph.steps):
             raise self.refuse("it has branches", "branches")
 
@@ -132,52 +133,52 @@ class _SlotRewrite:
             found += 1
             rewriter.replace([index], self._slot_attention(call), index)
         if self.rewriter.mutated - self.pools:
-            raise self.refuse("it keeps more than the caches of its attention from call to call", "extra_state")
+            raise self.refuse("it has state other than the caches of its attention", "extra_state")
         if not found:
             raise self.refuse(
-                "it has no attention over a KV cache of its own; export it with use_sdpa_with_kv_cache", "no_cache"
+                "it has no attention with its own KV cache. Export it with use_sdpa_with_kv_cache", "no_cache"
             )
 
     def _slot_attention(self, call: Call) -> Call:
-        given = self.rewriter.arguments(call)
-        self._check_attention(call, given)
+        arguments = self.rewriter.arguments(call)
+        self._check_attention(call, arguments)
         rotary = call.name == ROTARY_ATTENTION
         return self.rewriter.make(
             SLOT_ATTENTION,
             call.outs,
             call.origin,
-            **{name: given[name] for name in ("query", "key", "value", "scale")},
-            key_cache=self._pool(given["key_cache"], call),
-            value_cache=self._pool(given["value_cache"], call),
+            **{name: arguments[name] for name in ("query", "key", "value", "scale")},
+            key_cache=self._pool(arguments["key_cache"], call),
+            value_cache=self._pool(arguments["value_cache"], call),
             places=self.slot_mapping,
             advance=self.position_offset,
             singles=self.num_decode,
-            table=self._table(given["cosine"], given["sine"]) if rotary else None,
-            halves=given["halves"] if rotary else Bool(False),
+            table=self._table(arguments["cosine"], arguments["sine"]) if rotary else None,
+            halves=arguments["halves"] if rotary else Bool(False),
         )
 
-    def _check_attention(self, call: Call, given: dict[str, int]) -> None:
+    def _check_attention(self, call: Call, arguments: dict[str, int]) -> None:
         values = self.rewriter.values
-        mask = given.get("attn_mask")
-        if (mask is not None and not isinstance(values[mask], Null)) or values[given["is_causal"]] != Bool(True):
-            raise self.refuse(f"the attention of {call.origin} takes a mask of its own", "custom_mask")
-        starts = [given["start_pos"], *([given["table_start"]] if "table_start" in given else [])]
+        mask = arguments.get("attn_mask")
+        if (mask is not None and not isinstance(values[mask], Null)) or values[arguments["is_causal"]] != Bool(True):
+            raise self.refuse(f"the attention of {call.origin} takes a custom mask", "custom_mask")
+        starts = [arguments["start_pos"], *([arguments["table_start"]] if "table_start" in arguments else [])]
         if not all(map(self._is_position, starts)):
-            raise self.refuse(f"the position of {call.origin} is not the one that is given", "other_position")
+            raise self.refuse(f"the position of {call.origin} is not the input position", "other_position")
 
     def _is_position(self, value_id: int) -> bool:
-        made = self.rewriter.producer(value_id)
-        if made is None or ROLES.get(made[1].name) != "position":
+        producer = self.rewriter.producer(value_id)
+        if producer is None or ROLES.get(producer[1].name) != "position":
             return False
-        return made[1].args[0] == self.position  # of which there is but one element
+        return producer[1].args[0] == self.position  # it has one element
 
     def _pool(self, cache: int, call: Call) -> int:
-        """The cache of one sequence, as many times as there are slots."""
+        """Enlarge the cache of one sequence to all slots, and return its id."""
         spec = self.rewriter.values[cache]
         if not isinstance(spec, TensorSpec) or not spec.stored or len(self.rewriter.users[cache]) != 1:
-            raise self.refuse(f"the caches of {call.origin} are not its own", "shared_cache")
+            raise self.refuse(f"the caches of {call.origin} are shared with other calls", "shared_cache")
         if len(spec.dims) != 4 or spec.dims[0] != 1:
-            raise self.refuse(f"a cache has the shape {list(spec.dims)}, not (1, C, H, D)", "cache_shape")
+            raise self.refuse(f"expected caches of shape (1, C, H, D), got {list(spec.dims)}", "cache_shape")
         self.rewriter.values[cache] = replace(
             spec,
             dtype=self.cache or spec.dtype,
@@ -189,7 +190,7 @@ class _SlotRewrite:
         return cache
 
     def _table(self, cosine: int, sine: int) -> int:
-        """Both tables in one tensor of (2, P, W): a kernel has few bindings."""
+        """Return both tables as one tensor (2, P, W), since a kernel has few bindings."""
         if (cosine, sine) not in self.tables:
             first, second = self._constant(cosine), self._constant(sine)
             if first is None or second is None or (first.dims, first.dtype) != (second.dims, second.dtype):
@@ -201,27 +202,27 @@ class _SlotRewrite:
         return self.tables[cosine, sine]
 
     def _constant(self, value_id: int) -> TensorSpec | None:
-        made = self.rewriter.producer(value_id)
-        if made is not None and made[1].name == PREPACK:
-            value_id = made[1].args[0]
+        producer = self.rewriter.producer(value_id)
+        if producer is not None and producer[1].name == PREPACK:
+            value_id = producer[1].args[0]
         spec = self.rewriter.values[value_id]
         return spec if isinstance(spec, TensorSpec) and spec.constant is not None else None
 
     def _drop_positions(self) -> None:
-        """Remove what reads the position and is read by nobody any more."""
+        """Remove the readers of the position, whose results must have no readers."""
         rewriter = self.rewriter
         for index in list(rewriter.users[self.position]):
             call = rewriter.call(index)
             assert call is not None
             if any(rewriter.users.get(out) for out in call.outs):
                 user = rewriter.call(next(user for out in call.outs for user in rewriter.users.get(out, ())))
-                raise self.refuse(f"{user.name if user else 'something'} depends on the position too", "position_use")
+                raise self.refuse(f"{user.name if user else 'a call'} depends on the position", "position_use")
             rewriter.drop(index)
 
     # -- the head --------------------------------------------------------------------------------------------------
 
     def _with_gathered_rows(self, graph: Graph, axes: RowAxes) -> Graph:
-        """Gather the picked rows before the last calls that treat rows by themselves, among them that of the last."""
+        """Gather the rows to return logits of before the head of the model, and drop its selection of the last row."""
         head = axes.head(graph.outputs[0])
         head_steps = set(head.steps)
         values: list[Value] = list(graph.values)
@@ -261,7 +262,7 @@ def _integers(*dims: int) -> TensorSpec:
 
 
 def _reshaped(values: list[Value], source: int, count: int, out: int, origin: Origin) -> Call:
-    """As many rows as `count` says: (1, P, N) -> (P, N)."""
+    """Return the view of (1, P, N) as (P, N), with `count` rows."""
     spec = values[out]
     assert isinstance(spec, TensorSpec)
     sizes = add_value(values, ValueList((count, *(add_value(values, Int(size)) for size in spec.dims[1:]))))

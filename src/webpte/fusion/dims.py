@@ -1,6 +1,6 @@
-"""What can be told of live shapes before anything runs: enough to prove that two of them are always equal.
+"""Symbolic shapes, to prove before a run that two dynamic shapes are always equal.
 
-Bounds do not tell it: x[s <= 4, 8].view(4, -1) has the bound of x and another shape.
+Equal bounds prove nothing: x[s <= 4, 8].view(4, -1) has the bound of x and another shape.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..lowering.dim_rules import Dim, Dims
 
 
 class SymbolicDims:
-    """The dims of the tensors of a straight graph, as sizes and names. A name is one size all through a call."""
+    """The dims of the tensors of a straight-line graph, as sizes and names. A name is one size throughout a call."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -25,45 +25,45 @@ class SymbolicDims:
         self._fresh = itertools.count()
         self._derived: dict[tuple[Dim, int, int], Dim] = {}
         varying = (isinstance(v, SymInt) or (isinstance(v, TensorSpec) and v.dynamic) for v in graph.values)
-        self._static = not any(varying)  # then bounds are all there is
+        self._static = not any(varying)  # then bounds are exact
         writes = Counter([*graph.inputs, *(out for call in graph.calls for out in call.outs)])
         self._rewritten = {value_id for value_id, count in writes.items() if count > 1}
         for call in graph.calls:
             self._follow(call)
 
     def same(self, a: int, b: int) -> bool:
-        """Whether two tensors provably have the same shape whenever the method runs."""
+        """Return whether two tensors provably have the same shape in every call of the method."""
         return self.of(a) == self.of(b)
 
     def of(self, value_id: int) -> Dims:
-        """The dims of a tensor. Where nothing is known each has a name of its own."""
+        """Return the dims of a tensor. An unknown dim has its own name."""
         spec = self.graph.values[value_id]
         if not isinstance(spec, TensorSpec):
             return ()  # a number among the operands
-        given = value_id in self._inputs
-        if spec.stored or (given and not spec.dynamic):
+        is_input = value_id in self._inputs
+        if spec.stored or (is_input and not spec.dynamic):
             return spec.dims
-        if value_id in self._rewritten:  # they may differ from one moment to the next
+        if value_id in self._rewritten:  # its dims may change during a call
             return tuple(self.unknown() for _ in spec.dims)
         if self._static:
             return spec.dims
-        # A dim of 1 cannot vary in what a caller passes; elsewhere it could be empty.
-        named = (1 if given and size == 1 else ("dim", value_id, d) for d, size in enumerate(spec.dims))
+        # A dim of 1 of an input cannot vary; elsewhere it could be 0.
+        named = (1 if is_input and size == 1 else ("dim", value_id, d) for d, size in enumerate(spec.dims))
         return self._dims.get(value_id) or tuple(named)
 
     def at_most(self, size: Dim, limit: Dim) -> bool:
-        """Whether a size is never larger than another, as far as its bound tells."""
+        """Return whether a size is provably at most another, by its bound."""
         if isinstance(size, int) or not isinstance(limit, int):
             return isinstance(size, int) and isinstance(limit, int) and size <= limit
         kind, value_id, axis = size
         return kind == "dim" and self.graph.tensor(value_id).dims[axis] <= limit
 
     def derived(self, size: Dim, less: int, stride: int) -> Dim:
-        """The name of (size - less - 1) // stride + 1, the same for all who ask for it."""
+        """Return the name of (size - less - 1) // stride + 1. Equal arguments give equal names."""
         return self._derived.setdefault((size, less, stride), ("derived", len(self._derived), 0))
 
     def unknown(self) -> Dim:
-        """A name that nothing else has."""
+        """Return a new name."""
         return ("unknown", next(self._fresh), 0)
 
     def _follow(self, call: Call) -> None:
@@ -71,18 +71,18 @@ class SymbolicDims:
         if op is None or op.facts.dims is None:
             return
         try:
-            made = op.facts.dims(_CallDims(self, call, op.arguments(call)))
-            for out, dims in zip(call.outs, made, strict=False):
+            results = op.facts.dims(_CallDims(self, call, op.arguments(call)))
+            for out, dims in zip(call.outs, results, strict=False):
                 spec = self.graph.values[out]
                 if isinstance(spec, SymInt):
                     (self._scalars[out],) = dims
                 elif isinstance(spec, TensorSpec) and len(dims) == len(spec.dims):
                     self._dims[out] = dims
         except (GraphError, IndexError, ValueError, ZeroDivisionError):
-            pass  # arguments that the op does not take: its lowering will say so
-        except Exception as error:  # somebody's own rule
+            pass  # invalid arguments: the lowering reports them
+        except Exception as error:  # of a rule that a user registered
             raise GraphError(
-                f"{call.name}: its rule for dims failed: {type(error).__name__}: {error}", code="failing_rule"
+                f"{call.name}: the dims rule failed: {type(error).__name__}: {error}", code="failing_rule"
             ) from error
 
     def sizes(self, value_id: int) -> Dims:
@@ -101,7 +101,7 @@ class SymbolicDims:
 
 
 class _CallDims:
-    """A call as its op's rule sees it."""
+    """A call as the dims rule of its op reads it."""
 
     def __init__(self, live: SymbolicDims, call: Call, arguments: dict[str, int]) -> None:
         self._live = live

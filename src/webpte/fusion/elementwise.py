@@ -1,4 +1,4 @@
-"""Elementwise calls that follow one another, as one call with a program: see programs.py."""
+"""Fuse consecutive elementwise calls into one call with a program: see lowering/programs.py."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from ..lowering.programs import ElementwiseProgram, compile_program
 from .dims import SymbolicDims
 from .rewriter import Rewriter
 
-WEIGHT = 64  # of one program: what a driver compiles in a third of a second
-BINDINGS = 8  # storage buffers that every device offers to a dispatch
-OUTPUTS = 2
-BLOCK = 256  # bytes of a parameter block: sizes, one row of strides an input, the numbers
+MAX_PROGRAM_WEIGHT = 64  # a driver compiles such a program in a third of a second
+MAX_STORAGE_BUFFERS = 8  # per dispatch, on every device
+MAX_OUTPUTS = 2
+MAX_PARAMETER_BYTES = 256  # of sizes, one row of strides for each input, and numbers
 
 _DTYPES = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16, DType.INT32, DType.BOOL}
-SCALE = "alpha"  # what ops call a factor that is mostly 1: such a one is part of the program
+SCALE = "alpha"  # the name of a factor that is mostly 1, and is then part of the program
 
 
 def join_elementwise(graph: Graph) -> Graph:
-    """One call for as many elementwise calls as fit. What others read of them ends a group, or is a second output."""
+    """Fuse elementwise calls into groups. A value with other readers ends a group, or is its second output."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
@@ -51,7 +51,7 @@ def join_elementwise(graph: Graph) -> Graph:
         if members.at(index) is not None:
             group = FusionGroup(members, dims, index)
             group.grow()
-            if group.pays:
+            if group.is_worthwhile:
                 rewriter.replace(group.members, group.call(), index)
     return rewriter.result()
 
@@ -61,7 +61,7 @@ class FusibleCall(NamedTuple):
 
     call: Call
     name: str  # of the step
-    arguments: dict[str, int]  # what the result depends on
+    arguments: dict[str, int]  # those that the result depends on
     formula: Formula
 
     @property
@@ -70,7 +70,7 @@ class FusibleCall(NamedTuple):
 
 
 class FusibleCalls:
-    """Which calls of a graph that is being rewritten can be steps of programs."""
+    """The calls of a graph that can be steps of programs."""
 
     def __init__(self, rewriter: Rewriter) -> None:
         self.rewriter = rewriter
@@ -78,22 +78,22 @@ class FusibleCalls:
         self._known: dict[int, tuple[Call, FusibleCall | None]] = {}
 
     def at(self, index: int) -> FusibleCall | None:
-        """The call at a step, if it can be one."""
+        """Return the call at a step, if it is fusible."""
         call = self.rewriter.call(index)
         if call is None or call.kernel or len(call.outs) != 1:
             return None
         known = self._known.get(index)
         if known is None or known[0] is not call:
-            known = self._known[index] = call, self._member(call)
+            known = self._known[index] = call, self._fusible(call)
         return known[1]
 
-    def _member(self, call: Call) -> FusibleCall | None:
+    def _fusible(self, call: Call) -> FusibleCall | None:
         found = elementwise_op(call)
-        if found is None or found[1].compute is None:  # who compares results needs the reference of every step
+        if found is None or found[1].compute is None:  # `webpte compare` needs the reference of every step
             return None
         name, op = found
-        given = self.rewriter.arguments(call)
-        arguments = {operand: given[operand] for operand in op.facts.operands}
+        values = self.rewriter.arguments(call)
+        arguments = {operand: values[operand] for operand in op.facts.operands}
         spec = self.rewriter.values[call.outs[0]]
         if not isinstance(spec, TensorSpec) or spec.stored:
             return None
@@ -103,7 +103,7 @@ class FusibleCalls:
         assert callable(op.facts.elementwise)
         try:
             formula = op.facts.elementwise(*map(self._term, arguments.values()), out=symbol(spec.dtype))
-        except Exception:  # the lowering asks for the formula too, and will say what is wrong
+        except Exception:  # the lowering computes the formula too, and reports the error
             return None
         return FusibleCall(call, name, arguments, formula)
 
@@ -118,7 +118,7 @@ class FusibleCalls:
         return False
 
     def _term(self, value_id: int) -> Any:
-        """An argument as formulas take it."""
+        """Return an argument as formulas take it."""
         match self.rewriter.values[value_id]:
             case TensorSpec(dtype=dtype):
                 return symbol(dtype)
@@ -128,7 +128,7 @@ class FusibleCalls:
 
 
 class BoundProgram(NamedTuple):
-    """A program with what it is applied to: tensors and numbers, by their ids."""
+    """A program with the ids of its tensors and numbers."""
 
     steps: list[ProgramLine]
     tensors: list[int]
@@ -136,7 +136,7 @@ class BoundProgram(NamedTuple):
     outputs: list[str]
 
     def compiled(self, rewriter: Rewriter) -> ElementwiseProgram:
-        """What it will be on the device."""
+        """Return the program as the device runs it."""
         specs = [rewriter.values[value_id] for value_id in self.tensors]
         dtypes = tuple(spec.dtype for spec in specs if isinstance(spec, TensorSpec))
         values = [rewriter.values[value_id] for value_id in self.numbers]
@@ -145,13 +145,13 @@ class BoundProgram(NamedTuple):
         return compile_program(text, dtypes, numbers, tuple(map(type, numbers)))[0]
 
     def add_to(self, rewriter: Rewriter) -> tuple[int, int, int]:
-        """The arguments of a call that runs it."""
+        """Add the arguments of a call that runs the program, and return their ids."""
         text = rewriter.add(String(format_program(self.steps, self.outputs)))
         return (text, rewriter.add(ValueList(tuple(self.tensors))), rewriter.add(ValueList(tuple(self.numbers))))
 
 
 class FusionGroup:
-    """Calls that end in one, the root, and run at its place."""
+    """Calls that feed one call, the root, and run at its step."""
 
     def __init__(self, members: FusibleCalls, dims: SymbolicDims, root: int) -> None:
         self.known = members
@@ -159,7 +159,7 @@ class FusionGroup:
         self.dims = dims
         self.root = root
         self.members = {root}
-        self.outputs = [self._member(root).out]  # the root's first
+        self.outputs = [self._member(root).out]  # that of the root first
 
     def _member(self, index: int) -> FusibleCall:
         member = self.known.at(index)
@@ -171,8 +171,8 @@ class FusionGroup:
         return value if isinstance(value, TensorSpec) else None
 
     @property
-    def pays(self) -> bool:
-        """A copy that changes nothing is free as it is."""
+    def is_worthwhile(self) -> bool:
+        """Return whether the group has more than one call, without copies that change nothing, which are free."""
         return sum(not self._is_view(self._member(index)) for index in self.members) > 1
 
     def _is_view(self, member: FusibleCall) -> bool:
@@ -180,20 +180,20 @@ class FusionGroup:
         return member.name == COPY and len({spec.dtype for spec in specs if spec is not None}) == 1
 
     def grow(self) -> None:
-        """Take in whatever feeds the group alone. Later calls are tried first: all users of a value come before it."""
+        """Add all calls that feed only the group. Later calls are tried first, so that all readers precede a value."""
         tried = {self.root}
-        queue = self._makers(self.root)
+        queue = self._producers(self.root)
         while queue:
             index = -heapq.heappop(queue)
             if index in tried:
                 continue
             tried.add(index)
             if self._take(index):
-                for maker in self._makers(index):
+                for maker in self._producers(index):
                     heapq.heappush(queue, maker)
 
-    def _makers(self, index: int) -> list[int]:
-        """Negated steps, as heapq pops the least."""
+    def _producers(self, index: int) -> list[int]:
+        """Return negated steps, since heapq pops the smallest."""
         arguments = self._member(index).arguments.values()
         makers = (self.rewriter.producer(value_id) for value_id in arguments if self._spec(value_id))
         found = sorted({-maker[0] for maker in makers if maker is not None})
@@ -208,7 +208,7 @@ class FusionGroup:
         others = set(self.rewriter.users[made]) - self.members
         seen = bool(others) or made in self.rewriter.outputs
         if seen and not (min(others, default=self.root + 1) > self.root and self.dims.same(made, self.outputs[0])):
-            return False  # somebody needs it before the group runs, or it might get another shape
+            return False  # it is read before the group runs, or its shape may differ
         outputs = [*self.outputs, made] if seen else self.outputs
         if not self._fits(self.members | {index}, outputs):
             return False
@@ -224,8 +224,10 @@ class FusionGroup:
         formulas = [self._member(index).formula for index in members]
         numbers = sum(formula.uniforms for formula in formulas)
         block = 16 + row * (1 + inputs) + 16 * -(-numbers // 4)
-        bound = len(outputs) <= OUTPUTS and inputs + len(outputs) <= BINDINGS
-        return bound and block <= BLOCK and sum(formula.weight for formula in formulas) <= WEIGHT
+        bound = len(outputs) <= MAX_OUTPUTS and inputs + len(outputs) <= MAX_STORAGE_BUFFERS
+        return (
+            bound and block <= MAX_PARAMETER_BYTES and sum(formula.weight for formula in formulas) <= MAX_PROGRAM_WEIGHT
+        )
 
     def _inputs(self, members: set[int]) -> list[int]:
         made = {self._member(index).out for index in members}
@@ -233,7 +235,7 @@ class FusionGroup:
         return list(dict.fromkeys(v for v in read if v not in made and self._spec(v) is not None))
 
     def program(self) -> BoundProgram:
-        """The group as a program."""
+        """Return the group as a program."""
         inputs = self._inputs(self.members)
         names = {value_id: f"x{i}" for i, value_id in enumerate(inputs)}
         numbers: list[int] = []
@@ -248,7 +250,7 @@ class FusionGroup:
         return BoundProgram(steps, inputs, numbers, [names[out] for out in self.outputs])
 
     def call(self) -> Call:
-        """The call that takes the group's place."""
+        """Return the call that replaces the group."""
         origin = self._member(self.root).call.origin
         program, tensors, numbers = self.program().add_to(self.rewriter)
         made = {"program": program, "tensors": tensors, "numbers": numbers}
@@ -269,19 +271,22 @@ class FusionGroup:
 
 
 class ConstantScalars:
-    """Known numbers of a graph that is being rewritten."""
+    """Tensors of one element whose value is known.
+
+    Programs take them as numbers, which need no binding.
+    """
 
     def __init__(self, rewriter: Rewriter) -> None:
         self._rewriter = rewriter
-        self._ids: dict[int, int | None] = {}  # tensor -> the number in its place
+        self._ids: dict[int, int | None] = {}  # tensor -> the number that replaces it
 
-    def arguments(self, given: dict[str, int], places: Collection[str]) -> dict[str, int]:
-        """The arguments, numbers for tensors at those places where the shape of the result allows it."""
-        known = {name: found for name in places if (found := self._number(given[name])) is not None}
-        widest = max((self._rank(value_id) for name, value_id in given.items() if name not in known), default=-1)
+    def arguments(self, arguments: dict[str, int], names: Collection[str]) -> dict[str, int]:
+        """Return the arguments, with numbers for the tensors of `names` that do not widen the result."""
+        known = {name: number for name in names if (number := self._number(arguments[name])) is not None}
+        widest = max((self._rank(value_id) for name, value_id in arguments.items() if name not in known), default=-1)
         return {
             name: known[name] if name in known and self._rank(value_id) <= widest else value_id
-            for name, value_id in given.items()
+            for name, value_id in arguments.items()
         }
 
     def _rank(self, value_id: int) -> int:

@@ -1,4 +1,4 @@
-"""Elementwise calls on the result of a product or a convolution, in the call that makes it: ops/matmul/epilogue.py."""
+"""Fuse elementwise calls into the product or convolution that they follow: see ops/matmul/epilogue.py."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from .dims import SymbolicDims
 from .elementwise import BoundProgram, FusibleCalls, FusionGroup
 from .rewriter import Rewriter, roles
 
-OPERANDS = 3  # beside the result: what is left of the bindings
-NUMBERS = 16  # and of the parameter block
+MAX_OPERANDS = 3  # besides the result: the remaining bindings
+MAX_NUMBERS = 16  # the remaining parameter block
 
 PATTERN = {
     "linear": ("aten.linear.default",),
@@ -38,66 +38,66 @@ PATTERN = {
     "convolution": ("aten.convolution.default", "aten::convolution.out", "et_vk.conv_with_clamp.default"),
 }
 ROLES = roles(PATTERN)
-# The axes of their results along which an operand of the program may vary while it repeats along others.
+# The axes of the result along which an operand may vary while it repeats along the others.
 AXES = {
     "linear": (-1,),
     "matrices": (-2, -1),
     "matrices and more": (-2, -1),
     "batches": (-3, -2, -1),
     "batches and more": (-3, -2, -1),
-    "convolution": (),  # that of the channels, which depends on how many others there are
+    "convolution": (),  # the channel axis, which depends on the rank
 }
 _FLOATS = {DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16}
 
 
 def add_epilogues(graph: Graph) -> Graph:
-    """Let products take over the elementwise work on their results. Views between the two are passed over."""
+    """Fuse elementwise programs into the products that they follow, across views between the two."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
     dims, members = SymbolicDims(graph), FusibleCalls(rewriter)
     for index in range(len(graph.steps)):
-        ending = _ending(rewriter, dims, _program(members, dims, index), index)
-        if ending is not None:
-            ending.join()
+        epilogue = _epilogue(rewriter, dims, _program(members, dims, index), index)
+        if epilogue is not None:
+            epilogue.fuse()
     return rewriter.result()
 
 
 def _program(members: FusibleCalls, dims: SymbolicDims, index: int) -> BoundProgram | None:
-    """The elementwise program at a step, if it has one output."""
+    """Return the elementwise program at a step, if it has one output."""
     rewriter = members.rewriter
     call = rewriter.call(index)
     if call is not None and call.name == ELEMENTWISE and len(call.outs) == 1:
-        given = {name: rewriter.values[v] for name, v in rewriter.arguments(call).items()}
-        match given["program"], given["tensors"], given["numbers"]:
+        values = {name: rewriter.values[v] for name, v in rewriter.arguments(call).items()}
+        match values["program"], values["tensors"], values["numbers"]:
             case String(text), ValueList(tensors), ValueList(numbers):
                 steps, outputs = parse_program(text)
                 return BoundProgram(list(steps), list(tensors), list(numbers), list(outputs))
     return FusionGroup(members, dims, index).program() if members.at(index) is not None else None
 
 
-def _ending(rewriter: Rewriter, dims: SymbolicDims, program: BoundProgram | None, index: int) -> _Epilogue | None:
-    """The program of step `index` with the latest product among its operands that it can be done with."""
+def _epilogue(rewriter: Rewriter, dims: SymbolicDims, program: BoundProgram | None, index: int) -> _Epilogue | None:
+    """Return the program of step `index` with the latest product among its operands that it can be fused into."""
     if program is None:
         return None
-    found = []
+    candidates = []
     for seen in program.tensors:
         views: list[int] = []
         made, user = seen, index
-        while (maker := rewriter.producer(made)) is not None and _sole(rewriter, made, user):
+        while (maker := rewriter.producer(made)) is not None and _is_only_reader(rewriter, made, user):
             user, call = maker
             if call.name in ROLES:
-                found.append(_Epilogue(rewriter, dims, index, program, seen, user, tuple(views)))
+                candidates.append(_Epilogue(rewriter, dims, index, program, seen, user, tuple(views)))
             source = rewriter.source(call)
             if source is None:
                 break
             views.insert(0, user)
             made = source
-    return next((e for e in sorted(found, key=lambda e: -e.product) if e.fits()), None)
+    return next((e for e in sorted(candidates, key=lambda e: -e.product) if e.fits()), None)
 
 
-def _sole(rewriter: Rewriter, value_id: int, user: int) -> bool:
-    """Whether nobody else sees a value."""
+def _is_only_reader(rewriter: Rewriter, value_id: int, user: int) -> bool:
+    """Return whether a value has no other reader."""
     return rewriter.users[value_id] == [user] and value_id not in rewriter.outputs
 
 
@@ -111,7 +111,7 @@ class _Epilogue:
     program: BoundProgram
     seen: int  # the product's result as the program reads it
     product: int  # the step that makes it
-    views: tuple[int, ...]  # the steps between
+    views: tuple[int, ...]  # the steps between product and program
 
     def _call(self, index: int) -> Call:
         call = self.rewriter.call(index)
@@ -137,7 +137,7 @@ class _Epilogue:
 
     @property
     def like(self) -> int | None:
-        """An operand of the shape that the views give the result, if there are views."""
+        """Return an operand with the shape of the result after the views, if there are views."""
         return next((v for v in self.others if self.views and self.dims.same(v, self.seen)), None)
 
     def fits(self) -> bool:
@@ -145,24 +145,26 @@ class _Epilogue:
         tensors = [v for v in self._call(self.product).args if isinstance(self.rewriter.values[v], TensorSpec)]
         return (
             self._spec(self.made).dtype in _FLOATS
-            and len(self.others) <= OPERANDS
-            and self.program.compiled(self.rewriter).numbers <= NUMBERS
+            and len(self.others) <= MAX_OPERANDS
+            and self.program.compiled(self.rewriter).numbers <= MAX_NUMBERS
             and self._spec(self.out).dims == self._spec(self.seen).dims
             and all(map(settled, (*tensors, *self.others)))
             and all(map(self._readable, self.others))
-            and (not self.views or self.like is not None or self._early())
+            and (not self.views or self.like is not None or self._can_precede_views())
         )
 
-    def _early(self) -> bool:
-        """Whether the program could run before the views."""
+    def _can_precede_views(self) -> bool:
+        """Return whether the program can run before the views."""
         makers = [self.rewriter.producers.get(value_id, []) for value_id in self.others]
         same = self._spec(self.out).dtype is self._spec(self.made).dtype
         return same and all(not steps or max(steps) < self.views[0] for steps in makers)
 
     def _readable(self, value_id: int) -> bool:
-        """Whether an operand has the result's elements in their order, or repeats along whole axes of the product."""
+        """Return whether an operand has the elements of the result in order, or repeats along axes of the product."""
         pairs = zip(self.dims.of(value_id), self._spec(value_id).dims, strict=True)
-        own = _stripped(tuple(1 if bound == 1 else size for size, bound in pairs))  # at 0 there would be no result
+        own = _stripped(
+            tuple(1 if bound == 1 else size for size, bound in pairs)
+        )  # a size of 0 would mean an empty result
         made, seen = self.dims.of(self.made), self.dims.of(self.seen)
         if not own or self.dims.same(value_id, self.seen):
             return True
@@ -178,13 +180,13 @@ class _Epilogue:
         weight = self.rewriter.arguments(call).get("weight")
         return AXES[ROLES[call.name]] or (() if weight is None else (1 - len(self._spec(weight).dims),))
 
-    def join(self) -> None:
+    def fuse(self) -> None:
         call, rewriter = self._call(self.product), self.rewriter
         if self.like is not None or not self.views:
             steps = {self.product, *self.views, self.index}
             rewriter.replace(steps, self._with_program(call, self.out), self.index)
             return
-        # The product stands where the first view did, and each view a place further on.
+        # The product moves to the step of the first view, and each view to the next step.
         calls = [self._call(step) for step in self.views]
         source = rewriter.add(self._spec(self.made))
         rewriter.replace({self.product, self.views[0]}, self._with_program(call, source), self.views[0])
@@ -195,19 +197,19 @@ class _Epilogue:
             (source,) = outs
 
     def _with_program(self, call: Call, out: int) -> Call:
-        """The call that does what the product does and more."""
-        given: dict[str, int | Value | None] = dict(self.rewriter.arguments(call))
+        """Return the call of the product with the program."""
+        arguments: dict[str, int | Value | None] = dict(self.rewriter.arguments(call))
         name = {"linear": LINEAR, "convolution": CONVOLUTION}.get(ROLES[call.name], MATMUL)
         if name == MATMUL:
-            given["axes"] = String(PLAIN)
+            arguments["axes"] = String(PLAIN)
         if ROLES[call.name] in ("matrices", "batches"):
-            given |= {"mat1": given.pop("self"), "beta": Double(1.0), "alpha": Double(1.0)}
+            arguments |= {"mat1": arguments.pop("self"), "beta": Double(1.0), "alpha": Double(1.0)}
         program, tensors, numbers = self._renamed().add_to(self.rewriter)
-        given |= {"program": program, "tensors": tensors, "numbers": numbers, "like": self.like}
-        return self.rewriter.make(name, (out,), call.origin, **given)
+        arguments |= {"program": program, "tensors": tensors, "numbers": numbers, "like": self.like}
+        return self.rewriter.make(name, (out,), call.origin, **arguments)
 
     def _renamed(self) -> BoundProgram:
-        """The program with the result as its first input."""
+        """Return the program with the result of the product as its first input."""
         order = [self.seen, *self.others]
         names = {f"x{i}": f"x{order.index(value_id)}" for i, value_id in enumerate(self.program.tensors)}
         steps = [
@@ -218,6 +220,6 @@ class _Epilogue:
 
 
 def _stripped(dims: Dims) -> Dims:
-    """Without the ones in front."""
+    """Return dims without leading ones."""
     first = next((axis for axis, size in enumerate(dims) if size != 1), len(dims))
     return dims[first:]

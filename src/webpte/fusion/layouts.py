@@ -1,4 +1,4 @@
-"""Transposes around batched products, in the products: they can read and write heads where linear layers put them."""
+"""Fold transposes into batched products, which can read and write heads in the layout of linear layers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROLES = roles(PATTERN)
 
 
 class Source(NamedTuple):
-    """A tensor that holds an operand, its axes by their letters, and the steps between the two."""
+    """A tensor with the elements of an operand, its axes as letters, and the steps between the two."""
 
     value: int
     letters: str
@@ -24,7 +24,7 @@ class Source(NamedTuple):
 
 
 def fold_transposes(graph: Graph) -> Graph:
-    """Let products read operands and write results in the order they have elsewhere."""
+    """Let products read operands and write results in the layouts around them."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
@@ -34,26 +34,26 @@ def fold_transposes(graph: Graph) -> Graph:
         if call is None or not (ROLES.get(call.name) == "product" or call.name == MATMUL):
             continue
         product = _Product(rewriter, dims, index, call)
-        if product.batched:
+        if product.is_batched:
             product.fold()
     return rewriter.result()
 
 
 class _Product:
-    """A product whose surroundings are looked at."""
+    """A product with its neighbourhood in the graph."""
 
     def __init__(self, rewriter: Rewriter, dims: SymbolicDims, index: int, call: Call) -> None:
         self.rewriter = rewriter
         self.dims = dims
         self.index = index
         self.call = call
-        self.given = rewriter.arguments(call)
-        self.mat1, self.mat2 = (self.given[name] for name in ("mat1" if call.name == MATMUL else "self", "mat2"))
+        self.arguments = rewriter.arguments(call)
+        self.mat1, self.mat2 = (self.arguments[name] for name in ("mat1" if call.name == MATMUL else "self", "mat2"))
 
     @property
-    def batched(self) -> bool:
-        """Whether both factors have one batch dim, and lie as they always do."""
-        axes = self.rewriter.values[self.given["axes"]] if self.call.name == MATMUL else String(PLAIN)
+    def is_batched(self) -> bool:
+        """Return whether both factors have one batch dim and the default layout."""
+        axes = self.rewriter.values[self.arguments["axes"]] if self.call.name == MATMUL else String(PLAIN)
         specs = [self.rewriter.values[value_id] for value_id in (self.mat1, self.mat2)]
         return axes == String(PLAIN) and all(isinstance(s, TensorSpec) and len(s.dims) == 3 for s in specs)
 
@@ -64,9 +64,9 @@ class _Product:
         y = Source(self.call.outs[0], y_letters)
         heads = next((self._heads(s) for s in (a, b) if len(self._dims(s.value)) == 4), None)
         if heads is not None and self._heads(a, heads) == self._heads(b, heads) == heads:
-            y = self._target(y_letters, heads) if self._bare() else y
+            y = self._target(y_letters, heads) if self._has_no_program() else y
         elif heads is not None:
-            return  # two ways to split the batch
+            return  # the batch is split in two ways
         if a.steps or b.steps or y.steps:
             steps = {self.index, *a.steps, *b.steps, *y.steps}
             axes = f"{a.letters},{b.letters}->{y.letters}"
@@ -76,31 +76,31 @@ class _Product:
         return self.dims.of(value_id)
 
     def _heads(self, source: Source, default: tuple[object, ...] = ()) -> tuple[object, ...]:
-        """How the batch is split into (b, h); the default if it is not."""
+        """Return how the batch is split into (b, h), or the default if it is not."""
         dims = self._dims(source.value)
         if len(dims) != 4:
             return default
         return tuple(dims[source.letters.index(letter)] for letter in "bh")
 
-    def _bare(self) -> bool:
-        return self.call.name != MATMUL or self.rewriter.values[self.given["program"]] == Null()
+    def _has_no_program(self) -> bool:
+        return self.call.name != MATMUL or self.rewriter.values[self.arguments["program"]] == Null()
 
     def _source(self, value_id: int, letters: str, last: str) -> Source:
-        """Where an operand can be read: as far back as its last axis is one of `last`."""
+        """Return the earliest tensor to read an operand from, whose last axis is one of `last`."""
         best = source = Source(value_id, letters)
         user = self.index
-        while (maker := self.rewriter.producer(source.value)) is not None and self._sole(source.value, user):
+        while (maker := self.rewriter.producer(source.value)) is not None and self._is_only_reader(source.value, user):
             user, call = maker
-            found = self._undone(source, user, call)
-            if found is None or not self.rewriter.is_immutable(found.value):
+            previous = self._before(source, user, call)
+            if previous is None or not self.rewriter.is_immutable(previous.value):
                 break
-            source = found
+            source = previous
             if source.letters[-1] in last:
                 best = source
         return best
 
-    def _undone(self, source: Source, index: int, call: Call) -> Source | None:
-        """The operand before a view or a permutation."""
+    def _before(self, source: Source, index: int, call: Call) -> Source | None:
+        """Return the operand before a view or a permutation."""
         steps = (*source.steps, index)
         viewed = self.rewriter.source(call)
         if viewed is not None and self._merges(viewed, source.value):
@@ -108,7 +108,7 @@ class _Product:
         order = self._order(call)
         if order is None:
             return None
-        spare = len(source.letters) - len(order)  # three dims have the first two letters on one
+        spare = len(source.letters) - len(order)  # with three dims, the first is of two letters
         if spare and order[0] != 0:
             return None
         full = [*range(spare), *(axis + spare for axis in order)] if spare else order
@@ -116,7 +116,7 @@ class _Product:
         return Source(self.rewriter.arguments(call)["self"], letters, steps)
 
     def _target(self, letters: str, heads: tuple[object, ...]) -> Source:
-        """Where the result is wanted, if only there: behind a view that splits the batch and a permutation."""
+        """Return where to write the result: after a view that splits the batch and a permutation, if those follow."""
         made = self.call.outs[0]
         plain = Source(made, letters)
         view = self.rewriter.only_user(made)
@@ -127,7 +127,7 @@ class _Product:
         order = self._order(permuting[1]) if permuting is not None else None
         if permuting is None or order is None or self._dims(split)[:2] != heads:
             return plain
-        if not self.rewriter.is_immutable(permuting[1].outs[0]):  # it would be written earlier
+        if not self.rewriter.is_immutable(permuting[1].outs[0]):  # the product would write it earlier
             return plain
         permuted = "".join(letters[axis] for axis in order)
         return Source(permuting[1].outs[0], permuted, (view[0], permuting[0])) if permuted[-1] == "n" else plain
@@ -135,25 +135,25 @@ class _Product:
     def _order(self, call: Call) -> list[int] | None:
         if ROLES.get(call.name) != "permutation":
             return None
-        given = self.rewriter.values[self.rewriter.arguments(call)["dims"]]
-        ids = given.ids if isinstance(given, ValueList) else ()
+        dims = self.rewriter.values[self.rewriter.arguments(call)["dims"]]
+        ids = dims.ids if isinstance(dims, ValueList) else ()
         axes = [v.value for i in ids if isinstance(v := self.rewriter.values[i], Int)]
-        order = list(given.values) if isinstance(given, IntList) else axes
+        order = list(dims.values) if isinstance(dims, IntList) else axes
         order = [axis % len(order) for axis in order]
         return order if len(order) in (3, 4) and sorted(order) == list(range(len(order))) else None
 
     def _merges(self, four: int, three: int) -> bool:
-        """Whether a view joins the first two of four dims and nothing else: the others tell."""
+        """Return whether a view only joins the first two of four dims: the others are equal."""
         a, b = self._dims(four), self._dims(three)
         return len(a) == 4 and len(b) == 3 and a[2:] == b[1:]
 
-    def _sole(self, value_id: int, user: int) -> bool:
+    def _is_only_reader(self, value_id: int, user: int) -> bool:
         return self.rewriter.users[value_id] == [user] and value_id not in self.rewriter.outputs
 
     def _call(self, axes: str, a: int, b: int, out: int) -> Call:
-        given: dict[str, int | Value | None] = dict(self.given)
+        arguments: dict[str, int | Value | None] = dict(self.arguments)
         if self.call.name != MATMUL:
-            del given["self"]
-            given |= {"beta": Double(1.0), "alpha": Double(1.0), "tensors": ValueList(()), "numbers": ValueList(())}
-        given |= {"axes": String(axes), "mat1": a, "mat2": b}
-        return self.rewriter.make(MATMUL, (out,), self.call.origin, **given)
+            del arguments["self"]
+            arguments |= {"beta": Double(1.0), "alpha": Double(1.0), "tensors": ValueList(()), "numbers": ValueList(())}
+        arguments |= {"axes": String(axes), "mat1": a, "mat2": b}
+        return self.rewriter.make(MATMUL, (out,), self.call.origin, **arguments)

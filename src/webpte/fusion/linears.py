@@ -1,4 +1,4 @@
-"""Linear layers of 4 or 8 bits: several of one input in one call, a gate and its values in one, a residual added."""
+"""Fuse 4-bit and 8-bit linear layers: layers with one input, gates with their values, residuals."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ PATTERN = {
     "sum": ("aten.add.Tensor",),
 }
 ROLES = roles(PATTERN)
-OUTPUTS = 3  # of a joined layer: beside what it reads, as many as every device can bind
-MAX_WEIGHT_BYTES = 128 << 20  # what every device can bind of a joined weight
-WORD = 4
+MAX_OUTPUTS = 3  # of a joined layer: with its inputs, as many buffers as every device can bind
+MAX_WEIGHT_BYTES = 128 << 20  # of a joined weight: every device can bind it
+WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
 class QuantizedLinear:
-    """A call of a 4-bit or 8-bit layer, its arguments by name."""
+    """A call of a 4-bit or 8-bit layer with its arguments."""
 
     index: int
     call: Call
     x: int
-    qparams: tuple[int, ...]  # scales and zeros of the rows of x, where it is quantised to int8
+    qparams: tuple[int, ...]  # scales and zeros of the rows of x, if they are quantized to int8
     codes: int
     scales: int
     group: Value
@@ -50,8 +50,8 @@ class QuantizedLinear:
 
 
 def _linears(rewriter: Rewriter) -> list[QuantizedLinear]:
-    """Those whose arguments and result do not change, so that the call may stand elsewhere."""
-    found = []
+    """Return the layers with immutable arguments and results, whose calls may be moved."""
+    linears = []
     for index in range(len(rewriter.steps)):
         call = rewriter.call(index)
         role = None if call is None else ROLES.get(call.name)
@@ -60,26 +60,28 @@ def _linears(rewriter: Rewriter) -> list[QuantizedLinear]:
         linear = _eight_bit(rewriter, index, call) if role == "bytes" else _four_bit(rewriter, index, call)
         parts = (*linear.sources, linear.out, *(() if linear.bias is None else (linear.bias,)))
         if all(map(rewriter.is_immutable, parts)):
-            found.append(linear)
-    return found
+            linears.append(linear)
+    return linears
 
 
 def _four_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
-    given = rewriter.arguments(call)
+    arguments = rewriter.arguments(call)
     dynamic = ROLES[call.name] == "dynamic"
-    qparams = (given["input_scales"], given["input_zp"]) if dynamic else ()
-    x = given["input" if dynamic else "self"]
-    bias = None if isinstance(rewriter.values[given["bias"]], Null) else given["bias"]
-    group = rewriter.values[given["group_size"]]
-    return QuantizedLinear(index, call, x, qparams, given["weights"], given["weight_scales"], group, bias)
+    qparams = (arguments["input_scales"], arguments["input_zp"]) if dynamic else ()
+    x = arguments["input" if dynamic else "self"]
+    bias = None if isinstance(rewriter.values[arguments["bias"]], Null) else arguments["bias"]
+    group = rewriter.values[arguments["group_size"]]
+    return QuantizedLinear(index, call, x, qparams, arguments["weights"], arguments["weight_scales"], group, bias)
 
 
 def _eight_bit(rewriter: Rewriter, index: int, call: Call) -> QuantizedLinear:
-    """A row of the weight is one group."""
-    given = rewriter.arguments(call)
-    weight = rewriter.values[given["mat2"]]
+    """Return an 8-bit layer, in which a row of the weight is one group."""
+    arguments = rewriter.arguments(call)
+    weight = rewriter.values[arguments["mat2"]]
     group = Int(weight.dims[-1] if isinstance(weight, TensorSpec) and weight.dims else 0)
-    return QuantizedLinear(index, call, given["self"], (), given["mat2"], given["scales"], group, None, bits=8)
+    return QuantizedLinear(
+        index, call, arguments["self"], (), arguments["mat2"], arguments["scales"], group, None, bits=8
+    )
 
 
 def _fused(
@@ -91,7 +93,7 @@ def _fused(
     bias: int | None = None,
     residual: int | None = None,
 ) -> Call:
-    """The call that does what `linear` does, and more. Its op is described in ops/q4/linear_q4.py."""
+    """Return the fused call, which ops/q4/linear_q4.py describes."""
     x_scales, x_zeros = linear.qparams or (None, None)
     return rewriter.make(
         LINEAR_Q4,
@@ -114,7 +116,7 @@ def _fused(
 
 
 def share_qparams(graph: Graph) -> Graph:
-    """Choose the scales and zeros of an input once, not once for each layer that takes it."""
+    """Compute the scales and zeros of an input once for all layers that read it."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
@@ -139,7 +141,7 @@ def share_qparams(graph: Graph) -> Graph:
 
 
 def gate_linears(graph: Graph) -> Graph:
-    """silu(a(x)) * b(x), the gate of a SwiGLU, in one call."""
+    """Fuse silu(a(x)) * b(x), the gate of a SwiGLU, into one call."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
@@ -161,7 +163,7 @@ def gate_linears(graph: Graph) -> Graph:
 
 
 def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
-    """What is computed on the way to silu(value), itself last; None if that is not all the value is used for."""
+    """Return the values computed for silu(value), itself last; None if the value has other readers."""
     users = sorted(set(rewriter.users[value_id]))
     calls = [call for user in users if (call := rewriter.call(user)) is not None]
     if value_id in rewriter.outputs or len(rewriter.producers[value_id]) != 1:
@@ -178,7 +180,7 @@ def _activation(rewriter: Rewriter, value_id: int) -> list[int] | None:
 
 
 def _pair(rewriter: Rewriter, a: QuantizedLinear, b: QuantizedLinear) -> bool:
-    """Whether two layers differ in nothing but the numbers in their weights."""
+    """Return whether two layers differ only in the numbers of their weights."""
     same_input = (a.x, a.qparams) == (b.x, b.qparams)
     same_group = (a.group, a.bits) == (b.group, b.bits)
     shaped = _same_spec(rewriter, a.codes, b.codes) and _same_spec(rewriter, a.scales, b.scales)
@@ -196,24 +198,24 @@ def _same_spec(rewriter: Rewriter, a: int, b: int) -> bool:
 
 
 def join_linears(graph: Graph) -> Graph:
-    """Layers of one input, such as queries, keys and values, as one with the rows of all their weights."""
+    """Join layers with one input, such as queries, keys and values, into one with the rows of all weights."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
-    alike: dict[tuple[object, ...], list[QuantizedLinear]] = defaultdict(list)
+    groups: dict[tuple[object, ...], list[QuantizedLinear]] = defaultdict(list)
     for linear in _linears(rewriter):
         if (key := _join_key(rewriter, linear)) is not None:
-            alike[key].append(linear)
-    for linears in alike.values():
-        for start in range(0, len(linears), OUTPUTS):
-            chosen = linears[start : start + OUTPUTS]
+            groups[key].append(linear)
+    for linears in groups.values():
+        for start in range(0, len(linears), MAX_OUTPUTS):
+            chosen = linears[start : start + MAX_OUTPUTS]
             if len(chosen) > 1:
                 _join(rewriter, chosen)
     return rewriter.result()
 
 
 def _join_key(rewriter: Rewriter, linear: QuantizedLinear) -> tuple[object, ...] | None:
-    """Equal for layers that can be joined; None if the weight is not a constant of this layer alone."""
+    """Return a key that is equal for layers that can be joined; None if the weight is computed or shared."""
     parts = (linear.codes, linear.scales, *(() if linear.bias is None else (linear.bias,)))
     formats = []
     for value_id in parts:
@@ -252,9 +254,9 @@ def _spec(rewriter: Rewriter, value_id: int) -> TensorSpec:
 
 
 def _joined(specs: Sequence[TensorSpec], sizes: Sequence[int], by_rows: bool = False) -> TensorSpec | None:
-    """Tensors one after the other along the first dim or, of each no more than its size, along the last.
+    """Return tensors concatenated along the first dim or, the first `sizes` of each row, along the last.
 
-    None where a piece would not begin at a word, or a device might not bind the whole.
+    Return None if a piece would not start at a word, or the result is larger than `MAX_WEIGHT_BYTES`.
     """
     constants = [spec.constant for spec in specs if spec.constant is not None]
     width = constants[0].dtype.itemsize
@@ -269,7 +271,7 @@ def _joined(specs: Sequence[TensorSpec], sizes: Sequence[int], by_rows: bool = F
             for constant, spec, size in zip(constants, specs, sizes, strict=True)
         ]
         dims = (*specs[0].dims[:-1], sum(sizes))
-    if any(span.size % WORD for span in spans) or sum(span.size for span in spans) > MAX_WEIGHT_BYTES:
+    if any(span.size % WORD_BYTES for span in spans) or sum(span.size for span in spans) > MAX_WEIGHT_BYTES:
         return None
     name = " + ".join(constant.name for constant in constants)
     return replace(specs[0], dims=dims, constant=Constant(spans[0], constants[0].dtype, name, tuple(spans[1:])))
@@ -279,7 +281,7 @@ def _joined(specs: Sequence[TensorSpec], sizes: Sequence[int], by_rows: bool = F
 
 
 def add_residuals(graph: Graph) -> Graph:
-    """What is added to a layer's result, in the layer's call."""
+    """Fuse the addition of a residual into the layer before it."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
@@ -289,9 +291,9 @@ def add_residuals(graph: Graph) -> Graph:
         if user is None or ROLES.get(user[1].name) != "sum":
             continue
         at, call = user
-        given = rewriter.arguments(call)
-        residual = given["other" if given["self"] == linear.out else "self"]
-        plain = rewriter.values[given["alpha"]] in (Int(1), Double(1.0))
+        arguments = rewriter.arguments(call)
+        residual = arguments["other" if arguments["self"] == linear.out else "self"]
+        plain = rewriter.values[arguments["alpha"]] in (Int(1), Double(1.0))
         fits = _same_spec(rewriter, linear.out, residual) and _same_spec(rewriter, linear.out, call.outs[0])
         if plain and fits and dims.same(linear.out, residual):
             weights = ([linear.codes], [linear.scales])

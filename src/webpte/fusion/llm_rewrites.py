@@ -44,20 +44,20 @@ CACHE_ARGUMENTS = (3, 4)  # positions among the arguments of ATTENTION
 
 
 class Sampler(NamedTuple):
-    """Values of a sampler behind a graph."""
+    """The value ids of a sampler."""
 
-    inputs: tuple[int, ...]  # what choice.pack gives, in its order
-    outputs: tuple[int, ...]  # what choice.unpack takes
+    inputs: tuple[int, ...]  # in the order of `llm.sampling.pack`
+    outputs: tuple[int, ...]  # in the order of `llm.sampling.unpack`
 
 
 def add_value(values: list[Value], value: Value) -> int:
-    """Its id."""
+    """Append a value, and return its id."""
     values.append(value)
     return len(values) - 1
 
 
-def append_sampler(values: list[Value], steps: list[Step], logits: int, advance: int, origin: Origin) -> Sampler:
-    """Choose a token for each row of logits (P, V), `advance` (SymInt) steps behind the one each row's settings say."""
+def append_sampler(values: list[Value], steps: list[Step], logits: int, offset: int, origin: Origin) -> Sampler:
+    """Append the call that samples a token for each row of logits (P, V). `offset` is added to each row's step."""
     spec = values[logits]
     assert isinstance(spec, TensorSpec)
     rows, vocabulary = spec.dims
@@ -67,27 +67,28 @@ def append_sampler(values: list[Value], steps: list[Step], logits: int, advance:
         rows * (4 * min(MAX_LOGIT_ADJUSTMENTS, vocabulary) + mask_words(vocabulary))
     )
     choices = add(TensorSpec(DType.INT32, (most,), DType.INT32, dynamic=True))
-    edits, features = add(SymInt()), add(SymInt())
+    adjustments, features = add(SymInt()), add(SymInt())
     shapes = (rows,), (rows,), (rows, MAX_TOP_LOGPROBS), (rows, MAX_TOP_LOGPROBS)
     kinds = DType.INT32, DType.FLOAT32, DType.INT32, DType.FLOAT32
-    found = tuple(add(TensorSpec(kind, dims, kind)) for kind, dims in zip(kinds, shapes, strict=True))
-    steps.append(Call(SAMPLE, (logits, choices, advance, edits, features), found, origin))
-    return Sampler((choices, edits, features), found)
+    outputs = tuple(add(TensorSpec(kind, dims, kind)) for kind, dims in zip(kinds, shapes, strict=True))
+    steps.append(Call(SAMPLE, (logits, choices, offset, adjustments, features), outputs, origin))
+    return Sampler((choices, adjustments, features), outputs)
 
 
 def mask_words(vocabulary: int) -> int:
-    """Words of a mask, in which each token has a bit."""
+    """Return the number of words of a mask with a bit for each token."""
     return -(-vocabulary // 32)
 
 
 def padded_words(words: int) -> int:
-    """How many words to pass for so many of edits and masks: few sizes, for each has a schedule of its own."""
+    """Return the padded size of adjustments and masks. There are few sizes, since each has its own schedule."""
     return max(1024, 1 << (words - 1).bit_length()) if words else 0
 
 
 def with_sampler(graph: Graph) -> Graph:
-    """Outputs become the last logits and the sampler's; behind the model's own inputs stand `advance` and the
-    sampler's."""
+    """Append the sampler. The outputs become the last logits and the sampler's.
+
+    The inputs are the model's, an offset of the sampler's step, and the sampler's."""
     values: list[Value] = list(graph.values)
     steps = list(graph.steps)
     origin = Origin(steps[-1].origin.instruction if steps else 0)
@@ -96,18 +97,20 @@ def with_sampler(graph: Graph) -> Graph:
     logits = graph.outputs[0]
     spec = values[logits]
     if not isinstance(spec, TensorSpec) or len(spec.dims) not in (2, 3) or spec.dims[0] != 1:
-        raise UnsupportedError(f"{graph.name} returns {spec}; a language model returns logits of one sequence")
+        raise UnsupportedError(
+            argument=graph.name, expected="logits of one sequence, (1, V) or (1, S, V)", got=spec, code="other_output"
+        )
     last = logits
     if len(spec.dims) == 3:  # (1, S, V): the last position's
         last = add(TensorSpec(spec.dtype, (1, spec.dims[2]), spec.host_dtype))
         steps.append(Call(SELECT, (logits, add(Int(1)), add(Int(-1))), (last,), origin))
-    advance = add(SymInt())
-    sampler = append_sampler(values, steps, last, advance, origin)
+    offset = add(SymInt())
+    sampler = append_sampler(values, steps, last, offset, origin)
     return replace(
         graph,
         values=tuple(values),
         steps=tuple(steps),
-        inputs=(*graph.inputs, advance, *sampler.inputs),
+        inputs=(*graph.inputs, offset, *sampler.inputs),
         outputs=(last, *sampler.outputs),
     )
 
@@ -116,27 +119,28 @@ def with_sampler(graph: Graph) -> Graph:
 
 
 def with_half_caches(graph: Graph) -> Graph:
-    """Store keys and values as f16; attention still accumulates in f32. Devices without f16 save nothing."""
+    """Store keys and values as f16. Attention still accumulates in f32. Devices without f16 save no memory."""
     calls = [call for call in graph.calls if call.name == ATTENTION]
     caches = {call.args[position] for call in calls for position in CACHE_ARGUMENTS}
     others = {v for call in graph.calls if call.name != ATTENTION for v in (*graph.flatten(call.args), *call.outs)}
-    kept = [v for v in caches if isinstance(spec := graph.values[v], TensorSpec) and spec.constant is not None]
-    if not kept or len(kept) != len(caches) or caches & others:
+    owned = [v for v in caches if isinstance(spec := graph.values[v], TensorSpec) and spec.constant is not None]
+    if not owned or len(owned) != len(caches) or caches & others:
         raise UnsupportedError(
-            f"{graph.name} has no KV caches of its own that only attention uses; they stay f32", code="no_kv_cache"
+            f"{graph.name} has no KV caches that only attention uses, so they stay f32", code="no_kv_cache"
         )
     values = list(graph.values)
-    for value_id in kept:
+    for value_id in owned:
         values[value_id] = replace(graph.tensor(value_id), dtype=DType.FLOAT16)
     return replace(graph, values=tuple(values))
 
 
 def with_sampler_and_half_caches(graph: Graph) -> Graph:
+    """Apply `with_half_caches` and `with_sampler`."""
     return with_sampler(with_half_caches(graph))
 
 
 def keeps_every_position(graph: Graph, state: frozenset[int]) -> bool:
-    """Whether all state is caches that hold each position in its own row."""
+    """Return whether all state is caches with a row for each position."""
     users = [call for call in graph.calls if not state.isdisjoint([*graph.flatten(call.args), *call.outs])]
     makers = {out: call for call in graph.calls for out in call.outs}
     return all(ROLES.get(call.name) == "attention" for call in users) and all(
@@ -148,7 +152,7 @@ def keeps_every_position(graph: Graph, state: frozenset[int]) -> bool:
 
 
 def _is_input(graph: Graph, makers: Mapping[int, Call], value_id: int) -> bool:
-    """Whether an integer is an input of the graph, and not computed from one."""
+    """Return whether an integer is an input of the graph, not computed from one."""
     while (call := makers.get(value_id)) is not None and ROLES.get(call.name) in ("position", "select"):
         value_id = call.args[0]
     return value_id in graph.inputs

@@ -18,7 +18,7 @@ from .rewriter import Rewriter
 
 
 def drop_identities(graph: Graph) -> Graph:
-    """Let readers of a view that provably has its source's live shape read the source."""
+    """Remove views and copies that provably keep the shape: their readers read the source."""
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
@@ -35,17 +35,17 @@ def drop_identities(graph: Graph) -> Graph:
 
 
 def _is_identity(source: int, out: int, rewriter: Rewriter, dims: SymbolicDims) -> bool:
-    given, made = rewriter.values[source], rewriter.values[out]
-    if not isinstance(given, TensorSpec) or not isinstance(made, TensorSpec) or given.dtype is not made.dtype:
+    before, after = rewriter.values[source], rewriter.values[out]
+    if not isinstance(before, TensorSpec) or not isinstance(after, TensorSpec) or before.dtype is not after.dtype:
         return False
-    unseen = out not in rewriter.outputs  # the caller asks for it by its own name
-    return unseen and rewriter.is_immutable(source) and rewriter.is_immutable(out) and dims.same(source, out)
+    internal = out not in rewriter.outputs  # outputs keep their ids
+    return internal and rewriter.is_immutable(source) and rewriter.is_immutable(out) and dims.same(source, out)
 
 
 def widen_halves(graph: Graph) -> Graph:
-    """Keep every f16 tensor in words, for devices whose shaders have no f16. Values are still those of f16."""
-    ours = [(op, call) for call in graph.calls if call.name.startswith(OWN) and (op := find(call)) is not None]
-    programs = {given["program"] for op, call in ours if "program" in (given := op.arguments(call))}
+    """Store every f16 tensor in words, for devices whose shaders have no f16. Values are still rounded to f16."""
+    own_calls = [(op, call) for call in graph.calls if call.name.startswith(OWN) and (op := find(call)) is not None]
+    programs = {arguments["program"] for op, call in own_calls if "program" in (arguments := op.arguments(call))}
 
     def widened(value_id: int, value: Value) -> Value:
         if isinstance(value, TensorSpec) and value.dtype is DType.FLOAT16:
@@ -64,7 +64,7 @@ def _widened_program(text: str) -> str:
 
 
 Pass = Callable[[Graph], Graph]
-PASSES: dict[str, Pass] = {  # in the order they are applied
+PASSES: dict[str, Pass] = {  # in the order in which they run
     "identities": drop_identities,
     "qparams": share_qparams,
     "gated-linears": gate_linears,
@@ -78,10 +78,15 @@ PASSES: dict[str, Pass] = {  # in the order they are applied
 
 
 def apply_passes(graph: Graph, names: Sequence[str]) -> tuple[Graph, dict[str, int]]:
-    """The rewritten graph, and how many calls each pass saved."""
+    """Return the rewritten graph, and the number of calls that each pass saved."""
     unknown = [name for name in names if name not in PASSES]
     if unknown:
-        raise InputError(f"there is no pass {', '.join(unknown)}; the passes are {', '.join(PASSES)}")
+        raise InputError(
+            argument="passes",
+            expected=f"names of passes ({', '.join(PASSES)})",
+            got=", ".join(unknown),
+            code="unknown_pass",
+        )
     saved: dict[str, int] = {}
     for name, rewrite in PASSES.items():
         if name in names:

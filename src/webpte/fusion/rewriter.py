@@ -25,14 +25,14 @@ def roles(pattern: Pattern) -> dict[str, str]:
 
 
 class Rewriter:
-    """A graph being rewritten. Steps keep their place; a removed one leaves none."""
+    """A graph that can be changed. Steps keep their indices; a removed one becomes None."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.values: list[Value] = list(graph.values)
         self.steps: list[Step | None] = list(graph.steps)
-        self.producers: dict[int, list[int]] = defaultdict(list)  # value -> steps that write it
-        self.users: dict[int, list[int]] = defaultdict(list)  # value -> steps that read it
+        self.producers: dict[int, list[int]] = defaultdict(list)  # value -> indices of the steps that write it
+        self.users: dict[int, list[int]] = defaultdict(list)  # value -> indices of the steps that read it
         for index, step in enumerate(graph.steps):
             if isinstance(step, Jump):
                 self.users[step.condition].append(index)
@@ -41,23 +41,23 @@ class Rewriter:
                 self.users[value_id].append(index)
             for value_id in step.outs:
                 self.producers[value_id].append(index)
-        self.mutated = {v for call in graph.calls for v in mutated_values(call, graph)}  # in place, by some call
+        self.mutated = {v for call in graph.calls for v in mutated_values(call, graph)}  # in place, by any call
         self._inputs = frozenset(graph.inputs)
         self.outputs = frozenset(graph.outputs)
         self._outside = self._inputs | self.outputs
 
     @property
     def is_straight_line(self) -> bool:
-        """Whether the method has no jumps. Passes leave others alone."""
+        """Return whether the method has no jumps. Passes skip methods that have some."""
         return not any(isinstance(step, Jump) for step in self.graph.steps)
 
     def call(self, index: int) -> Call | None:
-        """The call that stands there now, if any."""
+        """Return the call at a step, or None."""
         step = self.steps[index]
         return step if isinstance(step, Call) else None
 
     def producer(self, value_id: int) -> tuple[int, Call] | None:
-        """The one call that writes a value; None for inputs, constants, state, and what is written again."""
+        """Return the one call that writes a value; None for inputs, constants, state and values with several writes."""
         makers = self.producers.get(value_id, [])
         spec = self.values[value_id]
         stored = isinstance(spec, TensorSpec) and spec.stored
@@ -67,7 +67,7 @@ class Rewriter:
         return (makers[0], call) if call is not None else None
 
     def only_user(self, value_id: int) -> tuple[int, Call] | None:
-        """The one call that reads a value nobody else sees; None if there are more, or the caller sees it."""
+        """Return the one call that reads a value; None if there are more, or the value is an input or output."""
         users = self.users.get(value_id, [])
         if len(users) != 1 or value_id in self._outside or len(self.producers.get(value_id, [])) != 1:
             return None
@@ -75,39 +75,39 @@ class Rewriter:
         return (users[0], call) if call is not None else None
 
     def arguments(self, call: Call) -> dict[str, int]:
-        """What a call of a registered op is given, by the names of the op's parameters."""
+        """Return the arguments of a call by the names of the op's parameters. The op must be registered."""
         op = find(call)
         assert op is not None, call.name
         return op.arguments(call)
 
     def source(self, call: Call) -> int | None:
-        """The tensor that a call gives another shape and nothing else; None if it does more."""
+        """Return the tensor that a call only reshapes; None if the call does more."""
         op = find(call)
         return None if op is None or op.facts.view is None or len(call.outs) != 1 else op.arguments(call)[op.facts.view]
 
     def is_immutable(self, value_id: int) -> bool:
-        """Whether a tensor never changes once it is there: readers of it may be moved."""
+        """Return whether a tensor is written at most once, so that its readers may be moved."""
         value = self.values[value_id]
         if not isinstance(value, TensorSpec) or value.mutable or value_id in self.mutated:
             return False
         return len(self.producers.get(value_id, [])) == (0 if value.stored or value_id in self._inputs else 1)
 
     def add(self, value: Value) -> int:
-        """A new value's id."""
+        """Add a value and return its id."""
         self.values.append(value)
         return len(self.values) - 1
 
-    def make(self, name: str, outs: Iterable[int], origin: Origin, /, **given: int | Value | None) -> Call:
-        """A call of a registered op with these arguments, as ids or values of their own; others are Null."""
+    def make(self, name: str, outs: Iterable[int], origin: Origin, /, **arguments: int | Value | None) -> Call:
+        """Return a call of a registered op. Arguments are ids or new values; the others are Null."""
         call = Call(name, (), tuple(outs), origin)
         op = find(call)
-        assert op is not None and given.keys() <= dict(op.parameters).keys(), name
-        values = (given.get(parameter) for parameter, _ in op.parameters)
+        assert op is not None and arguments.keys() <= dict(op.parameters).keys(), name
+        values = (arguments.get(parameter) for parameter, _ in op.parameters)
         ids = (v if isinstance(v, int) else self.add(Null() if v is None else v) for v in values)
         return replace(call, args=tuple(ids))
 
     def replace(self, indices: Iterable[int], call: Call, at: int) -> None:
-        """Put `call` at step `at` in the place of the steps `indices`, and keep makers and users true."""
+        """Remove the steps `indices`, and put `call` at step `at`."""
         for index in indices:
             self.drop(index)
         self.steps[at] = call
@@ -117,7 +117,7 @@ class Rewriter:
             self.producers[value_id].append(at)
 
     def drop(self, index: int) -> Call:
-        """Remove the call at `index`."""
+        """Remove the call at `index`, and return it."""
         call = self.call(index)
         assert call is not None
         for value_id in self.flatten(call.args):
@@ -128,16 +128,16 @@ class Rewriter:
         return call
 
     def forward(self, index: int, *sources: int) -> None:
-        """Drop the call at `index`: whoever reads an output of it reads the source in its place."""
-        for gone, source in zip(self.drop(index).outs, sources, strict=True):
-            for user in self.users.pop(gone, []):
+        """Remove the call at `index`. Readers of its outputs read `sources` instead."""
+        for out, source in zip(self.drop(index).outs, sources, strict=True):
+            for user in self.users.pop(out, []):
                 reader = self.call(user)
                 assert reader is not None
-                self.steps[user] = replace(reader, args=tuple(self._with(a, gone, source) for a in reader.args))
+                self.steps[user] = replace(reader, args=tuple(self._substituted(a, out, source) for a in reader.args))
                 self.users[source].append(user)
 
-    def _with(self, value_id: int, old: int, new: int) -> int:
-        """The value, or what takes its place where `new` takes that of `old`: a list is changed in its own."""
+    def _substituted(self, value_id: int, old: int, new: int) -> int:
+        """Return `new` for `old`, else the value itself. Members of a list are replaced in the list."""
         value = self.values[value_id]
         if isinstance(value, ValueList):
             self.values[value_id] = ValueList(tuple(new if member == old else member for member in value.ids))
@@ -147,6 +147,6 @@ class Rewriter:
         return flattened(ids, self.values)
 
     def result(self) -> Graph:
-        """The graph as it is now."""
+        """Return the rewritten graph."""
         steps = tuple(step for step in self.steps if step is not None)
         return replace(self.graph, values=tuple(self.values), steps=steps)

@@ -1,7 +1,7 @@
-"""Where the rows of a model are: which dim of each value has one entry for each token, and who mixes them.
+"""Find the row axis of each value: the dim with one entry for each token.
 
-A call treats rows by themselves if what it gives for a token depends on nothing of another. Calls of which that is not
-known are refused.
+A call treats rows independently if its result for a token depends on no other token. Calls that are not known to do so
+are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .rewriter import roles
 PATTERN = {
     "size": ("sym_size.int",),
     "last": ("aten.select_copy.int",),
-    # Each row of the results comes from that of the arguments that have rows:
+    # Each row of the results depends on the same row of the arguments:
     "attention": (SLOT_ATTENTION,),
     "lookup": (
         "aten.embedding.default",
@@ -39,16 +39,16 @@ Refuse = Callable[[str, str], Error]
 
 
 class Head(NamedTuple):
-    """The calls that turn rows into logits, each by itself."""
+    """The last calls of a model, which turn each row into logits independently."""
 
-    source: int  # the value whose rows they begin with
+    source: int  # the value that they read
     steps: tuple[int, ...]
-    last: int | None  # of them, the one that takes the last row
+    last: int | None  # the step among them that selects the last row
 
 
 @dataclass
 class RowAxes:
-    """The dim that rows have in each value."""
+    """The row axis of each value."""
 
     graph: Graph
     refuse: Refuse
@@ -62,19 +62,17 @@ class RowAxes:
             if not carried or ROLES.get(call.name) == "size":
                 continue
             if not self._by_rows(call, carried):
-                raise self.refuse(
-                    f"{call.name} ({call.origin}) is not known to treat tokens each by itself", "mixed_tokens"
-                )
+                raise self.refuse(f"{call.name} ({call.origin}) may mix tokens", "mixed_tokens")
             self.producers.update(dict.fromkeys(call.outs, index))
 
     def carried(self, call: Call) -> list[int]:
-        """The arguments that have rows."""
+        """Return the arguments that have rows."""
         return [value_id for value_id in self.graph.flatten(call.args) if value_id in self.axis]
 
     def head(self, output: int) -> Head:
-        """Everything behind the last place where rows take more than one way."""
+        """Return the calls after the last value that several calls read."""
         if output not in self.axis:
-            raise self.refuse("its output does not come from its tokens", "other_output")
+            raise self.refuse("its output does not depend on its tokens", "other_output")
         steps: set[int] = set()
         sources: set[int] = set()
         found = [output]
@@ -87,7 +85,7 @@ class RowAxes:
                 steps.add(index)
                 found.extend(self.carried(self.graph.call(index)))
         if len(sources) != 1 or not steps:
-            raise self.refuse("its logits come from more than one place", "several_logits")
+            raise self.refuse("its logits depend on more than one value with rows", "several_logits")
         last = [index for index in steps if ROLES.get(self.graph.call(index).name) == "last"]
         return Head(sources.pop(), tuple(sorted(steps)), last[0] if last else None)
 
@@ -111,7 +109,7 @@ class RowAxes:
         self.axis.update(dict.fromkeys(call.outs, axis))
         if any(self.axis[value_id] != axis for value_id in carried):
             return False
-        summed = role == "rows" and axis == self._rank(carried[0]) - 1  # over all of the last dim
+        summed = role == "rows" and axis == self._rank(carried[0]) - 1  # over the whole last dim
         return not summed and (role != "blocks" or self._one_row_each(call, axis))
 
     def _one_row_each(self, call: Call, axis: int) -> bool:
@@ -119,7 +117,7 @@ class RowAxes:
         return any(isinstance(size, IntList) and size.values[axis] == 1 for size in sizes)
 
     def _takes_last(self, call: Call) -> bool:
-        """x[:, -1] of (1, S, N): rows go where the batch was."""
+        """Check x[:, -1] of (1, S, N), which moves the row axis to that of the batch."""
         source, dim, place = call.args
         values, axis = self.graph.values, self.axis[source]
         where = values[dim]
@@ -129,7 +127,7 @@ class RowAxes:
         return values[place] == Int(-1) and self._dims(source)[0] == 1
 
     def _reshapes(self, call: Call, carried: Sequence[int]) -> bool:
-        """Rows stay rows if nothing but ones stands before them, here and there."""
+        """Check a reshape: all dims before the row axis must be 1, in the source and in the result."""
         source, (out,) = carried[0], call.outs
         before, after, axis = self._dims(source), self._dims(out), self.axis[source]
         places = [i for i, size in enumerate(after) if size == before[axis] and numel(after[:i]) == 1]
@@ -139,7 +137,7 @@ class RowAxes:
         return True
 
     def _elementwise(self, call: Call, carried: Sequence[int]) -> bool:
-        """Operands are aligned at their last dims; one without rows must be the same for all."""
+        """Check operands, which are aligned at their last dims. One without rows must be constant along them."""
         (out,) = call.outs
         behind = {self._rank(value_id) - self.axis[value_id] for value_id in carried}
         place = min(behind)
@@ -158,7 +156,7 @@ class RowAxes:
 
 
 def row_axes(graph: Graph, tokens: int, refuse: Refuse) -> RowAxes:
-    """Follow the rows of tokens (1, S) through a graph without branches."""
+    """Return the row axes of a graph without branches, whose tokens are (1, S)."""
     axes = RowAxes(graph, refuse, {tokens: 1})
     axes.follow()
     return axes

@@ -15,7 +15,7 @@ from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, 
 from webpte import container as c
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkString, VkTensor
-from webpte.container.flat import NAME_LENGTH
+from webpte.container.flat import MAX_NAME_CHARS
 from webpte.tools.text import plain
 
 F32 = DType.FLOAT32
@@ -87,7 +87,7 @@ def test_names_that_are_not_printable_are_refused(part, tmp_path):
     border = [c.TensorValue(F32, (4,), (0,), place=ALONE, name=names["tensor"]) for _ in range(2)]
     steps: list[c.Instruction] = [c.DelegateCall(0, (0, 1)), c.KernelCall(names["kernel"], (0, 1, 1))]
     pte_file(tmp_path / "p.pte", [Method(names["method"], border, [0], [1], steps, [DelegateBlob(blob)])])
-    with raises(webpte.FormatError, ascii(names[part]), len(names[part]), NAME_LENGTH) as caught:
+    with raises(webpte.FormatError, ascii(names[part]), len(names[part]), MAX_NAME_CHARS) as caught:
         webpte.load(tmp_path / "p.pte")
     assert str(caught.value).isascii() and str(caught.value).isprintable()
 

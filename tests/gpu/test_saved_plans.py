@@ -93,7 +93,7 @@ from webpte.plan import lowering
 def refuse(*args, **more):
     raise AssertionError("a graph is read")
 
-flat.Flat.__init__ = lowering.Lowering.__init__ = refuse
+flat.FlatBuffer.__init__ = lowering.Lowering.__init__ = refuse
 with webpte.open_plan(sys.argv[1], [sys.argv[2]]) as plan:
     print(plan.method()(np.load(sys.argv[3])).tobytes().hex())
 try:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.fuzz.targets import TARGETS
 from webpte.budgets import BUDGETS
-from webpte.container.flat import NAME_LENGTH, WORK_PER_BYTE
+from webpte.container.flat import MAX_NAME_CHARS, MAX_WORK_PER_BYTE
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security.md").read_text()
@@ -16,7 +16,7 @@ def test_budgets_are_those_of_the_code():
     _, _, table = PAGE.partition("## Budgets")
     rows = [line for line in table.partition("##")[0].splitlines() if line.startswith("| `")]
     assert rows == [f"| `{name}` | {most:,} | {meaning} |" for name, (most, meaning) in BUDGETS.items()]
-    assert f"at most {NAME_LENGTH:,} characters" in PAGE and WORK_PER_BYTE == 8
+    assert f"at most {MAX_NAME_CHARS:,} characters" in PAGE and MAX_WORK_PER_BYTE == 8
 
 
 def test_every_harness_is_named():

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import numpy as np
 
 import webpte
-from webpte.container.flat import Flat
+from webpte.container.flat import FlatBuffer
 from webpte.device import acquire
 from webpte.plan.lowering import Lowering
 from webpte.plan.planner import Planner
@@ -27,7 +27,7 @@ def refuse(*args: object, **more: object) -> NoReturn:
 
 
 def main(folders: list[str]) -> None:
-    traps = [patch.object(kind, "__init__", refuse) for kind in (Flat, Lowering, Planner)]
+    traps = [patch.object(kind, "__init__", refuse) for kind in (FlatBuffer, Lowering, Planner)]
     for trap in traps:
         trap.start()
     gpu = acquire({})  # kept open, so that plans share its pipelines

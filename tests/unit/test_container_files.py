@@ -129,7 +129,7 @@ def test_span_compares_by_file_and_range() -> None:
 @pytest.mark.parametrize(("offset", "size"), [(-1, 1), (0, 6), (5, 1), (2, -1)])
 def test_span_cannot_leave_its_parent(offset: int, size: int) -> None:
     parent = Span(MappedFile.from_bytes("x", bytes(11)), 2, 5)
-    with raises(FormatError, f"bytes {offset} to {offset + size} ", "5 bytes", "byte 2 ", code="out_of_bounds"):
+    with raises(FormatError, f"bytes {offset} to {offset + size} ", "5 bytes", "byte 2", code="out_of_bounds"):
         parent.sub(offset, size)
     with raises(FormatError, f"bytes {2 + offset} to {102 + offset + size} ", "11 bytes", code="out_of_bounds"):
         Span(parent.file, 2 + offset, size + 100)
@@ -158,7 +158,7 @@ def test_dtype_agrees_with_numpy() -> None:
 
 @pytest.mark.parametrize("code", [-1, 8, 12, 127])
 def test_unknown_dtype_is_refused_with_the_known_ones(code: int) -> None:
-    with raises(FormatError, f"type {code} ", "0 u8, ", code="unknown_dtype"):
+    with raises(FormatError, f"type {code}.", "0 u8, ", code="unknown_dtype"):
         DType.from_scalar_type(code)
-    with raises(FormatError, f"type {code} ", "0 bool, ", code="unknown_dtype"):
+    with raises(FormatError, f"type {code}.", "0 bool, ", code="unknown_dtype"):
         DType.from_vulkan(code)

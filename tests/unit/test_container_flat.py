@@ -12,15 +12,15 @@ from tests.support.harness.errors import raises
 from tests.support.harness.flat_builder import Builder, Field
 from tests.support.harness.work import counted_calls
 from webpte.container import MappedFile, Span
-from webpte.container.flat import WORK_PER_BYTE, Flat, Table, shown
+from webpte.container.flat import MAX_WORK_PER_BYTE, FlatBuffer, FlatTable, quoted_name
 from webpte.errors import FormatError
 
 
-def open_flat(data: bytes) -> Table:
-    return Flat(Span(MappedFile.from_bytes("f.bin", data), 0, len(data))).root("root", b"TE", "a test file")
+def open_flat(data: bytes) -> FlatTable:
+    return FlatBuffer(Span(MappedFile.from_bytes("f.bin", data), 0, len(data))).root("root", b"TE", "a test file")
 
 
-def built(make: Callable[[Builder], list[Field]]) -> Table:
+def built(make: Callable[[Builder], list[Field]]) -> FlatTable:
     b = Builder()
     return open_flat(b.done(b.table(*make(b)), b"TEST"))
 
@@ -102,7 +102,7 @@ def test_errors_name_the_path_and_the_place_in_the_file() -> None:
     b = Builder()
     flat = b.done(b.table(b.tables([b.table(), b.table(b.table(("i", 9)))])), b"TEST")
     file = MappedFile.from_bytes("f.bin", bytes(1000) + flat)
-    second = list(Flat(Span(file, 1000, len(flat))).root("root", b"TEST", "a test").tables(0, "plans"))[1]
+    second = list(FlatBuffer(Span(file, 1000, len(flat))).root("root", b"TEST", "a test").tables(0, "plans"))[1]
     child = second.table(0, "inner")
     assert child is not None and child.path == "root.plans[1].inner"
     with raises(FormatError, "f.bin: root.plans[1].inner.x", "value 9 ", code="index_out_of_range") as caught:
@@ -200,7 +200,7 @@ def nested(width: int) -> bytes:
     return b.done(table, b"TEST")
 
 
-def walk(table: Table) -> int:
+def walk(table: FlatTable) -> int:
     return 1 + sum(walk(child) for child in table.tables(0, "x")) if table.path.count(".") < 3 else 1
 
 
@@ -210,7 +210,7 @@ def test_shared_tables_within_the_budget_are_read() -> None:
 
 def test_shared_tables_cannot_multiply_the_work() -> None:
     data = nested(1000)  # a thousand million tables in 12 kB
-    with counted_calls(10 * WORK_PER_BYTE * len(data)), raises(FormatError, "f.bin", code="overlap"):
+    with counted_calls(10 * MAX_WORK_PER_BYTE * len(data)), raises(FormatError, "f.bin", code="overlap"):
         walk(open_flat(data))
 
 
@@ -220,12 +220,12 @@ def test_shared_bytes_cannot_multiply_the_work(read: str) -> None:
     item = b.table(b.string("x" * 5000))
     data = b.done(b.table(b.tables([item] * 1000)), b"TEST")
     total = 0
-    with raises(FormatError, WORK_PER_BYTE * len(data), code="overlap"):
+    with raises(FormatError, MAX_WORK_PER_BYTE * len(data), code="overlap"):
         for child in open_flat(data).tables(0, "items"):
             total += len(child.ints(0, "x", "B") if read == "ints" else getattr(child, read)(0, "x"))
-    assert 0 < total <= WORK_PER_BYTE * len(data)
+    assert 0 < total <= MAX_WORK_PER_BYTE * len(data)
 
 
 def test_names_are_shown_safely() -> None:
-    assert shown("a\nb") == r"'a\nb'"
-    assert len(shown("x" * 10**6)) < 100
+    assert quoted_name("a\nb") == r"'a\nb'"
+    assert len(quoted_name("x" * 10**6)) < 100

@@ -66,7 +66,7 @@ def test_a_broken_entry_is_refused(entry: Named, code: str, expected: list[str])
     ("position", "code", "value", "reason", "expected"),
     [
         (4, "4s", b"ET12", "wrong_file_type", ["(.pte)", "(.ptd)"]),
-        (8, "4s", b"FH00", "bad_magic", ["'FH01'", "byte 8 "]),
+        (8, "4s", b"FH00", "bad_magic", ["'FH01'", "byte 8"]),
         (12, "<I", 39, "truncated", [" 39 bytes"]),
         (16, "<Q", 47, "truncated", ["bytes 47 to"]),
         (24, "<Q", 10**6, "truncated", ["bytes 48 to 1000048", len(sample_ptd())]),

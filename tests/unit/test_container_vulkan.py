@@ -118,13 +118,13 @@ def test_a_broken_graph_is_refused(values, calls, inputs, outputs, code: str, ex
     [
         (12, [], "unknown_kind", ["graph.values[0]", "kind 12"]),
         (0, [], "missing_field", ["graph.values[0].value", "kind 0"]),
-        (5, [("b", 8)], "unknown_dtype", ["graph.values[0].value.datatype", "type 8 "]),
-        (5, [("b", 127)], "unknown_dtype", ["graph.values[0].value.datatype", "type 127 "]),
+        (5, [("b", 8)], "unknown_dtype", ["graph.values[0].value.datatype", "type 8."]),
+        (5, [("b", 127)], "unknown_dtype", ["graph.values[0].value.datatype", "type 127."]),
         (
             5,
             [("b", 5), None, ("i", -1), None, None, None, ("b", 9)],
             "unknown_dtype",
-            ["staging_datatype", "type 9 "],
+            ["staging_datatype", "type 9."],
         ),
     ],
 )

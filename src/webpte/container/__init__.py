@@ -1,4 +1,4 @@
-"""Bytes to facts: .pte programs, .ptd tensors and Vulkan delegate blobs as frozen dataclasses, every offset checked."""
+"""Parse .pte programs, .ptd tensors and Vulkan delegate blobs into frozen dataclasses. Every offset is checked."""
 
 from .dtypes import DType
 from .files import MappedFile, Span
@@ -14,7 +14,7 @@ from .program import (
     ProgramFile,
     parse_program,
 )
-from .recognise import Other, recognise
+from .recognise import ForeignFile, recognise
 from .tensors import NamedTensor, TensorFile, parse_tensors
 from .values import (
     BoolListValue,
@@ -58,6 +58,7 @@ __all__ = [
     "DoubleListValue",
     "DoubleValue",
     "EValue",
+    "ForeignFile",
     "FreeCall",
     "Instruction",
     "IntListValue",
@@ -70,7 +71,6 @@ __all__ = [
     "NamedTensor",
     "NullValue",
     "OptionalTensorListValue",
-    "Other",
     "ProgramFile",
     "Span",
     "StringValue",

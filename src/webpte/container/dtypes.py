@@ -1,4 +1,4 @@
-"""Element types: one table for every name and code the formats give them."""
+"""Element types: one table of the names and codes of all formats."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import FormatError
 
 
 class DType(enum.Enum):
-    """An element type, known by the codes of ``scalar_type.fbs`` (.pte, .ptd) and of the Vulkan ``schema.fbs``."""
+    """An element type, with the codes of ``scalar_type.fbs`` (.pte, .ptd) and of the Vulkan ``schema.fbs``."""
 
     #          short   bytes numpy scalar_type vulkan   (files are little-endian, so the NumPy types say so)
     BOOL = ("bool", 1, "?", 11, 0)
@@ -27,7 +27,7 @@ class DType(enum.Enum):
     UINT16 = ("u16", 2, "<u2", 27, None)
     UINT32 = ("u32", 4, "<u4", 28, None)
     UINT64 = ("u64", 8, "<u8", 29, None)
-    # In no file: f16 values that a device without f16 keeps in words, as it does bools.
+    # In no file: f16 values in words, as a device without f16 stores them.
     WIDE_FLOAT16 = ("f16w", 2, "<f2", None, None)
 
     def __init__(
@@ -36,7 +36,7 @@ class DType(enum.Enum):
         self.short = short
         self.itemsize = itemsize
         self.numpy: np.dtype[Any] | None = None if numpy is None else np.dtype(numpy)
-        self.held = np.dtype("<f4") if self.numpy is None else self.numpy  # what the host has values of it in
+        self.held = np.dtype("<f4") if self.numpy is None else self.numpy  # the type of its values on the host
         self.scalar_type = scalar_type
         self.vulkan = vulkan
 
@@ -44,35 +44,35 @@ class DType(enum.Enum):
         return f"DType.{self.name}"
 
     def from_bytes(self, data: bytes | bytearray) -> np.ndarray[Any, Any]:
-        """The values in `data`, which a file or a device holds, as the host has them."""
+        """Return the values in `data`, bytes of a file or a device, in the type `held`."""
         if self is not DType.BFLOAT16:
             return np.frombuffer(data, self.numpy)
         return (np.frombuffer(data, "<u2").astype("<u4") << 16).view("<f4")
 
     def rounded(self, values: Any) -> np.ndarray[Any, Any]:
-        """`values` in this type, contiguous; of bf16 the nearest ones, in f32."""
+        """Return `values` in this type, contiguous. bf16 values are rounded to nearest, in f32."""
         array = np.ascontiguousarray(values, dtype=self.held).reshape(np.shape(values))
         if self is not DType.BFLOAT16:
             return array
         bits = array.view("<u4")
-        nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view("<f4")  # of two equally near, the even one
+        nearest = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).view("<f4")  # ties to even
         return np.where(np.isnan(array), array, nearest)
 
     @classmethod
     def from_scalar_type(cls, code: int) -> DType:
-        """The type that a .pte or .ptd file means by ``code``."""
+        """Return the type with a code of .pte and .ptd files."""
         if (found := _BY_SCALAR_TYPE.get(code)) is None:
             raise FormatError(
-                f"scalar type {code} is not supported; known are {_listing(_BY_SCALAR_TYPE)}", code="unknown_dtype"
+                f"unsupported scalar type {code}", code="unknown_dtype", hint=f"Supported: {_listing(_BY_SCALAR_TYPE)}."
             )
         return found
 
     @classmethod
     def from_vulkan(cls, code: int) -> DType:
-        """The type that a Vulkan delegate graph means by ``code``."""
+        """Return the type with a code of Vulkan delegate graphs."""
         if (found := _BY_VULKAN.get(code)) is None:
             raise FormatError(
-                f"Vulkan data type {code} is not supported; known are {_listing(_BY_VULKAN)}", code="unknown_dtype"
+                f"unsupported Vulkan data type {code}", code="unknown_dtype", hint=f"Supported: {_listing(_BY_VULKAN)}."
             )
         return found
 

@@ -1,8 +1,8 @@
-"""A reader of FlatBuffers that verifies as it goes: no offset, length or vtable is used before it is checked.
+"""A verifying reader of FlatBuffers: every offset, length and vtable is checked before it is used.
 
-The schema fixes how deep tables nest and nothing here recurses on data, so a file cannot make the reader loop. It can
-make vectors share their elements, and so ask for far more work than it has bytes; each buffer therefore has a budget,
-:data:`WORK_PER_BYTE` times its size, from which every table, vector and string that is read is paid.
+The schema bounds how deep tables nest, and the reader does not recurse on data, so a file cannot make it loop. Vectors
+of a hostile file may share their elements, and so cause far more work than the file has bytes. Each buffer therefore
+has a budget of :data:`MAX_WORK_PER_BYTE` times its size. Every table, vector and string that is read is charged to it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 from ..errors import FormatError
 from .files import Span
 
-# Without sharing it is at most 1, and exported files stay below that. A vector of one small table again and again,
-# which a frugal writer might make, takes 5: there must be room for it.
-WORK_PER_BYTE = 8
-NAME_LENGTH = 4096
-_TABLE_WORK = 8  # a table is no less than its vector entry (4 bytes) and its vtable offset (4)
+# Without sharing it is at most 1, and exported files stay below that. A vector that repeats one small table, which a
+# compact writer may produce, takes 5.
+MAX_WORK_PER_BYTE = 8
+MAX_NAME_CHARS = 4096
+_TABLE_WORK = 8  # the minimum: a vector entry (4 bytes) and a vtable offset (4)
 
 _U8, _I8, _BOOL = Struct("<B"), Struct("<b"), Struct("<?")
 _U32, _I32, _U64, _I64, _F64 = Struct("<I"), Struct("<i"), Struct("<Q"), Struct("<q"), Struct("<d")
@@ -26,13 +26,13 @@ _U16, _VTABLE = Struct("<H"), Struct("<HH")
 _Number = TypeVar("_Number", int, float, bool)
 
 
-def shown(text: str) -> str:
-    """A name from a file, fit for a message whatever it contains."""
+def quoted_name(text: str) -> str:
+    """Return a name from a file as a message shows it, quoted and at most 80 characters long."""
     return repr(text) if len(text) <= 80 else f"{text[:77]!r}..."
 
 
-class Flat:
-    """One flatbuffer: its bytes, and the work that may still be spent on them."""
+class FlatBuffer:
+    """One flatbuffer: its bytes, and the remaining budget of work."""
 
     __slots__ = ("data", "size", "span", "work")
 
@@ -40,48 +40,50 @@ class Flat:
         self.span = span
         self.data = span.view()
         self.size = span.size
-        self.work = WORK_PER_BYTE * span.size
+        self.work = MAX_WORK_PER_BYTE * span.size
 
-    def root(self, name: str, identifier: bytes, kind: str) -> Table:
-        """The root table; ``identifier`` is how the four bytes after its offset begin in this kind of file."""
-        found = bytes(self.data[4:8])
-        if len(found) < 4 or not found.startswith(identifier):
+    def root(self, name: str, identifier: bytes, kind: str) -> FlatTable:
+        """Return the root table. ``identifier`` is the start of the four bytes after its offset."""
+        actual = bytes(self.data[4:8])
+        if len(actual) < 4 or not actual.startswith(identifier):
             start = bytes(self.data[:16])
             raise self.error(
-                name, 0, f"not {kind}: {identifier.decode()!r} expected at byte 4 of {start!r}", code="bad_magic"
+                name, 0, f"not {kind}: expected {identifier.decode()!r} at byte 4, got {start!r}", code="bad_magic"
             )
-        return Table(self, _U32.unpack_from(self.data)[0], name)
+        return FlatTable(self, _U32.unpack_from(self.data)[0], name)
 
     def spend(self, work: int) -> None:
-        """Pay for a read, or refuse it."""
+        """Charge a read to the budget, or raise."""
         self.work -= work
         if self.work < 0:
-            limit = WORK_PER_BYTE * self.size
+            limit = MAX_WORK_PER_BYTE * self.size
             raise self.error(
-                "flatbuffer", 0, f"its parts overlap: reading it takes more than {limit} bytes of work", code="overlap"
+                "flatbuffer", 0, f"its parts overlap: reading it exceeds the budget of {limit} bytes", code="overlap"
             )
 
     def error(self, where: str, position: int, problem: str, code: str = "") -> FormatError:
-        """An error to raise, with ``position`` (in this buffer) given as a position in the file."""
+        """Return an error with the place in the file of ``position`` in this buffer."""
         return FormatError(
             f"{self.span.file.path}: {where} at byte {self.span.offset + position}: {problem}", code=code
         )
 
 
-class Table:
-    """One table. Fields are read by slot (their place in the schema) and by name, which is for messages.
+class FlatTable:
+    """One table. Fields are read by slot, their number in the schema. Their names are for messages.
 
-    An absent field gives its default, an absent vector is empty, an absent string, table or blob is ``None``.
+    An absent field has its default. An absent vector is empty. An absent string, table or blob is ``None``.
     """
 
     __slots__ = ("_flat", "_name", "_position", "_size", "_up", "_vtable", "_vtable_size")
 
-    def __init__(self, flat: Flat, position: int, name: str | tuple[str, int], up: Table | None = None) -> None:
+    def __init__(
+        self, flat: FlatBuffer, position: int, name: str | tuple[str, int], up: FlatTable | None = None
+    ) -> None:
         self._flat, self._position, self._name, self._up = flat, position, name, up
         flat.spend(_TABLE_WORK)
         if position + 4 > flat.size:
             raise self.error(
-                f"a table starts where the flatbuffer ends, after {flat.size} bytes", code="table_out_of_bounds"
+                f"a table starts at the end of the flatbuffer, after {flat.size} bytes", code="table_out_of_bounds"
             )
         self._vtable = vtable = position - _I32.unpack_from(flat.data, position)[0]
         if vtable < 0 or vtable + 4 > flat.size:
@@ -119,90 +121,90 @@ class Table:
         return self._scalar(_BOOL, slot, name, default)
 
     def ints(self, slot: int, name: str, code: str) -> tuple[int, ...]:
-        """A vector of integers; ``code`` is their :mod:`struct` letter."""
+        """Return a vector of integers. ``code`` is their :mod:`struct` letter."""
         return self._scalars(slot, name, code)
 
     def floats(self, slot: int, name: str) -> tuple[float, ...]:
-        """A vector of doubles."""
+        """Return a vector of doubles."""
         return self._scalars(slot, name, "d")
 
     def bools(self, slot: int, name: str) -> tuple[bool, ...]:
-        """A vector of booleans."""
+        """Return a vector of booleans."""
         return self._scalars(slot, name, "?")
 
     def index(self, slot: int, name: str, limit: int, what: str) -> int:
-        """A 32-bit index into something, called ``what`` in messages, that has ``limit`` elements."""
+        """Return a 32-bit index below ``limit``. Messages call the elements ``what``."""
         return self._checked(self.i32(slot, name), name, 0, limit, what)
 
     def indices(self, slot: int, name: str, limit: int, what: str, code: str = "i", lowest: int = 0) -> tuple[int, ...]:
-        """A vector of such indices; ``lowest=-1`` where -1 stands for none."""
-        found = self.ints(slot, name, code)
-        if found:
-            self._checked(min(found), name, lowest, limit, what)
-            self._checked(max(found), name, lowest, limit, what)
-        return found
+        """Return a vector of such indices. With ``lowest=-1``, -1 stands for none."""
+        indices = self.ints(slot, name, code)
+        if indices:
+            self._checked(min(indices), name, lowest, limit, what)
+            self._checked(max(indices), name, lowest, limit, what)
+        return indices
 
     def count(self, slot: int, name: str) -> int:
-        """How many tables a vector of them has."""
+        """Return the number of tables in a vector."""
         return self._vector(slot, name, 4, work_per_byte=0)[1]
 
     def string(self, slot: int, name: str) -> str | None:
-        """A string."""
+        """Return a string."""
         start, count = self._vector(slot, name, 1)
         if not start:
             return None
         end = start + count
         if end >= self._flat.size or self._flat.data[end]:
-            raise self.error(f"string of {count} bytes without a final zero", name, code="unterminated_string")
+            raise self.error(f"string of {count} bytes without a terminating zero", name, code="unterminated_string")
         try:
             return str(self._flat.data[start:end], "utf-8")
         except UnicodeDecodeError as error:
             raise self.error(
-                f"string of {count} bytes is not UTF-8: {error.reason}", name, code="invalid_utf8"
+                f"string of {count} bytes is invalid UTF-8: {error.reason}", name, code="invalid_utf8"
             ) from None
 
     def label(self, slot: int, name: str) -> str | None:
-        """A string that names something: it is shown to people, so it must be printable, and not endless."""
-        found = self.string(slot, name)
-        if found is not None and (len(found) > NAME_LENGTH or not found.isprintable()):
-            shown = ascii(found[:40]) + "..." * (len(found) > 40)
+        """Return a string that is a name. Messages show it, so it must be printable and short."""
+        label = self.string(slot, name)
+        if label is not None and (len(label) > MAX_NAME_CHARS or not label.isprintable()):
+            start = ascii(label[:40]) + "..." * (len(label) > 40)
             raise self.error(
-                f"{shown} is no name: {len(found)} characters, of {NAME_LENGTH} printable ones",
+                f"expected a name of at most {MAX_NAME_CHARS} printable characters, got {len(label)}: {start}",
                 name,
                 code="invalid_name",
             )
-        return found
+        return label
 
     def text(self, slot: int, name: str) -> str:
-        """A name that must be there."""
-        if (found := self.label(slot, name)) is None:
+        """Return a required name."""
+        if (label := self.label(slot, name)) is None:
             raise self.error("missing", name, code="missing_field")
-        return found
+        return label
 
     def blob(self, slot: int, name: str) -> Span | None:
-        """A vector of bytes as a range of the file, not read now."""
+        """Return a vector of bytes as a range of the file, without reading it."""
         start, count = self._vector(slot, name, 1, work_per_byte=0)
         return self._flat.span.sub(start, count) if start else None
 
     def data(self, slot: int, name: str) -> bytes:
-        """A vector of bytes, copied."""
+        """Return a copy of a vector of bytes."""
         start, count = self._vector(slot, name, 1)
         return bytes(self._flat.data[start : start + count])
 
-    def table(self, slot: int, name: str) -> Table | None:
-        """A nested table."""
+    def table(self, slot: int, name: str) -> FlatTable | None:
+        """Return a nested table."""
         target = self._follow(slot, name)
-        return Table(self._flat, target, name, self) if target else None
+        return FlatTable(self._flat, target, name, self) if target else None
 
-    def tables(self, slot: int, name: str) -> Iterator[Table]:
-        """A vector of tables, read one by one."""
+    def tables(self, slot: int, name: str) -> Iterator[FlatTable]:
+        """Yield the tables of a vector."""
         start, count = self._vector(slot, name, 4)
         for index in range(count):
             at = start + 4 * index
-            yield Table(self._flat, at + _U32.unpack_from(self._flat.data, at)[0], (name, index), self)
+            yield FlatTable(self._flat, at + _U32.unpack_from(self._flat.data, at)[0], (name, index), self)
 
-    def union(self, slot: int, name: str) -> tuple[int, Table]:
-        """A union, which takes two slots: which member it is, and that member. It must be set."""
+    def union(self, slot: int, name: str) -> tuple[int, FlatTable]:
+        """Return the kind and the member of a required union, which takes two slots."""
         kind = self.u8(slot, name)
         member = self.table(slot + 1, name) if kind else None
         if member is None:
@@ -210,12 +212,12 @@ class Table:
         return kind, member
 
     def error(self, problem: str, field: str = "", code: str = "") -> FormatError:
-        """An error to raise about this table or one of its fields."""
+        """Return an error about this table or one of its fields."""
         return self._flat.error(f"{self.path}.{field}" if field else self.path, self._position, problem, code)
 
     @property
     def path(self) -> str:
-        """Where this table is, for instance ``program.execution_plan[0].values[3]``."""
+        """Return the path of this table, for instance ``program.execution_plan[0].values[3]``."""
         own = self._name if isinstance(self._name, str) else f"{self._name[0]}[{self._name[1]}]"
         return own if self._up is None else f"{self._up.path}.{own}"
 
@@ -230,11 +232,11 @@ class Table:
 
     def _checked(self, index: int, name: str, lowest: int, limit: int, what: str) -> int:
         if not lowest <= index < limit:
-            raise self.error(f"{what} {index} is out of range, there are {limit}", name, code="index_out_of_range")
+            raise self.error(f"{what} {index} is out of range: there are {limit}", name, code="index_out_of_range")
         return index
 
     def _field(self, slot: int, name: str, width: int) -> int:
-        """Position of a field, 0 if absent (no field is at 0: a table starts with its vtable offset)."""
+        """Return the position of a field, 0 if absent. No field is at 0, where the vtable offset is."""
         entry = 4 + 2 * slot
         if entry + 2 > self._vtable_size:
             return 0
@@ -246,7 +248,7 @@ class Table:
         return self._position + offset if offset else 0
 
     def _follow(self, slot: int, name: str) -> int:
-        """Position of what a field points to, 0 if absent."""
+        """Return the position that a field points to, 0 if absent."""
         at = self._field(slot, name, 4)
         if not at:
             return 0
@@ -260,15 +262,15 @@ class Table:
         return target
 
     def _vector(self, slot: int, name: str, width: int, work_per_byte: int = 1) -> tuple[int, int]:
-        """Position of a vector's first element and their number, (0, 0) if absent."""
+        """Return the position of a vector's first element and the number of elements, (0, 0) if absent."""
         target = self._follow(slot, name)
         if not target:
             return 0, 0
         count: int = _U32.unpack_from(self._flat.data, target)[0]
-        left = self._flat.size - target - 4
-        if count * width > left:
+        remaining = self._flat.size - target - 4
+        if count * width > remaining:
             raise self.error(
-                f"vector of {count} elements of {width} bytes where {left} bytes are left",
+                f"vector of {count} elements of {width} bytes, with {remaining} bytes remaining",
                 name,
                 code="vector_out_of_bounds",
             )

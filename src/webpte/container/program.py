@@ -1,4 +1,4 @@
-"""The .pte program: methods as values and instructions, delegates as blobs, data as ranges of the file.
+"""Parse .pte programs: methods as values and instructions, delegates as blobs, data as ranges of the file.
 
 Slots are those of ExecuTorch's ``program.fbs``.
 """
@@ -11,17 +11,16 @@ from struct import unpack_from
 from types import MappingProxyType
 
 from ..errors import FormatError
-from .constants import TensorData
 from .files import MappedFile, Span
-from .flat import Flat, Table, shown
-from .recognise import refusal
-from .segments import read_named_data, segment_area
+from .flat import FlatBuffer, FlatTable, quoted_name
+from .recognise import wrong_file_error
+from .tensor_data import TensorData, read_named_data, segment_area
 from .values import EValue, read_value
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    """Run an operator that was not delegated, for instance ``aten::cumsum.out``; outputs are among ``args``."""
+    """Run an operator outside of delegates, for instance ``aten::cumsum.out``. Outputs are among ``args``."""
 
     op: str
     args: tuple[int, ...]
@@ -29,7 +28,7 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    """Run a delegate on its inputs, then its outputs."""
+    """Run a delegate. ``args`` are its inputs, then its outputs."""
 
     delegate: int
     args: tuple[int, ...]
@@ -45,7 +44,7 @@ class MoveCall:
 
 @dataclass(frozen=True, slots=True)
 class JumpFalseCall:
-    """Continue at instruction ``target`` (their number means the end) if the condition is false."""
+    """Continue at instruction ``target`` (the number of instructions means the end) if the condition is false."""
 
     condition: int
     target: int
@@ -63,7 +62,7 @@ Instruction = KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
-    """A part of a method that some backend compiled."""
+    """A part of a method that a backend compiled."""
 
     backend: str
     blob: Span
@@ -84,7 +83,7 @@ class MethodPlan:
 
 @dataclass(frozen=True, slots=True)
 class ProgramFile:
-    """Everything a .pte file says."""
+    """The contents of a .pte file."""
 
     path: str
     version: int
@@ -96,45 +95,47 @@ _KIND = "an ExecuTorch program (.pte)"
 
 
 def parse_program(file: MappedFile) -> ProgramFile:
-    """Read and check a .pte file. What is returned refers to ranges of ``file``, which must stay open to use them."""
+    """Parse and check a .pte file. The result refers to ranges of ``file``, which must stay open to read them."""
     if file.size < 8 or bytes(file.view(4, 2)) != b"ET":
-        raise refusal(file, _KIND, "'ET' expected at byte 4")
+        raise wrong_file_error(file, _KIND, "expected 'ET' at byte 4")
     program, area = _read_header(file)
-    root = Flat(program).root("program", b"ET", _KIND)
+    root = FlatBuffer(program).root("program", b"ET", _KIND)
     data = TensorData.read(root, area)
     inline = tuple(entry.blob(0, "data") for entry in root.tables(3, "backend_delegate_data"))
     methods: dict[str, MethodPlan] = {}
     for plan in root.tables(1, "execution_plan"):
         method = _read_method(plan, data, inline)
         if method.name in methods:
-            raise plan.error(f"second method named {shown(method.name)}", code="duplicate_method")
+            raise plan.error(f"second method named {quoted_name(method.name)}", code="duplicate_method")
         methods[method.name] = method
     named = {key: span for key, span, _ in read_named_data(root, 7, data.segments)}
     return ProgramFile(file.path, root.u32(0, "version"), tuple(methods.values()), MappingProxyType(named))
 
 
 def _read_header(file: MappedFile) -> tuple[Span, Span]:
-    """Where the flatbuffer is, and where the segments are. Files without segments need no extended header."""
+    """Return the ranges of the flatbuffer and of the segments. Files without segments need no extended header."""
     if file.size < 16 or bytes(file.view(8, 4)) != b"eh00":
         return Span(file, 0, file.size), Span(file, file.size, 0)
     (length,) = unpack_from("<I", file.view(12, 4))
     if length < 24 or 8 + length > file.size:
         raise FormatError(
-            f"{file.path}: extended header of {length} bytes at byte 8 of {file.size}, expected 24 or 32",
+            f"extended header of {length} bytes at byte 8 of {file.size}, expected 24 or 32",
+            argument=file.path,
             code="invalid_header",
         )
     program_size, segments = unpack_from("<QQ", file.view(16, 16))
     (segments_size,) = unpack_from("<Q", file.view(32, 8)) if length >= 32 else (0,)
     if not 8 + length <= program_size <= file.size:
         raise FormatError(
-            f"{file.path}: is truncated or damaged: its header says that the program takes {program_size} bytes,"
-            f" the file has {file.size}; copy or download it again",
+            f"truncated or damaged: the header gives the program {program_size} bytes, the file has {file.size}",
+            argument=file.path,
             code="truncated",
+            hint="Copy or download it again.",
         )
     return Span(file, 0, program_size), segment_area(file, segments, segments_size, program_size)
 
 
-def _read_method(plan: Table, data: TensorData, inline: tuple[Span | None, ...]) -> MethodPlan:
+def _read_method(plan: FlatTable, data: TensorData, inline: tuple[Span | None, ...]) -> MethodPlan:
     count = plan.count(2, "values")
     delegates = tuple(_read_delegate(entry, data.segments, inline) for entry in plan.tables(7, "delegates"))
     return MethodPlan(
@@ -147,7 +148,7 @@ def _read_method(plan: Table, data: TensorData, inline: tuple[Span | None, ...])
     )
 
 
-def _read_delegate(entry: Table, segments: tuple[Span, ...], inline: tuple[Span | None, ...]) -> Delegate:
+def _read_delegate(entry: FlatTable, segments: tuple[Span, ...], inline: tuple[Span | None, ...]) -> Delegate:
     processed = entry.table(1, "processed")
     if processed is None:
         raise entry.error("missing", "processed", code="missing_field")
@@ -164,11 +165,11 @@ def _read_delegate(entry: Table, segments: tuple[Span, ...], inline: tuple[Span 
     return Delegate(entry.text(0, "id"), blob, MappingProxyType(specs))
 
 
-def _read_instructions(plan: Table, values: int, delegates: int) -> tuple[Instruction, ...]:
+def _read_instructions(plan: FlatTable, values: int, delegates: int) -> tuple[Instruction, ...]:
     chains = plan.count(5, "chains")
     if chains > 1:
         raise plan.error(
-            f"{chains} chains of instructions; ExecuTorch writes one, and webpte runs only one",
+            f"expected one chain of instructions, as ExecuTorch writes, got {chains}",
             "chains",
             code="several_chains",
         )
@@ -176,15 +177,15 @@ def _read_instructions(plan: Table, values: int, delegates: int) -> tuple[Instru
     for entry in plan.tables(6, "operators"):
         overload = entry.label(1, "overload")
         ops.append(entry.text(0, "name") + (f".{overload}" if overload else ""))
-    found: list[Instruction] = []
+    instructions: list[Instruction] = []
     for chain in plan.tables(5, "chains"):
         count = chain.count(2, "instructions")
         entries = chain.tables(2, "instructions")
-        found.extend(_read_instruction(entry, values, delegates, ops, count) for entry in entries)
-    return tuple(found)
+        instructions.extend(_read_instruction(entry, values, delegates, ops, count) for entry in entries)
+    return tuple(instructions)
 
 
-def _read_instruction(entry: Table, values: int, delegates: int, ops: list[str], instructions: int) -> Instruction:
+def _read_instruction(entry: FlatTable, values: int, delegates: int, ops: list[str], instructions: int) -> Instruction:
     kind, table = entry.union(0, "instr_args")
     match kind:
         case 1:
@@ -201,4 +202,4 @@ def _read_instruction(entry: Table, values: int, delegates: int, ops: list[str],
             return JumpFalseCall(condition, table.index(1, "destination_instruction", instructions + 1, "instruction"))
         case 5:
             return FreeCall(table.index(0, "value_index", values, "value"))
-    raise entry.error(f"instruction of unknown kind {kind}; the file may be newer than webpte", code="unknown_kind")
+    raise entry.error(f"instruction of unknown kind {kind}. The file may be newer than webpte", code="unknown_kind")

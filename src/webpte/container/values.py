@@ -1,14 +1,13 @@
-"""The values of a .pte method: ``EValue`` in ExecuTorch's ``program.fbs``, whose slots are used here."""
+"""Parse the values of a .pte method. Slots are those of ``EValue`` in ExecuTorch's ``program.fbs``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .constants import TensorData
 from .dtypes import DType
 from .files import Span
-from .flat import Table
-from .layout import count_bytes, read_dim_order, read_dtype, read_sizes
+from .flat import FlatTable
+from .tensor_data import TensorData, count_bytes, read_dim_order, read_dtype, read_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +17,7 @@ class NullValue:
 
 @dataclass(frozen=True, slots=True)
 class IntValue:
-    """An integer; where an instruction writes it, only what it starts with."""
+    """An integer. If an instruction writes it, this is the initial value."""
 
     value: int
 
@@ -46,16 +45,16 @@ class StringValue:
 
 @dataclass(frozen=True, slots=True)
 class TensorValue:
-    """A tensor: its largest shape, and the data it starts with if the program gives any."""
+    """A tensor: its largest shape, and its initial data if any."""
 
     dtype: DType
     sizes: tuple[int, ...]
     dim_order: tuple[int, ...]  # outermost to innermost in memory
     dynamic: bool = False  # ``sizes`` are upper bounds
-    data: Span | None = None  # exactly as many bytes as the tensor has
-    external_name: str | None = None  # the data is in a .ptd file, under this name
-    place: tuple[int, int] | None = None  # pool and offset of the memory the exporter planned for it
-    name: str | None = None  # fully qualified name in the exported module, where the file keeps it
+    data: Span | None = None  # of exactly the size of the tensor
+    external_name: str | None = None  # of its data in a .ptd file
+    place: tuple[int, int] | None = None  # pool and offset of the memory that the exporter planned
+    name: str | None = None  # fully qualified name in the exported module, if stored
 
     @property
     def planned(self) -> bool:
@@ -63,32 +62,32 @@ class TensorValue:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensor at its largest."""
+        """Return the number of bytes at the largest shape."""
         return count_bytes(self.dtype, self.sizes)
 
     @property
     def mutable(self) -> bool:
-        """Whether its data is only what it starts with. Data without planned memory is constant."""
+        """Return whether its data is an initial value. Data without planned memory is constant."""
         return self.planned and (self.data is not None or self.external_name is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class IntListValue:
-    """Integers, each given by the *id* of the value that holds it, since an instruction may compute it."""
+    """Integers, each by the *id* of its value, since an instruction may compute it."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DoubleListValue:
-    """Floating point numbers, literally."""
+    """Literal floating point numbers."""
 
     values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BoolListValue:
-    """Booleans, literally."""
+    """Literal booleans."""
 
     values: tuple[bool, ...]
 
@@ -122,8 +121,8 @@ EValue = (
 )
 
 
-def read_value(entry: Table, count: int, data: TensorData) -> EValue:
-    """One value of a method that has ``count`` of them."""
+def read_value(entry: FlatTable, count: int, data: TensorData) -> EValue:
+    """Return one of the ``count`` values of a method."""
     kind, table = entry.union(0, "val")
     match kind:
         case 1:
@@ -149,19 +148,21 @@ def read_value(entry: Table, count: int, data: TensorData) -> EValue:
         case 11:
             ids = table.indices(0, "items", count, "value", lowest=-1)
             return OptionalTensorListValue(tuple(None if i < 0 else i for i in ids))
-    raise entry.error(f"value of unknown kind {kind}; the file may be newer than webpte", code="unknown_kind")
+    raise entry.error(f"value of unknown kind {kind}. The file may be newer than webpte", code="unknown_kind")
 
 
-def _read_tensor(table: Table, data: TensorData) -> TensorValue:
+def _read_tensor(table: FlatTable, data: TensorData) -> TensorValue:
     dtype = read_dtype(table, 0, "scalar_type", DType.from_scalar_type)
     if offset := table.i32(1, "storage_offset"):
-        raise table.error(f"is {offset}, ExecuTorch supports only 0", "storage_offset", code="storage_offset")
+        raise table.error(
+            f"expected 0, which is all that ExecuTorch supports, got {offset}", "storage_offset", code="storage_offset"
+        )
     sizes = read_sizes(table, 2, "sizes", "i")
     dynamism = table.i8(8, "shape_dynamism")
     if dynamism not in (0, 1):
         raise table.error(
-            f"is {dynamism}, expected 0 (static) or 1 (bounded): the shape has no upper bound;"
-            " re-export with torch.export.Dim(..., max=...)",
+            f"expected 0 (static) or 1 (bounded), got {dynamism}: the shape has no upper bound."
+            " Export again with torch.export.Dim(..., max=...)",
             "shape_dynamism",
             code="unbounded_shape",
         )
@@ -169,9 +170,7 @@ def _read_tensor(table: Table, data: TensorData) -> TensorValue:
     name = extra.label(1, "fully_qualified_name") if extra else None
     external = extra is not None and extra.i8(2, "location") == 1
     if external and not name:
-        raise table.error(
-            "is external, but has no fully_qualified_name to find it by", "extra_tensor_info", code="missing_field"
-        )
+        raise table.error("external data without a fully_qualified_name", "extra_tensor_info", code="missing_field")
     place = _read_place(table.table(6, "allocation_info"))
     number, size = table.u32(5, "data_buffer_idx"), count_bytes(dtype, sizes)
     span = None
@@ -192,7 +191,7 @@ def _read_tensor(table: Table, data: TensorData) -> TensorValue:
     )
 
 
-def _read_place(info: Table | None) -> tuple[int, int] | None:
+def _read_place(info: FlatTable | None) -> tuple[int, int] | None:
     if info is None:
         return None
     return info.u32(0, "memory_id"), info.u32(1, "memory_offset_low") | info.u32(2, "memory_offset_high") << 32

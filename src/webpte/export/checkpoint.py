@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..container import MappedFile, Other, recognise
+from ..container import ForeignFile, MappedFile, recognise
 from ..errors import FormatError, InputError
 from .family import Checkpoint
 
@@ -28,7 +28,7 @@ def check_source(path: Path) -> None:
     _folder_of(path, found)
 
 
-def _folder_of(path: Path, found: Other | None = None) -> Path:
+def _folder_of(path: Path, found: ForeignFile | None = None) -> Path:
     """The folder of a checkpoint, which is named itself or by a file in it."""
     folder = path if path.is_dir() else path.parent
     if not (folder / "config.json").exists():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from ..container import MappedFile
-from ..container.flat import shown
+from ..container.flat import quoted_name
 from ..device import needs
 from ..plan import Plan
 
@@ -17,8 +17,8 @@ logger = logging.getLogger("webpte")
 
 def log_loaded(files: list[MappedFile], methods: tuple[str, ...]) -> None:
     if logger.isEnabledFor(logging.INFO):
-        listed = ", ".join(f"{shown(file.path)} ({file.size} bytes)" for file in files)
-        logger.info("loaded %s: %d methods, %s", listed, len(methods), ", ".join(shown(name) for name in methods))
+        listed = ", ".join(f"{quoted_name(file.path)} ({file.size} bytes)" for file in files)
+        logger.info("loaded %s: %d methods, %s", listed, len(methods), ", ".join(quoted_name(name) for name in methods))
 
 
 def log_ready(plan: Plan, adapter: str, seconds: float) -> None:
@@ -29,7 +29,7 @@ def log_ready(plan: Plan, adapter: str, seconds: float) -> None:
     kinds = ", ".join(f"{kind} {nbytes}" for kind, nbytes in need.kinds.items() if nbytes)
     logger.info(
         "%s is ready on %s: %d calls in %d submits, %d of them on the CPU, %d kernels, %d bytes (%s), in %.3f s",
-        shown(plan.graph.name),
+        quoted_name(plan.graph.name),
         adapter,
         len(plan.graph.steps),
         len(plan.flow.segments),
@@ -45,10 +45,12 @@ def warn_of_fallback(plan: Plan) -> None:
     """Calls inside delegates that have no kernel here: the exporter meant them for the device."""
     inside = {name: count for name, count in plan.cpu_calls.items() if "::" not in name}
     if inside:
-        listed = ", ".join(f"{shown(name)} x{count}" for name, count in sorted(inside.items()))
+        listed = ", ".join(f"{quoted_name(name)} x{count}" for name, count in sorted(inside.items()))
         total = sum(inside.values())
-        logger.warning("%d calls inside delegates of %s run on the CPU: %s", total, shown(plan.graph.name), listed)
+        logger.warning(
+            "%d calls inside delegates of %s run on the CPU: %s", total, quoted_name(plan.graph.name), listed
+        )
 
 
 def log_tuned(name: str, measured: int, seconds: float) -> None:
-    logger.info("%s: %d jobs measured in %.1f s", shown(name), measured, seconds)
+    logger.info("%s: %d jobs measured in %.1f s", quoted_name(name), measured, seconds)

@@ -58,6 +58,17 @@ def read_task(program: Path, task: str) -> TaskFile:
     return TaskFile(str(path), content)
 
 
+def other_export(program: Path, expected: str, got: object) -> FormatError:
+    """Return the error for a program that does not match its task file."""
+    return FormatError(
+        argument=str(program),
+        expected=f"{expected}, as in {task_path(program).name}",
+        got=got,
+        code="other_export",
+        hint="The program and its task file are from different exports.",
+    )
+
+
 class TaskFile:
     """The fields of a task file. Each is checked when it is read."""
 

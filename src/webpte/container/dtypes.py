@@ -61,20 +61,20 @@ class DType(enum.Enum):
     @classmethod
     def from_scalar_type(cls, code: int) -> DType:
         """Return the type with a code of .pte and .ptd files."""
-        if (found := _BY_SCALAR_TYPE.get(code)) is None:
+        if (dtype := _BY_SCALAR_TYPE.get(code)) is None:
             raise FormatError(
                 f"unsupported scalar type {code}", code="unknown_dtype", hint=f"Supported: {_listing(_BY_SCALAR_TYPE)}."
             )
-        return found
+        return dtype
 
     @classmethod
     def from_vulkan(cls, code: int) -> DType:
         """Return the type with a code of Vulkan delegate graphs."""
-        if (found := _BY_VULKAN.get(code)) is None:
+        if (dtype := _BY_VULKAN.get(code)) is None:
             raise FormatError(
                 f"unsupported Vulkan data type {code}", code="unknown_dtype", hint=f"Supported: {_listing(_BY_VULKAN)}."
             )
-        return found
+        return dtype
 
 
 def _listing(table: dict[int, DType]) -> str:

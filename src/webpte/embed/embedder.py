@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError
 from ..runtime import Program
 from ..runtime.task_program import TaskProgram
-from ..task_file import TaskFile
+from ..task_file import TaskFile, other_export
 from .text_tokenizer import TextTokenizer
 
 MIN_PADDED_TOKENS = 4
@@ -39,27 +38,17 @@ class Embedder(TaskProgram):
         self.pooling = tokenizer.pooling  #: of the vectors of tokens: "mean", "cls", "max" or "last"
         self.normalized = tokenizer.normalized  #: whether vectors have length 1, so that dot products are cosines
         self.prompts = tokenizer.prompts  #: texts to put before a text, by name
-        self.max_batch = self._check_program(file.path)  #: texts in one call of the program
+        self.max_batch = self._check_program()  #: texts in one call of the program
 
-    def _check_program(self, where: str) -> int:
+    def _check_program(self) -> int:
         """Check the program against its task file. Return the largest batch."""
         inputs, outputs = self.forward.inputs, self.forward.outputs
         bounds = [argument.bound for argument in inputs]
         if len(bounds) != 2 or bounds[0] is None or len(bounds[0]) != 2 or bounds[0] != bounds[1]:
-            raise FormatError(
-                argument=str(self.path),
-                expected="two inputs of one shape, tokens and a mask",
-                got=bounds,
-                code="other_export",
-            )
+            raise other_export(self.path, "two inputs of one shape, tokens and a mask", bounds)
         if bounds[0][1] < self.max_tokens or outputs[0].bound != (bounds[0][0], self.dimensions):
-            raise FormatError(
-                argument=str(self.path),
-                expected=f"inputs of {self.max_tokens} tokens and vectors of {self.dimensions} numbers, as in {where}",
-                got=f"inputs {bounds[0]} and outputs {outputs[0].bound}",
-                code="other_export",
-                hint="The program and its task file are from different exports.",
-            )
+            expected = f"inputs of {self.max_tokens} tokens and vectors of {self.dimensions} numbers"
+            raise other_export(self.path, expected, f"inputs {bounds[0]} and outputs {outputs[0].bound}")
         return bounds[0][0]
 
     def __call__(

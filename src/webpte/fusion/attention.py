@@ -72,14 +72,14 @@ def _fused(rewriter: Rewriter, rotary: Call, attention: Call) -> Call:
     halves = ROLES[rotary.name] == "halves"
     cosine, sine = rotated["freqs_cos"], rotated["freqs_sin"]
     tables = RotaryTables(cosine, sine, rotated["start_pos"]) if halves else _whole_tables(rewriter, cosine, sine)
-    kept = ("value", "key_cache", "value_cache", "start_pos", "is_causal", "scale")
+    unchanged = ("value", "key_cache", "value_cache", "start_pos", "is_causal", "scale")
     return rewriter.make(
         ROTARY_ATTENTION,
         attention.outs,
         attention.origin,
         query=rotated["xq"],
         key=rotated["xk"],
-        **{name: arguments[name] for name in kept},
+        **{name: arguments[name] for name in unchanged},
         dropout=arguments["drpout_p"],
         cosine=tables.cosine,
         sine=tables.sine,
@@ -107,12 +107,12 @@ class TableSlice(NamedTuple):
 
 
 def _table_slice(rewriter: Rewriter, value_id: int) -> TableSlice | None:
-    found = rewriter.producer(value_id)
-    while found is not None and (source := _copied(rewriter, found[1])) is not None:
-        found = rewriter.producer(source)
-    if found is None or ROLES.get(found[1].name) != "slice":
+    producer = rewriter.producer(value_id)
+    while producer is not None and (source := _copied(rewriter, producer[1])) is not None:
+        producer = rewriter.producer(source)
+    if producer is None or ROLES.get(producer[1].name) != "slice":
         return None
-    arguments, values = rewriter.arguments(found[1]), rewriter.values
+    arguments, values = rewriter.arguments(producer[1]), rewriter.values
     table, start, total = arguments["self"], arguments["start"], rewriter.producer(arguments["end"])
     by_rows = values[arguments["dim"]] == Int(0) and values[arguments["step"]] == Int(1)
     if not by_rows or not rewriter.is_immutable(table) or total is None or ROLES.get(total[1].name) != "sum":

@@ -125,16 +125,16 @@ class _SlotRewrite:
     # -- attention -------------------------------------------------------------------------------------------------
 
     def _replace_attention(self) -> None:
-        rewriter, found = self.rewriter, 0
+        rewriter, replaced = self.rewriter, 0
         for index in range(len(rewriter.steps)):
             call = rewriter.call(index)
             if call is None or (call.name != ROTARY_ATTENTION and ROLES.get(call.name) != "attention"):
                 continue
-            found += 1
+            replaced += 1
             rewriter.replace([index], self._slot_attention(call), index)
         if self.rewriter.mutated - self.pools:
             raise self.refuse("it has state other than the caches of its attention", "extra_state")
-        if not found:
+        if not replaced:
             raise self.refuse(
                 "it has no attention with its own KV cache. Export it with use_sdpa_with_kv_cache", "no_cache"
             )

@@ -75,23 +75,23 @@ class FusibleCalls:
     def __init__(self, rewriter: Rewriter) -> None:
         self.rewriter = rewriter
         self._numbers = ConstantScalars(rewriter)
-        self._known: dict[int, tuple[Call, FusibleCall | None]] = {}
+        self._cache: dict[int, tuple[Call, FusibleCall | None]] = {}
 
     def at(self, index: int) -> FusibleCall | None:
         """Return the call at a step, if it is fusible."""
         call = self.rewriter.call(index)
         if call is None or call.kernel or len(call.outs) != 1:
             return None
-        known = self._known.get(index)
-        if known is None or known[0] is not call:
-            known = self._known[index] = call, self._fusible(call)
-        return known[1]
+        entry = self._cache.get(index)
+        if entry is None or entry[0] is not call:
+            entry = self._cache[index] = call, self._fusible(call)
+        return entry[1]
 
     def _fusible(self, call: Call) -> FusibleCall | None:
-        found = elementwise_op(call)
-        if found is None or found[1].compute is None:  # `webpte compare` needs the reference of every step
+        registered = elementwise_op(call)
+        if registered is None or registered[1].compute is None:  # `webpte compare` needs the reference of every step
             return None
-        name, op = found
+        name, op = registered
         values = self.rewriter.arguments(call)
         arguments = {operand: values[operand] for operand in op.facts.operands}
         spec = self.rewriter.values[call.outs[0]]
@@ -153,16 +153,16 @@ class BoundProgram(NamedTuple):
 class FusionGroup:
     """Calls that feed one call, the root, and run at its step."""
 
-    def __init__(self, members: FusibleCalls, dims: SymbolicDims, root: int) -> None:
-        self.known = members
-        self.rewriter = members.rewriter
+    def __init__(self, calls: FusibleCalls, dims: SymbolicDims, root: int) -> None:
+        self.calls = calls
+        self.rewriter = calls.rewriter
         self.dims = dims
         self.root = root
         self.members = {root}
         self.outputs = [self._member(root).out]  # that of the root first
 
     def _member(self, index: int) -> FusibleCall:
-        member = self.known.at(index)
+        member = self.calls.at(index)
         assert member is not None
         return member
 
@@ -189,27 +189,27 @@ class FusionGroup:
                 continue
             tried.add(index)
             if self._take(index):
-                for maker in self._producers(index):
-                    heapq.heappush(queue, maker)
+                for producer in self._producers(index):
+                    heapq.heappush(queue, producer)
 
     def _producers(self, index: int) -> list[int]:
         """Return negated steps, since heapq pops the smallest."""
         arguments = self._member(index).arguments.values()
-        makers = (self.rewriter.producer(value_id) for value_id in arguments if self._spec(value_id))
-        found = sorted({-maker[0] for maker in makers if maker is not None})
-        return [maker for maker in found if self.known.at(-maker) is not None]
+        producers = (self.rewriter.producer(value_id) for value_id in arguments if self._spec(value_id))
+        steps = sorted({-producer[0] for producer in producers if producer is not None})
+        return [step for step in steps if self.calls.at(-step) is not None]
 
     def _take(self, index: int) -> bool:
-        made = self._member(index).out
-        spec, root = self._spec(made), self._spec(self.outputs[0])
+        out = self._member(index).out
+        spec, root = self._spec(out), self._spec(self.outputs[0])
         assert spec is not None and root is not None
         if spec.dims != root.dims:
             return False
-        others = set(self.rewriter.users[made]) - self.members
-        seen = bool(others) or made in self.rewriter.outputs
-        if seen and not (min(others, default=self.root + 1) > self.root and self.dims.same(made, self.outputs[0])):
+        others = set(self.rewriter.users[out]) - self.members
+        visible = bool(others) or out in self.rewriter.outputs
+        if visible and not (min(others, default=self.root + 1) > self.root and self.dims.same(out, self.outputs[0])):
             return False  # it is read before the group runs, or its shape may differ
-        outputs = [*self.outputs, made] if seen else self.outputs
+        outputs = [*self.outputs, out] if visible else self.outputs
         if not self._fits(self.members | {index}, outputs):
             return False
         self.members.add(index)
@@ -230,9 +230,9 @@ class FusionGroup:
         )
 
     def _inputs(self, members: set[int]) -> list[int]:
-        made = {self._member(index).out for index in members}
+        outs = {self._member(index).out for index in members}
         read = (value_id for index in sorted(members) for value_id in self._member(index).arguments.values())
-        return list(dict.fromkeys(v for v in read if v not in made and self._spec(v) is not None))
+        return list(dict.fromkeys(v for v in read if v not in outs and self._spec(v) is not None))
 
     def program(self) -> BoundProgram:
         """Return the group as a program."""
@@ -253,8 +253,7 @@ class FusionGroup:
         """Return the call that replaces the group."""
         origin = self._member(self.root).call.origin
         program, tensors, numbers = self.program().add_to(self.rewriter)
-        made = {"program": program, "tensors": tensors, "numbers": numbers}
-        return self.rewriter.make(ELEMENTWISE, self.outputs, origin, **made)
+        return self.rewriter.make(ELEMENTWISE, self.outputs, origin, program=program, tensors=tensors, numbers=numbers)
 
     def _argument(self, name: str, value_id: int, names: dict[int, str], numbers: list[int]) -> str:
         match self.rewriter.values[value_id]:
@@ -307,10 +306,10 @@ class ConstantScalars:
         if spec.constant is not None:
             value = spec.constant.array(spec.dims).item()
             return Bool(value) if isinstance(value, bool) else Int(value) if isinstance(value, int) else Double(value)
-        maker = rewriter.producer(value_id)
-        if maker is None:
+        producer = rewriter.producer(value_id)
+        if producer is None:
             return None
-        _, call = maker
+        _, call = producer
         if call.name == PREPACK:
             return self._read(rewriter.arguments(call)["x"])
         op = find(call)

@@ -81,18 +81,18 @@ def _epilogue(rewriter: Rewriter, dims: SymbolicDims, program: BoundProgram | No
     if program is None:
         return None
     candidates = []
-    for seen in program.tensors:
+    for operand in program.tensors:
         views: list[int] = []
-        made, user = seen, index
-        while (maker := rewriter.producer(made)) is not None and _is_only_reader(rewriter, made, user):
-            user, call = maker
+        value_id, user = operand, index
+        while (producer := rewriter.producer(value_id)) is not None and _is_only_reader(rewriter, value_id, user):
+            user, call = producer
             if call.name in ROLES:
-                candidates.append(_Epilogue(rewriter, dims, index, program, seen, user, tuple(views)))
+                candidates.append(_Epilogue(rewriter, dims, index, program, operand, user, tuple(views)))
             source = rewriter.source(call)
             if source is None:
                 break
             views.insert(0, user)
-            made = source
+            value_id = source
     return next((e for e in sorted(candidates, key=lambda e: -e.product) if e.fits()), None)
 
 
@@ -109,7 +109,7 @@ class _Epilogue:
     dims: SymbolicDims
     index: int  # of the program
     program: BoundProgram
-    seen: int  # the product's result as the program reads it
+    operand: int  # the product's result as the program reads it
     product: int  # the step that makes it
     views: tuple[int, ...]  # the steps between product and program
 
@@ -124,7 +124,7 @@ class _Epilogue:
         return spec
 
     @property
-    def made(self) -> int:
+    def result(self) -> int:
         return self._call(self.product).outs[0]
 
     @property
@@ -133,21 +133,21 @@ class _Epilogue:
 
     @property
     def others(self) -> list[int]:
-        return [value_id for value_id in self.program.tensors if value_id != self.seen]
+        return [value_id for value_id in self.program.tensors if value_id != self.operand]
 
     @property
     def like(self) -> int | None:
         """Return an operand with the shape of the result after the views, if there are views."""
-        return next((v for v in self.others if self.views and self.dims.same(v, self.seen)), None)
+        return next((v for v in self.others if self.views and self.dims.same(v, self.operand)), None)
 
     def fits(self) -> bool:
         settled = self.rewriter.is_immutable
         tensors = [v for v in self._call(self.product).args if isinstance(self.rewriter.values[v], TensorSpec)]
         return (
-            self._spec(self.made).dtype in _FLOATS
+            self._spec(self.result).dtype in _FLOATS
             and len(self.others) <= MAX_OPERANDS
             and self.program.compiled(self.rewriter).numbers <= MAX_NUMBERS
-            and self._spec(self.out).dims == self._spec(self.seen).dims
+            and self._spec(self.out).dims == self._spec(self.operand).dims
             and all(map(settled, (*tensors, *self.others)))
             and all(map(self._readable, self.others))
             and (not self.views or self.like is not None or self._can_precede_views())
@@ -155,9 +155,9 @@ class _Epilogue:
 
     def _can_precede_views(self) -> bool:
         """Return whether the program can run before the views."""
-        makers = [self.rewriter.producers.get(value_id, []) for value_id in self.others]
-        same = self._spec(self.out).dtype is self._spec(self.made).dtype
-        return same and all(not steps or max(steps) < self.views[0] for steps in makers)
+        producers = [self.rewriter.producers.get(value_id, []) for value_id in self.others]
+        same = self._spec(self.out).dtype is self._spec(self.result).dtype
+        return same and all(not steps or max(steps) < self.views[0] for steps in producers)
 
     def _readable(self, value_id: int) -> bool:
         """Return whether an operand has the elements of the result in order, or repeats along axes of the product."""
@@ -165,15 +165,15 @@ class _Epilogue:
         own = _stripped(
             tuple(1 if bound == 1 else size for size, bound in pairs)
         )  # a size of 0 would mean an empty result
-        made, seen = self.dims.of(self.made), self.dims.of(self.seen)
-        if not own or self.dims.same(value_id, self.seen):
+        result, operand = self.dims.of(self.result), self.dims.of(self.operand)
+        if not own or self.dims.same(value_id, self.operand):
             return True
-        if _stripped(made) != _stripped(seen) or len(own) > len(made):
+        if _stripped(result) != _stripped(operand) or len(own) > len(result):
             return False
-        own = (1,) * (len(made) - len(own)) + own
+        own = (1,) * (len(result) - len(own)) + own
         varying = [axis for axis, size in enumerate(own) if size != 1]
         axes = self._axes()
-        return all(own[axis] == made[axis] and axis - len(made) in axes for axis in varying)
+        return all(own[axis] == result[axis] and axis - len(result) in axes for axis in varying)
 
     def _axes(self) -> tuple[int, ...]:
         call = self._call(self.product)
@@ -188,7 +188,7 @@ class _Epilogue:
             return
         # The product moves to the step of the first view, and each view to the next step.
         calls = [self._call(step) for step in self.views]
-        source = rewriter.add(self._spec(self.made))
+        source = rewriter.add(self._spec(self.result))
         rewriter.replace({self.product, self.views[0]}, self._with_program(call, source), self.views[0])
         for view, step in zip(calls, (*self.views[1:], self.index), strict=True):
             outs = (self.out,) if step == self.index else view.outs
@@ -210,7 +210,7 @@ class _Epilogue:
 
     def _renamed(self) -> BoundProgram:
         """Return the program with the result of the product as its first input."""
-        order = [self.seen, *self.others]
+        order = [self.operand, *self.others]
         names = {f"x{i}": f"x{order.index(value_id)}" for i, value_id in enumerate(self.program.tensors)}
         steps = [
             ProgramLine(step.dtype, step.name, tuple(names.get(arg, arg) for arg in step.args))

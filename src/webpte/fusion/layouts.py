@@ -89,8 +89,10 @@ class _Product:
         """Return the earliest tensor to read an operand from, whose last axis is one of `last`."""
         best = source = Source(value_id, letters)
         user = self.index
-        while (maker := self.rewriter.producer(source.value)) is not None and self._is_only_reader(source.value, user):
-            user, call = maker
+        while (producer := self.rewriter.producer(source.value)) is not None and self._is_only_reader(
+            source.value, user
+        ):
+            user, call = producer
             previous = self._before(source, user, call)
             if previous is None or not self.rewriter.is_immutable(previous.value):
                 break
@@ -117,10 +119,10 @@ class _Product:
 
     def _target(self, letters: str, heads: tuple[object, ...]) -> Source:
         """Return where to write the result: after a view that splits the batch and a permutation, if those follow."""
-        made = self.call.outs[0]
-        plain = Source(made, letters)
-        view = self.rewriter.only_user(made)
-        if view is None or self.rewriter.source(view[1]) != made or not self._merges(view[1].outs[0], made):
+        out = self.call.outs[0]
+        plain = Source(out, letters)
+        view = self.rewriter.only_user(out)
+        if view is None or self.rewriter.source(view[1]) != out or not self._merges(view[1].outs[0], out):
             return plain
         split = view[1].outs[0]
         permuting = self.rewriter.only_user(split)

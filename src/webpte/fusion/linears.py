@@ -120,7 +120,7 @@ def share_qparams(graph: Graph) -> Graph:
     rewriter = Rewriter(graph)
     if not rewriter.is_straight_line:
         return graph
-    seen: dict[tuple[object, ...], Call] = {}
+    first_calls: dict[tuple[object, ...], Call] = {}
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
         if call is None or ROLES.get(call.name) != "qparams":
@@ -130,7 +130,7 @@ def share_qparams(graph: Graph) -> Graph:
         if not rewriter.is_immutable(x):
             continue
         key = (x, *(graph.values[a] for a in options.values()), *(graph.values[o] for o in call.outs))
-        first = seen.setdefault(key, call)
+        first = first_calls.setdefault(key, call)
         hidden = all(rewriter.is_immutable(o) and o not in rewriter.outputs for o in (*call.outs, *first.outs))
         if first is not call and hidden:
             rewriter.forward(index, *first.outs)
@@ -208,9 +208,9 @@ def join_linears(graph: Graph) -> Graph:
             groups[key].append(linear)
     for linears in groups.values():
         for start in range(0, len(linears), MAX_OUTPUTS):
-            chosen = linears[start : start + MAX_OUTPUTS]
-            if len(chosen) > 1:
-                _join(rewriter, chosen)
+            joined = linears[start : start + MAX_OUTPUTS]
+            if len(joined) > 1:
+                _join(rewriter, joined)
     return rewriter.result()
 
 

@@ -142,17 +142,17 @@ def with_sampler_and_half_caches(graph: Graph) -> Graph:
 def keeps_every_position(graph: Graph, state: frozenset[int]) -> bool:
     """Return whether all state is caches with a row for each position."""
     users = [call for call in graph.calls if not state.isdisjoint([*graph.flatten(call.args), *call.outs])]
-    makers = {out: call for call in graph.calls for out in call.outs}
+    producers = {out: call for call in graph.calls for out in call.outs}
     return all(ROLES.get(call.name) == "attention" for call in users) and all(
-        _is_input(graph, makers, value_id)
+        _is_input(graph, producers, value_id)
         for call in users
         for value_id in call.args
         if isinstance(graph.values[value_id], SymInt)
     )
 
 
-def _is_input(graph: Graph, makers: Mapping[int, Call], value_id: int) -> bool:
+def _is_input(graph: Graph, producers: Mapping[int, Call], value_id: int) -> bool:
     """Return whether an integer is an input of the graph, not computed from one."""
-    while (call := makers.get(value_id)) is not None and ROLES.get(call.name) in ("position", "select"):
+    while (call := producers.get(value_id)) is not None and ROLES.get(call.name) in ("position", "select"):
         value_id = call.args[0]
     return value_id in graph.inputs

@@ -58,13 +58,13 @@ class Rewriter:
 
     def producer(self, value_id: int) -> tuple[int, Call] | None:
         """Return the one call that writes a value; None for inputs, constants, state and values with several writes."""
-        makers = self.producers.get(value_id, [])
+        producers = self.producers.get(value_id, [])
         spec = self.values[value_id]
         stored = isinstance(spec, TensorSpec) and spec.stored
-        if len(makers) != 1 or stored or value_id in self._inputs or value_id in self.mutated:
+        if len(producers) != 1 or stored or value_id in self._inputs or value_id in self.mutated:
             return None
-        call = self.call(makers[0])
-        return (makers[0], call) if call is not None else None
+        call = self.call(producers[0])
+        return (producers[0], call) if call is not None else None
 
     def only_user(self, value_id: int) -> tuple[int, Call] | None:
         """Return the one call that reads a value; None if there are more, or the value is an input or output."""

@@ -75,15 +75,15 @@ class RowAxes:
             raise self.refuse("its output does not depend on its tokens", "other_output")
         steps: set[int] = set()
         sources: set[int] = set()
-        found = [output]
-        while found:
-            value_id = found.pop()
+        pending = [output]
+        while pending:
+            value_id = pending.pop()
             index = self.producers.get(value_id)
             if index is None or not self._in_head(index):
                 sources.add(value_id)
             elif index not in steps:
                 steps.add(index)
-                found.extend(self.carried(self.graph.call(index)))
+                pending.extend(self.carried(self.graph.call(index)))
         if len(sources) != 1 or not steps:
             raise self.refuse("its logits depend on more than one value with rows", "several_logits")
         last = [index for index in steps if ROLES.get(self.graph.call(index).name) == "last"]

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import FormatError, InputError
+from ..errors import InputError
 from ..llm.tokenizer import Tokenizer
 from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from ..runtime import Program
 from ..runtime.checks import described, flag, near, one_of, whole
 from ..runtime.task_program import TaskProgram
-from ..task_file import TaskFile
+from ..task_file import TaskFile, other_export
 from .audio import LogMel, load_samples
 from .decoding import FRAMES_PER_TIMESTAMP, TokenRules, TokenSpan, WhisperMethods, log_probability, split_spans
 
@@ -79,19 +79,15 @@ class Transcriber(TaskProgram):
         self._tasks = file.integer_map("tasks")
         self._language = file.choice("language", [*self._languages]) if file.has("language") else None
         file.check_all_read()
-        self._check_program(file.path)
+        self._check_program()
         self._tokenizer = Tokenizer.load(path.with_name(f"{path.stem}.tokenizer.json"), extra="tasks")
 
-    def _check_program(self, where: str) -> None:
+    def _check_program(self) -> None:
         actual = (self._methods.bands, self._methods.frames)
         expected = (self._mel.bands, self._window // self._mel.hop)
         if actual != expected:
-            raise FormatError(
-                argument=str(self.path),
-                expected=f"{expected[0]} bands of {expected[1]} frames, as in {where}",
-                got=f"{actual[0]} bands of {actual[1]} frames",
-                code="other_export",
-                hint="The program and its task file are from different exports.",
+            raise other_export(
+                self.path, *(f"{bands} bands of {frames} frames" for bands, frames in (expected, actual))
             )
 
     @property

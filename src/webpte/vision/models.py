@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError, InputError
+from ..errors import InputError
 from ..runtime import Method, Program
 from ..runtime.checks import described, whole
 from ..runtime.task_program import TaskProgram
-from ..task_file import TaskFile
+from ..task_file import TaskFile, other_export
 from .images import Size, open_images, read_preprocessor
 
 if TYPE_CHECKING:
@@ -180,11 +180,5 @@ def check_program(
     bounds = [argument.bound or () for argument in (*method.inputs, *method.outputs)]
     expected = [*inputs, *outputs]
     if [bound[1:] for bound in bounds] != expected or len(method.inputs) != len(inputs):
-        raise FormatError(
-            argument=str(path),
-            expected=f"inputs and outputs of {expected} after the batch dim, as in its task file",
-            got=bounds,
-            code="other_export",
-            hint="The program and its task file are from different exports.",
-        )
+        raise other_export(path, f"inputs and outputs of {expected} after the batch dim", bounds)
     return bounds[0][0]

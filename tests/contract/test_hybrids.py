@@ -137,7 +137,7 @@ def test_answers_at_once_take_turns(model):
     prompts = [TEXT[:5], TEXT[:9], TEXT[3:12], TEXT[:5]]
     given = model.llm.generate_many([{"tokens": tokens} for tokens in prompts], max_new_tokens=5, speculate=True)
     assert [answer.tokens for answer in given] == [model.answer(tokens, 5) for tokens in prompts]
-    assert "keeps more than the caches" in model.llm.batching_unsupported_reason
+    assert "state other than the caches" in model.llm.batching_unsupported_reason
 
 
 def test_a_call_that_fails_leaves_the_sequence_as_it_was(model, talk):

@@ -48,7 +48,7 @@ LOADING: list[Row] = [
     *rows("source", lambda t, v: webpte.load(v), [None, 3, 1.5, [], {}, object(), "", "a\0b", io.StringIO("text")]),
     *rows("source", lambda t, v: webpte.load(v), [b"", b"abc", bytearray(40), io.BytesIO(b"no program")], FormatError),
     *rows("missing", lambda t, v: webpte.load(v), ["missing.pte", "missing/model.pte"], FormatError),
-    Row("is not a regular file", lambda t: webpte.load(os.fspath(t.folder)), FormatError),
+    Row("not a regular file", lambda t: webpte.load(os.fspath(t.folder)), FormatError),
     *rows("data", lambda t, v: webpte.load(t.path, v), ["w.ptd", b"w", io.BytesIO(b"w"), 3, None, {"w.ptd": 1}]),
     *rows("data[0]", lambda t, v: webpte.load(t.path, [v]), [None, 3, object(), ""]),
     *rows("data[1]", lambda t, v: webpte.load(t.path, [t.path, v]), [None, 1.5]),

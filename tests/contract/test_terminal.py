@@ -20,7 +20,7 @@ from tests.support.harness.gate import slow_but
 from tests.support.harness.screen import Screen
 from tests.support.harness.terminal import SRC
 from tests.support.models.tiny_llm import write_tokenizer
-from webpte.cli import generate, generate_file, main
+from webpte.cli import generate, main
 from webpte.tools.text import plain
 
 
@@ -191,7 +191,7 @@ def test_a_file_of_prompts_is_answered_line_by_line(model, tmp_path, command):
 def test_ctrl_c_keeps_the_answers_that_are_finished(model, tmp_path, monkeypatch, capsys):
     file = tmp_path / "prompts.jsonl"
     file.write_text("\n".join(json.dumps(f"line {n}") for n in range(40)))
-    real, seen = generate_file._report, []
+    real, seen = generate._report, []
 
     def press_ctrl_c_at_the_third(name, answer):
         seen.append(name)
@@ -199,7 +199,7 @@ def test_ctrl_c_keeps_the_answers_that_are_finished(model, tmp_path, monkeypatch
             raise KeyboardInterrupt
         return real(name, answer)
 
-    monkeypatch.setattr(generate_file, "_report", press_ctrl_c_at_the_third)
+    monkeypatch.setattr(generate, "_report", press_ctrl_c_at_the_third)
     assert main(["generate", str(model), "--file", str(file), "--max-new-tokens", "4"]) == 130
     captured = capsys.readouterr()
     assert [json.loads(line)["id"] for line in captured.out.splitlines()] == seen[:2]
@@ -219,7 +219,7 @@ def test_a_line_that_is_no_prompt_is_named_before_anything_is_loaded(line, code,
     file = tmp_path / "prompts.jsonl"
     file.write_text(f'"good"\n{line}\n')
     with raises(webpte.InputError, "prompts.jsonl:2 ", code=code):
-        generate_file.read_prompts(str(file))
+        generate.read_prompts(str(file))
 
 
 def test_generate_follows_what_it_is_told_to(model, tmp_path, command):

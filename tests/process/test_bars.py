@@ -13,7 +13,7 @@ from tests.support.harness.terminal import run_in_terminal
 
 SCRIPT = """
 import sys, time
-from webpte.cli.bars import bars
+from webpte.cli.terminal import bars
 from webpte.progress import Progress
 
 with bars(ticking={ticking}) as show:

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from webpte.cli import COMMANDS, load_command, main
-from webpte.cli.shells import completion
+from webpte.cli.completion import completion
 
 
 @cache

@@ -109,7 +109,7 @@ assert count() == before, (count(), before)
 def test_bars_are_drawn_all_the_same():
     """On a terminal, where rich puts a stand-in into the place of stderr."""
     code = """
-from webpte.cli.bars import bars
+from webpte.cli.terminal import bars
 from webpte.progress import Progress
 with bars() as progress, without_kernel_noise():
     for done in range(5):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from webpte.cli.chat.markdown import blocks, rendered
+from webpte.cli.chat.screen import blocks, rendered
 
 TEXTS = st.text(alphabet="ab1 \n-*#`>|.:[]()_=~\\<é漢", max_size=60)
 CODES = re.compile(r"\x1b\[[0-9;]*m")

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tests.support.harness.screens import check_table, printed
-from webpte.cli.tables import Column, Table, wrap
+from webpte.cli.terminal import Column, Table, wrap
 
 
 def lines(table, width):

@@ -78,7 +78,7 @@ def _finish_output() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code. Errors are one message on stderr and exit code 1, Ctrl-C is 130."""
     from ..errors import Error
-    from .say import print_json, say
+    from .output import print_json, say
 
     as_json = False
     # Only the module of the command that was asked for is imported: help and completion stay fast.

@@ -15,11 +15,10 @@ from ..batch import BatchReport
 from ..batch import run as run_job
 from ..batch.task_spec import TASKS
 from ..tools.timing import seconds
-from .bars import bars
-from .constraints import add_constraints, constraints
+from .generation_options import add_constraints, add_parse_special, add_sampling, constraints, settings
+from .output import print_json
 from .parsing import check_folder, check_input, whole
-from .say import print_json
-from .settings import add_parse_special, add_sampling, settings
+from .terminal import bars
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

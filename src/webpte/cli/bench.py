@@ -10,11 +10,9 @@ from ..tools.bench import bench_file
 from ..tools.plots import plot_bench, require_matplotlib
 from ..tools.text import size
 from ..tools.timing import seconds
-from .bars import bars
+from .output import print_json
 from .parsing import check_output, real
-from .say import print_json
-from .tables import Column, Page, Table
-from .terminal import open_page
+from .terminal import Column, Page, Table, bars, open_page
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -13,10 +13,9 @@ from ..errors import InputError
 from ..runtime import load
 from ..tools.text import size
 from . import interrupts
-from .bars import bars
+from .output import print_json
 from .parsing import check_folder, check_input, whole
-from .say import print_json
-from .terminal import open_page
+from .terminal import bars, open_page
 
 SHOWN = 8  # methods
 PROGRAM_OPTIONS = ("data", "tokenizer", "shapes", "labels", "mean", "std")

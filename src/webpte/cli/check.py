@@ -10,9 +10,8 @@ from rich.text import Text
 
 from ..tools.check import MEMORY_KINDS, check_file, device_caps
 from ..tools.text import size
-from .say import print_json
-from .tables import Column, Page, Table
-from .terminal import open_page
+from .output import print_json
+from .terminal import Column, Page, Table, open_page
 
 SHOWN = 4  # calls named of one problem
 TITLES = {

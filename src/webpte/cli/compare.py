@@ -10,12 +10,10 @@ from typing import Any
 from rich.text import Text
 
 from ..tools.compare import Tolerance, compare_file
-from .bars import bars
+from .output import print_json
 from .parsing import check_folder, check_input, real, whole
 from .run import INPUTS
-from .say import print_json
-from .tables import Column, Page, Table
-from .terminal import open_page
+from .terminal import Column, Page, Table, bars, open_page
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN = 8  # calls named of one kind

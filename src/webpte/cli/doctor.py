@@ -11,9 +11,8 @@ from rich.text import Text
 from ..tools.doctor import bug_report, examine
 from ..tools.text import size
 from ..tools.timing import seconds
-from .say import print_json
-from .tables import Column, Page, Table
-from .terminal import open_page
+from .output import print_json
+from .terminal import Column, Page, Table, open_page
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -12,12 +12,10 @@ from ..llm import LLM
 from ..progress import OnProgress
 from ..tools.evaluation.measures import Estimate
 from ..tools.evaluation.programs import Evaluation, evaluate
-from .bars import bars
 from .generate import read_stdin
+from .output import print_json
 from .parsing import check_input, whole
-from .say import print_json
-from .tables import Column, Page, Table
-from .terminal import open_page
+from .terminal import Column, Page, Table, bars, open_page
 
 BUILT_IN = "the built-in text"
 

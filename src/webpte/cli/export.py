@@ -18,9 +18,9 @@ from ..export.placing import discard
 from ..export.report import quality_lines, read_quality
 from ..tools.text import size
 from . import interrupts
-from .bars import bars
+from .output import print_json, say
 from .parsing import real, whole
-from .say import print_json, say
+from .terminal import bars
 
 # Those given are passed on: which of them a model takes, and what each is without being given, its exporter knows.
 _QUANTISING = ("quantize", "budget", "group_size", "embedding", "head", "calibrate")

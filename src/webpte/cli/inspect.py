@@ -12,10 +12,9 @@ from ..runtime.manifest import is_bundle
 from ..tools.inspect import inspect_file
 from ..tools.text import size
 from .bundle import show
+from .output import print_json, say
 from .parsing import check_output
-from .say import print_json, say
-from .tables import Column, Page, Table
-from .terminal import open_page
+from .terminal import Column, Page, Table, open_page
 
 CONSTANTS_SHOWN = 12
 

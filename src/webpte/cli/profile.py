@@ -10,12 +10,10 @@ from typing import Any
 from ..tools.profile import profile_file
 from ..tools.text import size
 from ..tools.timing import seconds
-from .bars import bars
+from .output import print_json
 from .parsing import check_output, whole
 from .run import INPUTS
-from .say import print_json
-from .tables import Column, Page, Table
-from .terminal import open_page
+from .terminal import Column, Page, Table, bars, open_page
 
 SHOWN = 12  # rows of a table, unless all are asked for
 Rows = Sequence[Mapping[str, Any]]

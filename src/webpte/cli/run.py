@@ -10,11 +10,9 @@ from rich.text import Text
 
 from ..tools.run import run_file
 from ..tools.timing import seconds
-from .bars import bars
+from .output import print_json
 from .parsing import check_output, whole
-from .say import print_json
-from .tables import Column, Page, Table
-from .terminal import open_page
+from .terminal import Column, Page, Table, bars, open_page
 
 INPUTS = """\
 inputs are given in order, by position as 0=VALUE, or by the name that inspect shows; VALUE is one of

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, get_args
 
 from ..errors import Error, UnsupportedError
+from .output import say
 from .parsing import check_input
-from .say import say
 
 if TYPE_CHECKING:
     from ..serve.config import ConfigSources

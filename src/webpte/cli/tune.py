@@ -9,11 +9,9 @@ from typing import Any
 from ..runtime.tuning import ROUNDS
 from ..tools.timing import seconds
 from ..tools.tune import tune_file
-from .bars import bars
+from .output import print_json
 from .parsing import real
-from .say import print_json
-from .tables import Column, Page, Table
-from .terminal import open_page
+from .terminal import Column, Page, Table, bars, open_page
 
 SHOWN = 4  # jobs that were not measured
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from webpte.cli import main
-from webpte.cli.tables import Table
+from webpte.cli.terminal import Table
 from webpte.tools.text import size
 
 from .screens import record

@@ -13,8 +13,8 @@ from unittest import mock
 from rich.cells import cell_len
 from rich.console import Console
 
-from webpte.cli import main, tables
-from webpte.cli.tables import GAP, Page, Table
+from webpte.cli import main
+from webpte.cli.terminal import GAP, Page, Table, fit
 
 WIDTHS = (60, 80, 120)
 UNITS = r"(?:[kMG]?B|[mµ]?s|%|x|tok/s|GB/s|GFLOP/s)"
@@ -90,7 +90,7 @@ def check_widths(recorder: Recorder) -> None:
 
 def check_table(table: Table, width: int | None) -> None:
     """What stands in each column of the printed table, folded or not, is what the cells hold."""
-    shown, widths = tables.fit(table, width)
+    shown, widths = fit(table, width)
     dropped = [column.title for i, column in enumerate(table.columns) if i not in shown]
     full = {tuple(cell.plain for cell in cells) for cells, _ in table.rows}
     assert len({tuple(cells[i].plain for i in shown) for cells, _ in table.rows}) == len(full), dropped

@@ -12,12 +12,11 @@ import sys
 from ...errors import Error, InputError
 from ...llm import ContextFullError
 from .. import generate, interrupts
-from ..say import say
-from ..settings import add_settings, settings
+from ..generation_options import add_settings, settings
+from ..output import say
 from .commands import obey
 from .conversation import Conversation, Question
-from .lines import Lines, open_lines
-from .screen import Show, open_show
+from .screen import Lines, Show, open_lines, open_show
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import InputError
 from ...llm.settings import GenerateSettings, SamplingParams
-from ..say import say
+from ..output import say
 from .conversation import Conversation, Question
 
 HIDDEN = ("logprobs", "top_logprobs", "tokens_per_submit")  # settings that nothing of a chat shows

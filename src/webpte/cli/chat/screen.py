@@ -2,18 +2,151 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import re
+import select
 import shutil
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache
 from typing import Protocol
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown
+from rich.syntax import Syntax
+
+from ...errors import InputError, UnsupportedError
 from ...tools.text import plain
 from .. import interrupts
-from ..say import say
-from .lines import rich_terminal
-from .markdown import blocks, rendered
+from ..output import say
+from ..terminal import open_console
+from .conversation import Conversation
+
+LONGEST_WAIT = 0.1  # seconds, until Python looks for signals
+
+
+class Lines(Protocol):
+    interactive: bool
+    """Whether somebody is there to go on after Ctrl-C."""
+
+    def read(self) -> str:
+        """The next message, of one line or several. EOFError at the end, KeyboardInterrupt after Ctrl-C."""
+
+
+def open_lines(talk: Conversation) -> Lines:
+    if not rich_terminal():
+        return PlainLines()
+    try:
+        from .prompt import PromptLines
+    except ImportError as error:
+        raise UnsupportedError("webpte chat needs the prompt_toolkit package: pip install 'webpte[llm]'") from error
+    return PromptLines(talk)
+
+
+def rich_terminal() -> bool:
+    """Whether keys come from a terminal, and text goes to one, that moves its cursor as it is told."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+
+
+class PlainLines:
+    """Lines as they come. One that ends in a backslash goes on in the next."""
+
+    def __init__(self) -> None:
+        self.interactive = sys.stdin.isatty()
+
+    def read(self) -> str:
+        text = self._line()
+        while text.endswith("\\"):
+            try:
+                text = f"{text[:-1]}\n{self._line()}"
+            except EOFError:
+                return text[:-1]
+        return text
+
+    def _line(self) -> str:
+        if self.interactive:
+            print("> ", end="", file=sys.stdout if sys.stdout.isatty() else sys.stderr, flush=True)
+            # In C's own reader a signal that comes just before it blocks goes unnoticed until the next key.
+            while os.name == "posix" and not select.select([sys.stdin], [], [], LONGEST_WAIT)[0]:
+                pass
+        try:
+            line = sys.stdin.readline()
+            line.encode()  # some locales let anything pass, as halves of characters
+        except UnicodeError as error:
+            raise InputError(f"what comes from stdin is no text: {error}. Convert it, for instance by iconv") from error
+        if not line:
+            if self.interactive:
+                print()
+            raise EOFError
+        return line.rstrip("\r\n")
+
+
+_CODES = re.compile(r"\x1b\[[0-9;]*m")
+_TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
+
+
+@cache
+def _parser() -> MarkdownIt:
+    # Tags are text: rich would leave them out, and with them what the model has said.
+    return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+
+
+def blocks(text: str) -> list[str]:
+    """Paragraphs, lists, tables and so on, of which nothing can change any but the last by being written behind it."""
+    found = _parser().parse(text)
+    starts = [token.map[0] for token in found if token.level == 0 and token.map and token.nesting >= 0]
+    lines = text.split("\n")
+    edges = [0, *starts[1:], len(lines)]
+    return ["\n".join(lines[first:last]) for first, last in itertools.pairwise(edges)]
+
+
+def rendered(block: str, columns: int) -> list[str]:
+    """Lines, with the terminal's codes for what is bold or coloured, and without empty ones around them."""
+    console = open_console(width=max(1, columns))
+    with console.capture() as captured:
+        console.print(_Shown(block))
+    lines = [_TRAILING.sub(r"\1", line) for line in captured.get().split("\n")]
+    filled = [number for number, line in enumerate(lines) if _CODES.sub("", line).strip()]
+    return lines[filled[0] : filled[-1] + 1] if filled else []
+
+
+class _Code(CodeBlock):
+    """In the terminal's own colours, without a ground that would be copied along."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        code = str(self.text).rstrip()
+        yield Syntax(code, self.lexer_name, theme="ansi_dark", background_color="default", word_wrap=True)
+
+
+class _Heading(Heading):
+    """Where the text below it begins."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Shown(Markdown):
+    elements = Markdown.elements | {"fence": _Code, "code_block": _Code, "heading_open": _Heading}
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", hyperlinks=False)  # an address is shown, not hidden in the terminal's codes
+        self.parsed = _parser().parse(text)
+        for token in self.parsed:
+            _keep_breaks(token)
+
+
+def _keep_breaks(token: Token) -> None:
+    """Lines end where the model ends them, as in a poem or an address."""
+    for child in token.children or ():
+        if child.type == "softbreak":
+            child.type = "hardbreak"
+
 
 FRAME = 1 / 20  # seconds between two pictures of a text that is growing
 

@@ -20,7 +20,7 @@ from webpte.bundles import bundle_checks
 from webpte.bundles.summary import summary
 from webpte.cli import main
 from webpte.runtime.manifest import read_manifest
-from webpte.tools.trials import TRIALS
+from webpte.tools.selftest import TRIALS
 from webpte.wgsl import BROWSER_LIMITS
 
 

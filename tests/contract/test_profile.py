@@ -17,9 +17,9 @@ from tests.support.models.smollm import smollm2
 from webpte.cli import main
 from webpte.device import timing
 from webpte.errors import InputError
+from webpte.text import size
 from webpte.tools.inputs import make_inputs
 from webpte.tools.profile import profile, profile_file
-from webpte.tools.text import size
 
 pytestmark = pytest.mark.timeout(3600)  # with a cold cache a test exports what it looks at
 

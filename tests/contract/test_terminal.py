@@ -21,7 +21,7 @@ from tests.support.harness.screen import Screen
 from tests.support.harness.terminal import SRC
 from tests.support.models.tiny_llm import write_tokenizer
 from webpte.cli import generate, main
-from webpte.tools.text import plain
+from webpte.text import plain
 
 
 @pytest.fixture(scope="module")

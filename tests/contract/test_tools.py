@@ -15,10 +15,9 @@ from tests.support.harness.cases import assert_close
 from tests.support.harness.children import NO_ADAPTER, run_webpte
 from tests.support.harness.faults import largest_key, plant, renamed
 from webpte.cli import main
-from webpte.tools import points
-from webpte.tools.bench import bench_file
+from webpte.tools import bench
+from webpte.tools.bench import bench_file, plot_bench
 from webpte.tools.check import BROWSER, check_file, device_caps
-from webpte.tools.plots import plot_bench
 from webpte.tools.run import run_file
 
 NAMES = ("llama", "minilm", "mtcnn_pnet")
@@ -121,10 +120,10 @@ class TestRun:
 class TestBench:
     @pytest.fixture(autouse=True)
     def few_sizes(self, monkeypatch):
-        monkeypatch.setattr(points, "FRACTIONS", (16, 8))
+        monkeypatch.setattr(bench, "FRACTIONS", (16, 8))
 
     def test_a_language_model(self, monkeypatch):
-        monkeypatch.setattr(points, "PATIENCE", 1e9)  # a machine that is busy is no reason to leave out lengths
+        monkeypatch.setattr(bench, "PATIENCE", 1e9)  # a machine that is busy is no reason to leave out lengths
         report = bench_file(export("llama").path, seconds=0.02)
         assert report["kind"] == "language model" and report["capacity"] == 64
         assert [p["tokens"] for p in report["prefill"]] == [16, 31, 62, 63]
@@ -138,7 +137,7 @@ class TestBench:
         assert host["per_dispatch"] == pytest.approx(host["busy"] / host["dispatches"])
 
     def test_prompts_that_take_too_long_are_left_out_and_said_to_be(self, monkeypatch, capsys):
-        monkeypatch.setattr(points, "PATIENCE", 0)
+        monkeypatch.setattr(bench, "PATIENCE", 0)
         assert main(["bench", str(export("llama").path), "--seconds", "0.01"]) == 0
         assert "left out: 31, 62, 63 tokens" in capsys.readouterr().out
 

@@ -12,7 +12,7 @@ from webpte.cli import main
 from webpte.device import adapter_caps, adapters
 from webpte.lowering import Context
 from webpte.tools import selftest
-from webpte.tools.capabilities import FEATURES
+from webpte.tools.doctor import FEATURES
 
 
 def test_all_adapters_are_listed_and_one_is_taken():

@@ -16,7 +16,7 @@ from webpte import container as c
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkString, VkTensor
 from webpte.container.flat import MAX_NAME_CHARS
-from webpte.tools.text import plain
+from webpte.text import plain
 
 F32 = DType.FLOAT32
 NAMES = {

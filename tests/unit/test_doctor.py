@@ -7,20 +7,20 @@ import subprocess
 import pytest
 
 from webpte.lowering import ANYWHERE, Context, Variant
-from webpte.tools import capabilities, doctor
+from webpte.tools import doctor
 from webpte.wgsl import Caps
 
 
 def test_features_are_told_with_what_they_change():
     with_f16, without = (
-        {f["name"]: f for f in capabilities.features(offered)}["shader-f16"] for offered in ({"shader-f16"}, set())
+        {f["name"]: f for f in doctor.features(offered)}["shader-f16"] for offered in ({"shader-f16"}, set())
     )
     assert with_f16["offered"] and not without["offered"]
     assert "two bytes" in with_f16["effect"] and "take four" in without["effect"]
 
 
 def test_limits_stand_beside_a_browsers():
-    told = capabilities.limits(Caps({"max-buffer-size": 5}))
+    told = doctor.limits(Caps({"max-buffer-size": 5}))
     assert {limit["name"]: (limit["offered"], limit["browser"]) for limit in told}["max-buffer-size"] == (5, 256 << 20)
 
 
@@ -35,7 +35,7 @@ def test_kernels_that_would_be_taken(monkeypatch, kind, chosen):
         lower(self, *args, **flags)
 
     monkeypatch.setattr(Context, "dispatch", choosing)
-    told = [v for v in capabilities.variants(Caps(kind=kind)) if v["shape"] == "512"]
+    told = [v for v in doctor.variants(Caps(kind=kind)) if v["shape"] == "512"]
     assert [(v["family"], v["chosen"], v["why"]) for v in told] == [
         ("linear", chosen, f"the first choice for a {kind.upper()}")
     ]

@@ -8,8 +8,7 @@ from tests.support.harness.graphs import GraphBuilder, live
 from webpte.graph import Bool, DType
 from webpte.lowering import FLOATS, Context, Tensor, op, unregister
 from webpte.tools.profile.profile import attribution
-from webpte.tools.profile.runs import Run, Watcher
-from webpte.tools.profile.spans import Stretch, times_by_name
+from webpte.tools.profile.runs import Run, Stretch, Watcher, times_by_name
 from webpte.tools.profile.work import Work
 
 

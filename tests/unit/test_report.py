@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import Bool, DelegateInfo, Jump, Origin, SymBool
 from webpte.tools.report import method_data, render_page
-from webpte.tools.report.lifetimes import lifetimes
-from webpte.tools.report.order import order_of
-from webpte.tools.report.repeats import find_repeats
-from webpte.tools.text import type_text
+from webpte.tools.report.data import find_repeats
+from webpte.tools.report.dot import type_text
+from webpte.tools.report.lifetimes import lifetimes, order_of
 
 
 def planned(planner):

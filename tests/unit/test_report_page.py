@@ -17,10 +17,10 @@ from tests.unit.test_report import planned, whole
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkTensor
 from webpte.graph import Constant, Graph, Origin, String
-from webpte.tools.dot import to_dot
+from webpte.text import size
 from webpte.tools.report import method_data, render_page, report_data
+from webpte.tools.report.dot import short_name, to_dot
 from webpte.tools.report.page import search_text
-from webpte.tools.text import short_name, size
 
 F32 = DType.FLOAT32
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=2>\"'&{{7*7}}"

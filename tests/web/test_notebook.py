@@ -17,8 +17,7 @@ import webpte
 from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import write_tiny_llm
-from webpte.notebook import FRONT
-from webpte.notebook.shelf import MOST, Shelf
+from webpte.notebook import FRONT, MOST, Shelf
 
 pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
 

@@ -16,7 +16,7 @@ from ..graph import Graph
 from ..plan import Planner, make_planner
 from ..runtime import Program, load
 from ..runtime.kernels import CpuKernels
-from ..tools.trials import TRIALS
+from ..tools.selftest import TRIALS
 from ..wgsl import Caps
 
 Array = np.ndarray[Any, Any]

@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..tools.bench import bench_file
-from ..tools.plots import plot_bench, require_matplotlib
-from ..tools.text import size
+from ..text import size
+from ..tools.bench import bench_file, plot_bench, require_matplotlib
 from ..tools.timing import seconds
 from .output import print_json
 from .parsing import check_output, real

@@ -11,7 +11,7 @@ from ..bundles import bundle, bundle_checks
 from ..bundles.summary import summary
 from ..errors import InputError
 from ..runtime import load
-from ..tools.text import size
+from ..text import size
 from . import interrupts
 from .output import print_json
 from .parsing import check_folder, check_input, whole

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
+from ..text import size
 from ..tools.check import MEMORY_KINDS, check_file, device_caps
-from ..tools.text import size
 from .output import print_json
 from .terminal import Column, Page, Table, open_page
 

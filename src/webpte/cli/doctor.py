@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
+from ..text import size
 from ..tools.doctor import bug_report, examine
-from ..tools.text import size
 from ..tools.timing import seconds
 from .output import print_json
 from .terminal import Column, Page, Table, open_page

@@ -16,7 +16,7 @@ from ..export import ExportWarning, export_checkpoint
 from ..export.kinds import Exported
 from ..export.placing import discard
 from ..export.report import quality_lines, read_quality
-from ..tools.text import size
+from ..text import size
 from . import interrupts
 from .output import print_json, say
 from .parsing import real, whole

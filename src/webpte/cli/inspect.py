@@ -9,8 +9,8 @@ from typing import Any
 from ..bundles.summary import summary
 from ..errors import InputError
 from ..runtime.manifest import is_bundle
+from ..text import size
 from ..tools.inspect import inspect_file
-from ..tools.text import size
 from .bundle import show
 from .output import print_json, say
 from .parsing import check_output
@@ -56,8 +56,8 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _draw(arguments: argparse.Namespace) -> None:
-    from ..tools.dot import to_dot
     from ..tools.report import render_page, report_data
+    from ..tools.report.dot import to_dot
 
     report = report_data(arguments.file, arguments.data, arguments.method)
     for path, render in ((arguments.html, render_page), (arguments.dot, to_dot)):

@@ -7,7 +7,7 @@ import math
 import sys
 from typing import Any
 
-from ..tools.text import plain
+from ..text import plain
 
 
 def say(text: str = "", end: str = "\n", error: bool = False) -> None:

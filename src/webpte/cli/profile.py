@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..text import size
 from ..tools.profile import profile_file
-from ..tools.text import size
 from ..tools.timing import seconds
 from .output import print_json
 from .parsing import check_output, whole

@@ -24,7 +24,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from ..progress import OnProgress, Progress
-from ..tools.text import plain, size
+from ..text import plain, size
 
 GAP = 2  # spaces between columns
 PROSE = 24  # columns that a text keeps before others go

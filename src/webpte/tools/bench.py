@@ -3,20 +3,173 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..device import adapter_caps
-from ..errors import DeviceError, InputError, UnsupportedError
-from ..fusion.llm_rewrites import with_sampler
+from ..errors import DeviceError, Error, InputError, UnsupportedError
+from ..fusion.llm_rewrites import TOKEN, with_sampler
 from ..graph import DType, Graph, TensorSpec
+from ..llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, STREAM_SECONDS
+from ..llm.sampling import RowSamplingParams, pack
 from ..lowering import mutated_positions
-from ..progress import OnProgress, ignore
-from ..runtime import Method, Program, load
-from .machine import machine
-from .points import decode_points, host_share, prefill_points, size_points
-from .timing import Stages
+from ..progress import OnProgress, Progress, ignore
+from ..runtime import ArgumentInfo, Method, Program, load
+from .doctor import machine
+from .inputs import make_inputs
+from .timing import Stages, spread, timed
+
+FRACTIONS = (8, 4, 2, 1)  # of the bound
+SHORTEST = 16  # tokens
+PATIENCE = 20  # budgets that one prompt may take; longer ones are left out
+MOST_CALLS = 200
+Shapes = tuple[tuple[int, ...] | None, ...]
+GREEDY = pack([RowSamplingParams()])
+
+
+def measure(call: Callable[[], Any], budget: float) -> dict[str, Any]:
+    """Times of a call for as many seconds as the budget has. The first one prepares for its shape and is told apart."""
+    first, _ = timed(call)
+    times: list[float] = [first] if first > budget else []
+    while not times or (sum(times) < budget and len(times) < MOST_CALLS):
+        times.append(timed(call)[0])
+    return {**(spread(times) or {}), "first": first}
+
+
+# -- programs of any kind ----------------------------------------------------------------------------------------------
+
+
+def size_points(method: Method, budget: float, progress: OnProgress) -> list[dict[str, Any]]:
+    """Calls at parts of the bound, in every dim that may vary. Sizes that the program refuses are left out."""
+    points = []
+    sizes = _sizes(method)
+    for number, shapes in enumerate(sizes):
+        progress(Progress("measure", number, len(sizes), "points"))
+        with suppress(Error):
+            took = measure(partial(method.run, _arguments(method, shapes)), budget)
+            points.append({"shapes": [shape for shape in shapes if shape is not None], **took})
+    progress(Progress("measure", len(sizes), len(sizes), "points"))
+    return points
+
+
+def _sizes(method: Method) -> list[Shapes]:
+    """Shapes of all inputs, growing."""
+    return list(dict.fromkeys(tuple(_shrunk(info, part) for info in method.inputs) for part in FRACTIONS))
+
+
+def _shrunk(info: ArgumentInfo, part: int) -> tuple[int, ...] | None:
+    if info.bound is None or info.dynamic is None:
+        return None
+    return tuple(max(1, size // part) if may else size for size, may in zip(info.bound, info.dynamic, strict=True))
+
+
+def _arguments(method: Method, shapes: Shapes) -> list[Any]:
+    """Made up, as `webpte run` does: random, and 0 where a single integer is wanted."""
+    given = [item.value for item in make_inputs(method.inputs)]
+    return [value if shape is None else np.resize(value, shape) for value, shape in zip(given, shapes, strict=True)]
+
+
+# -- language models ---------------------------------------------------------------------------------------------------
+
+
+def prefill_points(
+    method: Method, capacity: int, budget: float, progress: OnProgress
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Prompts of growing length, in pieces where they exceed the program's bound; and the lengths left out."""
+    chunk = (method.inputs[0].bound or (1, 1))[1]
+    growing = (*_grown(SHORTEST, chunk, 2), *_grown(chunk, capacity, 2), capacity - 1)
+    lengths = sorted({n for n in growing if 0 < n < capacity})
+    points: list[dict[str, Any]] = []
+    for number, length in enumerate(lengths):
+        progress(Progress("prefill", number, len(lengths), "points"))
+        if points and points[-1]["median"] * length / points[-1]["tokens"] > PATIENCE * budget:
+            break
+        took = measure(partial(_prefill, method, length, chunk), budget)
+        points.append({"tokens": length, **took, "tokens_per_second": length / took["median"]})
+    progress(Progress("prefill", len(lengths), len(lengths), "points"))
+    return points, lengths[len(points) :]
+
+
+def decode_points(method: Method, capacity: int, budget: float, progress: OnProgress) -> list[dict[str, Any]]:
+    """One token behind a context of growing length, alone and several to a submit, as `generate` paces itself."""
+    contexts = sorted(
+        {n for n in (*_grown(SHORTEST, capacity, 4), capacity - MAX_STEPS_PER_SUBMIT) if 0 < n < capacity}
+    )
+    points: list[dict[str, Any]] = []
+    for number, context in enumerate(contexts):
+        progress(Progress("decode", number, len(contexts), "points"))
+        took = measure(partial(method.run, _step([1], context), outputs=(TOKEN,)), budget)
+        count = max(1, min(int(STREAM_SECONDS / took["median"]), MAX_STEPS_PER_SUBMIT, capacity - context))
+        paced = took["median"]
+        if count > 1:
+            steps = [_step([1], context + i) for i in range(count)]
+            paced = measure(partial(method.run_steps, steps, {TOKEN: 0}, (TOKEN,)), budget)["median"] / count
+        rates = {"tokens_per_second": 1 / took["median"], "paced_tokens_per_second": 1 / paced}
+        points.append({"context": context, **took, **rates, "per_submit": count})
+    progress(Progress("decode", len(contexts), len(contexts), "points"))
+    return points
+
+
+def _grown(first: int, end: int, factor: int) -> list[int]:
+    """first, first * factor, ... below the end."""
+    found = []
+    while first < end:
+        found.append(first)
+        first *= factor
+    return found
+
+
+def _prefill(method: Method, length: int, chunk: int) -> None:
+    for start in range(0, length, chunk):
+        count = min(chunk, length - start)
+        wanted = (TOKEN,) if start + count == length else ()
+        method.run(_step([1] * count, start), outputs=wanted)
+
+
+def _step(tokens: Sequence[int], position: int) -> tuple[Any, ...]:
+    """The inputs of a model with the sampler behind it. What tokens they are does not matter for the time."""
+    return (np.array([tokens], np.int64), np.array([position], np.int64), 0, *GREEDY)
+
+
+# -- the host ----------------------------------------------------------------------------------------------------------
+
+
+def host_share(method: Method, budget: float, speaks: bool = False) -> dict[str, Any]:
+    """What the host does in one small call while it does not wait, and per dispatch: medians over several calls."""
+    call = partial(method.run, _step([1], 0), outputs=(TOKEN,)) if speaks else _smallest_call(method)
+    call()
+    counters = method.counters
+    before = counters.snapshot()
+    calls: list[tuple[float, float]] = []  # seconds, of which waiting
+    while not calls or (sum(took for took, _ in calls) < budget and len(calls) < MOST_CALLS):
+        waited = counters.wait_seconds
+        took, _ = timed(call)
+        calls.append((took, counters.wait_seconds - waited))
+    done = counters.since(before)
+    dispatches = done.dispatches // len(calls)
+    busy = float(np.median([took - waited for took, waited in calls]))
+    return {
+        "dispatches": dispatches,
+        "submits": done.submits // len(calls),
+        "call": float(np.median([took for took, _ in calls])),
+        "busy": busy,
+        "per_dispatch": busy / dispatches if dispatches else None,
+    }
+
+
+def _smallest_call(method: Method) -> Callable[[], Any]:
+    """A call at the smallest of the sizes that the program takes. The bound is one of them."""
+    for shapes in _sizes(method):
+        call = partial(method.run, _arguments(method, shapes))
+        with suppress(Error):
+            call()
+            return call
+    return call
+
 
 PathLike = str | os.PathLike[str]
 MEANING = {
@@ -104,3 +257,49 @@ def context_length(program: Program, called: Method) -> int | None:
     graph = called.plan.graph
     rows = [graph.tensor(t).dims[1] for b in called.plan.buffers if b.kind == "state" for t in b.tensors]
     return min(rows, default=None)
+
+
+def require_matplotlib() -> Any:
+    """Its Figure class, which draws without a screen."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UnsupportedError("plots need the matplotlib package: pip install matplotlib") from error
+    return Figure
+
+
+def plot_bench(report: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Draw a report of `bench_file`: rates by context for a language model, times by size for others."""
+    speaks = report["kind"] == "language model"
+    figure = require_matplotlib()(figsize=(11, 4.5) if speaks else (7, 4.5), layout="constrained")
+    for axes in _plot_rates(figure, report) if speaks else _plot_times(figure, report):
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    machine = report["machine"]
+    title = f"{os.path.basename(report['file'])} on {machine['adapter']}"
+    figure.suptitle(f"{title}\nwebpte {machine['versions']['webpte']}, {machine['date'][:10]}", fontsize=9)
+    try:
+        figure.savefig(path, dpi=120)
+    except (OSError, ValueError) as error:  # ValueError: a kind of file that matplotlib does not write
+        raise InputError(f"{os.fspath(path)} cannot be written: {error}") from error
+
+
+def _plot_rates(figure: Any, report: Mapping[str, Any]) -> list[Any]:
+    left, right = figure.subplots(1, 2)
+    prefill, decode = report["prefill"], report["decode"]
+    left.plot([p["tokens"] for p in prefill], [p["tokens_per_second"] for p in prefill], "o-")
+    left.set(title="prefill", xlabel="tokens in the prompt", ylabel="tokens per second")
+    contexts = [p["context"] for p in decode]
+    right.plot(contexts, [p["tokens_per_second"] for p in decode], "o-", label="one token per submit")
+    right.plot(contexts, [p["paced_tokens_per_second"] for p in decode], "s--", label="as generate paces itself")
+    right.set(title="decode", xlabel="tokens in the context", ylabel="tokens per second")
+    right.legend()
+    return [left, right]
+
+
+def _plot_times(figure: Any, report: Mapping[str, Any]) -> list[Any]:
+    axes = figure.subplots()
+    elements = [sum(int(np.prod(shape)) for shape in point["shapes"]) for point in report["sizes"]]
+    axes.plot(elements, [point["median"] * 1e3 for point in report["sizes"]], "o-")
+    axes.set(title="calls", xlabel="elements of all inputs", ylabel="milliseconds, median")
+    return [axes]

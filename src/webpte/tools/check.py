@@ -18,7 +18,7 @@ from ..plan import Plan, advice, draft, unsupported, wrong
 from ..runtime.kernels import CpuKernels
 from ..runtime.program import find_data
 from ..wgsl import BROWSER_LIMITS, Caps
-from .look import data_advice
+from .parsed_method import data_advice
 
 __all__ = ["MEMORY_KINDS", "check_file", "device_caps"]
 

@@ -11,8 +11,7 @@ from typing import Any
 from ..graph import Graph, TensorSpec
 from ..plan import Plan
 from ..runtime import describe, describe_all
-from .look import Look, PathLike, delegate_borders, look_inside
-from .shapes import dynamic_dims
+from .parsed_method import Look, PathLike, delegate_borders, dynamic_dims, look_inside
 
 Dynamic = Mapping[int, tuple[bool, ...]]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,90 @@ from ..device import Gpu, acquire
 from ..device.recording import Copy
 from ..device.weights import USAGE
 from ..errors import Error
+from ..graph import Call, DType, Graph, Int, Null, Origin, TensorSpec, Value, ValueList
 from ..runtime.graphs import open_graph
-from .probes import Probe
 from .timing import spread, timed
-from .trials import TRIALS, Trial
+
+
+class Probe:
+    """A graph of a few calls: values are added one by one, and their ids go into calls."""
+
+    def __init__(self) -> None:
+        self._values: list[Value] = []
+        self._calls: list[Call] = []
+
+    def add(self, value: Value) -> int:
+        self._values.append(value)
+        return len(self._values) - 1
+
+    def tensor(self, *dims: int, dtype: DType = DType.FLOAT32) -> int:
+        return self.add(TensorSpec(dtype, dims, dtype))
+
+    def null(self) -> int:
+        return self.add(Null())
+
+    def call(self, name: str, *args: int, out: int) -> int:
+        self._calls.append(Call(name, args, (out,), Origin(len(self._calls))))
+        return out
+
+    def graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> Graph:
+        return Graph("probe", tuple(self._values), tuple(self._calls), tuple(inputs), tuple(outputs))
+
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A graph, what it is given, and what must come out, but for an error."""
+
+    graph: Graph
+    inputs: Sequence[Array]
+    wanted: Array
+    tolerance: float = 1e-5
+
+
+def linear_softmax() -> Trial:
+    """softmax(x @ w.T + b) against NumPy in float64, in sizes that no workgroup divides."""
+    rows, inner, outer = 13, 129, 67
+    b = Probe()
+    x, w, bias = b.tensor(rows, inner), b.tensor(outer, inner), b.tensor(outer)
+    logits = b.call("aten.linear.default", x, w, bias, out=b.tensor(rows, outer))
+    last, full = b.add(Int(-1)), b.null()
+    out = b.call("aten._softmax.default", logits, last, full, out=b.tensor(rows, outer))
+    generator = np.random.default_rng(0)
+    given = [generator.standard_normal(size).astype(np.float32) for size in ((rows, inner), (outer, inner), (outer,))]
+    wide = [array.astype(np.float64) for array in given]
+    exponents = wide[0] @ wide[1].T + wide[2]  # (rows, outer)
+    powers = np.exp(exponents - exponents.max(-1, keepdims=True))
+    return Trial(b.graph([x, w, bias], [out]), given, powers / powers.sum(-1, keepdims=True))
+
+
+def half_precision() -> Trial:
+    """x + y in float16, which devices without it compute in float32."""
+    b = Probe()
+    x, y = b.tensor(501, dtype=DType.FLOAT16), b.tensor(501, dtype=DType.FLOAT16)
+    out = b.call("aten.add.Tensor", x, y, b.add(Int(1)), out=b.tensor(501, dtype=DType.FLOAT16))
+    given = [np.linspace(-1, 1, 501).astype(np.float16), np.linspace(3, 0, 501).astype(np.float16)]
+    return Trial(b.graph([x, y], [out]), given, given[0] + given[1], 2e-3)
+
+
+def integers() -> Trial:
+    """Sums of 32-bit integers along a dim, exactly."""
+    b = Probe()
+    x = b.tensor(31, 257, dtype=DType.INT32)
+    dims, keep = b.add(ValueList((b.add(Int(1)),))), b.add(Int(0))
+    out = b.call("aten.sum.dim_IntList", x, dims, keep, b.null(), out=b.tensor(31, dtype=DType.INT32))
+    given = np.random.default_rng(1).integers(-1000, 1000, (31, 257), dtype=np.int32)
+    return Trial(b.graph([x], [out]), [given], given.sum(1), 0.0)
+
+
+TRIALS: dict[str, Callable[[], Trial]] = {
+    "float32 linear and softmax": linear_softmax,
+    "float16 addition": half_precision,
+    "int32 sums": integers,
+}
+
 
 ROUND_TRIPS = 40
 COPIES = 8

@@ -12,7 +12,7 @@ from typing import Any
 
 from webpte.cli import main
 from webpte.cli.terminal import Table
-from webpte.tools.text import size
+from webpte.text import size
 
 from .screens import record
 

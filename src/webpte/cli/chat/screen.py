@@ -21,7 +21,7 @@ from rich.markdown import CodeBlock, Heading, Markdown
 from rich.syntax import Syntax
 
 from ...errors import InputError, UnsupportedError
-from ...tools.text import plain
+from ...text import plain
 from .. import interrupts
 from ..output import say
 from ..terminal import open_console

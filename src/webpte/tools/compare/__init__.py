@@ -4,13 +4,10 @@ Every value of the method is read back. Each call's reference then computes from
 so an error is the fault of that call and of no other.
 """
 
-from .against import compare_with
-from .compare import compare
-from .file import compare_file
+from .compare import compare, compare_file, compare_with
 from .measure import EDGES, Difference, Tolerance
 from .reports import CallReport, Comparison, EndReport, OpSummary
-from .repro import write_repro
-from .single import Operand, Out, Varying, check_call
+from .repro import Operand, Out, Varying, check_call, write_repro
 
 __all__ = [
     "EDGES",

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Any
 
-from ...errors import Error, UnsupportedError
+from ...errors import Error, InputError, UnsupportedError
 from ...fusion import PASSES, apply_passes
-from ...graph import Graph, Jump, TensorSpec
+from ...graph import Call, Graph, Jump, TensorSpec
+from ...lowering import find
 from ...progress import OnProgress, Progress, ignore
-from ...runtime import Program
-from .capture import Capture, Exposed, PathLike, Watched, straighten
+from ...runtime import Program, load
+from ...runtime.manifest import is_bundle
+from ..inputs import check_specs, make_inputs
+from .bundle import compare_bundle
+from .capture import BUDGET, Capture, Exposed, Ideal, PathLike, References, Watched, straighten
 from .measure import Array, Tolerance, difference, finite
-from .references import Ideal, References
 from .reports import CallReport, Comparison, EndReport, Suspect, label
+from .repro import write_repro
 
 Arguments = Sequence[Any]  # the arguments of one call of the method
 
@@ -134,3 +140,158 @@ class _Comparing:
             if isinstance(self.graph.values[value_id], TensorSpec) and want is not None:
                 found = difference(got, want, self.exposed.end_tolerance(self.tolerance))
                 self.report.ends.append(EndReport(step, position, against, found))
+
+
+Pair = tuple[Watched, Watched]
+
+
+def compare_with(
+    program: Program,
+    other: Program,
+    name: str,
+    steps: Sequence[Arguments],
+    tolerance: Tolerance | None = None,
+    progress: OnProgress = ignore,
+) -> Comparison:
+    """Run the same method of two programs on the same inputs. Each call has the inputs of its own program.
+
+    What differs in one call differs in those that follow: the first call out of tolerance is where the two part.
+    """
+    tolerance = tolerance or Tolerance()
+    mine, theirs = (Exposed(straight_graph(p, name, steps)) for p in (program, other))
+    windows = list(_windows(mine, theirs, _matched(mine, theirs)))
+    runs = Capture(program, name, mine, [ids for _, ids, _ in windows])
+    others = Capture(other, name, theirs, [ids for _, _, ids in windows])
+    report = Comparison(name, str(other.file.path), tolerance.rtol, tolerance.atol)
+    tolerance = mine.end_tolerance(tolerance)
+    total = len(steps) * sum(len(pairs) for pairs, _, _ in windows)
+    for number, args in enumerate(steps):
+        seen: dict[int, Any] = {}
+        wanted: dict[int, Any] = {}
+        for (pairs, _, _), seen, wanted in zip(windows, runs.run(args), others.run(args), strict=True):
+            for pair in pairs:
+                progress(Progress("compare", len(report.calls), total, "calls"))
+                report.calls.append(_call(number, pair, mine.graph, seen, wanted, tolerance))
+        for position, (a, b) in enumerate(zip(mine.outputs, theirs.outputs, strict=False)):
+            if isinstance(mine.graph.values[a], TensorSpec) and a in seen and b in wanted:
+                found = difference(seen[a], wanted[b], tolerance)
+                report.ends.append(EndReport(number, position, report.against, found))
+    progress(Progress("compare", total, total, "calls"))
+    return report
+
+
+def _call(
+    step: int, pair: Pair, graph: Graph, seen: dict[int, Any], wanted: dict[int, Any], tolerance: Tolerance
+) -> CallReport:
+    a, b = pair
+    report = CallReport(step, a.index, label(a.call, graph), str(a.call.origin))
+    for mine, theirs in zip(a.after.values(), b.after.values(), strict=True):
+        if mine in seen and theirs in wanted:
+            report.outputs[mine] = difference(seen[mine], wanted[theirs], tolerance)
+            report.watch(mine, seen[mine])
+    return report
+
+
+def _matched(mine: Exposed, theirs: Exposed) -> list[Pair]:
+    """Calls that stand in the same place of both graphs: the longest runs of the same ops with the same outputs."""
+    matcher = SequenceMatcher(None, _keys(mine), _keys(theirs), autojunk=False)
+    return [
+        (mine.watched[block.a + i], theirs.watched[block.b + i])
+        for block in matcher.get_matching_blocks()
+        for i in range(block.size)
+        if _computes(mine.graph, mine.watched[block.a + i].call)
+    ]
+
+
+def _keys(exposed: Exposed) -> list[tuple[object, ...]]:
+    """What makes calls equal: the op, under whichever of its names, and the bounds of what it writes."""
+    keys: list[tuple[object, ...]] = []
+    for watched in exposed.watched:
+        values = (exposed.graph.values[v] for v in watched.after)
+        bounds = tuple(v.dims if isinstance(v, TensorSpec) else None for v in values)
+        op = find(watched.call)
+        keys.append((watched.call.name if op is None else id(op), bounds))
+    return keys
+
+
+def _computes(graph: Graph, call: Call) -> bool:
+    return any(isinstance(graph.values[v], TensorSpec) for v in call.outs)
+
+
+def _windows(
+    mine: Exposed, theirs: Exposed, pairs: Sequence[Pair]
+) -> Iterator[tuple[list[Pair], list[int], list[int]]]:
+    """Consecutive pairs with the values to read back from either program, within the budget."""
+    held: list[Pair] = []
+    left: list[int] = []
+    right: list[int] = []
+    for pair in pairs:
+        a, b = (e.readable(w.after.values()) for e, w in zip((mine, theirs), pair, strict=True))
+        if held and sum(map(mine.nbytes, (*left, *a))) + sum(map(theirs.nbytes, (*right, *b))) > BUDGET:
+            yield held, left, right
+            held, left, right = [], [], []
+        held, left, right = [*held, pair], [*left, *a], [*right, *b]
+    ends = (list(dict.fromkeys([*left, *mine.readable(mine.outputs)])), theirs.readable(theirs.outputs))
+    yield held, ends[0], list(dict.fromkeys([*right, *ends[1]]))
+
+
+def compare_file(
+    path: PathLike,
+    data: Iterable[PathLike] = (),
+    *,
+    method: str = "forward",
+    inputs: Sequence[Sequence[str]] = ((),),
+    seed: int = 0,
+    against: PathLike | None = None,
+    tolerance: Tolerance | None = None,
+    state: PathLike | None = None,
+    joined: bool = True,
+    repro: PathLike | None = None,
+    progress: OnProgress = ignore,
+) -> dict[str, Any]:
+    """Compare a method of a file with the references, or with another file's method of that name; or a bundle, see
+    :mod:`webpte.tools.compare.bundle`.
+
+    `inputs` has a list of specs (see :mod:`webpte.tools.inputs`) for each consecutive call of the method. With `repro`,
+    the first call at fault is written there as a script and its data.
+    """
+    for specs in inputs:
+        check_specs(specs)
+    if is_bundle(path):
+        if state is not None or repro is not None or not joined:
+            raise InputError(f"{path} is a bundle, of which outputs are compared: no calls, and no states")
+        named: dict[str, Any] = {"method": method, "inputs": inputs, "seed": seed, "against": against}
+        return compare_bundle(path, data, **named, tolerance=tolerance, progress=progress)
+    tolerance = tolerance or Tolerance()
+    with load(path, data, passes=()) as program:
+        ordinary = program.method(method, fused, progress)
+        given = [make_inputs(ordinary.inputs, specs, seed) for specs in inputs]
+        steps = [[argument.value for argument in arguments] for arguments in given]
+        if against is None:
+            result = compare(program, method, steps, tolerance, state, joined, progress)
+        else:
+            with load(against, data, passes=()) as other:
+                result = compare_with(program, other, method, steps, tolerance, progress)
+        report = {
+            "file": str(path),
+            "adapter": ordinary.adapter,
+            "inputs": [[argument.source for argument in arguments] for arguments in given],
+            **result.data(),
+            "repro": None,
+        }
+    if repro is not None:
+        files = write_repro(repro, result, _title(result, report))
+        report["repro"] = None if files is None else [str(file) for file in files]
+    return report
+
+
+def _title(result: Comparison, report: dict[str, Any]) -> str:
+    """What the repro is about, for whoever is sent it."""
+    if result.suspect is None:
+        return ""
+    call = result.suspect.report
+    found = "\n".join(f"    {output}" for output in call.outputs.values())
+    return (
+        f"{call.op} ({call.origin}) of {Path(report['file']).name}, {report['method']}.\n\n"
+        f"On {report['adapter']}:\n{found}"
+    )

@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, Literal
 
 from ...device.peak import Peak, measure_peak
 from ...errors import InputError
+from ...plan import Planner
 from ...progress import OnProgress, Progress, ignore
-from ...runtime import Method
+from ...runtime import Method, load
 from ..compare.reports import label
+from ..inputs import check_specs, make_inputs
+from ..report import method_data
+from ..report.lifetimes import order_of
 from ..timing import spread
-from .modules import modules_of
-from .runs import Observed, Run
-from .spans import times_by_name
+from .runs import Observed, Run, Stretch, times_by_name
 from .work import Work
+
+
+def modules_of(planner: Planner) -> dict[int, str]:
+    """Step of the graph -> "block 3 of 30", or where it stands among the blocks."""
+    steps = order_of(planner.plan.graph, planner.plan).steps
+    groups = method_data(planner.plan.graph, planner, None)["repeats"]
+    labels: dict[int, str] = {}  # row -> label
+    for number, blocks in enumerate(groups):
+        kind = f" of kind {number + 1}" if len(groups) > 1 else ""
+        for index, block in enumerate(blocks):
+            rows = range(block["first"], block["first"] + block["calls"])
+            labels.update(dict.fromkeys(rows, f"block {index + 1} of {len(blocks)}{kind}"))
+    place = "before the blocks" if groups else "the whole method"
+    named: dict[int, str] = {}
+    for row, step in enumerate(steps):
+        if row in labels:
+            place = "after the blocks" if row >= max(labels) else "between the blocks"
+        named[step] = labels.get(row, place)
+    return named
 
 
 @dataclass(frozen=True)
@@ -215,3 +239,122 @@ def attribution(run: Run) -> dict[str, Any]:
 
 def _overlap(begin: int, end: int, intervals: Sequence[tuple[int, int]]) -> int:
     return sum(max(0, min(end, b) - max(begin, a)) for a, b in intervals)
+
+
+HOST, DEVICE = 1, 2  # processes
+BETWEEN = "between dispatches"
+SHORTEST = 10  # nanoseconds: what is shorter is not worth a slice
+
+
+def write_trace(path: str | os.PathLike[str], profile: Profile, adapter: str) -> None:
+    """Write the fastest timed call of a profile."""
+    trace = {
+        "traceEvents": list(trace_events(profile, adapter)),
+        "displayTimeUnit": "ms",
+        "otherData": {
+            "adapter": adapter,
+            "dispatches timed by": "timestamp queries" if profile.stamps else "the host, one submit for each",
+        },
+    }
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(trace, file)
+
+
+def trace_events(profile: Profile, adapter: str) -> Iterator[dict[str, Any]]:
+    run = profile.fastest
+    yield from _names(HOST, "host", "calls")
+    yield from _names(DEVICE, f"device: {adapter}", "dispatches")
+    origin = run.wall.begin
+    for span in sorted([run.wall, *run.spans, *_inside_waits(run.spans, run.device)], key=lambda s: (s.begin, -s.end)):
+        yield _slice(HOST, span.name, "host", span.begin - origin, span.end - origin, {})
+    for before, dispatch in zip([None, *profile.dispatches], profile.dispatches, strict=False):
+        if before is not None and dispatch.begin - before.end >= SHORTEST:
+            yield _slice(DEVICE, BETWEEN, "overhead", before.end, dispatch.begin, {})
+        yield _slice(DEVICE, dispatch.op, "dispatch", dispatch.begin, dispatch.end, _details(dispatch))
+
+
+def _names(process: int, name: str, track: str) -> Iterator[dict[str, Any]]:
+    for kind, text in (("process_name", name), ("thread_name", track)):
+        yield {"ph": "M", "pid": process, "tid": process, "name": kind, "args": {"name": text}}
+
+
+def _inside_waits(spans: Sequence[Stretch], device: Stretch | None) -> Iterator[Stretch]:
+    """What the host waited for: the queue, the device, and to be woken."""
+    for span in spans:
+        if span.name != "wait" or device is None:
+            continue
+        begin, end = (min(max(t, span.begin), span.end) for t in (device.begin, device.end))
+        edges = (("queue", span.begin), ("device", begin), ("wake up", end), ("", span.end))
+        for (name, start), (_, stop) in pairwise(edges):
+            if stop - start >= SHORTEST:
+                yield Stretch(name, start, stop)
+
+
+def _slice(process: int, name: str, category: str, begin: int, end: int, details: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "pid": process,
+        "tid": process,
+        "name": name,
+        "cat": category,
+        "ts": begin / 1e3,
+        "dur": (end - begin) / 1e3,
+        "args": details,
+    }
+
+
+def _details(dispatch: DispatchTime) -> dict[str, Any]:
+    seconds = max(dispatch.duration, 1) / 1e9
+    details: dict[str, Any] = {
+        "kernel": dispatch.kernel,
+        "shapes": dispatch.shapes,
+        "origin": dispatch.origin,
+        "module": dispatch.module,
+        "grid": "x".join(map(str, dispatch.grid)),
+        "bytes": dispatch.bytes,
+        "GB/s": round(dispatch.bytes / seconds / 1e9, 3),
+    }
+    if dispatch.flops:
+        details["GFLOP/s"] = round(dispatch.flops / seconds / 1e9, 3)
+    return details
+
+
+PathLike = str | os.PathLike[str]
+
+
+def profile_file(
+    path: PathLike,
+    data: Iterable[PathLike] = (),
+    inputs: Sequence[str] = (),
+    *,
+    method: str = "forward",
+    repeat: int = 5,
+    seed: int = 0,
+    peak: bool = True,
+    trace: PathLike | None = None,
+    fallback: Literal["cpu"] | None = None,
+    progress: OnProgress = ignore,
+) -> dict[str, Any]:
+    """Where the time of a method's call goes. `inputs` are what `tools.inputs` describes.
+
+    With `trace`, the fastest timed call is written there as a Chrome JSON trace.
+    """
+    check_specs(inputs)
+    with load(path, data, fallback=fallback, progress=progress) as program:
+        called = program.method(method, progress=progress)
+        given = make_inputs(called.inputs, inputs, seed)
+        found = profile(called, [item.value for item in given], repeat, peak, progress)
+        adapter = called.adapter
+    if trace is not None:
+        try:
+            write_trace(trace, found, adapter)
+        except OSError as error:
+            raise InputError(f"{os.fspath(trace)} cannot be written: {error.strerror}") from error
+    return {
+        "file": os.fspath(path),
+        "method": method,
+        "adapter": adapter,
+        "inputs": [item.source for item in given],
+        **found.data(),
+        "trace": None if trace is None else os.fspath(trace),
+    }

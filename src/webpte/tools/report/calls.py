@@ -24,8 +24,7 @@ from ...graph import (
 )
 from ...lowering import find, mutated_values, stored_bytes
 from ...plan import LoweredCall, Plan
-from .lifetimes import Rows, roots_of
-from .order import Order
+from .lifetimes import Order, Rows, roots_of
 
 Part = str | int  # literal text, or the id of a tensor or live scalar
 

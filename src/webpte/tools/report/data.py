@@ -3,22 +3,150 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
+
+import numpy as np
 
 from ...errors import InputError
 from ...graph import Graph
 from ...plan import Planner
 from ...runtime import describe
 from ..inspect import constants, execution
-from ..look import Look, PathLike, look_inside
-from ..shapes import dynamic_dims, lowered_calls
-from .borders import delegate_data, stage_data
+from ..parsed_method import Look, PathLike, dynamic_dims, look_inside, lowered_calls
 from .calls import call_data, value_data
-from .lifetimes import lifetimes, memory_data
-from .order import order_of
-from .repeats import find_repeats
+from .lifetimes import Order, lifetimes, memory_data, order_of
+
+Repeat = tuple[int, int]  # first, one past the last
+MIN_KINDS = 4  # a run of fewer different calls is read as quickly as a headline
+MAX_PERIOD = 1000
+
+
+def find_repeats(signatures: Sequence[Hashable], crossings: Sequence[int]) -> list[list[Repeat]]:
+    """Groups of consecutive spans whose calls look the same, in order.
+
+    `crossings[i]` counts the values alive between call i - 1 and call i. A layer can be cut anywhere and still repeat:
+    it is cut where the least crosses, which is where its author would have cut it.
+    """
+    numbers: dict[Hashable, int] = {}
+    ids = np.array([numbers.setdefault(s, len(numbers)) for s in signatures], np.int64)
+    return sorted(_search(ids, np.asarray(crossings), 0, len(ids)))
+
+
+def _search(ids: Any, crossings: Any, low: int, high: int) -> list[list[Repeat]]:
+    """The repetition that covers most of [low, high), then those on either side of it."""
+    found = _longest(ids[low:high])
+    if found is None:
+        return []
+    first, stop, period = found[0] + low, found[1] + low, found[2]
+    spans = _cut(crossings, first, stop, period)
+    pattern = ids[spans[0][0] : spans[0][1]]
+    # What all layers share (a mask, the cosines of the positions) is computed in the first one, and what follows the
+    # last layer may have moved up into it.
+    start = spans[0][0]
+    if length := _length_with_extras(pattern[::-1], ids[low:start][::-1]):
+        spans.insert(0, (start - length, start))
+    stop = spans[-1][1]
+    if length := _length_with_extras(pattern, ids[stop:high]):
+        spans.append((stop, stop + length))
+    before = _search(ids, crossings, low, spans[0][0])
+    return [*before, spans, *_search(ids, crossings, spans[-1][1], high)]
+
+
+def _longest(ids: Any) -> tuple[int, int, int] | None:
+    """First, stop and period of the periodic stretch that holds the most whole periods; the shortest period wins."""
+    best, covered = None, 0
+    for period in range(MIN_KINDS, min(len(ids) // 2, MAX_PERIOD) + 1):
+        equal = np.concatenate(([False], ids[:-period] == ids[period:], [False]))
+        edges = np.flatnonzero(equal[1:] != equal[:-1]).reshape(-1, 2)
+        for start, end in edges[edges[:, 1] - edges[:, 0] >= period]:
+            whole = (end - start + period) // period * period
+            if whole > covered and len(np.unique(ids[start : start + period])) >= MIN_KINDS:
+                best, covered = (int(start), int(end) + period, period), whole
+    return best
+
+
+def _cut(crossings: Any, first: int, stop: int, period: int) -> list[Repeat]:
+    """Whole periods of a stretch. Of equally good cuts the last wins: models begin with extras more often."""
+    # The cut between the first and the second span stands for all: the stretch is periodic.
+    starts = range(first, min(first + period, stop - 2 * period + 1))
+    start = min(starts, key=lambda s: (crossings[s + period], -((stop - s) // period), -s))
+    return [(at, at + period) for at in range(start, stop - period + 1, period)]
+
+
+def _length_with_extras(pattern: Any, ids: Any) -> int:
+    """How many of `ids` it takes to find all of the pattern in order, with a few others in between; 0 if it is not."""
+    spare = len(pattern) // 3
+    at = 0
+    for wanted in pattern:
+        while at < len(ids) and ids[at] != wanted and spare:
+            at, spare = at + 1, spare - 1
+        if at == len(ids) or ids[at] != wanted:
+            return 0
+        at += 1
+    return at
+
+
+Values = Mapping[int, Mapping[str, Any]]
+
+
+def delegate_data(exported: Graph, calls: Sequence[Mapping[str, Any]], values: Values) -> list[dict[str, Any]]:
+    """The delegates, each with the tensors that enter and leave it, as a runtime that runs them apart would copy."""
+    return [
+        {
+            "number": delegate.number,
+            "backend": delegate.backend,
+            "known": delegate.known,
+            "calls": delegate.calls,
+            "constants": delegate.constants,
+            "constant_bytes": delegate.nbytes,
+            "options": dict(delegate.options),
+        }
+        | _crossing(delegate.number, calls, values)
+        for delegate in exported.delegates
+    ]
+
+
+def _crossing(number: int, calls: Sequence[Mapping[str, Any]], values: Values) -> dict[str, Any]:
+    inside = {call["row"] for call in calls if call["delegate"] == number}
+    enters, leaves = [], []
+    for value_id, value in values.items():
+        if value["kind"] != "activation":
+            continue
+        made = inside.intersection(value["made"])
+        if not made and inside.intersection(value["read"]):
+            enters.append(value_id)
+        elif made and (value["output"] or not inside.issuperset(value["read"])):
+            leaves.append(value_id)
+    return {
+        "first": min(inside, default=None),
+        "enters": enters,
+        "leaves": leaves,
+        "bytes_in": nbytes(enters, values),
+        "bytes_out": nbytes(leaves, values),
+    }
+
+
+def stage_data(order: Order, values: Values) -> list[dict[str, Any]]:
+    """The stages of the method with what is copied to the device before each, and to the host after it."""
+    return [
+        {
+            "kind": stage.kind,
+            "part": stage.part,
+            "first": stage.first,
+            "calls": len(stage.steps),
+            "uploads": list(stage.uploads),
+            "reads": list(stage.reads),
+            "bytes_up": nbytes(stage.uploads, values),
+            "bytes_down": nbytes(stage.reads, values),
+        }
+        for stage in order.stages
+    ]
+
+
+def nbytes(ids: Iterable[int], values: Values) -> int:
+    return sum(values[i]["bytes"] for i in ids)
 
 
 def report_data(path: PathLike, data: Iterable[PathLike] = (), method: str | None = None) -> dict[str, Any]:

@@ -16,7 +16,8 @@ from typing import Any
 
 import jinja2
 
-from ..text import short_name, size, type_text
+from ...text import size
+from .dot import short_name, type_text
 
 FOLDER = Path(__file__).parent
 TICKS = 12  # marks on the axis of the timeline, at most

@@ -20,7 +20,7 @@ from webpte.bundles import bundle_checks
 from webpte.bundles.summary import summary
 from webpte.cli import main
 from webpte.runtime.manifest import read_manifest
-from webpte.tools.selftest import TRIALS
+from webpte.tools.selftest import SELF_TEST_CASES
 from webpte.wgsl import BROWSER_LIMITS
 
 
@@ -246,7 +246,7 @@ class TestCompare:
         site = str(bundle_checks(tmp_path / "site"))
         assert main(["compare", site, "--json"]) == 0
         ends = json.loads(capsys.readouterr().out)["end_to_end"]
-        assert [end["against"] for end in ends] == [f"{name}/probe" for name in TRIALS]
+        assert [end["against"] for end in ends] == [f"{name}/probe" for name in SELF_TEST_CASES]
         (tmp_path / "state").write_bytes(b"")
         assert main(["compare", site, "--state", str(tmp_path / "state")]) == 1
         assert "no calls, and no states" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from webpte import container as c
 from webpte.container import DType
 from webpte.errors import InputError
 from webpte.lowering import registered
-from webpte.tools.compare import Operand, Out, Tolerance, Varying, check_call, compare, write_repro
+from webpte.tools.compare import Out, TensorOperand, Tolerance, Varying, check_call, compare, write_repro
 
 RANDOM = np.random.default_rng(3)
 
@@ -38,28 +38,30 @@ def broken_softmax(monkeypatch):
 
 class TestOneCall:
     def test_below_its_bound(self):
-        x = Operand(floats(3, 29), bound=(7, 29))
+        x = TensorOperand(floats(3, 29), bound=(7, 29))
         ((got, wanted, found),) = check_call(
-            "aten.linear.default", [x, Operand(floats(5, 29), (5, 29)), None], [Out("f32", (7, 5))]
+            "aten.linear.default", [x, TensorOperand(floats(5, 29), (5, 29)), None], [Out("f32", (7, 5))]
         )
         assert got.shape == wanted.shape == (3, 5) and found.within
 
     def test_what_is_written_in_place_is_compared_too(self):
-        cache = Operand(floats(1, 8, 2, 4), (1, 8, 2, 4))
+        cache = TensorOperand(floats(1, 8, 2, 4), (1, 8, 2, 4))
         results = check_call(
-            "update_cache.default", [Operand(floats(1, 3, 2, 4), (1, 3, 2, 4)), cache, Varying(2)], [Out("f32", (1,))]
+            "update_cache.default",
+            [TensorOperand(floats(1, 3, 2, 4), (1, 3, 2, 4)), cache, Varying(2)],
+            [Out("f32", (1,))],
         )
         assert len(results) == 2 and all(found.within for _, _, found in results)
         np.testing.assert_array_equal(results[1][0][:, :2], cache.array[:, :2])
         assert not np.array_equal(results[1][0][:, 2:5], cache.array[:, 2:5])
 
     def test_lists_and_literals(self):
-        pair = [Operand(floats(2, 3), (2, 3)), Operand(floats(4, 3), (4, 3))]
+        pair = [TensorOperand(floats(2, 3), (2, 3)), TensorOperand(floats(4, 3), (4, 3))]
         ((got, _, found),) = check_call("aten.cat.default", [pair, 0], [Out("f32", (6, 3))])
         assert found.max_error == 0 and got.shape == (6, 3)
 
     def test_bare_arrays_are_refused(self):
-        with raises(InputError, "ndarray", "Operand(array, bound)"):
+        with raises(InputError, "ndarray", "TensorOperand(array, bound)"):
             check_call("aten.relu.default", [floats(3)], [Out("f32", (3,))])
 
 

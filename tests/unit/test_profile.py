@@ -8,13 +8,13 @@ from tests.support.harness.graphs import GraphBuilder, live
 from webpte.graph import Bool, DType
 from webpte.lowering import FLOATS, Context, Tensor, op, unregister
 from webpte.tools.profile.profile import attribution
-from webpte.tools.profile.runs import Run, Stretch, Watcher, times_by_name
-from webpte.tools.profile.work import Work
+from webpte.tools.profile.runs import CallObserver, HostSpan, Run, times_by_name
+from webpte.tools.profile.work import CallWork
 
 
 class TestSpans:
     def test_a_phase_lasts_until_the_next(self):
-        watcher = Watcher()
+        watcher = CallObserver()
         for name in ("check inputs", "write", "", "write", "read", ""):
             watcher.phase(name)
         assert [span.name for span in watcher.spans] == ["check inputs", "write", "write", "read"]
@@ -22,15 +22,20 @@ class TestSpans:
         assert edges == sorted(edges) and watcher.spans[0].end == watcher.spans[1].begin
 
     def test_times_of_the_same_name_add_up(self):
-        spans = [Stretch("read", 0, 10), Stretch("wait", 10, 90), Stretch("read", 90, 110), Stretch("write", 120, 130)]
+        spans = [
+            HostSpan("read", 0, 10),
+            HostSpan("wait", 10, 90),
+            HostSpan("read", 90, 110),
+            HostSpan("write", 120, 130),
+        ]
         assert times_by_name(spans) == {"read": 30, "wait": 80, "write": 10}
 
 
 class TestAttribution:
     def test_every_nanosecond_has_one_name(self):
         # record 100-200; wait 200-1000; the device works 300-500 and 550-900
-        spans = [Stretch("record", 100, 200), Stretch("wait", 200, 1000), Stretch("convert outputs", 1010, 1050)]
-        run = Run(Stretch("forward", 90, 1060), spans, [], [(300, 500), (550, 900)])
+        spans = [HostSpan("record", 100, 200), HostSpan("wait", 200, 1000), HostSpan("convert outputs", 1010, 1050)]
+        run = Run(HostSpan("forward", 90, 1060), spans, [], [(300, 500), (550, 900)])
         found = attribution(run)
         assert {name: round(took * 1e9) for name, took in found["parts"].items()} == {
             "host": 140,
@@ -45,13 +50,13 @@ class TestAttribution:
 
     def test_work_beside_the_host_is_not_counted_twice(self):
         # The device has begun before the host has done with submitting.
-        spans = [Stretch("record", 0, 100), Stretch("wait", 100, 200)]
-        found = attribution(Run(Stretch("forward", 0, 200), spans, [], [(50, 200)]))
+        spans = [HostSpan("record", 0, 100), HostSpan("wait", 100, 200)]
+        found = attribution(Run(HostSpan("forward", 0, 200), spans, [], [(50, 200)]))
         assert found["attributed"] == pytest.approx(1.0) and found["rest"] == pytest.approx(0)
         assert round(found["parts"]["dispatches"] * 1e9) == 100
 
     def test_a_method_without_dispatches(self):
-        found = attribution(Run(Stretch("forward", 0, 100), [Stretch("CPU kernels", 10, 90)], []))
+        found = attribution(Run(HostSpan("forward", 0, 100), [HostSpan("CPU kernels", 10, 90)], []))
         assert found["attributed"] == pytest.approx(0.8) and found["device_seconds"] == 0
 
 
@@ -62,7 +67,7 @@ def worked(builder, inputs, outputs, dims):
     (segment,) = plan.flow.segments
     now = live(dims)
     schedule, _ = planner.prepare(segment, now)
-    return Work(plan, [schedule], now), schedule, plan.graph.call
+    return CallWork(plan, [schedule], now), schedule, plan.graph.call
 
 
 class TestWork:
@@ -106,7 +111,7 @@ class TestWork:
         now.scalars[start] = 10
         schedule, _ = planner.prepare(segment, now)
         (lowered,) = schedule.calls
-        work = Work(plan, [schedule], now)
+        work = CallWork(plan, [schedule], now)
         found = sum(work.bytes(lowered, d) for d in lowered.dispatches)
         assert found == 4 * (2 * 32 + 2 * 32 + 1)  # read the tokens, write as many rows of the cache, and `done`
 

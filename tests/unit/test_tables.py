@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from tests.support.harness.screens import check_table, printed
-from webpte.cli.terminal import Column, Table, wrap
+from webpte.cli.terminal import Column, OutputTable, wrap
 
 
 def lines(table, width):
@@ -17,7 +17,7 @@ def lines(table, width):
 
 
 def sample():
-    table = Table((Column("name"), Column("size", 1, number=True), Column("note", 2)))
+    table = OutputTable((Column("name"), Column("size", 1, number=True), Column("note", 2)))
     table.add("first", "1.21 MB", "a note of some length")
     table.add("second", "32 kB", "another")
     return table
@@ -36,7 +36,7 @@ def test_whole_columns_go_by_rank_and_are_named():
 
 
 def test_a_column_that_tells_rows_apart_stays():
-    table = Table((Column("name"), Column("note", 2), Column("more", 1)))
+    table = OutputTable((Column("name"), Column("note", 2), Column("more", 1)))
     table.add("same", "x" * 20, "a" * 20)
     table.add("same", "y" * 20, "a" * 20)
     assert lines(table, 30)[1:3] == [f"same  {'x' * 20}", f"same  {'y' * 20}"]
@@ -44,7 +44,7 @@ def test_a_column_that_tells_rows_apart_stays():
 
 
 def test_a_name_that_is_too_long_folds_and_a_text_breaks_between_words():
-    table = Table((Column("name"), Column("why", prose=True)))
+    table = OutputTable((Column("name"), Column("why", prose=True)))
     table.add("n" * 40, "it needs 428 kB of memory and 12.5 ms")
     assert lines(table, 50) == [
         "name                      why",
@@ -74,7 +74,7 @@ def test_any_table_at_any_width(data, width):
         Column(f"c{i}", data.draw(st.integers(0, 3)), prose=data.draw(st.booleans()))
         for i in range(data.draw(st.integers(0, 4)))
     ]
-    table = Table(columns)
+    table = OutputTable(columns)
     for _ in range(data.draw(st.integers(0, 4))):
         table.add(*(data.draw(words) for _ in columns))
     check_table(table, width)
@@ -84,6 +84,6 @@ def test_any_table_at_any_width(data, width):
 
 
 def test_what_a_file_holds_moves_no_cursor_in_a_table():
-    table = Table((Column("name"),))
+    table = OutputTable((Column("name"),))
     table.add("a\x1b[2Jb")
     assert lines(table, None)[1] == "a\ufffd[2Jb"

@@ -17,7 +17,7 @@ import webpte
 from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import write_tiny_llm
-from webpte.notebook import FRONT, MOST, Shelf
+from webpte.notebook import FRONT, MOST, BundleFiles
 
 pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
 
@@ -74,7 +74,7 @@ def test_a_program_is_bundled_for_as_long_as_it_is_shown(bundled, anywidget):
 
 
 def test_only_the_bundles_files_are_given_out(bundled):
-    shelf = Shelf(bundled("two_methods")[1])
+    shelf = BundleFiles(bundled("two_methods")[1])
     path = next(path for path in shelf._files if path.startswith("files/"))
     whole = (shelf.site / path).read_bytes()
     assert shelf.answer({"number": 1, "path": path, "begin": 2, "end": 6}) == (
@@ -114,7 +114,7 @@ SHOW = """async () => {
 
 def show(page, server, site: Path, drop: int | None = None) -> list[str]:
     """Render the front half in a page, with a kernel that drops a message, if asked to. What was asked for."""
-    shelf = Shelf(site)
+    shelf = BundleFiles(site)
     asked: list[str] = []
 
     def kernel(content: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ..graph import Graph
 from ..plan import Planner, make_planner
 from ..runtime import Program, load
 from ..runtime.kernels import CpuKernels
-from ..tools.selftest import TRIALS
+from ..tools.selftest import SELF_TEST_CASES
 from ..wgsl import Caps
 
 Array = np.ndarray[Any, Any]
@@ -42,7 +42,7 @@ class Check:
 
 def own_checks() -> Iterator[Check]:
     """What `webpte doctor` tries, with NumPy's answers."""
-    for name, make in TRIALS.items():
+    for name, make in SELF_TEST_CASES.items():
         trial = make()
 
         def plan_for(caps: Caps, graph: Graph = trial.graph) -> Planner:

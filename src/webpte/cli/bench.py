@@ -11,7 +11,7 @@ from ..tools.bench import bench_file, plot_bench, require_matplotlib
 from ..tools.timing import seconds
 from .output import print_json
 from .parsing import check_output, real
-from .terminal import Column, Page, Table, bars, open_page
+from .terminal import Column, OutputTable, Page, bars, open_page
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -66,15 +66,15 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
     page.text(_host(report["host"]))
 
 
-def _table(first: str, *numbers: tuple[str, int]) -> Table:
+def _table(first: str, *numbers: tuple[str, int]) -> OutputTable:
     """The first column is text, the others are numbers, with the order in which they may go."""
-    return Table((Column(first), *(Column(title, drop, number=True) for title, drop in numbers)))
+    return OutputTable((Column(first), *(Column(title, drop, number=True) for title, drop in numbers)))
 
 
 TIMES = (("median", 0), ("min", 2), ("p90", 1), ("calls", 4))
 
 
-def _loads(load: Mapping[str, Any]) -> Table:
+def _loads(load: Mapping[str, Any]) -> OutputTable:
     stages = list(dict.fromkeys(stage for name in ("cold", "warm") for stage in load[name] if stage != "total"))
     table = _table("load", ("total", 0), *((stage, 1) for stage in stages))
     for name in ("cold", "warm"):
@@ -82,7 +82,7 @@ def _loads(load: Mapping[str, Any]) -> Table:
     return table
 
 
-def _sizes(points: Sequence[Mapping[str, Any]]) -> Table:
+def _sizes(points: Sequence[Mapping[str, Any]]) -> OutputTable:
     table = _table("shapes", *TIMES, ("first call", 3))
     for p in points:
         shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in p["shapes"])
@@ -94,14 +94,14 @@ def _times(point: Mapping[str, Any]) -> list[str]:
     return [*(seconds(point[key]) for key in ("median", "min", "p90")), str(point["calls"])]
 
 
-def _prefill(points: Sequence[Mapping[str, Any]]) -> Table:
+def _prefill(points: Sequence[Mapping[str, Any]]) -> OutputTable:
     table = _table("prefill", ("tok/s", 0), *TIMES)
     for p in points:
         table.add(f"{p['tokens']} tokens", f"{p['tokens_per_second']:.4g}", *_times(p))
     return table
 
 
-def _decode(points: Sequence[Mapping[str, Any]], capacity: int) -> Table:
+def _decode(points: Sequence[Mapping[str, Any]], capacity: int) -> OutputTable:
     table = _table(f"decode, of {capacity}", ("tok/s", 0), *TIMES, ("tok/s paced", 0), ("per submit", 3))
     for p in points:
         paced = (f"{p['paced_tokens_per_second']:.4g}", str(p["per_submit"]))

@@ -11,7 +11,7 @@ from rich.text import Text
 from ..text import size
 from ..tools.check import MEMORY_KINDS, check_file, device_caps
 from .output import print_json
-from .terminal import Column, Page, Table, open_page
+from .terminal import Column, OutputTable, Page, open_page
 
 SHOWN = 4  # calls named of one problem
 TITLES = {
@@ -79,9 +79,9 @@ def _problem(problem: Mapping[str, Any], several: bool) -> Text:
     return text
 
 
-def _memory(memory: Mapping[str, Any]) -> Table:
+def _memory(memory: Mapping[str, Any]) -> OutputTable:
     offered = size(memory["offered"]) if memory["offered"] is not None else "WebGPU does not tell"
-    table = Table((Column("memory"), Column("needed", number=True), Column("offered", number=True)))
+    table = OutputTable((Column("memory"), Column("needed", number=True), Column("offered", number=True)))
     for key, name in MEMORY_KINDS.items():
         table.add(name, size(memory[key]))
     table.add("total", size(memory["total"]), offered)
@@ -93,7 +93,7 @@ def _method(method: Mapping[str, Any], page: Page) -> None:
     if method["cpu_calls"]:
         title += ", on the CPU: " + ", ".join(f"{name} x{count}" for name, count in method["cpu_calls"].items())
     page.text(title)
-    table = Table((Column("limit"), Column("needed", number=True), Column("offered", number=True)))
+    table = OutputTable((Column("limit"), Column("needed", number=True), Column("offered", number=True)))
     for limit in method["limits"]:
         shown = size if limit["name"].endswith("-size") else str
         style = "red" if limit["needs"] > limit["offers"] else ""

@@ -13,7 +13,7 @@ from ..tools.compare import Tolerance, compare_file
 from .output import print_json
 from .parsing import check_folder, check_input, real, whole
 from .run import INPUTS
-from .terminal import Column, Page, Table, bars, open_page
+from .terminal import Column, OutputTable, Page, bars, open_page
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN = 8  # calls named of one kind
@@ -115,8 +115,8 @@ def _show(report: Mapping[str, Any], page: Page, every_call: bool) -> None:
     _verdict(report, page)
 
 
-def _ops(report: Mapping[str, Any]) -> Table:
-    table = Table(
+def _ops(report: Mapping[str, Any]) -> OutputTable:
+    table = OutputTable(
         (
             Column("op"),
             Column("calls", 3, number=True),
@@ -142,8 +142,8 @@ def _ops(report: Mapping[str, Any]) -> Table:
     return table
 
 
-def _calls(report: Mapping[str, Any]) -> Table:
-    table = Table(
+def _calls(report: Mapping[str, Any]) -> OutputTable:
+    table = OutputTable(
         (
             Column("call"),
             Column("op"),
@@ -181,8 +181,8 @@ def _histogram(counts: Sequence[int]) -> str:
     return "".join(BLOCKS[min(7, int(8 * count / total))] if count else "·" for count in counts)
 
 
-def _end_to_end(report: Mapping[str, Any]) -> Table:
-    table = Table(
+def _end_to_end(report: Mapping[str, Any]) -> OutputTable:
+    table = OutputTable(
         (
             Column("end to end"),
             Column("output", 1),

@@ -30,7 +30,7 @@ PROGRAMS = {"export": "*.gguf", "completion": ""}  # what the first argument is;
 
 
 @dataclass(frozen=True)
-class Option:
+class CompletionOption:
     """An option of a command. `files` is a pattern, "/" for folders and "" for what is no file."""
 
     names: Sequence[str]
@@ -41,31 +41,31 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Command:
+class CompletionCommand:
     name: str
     help: str
-    options: Sequence[Option]
+    options: Sequence[CompletionOption]
     choices: Sequence[str]  # for its argument
     files: str | None  # likewise; None if it has none
 
 
-def commands() -> list[Command]:
+def commands() -> list[CompletionCommand]:
     return [_command(name, summary) for name, summary in COMMANDS.items()]
 
 
-def _command(name: str, summary: str) -> Command:
+def _command(name: str, summary: str) -> CompletionCommand:
     actions = load_command(name)[1]._actions
     options = [_option(action) for action in actions if action.option_strings]
     first = next((action for action in actions if not action.option_strings), None)
     files = None if first is None else PROGRAMS.get(name, "*.pte")
-    return Command(name, summary, options, _texts(first.choices) if first is not None else (), files)
+    return CompletionCommand(name, summary, options, _texts(first.choices) if first is not None else (), files)
 
 
-def _option(action: argparse.Action) -> Option:
+def _option(action: argparse.Action) -> CompletionOption:
     metavar = action.metavar if isinstance(action.metavar, str) else ""
     files = "/" if metavar == FOLDER else FILES.get(metavar, "")
     help_text = (action.help or "").replace("%%", "%")
-    return Option(action.option_strings, help_text, action.nargs != 0, _texts(action.choices), files)
+    return CompletionOption(action.option_strings, help_text, action.nargs != 0, _texts(action.choices), files)
 
 
 def _texts(choices: object) -> list[str]:
@@ -118,7 +118,7 @@ complete -F _webpte webpte
 """
 
 
-def _bash(found: Sequence[Command]) -> str:
+def _bash(found: Sequence[CompletionCommand]) -> str:
     values, options, arguments = [], [], []
     for command in found:
         for option in command.options:
@@ -166,12 +166,12 @@ if [[ $funcstack[1] == _webpte ]]; then _webpte "$@"; else compdef _webpte webpt
 """
 
 
-def _zsh(found: Sequence[Command]) -> str:
+def _zsh(found: Sequence[CompletionCommand]) -> str:
     named = [f"        {shlex.quote(f'{command.name}:{command.help}')}" for command in found]
     return ZSH % {"commands": "\n".join(named), "cases": "\n".join(map(_zsh_case, found))}
 
 
-def _zsh_case(command: Command) -> str:
+def _zsh_case(command: CompletionCommand) -> str:
     lines = [f"    {command.name})", "        _arguments -S \\"]
     for option in command.options:
         told = _zsh_text(option.help)
@@ -197,7 +197,7 @@ def _zsh_value(choices: Sequence[str], files: str) -> str:
 # -- fish ----------------------------------------------------------------------------------------------------------
 
 
-def _fish(found: Sequence[Command]) -> str:
+def _fish(found: Sequence[CompletionCommand]) -> str:
     lines = ["# Completion of webpte for fish; made by `webpte completion fish`.", "complete -c webpte -f"]
     for command in found:
         told = _fish_text(command.help)
@@ -214,7 +214,7 @@ def _fish(found: Sequence[Command]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _fish_value(option: Option) -> str:
+def _fish_value(option: CompletionOption) -> str:
     if not option.takes:
         return ""
     if option.choices:
@@ -228,7 +228,7 @@ def _fish_text(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-SHELLS: dict[str, Callable[[Sequence[Command]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
+SHELLS: dict[str, Callable[[Sequence[CompletionCommand]], str]] = {"bash": _bash, "zsh": _zsh, "fish": _fish}
 
 
 def completion(shell: str) -> str:

@@ -12,7 +12,7 @@ from ..text import size
 from ..tools.doctor import bug_report, examine
 from ..tools.timing import seconds
 from .output import print_json
-from .terminal import Column, Page, Table, open_page
+from .terminal import Column, OutputTable, Page, open_page
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -52,8 +52,8 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
     page.text(f"\n{verdict}", style="bold green" if report["ok"] else "bold red")
 
 
-def _adapters(adapters: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table((Column(" "), Column("adapter"), Column("backend"), Column("kind", 1), Column("driver", 2)))
+def _adapters(adapters: Sequence[Mapping[str, Any]]) -> OutputTable:
+    table = OutputTable((Column(" "), Column("adapter"), Column("backend"), Column("kind", 1), Column("driver", 2)))
     for adapter in adapters:
         style = "" if adapter["chosen"] else "dim"
         mark = "*" if adapter["chosen"] else ""
@@ -61,15 +61,15 @@ def _adapters(adapters: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _features(features: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table((Column("feature"), Column("here"), Column("so", prose=True)))
+def _features(features: Sequence[Mapping[str, Any]]) -> OutputTable:
+    table = OutputTable((Column("feature"), Column("here"), Column("so", prose=True)))
     for feature in features:
         table.add(feature["name"], "yes" if feature["offered"] else "no", feature["effect"])
     return table
 
 
-def _limits(limits: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(
+def _limits(limits: Sequence[Mapping[str, Any]]) -> OutputTable:
+    table = OutputTable(
         (
             Column("limit"),
             Column("here", number=True),
@@ -83,8 +83,8 @@ def _limits(limits: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _variants(variants: Sequence[Mapping[str, Any]]) -> Table:
-    table = Table(
+def _variants(variants: Sequence[Mapping[str, Any]]) -> OutputTable:
+    table = OutputTable(
         (
             Column("kernels for"),
             Column("shape"),
@@ -98,8 +98,8 @@ def _variants(variants: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _self_test(test: Mapping[str, Any]) -> Table:
-    table = Table((Column("self-test"), Column("result"), Column("", prose=True)))
+def _self_test(test: Mapping[str, Any]) -> OutputTable:
+    table = OutputTable((Column("self-test"), Column("result"), Column("", prose=True)))
     if test["problem"] is not None:
         table.add("did not finish", Text("failed", style="bold red"), test["problem"])
     for check in test["checks"]:

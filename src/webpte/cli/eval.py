@@ -15,7 +15,7 @@ from ..tools.evaluation.programs import Evaluation, evaluate
 from .generate import read_stdin
 from .output import print_json
 from .parsing import check_input, whole
-from .terminal import Column, Page, Table, bars, open_page
+from .terminal import Column, OutputTable, Page, bars, open_page
 
 BUILT_IN = "the built-in text"
 
@@ -101,7 +101,9 @@ def _show(arguments: argparse.Namespace, found: Evaluation, page: Page) -> None:
         f"{found.tokens:,} tokens of {arguments.text or BUILT_IN}, in {windows} of up to {found.context:,}{overlap}",
         style="bold",
     )
-    table = Table([Column("measure"), Column("value", number=True), Column("±", number=True), Column("of", prose=True)])
+    table = OutputTable(
+        [Column("measure"), Column("value", number=True), Column("±", number=True), Column("of", prose=True)]
+    )
     table.add("perplexity", *_cells(found.perplexity, 3), arguments.file)
     if (other := found.against) is not None:
         table.add("perplexity", *_cells(other.reference_perplexity, 3), arguments.against)

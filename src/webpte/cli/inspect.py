@@ -14,7 +14,7 @@ from ..tools.inspect import inspect_file
 from .bundle import show
 from .output import print_json, say
 from .parsing import check_output
-from .terminal import Column, Page, Table, open_page
+from .terminal import Column, OutputTable, Page, open_page
 
 CONSTANTS_SHOWN = 12
 
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> None:
         if method not in constants:
             _method(method, page)
     if constants:
-        table = Table((Column("constant method"), Column("returns", prose=True)))
+        table = OutputTable((Column("constant method"), Column("returns", prose=True)))
         for method in constants:
             table.add(method["name"], ", ".join(map(str, method["returns"])))
         page.table(table)
@@ -81,7 +81,7 @@ def _write(path: str, text: str) -> None:
 def _method(method: Mapping[str, Any], page: Page) -> None:
     page.text(f"\n{method['name']}", style="bold")
     columns = (Column("argument"), Column("name", drop=1), Column("type and bound"), Column("varies in", drop=2))
-    arguments = Table(columns)
+    arguments = OutputTable(columns)
     for role in ("inputs", "outputs"):
         for number, argument in enumerate(method[role]):
             dims = [str(d) for d, may in enumerate(argument["dynamic"] or ()) if may]
@@ -121,9 +121,9 @@ def _execution(method: Mapping[str, Any]) -> str:
     return text
 
 
-def _delegates(delegates: list[Mapping[str, Any]]) -> Table:
+def _delegates(delegates: list[Mapping[str, Any]]) -> OutputTable:
     """Another backend's can be named and weighed, not looked into."""
-    table = Table(
+    table = OutputTable(
         (
             Column("delegate"),
             Column("backend"),
@@ -148,7 +148,7 @@ def _delegates(delegates: list[Mapping[str, Any]]) -> Table:
 
 def _counts(title: str, counts: Mapping[str, int], page: Page) -> None:
     if counts:
-        table = Table((Column(title), Column("", number=True)))
+        table = OutputTable((Column(title), Column("", number=True)))
         for name, count in counts.items():
             table.add(name, str(count))
         page.table(table)
@@ -159,7 +159,7 @@ def _constants(constants: list[Mapping[str, Any]], page: Page) -> None:
         return
     total = sum(c["bytes"] for c in constants)
     page.text(f"\n{len(constants)} distinct constant{'s' * (len(constants) != 1)}, {size(total)}", style="bold")
-    table = Table(
+    table = OutputTable(
         (Column("constant"), Column("bytes", number=True), Column("used by", prose=True), Column("name", drop=1))
     )
     for entry in constants[:CONSTANTS_SHOWN]:

@@ -13,7 +13,7 @@ from ..tools.timing import seconds
 from .output import print_json
 from .parsing import check_output, whole
 from .run import INPUTS
-from .terminal import Column, Page, Table, bars, open_page
+from .terminal import Column, OutputTable, Page, bars, open_page
 
 SHOWN = 12  # rows of a table, unless all are asked for
 Rows = Sequence[Mapping[str, Any]]
@@ -70,9 +70,9 @@ def run(arguments: argparse.Namespace) -> None:
         page.text(f"\nthe timed call is in {report['trace']}: open it in ui.perfetto.dev")
 
 
-def _table(first: str, *numbers: tuple[str, int]) -> Table:
+def _table(first: str, *numbers: tuple[str, int]) -> OutputTable:
     """The first column is text, the others numbers, with the order in which they may go."""
-    return Table((Column(first), *(Column(title, drop, number=True) for title, drop in numbers)))
+    return OutputTable((Column(first), *(Column(title, drop, number=True) for title, drop in numbers)))
 
 
 def _percent(share: float) -> str:
@@ -132,7 +132,7 @@ def _of_peak(per_second: float | None, peak: Mapping[str, float] | None, name: s
     return "" if per_second is None or peak is None else f"{100 * per_second / peak[name]:.0f} %"
 
 
-def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, shown: int) -> Table:
+def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, shown: int) -> OutputTable:
     rates = (("GB/s", 4), ("of peak GB/s", 2), ("GFLOP/s", 5), ("of peak GFLOP/s", 3))
     table = _table(title, ("calls", 6), ("time", 0), ("share", 1), *rates)
     for row in rows[:shown]:
@@ -151,14 +151,14 @@ def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, shown: int) -
     return table
 
 
-def _add_rest(table: Table, rows: Rows) -> None:
+def _add_rest(table: OutputTable, rows: Rows) -> None:
     if rows:
         took, share = sum(row["seconds"] for row in rows), sum(row["share"] for row in rows)
         calls = str(sum(row["calls"] for row in rows))
         table.add(f"{len(rows)} more (--all)", calls, seconds(took), _percent(share))
 
 
-def _kernels(rows: Rows, shown: int) -> Table:
+def _kernels(rows: Rows, shown: int) -> OutputTable:
     table = _table("kernel", ("dispatches", 3), ("time", 0), ("share", 1), ("GB/s", 2))
     for row in rows[:shown]:
         table.add(
@@ -179,7 +179,7 @@ def _kernel_name(label: str) -> str:
     return f"{template}[{' '.join(flag.removesuffix('=True') for flag in on)}]" if on else template
 
 
-def _modules(report: Mapping[str, Any], shown: int) -> Table:
+def _modules(report: Mapping[str, Any], shown: int) -> OutputTable:
     """Equal blocks in one row; delegates where there are several and no blocks."""
     rows = report["modules"]
     if len(rows) < 2:

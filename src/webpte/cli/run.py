@@ -12,7 +12,7 @@ from ..tools.run import run_file
 from ..tools.timing import seconds
 from .output import print_json
 from .parsing import check_output, whole
-from .terminal import Column, Page, Table, bars, open_page
+from .terminal import Column, OutputTable, Page, bars, open_page
 
 INPUTS = """\
 inputs are given in order, by position as 0=VALUE, or by the name that inspect shows; VALUE is one of
@@ -68,8 +68,8 @@ def run(arguments: argparse.Namespace) -> None:
         page.text(f"\ninputs and outputs are in {report['saved']}")
 
 
-def _values(role: str, values: Sequence[Mapping[str, Any]], last: str) -> Table:
-    table = Table(
+def _values(role: str, values: Sequence[Mapping[str, Any]], last: str) -> OutputTable:
+    table = OutputTable(
         (
             Column(role),
             Column("type"),
@@ -98,7 +98,7 @@ def _elements(head: Sequence[Any]) -> str:
 def _timings(report: Mapping[str, Any], page: Page) -> None:
     stages = {name: took for name, took in report["load"].items() if name != "total"}
     parts = ", ".join(f"{name} {seconds(took)}" for name, took in stages.items())
-    table = Table((Column("time"), Column("", number=True), Column("", prose=True)))
+    table = OutputTable((Column("time"), Column("", number=True), Column("", prose=True)))
     table.add("load", seconds(report["load"]["total"]), parts)
     table.add("first call", seconds(report["first_call"]), "prepares what loading did not for these shapes")
     if (warm := report["warm"]) is not None:

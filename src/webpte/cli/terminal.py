@@ -45,7 +45,7 @@ class Column:
 
 
 @dataclass
-class Table:
+class OutputTable:
     columns: Sequence[Column]
     rows: list[tuple[Sequence[Text], str]] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ class Page:
             for other in others:
                 self.text(Text("   ") + other, indent="   ")
 
-    def table(self, table: Table) -> None:
+    def table(self, table: OutputTable) -> None:
         """A table, a blank line before it."""
         self._line(Text(""), "")
         shown, widths = fit(table, self._width)
@@ -87,7 +87,7 @@ class Page:
             self.text(f"no room for: {', '.join(left)} (a wider terminal, a pipe or --json)", style="dim")
 
     def _row(
-        self, table: Table, shown: Sequence[int], widths: Sequence[int], cells: Sequence[Text], style: str
+        self, table: OutputTable, shown: Sequence[int], widths: Sequence[int], cells: Sequence[Text], style: str
     ) -> None:
         columns = [table.columns[i] for i in shown]
         folded = [[*wrap(cell, width)] for cell, width in zip(cells, widths, strict=True)]
@@ -112,7 +112,7 @@ def _clean(cell: Cell) -> Text:
     return made
 
 
-def fit(table: Table, width: int | None) -> tuple[list[int], list[int]]:
+def fit(table: OutputTable, width: int | None) -> tuple[list[int], list[int]]:
     """The columns of a table that are shown in so many columns of a terminal, and how wide each is."""
     natural = [_natural(table, i) for i in range(len(table.columns))]
     shown = list(range(len(table.columns)))
@@ -137,7 +137,7 @@ def _shrink(widths: dict[int, int], width: int, may: Callable[[int], bool], leas
         widths[widest] = max(least, widths[widest] - excess)
 
 
-def _natural(table: Table, index: int) -> int:
+def _natural(table: OutputTable, index: int) -> int:
     texts = [table.columns[index].title, *(cells[index].plain for cells, _ in table.rows)]
     return max(cell_len(line) for text in texts for line in text.split("\n"))
 
@@ -146,7 +146,7 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
-def _next_to_go(table: Table, shown: Sequence[int]) -> int | None:
+def _next_to_go(table: OutputTable, shown: Sequence[int]) -> int | None:
     """The column that matters least. One by which alone two rows differ stays."""
 
     def different(columns: Sequence[int]) -> int:
@@ -197,22 +197,22 @@ def open_console(**options: Any) -> Console:
     """
     if os.environ.get("NO_COLOR"):
         options["color_system"] = None
-    made = _Quiet(highlight=False, markup=False, emoji=False, **options)
-    made.push_render_hook(_Plain())
+    made = _PipeConsole(highlight=False, markup=False, emoji=False, **options)
+    made.push_render_hook(_SafeTextHook())
     return made
 
 
-class _Quiet(Console):
+class _PipeConsole(Console):
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError from None  # which ends the command without a failure
 
 
-class _Plain(RenderHook):
+class _SafeTextHook(RenderHook):
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Shown(renderable) for renderable in renderables]
+        return [_SafeRenderable(renderable) for renderable in renderables]
 
 
-class _Shown:
+class _SafeRenderable:
     def __init__(self, renderable: ConsoleRenderable) -> None:
         self.renderable = renderable
 
@@ -240,10 +240,10 @@ def bars(ticking: bool = True) -> Iterator[OnProgress]:
         TimeElapsedColumn(),
     )
     with Drawing(*columns, console=console, transient=True, disable=hidden, auto_refresh=ticking) as drawing:
-        yield _Stages(drawing)
+        yield _StageBars(drawing)
 
 
-class _Stages:
+class _StageBars:
     def __init__(self, drawing: Drawing) -> None:
         self._drawing = drawing
         self._events: dict[str, Progress] = {}  # the last of each stage

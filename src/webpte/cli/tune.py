@@ -11,7 +11,7 @@ from ..tools.timing import seconds
 from ..tools.tune import tune_file
 from .output import print_json
 from .parsing import real
-from .terminal import Column, Page, Table, bars, open_page
+from .terminal import Column, OutputTable, Page, bars, open_page
 
 SHOWN = 4  # jobs that were not measured
 
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _show(report: Mapping[str, Any], page: Page) -> None:
-    table = Table(
+    table = OutputTable(
         (
             Column("job"),
             Column("uses", drop=3, number=True),

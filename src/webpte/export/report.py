@@ -18,9 +18,9 @@ import numpy as np
 from ..errors import Error
 from ..progress import OnProgress, Progress, ignore
 from ..text import size
-from ..tools.evaluation.measures import Array, Comparison, Quality
+from ..tools.evaluation.measures import Array, ModelComparison, Quality
 from ..tools.evaluation.texts import evaluation_text
-from ..tools.evaluation.windows import Window, pieces, rolling_windows
+from ..tools.evaluation.windows import TextWindow, pieces, rolling_windows
 from .building import fill
 from .family import Checkpoint
 from .language import text_tokens
@@ -64,7 +64,7 @@ def measured(
         yield lambda done: measuring.against(done, progress)
 
 
-def _windows(source: Checkpoint, max_context: int) -> list[Window] | str:
+def _windows(source: Checkpoint, max_context: int) -> list[TextWindow] | str:
     """Of the built-in text, or why the model cannot be measured on it."""
     vocabulary = source.architecture.vocab_size
     try:
@@ -88,7 +88,7 @@ class Measuring:
     """What a module predicts, kept in a file while the context lasts; `against` compares another with it."""
 
     def __init__(
-        self, module: torch.nn.Module, found: Sequence[Window], piece: int, progress: OnProgress = ignore
+        self, module: torch.nn.Module, found: Sequence[TextWindow], piece: int, progress: OnProgress = ignore
     ) -> None:
         self._windows = found
         self._piece = piece  # tokens that one call takes
@@ -104,7 +104,7 @@ class Measuring:
 
     def against(self, module: torch.nn.Module, progress: OnProgress = ignore) -> dict[str, Any]:
         """How far the module is from the float one."""
-        both = Comparison()
+        both = ModelComparison()
         self._file.seek(0)
         for logits, targets in self._predictions(module, "quality", progress):
             kept = np.frombuffer(self._file.read(4 * logits.size), np.float32)
@@ -127,7 +127,7 @@ class Measuring:
                 progress(Progress(stage, done, total, "tokens"))
 
 
-def eager_predictions(module: torch.nn.Module, window: Window, piece: int) -> Iterator[tuple[Array, Array]]:
+def eager_predictions(module: torch.nn.Module, window: TextWindow, piece: int) -> Iterator[tuple[Array, Array]]:
     """Logits (N, V) of a module that is called with tokens and a position, and the tokens that came, (N,)."""
     import torch
 

@@ -19,7 +19,7 @@ from ..runtime.manifest import MANIFEST, read_manifest
 MOST = 1 << 20  # bytes of an answer: notebook servers drop what is much larger
 
 
-class Shelf:
+class BundleFiles:
     """It gives out what the manifest names, the player and the page, and nothing else of the machine."""
 
     def __init__(self, site: Path) -> None:
@@ -74,10 +74,10 @@ def widget(source: Program | str | os.PathLike[str], **options: Any) -> Any:
             raise InputError(
                 f"{source} is a bundle already, for which {', '.join(options)} mean nothing", code="not_applicable"
             )
-        return made(Shelf(Path(source)))
+        return made(BundleFiles(Path(source)))
     folder = tempfile.TemporaryDirectory(prefix="webpte-")
     try:
-        shown = made(Shelf(_bundled(source, Path(folder.name, "site"), options)))
+        shown = made(BundleFiles(_bundled(source, Path(folder.name, "site"), options)))
     except BaseException:
         folder.cleanup()
         raise
@@ -100,15 +100,15 @@ def _widget_class() -> Any:
     except ImportError as error:
         raise Error("a program is shown in a notebook by anywidget: pip install 'webpte[notebook]'") from error
 
-    class Shown(anywidget.AnyWidget):  # type: ignore[misc]
+    class ProgramWidget(anywidget.AnyWidget):  # type: ignore[misc]
         _esm = FRONT
         kind = traitlets.Unicode().tag(sync=True)
         digest = traitlets.Unicode().tag(sync=True)
         page = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
-        def __init__(self, shelf: Shelf) -> None:
+        def __init__(self, shelf: BundleFiles) -> None:
             super().__init__(kind=shelf.kind, digest=shelf.digest, page=shelf.page)
             self.shelf = shelf
             self.on_msg(lambda _, content, buffers: self.send(*shelf.answer(content)))
 
-    return Shown
+    return ProgramWidget

@@ -22,7 +22,7 @@ from ..plan import make_planner
 from ..runtime.choices import read_choices
 from ..version import __version__
 from ..wgsl import BROWSER_LIMITS, Caps
-from .selftest import Probe
+from .selftest import GraphBuilder
 
 OPTIONAL = ("torch", "executorch")
 
@@ -103,7 +103,7 @@ def variants(caps: Caps) -> list[dict[str, Any]]:
 
 def _typical(rows: int) -> Graph:
     """Layers of a language model over one token, as in decoding, or over many, as in a prompt."""
-    b = Probe()
+    b = GraphBuilder()
     x, weight = b.tensor(rows, WIDTH), b.tensor(WIDTH, WIDTH)
     linear = b.call("aten.linear.default", x, weight, b.null(), out=b.tensor(rows, WIDTH))
     codes, scales = b.tensor(WIDTH, WIDTH // 2, dtype=DType.UINT8), b.tensor(WIDTH // GROUP, WIDTH)

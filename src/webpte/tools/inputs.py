@@ -45,16 +45,16 @@ _NEITHER = "is no .npy, .npz or image file, no number, and no shape such as 1x16
 
 
 @dataclass(frozen=True)
-class Given:
+class InputValue:
     """An input and where it came from."""
 
     value: Any
     source: str
 
 
-def make_inputs(arguments: Sequence[ArgumentInfo], specs: Sequence[str] = (), seed: int = 0) -> list[Given]:
+def make_inputs(arguments: Sequence[ArgumentInfo], specs: Sequence[str] = (), seed: int = 0) -> list[InputValue]:
     """A value for every input. What `specs` leaves out is random at its bound, from a fixed seed."""
-    given: dict[int, Given] = {}
+    given: dict[int, InputValue] = {}
     for spec in specs:
         position, text = _split(spec, [argument.name for argument in arguments])
         if position is None and text.endswith(".npz"):
@@ -96,10 +96,10 @@ def at_shapes(arguments: Sequence[ArgumentInfo], shapes: Sequence[Sequence[int]]
     return [info if info.bound is None else replace(info, bound=tuple(dims)) for info, dims in pairs]
 
 
-def default_input(argument: ArgumentInfo, position: int, seed: int) -> Given:
+def default_input(argument: ArgumentInfo, position: int, seed: int) -> InputValue:
     """Random at the bound; a single integer is 0, because it is usually a position."""
     if argument.kind == "none":
-        return Given(None, "none")
+        return InputValue(None, "none")
     single = argument.bound is None or all(size == 1 for size in argument.bound)
     if single and (argument.kind == "int" or (argument.dtype or "").startswith(("i", "u"))):
         return _filled("0", argument, position, seed)
@@ -123,34 +123,34 @@ def _split(spec: str, names: Sequence[str]) -> tuple[int | None, str]:
     return None, spec
 
 
-def _one(text: str, argument: ArgumentInfo, position: int, seed: int) -> Given:
+def _one(text: str, argument: ArgumentInfo, position: int, seed: int) -> InputValue:
     path, suffix = found.groups() if (found := _SUFFIXED.fullmatch(text)) else (text, "")
     if path.endswith(".npy"):
         return _converted(_read(path), argument, path)
     if path.endswith(".npz"):
         return _converted(_from_archive(path, suffix), argument, text)
     if path.lower().endswith(IMAGES):
-        return Given(read_image(path, suffix or "0..1", argument, position), text)
+        return InputValue(read_image(path, suffix or "0..1", argument, position), text)
     if _FILL.fullmatch(text):
         return _filled(text, argument, position, seed)
     raise InputError(f"input {position}: {text!r} {_NEITHER}", code="invalid_value")
 
 
-def _filled(text: str, argument: ArgumentInfo, position: int, seed: int) -> Given:
+def _filled(text: str, argument: ArgumentInfo, position: int, seed: int) -> InputValue:
     match = _FILL.fullmatch(text)
     assert match is not None
     if argument.bound is None:
-        return Given(_number(match["fill"], argument, position), text)
+        return InputValue(_number(match["fill"], argument, position), text)
     shape = tuple(map(int, match["shape"].split("x"))) if match["shape"] else argument.bound
     fill, dtype = match["fill"], _dtype(argument, position)
     source = f"{'x'.join(map(str, shape)) or 'scalar'}:{fill}"
     if fill == "random" or _RANGE.fullmatch(fill):
         drawn = _drawn(fill, shape, dtype.kind, np.random.default_rng([seed, position]))
-        return Given(drawn.astype(dtype), f"{source}, seed {seed}")
+        return InputValue(drawn.astype(dtype), f"{source}, seed {seed}")
     if fill == "arange":
-        return Given(np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype), source)
+        return InputValue(np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype), source)
     number = {"zeros": 0.0, "ones": 1.0}.get(fill)
-    return Given(np.full(shape, float(fill) if number is None else number).astype(dtype), source)
+    return InputValue(np.full(shape, float(fill) if number is None else number).astype(dtype), source)
 
 
 def _drawn(fill: str, shape: tuple[int, ...], kind: str, generator: np.random.Generator) -> Array:
@@ -200,7 +200,7 @@ def _from_archive(path: str, key: str) -> Array:
         return np.asarray(archive[key])
 
 
-def _several(path: str, arguments: Sequence[ArgumentInfo]) -> dict[int, Given]:
+def _several(path: str, arguments: Sequence[ArgumentInfo]) -> dict[int, InputValue]:
     """The arrays of an archive by position. What `webpte run --save` wrote comes back as the inputs it had."""
     with _read(path) as archive:
         keys = [key for key in archive.files if not re.fullmatch(r"out\d+", key)]
@@ -219,14 +219,14 @@ def _several(path: str, arguments: Sequence[ArgumentInfo]) -> dict[int, Given]:
         }
 
 
-def _converted(array: Array, argument: ArgumentInfo, source: str) -> Given:
+def _converted(array: Array, argument: ArgumentInfo, source: str) -> InputValue:
     """A file's array in the declared dtype, where that is of the same kind: NumPy makes float64 unless told not to."""
     if argument.bound is None:
-        return Given(array.item() if array.size == 1 else array, source)
+        return InputValue(array.item() if array.size == 1 else array, source)
     wanted = _DTYPES.get(argument.dtype or "") or array.dtype
     if array.dtype == wanted or not np.can_cast(array.dtype, wanted, "same_kind"):
-        return Given(array, source)
-    return Given(array.astype(wanted), f"{source}, converted from {array.dtype}")
+        return InputValue(array, source)
+    return InputValue(array.astype(wanted), f"{source}, converted from {array.dtype}")
 
 
 def read_image(path: str | os.PathLike[str], scale: str, argument: ArgumentInfo, position: int) -> Array:

@@ -11,14 +11,14 @@ from typing import Any
 from ..graph import Graph, TensorSpec
 from ..plan import Plan
 from ..runtime import describe, describe_all
-from .parsed_method import Look, PathLike, delegate_borders, dynamic_dims, look_inside
+from .parsed_method import ParsedMethod, PathLike, delegate_borders, dynamic_dims, parse_methods
 
 Dynamic = Mapping[int, tuple[bool, ...]]
 
 
 def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> dict[str, Any]:
     """Methods, their inputs and outputs, delegates, calls, constants and values of a .pte file."""
-    with look_inside(path, data) as (file, looks):
+    with parse_methods(path, data) as (file, looks):
         return {
             "file": os.fspath(path),
             "bytes": os.path.getsize(path),
@@ -28,7 +28,7 @@ def inspect_file(path: PathLike, data: Iterable[PathLike] = ()) -> dict[str, Any
         }
 
 
-def inspect_method(look: Look) -> dict[str, Any]:
+def inspect_method(look: ParsedMethod) -> dict[str, Any]:
     graph, planner = look.graph, look.planner
     dynamic = dynamic_dims(planner) if planner is not None else {}
     return {
@@ -54,7 +54,7 @@ def _arguments(graph: Graph, dynamic: Dynamic, ids: Sequence[int], prefix: str) 
     return [{**asdict(info), "text": str(info)} for info in describe_all(graph, ids, prefix, dynamic)]
 
 
-def _delegates(look: Look, dynamic: Dynamic) -> list[dict[str, Any]]:
+def _delegates(look: ParsedMethod, dynamic: Dynamic) -> list[dict[str, Any]]:
     """The delegates that are called. Of one that another backend made nothing inside can be counted."""
     borders = {
         number: [[str(describe(look.graph, i, dynamic)) for i in ids] for ids in border]

@@ -36,7 +36,7 @@ CAPS = Caps(adapter="a device with WebGPU's default limits")
 
 
 @dataclass(frozen=True)
-class Look:
+class ParsedMethod:
     """One method. Without a plan, `problem` says why."""
 
     plan: MethodPlan  # as the file has it
@@ -56,7 +56,7 @@ class Look:
 
 
 @contextmanager
-def look_inside(path: PathLike, data: Iterable[PathLike] = ()) -> Iterator[tuple[ProgramFile, list[Look]]]:
+def parse_methods(path: PathLike, data: Iterable[PathLike] = ()) -> Iterator[tuple[ProgramFile, list[ParsedMethod]]]:
     """The file and its methods, open as long as the context is."""
     files = list(data)
     with ExitStack() as stack:
@@ -68,7 +68,7 @@ def look_inside(path: PathLike, data: Iterable[PathLike] = ()) -> Iterator[tuple
             yield program.file, [_look(program, plan) for plan in program.file.methods]
 
 
-def _look(program: Program, plan: MethodPlan) -> Look:
+def _look(program: Program, plan: MethodPlan) -> ParsedMethod:
     graph = program.graph(plan.name)
     planner, problem = None, None
     try:
@@ -77,21 +77,21 @@ def _look(program: Program, plan: MethodPlan) -> Look:
         problem = str(error)
     constant = not graph.steps and not graph.inputs
     returns = [_plain(value) for value in program.method(plan.name).run(())] if constant else None
-    return Look(plan, graph, planner, problem, returns)
+    return ParsedMethod(plan, graph, planner, problem, returns)
 
 
 def _plain(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _partly(path: PathLike, data: Sequence[PathLike], stack: ExitStack) -> tuple[ProgramFile, list[Look]]:
+def _partly(path: PathLike, data: Sequence[PathLike], stack: ExitStack) -> tuple[ProgramFile, list[ParsedMethod]]:
     """What can be told of a program that cannot be loaded: some of its delegates are others', or constants are away."""
     opened = [stack.enter_context(MappedFile(one)) for one in (path, *data)]
     file, tensors = parse_program(opened[0]), [parse_tensors(one) for one in opened[1:]]
     return file, [_look_partly(plan, file, tensors) for plan in file.methods]
 
 
-def _look_partly(plan: MethodPlan, file: ProgramFile, tensors: Sequence[TensorFile]) -> Look:
+def _look_partly(plan: MethodPlan, file: ProgramFile, tensors: Sequence[TensorFile]) -> ParsedMethod:
     others = [other for other in file.methods if other is not plan]
 
     def build(**options: Any) -> Graph:
@@ -102,11 +102,11 @@ def _look_partly(plan: MethodPlan, file: ProgramFile, tensors: Sequence[TensorFi
         planner = make_planner(graph, CAPS, CpuKernels(), False, tuple(PASSES), {})
     except Error as error:
         beside = data_advice(file.path, error.keys) if isinstance(error, DataError) else ""
-        return Look(plan, build(problems=[]), None, f"{error}{beside and ' '}{beside}", None)
+        return ParsedMethod(plan, build(problems=[]), None, f"{error}{beside and ' '}{beside}", None)
     literals = [graph.values[i] for i in graph.outputs]
     constant = not graph.steps and not graph.inputs
     returns = [v.value for v in literals if isinstance(v, (Int, Double, Bool, String))] if constant else None
-    return Look(plan, graph, planner, None, returns)
+    return ParsedMethod(plan, graph, planner, None, returns)
 
 
 def data_advice(path: PathLike, keys: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from ..device import adapter_caps
 from ..errors import DeviceError, InputError
 from ..progress import OnProgress, ignore
 from ..runtime import Bundle, load
-from .inputs import Given, at_shapes, check_specs, make_inputs
+from .inputs import InputValue, at_shapes, check_specs, make_inputs
 from .timing import Stages, spread, timed
 
 PathLike = str | os.PathLike[str]
@@ -93,7 +93,7 @@ def _plain(number: Any) -> Any:
     return str(plain) if isinstance(plain, float) and not np.isfinite(plain) else plain
 
 
-def _save(path: PathLike, given: Sequence[Given], outputs: Sequence[Any]) -> None:
+def _save(path: PathLike, given: Sequence[InputValue], outputs: Sequence[Any]) -> None:
     arrays = {f"in{i}": item.value for i, item in enumerate(given)} | {f"out{i}": x for i, x in enumerate(outputs)}
     try:
         with open(path, "wb") as file:

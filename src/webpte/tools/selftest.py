@@ -22,7 +22,7 @@ from ..runtime.graphs import open_graph
 from .timing import spread, timed
 
 
-class Probe:
+class GraphBuilder:
     """A graph of a few calls: values are added one by one, and their ids go into calls."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
-class Trial:
+class SelfTestCase:
     """A graph, what it is given, and what must come out, but for an error."""
 
     graph: Graph
@@ -60,10 +60,10 @@ class Trial:
     tolerance: float = 1e-5
 
 
-def linear_softmax() -> Trial:
+def linear_softmax() -> SelfTestCase:
     """softmax(x @ w.T + b) against NumPy in float64, in sizes that no workgroup divides."""
     rows, inner, outer = 13, 129, 67
-    b = Probe()
+    b = GraphBuilder()
     x, w, bias = b.tensor(rows, inner), b.tensor(outer, inner), b.tensor(outer)
     logits = b.call("aten.linear.default", x, w, bias, out=b.tensor(rows, outer))
     last, full = b.add(Int(-1)), b.null()
@@ -73,29 +73,29 @@ def linear_softmax() -> Trial:
     wide = [array.astype(np.float64) for array in given]
     exponents = wide[0] @ wide[1].T + wide[2]  # (rows, outer)
     powers = np.exp(exponents - exponents.max(-1, keepdims=True))
-    return Trial(b.graph([x, w, bias], [out]), given, powers / powers.sum(-1, keepdims=True))
+    return SelfTestCase(b.graph([x, w, bias], [out]), given, powers / powers.sum(-1, keepdims=True))
 
 
-def half_precision() -> Trial:
+def half_precision() -> SelfTestCase:
     """x + y in float16, which devices without it compute in float32."""
-    b = Probe()
+    b = GraphBuilder()
     x, y = b.tensor(501, dtype=DType.FLOAT16), b.tensor(501, dtype=DType.FLOAT16)
     out = b.call("aten.add.Tensor", x, y, b.add(Int(1)), out=b.tensor(501, dtype=DType.FLOAT16))
     given = [np.linspace(-1, 1, 501).astype(np.float16), np.linspace(3, 0, 501).astype(np.float16)]
-    return Trial(b.graph([x, y], [out]), given, given[0] + given[1], 2e-3)
+    return SelfTestCase(b.graph([x, y], [out]), given, given[0] + given[1], 2e-3)
 
 
-def integers() -> Trial:
+def integers() -> SelfTestCase:
     """Sums of 32-bit integers along a dim, exactly."""
-    b = Probe()
+    b = GraphBuilder()
     x = b.tensor(31, 257, dtype=DType.INT32)
     dims, keep = b.add(ValueList((b.add(Int(1)),))), b.add(Int(0))
     out = b.call("aten.sum.dim_IntList", x, dims, keep, b.null(), out=b.tensor(31, dtype=DType.INT32))
     given = np.random.default_rng(1).integers(-1000, 1000, (31, 257), dtype=np.int32)
-    return Trial(b.graph([x], [out]), [given], given.sum(1), 0.0)
+    return SelfTestCase(b.graph([x], [out]), [given], given.sum(1), 0.0)
 
 
-TRIALS: dict[str, Callable[[], Trial]] = {
+SELF_TEST_CASES: dict[str, Callable[[], SelfTestCase]] = {
     "float32 linear and softmax": linear_softmax,
     "float16 addition": half_precision,
     "int32 sums": integers,
@@ -113,7 +113,7 @@ def self_test() -> dict[str, Any]:
     started = time.perf_counter()
     gpu = acquire({})  # held, so that the graphs below do not each open a device of their own
     try:
-        checks = [_check(name, make) for name, make in TRIALS.items()]
+        checks = [_check(name, make) for name, make in SELF_TEST_CASES.items()]
         ok = all(check["ok"] for check in checks)
         round_trip, copies = (_round_trip(), _copy_rate(gpu)) if ok else (None, None)
     finally:
@@ -128,7 +128,7 @@ def self_test() -> dict[str, Any]:
     }
 
 
-def _check(name: str, make: Callable[[], Trial]) -> dict[str, Any]:
+def _check(name: str, make: Callable[[], SelfTestCase]) -> dict[str, Any]:
     try:
         trial = make()
         error = _error(trial)
@@ -138,14 +138,14 @@ def _check(name: str, make: Callable[[], Trial]) -> dict[str, Any]:
     return {"name": name, "ok": ok, "detail": f"largest error {error:.1e}"}
 
 
-def _error(trial: Trial) -> float:
+def _error(trial: SelfTestCase) -> float:
     with open_graph(trial.graph) as method:
         return float(np.abs(method(*trial.inputs).astype(np.float64) - trial.wanted.astype(np.float64)).max())
 
 
 def _round_trip() -> dict[str, Any] | None:
     """One dispatch over four numbers, there and back."""
-    b = Probe()
+    b = GraphBuilder()
     x = b.tensor(4)
     graph = b.graph([x], [b.call("aten.relu.default", x, out=b.tensor(4))])
     with open_graph(graph) as method:

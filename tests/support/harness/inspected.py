@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from webpte.cli import main
-from webpte.cli.terminal import Table
+from webpte.cli.terminal import OutputTable
 from webpte.text import size
 
 from .screens import record
@@ -91,7 +91,7 @@ def constant_methods_of_json(report: Mapping[str, Any]) -> dict[str, str]:
 # -- text: what is put on a screen, before it is laid out (`screens.py` holds that nothing is lost there) --------------
 
 
-def facts_of_text(said: Sequence[str | Table], name: str) -> Facts:
+def facts_of_text(said: Sequence[str | OutputTable], name: str) -> Facts:
     part = _section(said, name)
     texts = [one.strip() for one in part if isinstance(one, str)]
     arguments, delegates = _rows(part, "argument"), _rows(part, "delegate")
@@ -119,7 +119,7 @@ def facts_of_text(said: Sequence[str | Table], name: str) -> Facts:
     )
 
 
-def _section(said: Sequence[str | Table], name: str) -> list[str | Table]:
+def _section(said: Sequence[str | OutputTable], name: str) -> list[str | OutputTable]:
     """What is said of one method: from its name to the next method's, or to the constant ones."""
     starts = [i - 1 for i, one in enumerate(said) if _title(one) == "argument"] + [
         i for i, one in enumerate(said) if _title(one) == "constant method"
@@ -128,16 +128,16 @@ def _section(said: Sequence[str | Table], name: str) -> list[str | Table]:
     return list(said[begin : next((i for i in starts if i > begin), len(said))])
 
 
-def _title(one: str | Table) -> str:
-    return one.columns[0].title if isinstance(one, Table) else ""
+def _title(one: str | OutputTable) -> str:
+    return one.columns[0].title if isinstance(one, OutputTable) else ""
 
 
-def _rows(part: Sequence[str | Table], first: str) -> list[dict[str, str]]:
+def _rows(part: Sequence[str | OutputTable], first: str) -> list[dict[str, str]]:
     """The rows of the table whose first title that is, by title."""
     return [
         {column.title: cell.plain for column, cell in zip(one.columns, cells, strict=True)}
         for one in part
-        if isinstance(one, Table) and _title(one) == first
+        if isinstance(one, OutputTable) and _title(one) == first
         for cells, _ in one.rows
     ]
 
@@ -150,7 +150,7 @@ def _cpu_calls(text: str) -> Iterator[tuple[str, int]]:
                 yield name, int(count)
 
 
-def constant_methods_of_text(said: Sequence[str | Table]) -> dict[str, str]:
+def constant_methods_of_text(said: Sequence[str | OutputTable]) -> dict[str, str]:
     return {row["constant method"]: row["returns"] for row in _rows(said, "constant method")}
 
 

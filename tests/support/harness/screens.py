@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from webpte.cli import main
-from webpte.cli.terminal import GAP, Page, Table, fit
+from webpte.cli.terminal import GAP, OutputTable, Page, fit
 
 WIDTHS = (60, 80, 120)
 UNITS = r"(?:[kMG]?B|[mµ]?s|%|x|tok/s|GB/s|GFLOP/s)"
@@ -29,11 +29,11 @@ class Recorder(Page):
     def __init__(self) -> None:
         super().__init__(Console(file=io.StringIO()), None)
         self.parts: list[Printed] = []
-        self.said: list[str | Table] = []
+        self.said: list[str | OutputTable] = []
 
     @property
-    def tables(self) -> list[Table]:
-        return [one for one in self.said if isinstance(one, Table)]
+    def tables(self) -> list[OutputTable]:
+        return [one for one in self.said if isinstance(one, OutputTable)]
 
     def text(self, *given: Any, **options: Any) -> None:
         self.parts.append(lambda page: page.text(*given, **options))
@@ -42,7 +42,7 @@ class Recorder(Page):
     def bullets(self, *given: Any) -> None:
         self.parts.append(lambda page: page.bullets(*given))
 
-    def table(self, table: Table) -> None:
+    def table(self, table: OutputTable) -> None:
         self.parts.append(lambda page: page.table(table))
         self.said.append(table)
 
@@ -88,7 +88,7 @@ def check_widths(recorder: Recorder) -> None:
         check_table(table, None)
 
 
-def check_table(table: Table, width: int | None) -> None:
+def check_table(table: OutputTable, width: int | None) -> None:
     """What stands in each column of the printed table, folded or not, is what the cells hold."""
     shown, widths = fit(table, width)
     dropped = [column.title for i, column in enumerate(table.columns) if i not in shown]

@@ -16,7 +16,7 @@ from ..generation_options import add_settings, settings
 from ..output import say
 from .commands import obey
 from .conversation import Conversation, Question
-from .screen import Lines, Show, open_lines, open_show
+from .screen import Display, Lines, open_display, open_lines
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -35,10 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
         if lines.interactive:
             interrupts.go_on_after()
             say("/help lists commands; Ctrl-C stops an answer.")
-        return _talk(talk, lines, open_show(lines.interactive))
+        return _talk(talk, lines, open_display(lines.interactive))
 
 
-def _talk(talk: Conversation, lines: Lines, show: Show) -> int:
+def _talk(talk: Conversation, lines: Lines, show: Display) -> int:
     """Until somebody leaves. Whether all went well matters where nobody is there to see."""
     failed, warned = False, False
     while not talk.over:
@@ -60,7 +60,7 @@ def _talk(talk: Conversation, lines: Lines, show: Show) -> int:
     return 1 if failed and not lines.interactive else 0
 
 
-def _turn(talk: Conversation, text: str, lines: Lines, show: Show) -> bool:
+def _turn(talk: Conversation, text: str, lines: Lines, show: Display) -> bool:
     """Do what a text says; whether that went well."""
     try:
         question = obey(talk, text)
@@ -80,7 +80,7 @@ def _turn(talk: Conversation, text: str, lines: Lines, show: Show) -> bool:
     return True
 
 
-def _answer(talk: Conversation, question: Question, show: Show) -> None:
+def _answer(talk: Conversation, question: Question, show: Display) -> None:
     """Ask, and show what comes as it comes. What came before Ctrl-C or an error is part of the conversation."""
     answer = talk.ask(question)
     try:

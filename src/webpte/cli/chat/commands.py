@@ -27,7 +27,7 @@ KEYS = (
 
 
 @dataclass(frozen=True)
-class Command:
+class ChatCommand:
     """`act` gets the conversation and what follows the name; what it returns is to be asked."""
 
     argument: str  # as help writes it; in brackets where it may be left out
@@ -137,14 +137,16 @@ def _exit(talk: Conversation, rest: str) -> None:
 
 
 COMMANDS = {
-    "/help": Command("", "this list", _help),
-    "/system": Command("[TEXT]", "show or set the instructions before the conversation; - takes them away", _system),
-    "/retry": Command("", "answer the last question again", _retry),
-    "/undo": Command("", "take the last question and its answer back", _undo),
-    "/save": Command("FILE", "write the conversation, as JSON", _save),
-    "/load": Command("FILE", "go on from one that was saved", _load),
-    "/tokens": Command("", "how much of the context is used", _tokens),
-    "/set": Command("[NAME [VALUE]]", "show or change a setting; the value default puts it back", _set),
-    "/reset": Command("", "forget the conversation", _reset),
-    "/exit": Command("", "leave", _exit),
+    "/help": ChatCommand("", "this list", _help),
+    "/system": ChatCommand(
+        "[TEXT]", "show or set the instructions before the conversation; - takes them away", _system
+    ),
+    "/retry": ChatCommand("", "answer the last question again", _retry),
+    "/undo": ChatCommand("", "take the last question and its answer back", _undo),
+    "/save": ChatCommand("FILE", "write the conversation, as JSON", _save),
+    "/load": ChatCommand("FILE", "go on from one that was saved", _load),
+    "/tokens": ChatCommand("", "how much of the context is used", _tokens),
+    "/set": ChatCommand("[NAME [VALUE]]", "show or change a setting; the value default puts it back", _set),
+    "/reset": ChatCommand("", "forget the conversation", _reset),
+    "/exit": ChatCommand("", "leave", _exit),
 }

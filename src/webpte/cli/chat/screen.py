@@ -109,7 +109,7 @@ def rendered(block: str, columns: int) -> list[str]:
     """Lines, with the terminal's codes for what is bold or coloured, and without empty ones around them."""
     console = open_console(width=max(1, columns))
     with console.capture() as captured:
-        console.print(_Shown(block))
+        console.print(_ChatMarkdown(block))
     lines = [_TRAILING.sub(r"\1", line) for line in captured.get().split("\n")]
     filled = [number for number, line in enumerate(lines) if _CODES.sub("", line).strip()]
     return lines[filled[0] : filled[-1] + 1] if filled else []
@@ -131,7 +131,7 @@ class _Heading(Heading):
         yield self.text
 
 
-class _Shown(Markdown):
+class _ChatMarkdown(Markdown):
     elements = Markdown.elements | {"fence": _Code, "code_block": _Code, "heading_open": _Heading}
 
     def __init__(self, text: str) -> None:
@@ -151,23 +151,23 @@ def _keep_breaks(token: Token) -> None:
 FRAME = 1 / 20  # seconds between two pictures of a text that is growing
 
 
-class Shown(Protocol):
+class AnswerView(Protocol):
     def add(self, text: str) -> None: ...
 
 
-class Show(Protocol):
-    def answer(self) -> AbstractContextManager[Shown]: ...
+class Display(Protocol):
+    def answer(self) -> AbstractContextManager[AnswerView]: ...
 
 
-def open_show(interactive: bool) -> Show:
-    return MarkdownShow() if interactive and rich_terminal() else PlainShow()
+def open_display(interactive: bool) -> Display:
+    return MarkdownDisplay() if interactive and rich_terminal() else PlainDisplay()
 
 
-class PlainShow:
+class PlainDisplay:
     """As it comes."""
 
     @contextmanager
-    def answer(self) -> Iterator[Shown]:
+    def answer(self) -> Iterator[AnswerView]:
         try:
             yield self
         finally:
@@ -177,12 +177,12 @@ class PlainShow:
         say(text, end="")
 
 
-class MarkdownShow:
+class MarkdownDisplay:
     """Markdown, drawn again as it grows: finished blocks once and for all, the last one in its place."""
 
     @contextmanager
-    def answer(self) -> Iterator[Shown]:
-        growing = Growing()
+    def answer(self) -> Iterator[AnswerView]:
+        growing = GrowingText()
         with _no_echo():
             try:
                 growing.draw()
@@ -191,7 +191,7 @@ class MarkdownShow:
                 growing.finish()
 
 
-class Growing:
+class GrowingText:
     """A text that is drawn while it grows.
 
     Blocks that are finished are printed and left alone, so they scroll as everything does. Only the block that may

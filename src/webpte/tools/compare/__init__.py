@@ -7,7 +7,7 @@ so an error is the fault of that call and of no other.
 from .compare import compare, compare_file, compare_with
 from .measure import EDGES, Difference, Tolerance
 from .reports import CallReport, Comparison, EndReport, OpSummary
-from .repro import Operand, Out, Varying, check_call, write_repro
+from .repro import Out, TensorOperand, Varying, check_call, write_repro
 
 __all__ = [
     "EDGES",
@@ -16,8 +16,8 @@ __all__ = [
     "Difference",
     "EndReport",
     "OpSummary",
-    "Operand",
     "Out",
+    "TensorOperand",
     "Tolerance",
     "Varying",
     "check_call",

@@ -13,7 +13,7 @@ from ...llm import LLM
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Bundle, Method, load
 from ...runtime.saved_plan import lacking
-from ..inputs import Given, at_shapes, make_inputs
+from ..inputs import InputValue, at_shapes, make_inputs
 from .capture import PathLike
 from .measure import Tolerance, difference
 from .reports import Comparison, EndReport
@@ -46,7 +46,7 @@ def compare_bundle(
         kind = bundle.manifest.kind
         ends = tolerance if tolerance is not None and tolerance != Tolerance() else ENDS
         result = Comparison(method, str(against) if against is not None else "its variants", ends.rtol, ends.atol)
-        calls: list[list[Given]] = []
+        calls: list[list[InputValue]] = []
         if kind == "check":
             result.against = "the answers of its programs"
             result.ends += _checks(bundle, progress)
@@ -75,7 +75,7 @@ def _outputs(
             yield from _ends(bundle.method(name), program.method(name), calls, str(against), tolerance)
 
 
-def _calls(bundle: Bundle, method: str, specs: Sequence[Sequence[str]], seed: int) -> list[list[Given]]:
+def _calls(bundle: Bundle, method: str, specs: Sequence[Sequence[str]], seed: int) -> list[list[InputValue]]:
     infos = bundle.method(method).inputs
     shapes = bundle.shapes(method)
     if not any(specs) and shapes:

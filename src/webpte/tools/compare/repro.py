@@ -44,7 +44,7 @@ _LISTS: dict[type, Any] = {bool: BoolList, int: IntList, float: DoubleList}
 
 
 @dataclass(frozen=True)
-class Operand:
+class TensorOperand:
     """A tensor argument: its data now, and the largest it may be in the model."""
 
     array: Array
@@ -83,7 +83,7 @@ class _OneCall:
         return len(self.values) - 1
 
     def _argument(self, arg: Any) -> int:
-        if isinstance(arg, (Operand, Varying)):
+        if isinstance(arg, (TensorOperand, Varying)):
             return self._input(arg)
         if isinstance(arg, list):
             kinds = {type(item) for item in arg}
@@ -91,10 +91,10 @@ class _OneCall:
                 return self._add(kind(tuple(arg)))
             return self._add(ValueList(tuple(self._argument(item) for item in arg)))
         if type(arg) not in _LITERALS:
-            raise InputError(f"an argument is a {type(arg).__name__}; wrap arrays as Operand(array, bound)")
+            raise InputError(f"an argument is a {type(arg).__name__}; wrap arrays as TensorOperand(array, bound)")
         return self._add(_LITERALS[type(arg)](arg))
 
-    def _input(self, arg: Operand | Varying) -> int:
+    def _input(self, arg: TensorOperand | Varying) -> int:
         if isinstance(arg, Varying):
             self.given.append(arg.value)
             value: Value = _LIVE[type(arg.value)]()
@@ -121,8 +121,9 @@ def check_call(
 ) -> list[tuple[Array, Array, Difference]]:
     """Run one call on the device and by its reference: (got, wanted, difference) of all it writes.
 
-    `args` are those of the op's schema: an Operand, a Varying number, a literal or a list of such. `outs` are what it
-    gives back, an int being the position of an argument that is. `kernel` tells an out-variant, outside delegates.
+    `args` are the arguments of the op's schema: a TensorOperand, a Varying number, a literal, or a list of these.
+    `outs` are its outputs; an integer is the position of an argument that the call returns. `kernel` is true for an
+    out-variant outside delegates.
     """
     one = _OneCall(name, args, outs, kernel)
     exposed = Exposed(one.graph)
@@ -150,7 +151,7 @@ from pathlib import Path
 
 import numpy as np
 
-from webpte.tools.compare import Varying, Operand, Out, check_call
+from webpte.tools.compare import Varying, TensorOperand, Out, check_call
 
 with np.load(Path(__file__).with_name("{data}")) as file:
     saved = dict(file)
@@ -207,7 +208,7 @@ class _Arguments:
             case TensorSpec():
                 name = f"value{value_id}"
                 self.arrays[name] = self._tensors[value_id]
-                return f'Operand(saved["{name}"], bound={value.dims})'
+                return f'TensorOperand(saved["{name}"], bound={value.dims})'
             case Null():
                 return "None"
             case Int() | Double() | Bool() | String():

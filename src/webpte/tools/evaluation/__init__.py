@@ -1,8 +1,8 @@
 """How well a language model predicts a text: perplexity, and divergence from another model. Needs no torch."""
 
 from .measures import (
-    Comparison,
     Estimate,
+    ModelComparison,
     Predictions,
     Quality,
     agreement,
@@ -13,16 +13,16 @@ from .measures import (
     perplexity,
 )
 from .texts import calibration_chats, calibration_text, evaluation_text
-from .windows import LONGEST_WINDOW, TextTokens, Window, rolling_windows, sliding_windows
+from .windows import LONGEST_WINDOW, TextTokens, TextWindow, rolling_windows, sliding_windows
 
 __all__ = [
     "LONGEST_WINDOW",
-    "Comparison",
     "Estimate",
+    "ModelComparison",
     "Predictions",
     "Quality",
     "TextTokens",
-    "Window",
+    "TextWindow",
     "agreement",
     "calibration_chats",
     "calibration_text",

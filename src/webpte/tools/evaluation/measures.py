@@ -98,7 +98,7 @@ class Quality(NamedTuple):
 
 
 @dataclass
-class Comparison:
+class ModelComparison:
     """A model beside its reference, a piece of the text at a time."""
 
     reference: Predictions = field(default_factory=Predictions)

@@ -13,9 +13,9 @@ from ...llm.settings import LARGEST, integer
 from ...llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
 from ...progress import CancelToken, OnProgress, Progress, ignore, stoppable
 from ...runtime.checks import described
-from .measures import Comparison, Estimate, Predictions, Quality
+from .measures import Estimate, ModelComparison, Predictions, Quality
 from .texts import evaluation_text
-from .windows import LONGEST_WINDOW, TextTokens, Window, pieces, rolling_windows, sliding_windows
+from .windows import LONGEST_WINDOW, TextTokens, TextWindow, pieces, rolling_windows, sliding_windows
 
 STAGE = "evaluate"
 PIECE = 32  # tokens whose logits are read at once: two models of 262,144 tokens hold 64 MB of them
@@ -86,10 +86,10 @@ def tokens_beside(program: Path, text: str, bos_id: int | None, eos_ids: Sequenc
 
 
 def _measured(
-    llm: LLM, against: LLM | None, found: Sequence[Window], progress: OnProgress
+    llm: LLM, against: LLM | None, found: Sequence[TextWindow], progress: OnProgress
 ) -> tuple[Estimate, Quality | None]:
     total, done = sum(window.scored for window in found), 0
-    alone, both = Predictions(), Comparison()
+    alone, both = Predictions(), ModelComparison()
     progress(Progress(STAGE, 0, total, "tokens"))
     for window in found:
         with llm.sequence() as own, (against or llm).sequence() as other:

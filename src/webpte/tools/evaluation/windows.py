@@ -14,7 +14,7 @@ from .measures import Array
 LONGEST_WINDOW = 1024  # tokens that are fed, however long a context is: so figures of two programs can be compared
 
 
-class Window(NamedTuple):
+class TextWindow(NamedTuple):
     """Tokens of which those from `first` on are predicted, each from all before it in the window."""
 
     tokens: tuple[int, ...]
@@ -38,7 +38,7 @@ class TextTokens:
         return replace(self, tokens=self.tokens[:count])
 
 
-def rolling_windows(text: TextTokens, context: int) -> list[Window]:
+def rolling_windows(text: TextTokens, context: int) -> list[TextWindow]:
     """Return windows that do not overlap, as lm-evaluation-harness makes them for its rolling log likelihoods.
 
     The first window starts with `text.start`, every other with the last token of the one before. The last window is
@@ -47,15 +47,15 @@ def rolling_windows(text: TextTokens, context: int) -> list[Window]:
     size = _size(context, 0)
     known = [*text.tokens] if text.start is None else [text.start, *text.tokens]
     _check_count(text, len(known))
-    found = [Window(tuple(known[: size + 1]), 1)]
+    found = [TextWindow(tuple(known[: size + 1]), 1)]
     while (done := 1 + sum(window.scored for window in found)) < len(known):
         end = min(done + size, len(known))
         tokens = tuple(known[end - size - 1 : end])
-        found.append(Window(tokens, len(tokens) - (end - done)))
+        found.append(TextWindow(tokens, len(tokens) - (end - done)))
     return found
 
 
-def sliding_windows(text: TextTokens, context: int, stride: int) -> list[Window]:
+def sliding_windows(text: TextTokens, context: int, stride: int) -> list[TextWindow]:
     """Return windows of which each predicts up to `stride` tokens and starts with known tokens of the one before.
 
     Every window starts with `text.prefix`, and positions begin at 0 in each.
@@ -69,10 +69,10 @@ def sliding_windows(text: TextTokens, context: int, stride: int) -> list[Window]
             code="out_of_range",
         )
     _check_count(text, len(tokens) + len(prefix))
-    found = [Window((*prefix, *tokens[:size]), max(1, len(prefix)))]
+    found = [TextWindow((*prefix, *tokens[:size]), max(1, len(prefix)))]
     while (end := sum(window.scored for window in found) + (not prefix)) < len(tokens):
         start = end - (size - stride)
-        found.append(Window((*prefix, *tokens[start : start + size]), len(prefix) + size - stride))
+        found.append(TextWindow((*prefix, *tokens[start : start + size]), len(prefix) + size - stride))
     return found
 
 
@@ -92,7 +92,7 @@ def _check_count(text: TextTokens, known: int) -> None:
         )
 
 
-def pieces(window: Window, size: int) -> Iterator[tuple[Sequence[int], Array, int]]:
+def pieces(window: TextWindow, size: int) -> Iterator[tuple[Sequence[int], Array, int]]:
     """Tokens to feed, those that come behind the last of them, (N,), and the position of the first.
 
     The last token of a window has nothing behind it, and what is known before the first prediction is fed in a piece of

@@ -19,8 +19,8 @@ from ..inputs import check_specs, make_inputs
 from ..report import method_data
 from ..report.lifetimes import order_of
 from ..timing import spread
-from .runs import Observed, Run, Stretch, times_by_name
-from .work import Work
+from .runs import HostSpan, ObservedMethod, Run, times_by_name
+from .work import CallWork
 
 
 def modules_of(planner: Planner) -> dict[int, str]:
@@ -138,7 +138,7 @@ def profile(
     if repeat < 1:
         raise InputError(f"repeat is {repeat}; at least one call has to be timed")
     modules = modules_of(method.planner)  # before the calls: it lowers at the bound
-    observed = Observed(method)
+    observed = ObservedMethod(method)
     total = 2 * (repeat + 1)
 
     def several(run: Callable[[Sequence[Any]], Run], first: int) -> Iterator[Run]:
@@ -166,7 +166,7 @@ def _dispatches(method: Method, run: Run, modules: dict[int, str]) -> list[Dispa
     """The intervals of a timed call, each with what was dispatched."""
     if run.live is None:
         return []
-    graph, work = method.plan.graph, Work(method.plan, run.schedules, run.live)
+    graph, work = method.plan.graph, CallWork(method.plan, run.schedules, run.live)
     found: list[DispatchTime] = []
     intervals = iter(run.intervals)
     for schedule in run.schedules:
@@ -278,7 +278,7 @@ def _names(process: int, name: str, track: str) -> Iterator[dict[str, Any]]:
         yield {"ph": "M", "pid": process, "tid": process, "name": kind, "args": {"name": text}}
 
 
-def _inside_waits(spans: Sequence[Stretch], device: Stretch | None) -> Iterator[Stretch]:
+def _inside_waits(spans: Sequence[HostSpan], device: HostSpan | None) -> Iterator[HostSpan]:
     """What the host waited for: the queue, the device, and to be woken."""
     for span in spans:
         if span.name != "wait" or device is None:
@@ -287,7 +287,7 @@ def _inside_waits(spans: Sequence[Stretch], device: Stretch | None) -> Iterator[
         edges = (("queue", span.begin), ("device", begin), ("wake up", end), ("", span.end))
         for (name, start), (_, stop) in pairwise(edges):
             if stop - start >= SHORTEST:
-                yield Stretch(name, start, stop)
+                yield HostSpan(name, start, stop)
 
 
 def _slice(process: int, name: str, category: str, begin: int, end: int, details: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from ...runtime import Method
 
 
 @dataclass(frozen=True)
-class Stretch:
+class HostSpan:
     """A stretch of the host's time, in nanoseconds of `time.perf_counter_ns`."""
 
     name: str
@@ -27,7 +27,7 @@ class Stretch:
         return self.end - self.begin
 
 
-def times_by_name(spans: Sequence[Stretch]) -> dict[str, int]:
+def times_by_name(spans: Sequence[HostSpan]) -> dict[str, int]:
     """Nanoseconds by name of spans that follow each other."""
     totals: dict[str, int] = {}
     for span in spans:
@@ -39,8 +39,8 @@ def times_by_name(spans: Sequence[Stretch]) -> dict[str, int]:
 class Run:
     """One call of the method."""
 
-    wall: Stretch
-    spans: list[Stretch]  # what the host did, one after the other
+    wall: HostSpan
+    spans: list[HostSpan]  # what the host did, one after the other
     schedules: list[Schedule] = field(default_factory=list)  # of each segment that ran, in order
     intervals: list[Interval] = field(default_factory=list)  # of each dispatch, if they were timed
     live: CallValues | None = None  # what the call had in the end, if anything ran on the device
@@ -49,18 +49,18 @@ class Run:
     to_host: int = 0
 
     @property
-    def device(self) -> Stretch | None:
+    def device(self) -> HostSpan | None:
         """From the first dispatch's beginning to the last one's end."""
         if not self.intervals:
             return None
-        return Stretch("device", min(a for a, _ in self.intervals), max(b for _, b in self.intervals))
+        return HostSpan("device", min(a for a, _ in self.intervals), max(b for _, b in self.intervals))
 
     @property
     def busy(self) -> int:
         return sum(end - begin for begin, end in self.intervals)
 
 
-class Observed:
+class ObservedMethod:
     """A method whose calls are watched."""
 
     def __init__(self, method: Method) -> None:
@@ -81,7 +81,7 @@ class Observed:
         return self._run(args, timed=True)
 
     def _run(self, args: Sequence[Any], timed: bool) -> Run:
-        watcher = Watcher(self.clock, timed)
+        watcher = CallObserver(self.clock, timed)
         with self._method.observed(watcher):
             begin = time.perf_counter_ns()
             self._method.run(args)
@@ -89,7 +89,7 @@ class Observed:
             self.clock = watcher.clock
             intervals = self.clock.take() if self.clock is not None else []
         return Run(
-            Stretch(self._method.name, begin, end),
+            HostSpan(self._method.name, begin, end),
             watcher.spans,
             watcher.schedules,
             intervals,
@@ -100,11 +100,11 @@ class Observed:
         )
 
 
-class Watcher(Observer):
+class CallObserver(Observer):
     """Notes what a call does; if it is to be `timed`, by a clock for its dispatches."""
 
     def __init__(self, clock: DispatchClock | None = None, timed: bool = False) -> None:
-        self.spans: list[Stretch] = []
+        self.spans: list[HostSpan] = []
         self.schedules: list[Schedule] = []
         self.live: CallValues | None = None
         self.submits = self.to_device = self.to_host = 0
@@ -115,7 +115,7 @@ class Watcher(Observer):
     def phase(self, name: str) -> None:
         now = time.perf_counter_ns()
         if self._name:
-            self.spans.append(Stretch(self._name, self._began, now))
+            self.spans.append(HostSpan(self._name, self._began, now))
         self._name, self._began = name, now
 
     def prepared(self, schedule: Schedule, live: CallValues) -> None:

@@ -18,7 +18,7 @@ from ...plan import CallValues, LoweredCall, Plan, Schedule
 Dims = tuple[int, ...]
 
 
-class Work:
+class CallWork:
     """What a call of a method had to do, from the schedules it used and from what was live when it had run."""
 
     def __init__(self, plan: Plan, schedules: Sequence[Schedule], live: CallValues) -> None:
@@ -89,7 +89,7 @@ class Work:
 class _Sizes:
     """What was live in a call, as its op's facts ask for it (lowering.work.Sizes)."""
 
-    def __init__(self, work: Work, call: Call, arguments: dict[str, int]) -> None:
+    def __init__(self, work: CallWork, call: Call, arguments: dict[str, int]) -> None:
         self._work = work
         self._call = call
         self._arguments = arguments

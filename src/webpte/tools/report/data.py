@@ -14,7 +14,7 @@ from ...graph import Graph
 from ...plan import Planner
 from ...runtime import describe
 from ..inspect import constants, execution
-from ..parsed_method import Look, PathLike, dynamic_dims, look_inside, lowered_calls
+from ..parsed_method import ParsedMethod, PathLike, dynamic_dims, lowered_calls, parse_methods
 from .calls import call_data, value_data
 from .lifetimes import Order, lifetimes, memory_data, order_of
 
@@ -154,7 +154,7 @@ def report_data(path: PathLike, data: Iterable[PathLike] = (), method: str | Non
 
     `method` may be left out if only one method has calls, or if there is a `forward`.
     """
-    with look_inside(path, data) as (_, looks):
+    with parse_methods(path, data) as (_, looks):
         look = _chosen(looks, method)
         return {
             "file": os.fspath(path),
@@ -165,7 +165,7 @@ def report_data(path: PathLike, data: Iterable[PathLike] = (), method: str | Non
         }
 
 
-def _chosen(looks: Sequence[Look], name: str | None) -> Look:
+def _chosen(looks: Sequence[ParsedMethod], name: str | None) -> ParsedMethod:
     """The method of that name; without one, `forward` or the only one with calls."""
     by_name = {look.name: look for look in looks}
     if name is not None:

@@ -14,7 +14,7 @@ from ...plan.memory import resolve
 
 
 @dataclass(frozen=True)
-class Stage:
+class ExecutionStage:
     """Rows that run together: one submit, or calls on the CPU. Without a plan: all that the file holds."""
 
     kind: str  # "submit", "cpu" or "file"
@@ -26,7 +26,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Jump:
+class StageJump:
     """After the last stage of `part`: go to part `target` if the condition is false."""
 
     part: int
@@ -38,8 +38,8 @@ class Jump:
 class Order:
     """A method as it runs."""
 
-    stages: tuple[Stage, ...]
-    jumps: tuple[Jump, ...] = ()
+    stages: tuple[ExecutionStage, ...]
+    jumps: tuple[StageJump, ...] = ()
 
     @property
     def steps(self) -> list[int]:
@@ -50,19 +50,21 @@ class Order:
 def order_of(graph: Graph, plan: Plan | None) -> Order:
     if plan is None:
         steps = tuple(i for i, step in enumerate(graph.steps) if isinstance(step, Call))
-        return Order((Stage("file", 0, 0, steps),))
-    stages: list[Stage] = []
-    jumps: list[Jump] = []
+        return Order((ExecutionStage("file", 0, 0, steps),))
+    stages: list[ExecutionStage] = []
+    jumps: list[StageJump] = []
     row = 0
     for number, block in enumerate(plan.flow.blocks):
         for stage in block.stages:
             if isinstance(stage, Segment):
-                stages.append(Stage("submit", number, row, stage.steps, plan.uploads.get(stage, ()), stage.reads))
+                stages.append(
+                    ExecutionStage("submit", number, row, stage.steps, plan.uploads.get(stage, ()), stage.reads)
+                )
             else:
-                stages.append(Stage("cpu", number, row, stage.steps))
+                stages.append(ExecutionStage("cpu", number, row, stage.steps))
             row += len(stage.steps)
         if block.condition is not None and block.target is not None:
-            jumps.append(Jump(number, block.condition, block.target))
+            jumps.append(StageJump(number, block.condition, block.target))
     return Order(tuple(stages), tuple(jumps))
 
 

@@ -60,7 +60,7 @@ def test_standard_errors_are_those_of_a_mean():
 
 def test_a_comparison_in_pieces_is_that_of_the_whole():
     a, b, targets = RNG.normal(size=(9, 6)), RNG.normal(size=(9, 6)), RNG.integers(0, 6, 9)
-    whole, pieces = ev.ModelComparison(), ev.Comparison()
+    whole, pieces = ev.ModelComparison(), ev.ModelComparison()
     whole.add(a, b, targets)
     for piece in (slice(0, 4), slice(4, 5), slice(5, 9)):
         pieces.add(a[piece], b[piece], targets[piece])

@@ -1,4 +1,4 @@
-"""One event for everything that takes long, and one token that stops it: loading, exporting, tuning, answering."""
+"""Progress events and cancellation of everything that takes long: loading, exporting, tuning, generating."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ class Progress:
     done: int
     total: int
     unit: str  # "kernels", "bytes", "steps"
-    note: str = ""  # what else there is to tell, such as a rate
+    note: str = ""  # additional text, such as a rate
 
 
 OnProgress = Callable[[Progress], None]
 
 
 def ignore(event: Progress) -> None:
-    """For callers who do not want to know."""
+    """Discard the event."""
 
 
 class CancelToken:
-    """Given as `cancel` to anything that takes long. Set once, by any thread; looked at between steps.
+    """Pass it as `cancel` to cancel work from any thread. The work checks it between steps.
 
-    Work that would have given something ends with `CancelledError` and leaves nothing behind; an answer ends with the
-    text it has, and its usage says "cancelled".
+    A cancelled operation raises `CancelledError` and leaves nothing behind. A cancelled generation keeps its text, and
+    its finish reason is "cancelled".
     """
 
     def __init__(self) -> None:
@@ -45,19 +45,28 @@ class CancelToken:
         return self._event.is_set()
 
 
-def stoppable(progress: OnProgress, cancel: CancelToken | None) -> OnProgress:
-    """Every event is a place to stop at: whoever tells how far the work is asks whether to go on."""
+def cancellable(progress: OnProgress, cancel: CancelToken | None) -> OnProgress:
+    """Return a progress callback that raises `CancelledError` at the first event after `cancel` was set."""
     if not callable(progress):
-        raise InputError(f"progress is a function that is called with each Progress, not {type(progress).__name__}")
+        raise InputError(
+            argument="progress",
+            expected="a function that takes a Progress",
+            got=type(progress).__name__,
+            code="wrong_type",
+        )
     if cancel is None:
         return progress
     if not isinstance(cancel, CancelToken):
-        raise InputError(f"cancel is a webpte.CancelToken or None, not {type(cancel).__name__}")
+        raise InputError(
+            argument="cancel", expected="a webpte.CancelToken or None", got=type(cancel).__name__, code="wrong_type"
+        )
 
-    def ask(event: Progress) -> None:
+    def check(event: Progress) -> None:
         if cancel.cancelled:
-            at = f"{event.done} of {event.total} {event.unit}"
-            raise CancelledError(f"cancelled in {event.stage!r}, at {at}. Call again with another CancelToken to go on")
+            position = f"{event.done} of {event.total} {event.unit}"
+            raise CancelledError(
+                f"cancelled in stage {event.stage!r} at {position}", hint="Call again with a new CancelToken."
+            )
         progress(event)
 
-    return ask
+    return check

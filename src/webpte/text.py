@@ -1,50 +1,65 @@
-"""Numbers and names in messages and pictures, fit for people and for terminals, whoever wrote the file they are of."""
+"""Format numbers, counts and names for messages and reports, safe to print whatever file they come from."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
-# Control characters but tab and newline; marks that turn the direction of writing; invisible ones; halves of pairs.
+# Control characters except tab and newline, bidirectional marks, invisible characters, lone surrogates.
 _UNSAFE = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
 
-def plain(text: str) -> str:
-    """The text with a mark in the place of each character that a terminal would obey or hide."""
+def sanitize(text: str) -> str:
+    """Return the text with U+FFFD for each character that a terminal would interpret or hide."""
     return _UNSAFE.sub("\ufffd", text)
 
 
+def sanitize_line(text: str) -> str:
+    """Return a name as one line that is safe to print."""
+    return sanitize(text).replace("\n", "\N{REPLACEMENT CHARACTER}").replace("\t", " ")
+
+
 def size(count: float) -> str:
-    """Bytes, with three digits and a decimal unit."""
+    """Return a number of bytes with three digits and a decimal unit."""
     if count < 1000:
         return f"{count:.0f} B"
     for unit in ("kB", "MB"):
         count /= 1000
-        if count < 999.5:  # what three digits would round up belongs to the next unit
+        if count < 999.5:  # three digits would round it up to the next unit
             return f"{count:.3g} {unit}"
     return f"{count / 1000:.3g} GB"
 
 
-def line(text: str) -> str:
-    """A name of a file or in it, in one line."""
-    return plain(text).replace("\n", "\N{REPLACEMENT CHARACTER}").replace("\t", " ")
+def duration(seconds: float) -> str:
+    """Return a duration with three digits, in seconds, milliseconds or microseconds."""
+    if seconds >= 999.5:
+        return f"{seconds:.0f} s"
+    if seconds >= 0.9995:
+        return f"{seconds:.3g} s"
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 0.9995e-3 else f"{seconds * 1e6:.3g} µs"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a count with its noun, `1 layer` or `2 layers`. A noun that ends in a sibilant takes "es"."""
+    ending = "" if count == 1 else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{count} {noun}{ending}"
 
 
 def lines(title: str, rows: Mapping[str, str]) -> str:
-    """A title and rows below it."""
+    """Return a title and, below it, a line for each row."""
     width = max((len(name) for name in rows), default=0)
     return "\n".join([title, *(f"  {name:<{width}}  {text}" for name, text in rows.items())])
 
 
 def table(title: str, rows: Mapping[str, str]) -> str:
-    """The same as HTML; whatever the rows hold is text."""
-    import html  # for notebooks only
+    """Return a title and rows as an HTML table. All their text is escaped."""
+    import html  # only notebooks need it
 
-    listed = "".join(
-        f'<tr><th style="text-align: left; vertical-align: top">{html.escape(plain(name))}</th>'
-        f'<td style="text-align: left; white-space: pre-wrap">{html.escape(plain(text))}</td></tr>'
+    cells = "".join(
+        f'<tr><th style="text-align: left; vertical-align: top">{html.escape(sanitize(name))}</th>'
+        f'<td style="text-align: left; white-space: pre-wrap">{html.escape(sanitize(text))}</td></tr>'
         for name, text in rows.items()
     )
-    return f"<table><caption>{html.escape(plain(title))}</caption>{listed}</table>"
+    return f"<table><caption>{html.escape(sanitize(title))}</caption>{cells}</table>"

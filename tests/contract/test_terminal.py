@@ -21,7 +21,7 @@ from tests.support.harness.screen import Screen
 from tests.support.harness.terminal import SRC
 from tests.support.models.tiny_llm import write_tokenizer
 from webpte.cli import generate, main
-from webpte.text import plain
+from webpte.text import sanitize
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,7 @@ def test_generate_prints_text_and_rates(model, command):
     assert "tok/s" in done.stderr and len(done.stdout) >= 1
     again = command("generate", model, "--prompt", "hello", "--max-new-tokens", "4", "--raw", "--json")
     report = json.loads(again.stdout)
-    assert plain(report["text"]).strip() == done.stdout.strip()  # control characters are for the JSON only
+    assert sanitize(report["text"]).strip() == done.stdout.strip()  # control characters are for the JSON only
     assert report["usage"]["prompt_tokens"] == 5 and report["usage"]["finish_reason"] in ("length", "stop")
 
 

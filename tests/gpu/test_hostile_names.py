@@ -16,7 +16,7 @@ from webpte import container as c
 from webpte.cli import main
 from webpte.container import DType, VkInt, VkString, VkTensor
 from webpte.container.flat import MAX_NAME_CHARS
-from webpte.text import plain
+from webpte.text import sanitize
 
 F32 = DType.FLOAT32
 NAMES = {
@@ -69,14 +69,14 @@ def test_commands_show_names_as_text(command, name, known, tmp_path, monkeypatch
     write("p.pte", NAMES[name], known)
     assert main([command[0], "p.pte", *command[1:]]) in (0, 1)
     shown = "".join(capsys.readouterr())
-    assert shown and plain(shown) == shown
+    assert shown and sanitize(shown) == shown
     if "--json" in command and shown.startswith("{"):
         json.loads(shown)
     if "--html" in command:
         page = (tmp_path / "out.html").read_text()
         assert "<script>alert(1)" not in page and "<img src=x" not in page
     if "--dot" in command:
-        assert plain((tmp_path / "out.dot").read_text()) == (tmp_path / "out.dot").read_text()
+        assert sanitize((tmp_path / "out.dot").read_text()) == (tmp_path / "out.dot").read_text()
     assert {p.name for p in tmp_path.iterdir()} <= {"p.pte", "out.html", "out.dot", "cache"}
 
 

@@ -16,7 +16,7 @@ from tests.support.harness.hub_server import TOKEN, HubServer, hub_server
 from webpte.export import export_checkpoint
 from webpte.export.hub import HubName, fetch
 from webpte.export.hub_files import HubFile
-from webpte.progress import CancelToken, Progress, ignore, stoppable
+from webpte.progress import CancelToken, Progress, cancellable, ignore
 
 NAME = "org/tiny"
 CHUNK = 1 << 16  # bytes that are kept at a time
@@ -237,7 +237,7 @@ def test_a_download_goes_on_where_it_was_stopped(hub):
             cancel.cancel()
 
     with raises(webpte.CancelledError, "'fetch weights'"):
-        get(progress=stoppable(stop, cancel))
+        get(progress=cancellable(stop, cancel))
     held = next(Path(constants.HF_HUB_CACHE).rglob("*.partial")).stat().st_size
     assert held == 2 * CHUNK  # the token is looked at with the next one
     hub.requests.clear()

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from webpte.progress import Progress
+from webpte.text import duration
 from webpte.tools import timing
 from webpte.tools.run import summary
-from webpte.tools.timing import Stages, seconds, spread
+from webpte.tools.timing import Stages, spread
 
 
 def test_what_is_not_finite_is_counted_and_left_out():
@@ -44,7 +45,7 @@ def test_spread():
     [(1234.5, "1234 s"), (12.34, "12.3 s"), (0.9996, "1 s"), (0.0123, "12.3 ms"), (45.6e-6, "45.6 µs"), (0, "0 µs")],
 )
 def test_durations(time, text):
-    assert seconds(time) == text
+    assert duration(time) == text
 
 
 def test_stages_add_up_to_the_whole(monkeypatch):

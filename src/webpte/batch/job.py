@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from ..errors import InputError
-from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..runtime.checks import PathLike, flag, near, path_of, text, whole
 from .on_ray import Cluster, run_on_ray
 from .output import COUNTS, MANIFEST_FILE, check_job, remove_stale_blocks, write_json
@@ -88,7 +88,7 @@ def run(
     check_job(folder, job.identity())
     blocks = list(inputs.blocks(rows))
     workers = cluster.actors if cluster else 1
-    meter = ProgressMeter(sum(block.rows for block in blocks), stoppable(progress, cancel), workers)
+    meter = ProgressMeter(sum(block.rows for block in blocks), cancellable(progress, cancel), workers)
     finished = _run_here(job, blocks, meter) if cluster is None else run_on_ray(_absolute(job), blocks, cluster)
     stats = {}
     for block_stats in finished:

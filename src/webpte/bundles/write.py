@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import DeviceError, Error, InputError, UnsupportedError
 from ..graph import TensorSpec
 from ..llm.metadata import beside
-from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Program
 from ..runtime.checks import described, numbers_of, optional_path, path_of, shapes_of, text, whole
 from .encoder import encoder_part, encoder_shapes, find_encoder
@@ -47,7 +47,7 @@ def bundle(
     input; unless given, at the largest and the smallest. Of a vision program, `labels` is a file with a line for each
     class, and `mean` and `std` are what its pictures are normalised by. What cannot run in a page is refused.
     """
-    progress = stoppable(progress, cancel)
+    progress = cancellable(progress, cancel)
     if not isinstance(program, Program):
         raise InputError(f"program is a webpte.Program, as webpte.load gives it, not {described(program)}")
     if whole(sequences, "sequences", 1) > MAX_SEQUENCES_LIMIT:

@@ -14,7 +14,7 @@ from typing import Any
 from ..batch import BatchReport
 from ..batch import run as run_job
 from ..batch.task_spec import TASKS
-from ..tools.timing import seconds
+from ..text import duration
 from .generation_options import add_constraints, add_parse_special, add_sampling, constraints, settings
 from .output import print_json
 from .parsing import check_folder, check_input, whole
@@ -99,7 +99,7 @@ def summary(report: BatchReport) -> str:
     if report.removed_blocks:
         parts.append(f"{report.removed_blocks} removed, whose rows have changed or gone")
     if report.computed_rows:
-        rate = f"{report.computed_rows} rows in {seconds(report.seconds)}, {report.rate:.4g} rows/s"
+        rate = f"{report.computed_rows} rows in {duration(report.seconds)}, {report.rate:.4g} rows/s"
         parts.append(f"{rate}, device {min(report.device_share, 1):.0%}")
         if report.computed_tokens:
             parts.append(f"padding {report.padding:.1%}")

@@ -6,9 +6,8 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..text import size
+from ..text import duration, size
 from ..tools.bench import bench_file, plot_bench, require_matplotlib
-from ..tools.timing import seconds
 from .output import print_json
 from .parsing import check_output, real
 from .terminal import Column, OutputTable, Page, bars, open_page
@@ -78,7 +77,7 @@ def _loads(load: Mapping[str, Any]) -> OutputTable:
     stages = list(dict.fromkeys(stage for name in ("cold", "warm") for stage in load[name] if stage != "total"))
     table = _table("load", ("total", 0), *((stage, 1) for stage in stages))
     for name in ("cold", "warm"):
-        table.add(name, *(seconds(load[name][stage]) if stage in load[name] else "" for stage in ("total", *stages)))
+        table.add(name, *(duration(load[name][stage]) if stage in load[name] else "" for stage in ("total", *stages)))
     return table
 
 
@@ -86,12 +85,12 @@ def _sizes(points: Sequence[Mapping[str, Any]]) -> OutputTable:
     table = _table("shapes", *TIMES, ("first call", 3))
     for p in points:
         shapes = ", ".join("x".join(map(str, shape)) or "scalar" for shape in p["shapes"])
-        table.add(shapes, *_times(p), seconds(p["first"]))
+        table.add(shapes, *_times(p), duration(p["first"]))
     return table
 
 
 def _times(point: Mapping[str, Any]) -> list[str]:
-    return [*(seconds(point[key]) for key in ("median", "min", "p90")), str(point["calls"])]
+    return [*(duration(point[key]) for key in ("median", "min", "p90")), str(point["calls"])]
 
 
 def _prefill(points: Sequence[Mapping[str, Any]]) -> OutputTable:
@@ -110,8 +109,8 @@ def _decode(points: Sequence[Mapping[str, Any]], capacity: int) -> OutputTable:
 
 
 def _host(host: Mapping[str, Any]) -> str:
-    each = f", {seconds(host['per_dispatch'])} per dispatch" if host["per_dispatch"] is not None else ""
+    each = f", {duration(host['per_dispatch'])} per dispatch" if host["per_dispatch"] is not None else ""
     return (
-        f"\nhost: busy for {seconds(host['busy'])} of a small call's {seconds(host['call'])}{each}; "
+        f"\nhost: busy for {duration(host['busy'])} of a small call's {duration(host['call'])}{each}; "
         f"{host['dispatches']} dispatches in {host['submits']} submit{'s' * (host['submits'] != 1)}"
     )

@@ -8,9 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
-from ..text import size
+from ..text import duration, size
 from ..tools.doctor import bug_report, examine
-from ..tools.timing import seconds
 from .output import print_json
 from .terminal import Column, OutputTable, Page, open_page
 
@@ -112,8 +111,8 @@ def _self_test(test: Mapping[str, Any]) -> OutputTable:
         trip = test["round_trip"]
         table.add(
             "round trip of one dispatch",
-            seconds(trip["median"]),
-            f"median of {trip['calls']}; min {seconds(trip['min'])}",
+            duration(trip["median"]),
+            f"median of {trip['calls']}; min {duration(trip['min'])}",
         )
         table.add("copy on the device", f"{size(test['copy_bytes_per_second'])}/s")
     return table

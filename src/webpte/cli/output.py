@@ -7,12 +7,12 @@ import math
 import sys
 from typing import Any
 
-from ..text import plain
+from ..text import sanitize
 
 
 def say(text: str = "", end: str = "\n", error: bool = False) -> None:
     """Print a line, or a piece of one, to stdout or stderr."""
-    print(plain(text), end=end, file=sys.stderr if error else sys.stdout, flush=True)
+    print(sanitize(text), end=end, file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def print_json(report: Any) -> None:

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..text import size
+from ..text import duration, size
 from ..tools.profile import profile_file
-from ..tools.timing import seconds
 from .output import print_json
 from .parsing import check_output, whole
 from .run import INPUTS
@@ -82,14 +81,14 @@ def _percent(share: float) -> str:
 def _host(report: Mapping[str, Any], page: Page) -> None:
     calls, host = report["calls"], report["host"]
     page.text(
-        f"\na call takes {seconds(calls['min'])}, the fastest of {calls['calls']}; "
-        f"median {seconds(calls['median'])}, p90 {seconds(calls['p90'])}",
+        f"\na call takes {duration(calls['min'])}, the fastest of {calls['calls']}; "
+        f"median {duration(calls['median'])}, p90 {duration(calls['p90'])}",
         style="bold",
     )
     table = _table("host", ("time", 0), ("share", 1))
     for span in host["spans"]:
-        table.add(span["name"], seconds(span["seconds"]), _percent(span["share"]))
-    table.add("the rest", seconds(host["rest"]), _percent(host["rest"] / host["seconds"]))
+        table.add(span["name"], duration(span["seconds"]), _percent(span["share"]))
+    table.add("the rest", duration(host["rest"]), _percent(host["rest"] / host["seconds"]))
     page.table(table)
     submits = f"{report['submits']} submit{'s' * (report['submits'] != 1)}"
     moved = f"\n{submits}; {size(report['bytes_to_device'])} to the device, {size(report['bytes_to_host'])} back"
@@ -107,13 +106,13 @@ def _device(report: Mapping[str, Any], page: Page) -> None:
         else "by the host, each submitted and waited for, because the device has no timestamp queries: "
         "the way there and back is included"
     )
-    page.text(f"\n{count} dispatches, timed {how}; such a call takes {seconds(call['seconds'])}", style="bold")
+    page.text(f"\n{count} dispatches, timed {how}; such a call takes {duration(call['seconds'])}", style="bold")
     page.text(
-        f"dispatches {seconds(call['busy_seconds'])} + between them {seconds(call['between_seconds'])} "
-        f"= {seconds(call['device_seconds'])} on the device"
+        f"dispatches {duration(call['busy_seconds'])} + between them {duration(call['between_seconds'])} "
+        f"= {duration(call['device_seconds'])} on the device"
     )
-    parts = ", ".join(f"{name} {seconds(took)}" for name, took in call["parts"].items())
-    page.text(f"{_percent(call['attributed'])} of that call: {parts}; the rest {seconds(call['rest'])}")
+    parts = ", ".join(f"{name} {duration(took)}" for name, took in call["parts"].items())
+    page.text(f"{_percent(call['attributed'])} of that call: {parts}; the rest {duration(call['rest'])}")
     if (peak := report["peak"]) is not None:
         page.text(
             f"at most this device copies {_rate(peak['bytes_per_second'])} GB/s "
@@ -140,7 +139,7 @@ def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, shown: int) -
         table.add(
             row["name"],
             str(row["calls"]),
-            seconds(row["seconds"]),
+            duration(row["seconds"]),
             _percent(row["share"]),
             _rate(moved),
             _of_peak(moved, peak, "bytes_per_second"),
@@ -155,7 +154,7 @@ def _add_rest(table: OutputTable, rows: Rows) -> None:
     if rows:
         took, share = sum(row["seconds"] for row in rows), sum(row["share"] for row in rows)
         calls = str(sum(row["calls"] for row in rows))
-        table.add(f"{len(rows)} more (--all)", calls, seconds(took), _percent(share))
+        table.add(f"{len(rows)} more (--all)", calls, duration(took), _percent(share))
 
 
 def _kernels(rows: Rows, shown: int) -> OutputTable:
@@ -164,7 +163,7 @@ def _kernels(rows: Rows, shown: int) -> OutputTable:
         table.add(
             _kernel_name(row["name"]),
             str(row["dispatches"]),
-            seconds(row["seconds"]),
+            duration(row["seconds"]),
             _percent(row["share"]),
             _rate(row["bytes_per_second"]),
         )
@@ -190,11 +189,11 @@ def _modules(report: Mapping[str, Any], shown: int) -> OutputTable:
     table = _table("module", ("calls", 3), ("time", 0), ("share", 1), ("each", 2))
     for name, members in list(groups.items())[:shown]:
         took = sorted(row["seconds"] for row in members)
-        each = f"{seconds(took[0])} to {seconds(took[-1])}" if len(members) > 1 else ""
+        each = f"{duration(took[0])} to {duration(took[-1])}" if len(members) > 1 else ""
         table.add(
             name,
             str(sum(row["calls"] for row in members)),
-            seconds(sum(took)),
+            duration(sum(took)),
             _percent(sum(row["share"] for row in members)),
             each,
         )

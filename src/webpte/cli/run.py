@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.text import Text
 
+from ..text import duration
 from ..tools.run import run_file
-from ..tools.timing import seconds
 from .output import print_json
 from .parsing import check_output, whole
 from .terminal import Column, OutputTable, Page, bars, open_page
@@ -97,14 +97,14 @@ def _elements(head: Sequence[Any]) -> str:
 
 def _timings(report: Mapping[str, Any], page: Page) -> None:
     stages = {name: took for name, took in report["load"].items() if name != "total"}
-    parts = ", ".join(f"{name} {seconds(took)}" for name, took in stages.items())
+    parts = ", ".join(f"{name} {duration(took)}" for name, took in stages.items())
     table = OutputTable((Column("time"), Column("", number=True), Column("", prose=True)))
-    table.add("load", seconds(report["load"]["total"]), parts)
-    table.add("first call", seconds(report["first_call"]), "prepares what loading did not for these shapes")
+    table.add("load", duration(report["load"]["total"]), parts)
+    table.add("first call", duration(report["first_call"]), "prepares what loading did not for these shapes")
     if (warm := report["warm"]) is not None:
         table.add(
             "warm call",
-            seconds(warm["median"]),
-            f"median of {warm['calls']}; min {seconds(warm['min'])}, p90 {seconds(warm['p90'])}",
+            duration(warm["median"]),
+            f"median of {warm['calls']}; min {duration(warm['min'])}, p90 {duration(warm['p90'])}",
         )
     page.table(table)

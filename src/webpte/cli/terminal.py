@@ -24,7 +24,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from ..progress import OnProgress, Progress
-from ..text import plain, size
+from ..text import sanitize, size
 
 GAP = 2  # spaces between columns
 PROSE = 24  # columns that a text keeps before others go
@@ -108,7 +108,7 @@ class Page:
 def _clean(cell: Cell) -> Text:
     """What a file holds is shown as text: it moves no cursor and sets no title."""
     made = Text(cell) if isinstance(cell, str) else cell.copy()
-    made.plain = plain(made.plain)
+    made.plain = sanitize(made.plain)
     return made
 
 
@@ -219,7 +219,7 @@ class _SafeRenderable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         rendered: Iterable[Segment] = console.render(self.renderable, options)
         for text, style, control in rendered:
-            yield Segment(text if control else plain(text), style, control)
+            yield Segment(text if control else sanitize(text), style, control)
 
 
 SOON = 0.05  # seconds between two drawings of the same stage

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..runtime.tuning import ROUNDS
-from ..tools.timing import seconds
+from ..text import duration
 from ..tools.tune import tune_file
 from .output import print_json
 from .parsing import real
@@ -61,7 +61,7 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
     gains = [job for job in report["jobs"] if job["best"] != job["default"]]
     for job in report["jobs"]:
         gain = f"{job['gain']:.2f} x" if job in gains else ""
-        took = seconds(job["seconds"][job["best"]])
+        took = duration(job["seconds"][job["best"]])
         table.add(job["job"], str(job["uses"]), job["best"], took, job["default"], gain)
     page.table(table)
     page.text(

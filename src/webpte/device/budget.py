@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..errors import OutOfMemory
 from ..plan import REMEDIES, Buffer, Plan, buffer_name, padded
-from ..text import line, lines, size, table
+from ..text import lines, sanitize_line, size, table
 from .ledger import held
 from .machine_memory import Offer
 from .parameters import parameter_bytes
@@ -42,7 +42,7 @@ class Needs:
         return sum(self.kinds.values())
 
     def __repr__(self) -> str:
-        return lines(f"Needs of {line(self.name)}", self.rows())
+        return lines(f"Needs of {sanitize_line(self.name)}", self.rows())
 
     def _repr_html_(self) -> str:
         return table(f"Needs of {self.name}", self.rows())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, InputError, UnsupportedError
-from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, ignore, cancellable
 from ..task_file import write_task
 from .checkpoint import check_source
 from .encoder_modules import dense, sentence_encoder
@@ -64,7 +64,7 @@ def export_encoder(
     if pooling is None:
         raise InputError(f"{sentences.folder} does not say how to pool: pass pooling, such as --pooling mean")
     normalize = sentences.normalize if normalize is None else normalize
-    steps = Steps(stoppable(progress, cancel), ["read", *LOWERING])
+    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING])
     steps.next()
     tokens = _most_tokens(sentences, config, max_tokens)
     tokenizer, pad = _tokenizer(sentences.folder, config["vocab_size"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UnsupportedError
-from ..progress import ignore, stoppable
+from ..progress import cancellable, ignore
 from .checkpoint import check_source
 from .clock import Clock, Stage, peak_memory
 from .hub import Fetched, fetch, is_hub_name
@@ -71,7 +71,7 @@ def export_checkpoint(source: PathLike, path: PathLike, *, jobs: int | None = No
     """
     target = Path(path)
     check_target(target)
-    clock = Clock(stoppable(options.get("progress", ignore), options.get("cancel")))
+    clock = Clock(cancellable(options.get("progress", ignore), options.get("cancel")))
 
     def judge(found: Path) -> None:
         kind = kind_of(found)

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, cancellable, ignore
 from .building import empty_module, fill
 from .checkpoint import check_source, read_checkpoint
 from .family import Checkpoint
@@ -63,7 +63,7 @@ def export_llm(
     check_target(target)
     check_source(Path(checkpoint))
     require_executorch()
-    told = stoppable(progress, cancel)
+    told = cancellable(progress, cancel)
     steps = Steps(told, ["read", "build", *LOWERING])
     steps.next()
     source = read_checkpoint(Path(checkpoint))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UnsupportedError
-from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .kernel_noise import quiet
 from .naming import naming_pass
 from .options import check_target
@@ -51,7 +51,7 @@ def lower(
         check_quantizer(quantize, group_size)
     check_target(Path(path))
     require_executorch()
-    steps = Steps(stoppable(progress, cancel), ["quantize"] * (quantize is not None) + list(LOWERING))
+    steps = Steps(cancellable(progress, cancel), ["quantize"] * (quantize is not None) + list(LOWERING))
     if quantize is not None:
         from .quantising import quantise_linears
 

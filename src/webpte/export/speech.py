@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
-from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, ignore, cancellable
 from ..task_file import write_task
 from .checkpoint import check_source
 from .fields import Fields, Neutral
@@ -79,7 +79,7 @@ def export_speech(
     words = _tokenizer(folder)
     require_executorch()
     require_transformers()
-    steps = Steps(stoppable(progress, cancel), ["read", "build", *LOWERING])
+    steps = Steps(cancellable(progress, cancel), ["read", "build", *LOWERING])
     steps.next()
     model = load_pretrained("WhisperForConditionalGeneration", folder)
     about["language_names"] = _language_names(about["languages"])

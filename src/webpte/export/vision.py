@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, InputError
-from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, ignore, cancellable
 from ..task_file import write_task
 from .checkpoint import check_source
 from .lowering import LOWERING, Steps, lower_steps, require_executorch
@@ -43,7 +43,7 @@ def export_classifier(
         raise InputError(f"max_batch is a whole number, at least 1, not {max_batch!r}")
     folder, target = _checked(checkpoint, path)
     config = read_config(folder, CLASSIFIERS, "classifiers of pictures")
-    steps = Steps(stoppable(progress, cancel), ["read", *LOWERING])
+    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING])
     steps.next()
     fields = read_processor(folder)
     model = load_pretrained("AutoModelForImageClassification", folder)
@@ -73,7 +73,7 @@ def export_detector(
     folder, target = _checked(checkpoint, path)
     config = read_config(folder, DETECTORS, "detectors")
     masked = DETECTORS[config["model_type"]]
-    steps = Steps(stoppable(progress, cancel), ["read", *LOWERING])
+    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING])
     steps.next()
     fields = read_processor(folder, size)
     model = load_pretrained("AutoModelForObjectDetection", folder)

@@ -13,7 +13,7 @@ from typing import Any, Literal, Unpack
 from ..errors import InputError, UnsupportedError
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
-from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Bundle, Method, Program, load
 from ..runtime.checks import callback, described, flag, one_of, path_of
 from ..runtime.program import Tune
@@ -141,7 +141,7 @@ class LLM:
         one_of(kv_cache, "kv_cache", tuple(REWRITES))
         flag(recover, "recover")
         callback(progress, "progress", "events")
-        progress = stoppable(progress, cancel)
+        progress = cancellable(progress, cancel)
         most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
         waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
         prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
@@ -364,7 +364,7 @@ class LLM:
         """Allocate all cache slots, as memory allows, and compile the kernels of every batch size, so that the first
         answers do not wait for it. If the program computes one answer at a time, the prefix cache is dropped.
         """
-        self.engine.warm_up(stoppable(progress, cancel))
+        self.engine.warm_up(cancellable(progress, cancel))
 
     def reset_prefix_cache(self) -> None:
         """Drop what finished answers have left in the cache for prompts with the same prefix."""

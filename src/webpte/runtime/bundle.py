@@ -18,8 +18,8 @@ from ..plan.json_fields import field, items, whole, wholes
 from ..plan.opened import Opened, read_plan
 from ..plan.plan_files import contents
 from ..plan.value_json import dtype_from_json
-from ..progress import CancelToken, OnProgress, ignore, stoppable
-from ..text import line
+from ..progress import CancelToken, OnProgress, cancellable, ignore
+from ..text import sanitize_line
 from ..wgsl import Caps
 from .checks import check_caps, described, flag, one_of_methods
 from .checks import whole as whole_number
@@ -93,7 +93,7 @@ class Bundle(Program):
         """
         if rewrite is not None:
             raise self._planned()
-        progress = stoppable(progress, cancel)
+        progress = cancellable(progress, cancel)
         if variant is not None and not isinstance(variant, Variant):
             raise InputError(f"variant is one of those that the manifest lists, or None, not {described(variant)}")
         flag(lazy, "lazy")
@@ -137,7 +137,8 @@ class Bundle(Program):
 
     def _signatures(self) -> dict[str, str]:
         return {
-            name: f"{line(name)}, planned for {len(found)} devices" for name, found in self.manifest.methods.items()
+            name: f"{sanitize_line(name)}, planned for {len(found)} devices"
+            for name, found in self.manifest.methods.items()
         }
 
     # -- what a Program has, and a bundle has not ----------------------------------------------------------------------

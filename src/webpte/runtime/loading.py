@@ -9,7 +9,7 @@ from typing import Literal, TypedDict, get_args
 from ..container import MappedFile, parse_program, parse_tensors
 from ..errors import DataError, InputError
 from ..fusion import PASSES
-from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .bundle import Bundle
 from .checks import limits_of, listed, memory_of, names_of, one_of
 from .log import log_loaded
@@ -68,7 +68,7 @@ def load(
     one_of(tune, "tune", get_args(Tune))
     chosen_limits, most = limits_of(limits), memory_of(memory)
     chosen_passes = names_of(passes, "passes", tuple(PASSES))
-    progress = stoppable(progress, cancel)
+    progress = cancellable(progress, cancel)
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
         _refuse_planning(source, given, fallback, passes)
         return Bundle(read_manifest(source), chosen_limits, most)

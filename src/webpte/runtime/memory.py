@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..device import MEMORY_KINDS, Needs, constant_key, needs
 from ..plan import Plan
-from ..text import line, lines, table
+from ..text import lines, sanitize_line, table
 from .shown import memory_line
 
 
@@ -24,13 +24,13 @@ class Memory:
         return sum(self.kinds.values())
 
     def __repr__(self) -> str:
-        return lines(f"Memory of {line(self.name)}", self._rows())
+        return lines(f"Memory of {sanitize_line(self.name)}", self._rows())
 
     def _repr_html_(self) -> str:
         return table(f"Memory of {self.name}", self._rows())
 
     def _rows(self) -> dict[str, str]:
-        alone = {line(name): memory_line(need) for name, need in self.methods.items()}
+        alone = {sanitize_line(name): memory_line(need) for name, need in self.methods.items()}
         return {**alone, "together": memory_line(Needs(self.name, self.kinds, ()))}
 
 

@@ -15,7 +15,7 @@ from ..device import Counters, Extent, Gpu, Observer, Session, Weights, needs, n
 from ..errors import ClosedError, InputError
 from ..plan import Planner, Scheduler
 from ..progress import OnProgress, ignore
-from ..text import line, lines, table
+from ..text import lines, sanitize_line, table
 from ..wgsl import Caps
 from .arguments import ArgumentInfo
 from .call_arguments import in_order, placed, refuse_cpu, targets_of
@@ -300,7 +300,9 @@ class Method:
         return table(self._title(), self._rows())
 
     def _title(self) -> str:
-        return f"{'Fork' if self._is_fork else 'Method'} {line(self.name)}{' (closed)' if self._closed else ''}"
+        return (
+            f"{'Fork' if self._is_fork else 'Method'} {sanitize_line(self.name)}{' (closed)' if self._closed else ''}"
+        )
 
     def _rows(self) -> dict[str, str]:
         taken = needs_of_state(self.plan, filled=False) if self._is_fork else needs(self.plan)

@@ -10,7 +10,7 @@ from ..container import MappedFile
 from ..device import Gpu, Weights, acquire
 from ..errors import ClosedError
 from ..plan import Plan
-from ..progress import CancelToken, OnProgress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, cancellable, ignore
 from .method import Method
 from .process import Process
 
@@ -49,7 +49,7 @@ class Owner:
         Methods and forks that callers hold work again. Their state begins as the file says; `Method.restore` brings
         back a snapshot. False if no device was lost. A recovery that fails, or is interrupted, may be repeated.
         """
-        progress = stoppable(progress, cancel)
+        progress = cancellable(progress, cancel)
         with self._locked():
             self._check_open()
             dead = [pair for pair in self._devices if not pair[0].alive()]

@@ -17,8 +17,8 @@ from ..fusion import PASSES
 from ..graph import Graph, build_graph
 from ..lowering import mutated_positions
 from ..plan import Plan, Planner, make_planner
-from ..progress import CancelToken, OnProgress, ignore, stoppable
-from ..text import line, size, table
+from ..progress import CancelToken, OnProgress, cancellable, ignore
+from ..text import sanitize_line, size, table
 from ..wgsl import Caps
 from .arguments import describe_all
 from .checks import check_caps, flag, one_of_methods, optional_callback, seconds_of
@@ -150,7 +150,7 @@ class Program(Owner):
         was measured before is left alone unless `again`. `budget` bounds the seconds that are spent; what it did not
         suffice for is in `left` of what is returned.
         """
-        progress = stoppable(progress, cancel)
+        progress = cancellable(progress, cancel)
         spent, anew = seconds_of(budget, "budget"), flag(again, "again")
         with self._locked():
             self._check_open()
@@ -181,7 +181,7 @@ class Program(Owner):
 
         With `lazy`, kernels are compiled by the first call that needs them, instead of now.
         """
-        progress = stoppable(progress, cancel)
+        progress = cancellable(progress, cancel)
         one_of_methods(name, self.method_names)
         optional_callback(rewrite, "rewrite", "the graph, and gives another")
         flag(lazy, "lazy")
@@ -224,7 +224,7 @@ class Program(Owner):
 
     def _title(self) -> str:
         nbytes = size(sum(file.size for file in self._files))
-        return f"{type(self).__name__} {line(self._path)} ({nbytes}{', closed' if self._closed else ''})"
+        return f"{type(self).__name__} {sanitize_line(self._path)} ({nbytes}{', closed' if self._closed else ''})"
 
     def _signatures(self) -> dict[str, str]:
         """Methods with their inputs and outputs, as far as that is known without planning."""

@@ -9,8 +9,8 @@ from ..device import adapter_caps
 from ..errors import DeviceError
 from ..plan import Plan
 from ..plan.opened import Opened, load_plan
-from ..progress import CancelToken, OnProgress, ignore, stoppable
-from ..text import line, table
+from ..progress import CancelToken, OnProgress, cancellable, ignore
+from ..text import sanitize_line, table
 from ..wgsl import Caps
 from .arguments import describe_all
 from .checks import listed, memory_of, path_of
@@ -53,13 +53,13 @@ class SavedPlan(Owner):
 
     def method(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> Method:
         """The method, ready to be called; the same object every time."""
-        progress = stoppable(progress, cancel)
+        progress = cancellable(progress, cancel)
         with self._locked():
             self._check_open()
             return self._kept(self.name, lambda: self._make_method(progress))
 
     def __repr__(self) -> str:
-        return f"SavedPlan {line(self._path)}{' (closed)' if self._closed else ''}\n  {self._signature()}"
+        return f"SavedPlan {sanitize_line(self._path)}{' (closed)' if self._closed else ''}\n  {self._signature()}"
 
     def _repr_html_(self) -> str:
         return table(f"SavedPlan {self._path}", {self.name: self._signature()})

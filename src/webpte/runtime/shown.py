@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..device import Needs
-from ..text import line
+from ..text import sanitize_line
 from .arguments import ArgumentInfo
 
 MOST_METHODS = 20  # in a line each
@@ -13,11 +13,11 @@ MOST_METHODS = 20  # in a line each
 
 def signature(name: str, inputs: Sequence[ArgumentInfo], outputs: Sequence[ArgumentInfo]) -> str:
     """A method as one would write it."""
-    return f"{line(name)}({arguments(inputs)}) -> {arguments(outputs) or 'nothing'}"
+    return f"{sanitize_line(name)}({arguments(inputs)}) -> {arguments(outputs) or 'nothing'}"
 
 
 def arguments(infos: Sequence[ArgumentInfo]) -> str:
-    return ", ".join(f"{line(info.name)}: {info}" for info in infos)
+    return ", ".join(f"{sanitize_line(info.name)}: {info}" for info in infos)
 
 
 def memory_line(needs: Needs) -> str:

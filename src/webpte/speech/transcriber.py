@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..llm.tokenizer import Tokenizer
-from ..progress import CancelToken, OnProgress, Progress, ignore, stoppable
+from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..runtime import Program
 from ..runtime.checks import described, flag, near, one_of, whole
 from ..runtime.task_program import TaskProgram
@@ -117,7 +117,7 @@ class Transcriber(TaskProgram):
         code = self._language_code(language, task)
         flag(timestamps, "timestamps")
         threshold = _probability(no_speech_threshold)
-        report = stoppable(progress, cancel)
+        report = cancellable(progress, cancel)
         samples = load_samples(audio, whole(rate, "rate", 1), self.rate)
         long = len(samples) > self._window
         if (timestamps or long) and self._rules.no_timestamps is None:

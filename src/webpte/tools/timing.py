@@ -58,12 +58,3 @@ def spread(seconds: Sequence[float]) -> dict[str, Any] | None:
         "min": min(seconds),
         "p90": float(np.quantile(seconds, 0.9)),
     }
-
-
-def seconds(time: float) -> str:
-    """A duration for people: three digits, in the unit that suits it."""
-    if time >= 999.5:
-        return f"{time:.0f} s"
-    if time >= 0.9995:
-        return f"{time:.3g} s"
-    return f"{time * 1e3:.3g} ms" if time >= 0.9995e-3 else f"{time * 1e6:.3g} µs"

@@ -21,7 +21,7 @@ from rich.markdown import CodeBlock, Heading, Markdown
 from rich.syntax import Syntax
 
 from ...errors import InputError, UnsupportedError
-from ...text import plain
+from ...text import sanitize
 from .. import interrupts
 from ..output import say
 from ..terminal import open_console
@@ -206,7 +206,7 @@ class GrowingText:
         self._next = 0.0
 
     def add(self, text: str) -> None:
-        self._rest += plain(text)
+        self._rest += sanitize(text)
         if time.monotonic() >= self._next:
             self.draw()
 

@@ -11,7 +11,7 @@ from ...llm import LLM, Tokenizer
 from ...llm.metadata import beside
 from ...llm.settings import LARGEST, integer
 from ...llm.special_tokens import SpecialTokens, encode_prompt, read_special_tokens
-from ...progress import CancelToken, OnProgress, Progress, ignore, stoppable
+from ...progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ...runtime.checks import described
 from .measures import Estimate, ModelComparison, Predictions, Quality
 from .texts import evaluation_text
@@ -50,7 +50,7 @@ def evaluate(
     tokenizer.
     """
     _check(llm, "llm")
-    progress = stoppable(progress, cancel)
+    progress = cancellable(progress, cancel)
     if stride is not None:
         stride = integer("stride", stride, 1, LONGEST_WINDOW - 1)
     known = text_tokens(llm.tokenizer, llm.special_tokens, _text(text))

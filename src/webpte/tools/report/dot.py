@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...text import plain, size
+from ...text import sanitize, size
 
 
 def short_name(name: str) -> str:
@@ -85,5 +85,5 @@ def _value(report: Report, value_id: int) -> str:
 
 def _quoted(text: str) -> str:
     """A string for Graphviz. A backslash would start an escape such as \\N, the node's name."""
-    escaped = plain(text).replace("\\", "\\\\").replace('"', '\\"').replace("\r", "\\r").replace("\n", "\\n")
+    escaped = sanitize(text).replace("\\", "\\\\").replace('"', '\\"').replace("\r", "\\r").replace("\n", "\\n")
     return f'"{escaped}"'

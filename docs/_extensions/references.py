@@ -20,7 +20,7 @@ from typing import Any
 
 import webpte
 from webpte.cli import COMMANDS, load_command
-from webpte.cli.serve import NO_FLAG
+from webpte.cli.serve import NO_OPTION
 from webpte.serve.config import FIELDS
 
 PACKAGE = Path(webpte.__file__).parent
@@ -148,7 +148,7 @@ def serving() -> Iterator[str]:
     """Each field: its flag and its default."""
     yield "| field | default | |\n|---|---|---|"
     for name, one in FIELDS.items():
-        flag = "" if name in NO_FLAG else f"`--{name.replace('_', '-')}`: "
+        flag = "" if name in NO_OPTION else f"`--{name.replace('_', '-')}`: "
         default = json.dumps(one.default)
         yield f"| `{name}` | `{default}` | {flag}{_cell(one.description or '')} |"
 

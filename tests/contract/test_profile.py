@@ -90,7 +90,7 @@ def asked(trace, report, folder):
 def test_a_decode_step_as_perfetto_sees_it(tmp_path):
     path = tmp_path / "trace.json"
     # So many that the fastest is one that nothing has interrupted.
-    report = profile_file(export("llama").path, inputs=DECODE, repeat=30, peak=False, trace=path)
+    report = profile_file(export("llama").path, inputs=DECODE, repeat=30, roofline=False, trace=path)
     host, device = asked(path, report, tmp_path)
     assert host > 0.8 and device > 0.999  # a step of half a millisecond: Python between the spans is a part of it
     assert report["timed_call"]["attributed"] > 0.8
@@ -98,7 +98,7 @@ def test_a_decode_step_as_perfetto_sees_it(tmp_path):
 
 @cache
 def profiled(name):
-    return profile_file(export(name).path, inputs=INPUTS[name], repeat=2, peak=False)
+    return profile_file(export(name).path, inputs=INPUTS[name], repeat=2, roofline=False)
 
 
 @pytest.mark.parametrize("name", INPUTS)
@@ -156,9 +156,9 @@ def test_the_arithmetic_of_a_model_is_what_its_shapes_say():
 
 def test_calls_on_the_cpu_and_what_crosses_are_told(capsys):
     path = str(export("mixed_kernels").path)
-    assert main(["profile", path, "--repeat", "1", "--no-peak"]) == 0
+    assert main(["profile", path, "--repeat", "1", "--no-roofline"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    report = profile_file(path, repeat=1, peak=False)
+    report = profile_file(path, repeat=1, roofline=False)
     (name,) = report["cpu_calls"]
     assert report["submits"] == 2 and report["bytes_to_host"] > 0 and report["bytes_to_device"] > 0
     assert f"2 submits; {size(report['bytes_to_device'])} to the device" in shown and f"on the CPU: {name} ×1" in shown
@@ -175,7 +175,7 @@ def test_layers_are_modules():
 def test_without_timestamp_queries_the_host_times_and_says_so(monkeypatch, capsys):
     monkeypatch.setattr(timing, "FEATURE", "a feature no device has")
     path = str(export("mtcnn_pnet").path)
-    assert main(["profile", path, "--input", "1x3x13x38:random", "--repeat", "1", "--no-peak"]) == 0
+    assert main(["profile", path, "--input", "1x3x13x38:random", "--repeat", "1", "--no-roofline"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "each submitted and waited for, because the device has no timestamp queries" in shown
     assert "aten.convolution.default" in shown
@@ -210,7 +210,9 @@ class TestCommand:
 
     def test_a_trace_that_cannot_be_written(self, tmp_path):
         with raises(InputError, tmp_path / "no" / "t.json"):
-            profile_file(export("llama").path, inputs=DECODE, repeat=1, peak=False, trace=tmp_path / "no" / "t.json")
+            profile_file(
+                export("llama").path, inputs=DECODE, repeat=1, roofline=False, trace=tmp_path / "no" / "t.json"
+            )
 
 
 def test_nothing_is_left_behind():
@@ -222,7 +224,7 @@ def test_nothing_is_left_behind():
         before = method.counters.snapshot()
         method.run(args)
         usual = method.counters.since(before)
-        profile(method, args, repeat=1, peak=False)
+        profile(method, args, repeat=1, roofline=False)
         before = method.counters.snapshot()
         method.run(args)
         after = method.counters.since(before)

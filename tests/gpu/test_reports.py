@@ -47,7 +47,7 @@ def small(tmp_path):
 
 @pytest.mark.parametrize("command", ["inspect", "check", "run", "bench", "compare", "profile"])
 def test_reports_of_a_small_program_with_nan(command, small, capsys):
-    more = {"bench": ("--seconds", 0.001), "profile": ("--no-peak", "--repeat", 1)}
+    more = {"bench": ("--seconds", 0.001), "profile": ("--no-roofline", "--repeat", 1)}
     report = reported(capsys, command, small, *more.get(command, ()))
     if command == "compare":
         assert report["ok"] is False  # NaN

@@ -120,7 +120,7 @@ def test_a_profile_has_nothing_of_what_another_program_does_meanwhile(method, tm
             during = 0
             while not during:
                 before = len(calls)
-                found = profile(method, [X], repeat=10, peak=False)
+                found = profile(method, [X], repeat=10, roofline=False)
                 during = len(calls) - before
         finally:
             stop.set()

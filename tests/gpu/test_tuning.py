@@ -124,8 +124,8 @@ def test_the_command(path, capsys):
     (job,) = json.loads(capsys.readouterr().out)["jobs"]
     assert (job["job"], job["best"], job["default"]) == ("double 50", "fast", "slow") and job["gain"] > 3
     assert main(["tune", str(path)]) == 0
-    assert "nothing left to measure" in capsys.readouterr().out
-    assert main(["tune", str(path), "--again"]) == 0
+    assert "measured before" in capsys.readouterr().out
+    assert main(["tune", str(path), "--force"]) == 0
     assert "double 50" in capsys.readouterr().out
 
 

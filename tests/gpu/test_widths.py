@@ -21,7 +21,7 @@ COMMANDS = {
     "check": (MODEL,),
     "run": (MODEL, *FORWARD, "--repeat", 2),
     "bench": (MODEL, "--seconds", 0.001),
-    "tune": (MODEL, "--seconds", 0.01, "--again"),
+    "tune": (MODEL, "--seconds", 0.01, "--force"),
     "compare": (MODEL, *FORWARD, "--calls"),
     "profile": (MODEL, *FORWARD, "--repeat", 1),
     "eval": (MODEL, "--against", MODEL, "--tokens", 20),

@@ -7,10 +7,11 @@ import subprocess
 import sys
 
 import pytest
+from rich.cells import cell_len
 
 from tests.support.harness.children import ROOT, SRC
 from tests.support.harness.terminal import run_in_terminal
-from webpte.cli import COMMANDS, main
+from webpte.cli import COMMANDS, load_command, main
 
 MODEL = str(ROOT / "docs" / "demo" / "model.pte")
 WEBPTE = [sys.executable, "-m", "webpte"]
@@ -82,7 +83,61 @@ def test_help_tells_commands_and_exit_codes(capsys):
         main(["--help"])
     shown = capsys.readouterr().out
     assert ended.value.code == 0 and all(name in shown for name in COMMANDS)
-    assert "exit codes: 0 done; 1 an error" in shown and "130 Ctrl-C" in shown
+    assert all(f"\n  {code} " in shown for code in (0, 1, 2, 130))
+
+
+def test_no_arguments_print_the_help(capsys):
+    assert main([]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("usage: webpte ") and not shown.err
+    assert all(name in shown.out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_fits_80_columns(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert ended.value.code == 0 and len(lines) > 5
+    assert [line for line in lines if cell_len(line) > 80] == []
+
+
+@pytest.mark.parametrize("arguments", [
+    ("run", "x.pte", "--repea", "3"), ("batch", "x.pte", "in.csv", "out", "--colum", "a"), ("doctor", "--js"),
+    ("--vers",),
+], ids=" ".join)  # fmt: skip
+def test_an_option_cannot_be_abbreviated(arguments, capsys):
+    wrong = next(word for word in arguments if word.startswith("--"))
+    assert wrong in mistyped(capsys, *arguments)
+
+
+class TestPrompt:
+    """The prompt of `generate` is an argument or an option, before or after other options."""
+
+    @pytest.mark.parametrize("arguments", [
+        ("m.pte", "hello"), ("m.pte", "--prompt", "hello"), ("m.pte", "--raw", "hello"), ("--raw", "m.pte", "hello"),
+        ("m.pte", "hello", "--raw"),
+    ], ids=" ".join)  # fmt: skip
+    def test_all_places(self, arguments):
+        command, parser = load_command("generate")
+        options = parser.parse_intermixed_args(list(arguments))
+        command.check_options(options)
+        assert (options.file, options.prompt) == ("m.pte", "hello")
+
+    @pytest.mark.parametrize("arguments", [
+        ("a", "--prompt", "b"), ("a", "--file", "x.jsonl"), ("--prompt", "a", "--file", "x.jsonl"), ("a", "b"), ("",),
+    ], ids=" ".join)  # fmt: skip
+    def test_only_one(self, arguments, capsys):
+        mistyped(capsys, "generate", "m.pte", *arguments)
+
+
+def test_a_missing_input_file_is_named_with_one_sentence(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tickets.parquet").touch()
+    (tmp_path / "m.pte").touch()
+    assert main(["batch", "m.pte", "ticket.parquet", "out"]) == 1
+    assert capsys.readouterr().err == "InputError: IN: ticket.parquet does not exist; did you mean tickets.parquet?\n"
 
 
 def test_the_module_is_the_command():

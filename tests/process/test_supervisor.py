@@ -36,7 +36,7 @@ def serving(
     *files: str,
     limits: Limits = PLAIN,
     sequences: int = 4,
-    prepare: bool = False,
+    warmup: bool = False,
     command: tuple[str, ...] = COMMAND,
     seconds: float = 240,
 ) -> Any:
@@ -44,7 +44,7 @@ def serving(
 
     async def run() -> Any:
         models = [ModelFile(name, name) for name in files or ("a",)]
-        server = Supervisor(models, LoadOptions(max_sequences=sequences, prepare=prepare), limits, command)
+        server = Supervisor(models, LoadOptions(max_sequences=sequences, warmup=warmup), limits, command)
         async with asyncio.timeout(seconds):
             try:
                 await server.start()
@@ -170,7 +170,7 @@ def test_the_first_worker_is_prepared_and_those_that_replace_it_hurry():
         for ask, one in zip(asks(), await asyncio.gather(*(read(server.generate(a)) for a in asks())), strict=True):
             check(ask, one)
 
-    serving(test, prepare=True)
+    serving(test, warmup=True)
 
 
 def test_a_queue_is_bounded_and_says_when_to_come_again():

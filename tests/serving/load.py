@@ -200,7 +200,7 @@ def judge(pressed: Pressed) -> list[str]:
 
 def run(path: str, marks: Sequence[int], clients: int, seed: int) -> list[str]:
     """What went wrong; prints what was seen."""
-    arguments = ("--max-body-bytes", 100_000, "--max-queue", 32, "--prepare", "--log-level", "warning")
+    arguments = ("--max-body-bytes", 100_000, "--max-queue", 32, "--warmup", "--log-level", "warning")
     patience = ("--queue-timeout", 600, "--ttft-timeout", 600)  # of a busy machine
     with Running(f"m={path}", *arguments, *patience) as running:
         pressed = asyncio.run(press(running, "m", marks, clients, seed))

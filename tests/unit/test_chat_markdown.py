@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from webpte.cli.chat.screen import blocks, rendered
+from webpte.cli.chat.screen import blocks, render_block
 
 TEXTS = st.text(alphabet="ab1 \n-*#`>|.:[]()_=~\\<é漢", max_size=60)
 CODES = re.compile(r"\x1b\[[0-9;]*m")
@@ -29,7 +29,7 @@ def test_nothing_that_follows_changes_a_block_but_the_last(text, more):
 @given(TEXTS, st.integers(4, 80))
 def test_lines_fit(text, columns):
     for block in blocks(text):
-        assert all(cell_len(CODES.sub("", line)) <= columns for line in rendered(block, columns))
+        assert all(cell_len(CODES.sub("", line)) <= columns for line in render_block(block, columns))
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_lines_fit(text, columns):
     ],
 )
 def test_what_is_shown(text, lines):
-    assert [CODES.sub("", line) for line in rendered(text, 60)] == lines
+    assert [CODES.sub("", line) for line in render_block(text, 60)] == lines
 
 
 def test_codes_in_a_text_are_marks():
-    shown = "\n".join(rendered("a \x1b[2Jb `\x1b]0;x\x07` \x9b31m", 60))
+    shown = "\n".join(render_block("a \x1b[2Jb `\x1b]0;x\x07` \x9b31m", 60))
     assert (
         "\x1b[2J" not in shown
         and "\x1b]" not in shown

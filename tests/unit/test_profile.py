@@ -38,11 +38,11 @@ class TestAttribution:
         run = Run(HostSpan("forward", 90, 1060), spans, [], [(300, 500), (550, 900)])
         found = attribution(run)
         assert {name: round(took * 1e9) for name, took in found["parts"].items()} == {
-            "host": 140,
-            "until the first dispatch": 100,
-            "dispatches": 550,
-            "between dispatches": 50,
-            "after the last": 100,
+            "work": 140,
+            "wait before the first dispatch": 100,
+            "wait during dispatches": 550,
+            "wait between dispatches": 50,
+            "wait after the last dispatch": 100,
         }
         assert round(found["rest"] * 1e9) == 30
         assert found["attributed"] == pytest.approx(940 / 970)
@@ -53,7 +53,7 @@ class TestAttribution:
         spans = [HostSpan("record", 0, 100), HostSpan("wait", 100, 200)]
         found = attribution(Run(HostSpan("forward", 0, 200), spans, [], [(50, 200)]))
         assert found["attributed"] == pytest.approx(1.0) and found["rest"] == pytest.approx(0)
-        assert round(found["parts"]["dispatches"] * 1e9) == 100
+        assert round(found["parts"]["wait during dispatches"] * 1e9) == 100
 
     def test_a_method_without_dispatches(self):
         found = attribution(Run(HostSpan("forward", 0, 100), [HostSpan("CPU kernels", 10, 90)], []))

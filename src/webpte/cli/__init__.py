@@ -1,4 +1,4 @@
-"""The command line: one module per command, imported when it is used."""
+"""The command line: one module per command, imported when the command is used."""
 
 from __future__ import annotations
 
@@ -9,44 +9,48 @@ from typing import TYPE_CHECKING
 
 from . import interrupts
 
-if TYPE_CHECKING:  # nothing is imported before Ctrl-C is looked after
+if TYPE_CHECKING:  # nothing else is imported before Ctrl-C is handled
     from collections.abc import Sequence
     from types import ModuleType
 
     from .parsing import Parser
 
 COMMANDS = {
-    "doctor": "tell whether this machine can run programs",
-    "inspect": "print what a .pte file holds",
-    "check": "find everything that keeps a program from running",
+    "doctor": "check whether this machine can run programs",
+    "inspect": "print the contents of a .pte file",
+    "check": "list everything that prevents a program from running",
     "run": "call a method on files, images, shapes or numbers",
     "bench": "measure loading, calls and memory",
     "tune": "find the fastest kernels for a program on this machine",
-    "compare": "find the first op that gives wrong numbers",
-    "profile": "measure where a call's time goes, op by op",
-    "export": "turn a checkpoint into a .pte program",
+    "compare": "find the first op with wrong numbers",
+    "profile": "measure where the time of a call goes, op by op",
+    "export": "convert a checkpoint into a .pte program",
     "bundle": "write a program as static files for a web page",
-    "batch": "embed or answer every row of a table, to be killed and go on",
+    "batch": "run a model over every row of a table (resumable)",
     "generate": "continue or answer a prompt",
-    "chat": "talk to a language model",
-    "serve": "answer requests over HTTP, as OpenAI's API does",
+    "chat": "chat with a language model",
+    "serve": "serve models over HTTP with OpenAI's API",
     "eval": "measure how well a language model predicts a text",
-    "completion": "print what bash, zsh or fish needs to complete all this",
+    "completion": "print a completion script for bash, zsh or fish",
 }
 EXIT_CODES = """\
-exit codes: 0 done; 1 an error, told in one message on stderr, or check, compare or doctor found something;
-2 a wrong command line; 130 Ctrl-C
+exit codes:
+  0    done
+  1    an error, with one message on stderr; or check, compare or doctor found
+       a problem
+  2    an invalid command line
+  130  interrupted by Ctrl-C
 """
 
 
 def entry() -> None:
-    """The `webpte` command, to the end of its process. After Ctrl-C that comes at once, whatever it has broken."""
+    """Run the `webpte` command and end the process. After Ctrl-C the process ends at once."""
     watch = interrupts.start()
     code: object = interrupts.EXIT_CODE
-    _print_anything()
+    _replace_unprintable()
     try:
         code = main()
-    except SystemExit as ended:  # of argparse
+    except SystemExit as ended:  # from argparse
         code = ended.code
     except BaseException:
         if not watch.interrupted:
@@ -54,38 +58,42 @@ def entry() -> None:
     if watch.interrupted or code == interrupts.EXIT_CODE:
         interrupts.end()
     watch.close()
-    _finish_output()
+    _flush_output()
     sys.exit(code)  # type: ignore[arg-type]
 
 
-def _print_anything() -> None:
-    """A terminal or pipe that cannot show a character gets a mark in its place, not an error in ours."""
+def _replace_unprintable() -> None:
+    """Print a replacement for each character that the output's encoding does not have."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
 
 
-def _finish_output() -> None:
-    """Print what is left. A reader that has gone, such as `head`, is no failure, now or when Python ends."""
+def _flush_output() -> None:
+    """Flush both streams. A reader that has closed the pipe, such as `head`, is not an error."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError, AttributeError):  # gone; closed; none at all
+        except (OSError, ValueError, AttributeError):  # closed by the reader, closed by us, absent
             if hasattr(stream, "fileno"):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code. Errors are one message on stderr and exit code 1, Ctrl-C is 130."""
+    """Run a command and return its exit code: 0, 1 after an error, 130 after Ctrl-C."""
     from ..errors import Error
     from .output import print_json, say
 
     as_json = False
-    # Only the module of the command that was asked for is imported: help and completion stay fast.
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        make_parser().print_help()
+        return 0
+    # Only the module of the command is imported: help and completion stay fast.
     try:
-        arguments, rest = make_parser().parse_known_args(argv)
-        command, own = load_command(arguments.command)
-        options = own.parse_args(rest)
+        name, rest = make_parser().parse_known_args(arguments)
+        command, parser = load_command(name.command)
+        options = parser.parse_intermixed_args(rest)
         as_json = getattr(options, "json", False) is True
         code: int | None = command.run(options)
     except Error as error:
@@ -95,15 +103,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return interrupts.EXIT_CODE
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         return 0
     return code or 0
 
 
 def make_parser() -> Parser:
-    """The parser of the command's name; what follows it is for the command's own."""
-    import argparse
-
+    """Return the parser of the command's name. The rest of the line belongs to the command's own parser."""
     from .. import __version__
     from .parsing import Parser
 
@@ -111,7 +117,6 @@ def make_parser() -> Parser:
         prog="webpte",
         description="Run ExecuTorch .pte programs on any GPU through WebGPU.",
         epilog=EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"webpte {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -121,10 +126,11 @@ def make_parser() -> Parser:
 
 
 def load_command(name: str) -> tuple[ModuleType, Parser]:
-    """A command's module and its parser, which the reference in the documentation is made of too."""
+    """Return a command's module and its parser. The documentation's reference is generated from the parser."""
     from .parsing import Parser
 
     command = importlib.import_module(f".{name}", __package__)
     parser = Parser(prog=f"webpte {name}", description=command.__doc__)
     command.configure(parser)
+    parser.shorten_usage()
     return command, parser

@@ -1,4 +1,4 @@
-"""Measure a program here: loading, calls by size or tokens by context, memory, and the host's share."""
+"""Measure a program on this machine: loading, calls by size or tokens by context, memory, host time."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..text import duration, size
+from ..text import duration, plural, size
 from ..tools.bench import bench_file, plot_bench, require_matplotlib
 from .output import print_json
-from .parsing import check_output, real
+from .parsing import add_json, add_program, check_output, number
 from .terminal import Column, OutputTable, Page, bars, open_page
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the .pte program")
+    add_program(parser)
     parser.add_argument("--method", default="forward", metavar="NAME", help="the method to measure (forward)")
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
-    parser.add_argument("--seconds", type=real(above=0), default=1.0, metavar="S", help="to spend on each point (1)")
-    parser.add_argument("--plot", metavar="PNG", help="draw rates or times by size; needs matplotlib")
-    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+    parser.add_argument("--seconds", type=number(above=0), default=1.0, metavar="S", help="time for each point (1)")
+    parser.add_argument("--plot", metavar="PNG", help="plot rates or times by size; requires matplotlib")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -59,14 +58,14 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
         page.table(_prefill(report["prefill"]))
         if left := report["prefill_left_out"]:
             page.text(
-                f"left out: {', '.join(map(str, left))} tokens, which take too long; raise --seconds", style="dim"
+                f"not measured: {', '.join(map(str, left))} tokens, which take too long; raise --seconds", style="dim"
             )
         page.table(_decode(report["decode"], report["capacity"]))
     page.text(_host(report["host"]))
 
 
 def _table(first: str, *numbers: tuple[str, int]) -> OutputTable:
-    """The first column is text, the others are numbers, with the order in which they may go."""
+    """Return a table with a text column and number columns; each has a title and its drop order."""
     return OutputTable((Column(first), *(Column(title, drop, number=True) for title, drop in numbers)))
 
 
@@ -90,13 +89,16 @@ def _sizes(points: Sequence[Mapping[str, Any]]) -> OutputTable:
 
 
 def _times(point: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a point. One call has no distribution: its time is marked as such."""
+    if point["calls"] == 1:
+        return [f"{duration(point['median'])} (1 call)", "", "", "1"]
     return [*(duration(point[key]) for key in ("median", "min", "p90")), str(point["calls"])]
 
 
 def _prefill(points: Sequence[Mapping[str, Any]]) -> OutputTable:
     table = _table("prefill", ("tok/s", 0), *TIMES)
     for p in points:
-        table.add(f"{p['tokens']} tokens", f"{p['tokens_per_second']:.4g}", *_times(p))
+        table.add(plural(p["tokens"], "token"), f"{p['tokens_per_second']:.4g}", *_times(p))
     return table
 
 
@@ -112,5 +114,5 @@ def _host(host: Mapping[str, Any]) -> str:
     each = f", {duration(host['per_dispatch'])} per dispatch" if host["per_dispatch"] is not None else ""
     return (
         f"\nhost: busy for {duration(host['busy'])} of a small call's {duration(host['call'])}{each}; "
-        f"{host['dispatches']} dispatches in {host['submits']} submit{'s' * (host['submits'] != 1)}"
+        f"{plural(host['dispatches'], 'dispatch')} in {plural(host['submits'], 'submit')}"
     )

@@ -1,4 +1,4 @@
-"""Find everything that keeps a program from running: ops, dtypes, layouts, constants, limits. Needs no GPU."""
+"""List everything that prevents a program from running: ops, dtypes, layouts, constants, limits. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 
 from rich.text import Text
 
-from ..text import size
+from ..text import plural, size
 from ..tools.check import MEMORY_KINDS, check_file, device_caps
 from .output import print_json
+from .parsing import add_json, add_program
 from .terminal import Column, OutputTable, Page, open_page
 
-SHOWN = 4  # calls named of one problem
+MAX_CALLS = 4  # named for one problem
 TITLES = {
     "constant": "constants without data",
     "backend": "delegates for other backends",
@@ -27,16 +28,15 @@ TITLES = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the .pte program")
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
+    add_program(parser)
     device = parser.add_mutually_exclusive_group()
     device.add_argument(
-        "--adapter", action="store_true", help="check for this machine's adapter (the default where there is one)"
+        "--adapter", action="store_true", help="check against this machine's adapter (the default if there is one)"
     )
     device.add_argument(
-        "--limits", metavar="LIMITS", help="check for a device with these: browser, or NAME=NUMBER,... below those"
+        "--limits", metavar="LIMITS", help="check against these limits: browser, or NAME=NUMBER,... below those"
     )
-    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,10 +52,10 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
     page.text(f"{report['file']}  {size(report['bytes'])}", style="bold")
     page.text(f"on {report['device']}")
     for kind, title in TITLES.items():
-        found = [problem for problem in report["problems"] if problem["kind"] == kind]
-        if found:
+        problems = [problem for problem in report["problems"] if problem["kind"] == kind]
+        if problems:
             page.text(f"\n{title}", style="bold")
-            page.bullets([_problem(p, several=len(report["methods"]) > 1) for p in found])
+            page.bullets([_problem(p, several=len(report["methods"]) > 1) for p in problems])
     if report["remedies"]:
         page.text("\nwhat to do", style="bold")
         page.bullets(report["remedies"])
@@ -64,23 +64,23 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
         if method["memory"] is not None:
             _method(method, page)
     count = len(report["problems"])
-    verdict = f"\n{count} problem{'s' * (count != 1)}" if count else "\nno problems: it can run"
+    verdict = f"\n{plural(count, 'problem')}" if count else "\nno problems: the program can run"
     page.text(verdict, style="bold red" if count else "bold green")
 
 
 def _problem(problem: Mapping[str, Any], several: bool) -> Text:
-    """What is wrong and, below it, where."""
+    """Return a problem and, below it, the calls concerned."""
     method = f"{problem['method']}: " if several and problem["method"] else ""
     text = Text(f"{method}{problem['subject']} {problem['detail']}", style="red")
     where = list(problem["where"])
     if where:
-        more = f", and {len(where) - SHOWN} more (--json lists all)" if len(where) > SHOWN else ""
-        text.append(f"\n{'; '.join(where[:SHOWN])}{more}", style="default")
+        more = f", and {len(where) - MAX_CALLS} more (--json lists all)" if len(where) > MAX_CALLS else ""
+        text.append(f"\n{'; '.join(where[:MAX_CALLS])}{more}", style="default")
     return text
 
 
 def _memory(memory: Mapping[str, Any]) -> OutputTable:
-    offered = size(memory["offered"]) if memory["offered"] is not None else "WebGPU does not tell"
+    offered = size(memory["offered"]) if memory["offered"] is not None else "not reported by WebGPU"
     table = OutputTable((Column("memory"), Column("needed", number=True), Column("offered", number=True)))
     for key, name in MEMORY_KINDS.items():
         table.add(name, size(memory[key]))
@@ -89,13 +89,13 @@ def _memory(memory: Mapping[str, Any]) -> OutputTable:
 
 
 def _method(method: Mapping[str, Any], page: Page) -> None:
-    title = f"\n{method['name']}: {method['calls']} calls in {method['submits']} submit{'s' * (method['submits'] != 1)}"
+    title = f"\n{method['name']}: {plural(method['calls'], 'call')} in {plural(method['submits'], 'submit')}"
     if method["cpu_calls"]:
         title += ", on the CPU: " + ", ".join(f"{name} x{count}" for name, count in method["cpu_calls"].items())
     page.text(title)
     table = OutputTable((Column("limit"), Column("needed", number=True), Column("offered", number=True)))
     for limit in method["limits"]:
-        shown = size if limit["name"].endswith("-size") else str
+        text = size if limit["name"].endswith("-size") else str
         style = "red" if limit["needs"] > limit["offers"] else ""
-        table.add(limit["name"], shown(limit["needs"]), shown(limit["offers"]), style=style)
+        table.add(limit["name"], text(limit["needs"]), text(limit["offers"]), style=style)
     page.table(table)

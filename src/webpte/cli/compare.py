@@ -1,4 +1,4 @@
-"""Run a method op by op against NumPy references, and end to end: which op is the first to give wrong numbers?"""
+"""Find the first op with wrong numbers: compare a method op by op with NumPy references, and end to end."""
 
 from __future__ import annotations
 
@@ -9,62 +9,51 @@ from typing import Any
 
 from rich.text import Text
 
+from ..text import plural
 from ..tools.compare import Tolerance, compare_file
 from .output import print_json
-from .parsing import check_folder, check_input, real, whole
-from .run import INPUTS
+from .parsing import AT_THE_BOUND, add_call, add_json, add_program, check_folder, check_input, number
 from .terminal import Column, OutputTable, Page, bars, open_page
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-SHOWN = 8  # calls named of one kind
+MAX_CALLS = 8  # named in one line
 
 
-class _Then(argparse.Action):
-    """Begins the inputs of a further call."""
+class _NextCall(argparse.Action):
+    """Start the inputs of another call."""
 
     def __call__(self, parser: object, namespace: argparse.Namespace, values: object, option: object = None) -> None:
         namespace.input = [*namespace.input, []]
 
 
-class _Input(argparse.Action):
+class _AppendInput(argparse.Action):
+    """Append an input to those of the last call."""
+
     def __call__(self, parser: object, namespace: argparse.Namespace, values: Any, option: object = None) -> None:
         namespace.input = [*namespace.input[:-1], [*namespace.input[-1], values]]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = INPUTS
-    parser.add_argument("file", help="the .pte program, or the folder of a bundle")
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
-    parser.add_argument("--method", default="forward", metavar="NAME", help="the method to run (forward)")
+    add_program(parser, bundle=True)
+    add_call(parser, AT_THE_BOUND, _AppendInput)
     parser.add_argument(
-        "--input",
-        action=_Input,
-        default=[[]],
-        metavar="[NAME=]VALUE",
-        help="an input, see below",
+        "--then", action=_NextCall, nargs=0, help="start the inputs of another call, which keeps the state"
     )
-    parser.add_argument(
-        "--then", action=_Then, nargs=0, help="the inputs that follow are of a further call, which keeps the state"
-    )
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of random inputs (0)")
-    parser.add_argument("--state", metavar="FILE", help="start from a state that Method.snapshot wrote")
+    parser.add_argument("--state", metavar="FILE", help="start from a state written by Method.snapshot")
     parser.add_argument(
         "--against",
         default="reference",
         metavar="WHAT",
-        help="reference (the NumPy references), or another .pte file; of a bundle the other variants, or its program",
+        help="compare with: reference (NumPy) or another .pte file; for a bundle, its variants or its program",
     )
+    parser.add_argument("--no-passes", action="store_true", help="compare the calls of the file, without fusion")
+    parser.add_argument("--rtol", type=number(minimum=0), metavar="R", help="relative tolerance (1e-4; 4e-3 for f16)")
     parser.add_argument(
-        "--no-passes", action="store_true", help="compare calls as the file has them, not joined as they run"
+        "--atol", type=number(minimum=0), metavar="A", help="absolute tolerance (R times an output's typical size)"
     )
-    parser.add_argument("--rtol", type=real(least=0), metavar="R", help="relative tolerance (1e-4, for f16 4e-3)")
-    parser.add_argument(
-        "--atol", type=real(least=0), metavar="A", help="absolute tolerance (R times an output's typical size)"
-    )
-    parser.add_argument("--repro", metavar="DIR", help="write the first call at fault as a script and its data")
+    parser.add_argument("--repro", metavar="DIR", help="write the first failing call as a script and its data")
     parser.add_argument("--calls", action="store_true", help="list every call, not only ops")
-    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -154,14 +143,14 @@ def _calls(report: Mapping[str, Any]) -> OutputTable:
         )
     )
     for call in report["calls"]:
-        for found in call["outputs"].values():
-            style = "red" if found["outside"] or found["shape"] else ""
+        for output in call["outputs"].values():
+            style = "red" if output["outside"] or output["shape"] else ""
             table.add(
                 _position(call, report),
                 Text(call["op"], style=style),
-                _tensor(found),
-                Text(_number(found["max_relative"]), style=style),
-                _histogram(found["histogram"]),
+                _tensor(output),
+                Text(_number(output["max_relative"]), style=style),
+                _histogram(output["histogram"]),
                 call["origin"],
             )
     return table
@@ -170,13 +159,14 @@ def _calls(report: Mapping[str, Any]) -> OutputTable:
 def _legend(report: Mapping[str, Any]) -> str:
     edges = report["histogram_edges"]
     return (
-        "\nErrors are relative to an element's own size plus its output's typical size. The histogram's bins are "
-        f"{edges[0]:g}, up to {edges[1]:g}, up to {edges[2]:g} and so on by tens, up to {edges[-1]:g}, and more."
+        "\nErrors are relative to the magnitude of an element plus the typical magnitude of its output. "
+        f"The bins of a histogram are {edges[0]:g}, up to {edges[1]:g}, up to {edges[2]:g} and so on by tens, "
+        f"up to {edges[-1]:g}, and more."
     )
 
 
 def _histogram(counts: Sequence[int]) -> str:
-    """A bar per bin, its height the share of elements; any element at all shows."""
+    """Return a bar per bin. Its height is the share of elements; a bin with any element has a bar."""
     total = sum(counts) or 1
     return "".join(BLOCKS[min(7, int(8 * count / total))] if count else "·" for count in counts)
 
@@ -192,16 +182,16 @@ def _end_to_end(report: Mapping[str, Any]) -> OutputTable:
         )
     )
     for end in report["end_to_end"]:
-        found = end["difference"]
-        style = "" if found["within"] else "red"
+        difference = end["difference"]
+        style = "" if difference["within"] else "red"
         step = f"call {end['step'] + 1}, " if len(report["inputs"]) > 1 else ""
-        share = found["shape"] or (f"{found['outside']} of {found['size']}" if found["outside"] else "")
+        share = f"{difference['outside']} of {difference['size']}" if difference["outside"] else ""
         table.add(
             f"{step}output {end['output']}",
-            _tensor(found),
+            _tensor(difference),
             end["against"],
-            Text(_number(found["max_relative"]), style=style),
-            Text(share, style=style),
+            Text(_number(difference["max_relative"]), style=style),
+            Text(difference["shape"] or share, style=style),
         )
     return table
 
@@ -215,17 +205,19 @@ def _skipped(report: Mapping[str, Any]) -> list[str]:
 
 
 def _not_finite(report: Mapping[str, Any]) -> list[str]:
-    """Where NaN and infinities come from, before those that merely pass them on."""
-    found = [call for call in report["calls"] if call["not_finite"]]
-    born = [call for call in found if call["finite_inputs"]]
+    """Return a line for each call that creates NaN or infinities, and the number of calls that propagate them."""
+    calls = [call for call in report["calls"] if call["not_finite"]]
+    origins = [call for call in calls if call["finite_inputs"]]
     lines = []
-    for call in born[:SHOWN]:
+    for call in origins[:MAX_CALLS]:
         nan, inf = (sum(counts[i] for counts in call["not_finite"].values()) for i in (0, 1))
-        wanted = sum(d["wanted_nan"] + d["wanted_inf"] for d in call["outputs"].values())
-        agrees = "as the reference does" if wanted == nan + inf else f"the reference has {wanted}"
-        lines.append(f"{_position(call, report)} {call['op']} ({call['origin']}) makes {nan} NaN, {inf} inf; {agrees}")
-    more = len(found) - len(lines)
-    return [*lines, f"{more} calls pass them on"] if more else lines
+        expected = sum(d["wanted_nan"] + d["wanted_inf"] for d in call["outputs"].values())
+        reference = "the same as the reference" if expected == nan + inf else f"the reference has {expected}"
+        lines.append(
+            f"{_position(call, report)} {call['op']} ({call['origin']}) creates {nan} NaN, {inf} inf; {reference}"
+        )
+    more = len(calls) - len(lines)
+    return [*lines, f"propagated by {plural(more, 'call')}"] if more else lines
 
 
 def _outside(report: Mapping[str, Any], page: Page) -> None:
@@ -234,7 +226,7 @@ def _outside(report: Mapping[str, Any], page: Page) -> None:
         return
     first, *others = calls
     page.text(f"\nfirst out of tolerance: {_name(first)}", style="bold red")
-    lines = [found["text"] for found in first["outputs"].values() if not found["within"]]
+    lines = [output["text"] for output in first["outputs"].values() if not output["within"]]
     if others:
         counts = Counter(call["op"] for call in others)
         lines.append("then " + ", ".join(f"{op} ×{count}" for op, count in counts.items()))
@@ -248,13 +240,14 @@ def _verdict(report: Mapping[str, Any], page: Page) -> None:
     compared = [call for call in report["calls"] if call["outputs"]]
     outside = sum(call["outside"] for call in compared)
     ends = [end for end in report["end_to_end"] if not end["difference"]["within"]]
-    problems = [f"{outside} of {len(compared)} calls are out of tolerance"] if outside else []
-    problems += [f"{len(ends)} of {len(report['end_to_end'])} end-to-end comparisons too"] if ends else []
-    problems += ["there are NaN"] if any(n for c in report["calls"] for n, _ in c["not_finite"].values()) else []
+    problems = [f"{outside} of {plural(len(compared), 'call')} out of tolerance"] if outside else []
+    total = plural(len(report["end_to_end"]), "end-to-end comparison")
+    problems += [f"{len(ends)} of {total} out of tolerance"] if ends else []
+    problems += ["NaN in the results"] if any(n for c in report["calls"] for n, _ in c["not_finite"].values()) else []
     if problems:
         page.text("\n" + ", ".join(problems), style="bold red")
     else:
-        calls = f"all {len(compared)} calls and " if compared else ""
+        calls = f"{plural(len(compared), 'call')} and " if compared else ""
         page.text(f"\n{calls}all outputs are within tolerance", style="bold green")
 
 
@@ -267,15 +260,15 @@ def _name(call: Mapping[str, Any]) -> str:
     return f"{call['op']} ({call['origin']})"
 
 
-def _tensor(found: Mapping[str, Any]) -> str:
-    return f"{found['dtype']}[{', '.join(map(str, found['dims']))}]"
+def _tensor(output: Mapping[str, Any]) -> str:
+    return f"{output['dtype']}[{', '.join(map(str, output['dims']))}]"
 
 
 def _number(value: Any) -> str:
-    """Three digits; what is not finite comes as text."""
+    """Return a number with three digits. Numbers that are not finite are strings already."""
     return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def _listed(items: Sequence[str]) -> str:
-    more = f", and {len(items) - SHOWN} more" if len(items) > SHOWN else ""
-    return ", ".join(items[:SHOWN]) + more
+    more = f", and {len(items) - MAX_CALLS} more" if len(items) > MAX_CALLS else ""
+    return ", ".join(items[:MAX_CALLS]) + more

@@ -1,4 +1,4 @@
-"""Tell what this machine has, what programs can use of it, and whether it works. Exit code 1 if it does not."""
+"""Report the adapters, features and limits of this machine, and test them. The exit code is 1 if the test fails."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rich.text import Text
 from ..text import duration, size
 from ..tools.doctor import bug_report, examine
 from .output import print_json
+from .parsing import add_json
 from .terminal import Column, OutputTable, Page, open_page
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--no-test", action="store_true", help="leave out the self-test, which computes on the device")
-    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+    parser.add_argument("--no-test", action="store_true", help="skip the self-test, which computes on the device")
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,15 +32,15 @@ def run(arguments: argparse.Namespace) -> int:
 def _show(report: Mapping[str, Any], page: Page) -> None:
     if report["adapters"]:
         page.table(_adapters(report["adapters"]))
-        page.text("* is the one that programs run on", style="dim")
+        page.text("* is the adapter that programs run on", style="dim")
     else:
-        page.text("no WebGPU adapter was found", style="bold red")
+        page.text("no WebGPU adapter found", style="bold red")
     if report["features"]:
         page.table(_features(report["features"]))
         page.table(_limits(report["limits"]))
     if report["variants"]:
         page.table(_variants(report["variants"]))
-        page.text("webpte tune FILE measures them all for a program's own shapes", style="dim")
+        page.text("webpte tune FILE measures them for the shapes of a program", style="dim")
     if report["self_test"] is not None:
         page.table(_self_test(report["self_test"]))
     if report["remedies"]:
@@ -61,7 +62,7 @@ def _adapters(adapters: Sequence[Mapping[str, Any]]) -> OutputTable:
 
 
 def _features(features: Sequence[Mapping[str, Any]]) -> OutputTable:
-    table = OutputTable((Column("feature"), Column("here"), Column("so", prose=True)))
+    table = OutputTable((Column("feature"), Column("available"), Column("effect", prose=True)))
     for feature in features:
         table.add(feature["name"], "yes" if feature["offered"] else "no", feature["effect"])
     return table
@@ -73,12 +74,12 @@ def _limits(limits: Sequence[Mapping[str, Any]]) -> OutputTable:
             Column("limit"),
             Column("here", number=True),
             Column("browser", 1, number=True),
-            Column("what it decides", 2, prose=True),
+            Column("effect", 2, prose=True),
         )
     )
     for limit in limits:
-        shown = size if limit["name"].endswith("-size") else str
-        table.add(limit["name"], shown(limit["offered"]), shown(limit["browser"]), limit["decides"])
+        text = size if limit["name"].endswith("-size") else str
+        table.add(limit["name"], text(limit["offered"]), text(limit["browser"]), limit["decides"])
     return table
 
 
@@ -87,9 +88,9 @@ def _variants(variants: Sequence[Mapping[str, Any]]) -> OutputTable:
         (
             Column("kernels for"),
             Column("shape"),
-            Column("taken"),
-            Column("because it is", 1, prose=True),
-            Column("not taken", 2, prose=True),
+            Column("chosen"),
+            Column("reason", 1, prose=True),
+            Column("alternatives", 2, prose=True),
         )
     )
     for v in variants:

@@ -1,4 +1,4 @@
-"""Export a checkpoint (a folder with config.json and safetensors, a .gguf file or hf:org/name) to a .pte program."""
+"""Export a checkpoint (a folder with config.json and safetensors, a .gguf file, or hf:org/name) to a .pte program."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ..export.report import quality_lines, read_quality
 from ..text import size
 from . import interrupts
 from .output import print_json, say
-from .parsing import real, whole
+from .parsing import add_json, integer, number
 from .terminal import bars
 
-# Those given are passed on: which of them a model takes, and what each is without being given, its exporter knows.
-_QUANTISING = ("quantize", "budget", "group_size", "embedding", "head", "calibrate")
-_OPTIONS = (*_QUANTISING, "max_context", "max_tokens", "max_batch", "pooling", "image_size", "quality")
+# Passed on if given. The exporter of each model knows which of them it takes, and their defaults.
+_QUANTIZATION = ("quantize", "budget", "group_size", "embedding", "head", "calibrate")
+_OPTIONS = (*_QUANTIZATION, "max_context", "max_tokens", "max_batch", "pooling", "image_size", "quality")
 
 _SOURCE = ("repository", "revision", "commit")
 
@@ -35,85 +35,108 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quantize",
         choices=("4w", "8w", "8da4w", "auto"),
-        help="weights in 4 or 8 bits; 8da4w also rounds activations; auto: 8 bits where --budget allows",
+        help="weights in 4 or 8 bits; 8da4w also quantizes activations; auto uses 8 bits within --bits-per-weight",
     )
-    parser.add_argument("--budget", type=real(above=4), metavar="BITS", help="bits per weight, with --quantize auto")
-    parser.add_argument("--group-size", type=whole(0), metavar="N", help="weights that share a scale (32)")
-    parser.add_argument("--embedding", metavar="BITS,GROUP", help="the embedding: 8, 4,32 or none (8 with --quantize)")
-    parser.add_argument("--head", choices=("4", "8", "none"), help="the output layer: 4 is as the others (8)")
-    reading = parser.add_mutually_exclusive_group()
-    reading.add_argument("--calibrate", metavar="FILE", help="a text that weights are rounded for (a built-in one)")
-    reading.add_argument(
-        "--no-calibrate", dest="calibrate", action="store_false", default=None, help="round each weight by itself"
+    parser.add_argument(
+        "--bits-per-weight",
+        dest="budget",
+        type=number(above=4),
+        metavar="BITS",
+        help="average size of a weight, with --quantize auto",
     )
-    parser.add_argument("--max-context", type=whole(2), metavar="N", help="tokens the KV cache holds (1024)")
-    parser.add_argument("--max-tokens", type=whole(2), metavar="N", help="bound of tokens in one call (256)")
-    parser.add_argument("--max-batch", type=whole(1), metavar="N", help="texts or pictures in one call, of a task")
-    parser.add_argument("--pooling", choices=("mean", "cls", "max", "last"), help="of an encoder that does not say")
+    parser.add_argument("--group-size", type=integer(0), metavar="N", help="weights per scale (32)")
+    parser.add_argument(
+        "--embedding", metavar="BITS,GROUP", help="bits of the embedding: 8, 4,32 or none (8 with --quantize)"
+    )
+    parser.add_argument(
+        "--lm-head",
+        dest="head",
+        choices=("4", "8", "none"),
+        help="bits of the output layer; 4 is as the other layers (8)",
+    )
+    calibration = parser.add_mutually_exclusive_group()
+    calibration.add_argument(
+        "--calibrate", metavar="FILE", help="a text for calibration of the weights (a built-in text)"
+    )
+    calibration.add_argument(
+        "--no-calibrate", dest="calibrate", action="store_false", default=None, help="round each weight on its own"
+    )
+    parser.add_argument("--max-context", type=integer(2), metavar="N", help="capacity of the KV cache in tokens (1024)")
+    parser.add_argument(
+        "--max-prefill", dest="max_tokens", type=integer(2), metavar="N", help="maximum tokens of one call (256)"
+    )
+    parser.add_argument(
+        "--max-batch", type=integer(1), metavar="N", help="maximum texts or images of one call, for tasks"
+    )
+    parser.add_argument(
+        "--pooling", choices=("mean", "cls", "max", "last"), help="pooling of an encoder whose checkpoint has none"
+    )
     parser.add_argument(
         "--quality",
         action=argparse.BooleanOptionalAction,
-        help="measure what is quantised against the float model (unless that has over 2 GB)",
+        help="measure the quantized model against the float model (unless that is over 2 GB)",
     )
-    parser.add_argument("--jobs", type=whole(1), metavar="N", help="threads (one for each core)")
-    parser.add_argument("--image-size", metavar="HxW", help="to which a detector's pictures are stretched, as 480x640")
-    parser.add_argument("--json", action="store_true", help="print what was written as JSON")
+    parser.add_argument("--jobs", type=integer(1), metavar="N", help="number of threads (one per core)")
+    parser.add_argument("--image-size", metavar="HxW", help="input size of a detector, such as 480x640")
+    add_json(parser, "print the files and measurements as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    given = {name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None}
-    # ExecuTorch prints as it works; our own output is what was written, and may be JSON.
-    tidy = interrupts.before_the_end(lambda: discard(Path(arguments.output)))
-    with _warned(), bars() as progress, tidy, contextlib.redirect_stdout(sys.stderr):
-        made = export_checkpoint(arguments.file, arguments.output, jobs=arguments.jobs, **given, progress=progress)
+    options = {name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None}
+    # ExecuTorch prints to stdout, which is for our own output and may be JSON.
+    cleanup = interrupts.before_the_end(lambda: discard(Path(arguments.output)))
+    with _warnings_after(), bars() as progress, cleanup, contextlib.redirect_stdout(sys.stderr):
+        exported = export_checkpoint(
+            arguments.file, arguments.output, jobs=arguments.jobs, **options, progress=progress
+        )
     if arguments.json:
-        print_json(_report(made))
+        print_json(_report(exported))
         return
-    for file in made.files:
+    for file in exported.files:
         say(f"{file}  {size(os.path.getsize(file))}")
-    for line in quality_lines(read_quality(made.files) or {}):
+    for line in quality_lines(read_quality(exported.files) or {}):
         say(line)
-    _say_stages(made)
+    _print_stages(exported)
 
 
 @contextlib.contextmanager
-def _warned() -> Iterator[None]:
-    """What the exporter warns of is said on stderr, once its bars are gone; other warnings are shown as ever."""
-    told: list[str] = []
+def _warnings_after() -> Iterator[None]:
+    """Print the exporter's warnings on stderr after its progress bars. Other warnings are handled as usual."""
+    messages: list[str] = []
     with warnings.catch_warnings():
         warnings.simplefilter("always", ExportWarning)
         show = warnings.showwarning
 
         def keep(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if issubclass(category, ExportWarning):
-                told.append(str(message))
+                messages.append(str(message))
             else:
                 show(message, category, *where, **more)
 
         warnings.showwarning = keep
         yield
-    for text in told:
+    for text in messages:
         say(f"warning: {text}", error=True)
 
 
-def _report(made: Exported) -> dict[str, Any]:
-    fetched = made.fetched
+def _report(exported: Exported) -> dict[str, Any]:
+    fetched = exported.fetched
     return {
-        "files": [{"path": str(file), "bytes": os.path.getsize(file)} for file in made.files],
-        "seconds": round(made.seconds, 3),
-        "peak_memory": made.peak_memory,
-        "stages": [asdict(stage) | {"seconds": round(stage.seconds, 3)} for stage in made.stages],
-        "quality": read_quality(made.files),
+        "files": [{"path": str(file), "bytes": os.path.getsize(file)} for file in exported.files],
+        "seconds": round(exported.seconds, 3),
+        "peak_memory": exported.peak_memory,
+        "stages": [asdict(stage) | {"seconds": round(stage.seconds, 3)} for stage in exported.stages],
+        "quality": read_quality(exported.files),
         "source": None if fetched is None else {name: getattr(fetched, name) for name in _SOURCE},
     }
 
 
-def _say_stages(made: Exported) -> None:
-    """On stderr, as all that tells how the work went."""
-    for stage in made.stages:
+def _print_stages(exported: Exported) -> None:
+    """Print time and memory of each stage on stderr."""
+    for stage in exported.stages:
         memory = "" if stage.peak_memory is None else f"  {size(stage.peak_memory)}"
         say(f"{stage.name:<14} {stage.seconds:7.1f} s{memory}", error=True)
-    most = made.peak_memory
-    say(f"exported in {made.seconds:.0f} s" + ("" if most is None else f", memory {size(most)} at most"), error=True)
-    if made.fetched is not None:
-        say(f"from {made.fetched.repository} at {made.fetched.commit}", error=True)
+    peak = "" if exported.peak_memory is None else f", peak memory {size(exported.peak_memory)}"
+    say(f"exported in {exported.seconds:.0f} s{peak}", error=True)
+    if exported.fetched is not None:
+        say(f"from {exported.fetched.repository} at {exported.fetched.commit}", error=True)

@@ -13,40 +13,43 @@ from typing import Any
 from ..errors import InputError
 from ..llm import LLM, Generation, Piece, Usage
 from ..llm.generation import BatchGenerator
+from ..text import plural
 from . import interrupts
 from .generation_options import add_constraints, add_parse_special, add_settings, checked, constraints, settings
 from .output import say
+from .parsing import add_json, add_program
 from .terminal import bars
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the .pte program, or the folder of a bundle")
-    asked = parser.add_mutually_exclusive_group()
-    asked.add_argument("--prompt", metavar="TEXT", help="what to say to the model; - or nothing reads it from stdin")
-    asked.add_argument(
+    add_program(parser, bundle=True)
+    parser.add_argument("text", nargs="?", metavar="PROMPT", help="the prompt; - or nothing reads it from stdin")
+    parser.add_argument("--prompt", metavar="TEXT", help="the prompt, as an option")
+    parser.add_argument(
         "--file",
         dest="prompts",
         metavar="JSONL",
-        help="many prompts, one a line: a JSON string, or an object with prompt, messages or tokens, an id and "
-        "settings; answers are printed as they are finished, a JSON object each. - reads stdin",
+        help="a file of prompts, one per line: a JSON string, or an object with prompt, messages or tokens, an id and "
+        "settings; each result is printed as a JSON object when it is finished. - reads stdin",
     )
-    parser.add_argument("--system", metavar="TEXT", help="instructions that stand before the prompt")
+    parser.add_argument("--system", metavar="TEXT", help="the system message")
     parser.add_argument("--raw", action="store_true", help="continue the text as it is, without the chat template")
     add_parse_special(parser)
     add_settings(parser)
     add_constraints(parser)
-    parser.add_argument("--json", action="store_true", help="print text, tokens and usage as JSON")
+    add_json(parser, "print text, tokens and usage as JSON")
     parser.add_argument(
         "--top-logprobs",
         type=checked("top_logprobs", int),
         default=0,
         metavar="N",
-        help="with --json, the N likeliest tokens beside each (0)",
+        help="with --json, the N most likely tokens at each position (0)",
     )
     parser.set_defaults(refuse=parser.error)
 
 
 def open_model(arguments: argparse.Namespace) -> LLM:
+    """Load the language model of a command line."""
     with bars() as progress:
         return LLM.load(
             arguments.file, arguments.tokenizer, arguments.data, progress=progress, kv_cache=arguments.kv_cache
@@ -54,15 +57,15 @@ def open_model(arguments: argparse.Namespace) -> LLM:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    _check_together(arguments)
+    check_options(arguments)
     if arguments.prompts is not None:
         return run_file(arguments)
-    tops = arguments.top_logprobs
-    given = settings(arguments, **constraints(arguments), logprobs=tops > 0, top_logprobs=tops)
+    top_logprobs = arguments.top_logprobs
+    options = settings(arguments, **constraints(arguments), logprobs=top_logprobs > 0, top_logprobs=top_logprobs)
     text = _prompt(arguments)
     interrupted = False
     with open_model(arguments) as llm:
-        answer = llm.generate(messages_or_text(llm, text, arguments), parse_special=arguments.parse_special, **given)
+        answer = llm.generate(messages_or_text(llm, text, arguments), parse_special=arguments.parse_special, **options)
         pieces = []
         try:
             for piece in answer:
@@ -70,10 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
                 if not arguments.json:
                     say(piece.text, end="")
         except KeyboardInterrupt:
-            interrupted = True  # what came so far is printed
+            interrupted = True  # the text generated so far is printed
         if arguments.json:
-            found = {"text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage)}
-            print(json.dumps(found | {"logprobs": [_logprobs(piece) for piece in pieces] if tops else None}))
+            report = {"text": answer.text, "tokens": answer.tokens, "usage": asdict(answer.usage)}
+            print(json.dumps(report | {"logprobs": [_logprobs(piece) for piece in pieces] if top_logprobs else None}))
         else:
             print()
             print(summary(answer.usage), file=sys.stderr)
@@ -82,27 +85,34 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check_together(arguments: argparse.Namespace) -> None:
-    """Options that are right alone, and wrong beside each other."""
+def check_options(arguments: argparse.Namespace) -> None:
+    """Reject combinations of options, and move the positional prompt to `prompt`."""
+    if arguments.text is not None and arguments.prompt is not None:
+        arguments.refuse("argument PROMPT: not allowed with --prompt")
+    arguments.prompt = arguments.text if arguments.prompt is None else arguments.prompt
+    if arguments.prompt is not None and arguments.prompts is not None:
+        arguments.refuse("argument --file: not allowed with a prompt")
     if arguments.system is not None and arguments.raw:
-        arguments.refuse("argument --system: not allowed with --raw, which leaves the chat template out")
+        arguments.refuse("argument --system: not allowed with --raw, which skips the chat template")
     if arguments.top_logprobs and not arguments.json:
-        arguments.refuse("argument --top-logprobs: needs --json, which prints them")
+        arguments.refuse("argument --top-logprobs: requires --json")
     if arguments.prompts is not None and (arguments.json or arguments.top_logprobs):
         arguments.refuse("argument --json: not allowed with --file, which always prints JSON")
     if arguments.prompt is None and arguments.prompts is None and sys.stdin.isatty():
-        arguments.refuse("argument --prompt: needed, unless --file is given or a prompt comes from a pipe")
+        arguments.refuse("argument PROMPT: required, unless --file is given or stdin is a pipe")
     if arguments.prompt == "":
-        arguments.refuse("argument --prompt: is empty; give the model something to say")
+        arguments.refuse("argument PROMPT: expected at least one character, got an empty string")
 
 
 def _prompt(arguments: argparse.Namespace) -> str:
-    """As it was given, or what stdin holds, without the newline that ends it."""
+    """Return the prompt of the command line, or stdin without its last newline."""
     if arguments.prompt not in (None, "-"):
         return str(arguments.prompt)
     text = read_stdin().removesuffix("\n")
     if not text.strip():
-        raise InputError("stdin holds no prompt; pipe one in, or give --prompt TEXT")
+        raise InputError(
+            argument="stdin", expected="a prompt", got="nothing", hint="Or pass PROMPT.", code="empty_prompt"
+        )
     return text
 
 
@@ -110,17 +120,24 @@ def read_stdin() -> str:
     try:
         return sys.stdin.buffer.read().decode()
     except (OSError, AttributeError) as error:  # there may be none
-        raise InputError(f"stdin cannot be read: {error}. Give --prompt TEXT or --file JSONL") from error
+        raise InputError(
+            f"cannot read stdin: {error}", hint="Pass PROMPT or --file JSONL.", code="unreadable"
+        ) from error
     except UnicodeDecodeError as error:
         raise InputError(
-            f"what comes from stdin is no UTF-8 text: {error}. Convert it, for instance by iconv"
+            f"stdin is not valid UTF-8: {error}", hint="Convert it, for instance with iconv.", code="invalid_utf8"
         ) from error
 
 
 def messages_or_text(llm: LLM, text: str, arguments: argparse.Namespace) -> str | list[dict[str, str]]:
-    """A prompt as the model wants it."""
+    """Return a prompt as messages, or as text for a model without chat template and with --raw."""
     if llm.template is None and arguments.system is not None:
-        raise InputError("--system needs a chat template, and the model has none; put it into the prompt")
+        raise InputError(
+            "the model has no chat template",
+            argument="--system",
+            hint="Put the instructions into the prompt.",
+            code="no_chat_template",
+        )
     if llm.template is None or arguments.raw:
         return text
     first = [{"role": "system", "content": arguments.system}] if arguments.system is not None else []
@@ -132,25 +149,26 @@ def _logprobs(piece: Piece) -> dict[str, Any]:
 
 
 def summary(usage: Usage) -> str:
+    """Return token counts and rates in one line."""
     reused = f", {usage.reused_tokens} reused" if usage.reused_tokens else ""
     return (
-        f"[{usage.prompt_tokens} prompt tokens{reused}, {usage.prefill_rate:.1f} tok/s; "
+        f"[{plural(usage.prompt_tokens, 'prompt token')}{reused}, {usage.prefill_rate:.1f} tok/s; "
         f"{usage.completion_tokens} generated, {usage.decode_rate:.1f} tok/s; {usage.finish_reason or 'cancelled'}]"
     )
 
 
 def run_file(arguments: argparse.Namespace) -> int:
-    """Print an answer a line; 1 if some have failed. What is finished when Ctrl-C comes has been printed."""
-    given = {**settings(arguments, **constraints(arguments)), "parse_special": arguments.parse_special}
+    """Print each result as a line of JSON when it is finished. Return 1 if any has failed."""
+    options = {**settings(arguments, **constraints(arguments)), "parse_special": arguments.parse_special}
     lines = read_prompts(arguments.prompts)
-    output = sys.stdout  # while bars are drawn, what is printed goes where they are
+    output = sys.stdout  # while bars are drawn, sys.stdout is redirected
     started, answers, failed, tokens = time.perf_counter(), 0, 0, 0
     interrupted = False
     with open_model(arguments) as llm:
         prompts = [_arguments(llm, line, arguments) for line in lines]
         try:
             with bars() as progress:
-                many = BatchGenerator(llm, prompts, given, False, progress)
+                many = BatchGenerator(llm, prompts, options, False, progress)
                 for number, answer in many.run():
                     name = lines[number].get("id", number)
                     print(json.dumps(_report(name, answer)), file=output, flush=True)
@@ -161,7 +179,8 @@ def run_file(arguments: argparse.Namespace) -> int:
             interrupted = True
         rate = tokens / (time.perf_counter() - started)
         print(
-            f"[{answers} of {len(prompts)} answers, {failed} failed; {tokens} tokens, {rate:.1f} tok/s]",
+            f"[{answers} of {plural(len(prompts), 'answer')}, {failed} failed; "
+            f"{plural(tokens, 'token')}, {rate:.1f} tok/s]",
             file=sys.stderr,
         )
         if interrupted:
@@ -170,39 +189,47 @@ def run_file(arguments: argparse.Namespace) -> int:
 
 
 def read_prompts(name: str) -> list[dict[str, Any]]:
-    """The lines of a file of prompts, or of stdin, as objects."""
+    """Return the lines of a file of prompts, or of stdin, as objects."""
     try:
         texts = (read_stdin() if name == "-" else Path(name).read_text(encoding="utf-8")).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--file {name} cannot be read: {error}") from error
-    found = [_line(f"{name}:{number}", text) for number, text in enumerate(texts, 1) if text.strip()]
-    if not found:
-        raise InputError(f"--file {name} holds no prompts; it has one a line, each a JSON string or object")
-    return found
+        raise InputError(f"cannot read {name}: {error}", argument="--file", code="unreadable") from error
+    prompts = [_line(f"{name}:{number}", text) for number, text in enumerate(texts, 1) if text.strip()]
+    if not prompts:
+        raise InputError(
+            argument="--file",
+            expected="a JSON string or object per line",
+            got=f"no prompts in {name}",
+            code="no_prompts",
+        )
+    return prompts
 
 
 def _line(where: str, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{where} is no JSON: {error}", code="invalid_json") from error
-    if isinstance(found, str):
-        return {"prompt": found}
-    if not isinstance(found, dict) or len({"prompt", "messages", "tokens"} & set(found)) != 1:
+        raise InputError(f"{where} is not valid JSON: {error}", code="invalid_json") from error
+    if isinstance(value, str):
+        return {"prompt": value}
+    if not isinstance(value, dict) or len({"prompt", "messages", "tokens"} & set(value)) != 1:
         raise InputError(
-            f"{where} is neither a text nor an object with one of prompt, messages and tokens", code="invalid_prompt"
+            argument=where,
+            expected="a JSON string, or an object with one of prompt, messages and tokens",
+            got=f"{text[:60]}",
+            code="invalid_prompt",
         )
-    return found
+    return value
 
 
 def _arguments(llm: LLM, line: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
-    """What `generate` is given for a line."""
-    given = {name: value for name, value in line.items() if name not in ("id", "messages")}
+    """Return the arguments of `generate` for a line."""
+    options = {name: value for name, value in line.items() if name not in ("id", "messages")}
     if "messages" in line:
-        given["prompt"] = line["messages"]
+        options["prompt"] = line["messages"]
     elif isinstance(line.get("prompt"), str):
-        given["prompt"] = messages_or_text(llm, line["prompt"], arguments)
-    return given
+        options["prompt"] = messages_or_text(llm, line["prompt"], arguments)
+    return options
 
 
 def _report(name: Any, answer: Generation) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Print what a .pte file holds: methods, inputs and outputs, delegates, calls, constants, values; or draw a method."""
+"""Print the contents of a .pte file: methods, inputs, outputs, delegates, calls, constants. Or draw a method."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Any
 from ..bundles.summary import summary
 from ..errors import InputError
 from ..runtime.manifest import is_bundle
-from ..text import size
+from ..text import plural, size
 from ..tools.inspect import inspect_file
 from .bundle import show
 from .output import print_json, say
-from .parsing import check_output
+from .parsing import add_json, add_program, check_output
 from .terminal import Column, OutputTable, Page, open_page
 
-CONSTANTS_SHOWN = 12
+MAX_CONSTANTS = 12  # listed
+MAX_USERS = 8  # values listed for a constant
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the .pte program, or the folder of a bundle")
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
-    parser.add_argument("--json", action="store_true", help="print the same as JSON")
-    parser.add_argument("--html", metavar="OUT", help="write one page instead: graph, memory timeline, constants")
-    parser.add_argument("--dot", metavar="OUT", help="write the graph for Graphviz instead")
-    parser.add_argument("--method", metavar="NAME", help="the method that --html and --dot show (forward)")
+    add_program(parser, bundle=True)
+    add_json(parser)
+    parser.add_argument("--html", metavar="OUT", help="write an HTML page: graph, memory timeline, constants")
+    parser.add_argument("--dot", metavar="OUT", help="write the graph for Graphviz")
+    parser.add_argument("--method", metavar="NAME", help="the method for --html and --dot (forward)")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -42,8 +42,8 @@ def run(arguments: argparse.Namespace) -> None:
         print_json(report)
         return
     page = open_page()
-    count = len(report["methods"])
-    page.text(f"{report['file']}  {size(report['bytes'])}, {count} method{'s' * (count != 1)}", style="bold")
+    methods = plural(len(report["methods"]), "method")
+    page.text(f"{report['file']}  {size(report['bytes'])}, {methods}", style="bold")
     constants = [m for m in report["methods"] if m["returns"] is not None]
     for method in report["methods"]:
         if method not in constants:
@@ -64,10 +64,9 @@ def _draw(arguments: argparse.Namespace) -> None:
         if path:
             text = render(report)
             _write(path, text)
-            count = len(report["calls"])
-            say(f"{path}: {count} call{'s' * (count != 1)} of {report['method']}, {size(len(text))}")
+            say(f"{path}: {plural(len(report['calls']), 'call')} of {report['method']}, {size(len(text))}")
     if report["problem"]:
-        say(f"There is no plan, so no memory is shown: {report['problem']}")
+        say(f"The method cannot be planned, so its memory is not shown: {report['problem']}")
 
 
 def _write(path: str, text: str) -> None:
@@ -75,7 +74,7 @@ def _write(path: str, text: str) -> None:
         with open(path, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+        raise InputError(f"cannot write {path}: {error.strerror}", code="not_writable") from error
 
 
 def _method(method: Mapping[str, Any], page: Page) -> None:
@@ -109,8 +108,8 @@ def _execution(method: Mapping[str, Any]) -> str:
     memory = execution["memory"]
     in_file = sum(method["calls"].values()) + sum(method["kernel_calls"].values())
     text = (
-        f"\n{execution['calls']} calls, {in_file} in the file; "
-        f"runs in {execution['submits']} submit{'s' * (execution['submits'] != 1)}, "
+        f"\n{plural(execution['calls'], 'call')}, {in_file} in the file; "
+        f"runs in {plural(execution['submits'], 'submit')}, "
         f"{size(execution['bytes_to_host_between'])} to the host in between; "
         f"GPU memory: constants {size(memory['constant'])}, state {size(memory['state'])}, "
         f"activations {size(memory['activation'])}"
@@ -122,7 +121,7 @@ def _execution(method: Mapping[str, Any]) -> str:
 
 
 def _delegates(delegates: list[Mapping[str, Any]]) -> OutputTable:
-    """Another backend's can be named and weighed, not looked into."""
+    """Return a table of delegates. Of other backends, only name and size are known."""
     table = OutputTable(
         (
             Column("delegate"),
@@ -158,14 +157,15 @@ def _constants(constants: list[Mapping[str, Any]], page: Page) -> None:
     if not constants:
         return
     total = sum(c["bytes"] for c in constants)
-    page.text(f"\n{len(constants)} distinct constant{'s' * (len(constants) != 1)}, {size(total)}", style="bold")
+    page.text(f"\n{plural(len(constants), 'distinct constant')}, {size(total)}", style="bold")
     table = OutputTable(
         (Column("constant"), Column("bytes", number=True), Column("used by", prose=True), Column("name", drop=1))
     )
-    for entry in constants[:CONSTANTS_SHOWN]:
+    for entry in constants[:MAX_CONSTANTS]:
         shape = f"{entry['dtype']}[{', '.join(map(str, entry['dims']))}]"
-        values = ", ".join(f"%{v}" for v in entry["values"])
+        more = len(entry["values"]) - MAX_USERS
+        values = ", ".join(f"%{v}" for v in entry["values"][:MAX_USERS]) + (f" and {more} more" if more > 0 else "")
         table.add(shape, size(entry["bytes"]), values, entry["name"])
     page.table(table)
-    if len(constants) > CONSTANTS_SHOWN:
-        page.text(f"and {len(constants) - CONSTANTS_SHOWN} more (--json lists all)", style="dim")
+    if len(constants) > MAX_CONSTANTS:
+        page.text(f"and {len(constants) - MAX_CONSTANTS} more (--json lists all)", style="dim")

@@ -1,8 +1,9 @@
-"""Ctrl-C ends a command within half a second, with exit code 130, whatever it is doing.
+"""End a command within half a second after Ctrl-C, with exit code 130.
 
-Python's own handler runs when the main thread comes back to Python, which takes as long as a driver needs to compile a
-kernel or to close a busy device; and what it raises inside a native callback or a destructor is lost. So another thread
-hears of the signal from the system's handler itself, gives the command time to end in order, and then ends it.
+Python's own handler runs when the main thread returns to Python, which can take as long as a driver compiles a kernel
+or closes a busy device; and an exception raised inside a native callback or a destructor is lost. So a second thread
+receives the signal through the wake-up file descriptor, gives the command time to end by itself, and then ends the
+process.
 """
 
 from __future__ import annotations
@@ -16,36 +17,36 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 
-EXIT_CODE = 130  # what shells report of a program that Ctrl-C has ended
-GRACE = 0.15  # seconds for a command to end by itself
-PATIENCE = 2.0  # for one that means to go on: ending it by mistake would cost a conversation
+EXIT_CODE = 130  # as shells report for a program ended by SIGINT
+GRACE_SECONDS = 0.15  # for a command to end by itself
+RESUME_SECONDS = 2.0  # for a command that continues after Ctrl-C: ending it by mistake would lose a conversation
 
 
-class Watch:
-    """Looks after interrupts, from its creation to the end of the process."""
+class InterruptWatch:
+    """Handles SIGINT from its creation to the end of the process."""
 
     def __init__(self) -> None:
-        self.interrupted = False  # and nobody has taken care of it yet
-        self.grace = GRACE
+        self.interrupted = False  # and the command has not handled it yet
+        self.grace = GRACE_SECONDS
         self._handled = threading.Event()
         self._wakeup: socket.socket | None = None
-        self._deferred: bool | None = None  # whether one came, while they are put off
+        self._deferred: bool | None = None  # inside `deferred`: whether an interrupt has arrived
         if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             return  # ignored, as in a background job
-        self._heard, self._wakeup = socket.socketpair()
+        self._wakeup_reader, self._wakeup = socket.socketpair()
         self._wakeup.setblocking(False)
         self.arm()
         threading.Thread(target=self._listen, name="interrupts", daemon=True).start()
 
     def arm(self) -> None:
-        """Hear of signals, also after an event loop has heard of them in between."""
+        """Install the handler, also after an event loop has replaced it."""
         if self._wakeup is not None:
             self._handled.clear()
             signal.set_wakeup_fd(self._wakeup.fileno(), warn_on_full_buffer=False)
             signal.signal(signal.SIGINT, self._raise)
 
     def _raise(self, *_: object) -> None:
-        if self.interrupted:  # for the second time, by somebody who will not wait
+        if self.interrupted:  # the second Ctrl-C
             end()
         self.interrupted = True
         if self._deferred is None:
@@ -54,7 +55,7 @@ class Watch:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """An interrupt is raised at the end of this: for moments that must be whole."""
+        """Raise an interrupt at the end of this context, for work that must not be torn."""
         if self._deferred is not None:  # inside another
             yield
             return
@@ -62,87 +63,88 @@ class Watch:
         try:
             yield
         finally:
-            came, self._deferred = self._deferred, None
-        if came:
+            arrived, self._deferred = self._deferred, None
+        if arrived:
             raise KeyboardInterrupt
 
     def _listen(self) -> None:
-        while numbers := self._heard.recv(64):
+        while numbers := self._wakeup_reader.recv(64):
             if signal.SIGINT in numbers:
                 if not self._handled.wait(self.grace):
                     end(flush=False)  # the main thread may hold the stream, waiting for a reader
                 self._handled.clear()
 
     def handled(self) -> None:
-        """The command goes on."""
+        """Note that the command has handled the interrupt and continues."""
         if self.interrupted:
             self.interrupted = False
             self._handled.set()
 
     def close(self) -> None:
-        """The command is done: from here on an interrupt ends the process, which is ending anyway, at once."""
+        """Let an interrupt end the process at once, because the command is done."""
         if signal.getsignal(signal.SIGINT) == self._raise:
             signal.signal(signal.SIGINT, lambda *_: end())
 
 
 def end(flush: bool = True) -> NoReturn:
-    """End the process as interrupted. Destructors might wait for the device, so none are run."""
+    """End the process as interrupted. Destructors are skipped, because they may wait for the device."""
     for stream in (sys.stdout, sys.stderr) if flush else ():
         with contextlib.suppress(Exception):
             stream.flush()
-    for restore in _restoring:
+    for cleanup in _cleanups:
         with contextlib.suppress(Exception):
-            restore()
-    if sys.stderr.isatty():  # a progress bar has hidden the cursor
+            cleanup()
+    if sys.stderr.isatty():  # a progress bar hides the cursor
         os.write(sys.stderr.fileno(), b"\x1b[?25h")
     os._exit(EXIT_CODE)
 
 
-_watch: Watch | None = None
-_restoring: list[Callable[[], None]] = []  # what the terminal needs when the process ends
+_watch: InterruptWatch | None = None
+_cleanups: list[Callable[[], None]] = []  # called before the process ends
 
 
 @contextlib.contextmanager
-def before_the_end(restore: Callable[[], None]) -> Iterator[None]:
-    """Should the process be ended inside of this, `restore` is called first."""
-    _restoring.append(restore)
+def before_the_end(cleanup: Callable[[], None]) -> Iterator[None]:
+    """Call `cleanup` if the process is ended inside this context."""
+    _cleanups.append(cleanup)
     try:
         yield
     finally:
-        _restoring.remove(restore)
+        _cleanups.remove(cleanup)
 
 
-def start() -> Watch:
+def start() -> InterruptWatch:
+    """Start to handle interrupts of this process."""
     global _watch
-    _watch = Watch()
+    _watch = InterruptWatch()
     return _watch
 
 
 def go_on_after() -> None:
-    """To be called by a command that will handle interrupts and go on."""
+    """Announce that the command handles interrupts and continues."""
     if _watch is not None:
-        _watch.grace = PATIENCE
+        _watch.grace = RESUME_SECONDS
 
 
 def handled() -> None:
-    """To be called by such a command each time."""
+    """Note that such a command has handled an interrupt."""
     if _watch is not None:
         _watch.handled()
 
 
 def watch_again() -> None:
-    """To be called after an event loop was run, which hears of signals in our place."""
+    """Install the handler again after an event loop has replaced it."""
     if _watch is not None:
         _watch.arm()
 
 
 def deferred() -> contextlib.AbstractContextManager[None]:
-    """For moments that Ctrl-C must not tear: it is raised at their end."""
+    """Return a context at whose end Ctrl-C is raised, for work that must not be torn."""
     return _watch.deferred() if _watch is not None else contextlib.nullcontext()
 
 
 def leave() -> NoReturn:
-    """End a command that was interrupted, without closing the device, which may be busy for long."""
+    """End an interrupted command without closing the device, which may be busy."""
     if _watch is not None:
         end()
     raise KeyboardInterrupt

@@ -1,4 +1,8 @@
-"""Text of strangers, made harmless for a terminal. Imports nothing that would make every command start slower."""
+"""Print lines and JSON. Every command imports this module, so it imports nothing slow.
+
+The schemas of the JSON reports (schemas/) are written by hand: the reports are dicts that functions of `tools` build,
+not dataclasses, and the tests validate every report against its schema.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,12 @@ from ..text import sanitize
 
 
 def say(text: str = "", end: str = "\n", error: bool = False) -> None:
-    """Print a line, or a piece of one, to stdout or stderr."""
+    """Print sanitised text to stdout or stderr."""
     print(sanitize(text), end=end, file=sys.stderr if error else sys.stdout, flush=True)
 
 
 def print_json(report: Any) -> None:
-    """A report for scripts. JSON has no NaN and no infinity: they become text."""
+    """Print a report as JSON. NaN and infinity, which JSON does not have, become strings."""
     print(json.dumps(_finite(report), indent=2, allow_nan=False))
 
 

@@ -1,4 +1,4 @@
-"""Measure where a call's time goes: on the host by what it does, on the device by op, kernel and module."""
+"""Measure where the time of a call goes: on the host by activity, on the device by op, kernel and module."""
 
 from __future__ import annotations
 
@@ -7,33 +7,29 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..text import duration, size
+from ..text import duration, plural, size
 from ..tools.profile import profile_file
 from .output import print_json
-from .parsing import check_output, whole
-from .run import INPUTS
+from .parsing import AT_THE_BOUND, add_call, add_fallback, add_json, add_program, check_output, integer
 from .terminal import Column, OutputTable, Page, bars, open_page
 
-SHOWN = 12  # rows of a table, unless all are asked for
+MAX_ROWS = 12  # of a table without --all
 Rows = Sequence[Mapping[str, Any]]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = INPUTS
-    parser.add_argument("file", help="the .pte program")
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
-    parser.add_argument("--method", default="forward", metavar="NAME", help="the method to call (forward)")
-    parser.add_argument("--input", action="append", default=[], metavar="[NAME=]VALUE", help="an input, see below")
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of random inputs (0)")
+    add_program(parser)
+    add_call(parser, AT_THE_BOUND)
     parser.add_argument(
-        "--repeat", type=whole(1), default=5, metavar="N", help="calls to measure; the fastest is shown (5)"
+        "--repeat", type=integer(1), default=5, metavar="N", help="calls to measure; the fastest is reported (5)"
     )
-    parser.add_argument("--trace", metavar="JSON", help="write the call as a Chrome trace: open it in ui.perfetto.dev")
-    parser.add_argument("--all", action="store_true", help=f"list everything, not only the first {SHOWN} of a kind")
-    parser.add_argument("--no-peak", action="store_true", help="do not measure what the device can do at most")
-    parser.add_argument("--fallback", choices=("cpu",), help="let the CPU run ops that have no kernel, slowly")
-    parser.add_argument("--json", action="store_true", help="print the same as JSON, with every dispatch")
+    parser.add_argument("--trace", metavar="JSON", help="write a Chrome trace of the call, for ui.perfetto.dev")
+    parser.add_argument("--all", action="store_true", help=f"list every row of a table, not only the first {MAX_ROWS}")
+    parser.add_argument(
+        "--no-roofline", action="store_true", help="do not measure the peak bandwidth and arithmetic of the device"
+    )
+    add_fallback(parser)
+    add_json(parser, "print the report as JSON, with every dispatch")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -46,7 +42,7 @@ def run(arguments: argparse.Namespace) -> None:
             method=arguments.method,
             repeat=arguments.repeat,
             seed=arguments.seed,
-            peak=not arguments.no_peak,
+            roofline=not arguments.no_roofline,
             trace=arguments.trace,
             fallback=arguments.fallback,
             progress=progress,
@@ -54,7 +50,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(report)
         return
-    shown = len(report["dispatches"]) if arguments.all else SHOWN
+    max_rows = len(report["dispatches"]) if arguments.all else MAX_ROWS
     page = open_page()
     page.text(f"{report['file']}, {report['method']}", style="bold")
     page.text(f"on {report['adapter']}")
@@ -62,15 +58,15 @@ def run(arguments: argparse.Namespace) -> None:
     _host(report, page)
     if report["dispatches"]:
         _device(report, page)
-        page.table(_ops("op", report["ops"], report["peak"], shown))
-        page.table(_kernels(report["kernels"], shown))
-        page.table(_modules(report, shown))
+        page.table(_ops("op", report["ops"], report["peak"], max_rows))
+        page.table(_kernels(report["kernels"], max_rows))
+        page.table(_modules(report, max_rows))
     if report["trace"]:
-        page.text(f"\nthe timed call is in {report['trace']}: open it in ui.perfetto.dev")
+        page.text(f"\nwrote the timed call to {report['trace']}: open it in ui.perfetto.dev")
 
 
 def _table(first: str, *numbers: tuple[str, int]) -> OutputTable:
-    """The first column is text, the others numbers, with the order in which they may go."""
+    """Return a table with a text column and number columns; each has a title and its drop order."""
     return OutputTable((Column(first), *(Column(title, drop, number=True) for title, drop in numbers)))
 
 
@@ -90,33 +86,37 @@ def _host(report: Mapping[str, Any], page: Page) -> None:
         table.add(span["name"], duration(span["seconds"]), _percent(span["share"]))
     table.add("the rest", duration(host["rest"]), _percent(host["rest"] / host["seconds"]))
     page.table(table)
-    submits = f"{report['submits']} submit{'s' * (report['submits'] != 1)}"
-    moved = f"\n{submits}; {size(report['bytes_to_device'])} to the device, {size(report['bytes_to_host'])} back"
+    transfers = (
+        f"\n{plural(report['submits'], 'submit')}; "
+        f"{size(report['bytes_to_device'])} to the device, {size(report['bytes_to_host'])} back"
+    )
     if report["cpu_calls"]:
-        moved += "; on the CPU: " + ", ".join(f"{name} ×{count}" for name, count in report["cpu_calls"].items())
-    page.text(moved)
+        transfers += "; on the CPU: " + ", ".join(f"{name} ×{count}" for name, count in report["cpu_calls"].items())
+    page.text(transfers)
 
 
 def _device(report: Mapping[str, Any], page: Page) -> None:
-    """How the dispatches were timed, and whether their sum is the whole."""
+    """Print how the dispatches were timed, and how their sum compares with the whole call."""
     call, count = report["timed_call"], len(report["dispatches"])
     how = (
         "by timestamp queries, each in a pass of its own"
         if report["timestamps"]
-        else "by the host, each submitted and waited for, because the device has no timestamp queries: "
-        "the way there and back is included"
+        else "by the host, each with a submit and a wait of its own, because the device has no timestamp queries: "
+        "the round trip is included"
     )
-    page.text(f"\n{count} dispatches, timed {how}; such a call takes {duration(call['seconds'])}", style="bold")
+    page.text(
+        f"\n{plural(count, 'dispatch')}, timed {how}; such a call takes {duration(call['seconds'])}", style="bold"
+    )
     page.text(
         f"dispatches {duration(call['busy_seconds'])} + between them {duration(call['between_seconds'])} "
         f"= {duration(call['device_seconds'])} on the device"
     )
-    parts = ", ".join(f"{name} {duration(took)}" for name, took in call["parts"].items())
-    page.text(f"{_percent(call['attributed'])} of that call: {parts}; the rest {duration(call['rest'])}")
+    parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in call["parts"].items() if seconds)
+    page.text(f"the host spent {_percent(call['attributed'])} of that call on: {parts}; rest {duration(call['rest'])}")
     if (peak := report["peak"]) is not None:
         page.text(
-            f"at most this device copies {_rate(peak['bytes_per_second'])} GB/s "
-            f"and computes {_rate(peak['flops_per_second'])} GFLOP/s (measured, f32)"
+            f"peak of this device: {_rate(peak['bytes_per_second'])} GB/s of copies, "
+            f"{_rate(peak['flops_per_second'])} GFLOP/s of f32 arithmetic (measured)"
         )
 
 
@@ -131,35 +131,35 @@ def _of_peak(per_second: float | None, peak: Mapping[str, float] | None, name: s
     return "" if per_second is None or peak is None else f"{100 * per_second / peak[name]:.0f} %"
 
 
-def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, shown: int) -> OutputTable:
+def _ops(title: str, rows: Rows, peak: Mapping[str, float] | None, max_rows: int) -> OutputTable:
     rates = (("GB/s", 4), ("of peak GB/s", 2), ("GFLOP/s", 5), ("of peak GFLOP/s", 3))
     table = _table(title, ("calls", 6), ("time", 0), ("share", 1), *rates)
-    for row in rows[:shown]:
-        moved, computed = row["bytes_per_second"], row["flops_per_second"]
+    for row in rows[:max_rows]:
+        bandwidth, arithmetic = row["bytes_per_second"], row["flops_per_second"]
         table.add(
             row["name"],
             str(row["calls"]),
             duration(row["seconds"]),
             _percent(row["share"]),
-            _rate(moved),
-            _of_peak(moved, peak, "bytes_per_second"),
-            _rate(computed),
-            _of_peak(computed, peak, "flops_per_second"),
+            _rate(bandwidth),
+            _of_peak(bandwidth, peak, "bytes_per_second"),
+            _rate(arithmetic),
+            _of_peak(arithmetic, peak, "flops_per_second"),
         )
-    _add_rest(table, rows[shown:])
+    _add_rest(table, rows[max_rows:])
     return table
 
 
 def _add_rest(table: OutputTable, rows: Rows) -> None:
     if rows:
-        took, share = sum(row["seconds"] for row in rows), sum(row["share"] for row in rows)
+        seconds, share = sum(row["seconds"] for row in rows), sum(row["share"] for row in rows)
         calls = str(sum(row["calls"] for row in rows))
-        table.add(f"{len(rows)} more (--all)", calls, duration(took), _percent(share))
+        table.add(f"{len(rows)} more (--all)", calls, duration(seconds), _percent(share))
 
 
-def _kernels(rows: Rows, shown: int) -> OutputTable:
+def _kernels(rows: Rows, max_rows: int) -> OutputTable:
     table = _table("kernel", ("dispatches", 3), ("time", 0), ("share", 1), ("GB/s", 2))
-    for row in rows[:shown]:
+    for row in rows[:max_rows]:
         table.add(
             _kernel_name(row["name"]),
             str(row["dispatches"]),
@@ -167,19 +167,19 @@ def _kernels(rows: Rows, shown: int) -> OutputTable:
             _percent(row["share"]),
             _rate(row["bytes_per_second"]),
         )
-    _add_rest(table, rows[shown:])
+    _add_rest(table, rows[max_rows:])
     return table
 
 
 def _kernel_name(label: str) -> str:
-    """A kernel's label without flags that are off: `linear[biased tile=4 type=f32]`."""
+    """Return a kernel's label without flags that are off: `linear[biased tile=4 type=f32]`."""
     template, _, flags = label.removesuffix("]").partition("[")
-    on = [flag for flag in flags.split(",") if flag.rpartition("=")[2] not in ("False", "None", "", "0")]
-    return f"{template}[{' '.join(flag.removesuffix('=True') for flag in on)}]" if on else template
+    enabled = [flag for flag in flags.split(",") if flag.rpartition("=")[2] not in ("False", "None", "", "0")]
+    return f"{template}[{' '.join(flag.removesuffix('=True') for flag in enabled)}]" if enabled else template
 
 
-def _modules(report: Mapping[str, Any], shown: int) -> OutputTable:
-    """Equal blocks in one row; delegates where there are several and no blocks."""
+def _modules(report: Mapping[str, Any], max_rows: int) -> OutputTable:
+    """Return a table of modules, with equal blocks in one row; of delegates if there are no blocks."""
     rows = report["modules"]
     if len(rows) < 2:
         rows = report["origins"]
@@ -187,13 +187,13 @@ def _modules(report: Mapping[str, Any], shown: int) -> OutputTable:
     for row in rows:
         groups.setdefault(re.sub(r"^block \d+ of (\d+)", r"\1 equal blocks", row["name"]), []).append(row)
     table = _table("module", ("calls", 3), ("time", 0), ("share", 1), ("each", 2))
-    for name, members in list(groups.items())[:shown]:
-        took = sorted(row["seconds"] for row in members)
-        each = f"{duration(took[0])} to {duration(took[-1])}" if len(members) > 1 else ""
+    for name, members in list(groups.items())[:max_rows]:
+        seconds = sorted(row["seconds"] for row in members)
+        each = f"{duration(seconds[0])} to {duration(seconds[-1])}" if len(members) > 1 else ""
         table.add(
             name,
             str(sum(row["calls"] for row in members)),
-            duration(sum(took)),
+            duration(sum(seconds)),
             _percent(sum(row["share"] for row in members)),
             each,
         )

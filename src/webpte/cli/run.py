@@ -1,4 +1,4 @@
-"""Run a method on files, images, shapes or numbers; print what came out and how long it took, cold and warm."""
+"""Call a method on files, images, shapes or numbers. Print its outputs and the time of cold and warm calls."""
 
 from __future__ import annotations
 
@@ -9,37 +9,26 @@ from typing import Any
 from rich.text import Text
 
 from ..text import duration
-from ..tools.run import run_file
+from ..tools.run import DIM_SIZES, run_file
 from .output import print_json
-from .parsing import check_output, whole
+from .parsing import add_call, add_fallback, add_json, add_program, check_output, integer
 from .terminal import Column, OutputTable, Page, bars, open_page
 
-INPUTS = """\
-inputs are given in order, by position as 0=VALUE, or by the name that inspect shows; VALUE is one of
-  x.npy, all.npz, all.npz:KEY   arrays; a whole .npz gives several inputs, by keys that end in a number or in order
-  photo.png                     resized to the input's bound, RGB, 0 to 1; photo.png:-1..1 and photo.png:imagenet
-                                scale it otherwise
-  1x16:random                   a shape, or none for the bound, and random, zeros, ones, arange, a number, or 0..99
-                                for random numbers of that range
-  3                             a number
-inputs that are not given are random at their bound (integers 0 or 1, a single integer 0), from a fixed seed
+DEFAULT_INPUTS = f"""\
+An input that is not given is random: floats are normal, integers 0 or 1, a single integer is 0. A dimension that may
+vary has at most {DIM_SIZES[0]} elements, or the fewest that the program accepts.
 """
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = INPUTS
-    parser.add_argument("file", help="the .pte program, or the folder of a bundle")
-    parser.add_argument("--method", default="forward", metavar="NAME", help="the method to run (forward)")
-    parser.add_argument("--input", action="append", default=[], metavar="[NAME=]VALUE", help="an input, see below")
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
+    add_program(parser, bundle=True)
+    add_call(parser, DEFAULT_INPUTS)
     parser.add_argument(
-        "--repeat", type=whole(0), default=5, metavar="N", help="warm calls to time after the first (5)"
+        "--repeat", type=integer(0), default=5, metavar="N", help="warm calls to time after the first (5)"
     )
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="of random inputs (0)")
     parser.add_argument("--save", metavar="NPZ", help="write inputs as in0, ... and outputs as out0, ...")
-    parser.add_argument("--fallback", choices=("cpu",), help="let the CPU run ops that have no kernel, slowly")
-    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+    add_fallback(parser)
+    add_json(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -62,6 +51,7 @@ def run(arguments: argparse.Namespace) -> None:
     page = open_page()
     page.text(f"{report['file']}  {report['method']}", style="bold")
     page.table(_values("input", report["inputs"], "source"))
+    _reduced_dims(report, page)
     page.table(_values("output", report["outputs"], "first elements"))
     _timings(report, page)
     if report["saved"]:
@@ -80,14 +70,14 @@ def _values(role: str, values: Sequence[Mapping[str, Any]], last: str) -> Output
             Column(last, prose=True),
         )
     )
-    for number, value in enumerate(values):
+    for position, value in enumerate(values):
         if value["kind"] != "array":
-            table.add(str(number), value["kind"], *[""] * 4, value.get("source") or str(value["value"]))
+            table.add(str(position), value["kind"], *[""] * 4, value.get("source") or str(value["value"]))
             continue
         ranges = ["" if value[key] is None else f"{value[key]:.4g}" for key in ("min", "max", "mean")]
         bad = Text(str(value["nonfinite"]), style="bold red" if value["nonfinite"] else "")
-        shown = value["source"] if "source" in value else _elements(value["head"])
-        table.add(str(number), f"{value['dtype']}{value['shape']}", *ranges, bad, shown)
+        detail = value["source"] if "source" in value else _elements(value["head"])
+        table.add(str(position), f"{value['dtype']}{value['shape']}", *ranges, bad, detail)
     return table
 
 
@@ -95,12 +85,24 @@ def _elements(head: Sequence[Any]) -> str:
     return " ".join(f"{x:.4g}" if isinstance(x, float) else str(x) for x in head)
 
 
+def _reduced_dims(report: Mapping[str, Any], page: Page) -> None:
+    """Say which default inputs are smaller than their bound, and how to choose another shape."""
+    reduced = report["reduced_dims"]
+    if not reduced:
+        return
+    dims = ", ".join(f"input {d['input']} dim {d['dim']}: {d['size']} of at most {d['bound']}" for d in reduced)
+    page.text(f"\nchosen shapes: {dims}", style="dim")
+    first = reduced[0]["input"]
+    bound = "x".join(map(str, report["inputs"][first]["bound"]))
+    page.text(f"another shape: --input {first}={bound}:random", style="dim")
+
+
 def _timings(report: Mapping[str, Any], page: Page) -> None:
-    stages = {name: took for name, took in report["load"].items() if name != "total"}
-    parts = ", ".join(f"{name} {duration(took)}" for name, took in stages.items())
+    stages = {name: seconds for name, seconds in report["load"].items() if name != "total"}
+    parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in stages.items())
     table = OutputTable((Column("time"), Column("", number=True), Column("", prose=True)))
     table.add("load", duration(report["load"]["total"]), parts)
-    table.add("first call", duration(report["first_call"]), "prepares what loading did not for these shapes")
+    table.add("first call", duration(report["first_call"]), "includes what loading could not prepare for these shapes")
     if (warm := report["warm"]) is not None:
         table.add(
             "warm call",

@@ -1,5 +1,7 @@
-"""Serve models over HTTP with OpenAI's API: chats, completions, responses, embeddings. SIGTERM or Ctrl-C shuts the
-server down in order; a second signal ends it at once."""
+"""Serve models over HTTP with OpenAI's API: chat, completions, responses, embeddings.
+
+SIGTERM or Ctrl-C shuts the server down gracefully; a second signal ends it at once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from .parsing import check_input
 if TYPE_CHECKING:
     from ..serve.config import ConfigSources
 
-NO_FLAG = ("models", "api_keys")  # keys on a command line are visible to every user of the machine
+NO_OPTION = ("models", "api_keys")  # keys on a command line are visible to every user of the machine
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,26 +24,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "files",
         nargs="*",
         metavar="FILE",
-        help="a .pte program or a bundle, as PATH or NAME=PATH; several may be served",
+        help="a .pte program or a bundle, as PATH or NAME=PATH; repeatable",
     )
     parser.add_argument("--config", metavar="TOML", help="file with any of the fields below, by their names")
     parser.add_argument("--show-config", action="store_true", help="print all fields and their sources, and exit")
     try:
         from ..serve.config import ENV_PREFIX, FIELDS
-    except ImportError:  # without the extra: `run` says how to install it
+    except ImportError:  # the extra is not installed: `run` raises the error
         return
     for name, one in FIELDS.items():
-        if name in NO_FLAG:
+        if name in NO_OPTION:
             continue
         option = f"--{name.replace('_', '-')}"
-        described = f"{one.description} (default: {_shown(one.default)})"
+        text = f"{one.description} (default: {_default_text(one.default)})".replace("%", "%%")
         if isinstance(one.default, bool):
-            parser.add_argument(option, action="store_const", const=True, dest=name, help=described)
+            parser.add_argument(option, action="store_const", const=True, dest=name, help=text)
         elif choices := choices_of(one):
-            parser.add_argument(option, choices=choices, dest=name, help=described)
+            parser.add_argument(option, choices=choices, dest=name, help=text)
         else:
             metavar = "FILE" if name.endswith("_file") else METAVARS[type(one.default)]
-            parser.add_argument(option, type=_reader(name), dest=name, metavar=metavar, help=described)
+            parser.add_argument(option, type=_reader(name), dest=name, metavar=metavar, help=text)
     parser.epilog = (
         f"Every field can also be set in the environment: {ENV_PREFIX}PORT, and {ENV_PREFIX}API_KEYS for keys."
     )
@@ -55,7 +57,7 @@ def choices_of(field: Any) -> tuple[str, ...]:
     return tuple(value for value in get_args(field.annotation) if isinstance(value, str))
 
 
-def _shown(default: Any) -> str:
+def _default_text(default: Any) -> str:
     if isinstance(default, bool):
         return "no"
     return f"{default:g}" if isinstance(default, float) else str(default) if default not in ("", ()) else "none"
@@ -79,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
         from ..serve.running import serve
     except ImportError as error:
         raise UnsupportedError(
-            f"the server needs more packages ({error}). Run: pip install 'webpte[server]'"
+            f"the server requires more packages: {error}",
+            hint="Run: pip install 'webpte[server]'",
+            code="missing_package",
         ) from error
     sources = load_sources(arguments)
     if arguments.show_config:
@@ -94,5 +98,5 @@ def load_sources(arguments: argparse.Namespace) -> ConfigSources:
 
     options = {name: getattr(arguments, name, None) for name in FIELDS}
     options["models"] = tuple(arguments.files) or None
-    given = {name: value for name, value in options.items() if value is not None}
-    return load_config(given, file=arguments.config)
+    values = {name: value for name, value in options.items() if value is not None}
+    return load_config(values, file=arguments.config)

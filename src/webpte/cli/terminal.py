@@ -1,11 +1,13 @@
-"""The one way to the terminal. What a file holds is shown as text: it moves no cursor, sets no title and is no markup.
+"""Output for people: texts and tables that fit the terminal, and progress bars on stderr.
 
-Names are refused by the container if they are not printable. This is for all the rest: strings that a program returns,
-what a language model says, file names, messages of libraries.
+A table that is too wide drops whole columns, the least important first, and names them; a cell is never truncated.
+Columns that remain are folded: prose between words, names anywhere, numbers never. In a file or a pipe, lines are not
+folded. All text is sanitised: strings of a program, a model or a library cannot move the cursor or set a title.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -17,26 +19,27 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
+from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Drawing
 from rich.segment import Segment
 from rich.text import Text
 
 from ..progress import OnProgress, Progress
 from ..text import sanitize, size
+from . import interrupts
 
 GAP = 2  # spaces between columns
-PROSE = 24  # columns that a text keeps before others go
-NAME = 12  # and a name, once nothing else can go
-# Where a line may end: not between a number and its unit.
+MIN_PROSE_WIDTH = 24  # of a prose column before other columns are dropped
+MIN_NAME_WIDTH = 12  # of a name column, once no other column can be dropped
+# Where a line may break: not between a number and its unit.
 _BREAK = re.compile(r"(?<![\d.]) +|(?<=[\d.]) +(?![kMG]?B\b|[mµ]?s\b|[x×%](?!\w)|tok/s|G(?:B|FLOP)/s)")
 Cell = str | Text
 
 
 @dataclass(frozen=True)
 class Column:
-    """`drop` is the order in which columns go when there is no room: the highest first, and 0 stays."""
+    """A column. Columns are dropped by descending `drop` if the table is too wide; 0 is never dropped."""
 
     title: str
     drop: int = 0
@@ -46,29 +49,32 @@ class Column:
 
 @dataclass
 class OutputTable:
+    """Rows of cells under titled columns."""
+
     columns: Sequence[Column]
     rows: list[tuple[Sequence[Text], str]] = field(default_factory=list)
 
     def add(self, *cells: Cell, style: str = "") -> None:
-        """A row. Cells that are left out at its end are empty."""
+        """Add a row. Missing cells at its end are empty."""
         filled = [*cells, *[""] * (len(self.columns) - len(cells))]
         self.rows.append(([_clean(cell) for cell in filled], style))
 
 
 class Page:
-    """What is printed, a line at a time, on a console `width` columns wide; None is as wide as it takes."""
+    """Prints texts and tables on a console of `width` columns; None does not fold lines."""
 
     def __init__(self, console: Console, width: int | None) -> None:
         self._console = console
         self._width = width
 
     def text(self, text: Cell, style: str = "", indent: str = "") -> None:
-        """A text, each of its lines wrapped between words; what follows the first line of each is indented."""
+        """Print a text, with each line wrapped between words and continuation lines indented."""
         for line in _clean(text).split("\n", allow_blank=True):
             for number, part in enumerate(wrap(line, self._width and self._width - len(indent))):
                 self._line(Text(indent * (number > 0)) + part, style)
 
     def bullets(self, lines: Sequence[Cell]) -> None:
+        """Print a bulleted list."""
         for line in lines:
             first, *others = _clean(line).split("\n", allow_blank=True)
             self.text(Text(" • ") + first, indent="   ")
@@ -76,20 +82,20 @@ class Page:
                 self.text(Text("   ") + other, indent="   ")
 
     def table(self, table: OutputTable) -> None:
-        """A table, a blank line before it."""
+        """Print a blank line and a table."""
         self._line(Text(""), "")
-        shown, widths = fit(table, self._width)
-        titles = [Text(table.columns[i].title) for i in shown]
-        self._row(table, shown, widths, titles, "bold")
+        kept, widths = fit(table, self._width)
+        titles = [Text(table.columns[i].title) for i in kept]
+        self._row(table, kept, widths, titles, "bold")
         for cells, style in table.rows:
-            self._row(table, shown, widths, [cells[i] for i in shown], style)
-        if left := [column.title for i, column in enumerate(table.columns) if i not in shown]:
-            self.text(f"no room for: {', '.join(left)} (a wider terminal, a pipe or --json)", style="dim")
+            self._row(table, kept, widths, [cells[i] for i in kept], style)
+        if dropped := [column.title for i, column in enumerate(table.columns) if i not in kept]:
+            self.text(f"not shown: {', '.join(dropped)} (use a wider terminal, a pipe or --json)", style="dim")
 
     def _row(
-        self, table: OutputTable, shown: Sequence[int], widths: Sequence[int], cells: Sequence[Text], style: str
+        self, table: OutputTable, kept: Sequence[int], widths: Sequence[int], cells: Sequence[Text], style: str
     ) -> None:
-        columns = [table.columns[i] for i in shown]
+        columns = [table.columns[i] for i in kept]
         folded = [[*wrap(cell, width)] for cell, width in zip(cells, widths, strict=True)]
         for height in range(max(map(len, folded))):
             line = Text("")
@@ -106,35 +112,34 @@ class Page:
 
 
 def _clean(cell: Cell) -> Text:
-    """What a file holds is shown as text: it moves no cursor and sets no title."""
-    made = Text(cell) if isinstance(cell, str) else cell.copy()
-    made.plain = sanitize(made.plain)
-    return made
+    text = Text(cell) if isinstance(cell, str) else cell.copy()
+    text.plain = sanitize(text.plain)
+    return text
 
 
 def fit(table: OutputTable, width: int | None) -> tuple[list[int], list[int]]:
-    """The columns of a table that are shown in so many columns of a terminal, and how wide each is."""
+    """Return the columns of a table that fit a terminal of `width` columns, and the width of each."""
     natural = [_natural(table, i) for i in range(len(table.columns))]
-    shown = list(range(len(table.columns)))
+    kept = list(range(len(table.columns)))
     if width is None:
-        return shown, natural
-    least = [min(n, PROSE) if column.prose else n for n, column in zip(natural, table.columns, strict=True)]
-    while _total([least[i] for i in shown]) > width and (goes := _next_to_go(table, shown)) is not None:
-        shown.remove(goes)
-    widths = {i: natural[i] for i in shown}
-    _shrink(widths, width, lambda i: table.columns[i].prose, PROSE)
-    _shrink(widths, width, lambda i: not table.columns[i].number, NAME)
-    return shown, list(widths.values())
+        return kept, natural
+    minimum = [min(n, MIN_PROSE_WIDTH) if column.prose else n for n, column in zip(natural, table.columns, strict=True)]
+    while _total([minimum[i] for i in kept]) > width and (dropped := _next_to_drop(table, kept)) is not None:
+        kept.remove(dropped)
+    widths = {i: natural[i] for i in kept}
+    _shrink(widths, width, lambda i: table.columns[i].prose, MIN_PROSE_WIDTH)
+    _shrink(widths, width, lambda i: not table.columns[i].number, MIN_NAME_WIDTH)
+    return kept, list(widths.values())
 
 
-def _shrink(widths: dict[int, int], width: int, may: Callable[[int], bool], least: int) -> None:
-    """Take from the widest columns that may be folded until all fit."""
+def _shrink(widths: dict[int, int], width: int, may: Callable[[int], bool], minimum: int) -> None:
+    """Narrow the widest columns that may be folded until all fit."""
     while (excess := _total(list(widths.values())) - width) > 0:
-        wide = [i for i in widths if may(i) and widths[i] > least]
+        wide = [i for i in widths if may(i) and widths[i] > minimum]
         if not wide:
             return
         widest = max(wide, key=lambda i: widths[i])
-        widths[widest] = max(least, widths[widest] - excess)
+        widths[widest] = max(minimum, widths[widest] - excess)
 
 
 def _natural(table: OutputTable, index: int) -> int:
@@ -146,21 +151,21 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + GAP * (len(widths) - 1)
 
 
-def _next_to_go(table: OutputTable, shown: Sequence[int]) -> int | None:
-    """The column that matters least. One by which alone two rows differ stays."""
+def _next_to_drop(table: OutputTable, kept: Sequence[int]) -> int | None:
+    """Return the least important column. A column that alone distinguishes two rows stays."""
 
     def different(columns: Sequence[int]) -> int:
         return len({tuple(cells[i].plain for i in columns) for cells, _ in table.rows})
 
-    for goes in sorted(shown, key=lambda i: (-table.columns[i].drop, -i)):
-        left = [i for i in shown if i != goes]
-        if table.columns[goes].drop and different(left) == different(shown):
-            return goes
+    for candidate in sorted(kept, key=lambda i: (-table.columns[i].drop, -i)):
+        others = [i for i in kept if i != candidate]
+        if table.columns[candidate].drop and different(others) == different(kept):
+            return candidate
     return None
 
 
 def wrap(text: Text, width: int | None) -> Iterator[Text]:
-    """Lines of at most so many columns: broken between words, never between a number and its unit; then anywhere."""
+    """Yield lines of at most `width` columns, broken between words if possible, never between a number and its unit."""
     for line in text.split("\n", allow_blank=True):
         rest = line
         while width is not None and cell_len(rest.plain) > width:
@@ -171,13 +176,13 @@ def wrap(text: Text, width: int | None) -> Iterator[Text]:
 
 
 def _break(text: str, width: int) -> tuple[int, int]:
-    """Where a line ends that is too long, and where the next begins."""
+    """Return where a line that is too long ends, and where the next one starts."""
     best = None
-    for found in _BREAK.finditer(text):
-        if cell_len(text[: found.start()]) > width:
+    for match in _BREAK.finditer(text):
+        if cell_len(text[: match.start()]) > width:
             break
-        if text[: found.start()].strip():
-            best = found.span()
+        if text[: match.start()].strip():
+            best = match.span()
     if best is not None:
         return best
     end = next(i for i in range(len(text), 0, -1) if cell_len(text[:i]) <= width or i == 1)
@@ -185,26 +190,26 @@ def _break(text: str, width: int) -> tuple[int, int]:
 
 
 def open_page() -> Page:
-    """Standard output, as wide as its terminal; a file or a pipe takes whole lines, however long."""
+    """Return a page on stdout, as wide as its terminal. Lines to a file or a pipe are not folded."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     return Page(open_console(), width)
 
 
 def open_console(**options: Any) -> Console:
-    """A console that takes strings as they are: no markup, no emoji codes, no control characters.
+    """Return a console that prints strings without markup, emoji codes and control characters.
 
-    With NO_COLOR, as with TERM=dumb and without a terminal, it has neither colours nor bold letters.
+    With NO_COLOR, with TERM=dumb and without a terminal it uses no colours and no bold letters.
     """
     if os.environ.get("NO_COLOR"):
         options["color_system"] = None
-    made = _PipeConsole(highlight=False, markup=False, emoji=False, **options)
-    made.push_render_hook(_SafeTextHook())
-    return made
+    console = _PipeConsole(highlight=False, markup=False, emoji=False, **options)
+    console.push_render_hook(_SafeTextHook())
+    return console
 
 
 class _PipeConsole(Console):
     def on_broken_pipe(self) -> None:
-        raise BrokenPipeError from None  # which ends the command without a failure
+        raise BrokenPipeError from None  # ends the command without an error
 
 
 class _SafeTextHook(RenderHook):
@@ -222,14 +227,17 @@ class _SafeRenderable:
             yield Segment(text if control else sanitize(text), style, control)
 
 
-SOON = 0.05  # seconds between two drawings of the same stage
+MIN_REDRAW_SECONDS = 0.05  # between two drawings of the same stage
+MIN_ESTIMATE_SECONDS = 2.0  # of a stage before its end is estimated
 
 
 @contextmanager
 def bars(ticking: bool = True) -> Iterator[OnProgress]:
-    """A callback that draws bars while the context lasts. Without a terminal, or in a dumb one, it draws nothing.
+    """Return a progress callback that draws one bar for each stage until the context ends.
 
-    With `ticking` a thread keeps the clocks going. Where time is measured nothing is drawn but at events.
+    Every bar ends full: the last event of a stage is always drawn. Without a terminal, or in a dumb one, nothing is.
+    With `ticking`, a thread updates the clocks; without it, bars are drawn at events only, so that measurements are not
+    disturbed.
     """
     console = open_console(stderr=True)
     hidden = not sys.stderr.isatty() or console.is_dumb_terminal
@@ -238,33 +246,85 @@ def bars(ticking: bool = True) -> Iterator[OnProgress]:
         BarColumn(bar_width=24),
         TextColumn("{task.fields[amount]}", markup=False),
         TimeElapsedColumn(),
+        _TimeLeftColumn(),
     )
-    with Drawing(*columns, console=console, transient=True, disable=hidden, auto_refresh=ticking) as drawing:
+    drawing = _ResizableBars(*columns, console=console, transient=True, disable=hidden, auto_refresh=ticking)
+    with interrupts.before_the_end(drawing.erase), drawing:
         yield _StageBars(drawing)
 
 
+class _ResizableBars(Drawing):
+    """Bars that are redrawn in place after the terminal became narrower."""
+
+    def get_renderable(self) -> RenderableType:
+        shape = self._shape()
+        if shape is not None and self.console.width < shape[0]:
+            # The terminal has wrapped each line that was drawn, and rich moves the cursor up by the lines it knows.
+            rows = shape[1] * math.ceil(shape[0] / self.console.width)
+            self.live._live_render._shape = (self.console.width, rows)
+        return super().get_renderable()
+
+    def erase(self) -> None:
+        """Erase the bars, for a process that ends at once. Rich's own lock may be held by another thread."""
+        if not self.disable and (shape := self._shape()) is not None:
+            codes = "\r\x1b[2K" + "\x1b[1A\x1b[2K" * (shape[1] - 1)
+            os.write(sys.stderr.fileno(), codes.encode())
+
+    def _shape(self) -> tuple[int, int] | None:
+        """Return columns and rows of what was drawn last."""
+        return self.live._live_render._shape if hasattr(self, "live") else None
+
+
+class _TimeLeftColumn(ProgressColumn):
+    """The time left of a stage, estimated at its last event."""
+
+    def render(self, task: Task) -> Text:
+        end = task.fields["end"]
+        if end is None or task.finished:
+            return Text("")
+        minutes, seconds = divmod(max(0, round(end - time.monotonic())), 60)
+        return Text(f"{minutes}:{seconds:02} left", style="dim")
+
+
 class _StageBars:
+    """A progress callback that draws a bar for each stage."""
+
     def __init__(self, drawing: Drawing) -> None:
         self._drawing = drawing
-        self._events: dict[str, Progress] = {}  # the last of each stage
+        self._events: dict[str, Progress] = {}  # the last event of each stage
         self._tasks: dict[str, TaskID] = {}
-        self._drawn = 0.0
+        self._started: dict[str, float] = {}  # monotonic seconds
+        self._redrawn = 0.0
 
     def __call__(self, event: Progress) -> None:
+        now = time.monotonic()
         last = self._events.get(event.stage)
         if last is None:
-            self._tasks[event.stage] = self._drawing.add_task(event.stage, total=None, amount="")
-        elif event.done < last.done:  # the stage begins again, for another method
+            self._tasks[event.stage] = self._drawing.add_task(event.stage, total=None, amount="", end=None)
+            self._started[event.stage] = now
+        elif event.done < last.done:  # the stage starts again, for another method
             self._drawing.reset(self._tasks[event.stage])
+            self._started[event.stage] = now
         self._events[event.stage] = event
-        # What takes one step does not tell how far it is: its bar moves until it is full.
+        # A stage of one step has no position: its bar pulses until it is full.
         total = None if event.total == 1 and event.done == 0 else max(event.total, 1)
         ended = event.done >= event.total
-        done = total if ended else event.done
-        self._drawing.update(self._tasks[event.stage], total=total, completed=done, amount=_amount(event))
-        if ended or last is None or time.monotonic() - self._drawn > SOON:
+        self._drawing.update(
+            self._tasks[event.stage],
+            total=total,
+            completed=total if ended else event.done,
+            amount=_amount(event),
+            end=self._estimated_end(event, now),
+        )
+        if ended or last is None or now - self._redrawn > MIN_REDRAW_SECONDS:
             self._drawing.refresh()
-            self._drawn = time.monotonic()
+            self._redrawn = time.monotonic()
+
+    def _estimated_end(self, event: Progress, now: float) -> float | None:
+        elapsed = now - self._started[event.stage]
+        if not 0 < event.done < event.total or elapsed < MIN_ESTIMATE_SECONDS:
+            return None
+        return now + elapsed * (event.total - event.done) / event.done
 
 
 def _amount(event: Progress) -> str:

@@ -1,4 +1,4 @@
-"""Time the kernels that could serve a program on this machine, and remember the fastest for every later load."""
+"""Time the kernels that can run a program on this machine, and store the fastest for every later load."""
 
 from __future__ import annotations
 
@@ -7,44 +7,40 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..runtime.tuning import ROUNDS
-from ..text import duration
+from ..text import duration, plural
 from ..tools.tune import tune_file
 from .output import print_json
-from .parsing import real
+from .parsing import add_json, add_program, number
 from .terminal import Column, OutputTable, Page, bars, open_page
 
-SHOWN = 4  # jobs that were not measured
+MAX_JOBS = 4  # named of those that were not measured
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the .pte program")
-    parser.add_argument("--data", action="append", default=[], metavar="PTD", help="a .ptd file with its constants")
-    parser.add_argument(
-        "--seconds", type=real(above=0), metavar="N", help="stop after about this long; as long as it takes"
-    )
-    parser.add_argument("--again", action="store_true", help="also measure what was measured before")
-    parser.add_argument("--json", action="store_true", help="print what was measured as JSON")
+    add_program(parser)
+    parser.add_argument("--seconds", type=number(above=0), metavar="N", help="stop after about N seconds (no limit)")
+    parser.add_argument("--force", action="store_true", help="also measure what was measured before")
+    add_json(parser, "print the measurements as JSON")
 
 
 def run(arguments: argparse.Namespace) -> None:
     with bars(ticking=False) as progress:
         report = tune_file(
-            arguments.file, arguments.data, budget=arguments.seconds, again=arguments.again, progress=progress
+            arguments.file, arguments.data, budget=arguments.seconds, force=arguments.force, progress=progress
         )
     if arguments.json:
         print_json(report)
         return
     page = open_page()
     if not report["jobs"] and not report["left"]:
-        page.text("nothing left to measure; --again measures everything once more")
+        page.text("everything was measured before; --force measures it again")
         return
     if report["jobs"]:
         _show(report, page)
     if left := report["left"]:
-        names = ", ".join(dict.fromkeys(f"{job['method']}: {job['job']}" for job in left[:SHOWN]))
-        more = f" and {len(left) - SHOWN} more" if len(left) > SHOWN else ""
-        count = f"{len(left)} jobs were" if len(left) > 1 else "1 job was"
-        page.text(f"\ntime was up before {count} measured ({names}{more}); run it again for the rest")
+        names = ", ".join(dict.fromkeys(f"{job['method']}: {job['job']}" for job in left[:MAX_JOBS]))
+        more = f" and {len(left) - MAX_JOBS} more" if len(left) > MAX_JOBS else ""
+        page.text(f"\nno time left for {plural(len(left), 'job')} ({names}{more}); run tune again for the rest")
 
 
 def _show(report: Mapping[str, Any], page: Page) -> None:
@@ -52,20 +48,26 @@ def _show(report: Mapping[str, Any], page: Page) -> None:
         (
             Column("job"),
             Column("uses", drop=3, number=True),
-            Column("taken"),
+            Column("chosen"),
             Column("time", drop=2, number=True),
-            Column("usual", drop=1),
+            Column("default", drop=1),
             Column("gain", number=True),
         )
     )
     gains = [job for job in report["jobs"] if job["best"] != job["default"]]
     for job in report["jobs"]:
         gain = f"{job['gain']:.2f} x" if job in gains else ""
-        took = duration(job["seconds"][job["best"]])
-        table.add(job["job"], str(job["uses"]), job["best"], took, job["default"], gain)
+        seconds = duration(job["seconds"][job["best"]])
+        table.add(job["job"], str(job["uses"]), job["best"], seconds, job["default"], gain)
     page.table(table)
     page.text(
-        f"\n{len(gains)} of {len(report['jobs'])} jobs have a kernel that was faster than the usual one in "
-        f"{ROUNDS - 1} of {ROUNDS} rounds and by 5 % in the median; less may be noise, and keeps the usual one"
+        f"\n{len(gains)} of {plural(len(report['jobs']), 'job')} have a kernel that was faster than the default in "
+        f"{ROUNDS - 1} of {ROUNDS} rounds and by 5 % in the median, twice; otherwise the default stays"
     )
-    page.text(f"kept in {report['stored']}")
+    if report["unconfirmed"]:
+        page.text(f"not confirmed by a second measurement: {', '.join(report['unconfirmed'])}", style="yellow")
+    if report["busy"]:
+        page.text(
+            f"the machine was busy ({report['busy']}): measure again with --force when it is idle", style="bold yellow"
+        )
+    page.text(f"stored in {report['stored']}")

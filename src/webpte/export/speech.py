@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
-from ..progress import CancelToken, OnProgress, ignore, cancellable
+from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..task_file import write_task
 from .checkpoint import check_source
 from .fields import Fields, Neutral

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FormatError, InputError
-from ..progress import CancelToken, OnProgress, ignore, cancellable
+from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..task_file import write_task
 from .checkpoint import check_source
 from .lowering import LOWERING, Steps, lower_steps, require_executorch

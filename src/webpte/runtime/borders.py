@@ -70,10 +70,10 @@ class Borders:
                 f"{self._graph.name} takes {len(entries)} inputs ({wanted}); {len(args)} were given", code="input_count"
             )
         live = CallValues({}, {}, {})
-        for (value_id, spec, where), arg in zip(entries, args, strict=True):
+        for (value_id, spec, where), arg, info in zip(entries, args, self.inputs, strict=True):
             if isinstance(spec, TensorSpec):
                 array = to_array(arg, spec, where)
-                check_dims(array.shape, spec, where)
+                check_dims(array.shape, spec, where, info.dynamic)
                 live.arrays[value_id], live.dims[value_id] = array, array.shape
             elif isinstance(spec, (SymInt, SymFloat, SymBool)):
                 live.scalars[value_id] = number_of(arg, spec, where)
@@ -150,7 +150,8 @@ def _converted(array: Array, value: Any, wanted: np.dtype[Any], where: str) -> A
     )
 
 
-def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str) -> None:
+def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str, dynamic: tuple[bool, ...] | None = None) -> None:
+    """Raise an InputError for dims outside the bound. `dynamic` says which dims may be smaller than it."""
     bound = spec.dims
     if len(dims) != len(bound):
         raise InputError(
@@ -161,6 +162,13 @@ def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str) -> None:
             f"{where} has shape {list(dims)}; the program was exported for exactly {list(bound)}", code="shape"
         )
     if any(not min(1, b) <= d <= b for d, b in zip(dims, bound, strict=True)):  # a bound of 0 allows nothing else
+        flags = dynamic or (True,) * len(bound)
+        fixed = [n for n, (d, b, may) in enumerate(zip(dims, bound, flags, strict=True)) if d > b and not may]
+        if fixed:
+            sizes = ", ".join(f"dim {n} is fixed at {bound[n]}" for n in fixed)
+            raise InputError(f"{where} has shape {list(dims)}; {sizes}", code="shape")
+        if empty := [n for n, (d, b) in enumerate(zip(dims, bound, strict=True)) if d == 0 < b]:
+            raise InputError(f"{where} has shape {list(dims)}; dim {empty[0]} must be at least 1", code="bound")
         raise InputError(
             f"{where} has shape {list(dims)}; each dim must be from 1 to its bound {list(bound)}. "
             "Re-export with a larger upper bound if you need more.",

@@ -164,9 +164,9 @@ def names_of(value: Iterable[str] | None, name: str, allowed: Sequence[str]) -> 
 
 def one_of_methods(name: object, methods: Sequence[str], argument: str = "name") -> str:
     if not isinstance(name, str) or name not in methods:
-        told = ", ".join(methods)
         raise InputError(
-            f"{argument}: there is no method {described(name)}{near(name, methods)}; the program has {told}",
+            f"the program has no method {described(name)}{near(name, methods)}; it has {', '.join(methods)}",
+            argument=argument,
             code="unknown_method",
         )
     return name

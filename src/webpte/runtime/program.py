@@ -227,8 +227,12 @@ class Program(Owner):
         return f"{type(self).__name__} {sanitize_line(self._path)} ({nbytes}{', closed' if self._closed else ''})"
 
     def _signatures(self) -> dict[str, str]:
-        """Methods with their inputs and outputs, as far as that is known without planning."""
-        return {name: _signature(graph) for name, graph in self._graphs.items()}
+        """Return methods with their inputs and outputs. Which dims may vary is known once a method was planned."""
+        return {
+            name: _signature(graph) if method is None else signature(name, method.inputs, method.outputs)
+            for name, graph in self._graphs.items()
+            for method in (self._methods.get((name, None)),)
+        }
 
     @functools.cached_property
     def _contents(self) -> str:

@@ -68,7 +68,7 @@ class Config(BaseModel):
     schema_timeout: Seconds = Field(default=2.0, description="seconds to compile a schema")
     default_temperature: float = Field(default=1.0, ge=0, description="temperature where a request sets none")
     slots: int = Field(default=16, ge=1, le=4096, description="maximum responses generated at once, as memory allows")
-    prepare: bool = Field(default=False, description="allocate all slots and compile all kernels before serving")
+    warmup: bool = Field(default=False, description="allocate all slots and compile all kernels before serving")
     max_queue: int = Field(default=64, ge=0, description="maximum requests that wait for a slot; others get status 429")
     max_client_slots: int = Field(
         default=0, ge=0, description="maximum slots of one client, if the server knows clients apart; 0 for 7 of 8"

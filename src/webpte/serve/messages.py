@@ -35,7 +35,7 @@ class LoadOptions:
     kv_cache: Literal["f32", "f16"] = "f32"
     memory: int | None = None  # bytes on the device, for all models together
     prefix_cache: Count = 0  # bytes for prefixes that finished requests leave, beyond the slots in use
-    prepare: bool = False  # warm up before the first request: see `LLM.warmup`
+    warmup: bool = False  # warm up before the first request: see `LLM.warmup`
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def model_files(models: tuple[str, ...]) -> list[ModelFile]:
 def backend_for(config: Config) -> Supervisor:
     """Return the backend of a configuration."""
     options = LoadOptions(
-        config.slots, config.kv_cache, config.memory_bytes or None, config.prefix_cache_bytes, config.prepare
+        config.slots, config.kv_cache, config.memory_bytes or None, config.prefix_cache_bytes, config.warmup
     )
     timeouts = Timeouts(config.queue_timeout, config.ttft_timeout, config.request_timeout)
     restarts = RestartPolicy(stuck_timeout=config.stuck_timeout)
@@ -75,7 +75,7 @@ def serve(config: Config, on_listening: Callable[[str], None]) -> int:
     listening = bind(config)
     configure_logging(config.log_level, config.log_format)
     raise_file_limit(config.max_connections)
-    log.info("loading", extra={"fields": {"models": config.models, "prepare": config.prepare}})
+    log.info("loading", extra={"fields": {"models": config.models, "warmup": config.warmup}})
     made = app(backend, config)
     server = Server(
         uvicorn.Config(

@@ -114,7 +114,7 @@ def load_model(
         memory=options.memory,
         progress=progress,
     )
-    if options.prepare:
+    if options.warmup:
         llm.warmup(progress)
     return LanguageModelWorker(file, llm, send)
 

@@ -253,7 +253,7 @@ class WorkerManager:
         if isinstance(message, Ready):
             self.ready = self.ever_ready = True
             # Requests may wait for a replacement, so only the first worker warms up before it accepts any.
-            self._start = replace(self._start, options=replace(self._start.options, prepare=False))
+            self._start = replace(self._start, options=replace(self._start.options, warmup=False))
             if self._exited_at is not None:
                 self.recovery_seconds = time.monotonic() - self._exited_at
                 logger.warning("a new worker was ready after %.2f seconds", self.recovery_seconds)

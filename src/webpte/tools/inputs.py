@@ -1,26 +1,25 @@
-"""Inputs of a method from what a person types: files, images, shapes, numbers.
+"""Parse the inputs of a method from a command line: files, images, shapes, numbers.
 
-They are given in order, by position, `0=tokens.npy`, or by the name that `webpte inspect` shows, `tokens=tokens.npy`.
+Inputs are given in order, by position, `0=tokens.npy`, or by the name that `webpte inspect` shows, `tokens=tokens.npy`.
 
     x.npy                 an array
-    all.npz               several inputs: keys are names, or end in a number, which is the position; others are taken
-                          in order
-    all.npz:mask          one array of it
-    photo.png             an image, resized to the input's bound, RGB (or grey for one channel), from 0 to 1
+    all.npz               several inputs: keys are names, or end in a position, or else are in order
+    all.npz:mask          one array of the archive
+    photo.png             an image, resized to the input's bound, RGB (grey for one channel), from 0 to 1
     photo.png:-1..1       the same, from -1 to 1
-    photo.png:imagenet    the same, less ImageNet's mean and divided by its deviation
-    1x16:random           a shape and what to fill it with: random, zeros, ones, arange, a number, or 0..99 for
-                          random numbers of that range; without a shape, the input's bound
-    3                     a number; fills an input that is a tensor
+    photo.png:imagenet    the same, normalised with ImageNet's mean and standard deviation
+    1x16:random           a shape and its content: random, zeros, ones, arange, a number, or 0..99 for random numbers
+                          of that range; without a shape, the input's bound
+    3                     a number; fills a tensor input
 
-`random` is normally distributed for floats, and 0 or 1 for integers: right for masks, positions and token ids alike.
+`random` is normally distributed for floats, and 0 or 1 for integers, which suits masks, positions and token ids.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +29,7 @@ from ..container.near import alike
 from ..errors import InputError, UnsupportedError
 from ..graph import DType
 from ..runtime import ArgumentInfo
+from ..text import plural
 
 Array = np.ndarray[Any, Any]
 IMAGES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
@@ -41,63 +41,94 @@ _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})")
 _FILL = re.compile(rf"(?:(?P<shape>\d+(?:x\d+)*):)?(?P<fill>random|zeros|ones|arange|{_RANGE.pattern}|{_NUMBER})")
 
-_NEITHER = "is no .npy, .npz or image file, no number, and no shape such as 1x16:random"
+_EXPECTED = "a .npy, .npz or image file, a number, or a shape such as 1x16:random"
 
 
 @dataclass(frozen=True)
 class InputValue:
-    """An input and where it came from."""
+    """The value of an input and its source."""
 
     value: Any
     source: str
+    default: bool = False  # whether no spec was given for it
 
 
-def make_inputs(arguments: Sequence[ArgumentInfo], specs: Sequence[str] = (), seed: int = 0) -> list[InputValue]:
-    """A value for every input. What `specs` leaves out is random at its bound, from a fixed seed."""
-    given: dict[int, InputValue] = {}
+def make_inputs(
+    arguments: Sequence[ArgumentInfo], specs: Sequence[str] = (), seed: int = 0, max_dim: int | None = None
+) -> list[InputValue]:
+    """Return a value for every input. Inputs without a spec are random at their bound, from a fixed seed.
+
+    With `max_dim`, their dynamic dims have the size that a dim with the same bound has in an input with a spec, or
+    else at most `max_dim`.
+    """
+    values: dict[int, InputValue] = {}
     for spec in specs:
         position, text = _split(spec, [argument.name for argument in arguments])
         if position is None and text.endswith(".npz"):
-            given.update(_several(text, arguments))
+            values.update(_several(text, arguments))
             continue
         if position is None:
-            position = next((i for i in range(len(arguments)) if i not in given), len(arguments))
+            position = next((i for i in range(len(arguments)) if i not in values), len(arguments))
         if position >= len(arguments):
             raise InputError(
-                f"--input {spec} is input {position}; the method has {len(arguments)} inputs, from 0 on",
+                f"{spec} is for input {position}; the method has {_positions(len(arguments))}",
+                argument="--input",
                 code="unknown_input",
             )
-        given[position] = _one(text, arguments[position], position, seed)
+        values[position] = _parse_value(text, arguments[position], position, seed)
+    sizes = _dynamic_sizes(arguments, values)
     for position, argument in enumerate(arguments):
-        if position not in given:
-            given[position] = default_input(argument, position, seed)
-    return [given[position] for position in range(len(arguments))]
+        if position not in values:
+            info = argument if max_dim is None else _with_sizes(argument, sizes, max_dim)
+            values[position] = replace(default_input(info, position, seed), default=True)
+    return [values[position] for position in range(len(arguments))]
+
+
+def _positions(count: int) -> str:
+    return plural(count, "input") + (f" (0 to {count - 1})" if count > 1 else " (0)" if count else "")
+
+
+def _dynamic_sizes(arguments: Sequence[ArgumentInfo], values: Mapping[int, InputValue]) -> dict[int, int]:
+    """Return bound -> size of the dynamic dims of the inputs that have a value."""
+    sizes: dict[int, int] = {}
+    for position, item in values.items():
+        info, shape = arguments[position], getattr(item.value, "shape", ())
+        if info.bound is not None and info.dynamic is not None and len(shape) == len(info.bound):
+            sizes |= {bound: size for bound, size, may in zip(info.bound, shape, info.dynamic, strict=True) if may}
+    return sizes
+
+
+def _with_sizes(info: ArgumentInfo, sizes: Mapping[int, int], max_dim: int) -> ArgumentInfo:
+    if info.bound is None or info.dynamic is None:
+        return info
+    pairs = zip(info.bound, info.dynamic, strict=True)
+    return replace(info, bound=tuple(sizes.get(b, min(b, max_dim)) if may else b for b, may in pairs))
 
 
 def check_specs(specs: Sequence[str]) -> None:
-    """What can be told of them before a program is loaded: that they can be read at all."""
+    """Raise an InputError for specs that cannot be parsed, before a program is loaded."""
     for spec in specs:
         name, equals, rest = spec.partition("=")
         named = equals and (name.isidentifier() or _POSITION.fullmatch(name))
         text = rest if named else spec
-        path = found[1] if (found := _SUFFIXED.fullmatch(text)) else text
+        path = match[1] if (match := _SUFFIXED.fullmatch(text)) else text
         if path.lower().endswith((".npy", ".npz", *IMAGES)):
             if not os.path.exists(path):
                 raise InputError(
-                    f"--input {spec}: {path} cannot be read: it is not there{alike(path)}", code="unreadable"
+                    f"cannot read {path}: it does not exist{alike(path)}", argument=f"--input {spec}", code="unreadable"
                 )
         elif not _FILL.fullmatch(text):
-            raise InputError(f"--input {spec}: {text!r} {_NEITHER}", code="invalid_value")
+            raise InputError(argument=f"--input {spec}", expected=_EXPECTED, got=repr(text), code="invalid_value")
 
 
 def at_shapes(arguments: Sequence[ArgumentInfo], shapes: Sequence[Sequence[int]]) -> list[ArgumentInfo]:
-    """The inputs as if these were their bounds."""
+    """Return the inputs with these shapes as their bounds."""
     pairs = zip(arguments, shapes, strict=True)
     return [info if info.bound is None else replace(info, bound=tuple(dims)) for info, dims in pairs]
 
 
 def default_input(argument: ArgumentInfo, position: int, seed: int) -> InputValue:
-    """Random at the bound; a single integer is 0, because it is usually a position."""
+    """Return random values at the bound. A single integer is 0, because it usually is a position."""
     if argument.kind == "none":
         return InputValue(None, "none")
     single = argument.bound is None or all(size == 1 for size in argument.bound)
@@ -107,24 +138,26 @@ def default_input(argument: ArgumentInfo, position: int, seed: int) -> InputValu
 
 
 def _split(spec: str, names: Sequence[str]) -> tuple[int | None, str]:
-    """`1=x.npy` is (1, "x.npy"). A path may hold "=" too."""
+    """Return the position and the value of a spec: `1=x.npy` is (1, "x.npy"). A path may contain "="."""
     name, equals, rest = spec.partition("=")
     if not equals:
         return None, spec
     if name in names:
         return names.index(name), rest
-    if found := _POSITION.fullmatch(name):
-        return int(found[1]), rest
+    if match := _POSITION.fullmatch(name):
+        return int(match[1]), rest
     if name.isidentifier():
         raise InputError(
-            f"--input {spec}: there is no input {name!r}; the inputs are {', '.join(names) or 'none'}",
+            argument=f"--input {spec}",
+            expected=f"the name of an input ({', '.join(names) or 'the method has none'})",
+            got=repr(name),
             code="unknown_input",
         )
     return None, spec
 
 
-def _one(text: str, argument: ArgumentInfo, position: int, seed: int) -> InputValue:
-    path, suffix = found.groups() if (found := _SUFFIXED.fullmatch(text)) else (text, "")
+def _parse_value(text: str, argument: ArgumentInfo, position: int, seed: int) -> InputValue:
+    path, suffix = match.groups() if (match := _SUFFIXED.fullmatch(text)) else (text, "")
     if path.endswith(".npy"):
         return _converted(_read(path), argument, path)
     if path.endswith(".npz"):
@@ -133,7 +166,7 @@ def _one(text: str, argument: ArgumentInfo, position: int, seed: int) -> InputVa
         return InputValue(read_image(path, suffix or "0..1", argument, position), text)
     if _FILL.fullmatch(text):
         return _filled(text, argument, position, seed)
-    raise InputError(f"input {position}: {text!r} {_NEITHER}", code="invalid_value")
+    raise InputError(argument=f"input {position}", expected=_EXPECTED, got=repr(text), code="invalid_value")
 
 
 def _filled(text: str, argument: ArgumentInfo, position: int, seed: int) -> InputValue:
@@ -154,7 +187,7 @@ def _filled(text: str, argument: ArgumentInfo, position: int, seed: int) -> Inpu
 
 
 def _drawn(fill: str, shape: tuple[int, ...], kind: str, generator: np.random.Generator) -> Array:
-    """`kind` is NumPy's letter: integers are drawn with both ends of a range."""
+    """Return random numbers. `kind` is NumPy's letter; ranges of integers include both ends."""
     if limits := _RANGE.fullmatch(fill):
         low, high = float(limits[1]), float(limits[2])
         return (
@@ -169,24 +202,28 @@ def _number(fill: str, argument: ArgumentInfo, position: int) -> Any:
     try:
         number = int(fill) if argument.kind == "int" else float(fill)
     except ValueError:
-        raise InputError(f"input {position} is a single {argument.kind}; give a number, not {fill!r}") from None
+        raise InputError(
+            argument=f"input {position}", expected=f"a number ({argument.kind})", got=repr(fill), code="not_a_number"
+        ) from None
     return bool(number) if argument.kind == "bool" else number
 
 
 def _dtype(argument: ArgumentInfo, position: int) -> np.dtype[Any]:
-    found = _DTYPES.get(argument.dtype or "")
-    if found is None:
-        raise InputError(f"input {position} is declared {argument.dtype}, which NumPy cannot hold")
-    return found
+    dtype = _DTYPES.get(argument.dtype or "")
+    if dtype is None:
+        raise InputError(
+            argument=f"input {position}", expected="a dtype that NumPy has", got=argument.dtype, code="dtype"
+        )
+    return dtype
 
 
 def _read(path: str) -> Any:
     try:
         return np.load(path, allow_pickle=False)
     except FileNotFoundError as error:
-        raise InputError(f"{path} cannot be read: it is not there{alike(path)}", code="unreadable") from error
+        raise InputError(f"cannot read {path}: it does not exist{alike(path)}", code="unreadable") from error
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+        raise InputError(f"cannot read {path}: {error}", code="unreadable") from error
 
 
 def _from_archive(path: str, key: str) -> Array:
@@ -195,13 +232,15 @@ def _from_archive(path: str, key: str) -> Array:
             key = archive.files[0]
         if key not in archive.files:
             raise InputError(
-                f"{path} holds {', '.join(archive.files)}; choose one: {path}:{archive.files[0]}", code="ambiguous_file"
+                f"{path} has {plural(len(archive.files), 'array')}: {', '.join(archive.files)}",
+                hint=f"Choose one, such as {path}:{archive.files[0]}." if archive.files else "",
+                code="ambiguous_file",
             )
         return np.asarray(archive[key])
 
 
 def _several(path: str, arguments: Sequence[ArgumentInfo]) -> dict[int, InputValue]:
-    """The arrays of an archive by position. What `webpte run --save` wrote comes back as the inputs it had."""
+    """Return the arrays of an archive by position. The outputs that `webpte run --save` writes are left out."""
     with _read(path) as archive:
         keys = [key for key in archive.files if not re.fullmatch(r"out\d+", key)]
         names = [argument.name for argument in arguments]
@@ -211,7 +250,8 @@ def _several(path: str, arguments: Sequence[ArgumentInfo]) -> dict[int, InputVal
             positions = [names.index(key) for key in keys]
         if len(set(positions)) != len(keys) or max(positions, default=0) >= len(arguments):
             raise InputError(
-                f"{path} holds {', '.join(keys)}; the method has {len(arguments)} inputs", code="wrong_count"
+                f"{path} has {', '.join(keys) or 'no arrays'}; the method has {_positions(len(arguments))}",
+                code="wrong_count",
             )
         return {
             p: _converted(np.asarray(archive[key]), arguments[p], f"{path}:{key}")
@@ -220,22 +260,23 @@ def _several(path: str, arguments: Sequence[ArgumentInfo]) -> dict[int, InputVal
 
 
 def _converted(array: Array, argument: ArgumentInfo, source: str) -> InputValue:
-    """A file's array in the declared dtype, where that is of the same kind: NumPy makes float64 unless told not to."""
+    """Return an array in the declared dtype if that is of the same kind: NumPy writes float64 by default."""
     if argument.bound is None:
         return InputValue(array.item() if array.size == 1 else array, source)
-    wanted = _DTYPES.get(argument.dtype or "") or array.dtype
-    if array.dtype == wanted or not np.can_cast(array.dtype, wanted, "same_kind"):
+    declared = _DTYPES.get(argument.dtype or "") or array.dtype
+    if array.dtype == declared or not np.can_cast(array.dtype, declared, "same_kind"):
         return InputValue(array, source)
-    return InputValue(array.astype(wanted), f"{source}, converted from {array.dtype}")
+    return InputValue(array.astype(declared), f"{source}, converted from {array.dtype}")
 
 
 def read_image(path: str | os.PathLike[str], scale: str, argument: ArgumentInfo, position: int) -> Array:
-    """An image at an input's bound: (N, C, H, W), (C, H, W), or channels last; a batch that may be smaller has one."""
+    """Return an image at an input's bound: (N, C, H, W), (C, H, W), or channels last. A dynamic batch has size 1."""
     bound = argument.bound or ()
     channels_last = len(bound) >= 3 and bound[-1] in (1, 3) and bound[-3] not in (1, 3)
     if len(bound) not in (3, 4) or (bound[-1] if channels_last else bound[-3]) not in (1, 3):
         raise InputError(
-            f"input {position} is {argument}; an image needs 3 or 4 dims, of which one is 1 or 3 channels",
+            f"an image needs an input of 3 or 4 dims with 1 or 3 channels, and this input is {argument}",
+            argument=f"input {position}",
             code="not_an_image_input",
         )
     height, width = bound[-3:-1] if channels_last else bound[-2:]
@@ -253,12 +294,12 @@ def _pixels(path: str | os.PathLike[str], mode: str, size: tuple[int, int]) -> A
     try:
         from PIL import Image
     except ImportError as error:
-        raise UnsupportedError("images as inputs need the pillow package: pip install pillow") from error
+        raise UnsupportedError("image inputs require the pillow package", hint="Run: pip install pillow") from error
     try:
         with Image.open(path) as image:
             return np.asarray(image.convert(mode).resize(size, Image.Resampling.BILINEAR))
     except OSError as error:
-        raise InputError(f"{os.fspath(path)} cannot be read as an image: {error}", code="unreadable") from error
+        raise InputError(f"cannot read {os.fspath(path)} as an image: {error}", code="unreadable") from error
 
 
 def _scaled(pixels: Array, scale: str, dtype: np.dtype[Any]) -> Array:
@@ -271,7 +312,9 @@ def _scaled(pixels: Array, scale: str, dtype: np.dtype[Any]) -> Array:
     limits = _RANGE.fullmatch(scale)
     if limits is None:
         raise InputError(
-            f"{scale!r} is no range of pixel values; use one such as -1..1 or 0..255, or imagenet for colours",
+            argument="pixel range",
+            expected="a range such as -1..1 or 0..255, or imagenet for RGB images",
+            got=repr(scale),
             code="pixel_range",
         )
     low, high = float(limits[1]), float(limits[2])

@@ -1,4 +1,4 @@
-"""Run a method on inputs a person typed: what came out, and how long it took, cold and warm apart."""
+"""Run a method on inputs from a command line: outputs, and the time of cold and warm calls."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any, Literal
 import numpy as np
 
 from ..device import adapter_caps
-from ..errors import DeviceError, InputError
-from ..progress import OnProgress, ignore
-from ..runtime import Bundle, load
+from ..errors import DeviceError, GuardError, InputError, ShapeError
+from ..progress import OnProgress, Progress, ignore
+from ..runtime import ArgumentInfo, Bundle, Method, load
+from ..runtime.checks import one_of_methods
 from .inputs import InputValue, at_shapes, check_specs, make_inputs
 from .timing import Stages, spread, timed
 
 PathLike = str | os.PathLike[str]
-SHOWN = 6  # first elements of an output
+MAX_HEAD_ELEMENTS = 6  # elements of an output that a report shows
+DIM_SIZES = (16, 64, 256)  # of a dynamic dim of an input that is not given, tried in this order; the bound comes last
 
 
 def run_file(
@@ -34,42 +36,76 @@ def run_file(
 ) -> dict[str, Any]:
     """Load a program, call a method once and then `repeat` times. State carries over from call to call.
 
-    `inputs` are what `tools.inputs` describes; `save` writes inputs and the first call's outputs to an .npz file.
+    `inputs` are strings as `tools.inputs` describes them. `save` is an .npz file for the inputs and the first call's
+    outputs.
     """
     if repeat < 0:
-        raise InputError(f"repeat is {repeat}; it cannot be negative")
+        raise InputError(argument="repeat", expected="an integer of at least 0", got=repeat, code="out_of_range")
     check_specs(inputs)
     stages = Stages(progress)
-    with suppress(DeviceError):  # a method without calls needs no adapter, and one with calls will say that it does
+    with suppress(DeviceError):  # a method without calls needs no adapter; one with calls raises the error itself
         adapter_caps()
     with load(path, data, fallback=fallback, progress=stages) as program:
+        one_of_methods(method, program.method_names, "method")
         called = program.method(method, progress=stages)
         stages.end()
         shapes = program.shapes(method) if isinstance(program, Bundle) else []
-        given = make_inputs(at_shapes(called.inputs, shapes[0]) if shapes else called.inputs, inputs, seed)
-        arguments = [item.value for item in given]
-        first, outputs = timed(lambda: called.run(arguments))
-        warm = [timed(lambda: called.run(arguments))[0] for _ in range(repeat)]
-        described = [str(info) for info in called.outputs]
+        infos = at_shapes(called.inputs, shapes[0]) if shapes else called.inputs
+        progress(Progress("run", 0, repeat + 1, "calls"))
+        values, seconds, outputs = _first_call(called, infos, inputs, seed, () if shapes else DIM_SIZES)
+        arguments = [item.value for item in values]
+        warm = []
+        for number in range(1, repeat + 1):
+            progress(Progress("run", number, repeat + 1, "calls"))
+            warm.append(timed(lambda: called.run(arguments))[0])
+        progress(Progress("run", repeat + 1, repeat + 1, "calls"))
+        declared = [str(info) for info in called.outputs]
     if save is not None:
-        _save(save, given, outputs)
+        _save(save, values, outputs)
     return {
         "file": os.fspath(path),
         "method": method,
-        "inputs": [{**summary(item.value), "source": item.source} for item in given],
-        "outputs": [{**summary(value), "declared": text} for value, text in zip(outputs, described, strict=True)],
+        "inputs": [
+            {**summary(item.value), "source": item.source, "bound": info.bound and list(info.bound)}
+            for item, info in zip(values, infos, strict=True)
+        ],
+        "reduced_dims": _reduced_dims(values, infos),
+        "outputs": [{**summary(value), "declared": text} for value, text in zip(outputs, declared, strict=True)],
         "load": {**stages.seconds, "total": stages.total},
-        "first_call": first,
+        "first_call": seconds,
         "warm": spread(warm),
         "saved": None if save is None else os.fspath(save),
     }
+
+
+def _first_call(
+    method: Method, infos: Sequence[ArgumentInfo], specs: Sequence[str], seed: int, dim_sizes: Sequence[int]
+) -> tuple[list[InputValue], float, Sequence[Any]]:
+    """Call the method at the smallest default shapes that it accepts. A refused call leaves the method unchanged."""
+    for max_dim in dim_sizes:
+        values = make_inputs(infos, specs, seed, max_dim)
+        with suppress(ShapeError, GuardError, InputError):
+            return values, *timed(lambda values=values: method.run([item.value for item in values]))  # type: ignore[misc]
+    values = make_inputs(infos, specs, seed)
+    return values, *timed(lambda: method.run([item.value for item in values]))
+
+
+def _reduced_dims(values: Sequence[InputValue], infos: Sequence[ArgumentInfo]) -> list[dict[str, int]]:
+    """Return the dims of default inputs that are smaller than their bound."""
+    return [
+        {"input": position, "dim": dim, "size": size, "bound": bound}
+        for position, (item, info) in enumerate(zip(values, infos, strict=True))
+        if item.default and info.bound is not None
+        for dim, (size, bound) in enumerate(zip(item.value.shape, info.bound, strict=True))
+        if size < bound
+    ]
 
 
 _ARRAY = ("dtype", "shape", "min", "max", "mean", "nonfinite", "head")
 
 
 def summary(value: Any) -> dict[str, Any]:
-    """Shape, dtype and the range of an array; non-finite elements are counted and left out of the range."""
+    """Return shape, dtype and range of an array. Non-finite elements are counted and left out of the range."""
     if not isinstance(value, np.ndarray):
         return dict.fromkeys(_ARRAY) | {"kind": type(value).__name__, "value": value}
     numbers = value.astype(np.float64, copy=False).reshape(-1)
@@ -83,20 +119,20 @@ def summary(value: Any) -> dict[str, Any]:
         "max": float(finite.max()) if finite.size else None,
         "mean": float(finite.mean()) if finite.size else None,
         "nonfinite": int(numbers.size - finite.size),
-        "head": [_plain(x) for x in value.reshape(-1)[:SHOWN]],
+        "head": [_json_number(x) for x in value.reshape(-1)[:MAX_HEAD_ELEMENTS]],
     }
 
 
-def _plain(number: Any) -> Any:
-    """An element for JSON, which has no NaN and no infinity."""
-    plain = number.item()
-    return str(plain) if isinstance(plain, float) and not np.isfinite(plain) else plain
+def _json_number(element: Any) -> Any:
+    """Return an element for JSON, which has no NaN and no infinity."""
+    number = element.item()
+    return str(number) if isinstance(number, float) and not np.isfinite(number) else number
 
 
-def _save(path: PathLike, given: Sequence[InputValue], outputs: Sequence[Any]) -> None:
-    arrays = {f"in{i}": item.value for i, item in enumerate(given)} | {f"out{i}": x for i, x in enumerate(outputs)}
+def _save(path: PathLike, inputs: Sequence[InputValue], outputs: Sequence[Any]) -> None:
+    arrays = {f"in{i}": item.value for i, item in enumerate(inputs)} | {f"out{i}": x for i, x in enumerate(outputs)}
     try:
         with open(path, "wb") as file:
             np.savez(file, allow_pickle=False, **{name: value for name, value in arrays.items() if value is not None})
     except OSError as error:
-        raise InputError(f"{os.fspath(path)} cannot be written: {error.strerror}") from error
+        raise InputError(f"cannot write {os.fspath(path)}: {error.strerror}", code="not_writable") from error

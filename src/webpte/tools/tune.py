@@ -1,4 +1,4 @@
-"""Finding the fastest kernels for a program on this machine."""
+"""Find the fastest kernels for a program on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..progress import OnProgress, ignore
 from ..runtime import Choice, choices_path, load
 
 PathLike = str | os.PathLike[str]
-AT_ONCE = 1e-9  # seconds that are left when all are spent: enough to tell what was not measured
+MIN_BUDGET_SECONDS = 1e-9  # when the time is up: enough to list the jobs that were not measured
 
 
 def tune_file(
@@ -19,23 +19,42 @@ def tune_file(
     data: Iterable[PathLike] = (),
     *,
     budget: float | None = None,
-    again: bool = False,
+    force: bool = False,
     progress: OnProgress = ignore,
 ) -> dict[str, Any]:
-    """Measure every method's jobs that were not measured before on this device; later loads use what was found.
+    """Measure the jobs of every method that were not measured before on this device, and store the fastest kernels.
 
-    `budget` is in seconds, for all methods together. `left` are the jobs that it did not suffice for.
+    `budget` is in seconds, for all methods together; `left` lists the jobs it did not suffice for. `force` also
+    measures jobs that were measured before. `unconfirmed` lists jobs that keep their default, because a second
+    measurement did not choose the same kernel as the first. `busy` is the load of a machine that other work slows.
     """
     jobs: list[dict[str, Any]] = []
     left: list[dict[str, Any]] = []
+    unconfirmed: list[str] = []
+    busy = machine_load()
     started = time.perf_counter()
     with load(path, data, progress=progress) as program:
         for name in (name for name in program.method_names if program.graph(name).steps):
-            rest = None if budget is None else max(AT_ONCE, budget - (time.perf_counter() - started))
-            found = program.tune(name, budget=rest, again=again, progress=progress)
-            jobs += [{"method": name, **_job(choice)} for choice in found]
-            left += [{"method": name, "job": job.key} for job in found.left]
-    return {"file": os.fspath(path), "stored": str(choices_path()), "jobs": jobs, "left": left}
+            rest = None if budget is None else max(MIN_BUDGET_SECONDS, budget - (time.perf_counter() - started))
+            choices = program.tune(name, budget=rest, again=force, progress=progress)
+            jobs += [{"method": name, **_job(choice)} for choice in choices]
+            left += [{"method": name, "job": job.key} for job in choices.left]
+            unconfirmed += [choice.job.key for choice in choices if not choice.confirmed]
+    return {
+        "file": os.fspath(path),
+        "stored": str(choices_path()),
+        "jobs": jobs,
+        "left": left,
+        "unconfirmed": unconfirmed,
+        "busy": busy,
+    }
+
+
+def machine_load() -> str | None:
+    """Return the load average if it exceeds half the cores: measurements may then be wrong."""
+    cores = os.cpu_count() or 1
+    load_average = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return f"load average {load_average:.1f} on {cores} cores" if load_average > cores / 2 else None
 
 
 def _job(choice: Choice) -> dict[str, Any]:

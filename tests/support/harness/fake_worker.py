@@ -70,7 +70,7 @@ def open_fake(
     llm = FakeLLM(
         runner, recover=True, background=True, max_num_seqs=options.max_sequences, max_queue_size=most_waiting
     )
-    if options.prepare:
+    if options.warmup:
         llm.warmup(progress)
     return FakeModelWorker(file, llm, send)
 

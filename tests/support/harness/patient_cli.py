@@ -10,5 +10,5 @@ from webpte import cli
 from webpte.cli import interrupts
 
 if __name__ == "__main__":
-    interrupts.PATIENCE = 60.0
+    interrupts.RESUME_SECONDS = 60.0
     cli.entry()

@@ -108,5 +108,5 @@ class ScriptedLLM:
 
 if __name__ == "__main__":
     generate.open_model = lambda arguments: ScriptedLLM()  # type: ignore[assignment,return-value]
-    interrupts.PATIENCE = 60.0  # a chat on a slow machine is not taken for one that hangs
+    interrupts.RESUME_SECONDS = 60.0  # a chat on a slow machine is not taken for one that hangs
     cli.entry()

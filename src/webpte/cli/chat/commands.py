@@ -1,8 +1,7 @@
-"""What a line that begins with a slash does."""
+"""Commands of a chat: lines that start with a slash."""
 
 from __future__ import annotations
 
-import difflib
 import json
 import shutil
 import textwrap
@@ -12,25 +11,27 @@ from typing import Any
 
 from ...errors import InputError
 from ...llm.settings import GenerateSettings, SamplingParams
+from ...text import plural
 from ..output import say
+from ..parsing import did_you_mean
 from .conversation import Conversation, Question
 
-HIDDEN = ("logprobs", "top_logprobs", "tokens_per_submit")  # settings that nothing of a chat shows
+HIDDEN = ("logprobs", "top_logprobs", "tokens_per_submit")  # settings without effect in a chat
 NAMES = tuple(name for name in GenerateSettings.__annotations__ if name not in HIDDEN)
 DEFAULTS = {each.name: getattr(SamplingParams(), each.name) for each in fields(SamplingParams) if each.name in NAMES}
 KEYS = (
-    "Enter sends. Alt-Enter, or a backslash at the end of a line, begins another line; a pasted text is one message.",
-    "Up and Down go through what was said before, Ctrl-R searches it, Tab completes.",
-    "A message that begins with a slash is written with two.",
-    "Ctrl-C stops an answer. At the prompt, twice, it leaves, as Ctrl-D does.",
+    "Enter sends. Alt-Enter, or a backslash at the end of a line, starts another line; a pasted text is one message.",
+    "Up and Down browse the history, Ctrl-R searches it, Tab completes.",
+    "Type two slashes for a message that starts with a slash.",
+    "Ctrl-C stops an answer. At the prompt, press it twice, or Ctrl-D, to leave.",
 )
 
 
 @dataclass(frozen=True)
 class ChatCommand:
-    """`act` gets the conversation and what follows the name; what it returns is to be asked."""
+    """A command. `act` takes the conversation and the argument, and returns a question to ask, if any."""
 
-    argument: str  # as help writes it; in brackets where it may be left out
+    argument: str  # as help shows it; in brackets if optional
     help: str
     act: Callable[[Conversation, str], Question | None]
 
@@ -43,8 +44,8 @@ class ChatCommand:
         return self.takes and not self.argument.startswith("[")
 
 
-def obey(talk: Conversation, text: str) -> Question | None:
-    """Do what a text says, if it is a command; a question that is to be asked otherwise."""
+def run_command(talk: Conversation, text: str) -> Question | None:
+    """Run a line that is a command. Return the question to ask, if any."""
     if not text.startswith("/"):
         return talk.question(text) if text.strip() else None
     if text.startswith("//"):
@@ -53,13 +54,14 @@ def obey(talk: Conversation, text: str) -> Question | None:
     name, rest = name.strip(), rest.strip()
     command = COMMANDS.get(name)
     if command is None:
-        near = difflib.get_close_matches(name, COMMANDS, 1, cutoff=0.7)
-        meant = f"did you mean {near[0]}?" if near else "/help lists them"
-        raise InputError(f"there is no command {name}; {meant}")
+        suggestion = did_you_mean([name], COMMANDS) or ". /help lists the commands"
+        raise InputError(f"unknown command {name}{suggestion}", code="unknown_command")
     if rest and not command.takes:
-        raise InputError(f"{name} takes no argument, and was given {rest!r}")
+        raise InputError(argument=name, expected="no argument", got=repr(rest), code="unexpected_argument")
     if not rest and command.needs:
-        raise InputError(f"{name} needs {command.argument}: {command.help}")
+        raise InputError(
+            argument=name, expected=f"{command.argument}: {command.help}", got="nothing", code="no_argument"
+        )
     return command.act(talk, rest)
 
 
@@ -88,29 +90,27 @@ def _retry(talk: Conversation, rest: str) -> Question:
 
 def _undo(talk: Conversation, rest: str) -> None:
     talk.undo()
-    say(f"(taken back; {talk.usage})")
+    say(f"(removed the last turn; {talk.usage})")
 
 
 def _save(talk: Conversation, rest: str) -> None:
-    say(f"(saved {talk.save(rest)} messages to {rest})")
+    say(f"(saved {plural(talk.save(rest), 'message')} to {rest})")
 
 
 def _load(talk: Conversation, rest: str) -> None:
-    say(f"(loaded {talk.load(rest)} messages from {rest}; {talk.usage})")
+    say(f"(loaded {plural(talk.load(rest), 'message')} from {rest}; {talk.usage})")
 
 
 def _tokens(talk: Conversation, rest: str) -> None:
-    left = talk.llm.capacity - talk.tokens
-    say(f"({talk.usage}, {left:,} left; {len(talk.whole)} messages)")
+    remaining = talk.llm.capacity - talk.tokens
+    say(f"({talk.usage}, {remaining:,} left; {plural(len(talk.all_messages), 'message')})")
 
 
 def _set(talk: Conversation, rest: str) -> None:
     name, _, text = rest.partition(" ")
     if name and name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, 1)
-        raise InputError(
-            f"/set knows no {name}; " + (f"did you mean {near[0]}?" if near else f"there are {', '.join(NAMES)}")
-        )
+        suggestion = did_you_mean([name], NAMES) or f". The settings are {', '.join(NAMES)}"
+        raise InputError(f"unknown setting {name}{suggestion}", argument="/set", code="unknown_setting")
     if text:
         talk.set(name, DEFAULTS[name] if text.strip() == "default" else _value(name, text.strip()))
     for each in [name] if name else NAMES:
@@ -118,7 +118,7 @@ def _set(talk: Conversation, rest: str) -> None:
 
 
 def _value(name: str, text: str) -> Any:
-    """A number, a list, true, false or null as JSON writes them; anything else, or what is to be a text, is one."""
+    """Return a value of JSON (a number, list, boolean or null), or else the text itself."""
     if name in ("regex", "grammar"):
         return text
     try:
@@ -129,7 +129,7 @@ def _value(name: str, text: str) -> Any:
 
 def _reset(talk: Conversation, rest: str) -> None:
     talk.reset()
-    say("(forgotten)")
+    say("(started over)")
 
 
 def _exit(talk: Conversation, rest: str) -> None:
@@ -138,15 +138,13 @@ def _exit(talk: Conversation, rest: str) -> None:
 
 COMMANDS = {
     "/help": ChatCommand("", "this list", _help),
-    "/system": ChatCommand(
-        "[TEXT]", "show or set the instructions before the conversation; - takes them away", _system
-    ),
+    "/system": ChatCommand("[TEXT]", "show or set the system message; - removes it", _system),
     "/retry": ChatCommand("", "answer the last question again", _retry),
-    "/undo": ChatCommand("", "take the last question and its answer back", _undo),
-    "/save": ChatCommand("FILE", "write the conversation, as JSON", _save),
-    "/load": ChatCommand("FILE", "go on from one that was saved", _load),
-    "/tokens": ChatCommand("", "how much of the context is used", _tokens),
-    "/set": ChatCommand("[NAME [VALUE]]", "show or change a setting; the value default puts it back", _set),
-    "/reset": ChatCommand("", "forget the conversation", _reset),
+    "/undo": ChatCommand("", "remove the last question and its answer", _undo),
+    "/save": ChatCommand("FILE", "write the conversation as JSON", _save),
+    "/load": ChatCommand("FILE", "continue a saved conversation", _load),
+    "/tokens": ChatCommand("", "show how much of the context is used", _tokens),
+    "/set": ChatCommand("[NAME [VALUE]]", "show or change a setting; the value default resets it", _set),
+    "/reset": ChatCommand("", "start a new conversation", _reset),
     "/exit": ChatCommand("", "leave", _exit),
 }

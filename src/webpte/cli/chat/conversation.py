@@ -1,4 +1,4 @@
-"""What was said, and what is done with it: asked, taken back, written down."""
+"""The messages of a chat: ask, undo, save and load."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ...errors import Error, InputError
 from ...llm import LLM, GenerateSettings, Generation
 from ...llm.chat import encode_chat
 from ...llm.settings import sampling_params_from
+from ...runtime.checks import described
 
 Messages = list[dict[str, str]]
 ROLES = ("system", "user", "assistant")
@@ -18,25 +19,26 @@ ROLES = ("system", "user", "assistant")
 
 @dataclass(frozen=True)
 class Question:
-    """A text, and how many messages stand before it: all of them, unless it is asked again."""
+    """A user message and its position among the messages: the end, unless it is asked again."""
 
     text: str
     position: int
 
 
 class Conversation:
-    """Messages between a person and a model, under the settings that are chosen now."""
+    """The messages between a user and a model, and the current settings."""
 
     def __init__(self, llm: LLM, settings: GenerateSettings, system: str | None = None) -> None:
         self.llm = llm
         self.settings = settings
         self.system = system
-        self.messages: Messages = []  # in turns, without the system's
+        self.messages: Messages = []  # in turns, without the system message
         self.over = False
         self._counted: tuple[Messages, int] = ([], 0)
 
     @property
-    def whole(self) -> Messages:
+    def all_messages(self) -> Messages:
+        """The messages, after the system message if there is one."""
         return self._with_system(self.messages)
 
     def _with_system(self, messages: Messages) -> Messages:
@@ -44,25 +46,26 @@ class Conversation:
         return [*first, *messages]
 
     def question(self, text: str) -> Question:
-        """A new one."""
+        """Return a new question, at the end."""
         return Question(text, len(self.messages))
 
     def last_question(self) -> Question:
+        """Return the last user message."""
         for position in range(len(self.messages) - 1, -1, -1):
             if self.messages[position]["role"] == "user":
                 return Question(self.messages[position]["content"], position)
-        raise InputError("nothing was asked yet; type a question first")
+        raise InputError("there is no question yet", hint="Type a question first.", code="no_question")
 
     def ask(self, question: Question) -> Generation:
-        said = self._with_system(self.messages[: question.position])
-        return self.llm.generate([*said, {"role": "user", "content": question.text}], **self.settings)
+        before = self._with_system(self.messages[: question.position])
+        return self.llm.generate([*before, {"role": "user", "content": question.text}], **self.settings)
 
     def keep(self, question: Question, answer: str) -> None:
         turn = [{"role": "user", "content": question.text}, {"role": "assistant", "content": answer}]
         self.messages[question.position :] = turn
 
     def undo(self) -> None:
-        """Forget the last question and what was answered."""
+        """Remove the last question and its answer."""
         del self.messages[self.last_question().position :]
 
     def reset(self) -> None:
@@ -70,14 +73,14 @@ class Conversation:
 
     @property
     def tokens(self) -> int:
-        """Of all that was said, as the chat template writes it."""
-        said = self.whole
-        if said != self._counted[0]:  # asked for at every key that is pressed
+        """The length of the conversation in tokens, as rendered by the chat template."""
+        messages = self.all_messages
+        if messages != self._counted[0]:  # the toolbar asks at every key press
             try:
-                count = len(encode_chat(self.llm.tokenizer, self.llm.render, said, None))
-            except Error:  # a template may refuse a conversation that has no question yet
+                count = len(encode_chat(self.llm.tokenizer, self.llm.render, messages, None))
+            except Error:  # a template may reject a conversation without a question
                 count = 0
-            self._counted = (said, count)
+            self._counted = (messages, count)
         return self._counted[1]
 
     @property
@@ -86,46 +89,55 @@ class Conversation:
 
     def set(self, name: str, value: Any) -> None:
         changed: dict[str, Any] = {**self.settings, name: value}
-        found = sampling_params_from(changed, self.llm.vocabulary)
-        if found.constraint is not None:
-            self.llm.grammar_compiler.matcher(found.constraint)
+        constraint = sampling_params_from(changed, self.llm.vocabulary).constraint
+        if constraint is not None:
+            self.llm.grammar_compiler.matcher(constraint)
         self.settings = GenerateSettings(**changed)  # type: ignore[typeddict-item]
 
     def save(self, name: str) -> int:
-        """Write all messages as JSON; how many."""
+        """Write all messages as JSON and return their number."""
         try:
             Path(name).expanduser().write_text(
-                json.dumps(self.whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+                json.dumps(self.all_messages, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
             )
         except OSError as error:
-            raise InputError(f"cannot write {name}: {error.strerror}") from error
-        return len(self.whole)
+            raise InputError(f"cannot write {name}: {error.strerror}", code="not_writable") from error
+        return len(self.all_messages)
 
     def load(self, name: str) -> int:
-        """Go on from what was saved; how many messages. A file that is refused changes nothing."""
+        """Replace the messages by a saved conversation and return their number. An invalid file changes nothing."""
         try:
-            found = json.loads(Path(name).expanduser().read_text(encoding="utf-8"))
+            data = json.loads(Path(name).expanduser().read_text(encoding="utf-8"))
         except OSError as error:
-            raise InputError(f"cannot read {name}: {error.strerror}") from error
+            raise InputError(f"cannot read {name}: {error.strerror}", code="unreadable") from error
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{name} is no JSON, as /save writes it: {error}") from error
-        messages = [_message(name, position, each) for position, each in enumerate(_listed(name, found))]
+            raise InputError(f"{name} is not valid JSON: {error}", code="invalid_json") from error
+        messages = [_message(name, position, each) for position, each in enumerate(_message_list(name, data))]
         system = messages.pop(0)["content"] if messages and messages[0]["role"] == "system" else None
         if any(message["role"] == "system" for message in messages):
-            raise InputError(f"{name} has a system message behind the first; only the first may be one")
+            raise InputError(
+                f"{name} has a system message after the first message",
+                hint="Only the first may be one.",
+                code="system_order",
+            )
         self.system, self.messages = system, messages
-        return len(self.whole)
+        return len(self.all_messages)
 
 
-def _listed(name: str, found: object) -> list[object]:
-    if not isinstance(found, list) or not found:
-        raise InputError(f"{name} holds no list of messages, as /save writes it")
-    return found
+def _message_list(name: str, data: object) -> list[object]:
+    if not isinstance(data, list) or not data:
+        raise InputError(argument=name, expected="a list of messages", got=described(data), code="no_messages")
+    return data
 
 
-def _message(name: str, position: int, given: object) -> dict[str, str]:
-    if isinstance(given, dict):
-        role, content = given.get("role"), given.get("content")
+def _message(name: str, position: int, message: object) -> dict[str, str]:
+    if isinstance(message, dict):
+        role, content = message.get("role"), message.get("content")
         if role in ROLES and isinstance(content, str):
             return {"role": str(role), "content": content}
-    raise InputError(f"message {position} of {name} needs a role, one of {', '.join(ROLES)}, and content, a text")
+    raise InputError(
+        argument=f"message {position} of {name}",
+        expected=f"a role ({', '.join(ROLES)}) and content (a string)",
+        got=described(message),
+        code="invalid_message",
+    )

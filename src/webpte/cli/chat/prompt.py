@@ -1,4 +1,4 @@
-"""A prompt with line editing, history, completion and pasted texts, by prompt_toolkit."""
+"""A prompt with line editing, history, completion and multi-line paste, from prompt_toolkit."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from .commands import COMMANDS, NAMES
 from .conversation import Conversation
 
-MENU_ROWS = 6  # of completions, on terminals of 15 rows too
+MENU_ROWS = 6  # of completions; fits terminals of 15 rows
 
 
 class PromptLines:
+    """Messages from a prompt."""
+
     interactive = True
 
     def __init__(self, talk: Conversation) -> None:
         self._session: PromptSession[str] = PromptSession(
             "> ",
-            multiline=True,  # Enter sends all the same: see the keys
+            multiline=True,  # Enter still sends: see `_keys`
             prompt_continuation="  ",
             key_bindings=_keys(),
             completer=_Commands(),
@@ -89,7 +91,7 @@ def history_path() -> Path:
 
 
 def open_history(path: Path) -> History:
-    """What was typed, in this session and before. Nobody else may read it; without a place for it, it is forgotten."""
+    """Return the history of this and earlier sessions. If its file cannot be written, return one in memory."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600))

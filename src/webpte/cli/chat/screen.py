@@ -1,8 +1,12 @@
-"""An answer on the screen while it comes. What a model says is text: nothing of it moves the cursor."""
+"""Input and output of a chat: messages from a terminal or a pipe, answers as Markdown or plain text.
+
+The text of a model is sanitised: it cannot move the cursor.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import re
 import select
@@ -16,6 +20,7 @@ from typing import Protocol
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.syntax import Syntax
@@ -27,34 +32,40 @@ from ..output import say
 from ..terminal import open_console
 from .conversation import Conversation
 
-LONGEST_WAIT = 0.1  # seconds, until Python looks for signals
+MAX_SELECT_SECONDS = 0.1  # until Python checks for signals
 
 
 class Lines(Protocol):
-    interactive: bool
-    """Whether somebody is there to go on after Ctrl-C."""
+    """A source of messages."""
+
+    interactive: bool  # whether the chat continues after Ctrl-C
 
     def read(self) -> str:
-        """The next message, of one line or several. EOFError at the end, KeyboardInterrupt after Ctrl-C."""
+        """Return the next message. Raise EOFError at the end and KeyboardInterrupt after Ctrl-C."""
 
 
 def open_lines(talk: Conversation) -> Lines:
+    """Return the source of messages that suits stdin."""
     if not rich_terminal():
         return PlainLines()
     try:
         from .prompt import PromptLines
     except ImportError as error:
-        raise UnsupportedError("webpte chat needs the prompt_toolkit package: pip install 'webpte[llm]'") from error
+        raise UnsupportedError(
+            "webpte chat requires the prompt_toolkit package",
+            hint="Run: pip install 'webpte[llm]'",
+            code="missing_package",
+        ) from error
     return PromptLines(talk)
 
 
 def rich_terminal() -> bool:
-    """Whether keys come from a terminal, and text goes to one, that moves its cursor as it is told."""
+    """Return whether stdin and stdout are a terminal with cursor movement."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
 
 class PlainLines:
-    """Lines as they come. One that ends in a backslash goes on in the next."""
+    """Lines of stdin. A line that ends in a backslash continues in the next."""
 
     def __init__(self) -> None:
         self.interactive = sys.stdin.isatty()
@@ -71,14 +82,16 @@ class PlainLines:
     def _line(self) -> str:
         if self.interactive:
             print("> ", end="", file=sys.stdout if sys.stdout.isatty() else sys.stderr, flush=True)
-            # In C's own reader a signal that comes just before it blocks goes unnoticed until the next key.
-            while os.name == "posix" and not select.select([sys.stdin], [], [], LONGEST_WAIT)[0]:
+            # A signal that arrives just before C's reader blocks is unnoticed until the next key.
+            while os.name == "posix" and not select.select([sys.stdin], [], [], MAX_SELECT_SECONDS)[0]:
                 pass
         try:
             line = sys.stdin.readline()
-            line.encode()  # some locales let anything pass, as halves of characters
+            line.encode()  # some locales decode invalid bytes to lone surrogates
         except UnicodeError as error:
-            raise InputError(f"what comes from stdin is no text: {error}. Convert it, for instance by iconv") from error
+            raise InputError(
+                f"stdin is not valid text: {error}", hint="Convert it, for instance with iconv.", code="invalid_utf8"
+            ) from error
         if not line:
             if self.interactive:
                 print()
@@ -92,21 +105,21 @@ _TRAILING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$")
 
 @cache
 def _parser() -> MarkdownIt:
-    # Tags are text: rich would leave them out, and with them what the model has said.
+    # Tags are text: rich would drop them, and with them part of the answer.
     return MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 
 
 def blocks(text: str) -> list[str]:
-    """Paragraphs, lists, tables and so on, of which nothing can change any but the last by being written behind it."""
-    found = _parser().parse(text)
-    starts = [token.map[0] for token in found if token.level == 0 and token.map and token.nesting >= 0]
+    """Return the blocks of a Markdown text. Appended text can change only the last block."""
+    tokens = _parser().parse(text)
+    starts = [token.map[0] for token in tokens if token.level == 0 and token.map and token.nesting >= 0]
     lines = text.split("\n")
     edges = [0, *starts[1:], len(lines)]
     return ["\n".join(lines[first:last]) for first, last in itertools.pairwise(edges)]
 
 
-def rendered(block: str, columns: int) -> list[str]:
-    """Lines, with the terminal's codes for what is bold or coloured, and without empty ones around them."""
+def render_block(block: str, columns: int) -> list[str]:
+    """Return the lines of a block, with terminal codes for styles and without empty lines around them."""
     console = open_console(width=max(1, columns))
     with console.capture() as captured:
         console.print(_ChatMarkdown(block))
@@ -116,7 +129,7 @@ def rendered(block: str, columns: int) -> list[str]:
 
 
 class _Code(CodeBlock):
-    """In the terminal's own colours, without a ground that would be copied along."""
+    """Code in the terminal's own colours, without a background."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
@@ -124,7 +137,7 @@ class _Code(CodeBlock):
 
 
 class _Heading(Heading):
-    """Where the text below it begins."""
+    """A heading aligned with the text below it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         self.text.justify = "left"
@@ -132,39 +145,46 @@ class _Heading(Heading):
 
 
 class _ChatMarkdown(Markdown):
+    """Markdown with our code blocks, headings and line breaks."""
+
     elements = Markdown.elements | {"fence": _Code, "code_block": _Code, "heading_open": _Heading}
 
     def __init__(self, text: str) -> None:
-        super().__init__("", hyperlinks=False)  # an address is shown, not hidden in the terminal's codes
+        super().__init__("", hyperlinks=False)  # URLs are printed, not hidden in terminal codes
         self.parsed = _parser().parse(text)
         for token in self.parsed:
             _keep_breaks(token)
 
 
 def _keep_breaks(token: Token) -> None:
-    """Lines end where the model ends them, as in a poem or an address."""
+    """Keep line breaks of the model, as in a poem or an address."""
     for child in token.children or ():
         if child.type == "softbreak":
             child.type = "hardbreak"
 
 
-FRAME = 1 / 20  # seconds between two pictures of a text that is growing
+FRAME_SECONDS = 1 / 20  # between two drawings of a growing text
 
 
 class AnswerView(Protocol):
+    """Displays one answer."""
+
     def add(self, text: str) -> None: ...
 
 
 class Display(Protocol):
+    """Displays answers."""
+
     def answer(self) -> AbstractContextManager[AnswerView]: ...
 
 
 def open_display(interactive: bool) -> Display:
+    """Return the display that suits stdout."""
     return MarkdownDisplay() if interactive and rich_terminal() else PlainDisplay()
 
 
 class PlainDisplay:
-    """As it comes."""
+    """Plain text, as it is generated."""
 
     @contextmanager
     def answer(self) -> Iterator[AnswerView]:
@@ -178,7 +198,7 @@ class PlainDisplay:
 
 
 class MarkdownDisplay:
-    """Markdown, drawn again as it grows: finished blocks once and for all, the last one in its place."""
+    """Markdown that is redrawn as it grows: finished blocks once, the last block in place."""
 
     @contextmanager
     def answer(self) -> Iterator[AnswerView]:
@@ -194,9 +214,8 @@ class MarkdownDisplay:
 class GrowingText:
     """A text that is drawn while it grows.
 
-    Blocks that are finished are printed and left alone, so they scroll as everything does. Only the block that may
-    still change is drawn over; of one that is higher than the screen the end is shown, and all of it when it is
-    finished. Of each picture only the lines that changed are written.
+    Finished blocks are printed once and scroll. Only the block that may still change is redrawn; if it is higher than
+    the screen, its end is shown until it is finished. Each drawing writes only the lines that changed.
     """
 
     def __init__(self) -> None:
@@ -212,15 +231,15 @@ class GrowingText:
 
     def draw(self) -> None:
         columns, rows = shutil.get_terminal_size()
-        with interrupts.deferred():  # what is known of the screen is true of it
+        with interrupts.deferred():  # the screen and `_drawn` stay in step
             *done, self._rest = blocks(self._rest)
             self._print(done, columns)
             lines = self._lines(self._rest, columns) or ["…"]
             self._draw(lines[-max(1, rows - 2) :])
-        self._next = time.monotonic() + FRAME
+        self._next = time.monotonic() + FRAME_SECONDS
 
     def finish(self) -> None:
-        """Leave the text on the screen as it is."""
+        """Draw the whole text and leave it on the screen."""
         with interrupts.deferred():
             self._print(blocks(self._rest), shutil.get_terminal_size().columns)
             self._draw([])
@@ -233,26 +252,33 @@ class GrowingText:
                 self._drawn, self._above = [], True
 
     def _lines(self, block: str, columns: int) -> list[str]:
-        lines = rendered(block, columns - 1)
+        lines = render_block(block, columns - 1)
         return ["", *lines] if lines and self._above else lines
 
     def _draw(self, lines: list[str]) -> None:
-        """In the place of what was drawn last; the cursor is below it."""
+        """Replace what was drawn last. The cursor stays below it."""
         same = next((n for n, pair in enumerate(zip(lines, self._drawn, strict=False)) if pair[0] != pair[1]), None)
         same = min(len(lines), len(self._drawn)) if same is None else same
-        back = len(self._drawn) - same
-        moved = f"\x1b[{back}A\x1b[J" if back else ""
-        sys.stdout.write(moved + "".join(f"{line}\n" for line in lines[same:]))
+        columns = shutil.get_terminal_size().columns
+        # A terminal that became narrower has wrapped the lines that were drawn.
+        back = sum(max(1, math.ceil(_width(line) / columns)) for line in self._drawn[same:])
+        movement = f"\x1b[{back}A\x1b[J" if back else ""
+        sys.stdout.write(movement + "".join(f"{line}\n" for line in lines[same:]))
         sys.stdout.flush()
         self._drawn = lines
 
 
+def _width(line: str) -> int:
+    """Return the columns of a line, without terminal codes."""
+    return cell_len(_CODES.sub("", line))
+
+
 @contextmanager
 def _no_echo() -> Iterator[None]:
-    """What is typed during an answer waits for the prompt, and does not stand between its lines."""
+    """Keep keys pressed during an answer for the prompt, without echo between its lines."""
     try:
         import termios
-    except ImportError:  # not a terminal of this kind
+    except ImportError:  # Windows
         yield
         return
     before = termios.tcgetattr(sys.stdin)

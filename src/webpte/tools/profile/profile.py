@@ -1,4 +1,8 @@
-"""Where the time of a call goes: on the host by what it does, on the device by op, kernel and module."""
+"""Measure where the time of a call goes: on the host by activity, on the device by op, kernel and module.
+
+A timed call can be written as a Chrome JSON trace, which Perfetto and chrome://tracing open. The trace has two
+processes, host and device. Slices of a track nest, and times are microseconds from the beginning of the call.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from ...errors import InputError
 from ...plan import Planner
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Method, load
+from ...runtime.checks import one_of_methods
 from ..compare.reports import label
 from ..inputs import check_specs, make_inputs
 from ..report import method_data
@@ -24,7 +29,10 @@ from .work import CallWork
 
 
 def modules_of(planner: Planner) -> dict[int, str]:
-    """Step of the graph -> "block 3 of 30", or where it stands among the blocks."""
+    """Return step of the graph -> "block 3 of 30", or its place among the blocks.
+
+    Files do not name modules; equal blocks of calls stand in for layers.
+    """
     steps = order_of(planner.plan.graph, planner.plan).steps
     groups = method_data(planner.plan.graph, planner, None)["repeats"]
     labels: dict[int, str] = {}  # row -> label
@@ -65,9 +73,9 @@ class DispatchTime:
 
 @dataclass(frozen=True)
 class Profile:
-    """A method's calls, measured."""
+    """The measured calls of a method."""
 
-    plain: list[Run]  # as they always run
+    plain: list[Run]  # ordinary calls
     timed: list[Run]  # with every dispatch timed
     dispatches: list[DispatchTime]  # of the fastest timed call
     peak: Peak | None
@@ -79,7 +87,7 @@ class Profile:
         return min(self.timed, key=lambda run: run.wall.duration)
 
     def data(self) -> dict[str, Any]:
-        """Plain data; all times in seconds."""
+        """Return plain data; all times are in seconds."""
         plain = min(self.plain, key=lambda run: run.wall.duration)
         return {
             "timestamps": self.stamps,
@@ -103,40 +111,40 @@ class Profile:
         }
 
     def _grouped(self, key: Callable[[DispatchTime], str], products: bool = True) -> list[dict[str, Any]]:
-        """Sums over dispatches with the same key, the longest first."""
+        """Return sums over dispatches with the same key, the longest first."""
         groups: dict[str, list[DispatchTime]] = {}
         for dispatch in self.dispatches:
             groups.setdefault(key(dispatch), []).append(dispatch)
         busy = sum(d.duration for d in self.dispatches) or 1
         rows = []
         for name, members in groups.items():
-            took = sum(d.duration for d in members)
+            duration = sum(d.duration for d in members)
             flops = sum(d.flops or 0 for d in members) if products else 0
             rows.append(
                 {
                     "name": name,
                     "calls": len({d.step for d in members}),
                     "dispatches": len(members),
-                    "seconds": took / 1e9,
-                    "share": took / busy,
+                    "seconds": duration / 1e9,
+                    "share": duration / busy,
                     "bytes": sum(d.bytes for d in members),
                     "flops": flops or None,
-                    "bytes_per_second": sum(d.bytes for d in members) / max(took, 1) * 1e9,
-                    "flops_per_second": flops / max(took, 1) * 1e9 if flops else None,
+                    "bytes_per_second": sum(d.bytes for d in members) / max(duration, 1) * 1e9,
+                    "flops_per_second": flops / max(duration, 1) * 1e9 if flops else None,
                 }
             )
         return sorted(rows, key=lambda row: -row["seconds"])
 
 
 def profile(
-    method: Method, args: Sequence[Any], repeat: int = 5, peak: bool = True, progress: OnProgress = ignore
+    method: Method, args: Sequence[Any], repeat: int = 5, roofline: bool = True, progress: OnProgress = ignore
 ) -> Profile:
-    """Call a method `repeat` times as it always runs and `repeat` times with every dispatch timed.
+    """Call a method `repeat` times as usual and `repeat` times with every dispatch timed.
 
-    All calls have the same arguments; state carries over. The first calls of either kind are not counted.
+    All calls have the same arguments, and state carries over. The first call of each kind is not counted.
     """
     if repeat < 1:
-        raise InputError(f"repeat is {repeat}; at least one call has to be timed")
+        raise InputError(argument="repeat", expected="an integer of at least 1", got=repeat, code="out_of_range")
     modules = modules_of(method.planner)  # before the calls: it lowers at the bound
     observed = ObservedMethod(method)
     total = 2 * (repeat + 1)
@@ -150,31 +158,31 @@ def profile(
 
     plain = list(several(observed.run, 0))
     timed = list(several(observed.run_timed, repeat + 1))
-    found = Profile(
+    result = Profile(
         plain,
         timed,
         _dispatches(method, min(timed, key=lambda run: run.wall.duration), modules),
-        measure_peak(observed.clock.gpu) if peak and observed.clock is not None else None,
+        measure_peak(observed.clock.gpu) if roofline and observed.clock is not None else None,
         observed.stamps,
         method.plan.cpu_calls,
     )
     progress(Progress("profile", total, total, "calls"))
-    return found
+    return result
 
 
 def _dispatches(method: Method, run: Run, modules: dict[int, str]) -> list[DispatchTime]:
-    """The intervals of a timed call, each with what was dispatched."""
+    """Return the dispatches of a timed call with their intervals."""
     if run.live is None:
         return []
     graph, work = method.plan.graph, CallWork(method.plan, run.schedules, run.live)
-    found: list[DispatchTime] = []
+    dispatches: list[DispatchTime] = []
     intervals = iter(run.intervals)
     for schedule in run.schedules:
         for step, lowered in zip(schedule.segment.steps, schedule.calls, strict=True):
             call = graph.call(step)
             for number, dispatch in enumerate(lowered.dispatches):
                 begin, end = next(intervals)
-                found.append(
+                dispatches.append(
                     DispatchTime(
                         step,
                         label(call, graph),
@@ -190,11 +198,11 @@ def _dispatches(method: Method, run: Run, modules: dict[int, str]) -> list[Dispa
                     )
                 )
     assert next(intervals, None) is None, "every interval belongs to a dispatch"
-    return found
+    return dispatches
 
 
 def _host(run: Run) -> dict[str, Any]:
-    """What the host did in a call, by name; the rest is Python between those."""
+    """Return the host's time in a call by activity. The rest is Python in between."""
     wall = run.wall.duration
     own = times_by_name(run.spans)
     return {
@@ -207,7 +215,10 @@ def _host(run: Run) -> dict[str, Any]:
 
 
 def attribution(run: Run) -> dict[str, Any]:
-    """A timed call's wall time, divided: no nanosecond counts twice, and what has no name is the rest."""
+    """Divide the wall time of a timed call into parts that do not overlap; the remainder is `rest`.
+
+    The parts are the host's: dispatches that run while the host works are no part of its waiting.
+    """
     wall, device = run.wall.duration, run.device
     own = times_by_name(run.spans)
     waited = own.pop("wait", 0)
@@ -219,11 +230,11 @@ def attribution(run: Run) -> dict[str, Any]:
         busy = sum(_overlap(w.begin, w.end, run.intervals) for w in waits)
         late = waited - early - inside
     parts = {
-        "host": sum(own.values()),
-        "until the first dispatch": early,
-        "dispatches": busy,
-        "between dispatches": inside - busy,
-        "after the last": late,
+        "work": sum(own.values()),
+        "wait before the first dispatch": early,
+        "wait during dispatches": busy,
+        "wait between dispatches": inside - busy,
+        "wait after the last dispatch": late,
     }
     named = sum(parts.values())
     return {
@@ -231,7 +242,7 @@ def attribution(run: Run) -> dict[str, Any]:
         "device_seconds": 0.0 if device is None else device.duration / 1e9,
         "busy_seconds": run.busy / 1e9,
         "between_seconds": 0.0 if device is None else (device.duration - run.busy) / 1e9,
-        "parts": {name: took / 1e9 for name, took in parts.items()},
+        "parts": {name: nanoseconds / 1e9 for name, nanoseconds in parts.items()},
         "rest": (wall - named) / 1e9,
         "attributed": named / wall,
     }
@@ -243,11 +254,11 @@ def _overlap(begin: int, end: int, intervals: Sequence[tuple[int, int]]) -> int:
 
 HOST, DEVICE = 1, 2  # processes
 BETWEEN = "between dispatches"
-SHORTEST = 10  # nanoseconds: what is shorter is not worth a slice
+MIN_SLICE_NANOSECONDS = 10  # shorter intervals get no slice
 
 
 def write_trace(path: str | os.PathLike[str], profile: Profile, adapter: str) -> None:
-    """Write the fastest timed call of a profile."""
+    """Write the fastest timed call of a profile as a Chrome JSON trace."""
     trace = {
         "traceEvents": list(trace_events(profile, adapter)),
         "displayTimeUnit": "ms",
@@ -268,7 +279,7 @@ def trace_events(profile: Profile, adapter: str) -> Iterator[dict[str, Any]]:
     for span in sorted([run.wall, *run.spans, *_inside_waits(run.spans, run.device)], key=lambda s: (s.begin, -s.end)):
         yield _slice(HOST, span.name, "host", span.begin - origin, span.end - origin, {})
     for before, dispatch in zip([None, *profile.dispatches], profile.dispatches, strict=False):
-        if before is not None and dispatch.begin - before.end >= SHORTEST:
+        if before is not None and dispatch.begin - before.end >= MIN_SLICE_NANOSECONDS:
             yield _slice(DEVICE, BETWEEN, "overhead", before.end, dispatch.begin, {})
         yield _slice(DEVICE, dispatch.op, "dispatch", dispatch.begin, dispatch.end, _details(dispatch))
 
@@ -279,14 +290,14 @@ def _names(process: int, name: str, track: str) -> Iterator[dict[str, Any]]:
 
 
 def _inside_waits(spans: Sequence[HostSpan], device: HostSpan | None) -> Iterator[HostSpan]:
-    """What the host waited for: the queue, the device, and to be woken."""
+    """Split the host's waits into the queue, the device and the wake-up."""
     for span in spans:
         if span.name != "wait" or device is None:
             continue
         begin, end = (min(max(t, span.begin), span.end) for t in (device.begin, device.end))
         edges = (("queue", span.begin), ("device", begin), ("wake up", end), ("", span.end))
         for (name, start), (_, stop) in pairwise(edges):
-            if stop - start >= SHORTEST:
+            if stop - start >= MIN_SLICE_NANOSECONDS:
                 yield HostSpan(name, start, stop)
 
 
@@ -330,31 +341,33 @@ def profile_file(
     method: str = "forward",
     repeat: int = 5,
     seed: int = 0,
-    peak: bool = True,
+    roofline: bool = True,
     trace: PathLike | None = None,
     fallback: Literal["cpu"] | None = None,
     progress: OnProgress = ignore,
 ) -> dict[str, Any]:
-    """Where the time of a method's call goes. `inputs` are what `tools.inputs` describes.
+    """Measure where the time of a method's call goes. `inputs` are strings as `tools.inputs` describes them.
 
-    With `trace`, the fastest timed call is written there as a Chrome JSON trace.
+    `trace` is a file for the fastest timed call, as a Chrome JSON trace. With `roofline`, the peak bandwidth and
+    arithmetic of the device are measured too.
     """
     check_specs(inputs)
     with load(path, data, fallback=fallback, progress=progress) as program:
+        one_of_methods(method, program.method_names, "method")
         called = program.method(method, progress=progress)
-        given = make_inputs(called.inputs, inputs, seed)
-        found = profile(called, [item.value for item in given], repeat, peak, progress)
+        values = make_inputs(called.inputs, inputs, seed)
+        measured = profile(called, [item.value for item in values], repeat, roofline, progress)
         adapter = called.adapter
     if trace is not None:
         try:
-            write_trace(trace, found, adapter)
+            write_trace(trace, measured, adapter)
         except OSError as error:
-            raise InputError(f"{os.fspath(trace)} cannot be written: {error.strerror}") from error
+            raise InputError(f"cannot write {os.fspath(trace)}: {error.strerror}", code="not_writable") from error
     return {
         "file": os.fspath(path),
         "method": method,
         "adapter": adapter,
-        "inputs": [item.source for item in given],
-        **found.data(),
+        "inputs": [item.source for item in values],
+        **measured.data(),
         "trace": None if trace is None else os.fspath(trace),
     }

@@ -123,7 +123,7 @@ class TestBench:
         monkeypatch.setattr(bench, "FRACTIONS", (16, 8))
 
     def test_a_language_model(self, monkeypatch):
-        monkeypatch.setattr(bench, "PATIENCE", 1e9)  # a machine that is busy is no reason to leave out lengths
+        monkeypatch.setattr(bench, "MAX_BUDGETS", 1e9)  # a machine that is busy is no reason to leave out lengths
         report = bench_file(export("llama").path, seconds=0.02)
         assert report["kind"] == "language model" and report["capacity"] == 64
         assert [p["tokens"] for p in report["prefill"]] == [16, 31, 62, 63]
@@ -137,7 +137,7 @@ class TestBench:
         assert host["per_dispatch"] == pytest.approx(host["busy"] / host["dispatches"])
 
     def test_prompts_that_take_too_long_are_left_out_and_said_to_be(self, monkeypatch, capsys):
-        monkeypatch.setattr(bench, "PATIENCE", 0)
+        monkeypatch.setattr(bench, "MAX_BUDGETS", 0)
         assert main(["bench", str(export("llama").path), "--seconds", "0.01"]) == 0
         assert "left out: 31, 62, 63 tokens" in capsys.readouterr().out
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
 from tests.support.harness.bar_screens import left_on_screen, seen_bars
 from tests.support.harness.children import ROOT
+from tests.support.harness.screen import Screen
 from tests.support.harness.terminal import run_in_terminal
+from webpte.cli import terminal
+from webpte.progress import Progress
 
 SCRIPT = """
 import sys, time
@@ -62,3 +67,69 @@ def test_without_a_terminal_there_are_none():
     command = [sys.executable, "-c", SCRIPT.format(ticking=True)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT / "src")
     assert (done.stdout, done.stderr) == ("done\n", "")
+
+
+STUCK = """
+import hashlib
+from webpte.cli import interrupts
+from webpte.cli.terminal import bars
+from webpte.progress import Progress
+
+print("before", flush=True)
+interrupts.start()
+with bars(ticking=False) as show:
+    show(Progress("upload", 1, 1, "steps"))
+    show(Progress("run", 1, 6, "calls"))
+    hashlib.pbkdf2_hmac("sha256", b"x", b"y", 1 << 28)  # native code, as a driver's: no Python handler runs
+"""
+
+
+def test_ctrl_c_during_native_code_erases_the_bars(tmp_path):
+    (tmp_path / "stuck.py").write_text(STUCK)
+    with Screen(["stuck"], environment={"PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}"}) as screen:
+        screen.wait("1 of 6 calls")
+        screen.press("ctrl-c")
+        assert screen.ended() == 130
+        assert [line for line in screen.lines if line] == ["before"]
+        assert screen.pyte.cursor.x == 0
+
+
+NARROWED = """
+import pathlib, time
+from webpte.cli.terminal import bars
+from webpte.progress import Progress
+
+print("before", flush=True)
+with bars(ticking=False) as show:
+    show(Progress("upload", 1, 1, "steps"))
+    show(Progress("run", 1, 6, "calls"))
+    while not pathlib.Path({go!r}).exists():
+        time.sleep(0.02)
+    show(Progress("run", 6, 6, "calls"))
+    time.sleep(60)
+"""
+
+
+def test_a_narrower_terminal_has_each_bar_once(tmp_path):
+    go = tmp_path / "go"
+    (tmp_path / "narrowed.py").write_text(NARROWED.format(go=str(go)))
+    with Screen(["narrowed"], 80, environment={"PYTHONPATH": f"{ROOT / 'src'}:{tmp_path}"}) as screen:
+        screen.wait("1 of 6 calls")
+        screen.resize(40, 24, wrap=True)
+        assert len([line for line in screen.lines if line]) == 5  # the bars have two rows each
+        go.touch()
+        screen.wait(lambda screen: "1 of" not in screen.text and any(line.startswith("run") for line in screen.lines))
+        assert [line.split()[0] for line in screen.lines if line] == ["before", "upload", "run"]
+
+
+def test_the_time_left_is_estimated_from_the_steps_so_far(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    drawing = mock.MagicMock()
+    show = terminal._StageBars(drawing)
+    ends = []
+    for done in range(4):
+        show(Progress("run", done, 3, "calls"))
+        ends.append(drawing.update.call_args.kwargs["end"])
+        now[0] += 60
+    assert ends == [None, 100 + 180, 100 + 180, None]

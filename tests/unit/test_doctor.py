@@ -58,7 +58,7 @@ def test_a_driver_that_takes_the_process_with_it(monkeypatch, code, out, error, 
 
 def test_a_device_that_does_not_answer(monkeypatch):
     def hang(*args, **kwargs):
-        raise subprocess.TimeoutExpired([], doctor.TIMEOUT)
+        raise subprocess.TimeoutExpired([], doctor.MAX_SELF_TEST_SECONDS)
 
     monkeypatch.setattr(subprocess, "run", hang)
     assert "did not answer" in doctor.run_self_test()["problem"]

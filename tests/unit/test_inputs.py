@@ -116,7 +116,7 @@ class TestImages:
         assert picture.shape == shape and picture.max() == pytest.approx(largest, rel=0.01)
 
     def test_not_every_input_is_an_image(self, image):
-        with raises(webpte.InputError, "input 0 ", "i64[1, <=16]", code="not_an_image_input"):
+        with raises(webpte.InputError, "input 0", "i64[1, <=16]", code="not_an_image_input"):
             values([TOKENS], str(image))
         with raises(webpte.InputError, "'bright'", code="pixel_range"):
             values([PICTURES], f"{image}:bright")
@@ -142,7 +142,34 @@ def test_what_is_refused(specs, code, expected):
 
 def test_an_archive_must_fit(tmp_path):
     np.savez(tmp_path / "x.npz", a=np.zeros(1), b=np.zeros(1), c=np.zeros(1))
-    with raises(webpte.InputError, "x.npz", "a, b, c;", "2 inputs", code="wrong_count"):
+    with raises(webpte.InputError, "x.npz", "a, b, c", "2 inputs", code="wrong_count"):
         values([TOKENS, POSITION], str(tmp_path / "x.npz"))
-    with raises(webpte.InputError, "a, b, c;", "x.npz:a", code="ambiguous_file"):
+    with raises(webpte.InputError, "a, b, c", "x.npz:a", code="ambiguous_file"):
         values([TOKENS, POSITION], f"0={tmp_path}/x.npz")
+
+
+class TestMaxDim:
+    """Default inputs at fewer elements than the bound, for a first run that takes no minutes."""
+
+    TOKENS = ArgumentInfo("tokens", "tensor", "i64", (1, 512), (False, True))
+    MASK = ArgumentInfo("mask", "tensor", "f32", (8, 512), (True, True))
+
+    def test_dynamic_dims_are_reduced_and_fixed_ones_are_not(self):
+        tokens, mask = make_inputs([self.TOKENS, self.MASK], max_dim=16)
+        assert tokens.value.shape == (1, 16) and mask.value.shape == (8, 16)
+        assert tokens.default and mask.default
+
+    def test_dims_follow_an_input_of_the_same_bound(self):
+        tokens, mask = make_inputs([self.TOKENS, self.MASK], ["1x40:zeros"], max_dim=16)
+        assert tokens.value.shape == (1, 40) and mask.value.shape == (8, 40)
+        assert mask.default and not tokens.default
+
+    def test_without_it_they_have_the_bound(self):
+        assert [item.value.shape for item in make_inputs([self.TOKENS, self.MASK])] == [(1, 512), (8, 512)]
+
+
+@pytest.mark.parametrize(("count", "text"), [(1, "1 input (0)"), (3, "3 inputs (0 to 2)")])
+def test_a_position_beyond_the_inputs_names_their_number(count, text):
+    infos = [ArgumentInfo(f"in{i}", "tensor", "f32", (2,), (False,)) for i in range(count)]
+    with raises(webpte.InputError, text, code="unknown_input"):
+        make_inputs(infos, [f"{count}=2:zeros"])

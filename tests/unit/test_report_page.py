@@ -215,7 +215,7 @@ def test_the_command_writes_both_files_and_says_so(program, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--html", "/nonexistent/out.html"], "/nonexistent/out.html cannot be written"),
+        (["--html", "/nonexistent/out.html"], "cannot write /nonexistent/out.html"),
         (["--html", "unused.html", "--method", "nobody"], "there is no method 'nobody'"),
     ],
 )

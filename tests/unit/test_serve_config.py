@@ -135,7 +135,7 @@ def test_the_command_shows_its_configuration(capsys, monkeypatch, tmp_path):
         ((), "FILE: expected at least one"),
         (("nowhere.pte",), "nowhere.pte does not exist"),
         (("name=nowhere.pte",), "nowhere.pte does not exist"),
-        (("a.pte", "--config", "nowhere.toml"), "--config: nowhere.toml is not there"),
+        (("a.pte", "--config", "nowhere.toml"), "--config: nowhere.toml does not exist"),
         (("a.pte", "--host", "0.0.0.0"), "no API key is set"),
     ],
 )

@@ -31,7 +31,7 @@ def test_whole_columns_go_by_rank_and_are_named():
     ]
     assert lines(sample(), 60) == lines(sample(), None)
     assert lines(sample(), 30)[:3] == ["name       size", "first   1.21 MB", "second    32 kB"]
-    assert lines(sample(), 30)[3:] == ["no room for: note (a wider", "terminal, a pipe or --json)"]
+    assert lines(sample(), 30)[3:] == ["not shown: note (use a wider", "terminal, a pipe or --json)"]
     assert lines(sample(), 12)[:3] == ["name", "first", "second"]
 
 
@@ -40,7 +40,7 @@ def test_a_column_that_tells_rows_apart_stays():
     table.add("same", "x" * 20, "a" * 20)
     table.add("same", "y" * 20, "a" * 20)
     assert lines(table, 30)[1:3] == [f"same  {'x' * 20}", f"same  {'y' * 20}"]
-    assert lines(table, 30)[3].startswith("no room for: more")
+    assert lines(table, 30)[3].startswith("not shown: more")
 
 
 def test_a_name_that_is_too_long_folds_and_a_text_breaks_between_words():

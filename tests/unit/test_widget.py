@@ -26,3 +26,13 @@ def test_widget_message_is_answered_by_the_shelf(monkeypatch):
     monkeypatch.setattr(widget, "send", lambda content, buffers: sent.append((content, buffers)))
     widget._handle_custom_msg({"path": "index.html"}, [])  # as a message of the page arrives
     assert asked == [{"path": "index.html"}] and sent == [({"number": 1, "size": 3}, [b"abc"])]
+
+
+def test_widget_repr_names_the_class_and_its_content():
+    class Files(SimpleNamespace):
+        def __str__(self):
+            return "program, 5 files"
+
+    widget = _widget_class()(Files(kind="program", digest="0" * 64, page=[]))
+    assert repr(widget).startswith("ProgramWidget(program, 5 files)")
+    assert "<locals>" not in repr(type(widget))

@@ -17,7 +17,7 @@ import webpte
 from tests.support.harness.browser import TIMEOUT
 from tests.support.harness.errors import raises
 from tests.support.models.tiny_llm import write_tiny_llm
-from webpte.notebook import FRONT, MOST, BundleFiles
+from webpte.notebook import FRONT, MAX_REPLY_BYTES, BundleFiles
 
 pytestmark = pytest.mark.timeout(1200)  # with a cold cache a test exports what it runs
 
@@ -60,15 +60,15 @@ def test_a_program_is_bundled_for_as_long_as_it_is_shown(bundled, anywidget):
     exported, site = bundled("two_methods")
     with webpte.load(exported.path, data=exported.data) as program:
         shown = program.show(name="Mine")
-    folder = shown.shelf.site
+    folder = shown._files.site
     assert shown.values["kind"] == "program" and "index.html" in shown.values["page"]
-    shown.take(shown, {"number": 7, "path": "manifest.json", "begin": 0, "end": MOST}, [])
+    shown.take(shown, {"number": 7, "path": "manifest.json", "begin": 0, "end": MAX_REPLY_BYTES}, [])
     [(content, [data])] = shown.sent
     assert content == {"number": 7, "size": len(data)} and b'"name":"Mine"' in data
     del shown
     gc.collect()
     assert not folder.exists()
-    assert webpte.widget(site).shelf.site == site
+    assert webpte.widget(site)._files.site == site
     with raises(webpte.InputError, site, "name", code="not_applicable"):
         webpte.widget(site, name="Other")
 
@@ -85,7 +85,7 @@ def test_only_the_bundles_files_are_given_out(bundled):
     for wrong in ("secret.txt", "../two_methods.pte", "/etc/passwd", "files/../secret.txt", 5, None):
         content, buffers = shelf.answer({"number": 1, "path": wrong, "begin": 0, "end": 1})
         assert "error" in content and buffers == []
-    for span in ((-1, 0), (0, MOST + 1), (5, 4), ("a", 1)):
+    for span in ((-1, 0), (0, MAX_REPLY_BYTES + 1), (5, 4), ("a", 1)):
         content, buffers = shelf.answer({"number": 1, "path": path, "begin": span[0], "end": span[1]})
         assert "error" in content and buffers == []
     assert "error" in shelf.answer("nonsense")[0]

@@ -138,7 +138,8 @@ def _check_columns(inputs: InputTables, spec: TaskSpec) -> None:
                     f"no column {name!r}{near(name, names)}",
                     argument=file,
                     code="unknown_column",
-                    hint=f"Its columns: {', '.join(names)}. Set column (--column).",
+                    hint=f"Its columns: {', '.join(names)}. Correct "
+                    f"{'--column' if spec.prompt_template is None else '--prompt-template'}.",
                 )
             if names.count(name) > 1:
                 raise InputError(

@@ -155,9 +155,14 @@ def check_job(folder: Path, job: Mapping[str, Any]) -> None:
     except (OSError, ValueError, AttributeError) as error:
         raise FormatError(f"cannot be read: {error}", argument=str(path), code="unreadable") from error
     if differing:
-        changes = "; ".join(f"{key} was {_abridged(stored.get(key))}, now {_abridged(job[key])}" for key in differing)
+        changes = "; ".join(
+            "the model is another file"  # its fingerprint says nothing to a reader
+            if key == "model"
+            else f"{key} was {_abridged(stored.get(key))}, now {_abridged(job[key])}"
+            for key in differing
+        )
         raise InputError(
-            f"belongs to another job: {changes}",
+            f"holds results of another job: {changes}",
             argument=str(folder),
             code="other_job",
             hint="Choose another folder, or delete this one.",

@@ -48,7 +48,7 @@ def own_checks() -> Iterator[Check]:
         def plan_for(caps: Caps, graph: Graph = trial.graph) -> Planner:
             return make_planner(graph, caps, CpuKernels())
 
-        wanted = trial.wanted.astype(trial.graph.tensor(trial.graph.outputs[0]).host_dtype.held)
+        wanted = trial.expected.astype(trial.graph.tensor(trial.graph.outputs[0]).host_dtype.held)
         yield Check(name, "probe", trial.graph, plan_for, "", trial.inputs, [wanted], trial.tolerance, 0.0)
 
 

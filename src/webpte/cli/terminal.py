@@ -20,7 +20,7 @@ from typing import Any
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType, RenderHook, RenderResult
-from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Task, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Drawing
 from rich.segment import Segment
 from rich.text import Text
@@ -245,8 +245,7 @@ def bars(ticking: bool = True) -> Iterator[OnProgress]:
         TextColumn("{task.description:<10}", markup=False),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[amount]}", markup=False),
-        TimeElapsedColumn(),
-        _TimeLeftColumn(),
+        _TimeColumn(),
     )
     drawing = _ResizableBars(*columns, console=console, transient=True, disable=hidden, auto_refresh=ticking)
     with interrupts.before_the_end(drawing.erase), drawing:
@@ -275,15 +274,15 @@ class _ResizableBars(Drawing):
         return self.live._live_render._shape if hasattr(self, "live") else None
 
 
-class _TimeLeftColumn(ProgressColumn):
-    """The time left of a stage, estimated at its last event."""
+class _TimeColumn(TimeElapsedColumn):
+    """The elapsed time of a stage, and its time left as estimated at the last event."""
 
     def render(self, task: Task) -> Text:
-        end = task.fields["end"]
+        elapsed, end = super().render(task), task.fields["end"]
         if end is None or task.finished:
-            return Text("")
+            return elapsed
         minutes, seconds = divmod(max(0, round(end - time.monotonic())), 60)
-        return Text(f"{minutes}:{seconds:02} left", style="dim")
+        return elapsed + Text(f", {minutes}:{seconds:02} left")
 
 
 class _StageBars:

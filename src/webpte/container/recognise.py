@@ -96,6 +96,8 @@ def _by_text(start: bytes) -> ForeignFile | None:
         return ForeignFile("a web page", f"The download returned a page, perhaps a login or an error. {RETRY}")
     if text.startswith((b"{", b"[")) and not text.startswith(b"{\x00"):
         return ForeignFile("JSON text", "Pass a .pte file. If a download returned an error, repeat it.")
+    if len(text) >= 16 and all(byte >= 32 or byte in b"\t\n\r" for byte in text):
+        return ForeignFile("a text file", "Pass a .pte file.")
     return None
 
 

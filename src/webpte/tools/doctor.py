@@ -1,4 +1,4 @@
-"""What this machine has, what of it programs can use, and whether it works."""
+"""Examine this machine: versions, adapters, features, limits, chosen kernels, and a self-test."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ OPTIONAL = ("torch", "executorch")
 
 
 def versions() -> dict[str, str]:
-    """Of webpte and what it stands on, and of what exports for it, where that is installed."""
-    found = {"webpte": __version__, **wgpu_versions(), "numpy": np.__version__, "python": platform.python_version()}
+    """Return the versions of webpte and its dependencies, and of the exporter if it is installed."""
+    installed = {"webpte": __version__, **wgpu_versions(), "numpy": np.__version__, "python": platform.python_version()}
     for package in OPTIONAL:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return {**found, "os": platform.platform()}
+    return {**installed, "os": platform.platform()}
 
 
 def machine() -> dict[str, Any]:
-    """The adapter, the versions and the time, for results that are kept."""
+    """Return the adapter, the versions and the time, for stored results."""
     return {
         "adapter": adapter_caps().adapter,
         "versions": versions(),
@@ -47,16 +47,16 @@ def machine() -> dict[str, Any]:
     }
 
 
-# feature -> what it is for, and what happens without it
+# feature -> effect with it, effect without it
 FEATURES = {
     "shader-f16": ("f16 tensors take two bytes an element", "f16 tensors take four, and each result is rounded to f16"),
     "subgroup": ("kernels may share values within a subgroup", "kernels that share values use workgroup memory"),
     "timestamp-query": ("profiles time the device by its own clock", "profiles time the device by the host's clock"),
 }
-# limit -> what it decides
+# limit -> its effect
 LIMITS = {
-    "max-storage-buffer-binding-size": "a weight beyond it is split where its op can, refused where it cannot",
-    "max-buffer-size": "a tensor beyond it is refused",
+    "max-storage-buffer-binding-size": "a larger weight is split if its op allows, otherwise rejected",
+    "max-buffer-size": "a larger tensor is rejected",
     "max-storage-buffers-per-shader-stage": "tensors that one kernel reads and writes",
     "max-compute-invocations-per-workgroup": "workgroups are clamped to it",
     "max-compute-workgroup-size-x": "likewise",
@@ -64,11 +64,11 @@ LIMITS = {
     "max-compute-workgroups-per-dimension": "larger grids are folded",
 }
 
-WIDTH, GROUP = 512, 32  # of typical layers
+LAYER_WIDTH, GROUP_SIZE = 512, 32  # of typical layers
 
 
 def features(offered: Collection[str]) -> list[dict[str, Any]]:
-    """Every optional feature we use: whether it is there, and what follows."""
+    """Return every optional feature that webpte uses: whether it is available, and the effect."""
     return [
         {"name": name, "offered": name in offered, "effect": with_it if name in offered else without}
         for name, (with_it, without) in FEATURES.items()
@@ -76,7 +76,7 @@ def features(offered: Collection[str]) -> list[dict[str, Any]]:
 
 
 def limits(caps: Caps) -> list[dict[str, Any]]:
-    """Every limit that matters to us, beside what a browser grants."""
+    """Return every limit that webpte uses, here and in a browser."""
     return [
         {"name": name, "offered": caps.limit(name), "browser": BROWSER_LIMITS[name], "decides": what}
         for name, what in LIMITS.items()
@@ -84,38 +84,41 @@ def limits(caps: Caps) -> list[dict[str, Any]]:
 
 
 def variants(caps: Caps) -> list[dict[str, Any]]:
-    """Where ops can choose between kernels: which one typical shapes get here, and which others there are."""
+    """Return ops with several kernels: the one chosen for typical shapes on this device, and the alternatives."""
     measured = read_choices(caps)
-    found: dict[str, dict[str, Any]] = {}
+    choices: dict[str, dict[str, Any]] = {}
     for rows in (1, 128):
         for job in make_planner(_typical(rows), caps, (), tuning=measured).examples:
             best = measured.get(job.key)
             chosen = best if best in job.names else job.names[0]
-            found[job.key] = {
+            choices[job.key] = {
                 "family": job.family,
                 "shape": " ".join(map(str, job.shape)),
                 "chosen": chosen,
-                "why": "the fastest, measured" if best == chosen else f"the first choice for a {caps.kind.upper()}",
+                "why": "the fastest measured" if best == chosen else f"the first choice for a {caps.kind.upper()}",
                 "others": [name for name in job.names if name != chosen],
             }
-    return list(found.values())
+    return list(choices.values())
 
 
 def _typical(rows: int) -> Graph:
-    """Layers of a language model over one token, as in decoding, or over many, as in a prompt."""
+    """Return layers of a language model over one token, as in decoding, or over several, as in prefill."""
     b = GraphBuilder()
-    x, weight = b.tensor(rows, WIDTH), b.tensor(WIDTH, WIDTH)
-    linear = b.call("aten.linear.default", x, weight, b.null(), out=b.tensor(rows, WIDTH))
-    codes, scales = b.tensor(WIDTH, WIDTH // 2, dtype=DType.UINT8), b.tensor(WIDTH // GROUP, WIDTH)
-    group = b.add(Int(GROUP))
-    q4 = b.call("et_vk.linear_q4gsw.default", x, codes, scales, group, b.null(), out=b.tensor(rows, WIDTH))
+    x, weight = b.tensor(rows, LAYER_WIDTH), b.tensor(LAYER_WIDTH, LAYER_WIDTH)
+    linear = b.call("aten.linear.default", x, weight, b.null(), out=b.tensor(rows, LAYER_WIDTH))
+    codes, scales = (
+        b.tensor(LAYER_WIDTH, LAYER_WIDTH // 2, dtype=DType.UINT8),
+        b.tensor(LAYER_WIDTH // GROUP_SIZE, LAYER_WIDTH),
+    )
+    group = b.add(Int(GROUP_SIZE))
+    q4 = b.call("et_vk.linear_q4gsw.default", x, codes, scales, group, b.null(), out=b.tensor(rows, LAYER_WIDTH))
     query, key, value = b.tensor(1, 8, rows, 64), b.tensor(1, 8, 256, 64), b.tensor(1, 8, 256, 64)
     heads = b.tensor(1, 8, rows, 64)
     attended = b.call("et_vk.sdpa.default", query, key, value, b.null(), b.null(), out=heads)
     return b.graph([x, weight, codes, scales, query, key, value], [linear, q4, attended])
 
 
-# What decides which drivers are found and where compiled shaders are kept.
+# Variables that select drivers and the cache of compiled shaders.
 ENVIRONMENT = (
     "WEBPTE_DEVICE",
     "VK_DRIVER_FILES",
@@ -126,29 +129,29 @@ ENVIRONMENT = (
     "MESA_SHADER_CACHE_DIR",
     "MESA_SHADER_CACHE_DISABLE",
 )
-TIMEOUT = 120
+MAX_SELF_TEST_SECONDS = 120
 NO_ADAPTER = [
     "Install a driver for the GPU: Vulkan on Linux, Metal and DX12 come with macOS and Windows.",
-    "Without a GPU, Mesa's software device does: apt-get install libvulkan1 mesa-vulkan-drivers on Debian.",
-    "In a container, make the driver's files and /dev/dri visible; VK_DRIVER_FILES must not hide them.",
+    "Without a GPU, use Mesa's software device: apt-get install libvulkan1 mesa-vulkan-drivers on Debian.",
+    "In a container, mount the driver's files and /dev/dri; VK_DRIVER_FILES must not hide them.",
 ]
 
 
 def examine(self_test: bool = True) -> dict[str, Any]:
-    """Everything a bug report should say. `ok` tells whether programs can be run here."""
-    found = adapters()
+    """Return everything a bug report needs. `ok` is whether programs can run here."""
+    available = adapters()
     report: dict[str, Any] = {
         "ok": False,
         "versions": versions(),
         "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-        "adapters": [asdict(adapter) for adapter in found],
+        "adapters": [asdict(adapter) for adapter in available],
         "features": [],
         "limits": [],
         "variants": [],
         "self_test": None,
         "remedies": [],
     }
-    chosen = next((adapter for adapter in found if adapter.chosen), None)
+    chosen = next((adapter for adapter in available if adapter.chosen), None)
     if chosen is None:
         return {**report, "remedies": NO_ADAPTER}
     caps = adapter_caps()
@@ -162,15 +165,15 @@ def examine(self_test: bool = True) -> dict[str, Any]:
 
 
 def run_self_test() -> dict[str, Any]:
-    """The self-test in a child process, because a broken driver may take the process with it."""
+    """Run the self-test in a child process, because a broken driver may abort the process."""
     source = str(Path(__file__).parents[2])
     paths = [source, os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
     command = [sys.executable, "-m", "webpte.tools.selftest"]
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment)
+        child = subprocess.run(command, capture_output=True, text=True, timeout=MAX_SELF_TEST_SECONDS, env=environment)
     except subprocess.TimeoutExpired:
-        return _broken(f"the device did not answer within {TIMEOUT} s")
+        return _broken(f"the device did not answer within {MAX_SELF_TEST_SECONDS} s")
     if child.returncode != 0:
         last = (child.stderr.strip().splitlines() or ["no message"])[-1]
         return _broken(f"the process ended with {child.returncode}: {last}")
@@ -179,7 +182,7 @@ def run_self_test() -> dict[str, Any]:
 
 
 def _broken(problem: str) -> dict[str, Any]:
-    """A self-test that did not finish."""
+    """Return the report of a self-test that did not finish."""
     absent = dict.fromkeys(("round_trip", "copy_bytes_per_second", "seconds"))
     return {"ok": False, "problem": problem, "checks": [], **absent}
 
@@ -187,14 +190,14 @@ def _broken(problem: str) -> dict[str, Any]:
 def _advice(chosen: AdapterInfo, environment: Mapping[str, str], test: Mapping[str, Any] | None) -> list[str]:
     advice = []
     if chosen.kind == "CPU":
-        advice.append("This is a software device: everything runs, slowly. A GPU needs its own driver to be found.")
+        advice.append("This is a software device: programs run slowly. A GPU requires its own driver.")
     if chosen.backend == "OpenGL":
         advice.append(
-            "OpenGL is wgpu's last resort and lacks much of WebGPU. Install a Vulkan driver"
-            + ("; VK_DRIVER_FILES or VK_ICD_FILENAMES hides those there are." if _hidden(environment) else ".")
+            "OpenGL is wgpu's last choice and lacks much of WebGPU. Install a Vulkan driver"
+            + ("; VK_DRIVER_FILES or VK_ICD_FILENAMES hides the installed ones." if _hidden(environment) else ".")
         )
     if test is not None and not test["ok"]:
-        advice.append("Update the driver; if the self-test still fails, please report it with the block below.")
+        advice.append("Update the driver. If the self-test still fails, please report it with the text below.")
     return advice
 
 
@@ -203,7 +206,7 @@ def _hidden(environment: Mapping[str, str]) -> bool:
 
 
 def bug_report(report: Mapping[str, Any]) -> str:
-    """A plain block to paste into an issue."""
+    """Return a text for an issue."""
     lines = [", ".join(f"{name} {number}" for name, number in report["versions"].items())]
     for adapter in report["adapters"]:
         mark = "*" if adapter["chosen"] else "-"

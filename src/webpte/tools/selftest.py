@@ -1,6 +1,6 @@
-"""Two seconds of real work on the device: are the numbers right, how long is a round trip, how fast is a copy.
+"""Test the device in two seconds: small graphs against NumPy, the round trip of a dispatch, the rate of a copy.
 
-Run as a module it prints the result as JSON: a broken driver can abort the process, and `doctor` survives that.
+Run as a module, it prints the result as JSON: a broken driver can abort the process, and `doctor` survives that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .timing import spread, timed
 
 
 class GraphBuilder:
-    """A graph of a few calls: values are added one by one, and their ids go into calls."""
+    """Builds a graph of a few calls from values that are added one by one."""
 
     def __init__(self) -> None:
         self._values: list[Value] = []
@@ -52,16 +52,16 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class SelfTestCase:
-    """A graph, what it is given, and what must come out, but for an error."""
+    """A graph, its inputs, and its expected output within a tolerance."""
 
     graph: Graph
     inputs: Sequence[Array]
-    wanted: Array
+    expected: Array
     tolerance: float = 1e-5
 
 
 def linear_softmax() -> SelfTestCase:
-    """softmax(x @ w.T + b) against NumPy in float64, in sizes that no workgroup divides."""
+    """Return softmax(x @ w.T + b) against NumPy in float64, in sizes that no workgroup size divides."""
     rows, inner, outer = 13, 129, 67
     b = GraphBuilder()
     x, w, bias = b.tensor(rows, inner), b.tensor(outer, inner), b.tensor(outer)
@@ -69,30 +69,30 @@ def linear_softmax() -> SelfTestCase:
     last, full = b.add(Int(-1)), b.null()
     out = b.call("aten._softmax.default", logits, last, full, out=b.tensor(rows, outer))
     generator = np.random.default_rng(0)
-    given = [generator.standard_normal(size).astype(np.float32) for size in ((rows, inner), (outer, inner), (outer,))]
-    wide = [array.astype(np.float64) for array in given]
+    inputs = [generator.standard_normal(size).astype(np.float32) for size in ((rows, inner), (outer, inner), (outer,))]
+    wide = [array.astype(np.float64) for array in inputs]
     exponents = wide[0] @ wide[1].T + wide[2]  # (rows, outer)
     powers = np.exp(exponents - exponents.max(-1, keepdims=True))
-    return SelfTestCase(b.graph([x, w, bias], [out]), given, powers / powers.sum(-1, keepdims=True))
+    return SelfTestCase(b.graph([x, w, bias], [out]), inputs, powers / powers.sum(-1, keepdims=True))
 
 
 def half_precision() -> SelfTestCase:
-    """x + y in float16, which devices without it compute in float32."""
+    """Return x + y in float16, which devices without float16 compute in float32."""
     b = GraphBuilder()
     x, y = b.tensor(501, dtype=DType.FLOAT16), b.tensor(501, dtype=DType.FLOAT16)
     out = b.call("aten.add.Tensor", x, y, b.add(Int(1)), out=b.tensor(501, dtype=DType.FLOAT16))
-    given = [np.linspace(-1, 1, 501).astype(np.float16), np.linspace(3, 0, 501).astype(np.float16)]
-    return SelfTestCase(b.graph([x, y], [out]), given, given[0] + given[1], 2e-3)
+    inputs = [np.linspace(-1, 1, 501).astype(np.float16), np.linspace(3, 0, 501).astype(np.float16)]
+    return SelfTestCase(b.graph([x, y], [out]), inputs, inputs[0] + inputs[1], 2e-3)
 
 
 def integers() -> SelfTestCase:
-    """Sums of 32-bit integers along a dim, exactly."""
+    """Return exact sums of 32-bit integers along a dim."""
     b = GraphBuilder()
     x = b.tensor(31, 257, dtype=DType.INT32)
     dims, keep = b.add(ValueList((b.add(Int(1)),))), b.add(Int(0))
     out = b.call("aten.sum.dim_IntList", x, dims, keep, b.null(), out=b.tensor(31, dtype=DType.INT32))
-    given = np.random.default_rng(1).integers(-1000, 1000, (31, 257), dtype=np.int32)
-    return SelfTestCase(b.graph([x], [out]), [given], given.sum(1), 0.0)
+    values = np.random.default_rng(1).integers(-1000, 1000, (31, 257), dtype=np.int32)
+    return SelfTestCase(b.graph([x], [out]), [values], values.sum(1), 0.0)
 
 
 SELF_TEST_CASES: dict[str, Callable[[], SelfTestCase]] = {
@@ -105,13 +105,13 @@ SELF_TEST_CASES: dict[str, Callable[[], SelfTestCase]] = {
 ROUND_TRIPS = 40
 COPIES = 8
 COPY_BYTES = 16 << 20
-BUDGET = 0.5  # seconds for each measurement
+MEASUREMENT_SECONDS = 0.5  # for each
 
 
 def self_test() -> dict[str, Any]:
-    """Checks with their results, and two measurements."""
+    """Return checks with their results, and two measurements."""
     started = time.perf_counter()
-    gpu = acquire({})  # held, so that the graphs below do not each open a device of their own
+    gpu = acquire({})  # held, so that the graphs below share one device
     try:
         checks = [_check(name, make) for name, make in SELF_TEST_CASES.items()]
         ok = all(check["ok"] for check in checks)
@@ -130,30 +130,30 @@ def self_test() -> dict[str, Any]:
 
 def _check(name: str, make: Callable[[], SelfTestCase]) -> dict[str, Any]:
     try:
-        trial = make()
-        error = _error(trial)
+        case = make()
+        error = _error(case)
     except Error as problem:
         return {"name": name, "ok": False, "detail": f"{type(problem).__name__}: {problem}"}
-    ok = error <= trial.tolerance  # false for NaN
+    ok = error <= case.tolerance  # false for NaN
     return {"name": name, "ok": ok, "detail": f"largest error {error:.1e}"}
 
 
-def _error(trial: SelfTestCase) -> float:
-    with open_graph(trial.graph) as method:
-        return float(np.abs(method(*trial.inputs).astype(np.float64) - trial.wanted.astype(np.float64)).max())
+def _error(case: SelfTestCase) -> float:
+    with open_graph(case.graph) as method:
+        return float(np.abs(method(*case.inputs).astype(np.float64) - case.expected.astype(np.float64)).max())
 
 
 def _round_trip() -> dict[str, Any] | None:
-    """One dispatch over four numbers, there and back."""
+    """Measure a dispatch over four numbers, with upload and readback."""
     b = GraphBuilder()
     x = b.tensor(4)
     graph = b.graph([x], [b.call("aten.relu.default", x, out=b.tensor(4))])
     with open_graph(graph) as method:
-        return spread(_measured(lambda: method(np.ones(4, np.float32)), ROUND_TRIPS))
+        return spread(_times(lambda: method(np.ones(4, np.float32)), ROUND_TRIPS))
 
 
 def _copy_rate(gpu: Gpu) -> float:
-    """Bytes that are read and written again per second, from buffer to buffer."""
+    """Return the bytes per second of copies between buffers."""
     buffers = [gpu.create_buffer("copy", COPY_BYTES, USAGE) for _ in range(2)]
     copies = [Copy(buffers[i % 2], 0, buffers[1 - i % 2], 0, COPY_BYTES) for i in range(COPIES)]
 
@@ -161,17 +161,17 @@ def _copy_rate(gpu: Gpu) -> float:
         gpu.submit([(copies, ())])
         gpu.wait()
 
-    times = _measured(copy, ROUND_TRIPS)
+    times = _times(copy, ROUND_TRIPS)
     for buffer in buffers:
         buffer.destroy()
     return COPIES * COPY_BYTES / float(np.median(times))
 
 
-def _measured(call: Callable[[], Any], most: int) -> list[float]:
-    """Times of up to `most` calls after the first, or as many as the budget allows."""
+def _times(call: Callable[[], Any], max_calls: int) -> list[float]:
+    """Return the seconds of up to `max_calls` calls after the first, within the time of a measurement."""
     call()
     times: list[float] = []
-    while len(times) < most and (len(times) < 3 or sum(times) < BUDGET):
+    while len(times) < max_calls and (len(times) < 3 or sum(times) < MEASUREMENT_SECONDS):
         times.append(timed(call)[0])
     return times
 

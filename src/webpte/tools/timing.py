@@ -1,4 +1,4 @@
-"""How long things take."""
+"""Measure time: stages of loading, calls, and their distribution."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class Stages:
-    """A progress callback that remembers how long each stage of loading took. It begins with finding the adapter."""
+    """A progress callback that measures each stage of loading. The first stage is finding the adapter."""
 
-    AFTER: ClassVar = {"read": "plan"}  # what happens between the last event of a stage and the first of the next
+    AFTER: ClassVar = {"read": "plan"}  # the stage between the last event of a stage and the first of the next
 
     def __init__(self, progress: OnProgress = ignore) -> None:
         self._next = progress
@@ -42,14 +42,14 @@ class Stages:
 
 
 def timed(function: Callable[[], T]) -> tuple[float, T]:
-    """Seconds a call took, and what it gave."""
+    """Return the seconds of a call and its result."""
     started = time.perf_counter()
     result = function()
     return time.perf_counter() - started, result
 
 
 def spread(seconds: Sequence[float]) -> dict[str, Any] | None:
-    """Median, fastest and 90th percentile of several calls."""
+    """Return count, median, minimum and 90th percentile; None without calls."""
     if not seconds:
         return None
     return {

@@ -72,9 +72,14 @@ class Screen:
     def _tell_size(self, rows: int, columns: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
-    def resize(self, columns: int, rows: int) -> None:
+    def resize(self, columns: int, rows: int, wrap: bool = False) -> None:
+        """Change the size. With `wrap`, what is shown is wrapped to the new width, as most terminals do."""
+        shown = self.lines[: self.pyte.cursor.y + 1]
         self._tell_size(rows, columns)
         self.pyte.resize(rows, columns)
+        if wrap:
+            self.pyte.reset()
+            self._stream.feed("\r\n".join(shown).encode())
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())

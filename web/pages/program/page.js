@@ -205,7 +205,7 @@ class Form {
       const results = await this.#model.run(args, { method: method.value });
       time.textContent = `${short(performance.now() - began)} ms`;
       outputs.replaceChildren(...results.map(card));
-      say(this.#root, `Done: ${results.length} outputs.`);
+      say(this.#root, `Done: ${results.length} ${results.length === 1 ? "output" : "outputs"}.`);
     } catch (error) {
       time.textContent = "";
       complain(wrong, error);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,17 +46,38 @@ def test_lossless_conversions_are_made_and_others_refused(double):
 
 
 @pytest.mark.parametrize(
-    ("shape", "code"),
-    [((12, 7), "bound"), ((0, 7), "bound"), ((7,), "rank")],
+    ("shape", "expected", "code"),
+    [((12, 7), [11, 7], "bound"), ((0, 7), "dim 0 must be from 1 to 11", "bound"), ((7,), [11, 7], "rank")],
 )
-def test_shapes_outside_the_bound_are_refused_and_the_method_goes_on(double, shape, code):
+def test_shapes_outside_the_bound_are_refused_and_the_method_goes_on(double, shape, expected, code):
     good = np.ones((3, 7), np.float32)
     double(good)
     before = double.lowerings
-    with raises(webpte.InputError, list(shape), [11, 7], code=code):
+    with raises(webpte.InputError, list(shape), expected, code=code):
         double(np.ones(shape, np.float32))
     assert np.array_equal(double(good), good * 2)
     assert double.lowerings == before
+
+
+DEMO = Path(__file__).parents[2] / "docs" / "demo" / "model.pte"
+
+
+def test_a_wrong_fixed_dim_is_named_and_no_larger_bound_is_advised():
+    with webpte.load(DEMO) as program:
+        method = program.method()
+        bound = method.inputs[0].bound
+        assert bound is not None and method.inputs[0].dynamic == (False, True)
+        for shape, dim in (((2, 3), "dim 0 is fixed at 1"), ((1, 0), f"dim 1 must be from 1 to {bound[1]}")):
+            with pytest.raises(webpte.InputError) as caught:
+                method(np.zeros(shape, np.int64), np.zeros(1, np.int64))
+            assert dim in str(caught.value) and "larger" not in str(caught.value)
+
+
+def test_the_reprs_of_a_program_and_its_method_agree():
+    with webpte.load(DEMO) as program:
+        method = program.method()
+        for info in (*method.inputs, *method.outputs):
+            assert f"{info.name}: {info}" in repr(program) and f"{info.name}: {info}" in repr(method)
 
 
 def test_python_numbers_take_any_dtype_of_their_kind(double, tmp_path):

@@ -42,7 +42,7 @@ def test_what_a_person_reads(capsys, monkeypatch):
     assert main(["doctor"]) == 0
     out = capsys.readouterr().out
     table, block = out.split("for a bug report")
-    for text in ("* is the one that programs run on", "shader-f16", "max-buffer-size", "round trip", "B/s"):
+    for text in ("* is the adapter that programs run on", "shader-f16", "max-buffer-size", "round trip", "B/s"):
         assert text in table
     assert "self-test: ok, round trip" in block and "wgpu-native" in block
     assert "this machine can run programs" in out

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import webpte
+from tests.support.harness.children import ROOT
 from tests.support.harness.counting import counting_pte
 from webpte.progress import Progress
+from webpte.tools.run import run_file
 
 X = np.arange(35, dtype=np.float32).reshape(5, 7)
 UNITS = {"read": "bytes", "compile": "kernels", "upload": "bytes", "plan": "plans", "tune": "jobs"}
@@ -49,3 +51,11 @@ def test_who_watches_gets_what_others_get(path, tmp_path):
     alone, others = work(path, tmp_path / "other")
     np.testing.assert_array_equal(watched, alone)
     assert kernels == others
+
+
+def test_run_reports_every_call_and_computes_at_a_small_shape():
+    events: list[Progress] = []
+    report = run_file(ROOT / "docs" / "demo" / "model.pte", repeat=2, progress=events.append)
+    assert report["inputs"][0]["shape"] == [1, 16]
+    assert [(d["input"], d["dim"], d["size"]) for d in report["reduced_dims"]] == [(0, 1, 16)]
+    assert [(event.done, event.total) for event in events if event.stage == "run"] == [(n, 3) for n in range(4)]

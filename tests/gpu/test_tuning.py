@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from webpte.container import DType, VkTensor
 from webpte.lowering import Job, unregister
 from webpte.runtime import Choice, choices_path, tuning
 from webpte.runtime.tuning import chosen
+from webpte.tools.tune import machine_load
 
 PYTHON = """
 from webpte.lowering import ANYWHERE, FLOATS, Context, Tensor, Variant, op
@@ -158,4 +161,21 @@ def test_what_time_cut_short_is_told(path, capsys):
         found = program.tune(budget=1e-9)
     assert found == [] and [job.key for job in found.left] == ["double 50"]
     assert main(["tune", str(path), "--seconds", "1e-9"]) == 0
-    assert "time was up before 1 job was measured (forward: double 50)" in capsys.readouterr().out
+    assert "no time left for 1 job (forward: double 50)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("second", "best"), [([0.5] * 7, "other"), ([1.1] * 7, "usual")])
+def test_a_winner_is_measured_twice_and_kept_only_if_confirmed(second, best, monkeypatch):
+    job = Job("double", (50,), ("usual", "other"))
+    measured = iter([[0.5] * 7, second])
+    monkeypatch.setattr(tuning, "_measure", lambda *_: {"usual": (1.0,) * 7, "other": tuple(next(measured))})
+    planner = SimpleNamespace(examples={job: SimpleNamespace(uses=1)})
+    (found,) = tuning.tune_plan(planner, None, None)  # type: ignore[arg-type]
+    assert found.fastest == "other" and found.best == best and next(measured, None) is None
+
+
+@pytest.mark.parametrize(("load", "busy"), [(0.3, None), (7.5, "load average 7.5 on 2 cores")])
+def test_a_busy_machine_is_reported(load, busy, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0, 0))
+    assert machine_load() == busy

@@ -121,7 +121,7 @@ class TestPrompt:
     ], ids=" ".join)  # fmt: skip
     def test_all_places(self, arguments):
         command, parser = load_command("generate")
-        options = parser.parse_intermixed_args(list(arguments))
+        options = parser.parse(arguments)
         command.check_options(options)
         assert (options.file, options.prompt) == ("m.pte", "hello")
 

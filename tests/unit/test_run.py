@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from webpte.errors import ShapeError
 from webpte.progress import Progress
-from webpte.text import duration
-from webpte.tools import timing
+from webpte.runtime import ArgumentInfo
+from webpte.text import duration, plural
+from webpte.tools import run, timing
 from webpte.tools.run import summary
 from webpte.tools.timing import Stages, spread
 
@@ -58,3 +60,38 @@ def test_stages_add_up_to_the_whole(monkeypatch):
     stages.end()
     assert list(stages.seconds) == ["adapter", "read", "plan", "compile", "prepare", "upload"] and len(seen) == 6
     assert stages.total - sum(stages.seconds.values()) == 1  # between its last two looks at the clock
+
+
+class Picky:
+    """A method that accepts from `fewest` elements on."""
+
+    def __init__(self, fewest):
+        self.fewest, self.calls = fewest, []
+
+    def run(self, arguments):
+        self.calls.append(arguments[0].shape[1])
+        if self.calls[-1] < self.fewest:
+            raise ShapeError("too small")
+        return arguments
+
+
+@pytest.mark.parametrize(("fewest", "tried"), [(1, [16]), (50, [16, 64]), (500, [16, 64, 256, 512])])
+def test_the_first_call_has_the_smallest_shape_that_is_accepted(fewest, tried):
+    method, infos = Picky(fewest), [ArgumentInfo("x", "tensor", "f32", (3, 512), (False, True))]
+    values, _, outputs = run._first_call(method, infos, [], 0, run.DIM_SIZES)  # type: ignore[arg-type]
+    assert method.calls == tried and outputs[0].shape == (3, tried[-1])
+    reduced = run._reduced_dims(values, infos)
+    assert reduced == [{"input": 0, "dim": 1, "size": tried[-1], "bound": 512}] * (tried[-1] < 512)
+
+
+def test_a_shape_that_is_given_is_not_changed():
+    method, infos = Picky(1), [ArgumentInfo("x", "tensor", "f32", (3, 512), (False, True))]
+    values, _, _ = run._first_call(method, infos, ["3x300:zeros"], 0, run.DIM_SIZES)  # type: ignore[arg-type]
+    assert method.calls == [300] and run._reduced_dims(values, infos) == []
+
+
+@pytest.mark.parametrize(("count", "noun", "text"), [
+    (1, "layer", "1 layer"), (2, "layer", "2 layers"), (0, "call", "0 calls"), (2, "dispatch", "2 dispatches"),
+])  # fmt: skip
+def test_counted_nouns(count, noun, text):
+    assert plural(count, noun) == text

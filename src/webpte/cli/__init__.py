@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         name, rest = make_parser().parse_known_args(arguments)
         command, parser = load_command(name.command)
-        options = parser.parse_intermixed_args(rest)
+        options = parser.parse(rest)
         as_json = getattr(options, "json", False) is True
         code: int | None = command.run(options)
     except Error as error:

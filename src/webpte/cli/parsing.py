@@ -7,7 +7,7 @@ import math
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from ..errors import InputError
@@ -50,6 +50,13 @@ class Parser(argparse.ArgumentParser):
                 word = action.metavar if isinstance(action.metavar, str) else action.dest
                 words.append({"?": f"[{word}]", "*": f"[{word} ...]"}.get(str(action.nargs), word))
         self.usage = " ".join([self.prog, "[options]", *words])
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse a command's arguments. An optional argument after a required one may follow options."""
+        positionals = [action for action in self._actions if not action.option_strings]
+        if len(positionals) > 1 and positionals[-1].nargs == "?":
+            return self.parse_intermixed_args(arguments)
+        return self.parse_args(arguments)
 
     def error(self, message: str) -> NoReturn:
         super().error(message + self._hint(message))

@@ -168,7 +168,9 @@ def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str, dynamic: tup
             sizes = ", ".join(f"dim {n} is fixed at {bound[n]}" for n in fixed)
             raise InputError(f"{where} has shape {list(dims)}; {sizes}", code="shape")
         if empty := [n for n, (d, b) in enumerate(zip(dims, bound, strict=True)) if d == 0 < b]:
-            raise InputError(f"{where} has shape {list(dims)}; dim {empty[0]} must be at least 1", code="bound")
+            raise InputError(
+                f"{where} has shape {list(dims)}; dim {empty[0]} must be from 1 to {bound[empty[0]]}", code="bound"
+            )
         raise InputError(
             f"{where} has shape {list(dims)}; each dim must be from 1 to its bound {list(bound)}. "
             "Re-export with a larger upper bound if you need more.",

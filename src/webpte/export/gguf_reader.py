@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, NamedTuple
 
 from ..container import MappedFile, Span
-from ..container.flat import shown
+from ..container.flat import quoted_name
 from ..errors import FormatError, UnsupportedError
 
 MAGIC, VERSIONS = b"GGUF", (2, 3)
@@ -51,20 +51,20 @@ def read_header(path: Path) -> Header:
     for number in range(key_count):
         key = cursor.string(f"key {number} of {key_count}", MAX_NAME_BYTES)
         if key in values:
-            raise cursor.error(f"key {shown(key)}", "it is there twice")
-        values[key] = _read_value(cursor, f"the value of {shown(key)}")
+            raise cursor.error(f"key {quoted_name(key)}", "it is there twice")
+        values[key] = _read_value(cursor, f"the value of {quoted_name(key)}")
     infos = [_read_tensor_info(cursor, f"tensor {number} of {tensor_count}") for number in range(tensor_count)]
     alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
     if not _is_power_of_two(alignment) or alignment > MAX_ALIGNMENT:
         raise FormatError(
-            f"{path}: general.alignment is {shown(str(alignment))}; expected a power of two up to {MAX_ALIGNMENT}",
+            f"{path}: general.alignment is {quoted_name(str(alignment))}; expected a power of two up to {MAX_ALIGNMENT}",
             code="alignment",
         )
     start = -(-cursor.at // alignment) * alignment
     tensors: dict[str, StoredTensor] = {}
     for info in infos:
         if info.name in tensors:
-            raise FormatError(f"{path}: tensor {shown(info.name)} is there twice", code="duplicate_tensor")
+            raise FormatError(f"{path}: tensor {quoted_name(info.name)} is there twice", code="duplicate_tensor")
         tensors[info.name] = _place(file, info, start, alignment)
     _refuse_overlaps(path, list(tensors.values()))
     return Header(values, tensors)
@@ -148,7 +148,7 @@ class _TensorInfo(NamedTuple):
 
 def _read_tensor_info(cursor: _Cursor, what: str) -> _TensorInfo:
     name = cursor.string(what, MAX_NAME_BYTES)
-    what = f"tensor {shown(name)}"
+    what = f"tensor {quoted_name(name)}"
     count = cursor.u32(what)
     if not 1 <= count <= MAX_DIMS:
         raise cursor.error(what, f"it has {count} dims; expected 1 to {MAX_DIMS}")
@@ -159,7 +159,7 @@ def _read_tensor_info(cursor: _Cursor, what: str) -> _TensorInfo:
 def _place(file: MappedFile, info: _TensorInfo, start: int, alignment: int) -> StoredTensor:
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-    what = f"{file.path}: tensor {shown(info.name)}"
+    what = f"{file.path}: tensor {quoted_name(info.name)}"
     try:
         kind = GGMLQuantizationType(info.type)
     except ValueError as error:
@@ -186,7 +186,9 @@ def _refuse_overlaps(path: Path, tensors: list[StoredTensor]) -> None:
     ordered = sorted(tensors, key=lambda tensor: tensor.span.offset)
     for first, second in pairwise(ordered):
         if first.span.offset + first.span.size > second.span.offset:
-            raise FormatError(f"{path}: tensors {shown(first.name)} and {shown(second.name)} overlap", code="overlap")
+            raise FormatError(
+                f"{path}: tensors {quoted_name(first.name)} and {quoted_name(second.name)} overlap", code="overlap"
+            )
 
 
 def _is_power_of_two(value: object) -> bool:

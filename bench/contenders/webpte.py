@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import webpte
-from webpte.device.gpu import adapter_caps
+from webpte.device.adapter import adapter_caps
 from webpte.progress import Progress
 
 from ..problems import Array, Problem

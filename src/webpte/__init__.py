@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .bundles import bundle
     from .notebook import widget
     from .progress import CancelToken, Progress
-    from .runtime import ArgumentInfo, Bundle, Memory, Method, Needs, Program, Runtime, Verification, load
+    from .runtime import ArgumentInfo, Bundle, Memory, MemoryNeeds, Method, Program, Runtime, Verification, load
     from .runtime.saved_plan import SavedPlan, open_plan
     from .tools import show_versions
     from .tools.evaluation.programs import evaluate
@@ -58,8 +58,8 @@ __all__ = [
     "HubError",
     "InputError",
     "Memory",
+    "MemoryNeeds",
     "Method",
-    "Needs",
     "OutOfMemory",
     "Program",
     "Progress",
@@ -92,7 +92,7 @@ _HOMES = {
     "CancelToken": "progress",
     "Memory": "runtime",
     "Method": "runtime",
-    "Needs": "runtime",
+    "MemoryNeeds": "runtime",
     "Program": "runtime",
     "Progress": "progress",
     "Runtime": "runtime",

@@ -7,16 +7,16 @@ import pytest
 import webpte
 from tests.contract.test_programs import check
 from tests.support.export.exporting import export
-from webpte.device import gpu
+from webpte.device import adapter
 
 
 @pytest.mark.parametrize("features", [("shader-f16",), ()])
 def test_half_with_and_without_shader_f16(features, monkeypatch):
-    monkeypatch.setattr(gpu, "_USED_FEATURES", features)
+    monkeypatch.setattr(adapter, "_USED_FEATURES", features)
     exported = export("half")
     with webpte.load(exported.path) as program:
         uses = any("f16" in dict(k.flags).values() for k in program.plan().kernels)
-        if uses and not gpu.adapter_caps().features:
+        if uses and not adapter.adapter_caps().features:
             pytest.fail("an f16 kernel was chosen for a device without f16")
         assert uses == bool(features)
         check(program, exported, 2e-3)

@@ -173,7 +173,7 @@ def test_layers_are_modules():
 
 
 def test_without_timestamp_queries_the_host_times_and_says_so(monkeypatch, capsys):
-    monkeypatch.setattr(timing, "FEATURE", "a feature no device has")
+    monkeypatch.setattr(timing, "TIMESTAMP_FEATURE", "a feature no device has")
     path = str(export("mtcnn_pnet").path)
     assert main(["profile", path, "--input", "1x3x13x38:random", "--repeat", "1", "--no-roofline"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

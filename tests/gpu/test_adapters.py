@@ -7,33 +7,33 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from webpte.device import adapters, gpu, use_adapter
-from webpte.device.choosing import VARIABLE
+from webpte.device.adapter import ADAPTER_VARIABLE, chosen_adapter
 
 
 @pytest.fixture
 def apart(monkeypatch):
     """As in a process that has opened nothing."""
     monkeypatch.setattr(gpu, "_OPEN", [])
-    monkeypatch.setenv(VARIABLE, "")
-    gpu.chosen_adapter.cache_clear()
+    monkeypatch.setenv(ADAPTER_VARIABLE, "")
+    chosen_adapter.cache_clear()
     yield
     monkeypatch.undo()
-    gpu.chosen_adapter.cache_clear()
+    chosen_adapter.cache_clear()
 
 
 def test_every_adapter_can_be_asked_for(apart):
     found = adapters()
     for number, adapter in enumerate(found):
         use_adapter(number)
-        assert gpu.chosen_adapter().info["device"] == adapter.device
-        assert gpu.chosen_adapter().info["backend_type"] == adapter.backend
+        assert chosen_adapter().info["device"] == adapter.device
+        assert chosen_adapter().info["backend_type"] == adapter.backend
 
 
 @pytest.mark.parametrize("given", ["99", "-1", "fast"])
 def test_a_number_that_is_none_is_told_with_those_there_are(apart, monkeypatch, given):
-    monkeypatch.setenv(VARIABLE, given)
-    with raises(webpte.DeviceError, VARIABLE, f"'{given}'", " 0: ", code="unknown_adapter"):
-        gpu.chosen_adapter()
+    monkeypatch.setenv(ADAPTER_VARIABLE, given)
+    with raises(webpte.DeviceError, ADAPTER_VARIABLE, f"'{given}'", " 0: ", code="unknown_adapter"):
+        chosen_adapter()
 
 
 def test_a_process_that_computes_stays_where_it_is(apart):
@@ -45,6 +45,6 @@ def test_a_process_that_computes_stays_where_it_is(apart):
             use_adapter(1)
     finally:
         opened.release()
-    with raises(webpte.DeviceError, VARIABLE, "'99'", code="unknown_adapter"):
+    with raises(webpte.DeviceError, ADAPTER_VARIABLE, "'99'", code="unknown_adapter"):
         use_adapter(99)
     use_adapter(0)  # what was refused is not what comes next

@@ -49,7 +49,7 @@ def path(tmp_path):
 
 CALLS = {
     "idle": "program.method()._gpu.device.destroy()",
-    "before the uniforms are written": "lose_at(workspace.Workspace, 'realise')",
+    "before the uniforms are written": "lose_at(workspace.Workspace, 'encode')",
     "before it is recorded": "lose_at(recording.NativeRecorder, 'record')",
     "in the middle of recording": "lose_at(recording.NativeRecorder, '_record_pass')",
     "recorded, not yet submitted": "lose_at(recording.NativeRecorder, 'enqueue')",
@@ -89,7 +89,7 @@ LOADS = {
     "while it waits for the upload": "lose_at(gpu.Gpu, 'wait')",
     "when shared memory is taken": "lose_at(workspace.Workspace, '_allocate')",
     "when memory for the state is taken": "lose_at(session.Session, '_allocate')",
-    "when bind groups are made": "lose_at(workspace.Workspace, 'realise')",
+    "when bind groups are made": "lose_at(workspace.Workspace, 'encode')",
     "when bind groups of state are made": "lose_at(session.Session, '_bind')",
 }
 LOADS_IN_THE_GATE = ("while a kernel is compiled", "while weights are uploaded", "when bind groups of state are made")

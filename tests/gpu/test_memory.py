@@ -16,7 +16,7 @@ from tests.support.harness.children import run_python
 from tests.support.harness.errors import check, raises
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkBool, VkInt, VkIntList, VkNull, VkSymInt, VkTensor
-from webpte.device import held
+from webpte.device import allocated_bytes
 
 F32 = DType.FLOAT32
 ROWS, COLUMNS, POSITIONS = 15_000, 1000, 10_000
@@ -76,13 +76,13 @@ def test_the_sums_are_what_is_allocated(path, device):
         return create(**options)
 
     with patch.object(device.device, "create_buffer", noted), webpte.load(path) as program:
-        need, before = program.memory("forward"), held()
+        need, before = program.memory("forward"), allocated_bytes()
         assert created == []
         method = program.method()
         method(np.ones((1, 16, 1, COLUMNS), np.float32))
         spare = sum(created) - need.buffers  # the device's own, once
         assert 0 <= spare <= 8192
-        assert abs(held() - before - sum(created)) <= 4096  # spare uniforms that only a bind group holds
+        assert abs(allocated_bytes() - before - sum(created)) <= 4096  # spare uniforms that only a bind group holds
         assert abs(need.total - sum(created)) <= 0.05 * sum(created)
         assert need.kinds["constant"] == 4 * ROWS * COLUMNS and need.kinds["state"] == 4 * POSITIONS * COLUMNS
         created.clear()
@@ -95,7 +95,7 @@ def test_budgets_around_what_is_needed(path, device):
         need = program.memory("forward").total
         program.method()  # whatever the device itself needs is there now
     gc.collect()
-    exact = held() + need
+    exact = allocated_bytes() + need
     shares = [1 - 1 / 2**n for n in (1, 3, 6, 9)] + [1 + 1 / 2**n for n in (0, 8)]
     for budget in (exact - 1, exact, *(int(exact * share) for share in shares)):
         gc.collect()
@@ -113,7 +113,10 @@ def test_budgets_around_what_is_needed(path, device):
 
 def test_what_a_refusal_says(path, device):
     gc.collect()
-    with webpte.load(path, memory=held() + 90_000_000) as program, pytest.raises(webpte.OutOfMemory) as caught:
+    with (
+        webpte.load(path, memory=allocated_bytes() + 90_000_000) as program,
+        pytest.raises(webpte.OutOfMemory) as caught,
+    ):
         program.method()
     text = str(caught.value)
     assert "forward needs 106." in text and "memory=" in text
@@ -127,7 +130,7 @@ def test_forks_and_other_programs_count(path, device):
         first.method()
         need = first.memory("forward")
         gc.collect()
-        with webpte.load(path, memory=held() + need.buffers + need.kinds["state"]) as second:
+        with webpte.load(path, memory=allocated_bytes() + need.buffers + need.kinds["state"]) as second:
             method = second.method()
             fork = method.fork()
             with pytest.raises(webpte.OutOfMemory) as caught:

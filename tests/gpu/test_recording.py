@@ -35,7 +35,7 @@ def test_both_give_the_same(method, monkeypatch):
     results = []
     for recorder in recorders(method):
         monkeypatch.setattr(method._gpu, "recorder", recorder)  # the device may be shared with other tests
-        method._session.workspace._realised.clear()  # rows are prepared by a recorder for itself
+        method._session.workspace._encoded.clear()  # rows are prepared by a recorder for itself
         results.append([method(np.full((rows, 7), 0.5, np.float32)) for rows in (11, 3, 11)])
     for native, portable in zip(*results, strict=True):
         assert np.array_equal(native, portable)
@@ -45,7 +45,7 @@ def test_both_give_the_same(method, monkeypatch):
 def test_redundant_state_is_not_set_again(method):
     native, _ = recorders(method)
     pipeline, uniforms, storage = (type("Handle", (), {"_internal": name})() for name in "pus")
-    rows = native.prepare([recording.Row(pipeline, uniforms, storage, 1, 1, 1)] * 3)
+    rows = native.prepare([recording.DispatchCommand(pipeline, uniforms, storage, 1, 1, 1)] * 3)
     assert [row[:3] for row in rows] == [("p", "u", "s"), (None,) * 3, (None,) * 3]
 
 
@@ -53,13 +53,13 @@ def test_what_does_not_finish_is_not_submitted(method):
     """Submitting it would abort the process."""
     x = np.ones((2, 7), np.float32)
     method(x)
-    rows = method._session._rows
-    realised = method._session.workspace.realised[-1]
-    good = rows[realised]
-    rows[realised] = [good[0]._replace(x=70_000)]  # more workgroups than a dimension may have
+    rows = method._session._dispatches
+    encoded = method._session.workspace.encoded[-1]
+    good = rows[encoded]
+    rows[encoded] = [good[0]._replace(x=70_000)]  # more workgroups than a dimension may have
     with raises(webpte.DeviceError, "submit", code="validation"):
         method(x)
-    rows[realised] = good
+    rows[encoded] = good
     assert np.array_equal(method(x), np.full((2, 7), 5, np.float32))
 
 
@@ -75,7 +75,7 @@ def test_the_first_call_finds_everything_made(method, shape):
 def test_a_dispatch_costs_the_host_a_few_lines(method):
     """Of Python, which take a few microseconds."""
     method(np.ones((2, 7), np.float32))
-    rows = list(method._session._rows[method._session.workspace.realised[-1]])
+    rows = list(method._session._dispatches[method._session.workspace.encoded[-1]])
     few, many = (lines_to_record(method._gpu, rows * count) for count in (1, 250))
     assert 0 < (many - few) / (249 * len(rows)) <= DISPATCH_LINES
 

@@ -13,7 +13,7 @@ from tests.support.harness.caching import STATE_BYTES, WIDTH, Cache, caching_pte
 from tests.support.harness.children import run_python
 from tests.support.harness.gate import slow_but
 from tests.support.harness.interruption import Interrupter, bounded
-from webpte.device import held, parameters, workspace
+from webpte.device import allocated_bytes, parameters, workspace
 
 ONE_ROW = (np.ones((1, 1, 1, WIDTH), np.float32), np.full(WIDTH, 2, np.float32), np.array([3], np.int32))
 SEVERAL = 100
@@ -57,11 +57,11 @@ def test_a_fork_takes_its_state_and_makes_its_bind_groups_when_it_runs(program):
     method = program.method()
     check(method, Cache(), ONE_ROW)
     gc.collect()
-    before, taken = method.counters.snapshot(), held()
+    before, taken = method.counters.snapshot(), allocated_bytes()
     forks = [method.fork() for _ in range(SEVERAL)]
     made = method.counters.since(before)
     assert (made.buffers, made.bind_groups, made.constant_bytes) == (SEVERAL, 0, 0)
-    assert held() - taken == SEVERAL * STATE_BYTES == SEVERAL * program.memory("forward").kinds["state"]
+    assert allocated_bytes() - taken == SEVERAL * STATE_BYTES == SEVERAL * program.memory("forward").kinds["state"]
     for fork in forks:
         fork.run(ONE_ROW)
     called = method.counters.since(before)
@@ -70,17 +70,17 @@ def test_a_fork_takes_its_state_and_makes_its_bind_groups_when_it_runs(program):
         fork.run(ONE_ROW)
     again = method.counters.since(before)
     assert (again.buffers, again.bind_groups) == (called.buffers, called.bind_groups)
-    assert held() - taken == SEVERAL * STATE_BYTES
+    assert allocated_bytes() - taken == SEVERAL * STATE_BYTES
     fork = None
     del forks
     gc.collect()
-    assert held() == taken
+    assert allocated_bytes() == taken
 
 
 @pytest.mark.parametrize("seed", slow_but([0], range(4)))
-@pytest.mark.parametrize("realised", [2, 64])  # schedules that are kept: one that was dropped takes its rows with it
-def test_any_mix_of_calls(program, tmp_path, monkeypatch, seed, realised):
-    monkeypatch.setattr(workspace, "REALISED", realised)
+@pytest.mark.parametrize("encoded", [2, 64])  # schedules that are kept: one that was dropped takes its rows with it
+def test_any_mix_of_calls(program, tmp_path, monkeypatch, seed, encoded):
+    monkeypatch.setattr(workspace, "MAX_ENCODED_SCHEDULES", encoded)
     monkeypatch.setattr(parameters, "BLOCKS_PER_BUFFER", 8)  # so that those of dropped schedules are written over
     chance = np.random.default_rng(seed)
     method = program.method()
@@ -147,7 +147,7 @@ def test_interrupted_at_every_line_of_forking_and_of_closing(program):
     method, cache = program.method(), Cache()
     check(method, cache, ONE_ROW)
     gc.collect()
-    taken = held()
+    taken = allocated_bytes()
     for at in itertools.count():
         if not Interrupter(at).run(method.fork):
             break
@@ -165,7 +165,7 @@ def test_interrupted_at_every_line_of_forking_and_of_closing(program):
     assert at > 5
     fork = None
     gc.collect()
-    assert held() == taken
+    assert allocated_bytes() == taken
 
 
 def test_a_recovered_family_shares_again(path):

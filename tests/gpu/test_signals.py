@@ -21,6 +21,7 @@ from tests.support.harness.writer import simple_pte
 from webpte import cli
 from webpte.cli import interrupts
 from webpte.container import DType, VkInt, VkTensor
+from webpte.device import adapter as adapter_module
 from webpte.device import gpu
 
 F32 = DType.FLOAT32
@@ -131,7 +132,7 @@ def test_every_command_gives_130(monkeypatch, command):
 
 def test_an_interrupt_while_wgpu_opens_a_device_is_an_interrupt(path, monkeypatch):
     """In its callbacks it would be taken for an error of the device."""
-    adapter = gpu.chosen_adapter()
+    adapter = adapter_module.chosen_adapter()
     real = type(adapter).request_device_sync
 
     def pressed(self, **options):

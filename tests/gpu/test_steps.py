@@ -15,7 +15,7 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from tests.support.harness.random_steps import Trial, differences, single_runs, try_seed
-from webpte.device import Gpu, Weights
+from webpte.device import Gpu, WeightBuffers
 from webpte.graph import DType, Graph, TensorSpec
 from webpte.plan import make_planner, memory
 from webpte.runtime import steps as steps_module
@@ -30,7 +30,7 @@ GRAPHS = 150  # `python -m tests.support.harness.random_steps 2000` tries more
 @contextmanager
 def loaded(graph: Graph, gpu: Gpu) -> Iterator[Method]:
     """The graph as it is, as a method."""
-    weights = Weights(gpu)
+    weights = WeightBuffers(gpu)
     method = Method(make_planner(graph, gpu.caps, CpuKernels()), gpu, weights, CpuKernels())
     try:
         yield method

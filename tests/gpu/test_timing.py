@@ -13,7 +13,7 @@ from tests.support.harness.caching import Cache, caching_pte, inputs
 from tests.support.harness.writer import simple_pte
 from webpte import container as c
 from webpte.container import DType
-from webpte.device import Observer, peak, timing
+from webpte.device import Observer, timing
 from webpte.device.recording import NativeRecorder, PortableRecorder
 from webpte.tools.profile import profile
 from webpte.wgsl import render
@@ -61,7 +61,7 @@ class Timed(Observer):
 def test_each_dispatch_has_an_interval_and_results_are_the_same(method, recorders, monkeypatch, kind, stamps):
     wanted = method(X)
     if not stamps:
-        monkeypatch.setattr(timing, "FEATURE", "a feature no device has")
+        monkeypatch.setattr(timing, "TIMESTAMP_FEATURE", "a feature no device has")
     recorders(kind)
     began = time.perf_counter_ns()
     observer = Timed(method._gpu)
@@ -81,7 +81,7 @@ def test_each_dispatch_has_an_interval_and_results_are_the_same(method, recorder
 
 
 def test_more_dispatches_than_a_query_set_holds(method, monkeypatch):
-    monkeypatch.setattr(timing, "PASSES", 2)
+    monkeypatch.setattr(timing, "MAX_PASSES", 2)
     wanted, observer = method(X), Timed(method._gpu)
     with method.observed(observer):
         np.testing.assert_array_equal(method(X), wanted)
@@ -102,7 +102,7 @@ def test_a_device_with_another_clock_is_moved_to_the_hosts(method, monkeypatch):
 def test_a_profile_has_nothing_of_what_another_program_does_meanwhile(method, tmp_path, monkeypatch, stamps):
     """On the same device, in another thread, all the time."""
     if not stamps:
-        monkeypatch.setattr(timing, "FEATURE", "a feature no device has")
+        monkeypatch.setattr(timing, "TIMESTAMP_FEATURE", "a feature no device has")
     wanted, stop, calls = method(X), threading.Event(), []
     with webpte.load(caching_pte(tmp_path / "b.pte")) as program:
         other, cache = program.method(), Cache()
@@ -160,12 +160,12 @@ def test_forks_wait_while_a_method_is_observed(method):
 
 def test_peak_is_measured(device):
     before = device.counters.snapshot()
-    found = peak.measure_peak(device)
+    found = timing.measure_peak(device)
     assert 1e7 < found.bytes_per_second < 1e14 and 1e8 < found.flops_per_second < 1e16
-    assert device.counters.since(before).dispatches == 2 * peak.ROUNDS
+    assert device.counters.since(before).dispatches == 2 * timing.PEAK_ROUNDS
 
 
-@pytest.mark.parametrize("kernel", [peak.COPY, peak.FMA])
+@pytest.mark.parametrize("kernel", [timing.PEAK_COPY, timing.PEAK_FMA])
 def test_peak_kernels_pass_tint(kernel):
     from pydawn import utils, webgpu
 

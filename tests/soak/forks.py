@@ -15,7 +15,7 @@ import numpy as np
 
 import webpte
 from tests.soak.decode import resident
-from webpte.device import held
+from webpte.device import allocated_bytes
 
 MORE = 64 << 10
 
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         method, state = program.method(), program.memory("forward").kinds["state"]
         wanted = [_step(method, position) for position in (0, 1)][-1]
         gc.collect()
-        taken, memory, before = held(), resident(), method.counters.snapshot()
+        taken, memory, before = allocated_bytes(), resident(), method.counters.snapshot()
         forks: list[webpte.Method] = []
         right: list[bool] = []
         stages: dict[str, Callable[[], None]] = {
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name, work in stages.items():
             work()
             gc.collect()
-            more = (held() - taken) / options.forks - state
+            more = (allocated_bytes() - taken) / options.forks - state
             beside = (resident() - memory) / options.forks - state
             done = method.counters.since(before)
             print(

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from tests.support.harness.interruption import Interrupter
-from webpte.device.interrupts import uninterrupted
+from webpte.device.process_events import defer_interrupts
 
 
 def press_ctrl_c():
@@ -25,12 +25,12 @@ def handler():
 def test_an_interrupt_comes_after_the_function():
     done = []
 
-    @uninterrupted
+    @defer_interrupts
     def inner():
         press_ctrl_c()
         done.append("inner")
 
-    @uninterrupted
+    @defer_interrupts
     def outer():
         inner()
         done.append("outer")
@@ -39,12 +39,12 @@ def test_an_interrupt_comes_after_the_function():
         outer()
     assert done == ["inner", "outer"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    outer_without = uninterrupted(lambda: 3)
+    outer_without = defer_interrupts(lambda: 3)
     assert outer_without() == 3
 
 
 def test_an_interrupt_takes_the_place_of_an_error():
-    @uninterrupted
+    @defer_interrupts
     def fails():
         press_ctrl_c()
         raise ValueError
@@ -58,7 +58,7 @@ def test_the_callers_own_handler_is_called():
     came = []
     signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
 
-    @uninterrupted
+    @defer_interrupts
     def function():
         press_ctrl_c()
         assert not came
@@ -70,13 +70,13 @@ def test_the_callers_own_handler_is_called():
 @pytest.mark.parametrize("chosen", [signal.SIG_IGN, signal.SIG_DFL])
 def test_a_signal_that_python_does_not_handle_is_left_alone(chosen):
     signal.signal(signal.SIGINT, chosen)
-    assert uninterrupted(lambda: signal.getsignal(signal.SIGINT))() == chosen
+    assert defer_interrupts(lambda: signal.getsignal(signal.SIGINT))() == chosen
 
 
 def test_in_another_thread_nothing_is_kept():
     found = []
 
-    @uninterrupted
+    @defer_interrupts
     def look():
         found.append(signal.getsignal(signal.SIGINT))
 
@@ -89,11 +89,11 @@ def test_in_another_thread_nothing_is_kept():
 def test_ctrl_c_works_after_any_other_asynchronous_exception():
     """Raised between any two lines of it, `uninterrupted` may leave its handler behind: then that one gets through."""
     at = 0
-    while Interrupter(at, within="device/interrupts").run(uninterrupted(int)):
+    while Interrupter(at, within="device/process_events").run(defer_interrupts(int)):
         with pytest.raises(KeyboardInterrupt):
             press_ctrl_c()
         with pytest.raises(KeyboardInterrupt):
-            uninterrupted(press_ctrl_c)()
+            defer_interrupts(press_ctrl_c)()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         at += 1
     assert at > 5

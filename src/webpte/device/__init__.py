@@ -1,16 +1,12 @@
-"""GPU objects: the only room that touches wgpu."""
+"""GPU objects: the only package that imports wgpu."""
 
-from .adapters import AdapterInfo, adapters, wgpu_versions
-from .budget import MEMORY_KINDS, Needs, needs, needs_of_state
-from .counters import Counters
-from .gpu import Gpu, acquire, adapter_caps, use_adapter
-from .handover import Feed
-from .ledger import held
-from .machine_memory import offered
-from .observing import Observer
+from .adapter import AdapterInfo, adapter_caps, adapters, wgpu_versions
+from .budget import MEMORY_KINDS, MemoryNeeds, memory_needs, state_memory_needs
+from .gpu import Counters, Gpu, Observer, acquire, use_adapter
+from .memory import allocated_bytes, memory_limit
 from .session import Extent, Session
-from .weights import Weights, constant_key, storage_dtype
-from .workspace import Workspace
+from .weights import WeightBuffers, constant_key, storage_dtype
+from .workspace import Feed, Workspace
 
 __all__ = [
     "MEMORY_KINDS",
@@ -19,19 +15,19 @@ __all__ = [
     "Extent",
     "Feed",
     "Gpu",
-    "Needs",
+    "MemoryNeeds",
     "Observer",
     "Session",
-    "Weights",
+    "WeightBuffers",
     "Workspace",
     "acquire",
     "adapter_caps",
     "adapters",
+    "allocated_bytes",
     "constant_key",
-    "held",
-    "needs",
-    "needs_of_state",
-    "offered",
+    "memory_limit",
+    "memory_needs",
+    "state_memory_needs",
     "storage_dtype",
     "use_adapter",
     "wgpu_versions",

@@ -1,4 +1,4 @@
-"""The memory a method needs, summed before any of it is taken."""
+"""The memory that a method needs, computed before any of it is allocated."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from ..errors import OutOfMemory
 from ..plan import REMEDIES, Buffer, Plan, buffer_name, padded
 from ..text import lines, sanitize_line, size, table
-from .ledger import held
-from .machine_memory import Offer
+from .memory import MemoryLimit, allocated_bytes
 from .parameters import parameter_bytes
-from .weights import CHUNK, constant_key
+from .weights import UPLOAD_CHUNK_BYTES, constant_key
 
-SMALLEST_STAGING = 256  # room for the tokens of several steps
-LARGEST = 3  # buffers named in an error
-MEMORY_KINDS = {  # and what people call them
+MIN_STAGING_BYTES = 256  # enough for the tokens of several steps
+MAX_LISTED_BUFFERS = 3  # in an error
+MEMORY_KINDS = {  # kind -> its name in messages
     "constant": "weights",
     "state": "state",
     "activation": "activations",
@@ -26,12 +25,12 @@ MEMORY_KINDS = {  # and what people call them
 
 
 @dataclass(frozen=True, repr=False)
-class Needs:
-    """Bytes on the device by kind. Uploads are what the queue holds at most; all others are buffers."""
+class MemoryNeeds:
+    """The bytes on the device by kind. "uploads" is the maximum that the queue holds; all others are buffers."""
 
     name: str
     kinds: dict[str, int]
-    largest: tuple[tuple[str, int], ...]  # buffers
+    largest: tuple[tuple[str, int], ...]  # buffers and their bytes
 
     @property
     def buffers(self) -> int:
@@ -48,65 +47,73 @@ class Needs:
         return table(f"Needs of {self.name}", self.rows())
 
     def rows(self) -> dict[str, str]:
-        """Kinds that take something, as people call them, and the sum."""
+        """Return the size of each kind that is not empty, by its name in messages, and the sum."""
         kinds = {MEMORY_KINDS[kind]: size(nbytes) for kind, nbytes in self.kinds.items() if nbytes}
         return {**kinds, "all": size(self.total)}
 
 
-def needs(plan: Plan, present: Container[object] = ()) -> Needs:
-    """What a method will take beside constants that are present already."""
-    taken = [b for b in plan.buffers if b.kind != "constant" or constant_key(b) not in present]
-    kinds = {kind: sum(b.nbytes for b in taken if b.kind == kind) for kind in ("constant", "state", "activation")}
-    filled = sum(b.nbytes for b in taken if b.fill is not None)
+def memory_needs(plan: Plan, present: Container[object] = ()) -> MemoryNeeds:
+    """Return the memory that a method needs, without the constants that are present already."""
+    required = [b for b in plan.buffers if b.kind != "constant" or constant_key(b) not in present]
+    kinds = {kind: sum(b.nbytes for b in required if b.kind == kind) for kind in ("constant", "state", "activation")}
+    filled = sum(b.nbytes for b in required if b.fill is not None)
     inputs = [sum(padded(plan.stored_bytes(v)) for v in values) for values in plan.uploads.values()]
     kinds["readback"] = staging_bytes(plan)
     kinds["parameters"] = parameter_bytes(plan.parameter_blocks)
-    kinds["uploads"] = max(min(filled, CHUNK), *inputs, 0)
-    return Needs(plan.graph.name, kinds, _largest(plan, taken))
+    kinds["uploads"] = max(min(filled, UPLOAD_CHUNK_BYTES), *inputs, 0)
+    return MemoryNeeds(plan.graph.name, kinds, _largest(plan, required))
 
 
-def needs_of_state(plan: Plan, filled: bool) -> Needs:
-    """What a fork will take beside what it shares with its method; if it is `filled`, from the file."""
+def state_memory_needs(plan: Plan, filled: bool) -> MemoryNeeds:
+    """Return the memory that a fork needs beyond what it shares with its method. `filled` state is uploaded."""
     states = [b for b in plan.buffers if b.kind == "state"]
     uploads = sum(b.nbytes for b in states if b.fill is not None) if filled else 0
-    kinds = dict.fromkeys(MEMORY_KINDS, 0) | {"state": sum(b.nbytes for b in states), "uploads": min(uploads, CHUNK)}
-    return Needs(f"a fork of {plan.graph.name}", kinds, _largest(plan, states))
+    kinds = dict.fromkeys(MEMORY_KINDS, 0) | {
+        "state": sum(b.nbytes for b in states),
+        "uploads": min(uploads, UPLOAD_CHUNK_BYTES),
+    }
+    return MemoryNeeds(f"a fork of {plan.graph.name}", kinds, _largest(plan, states))
 
 
 def _largest(plan: Plan, buffers: Sequence[Buffer]) -> tuple[tuple[str, int], ...]:
-    return tuple((buffer_name(plan, b), b.nbytes) for b in sorted(buffers, key=lambda b: -b.nbytes)[:LARGEST])
+    return tuple(
+        (buffer_name(plan, b), b.nbytes) for b in sorted(buffers, key=lambda b: -b.nbytes)[:MAX_LISTED_BUFFERS]
+    )
 
 
 def staging_bytes(plan: Plan) -> int:
-    """The buffer that results are read through."""
-    return max(plan.staging_bytes, SMALLEST_STAGING)
+    """Return the size of the buffer that results are read through."""
+    return max(plan.staging_bytes, MIN_STAGING_BYTES)
 
 
-def refuse_beyond(need: Needs, offer: Offer) -> None:
-    """Raise OutOfMemory if a method does not fit beside what the process holds already."""
-    others = held()
-    if offer.nbytes is None or not need.total or others + need.total <= offer.nbytes:
+def check_memory(need: MemoryNeeds, limit: MemoryLimit) -> None:
+    """Raise OutOfMemory if a method does not fit beside the buffers that the process has already."""
+    others = allocated_bytes()
+    if limit.nbytes is None or not need.total or others + need.total <= limit.nbytes:
         return
-    lines = [f"{need.name} needs {_size(need.total)} on the device; {_size(offer.nbytes)} may be used ({offer.source})"]
+    lines = [
+        f"{need.name} needs {_size(need.total)} on the device; the limit is {_size(limit.nbytes)} ({limit.source})"
+    ]
     if others >= need.total // 1000:
-        lines[0] += f", of which this process holds {_size(others)} already"
+        lines[0] += f", of which this process has allocated {_size(others)} already"
     lines += [f"  {MEMORY_KINDS[kind]:<12}{_size(nbytes):>14}" for kind, nbytes in need.kinds.items() if nbytes]
     lines += [f"  of these {name}: {_size(nbytes)}" for name, nbytes in need.largest]
-    lines += _what_would_fit(need, offer.nbytes, others)
-    raise OutOfMemory("\n".join(lines), needed=others + need.total, budget=offer.nbytes)
+    lines += _remedies(need, limit.nbytes, others)
+    raise OutOfMemory("\n".join(lines), needed=others + need.total, budget=limit.nbytes)
 
 
-def _what_would_fit(need: Needs, budget: int, others: int) -> list[str]:
+def _remedies(need: MemoryNeeds, budget: int, others: int) -> list[str]:
+    """Return what would make the method fit, one sentence per remedy."""
     excess = others + need.total - budget
-    found = []
+    remedies = []
     for kind, remedy in REMEDIES.items():
         if (nbytes := need.kinds[kind]) >= excess:
-            found.append(f"{MEMORY_KINDS[kind]} of {_size(nbytes - excess)} would fit. {remedy}")
+            remedies.append(f"{MEMORY_KINDS[kind]} of {_size(nbytes - excess)} would fit. {remedy}")
     if 2 * excess <= need.kinds["state"]:
-        found.append('Caches of half the size would fit: LLM.load(path, kv_cache="f16").')
+        remedies.append('Caches of half the size would fit: LLM.load(path, kv_cache="f16").')
     if others >= excess:
-        found.append("Without other programs, methods and forks it would fit: close() those that are not needed.")
-    return found or ["No part of it alone could be made small enough."]
+        remedies.append("Without other programs, methods and forks it would fit: close() those that are not needed.")
+    return remedies or ["Reducing one kind of memory is not enough."]
 
 
 def _size(nbytes: int) -> str:

@@ -1,10 +1,10 @@
-"""The adapter and the device: the only place that opens them.
+"""Open devices, their pipelines and their queues.
 
-Devices are shared: programs whose needs fit the same limits use one device and its pipelines. The last one to leave
-closes it. Whatever is done on a device is done by one thread at a time, under its lock; many may wait for results.
+Programs whose limits fit share one device and its pipelines. The last user closes it. One thread at a time works on a
+device, under its lock; several threads may wait for results.
 
-A device can be lost at any time, and a submit to a lost one aborts the process. So every submit and every look at
-mapped memory asks first, under the lock that destroying the device takes too.
+A device can be lost at any time, and a submit to a lost device aborts the process. So every submit and every access to
+mapped memory checks the device first, under the lock that destroying the device takes too.
 """
 
 from __future__ import annotations
@@ -16,35 +16,30 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import wgpu
 
 from ..errors import DeviceError, DeviceLost, OutOfMemory
-from ..wgsl import Caps, Kernel, render
+from ..plan import CallValues, Schedule
+from ..wgsl import Kernel, render
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
-from .choosing import VARIABLE, open_adapter
-from .counters import Counters
-from .forks import in_children, keep_in_children
-from .interrupts import uninterrupted
-from .ledger import note_buffer
-from .loss import reason_of_loss
-from .observing import Observer
-from .recording import Copy, Row, Stage, recorder
-from .restrictions import restricted
-from .spec_limits import SPEC_LIMITS
+from .adapter import ADAPTER_VARIABLE, SPEC_LIMITS, adapter_caps, chosen_adapter
+from .memory import track_buffer
+from .process_events import after_fork_in_child, defer_interrupts, keep_alive_in_child
+from .recording import BufferCopy, DispatchCommand, Stage, recorder
 
 logger = logging.getLogger("webpte")
 T = TypeVar("T")
-Phase = Callable[[str], None]  # is told what is done from now on
+Phase = Callable[[str], None]  # is called with the name of the phase that begins
 
 SYM_BYTES = SYM_SLOTS * 16
-_USED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 
 
-def typed(function: Callable[..., T]) -> Callable[..., T]:
-    """Turn what wgpu raises in a method of `Gpu` into a DeviceError."""
+def translate_errors(function: Callable[..., T]) -> Callable[..., T]:
+    """Decorate a method of `Gpu` to raise a DeviceError for an error of wgpu."""
     action = _action(function)
 
     @functools.wraps(function)
@@ -52,13 +47,13 @@ def typed(function: Callable[..., T]) -> Callable[..., T]:
         try:
             return function(gpu, *args, **kwargs)
         except (wgpu.GPUError, RuntimeError) as error:
-            raise gpu.refusal(action, error) from error
+            raise gpu._device_error(action, error) from error
 
     return call
 
 
-def guarded(function: Callable[..., T]) -> Callable[..., T]:
-    """The same for what one user at a time may do."""
+def locked(function: Callable[..., T]) -> Callable[..., T]:
+    """Decorate a method of `Gpu` as `translate_errors` does, and hold the lock."""
     action = _action(function)
 
     @functools.wraps(function)
@@ -67,7 +62,7 @@ def guarded(function: Callable[..., T]) -> Callable[..., T]:
             with gpu.lock:
                 return function(gpu, *args, **kwargs)
         except (wgpu.GPUError, RuntimeError) as error:
-            raise gpu.refusal(action, error) from error
+            raise gpu._device_error(action, error) from error
 
     return call
 
@@ -76,65 +71,98 @@ def _action(function: Callable[..., object]) -> str:
     return function.__name__.strip("_").replace("_", " ")
 
 
-@functools.cache
-@uninterrupted
-def chosen_adapter() -> Any:
-    """The adapter that programs are run on."""
-    try:
-        adapter = open_adapter()
-    except DeviceError:
-        raise
-    except Exception as error:
-        raise DeviceError(
-            f"no WebGPU adapter: {error}. Install a Vulkan, Metal or DX12 driver; "
-            "on Debian without a GPU: apt-get install libvulkan1 mesa-vulkan-drivers."
-        ) from error
-    keep_in_children(adapter)
-    return adapter
+@dataclass
+class Counters:
+    """Counters of the work on a device since it was opened. Tests and `bench` compare two snapshots."""
+
+    buffers: int = 0
+    bind_groups: int = 0
+    pipelines: int = 0
+    shader_modules: int = 0
+    passes: int = 0
+    dispatches: int = 0
+    submits: int = 0
+    uniform_bytes: int = 0
+    constant_bytes: int = 0
+    input_bytes: int = 0
+    output_bytes: int = 0
+    wait_seconds: float = 0.0  # waiting for results and copying them
+
+    def snapshot(self) -> Counters:
+        return Counters(**asdict(self))
+
+    def since(self, earlier: Counters) -> Counters:
+        before = asdict(earlier)
+        return Counters(**{name: value - before[name] for name, value in asdict(self).items()})
 
 
-def adapter_caps() -> Caps:
-    """What the machine's adapter could offer, as far as WEBPTE_DEVICE lets us use it."""
-    adapter = chosen_adapter()
-    info = adapter.info
-    name = f"{info['device']} ({info['backend_type']}, {info['description']})"
-    features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
-    kind = "cpu" if info["adapter_type"] == "CPU" else "gpu"
-    subgroup = _subgroup(info) if "subgroup" in features else 0
-    return restricted(Caps(dict(adapter.limits), features, name, kind, subgroup))
+_reasons: list[str] = []
 
 
-def _subgroup(info: Mapping[str, Any]) -> int:
-    """How many invocations a subgroup has at least."""
-    # llvmpipe promises no more than the standard does, but its name says how many bits its vectors have.
-    vectors = re.search(r"llvmpipe .*\b(\d+) bits", info["device"])
-    return int(vectors[1]) // 32 if vectors else int(info.get("subgroup_min_size", 4))
+def _listen(record: logging.LogRecord) -> bool:
+    """Remember the reason that wgpu-py logs, its only report of it. A handler would suppress the default output."""
+    reason = re.match(r"The WGPU device was lost \((\w+)\)", record.getMessage())
+    if reason:
+        _reasons[:] = [reason[1].lower()]
+    return True
+
+
+logging.getLogger("wgpu").addFilter(_listen)
+
+
+def reason_of_loss(device: Any, error: Exception) -> str:
+    """Return the reason, for messages, why a device was lost whose check has failed with `error`.
+
+    wgpu-native calls back when the next commands are recorded. That is too late to detect the loss.
+    """
+    _reasons.clear()
+    device.create_command_encoder()
+    return _reasons[0] if _reasons else " ".join(str(error).split())
+
+
+class Observer:
+    """Observes the calls of one method; see `Method.observed`. This base class changes nothing."""
+
+    def phase(self, name: str) -> None:
+        """A phase of the call begins. An empty name ends the last one."""
+
+    def prepared(self, schedule: Schedule, live: CallValues) -> None:
+        """A segment of the method is about to run."""
+
+    def submit(self, gpu: Gpu, stages: Sequence[Stage]) -> int:
+        """Submit the work of the call, and return the number of the submit as `Gpu.submit` does."""
+        return gpu.submit(stages, self.phase)
+
+    def moved(self, to_device: int, to_host: int) -> None:
+        """Bytes were transferred, uniforms included."""
 
 
 class Gpu:
-    """An open device with its pipelines, counted by its users."""
+    """An open device with its pipelines and the number of its users."""
 
     def __init__(self, limits: Mapping[str, int]) -> None:
         adapter = chosen_adapter()
         self.caps = adapter_caps()
         self.adapter_type: str = adapter.info["adapter_type"]
-        wanted = {n: v for n, v in {**SPEC_LIMITS, **limits}.items() if n in adapter.limits}
+        required = {n: v for n, v in {**SPEC_LIMITS, **limits}.items() if n in adapter.limits}
         try:
             self.device = adapter.request_device_sync(
-                label="webpte", required_features=sorted(self.caps.features), required_limits=wanted
+                label="webpte", required_features=sorted(self.caps.features), required_limits=required
             )
         except RuntimeError as error:
-            raise DeviceError(f"{self.caps.adapter} refused the limits {dict(limits)}: {error}") from error
-        keep_in_children(self)
-        self.lock = threading.RLock()  # of one user at a time; taken after any lock of a program or method
-        self.lost: str | None = None  # why, once somebody has noticed
+            raise DeviceError(
+                f"{self.caps.adapter} has no device with the limits {dict(limits)}: {error}", code="limits"
+            ) from error
+        keep_alive_in_child(self)
+        self.lock = threading.RLock()  # taken after any lock of a program or method
+        self.lost: str | None = None  # the reason, after the loss was detected
         self.limits: dict[str, int] = dict(self.device.limits)
         self.counters = Counters()
         self.recorder = recorder(self.device, self.lock)
-        self._submitted = 0  # submits, of all users
-        self.idle = True  # all of them were waited for
+        self._submitted = 0  # submits of all users
+        self.idle = True  # whether all submits were waited for
         self.users = 0
-        self.device.destroy = _in_turn(self.lock, self.device.destroy)
+        self.device.destroy = _with_lock(self.lock, self.device.destroy)
         self._pipelines: dict[Kernel, Any] = {}
         self._warm: set[Kernel] = set()
         self._spare: tuple[Any, Any, Any] | None = None
@@ -146,7 +174,7 @@ class Gpu:
         return all(self.limits.get(name, 0) >= value for name, value in limits.items())
 
     def alive(self) -> bool:
-        """Whether the device can still be used; asks it."""
+        """Return whether the device can still be used."""
         if self.lost is None:
             try:
                 self.recorder.check()
@@ -155,43 +183,47 @@ class Gpu:
         return self.lost is None
 
     def check(self) -> None:
-        """Raise DeviceLost if the device is gone: what comes next would abort the process."""
+        """Raise DeviceLost if the device is lost: a submit or an access to mapped memory would abort the process."""
         if not self.alive():
-            raise self.loss()
+            raise self.loss_error()
 
-    def loss(self) -> DeviceLost:
+    def loss_error(self) -> DeviceLost:
+        """Return the error for calls on the lost device."""
         return DeviceLost(
-            f"the device of {self.caps.adapter} was lost ({self.lost}), with the state that methods had on it. "
-            "program.recover() opens another and loads its methods again; state begins as the file says."
+            f"the device of {self.caps.adapter} was lost ({self.lost}), with the state that methods had on it",
+            hint="program.recover() opens another device and loads the methods again, with their initial state.",
         )
 
-    def refusal(self, action: str, error: Exception) -> DeviceError:
-        """What an error of wgpu means to a caller."""
+    def _device_error(self, action: str, error: Exception) -> DeviceError:
+        """Return the typed error for an error of wgpu."""
         if isinstance(error, wgpu.GPUOutOfMemoryError):
             return OutOfMemory(
-                f"the device had no memory left to {action}: {error}. Tell load(..., memory=) what it has."
+                f"the device is out of memory in {action!r}: {error}",
+                hint="Set a limit with load(..., memory=) to be refused before memory is allocated.",
             )
-        return DeviceError(f"the GPU refused to {action}: {error}", code="validation") if self.alive() else self.loss()
+        if not self.alive():
+            return self.loss_error()
+        return DeviceError(f"the GPU reported an error in {action!r}: {error}", code="validation")
 
-    @uninterrupted
-    @guarded
+    @defer_interrupts
+    @locked
     def create_buffer(self, label: str, size: int, usage: int) -> Any:
         self.counters.buffers += 1
         buffer = self.device.create_buffer(label=label, size=size, usage=usage)
-        note_buffer(buffer, size)
+        track_buffer(buffer, size)
         return buffer
 
-    @uninterrupted
-    @guarded
+    @defer_interrupts
+    @locked
     def create_bind_group(self, layout: Any, entries: Sequence[tuple[Any, int, int]]) -> Any:
         self.counters.bind_groups += 1
-        listed = [
+        descriptors = [
             {"binding": i, "resource": {"buffer": buffer, "offset": offset, "size": size}}
             for i, (buffer, offset, size) in enumerate(entries)
         ]
-        return self.device.create_bind_group(layout=layout, entries=listed)
+        return self.device.create_bind_group(layout=layout, entries=descriptors)
 
-    @guarded
+    @locked
     def _create_layout(self, kinds: Sequence[str]) -> Any:
         return self.device.create_bind_group_layout(
             entries=[
@@ -200,36 +232,36 @@ class Gpu:
             ]
         )
 
-    @uninterrupted
-    @guarded
+    @defer_interrupts
+    @locked
     def storage_layout(self, reads: int, writes: int) -> tuple[Any, Any]:
-        """Bind group layout of the storage bindings, and the pipeline layout around it."""
-        found = self._layouts.get((reads, writes))
-        if found is None:
+        """Return the bind group layout of the storage bindings, and the pipeline layout that contains it."""
+        layouts = self._layouts.get((reads, writes))
+        if layouts is None:
             group = self._create_layout(["read-only-storage"] * reads + ["storage"] * writes)
             pipeline = self.device.create_pipeline_layout(bind_group_layouts=[self.uniform_layout, group])
-            found = self._layouts[reads, writes] = (group, pipeline)
-        return found
+            layouts = self._layouts[reads, writes] = (group, pipeline)
+        return layouts
 
     def pipeline(self, kernel: Kernel) -> Any:
-        found = self._pipelines.get(kernel)
-        return self._compile_kernel(kernel) if found is None else found
+        pipeline = self._pipelines.get(kernel)
+        return self._compile_kernel(kernel) if pipeline is None else pipeline
 
-    @typed
+    @translate_errors
     def warm_up(self, kernel: Kernel) -> None:
-        """Let the driver compile a kernel now: some do so at the first dispatch, for which one of nothing will do."""
+        """Compile a kernel now. Some drivers compile at the first dispatch, so an empty one is submitted."""
         if kernel not in self._warm:
             started = time.perf_counter()
             with self.lock:
                 pipeline = self.pipeline(kernel)
-                row = Row(pipeline, *self._spare_groups(kernel.reads, kernel.writes), 0, 0, 0)
-                self.recorder.enqueue(self.recorder.record([((), self.recorder.prepare([row]))]))
+                dispatch = DispatchCommand(pipeline, *self._spare_groups(kernel.reads, kernel.writes), 0, 0, 0)
+                self.recorder.enqueue(self.recorder.record([((), self.recorder.prepare([dispatch]))]))
             self.recorder.wait()
             self._warm.add(kernel)
             logger.debug("compiled %s in %.1f ms", kernel.label, (time.perf_counter() - started) * 1e3)
 
     def _spare_groups(self, reads: int, writes: int) -> tuple[Any, Any]:
-        """Bind groups over memory that nobody uses."""
+        """Return bind groups over memory that nothing else uses."""
         if self._spare is None:
             usage = wgpu.BufferUsage.STORAGE
             uniforms = self.create_buffer("spare uniforms", SYM_BYTES, wgpu.BufferUsage.UNIFORM)
@@ -242,10 +274,10 @@ class Gpu:
         entries = [(read, 0, SLOT_BYTES)] * reads + [(written, 0, SLOT_BYTES)] * writes
         return group, self.create_bind_group(self.storage_layout(reads, writes)[0], entries)
 
-    @uninterrupted
-    @guarded
+    @defer_interrupts
+    @locked
     def _compile_kernel(self, kernel: Kernel) -> Any:
-        if kernel in self._pipelines:  # another thread was faster
+        if kernel in self._pipelines:  # another thread compiled it
             return self._pipelines[kernel]
         self.counters.shader_modules += 1
         self.counters.pipelines += 1
@@ -257,20 +289,20 @@ class Gpu:
         )
         return pipeline
 
-    @guarded
+    @locked
     def write(self, buffer: Any, offset: int, data: Any) -> None:
         self.device.queue.write_buffer(buffer, offset, data)
 
-    @guarded
+    @locked
     def submit(self, stages: Sequence[Stage], phase: Phase | None = None, queries: Any = None) -> int:
-        """Record copies and compute passes, in order, and submit them together. Gives the number of the submit.
+        """Record copies and compute passes, in order, submit them together and return the number of the submit.
 
-        `phase` is told when all is recorded; `queries` are those of `Recorder.record`.
+        `phase` is called when all is recorded; `queries` are those of `Recorder.record`.
         """
         counters = self.counters
-        for _, rows in stages:
-            counters.passes += bool(rows)
-            counters.dispatches += len(rows)
+        for _, dispatches in stages:
+            counters.passes += bool(dispatches)
+            counters.dispatches += len(dispatches)
         counters.submits += 1
         self._submitted += 1
         self.idle = False
@@ -280,8 +312,8 @@ class Gpu:
         self.recorder.enqueue(commands)
         return self._submitted
 
-    @uninterrupted
-    @guarded
+    @defer_interrupts
+    @locked
     def clear(self, buffers: Sequence[Any]) -> None:
         """Fill whole buffers with zeros."""
         encoder = self.device.create_command_encoder(label="clear")
@@ -292,20 +324,20 @@ class Gpu:
         self.device.queue.submit([commands])
 
     def read_back(self, buffer: Any, nbytes: int, observer: Observer | None = None) -> bytearray:
-        """The first bytes of a buffer that cannot be mapped itself."""
+        """Return the first bytes of a buffer that cannot be mapped, through a staging buffer."""
         usage = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
         staging = self.create_buffer("read back", nbytes, usage)
-        stages: list[Stage] = [([Copy(buffer, 0, staging, 0, nbytes)], ())]
+        stages: list[Stage] = [([BufferCopy(buffer, 0, staging, 0, nbytes)], ())]
         if observer is None:
             return self.read(staging, nbytes, self.submit(stages))
         observer.moved(0, nbytes)
         return self.read(staging, nbytes, observer.submit(self, stages), phase=observer.phase)
 
-    @typed
+    @translate_errors
     def read(
         self, buffer: Any, nbytes: int, number: int = 0, brief: bool = False, phase: Phase | None = None
     ) -> bytearray:
-        """The first bytes of a mappable buffer, once the submit of that number is done; see Recorder.map."""
+        """Return the first bytes of a mappable buffer after the submit of this number; see Recorder.map."""
         started = time.perf_counter()
         done = -1
         try:
@@ -322,7 +354,7 @@ class Gpu:
                 self.counters.wait_seconds += time.perf_counter() - started
                 self.idle = self.idle or done == self._submitted
 
-    @typed
+    @translate_errors
     def wait(self) -> None:
         """Block until the device is idle; frees the queue's staging memory."""
         with self.lock:
@@ -330,13 +362,13 @@ class Gpu:
             self.device.queue.submit([])
         self.recorder.wait()
 
-    @uninterrupted
+    @defer_interrupts
     def release(self) -> None:
         with _LOCK:
             self.users -= 1
             if self.users:
                 return
-            if self in _OPEN:  # a lost one has left already
+            if self in _OPEN:  # a lost one was removed already
                 _OPEN.remove(self)
         with self.lock:
             self._pipelines.clear()
@@ -346,8 +378,8 @@ class Gpu:
             self.device.destroy()
 
 
-def _in_turn(lock: threading.RLock, function: Callable[[], None]) -> Callable[[], None]:
-    """A device must not go between the moment its user asks whether it is there and the submit."""
+def _with_lock(lock: threading.RLock, function: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that holds the lock: the device must not be destroyed between a check and a submit."""
 
     def call() -> None:
         with lock:
@@ -361,43 +393,45 @@ _LOCK = threading.Lock()
 
 
 def use_adapter(number: int) -> None:
-    """From now on this process computes on the adapter of that number; not while it computes on another."""
+    """Select the adapter of this process by its number. Raises DeviceError while programs run on another one."""
     with _LOCK:
-        if any(gpu.alive() for gpu in _OPEN) and os.environ.get(VARIABLE) != str(number):
+        if any(gpu.alive() for gpu in _OPEN) and os.environ.get(ADAPTER_VARIABLE) != str(number):
             raise DeviceError(
-                f"adapter {number} is wanted while programs run on {_OPEN[0].caps.adapter}; close them", code="in_use"
+                f"cannot select adapter {number} while programs run on {_OPEN[0].caps.adapter}",
+                code="in_use",
+                hint="Close them first.",
             )
-        before = os.environ.get(VARIABLE, "")
-        os.environ[VARIABLE] = str(number)
+        before = os.environ.get(ADAPTER_VARIABLE, "")
+        os.environ[ADAPTER_VARIABLE] = str(number)
         chosen_adapter.cache_clear()
         try:
             chosen_adapter()
         except DeviceError:
-            os.environ[VARIABLE] = before
+            os.environ[ADAPTER_VARIABLE] = before
             raise
 
 
-@uninterrupted
+@defer_interrupts
 def acquire(limits: Mapping[str, int]) -> Gpu:
-    """A device with at least these limits. Pair with `release`."""
+    """Return a device with at least these limits. Call `release` when done."""
     with _LOCK:
         for gpu in [gpu for gpu in _OPEN if not gpu.alive()]:
             _OPEN.remove(gpu)
-            chosen_adapter.cache_clear()  # it may have gone with its device
+            chosen_adapter.cache_clear()  # it may be lost with its device
         for gpu in _OPEN:
             if gpu.satisfies(limits):
                 gpu.users += 1
                 return gpu
-        # Never ask for less than the specification guarantees: it costs nothing and lets programs share the device.
+        # At least the limits that the specification guarantees: they cost nothing and let programs share the device.
         gpu = Gpu({name: max(value, SPEC_LIMITS.get(name, 0)) for name, value in limits.items()})
         gpu.users = 1
         _OPEN.append(gpu)
         return gpu
 
 
-@in_children
+@after_fork_in_child
 def _forget_devices() -> None:
-    """Those of the parent are not ours, and its threads hold no lock here."""
+    """Start without devices: those of the parent are its own, and its threads hold no lock here."""
     global _LOCK
     _LOCK = threading.Lock()
     _OPEN.clear()

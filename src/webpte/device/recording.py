@@ -1,13 +1,18 @@
-"""Recording, submitting and reading back, through wgpu-native's own entry points.
+"""Recording, submitting and reading back, through wgpu-native's entry points.
 
-A decode step is hundreds of dispatches. Through wgpu-py each costs 5 to 7 microseconds of Python, through the C
-functions that wgpu-py has loaded already it costs one to two. `PortableRecorder` does the same with the public API:
-it serves where those functions are missing, and tests hold the two against each other.
+A decode step is hundreds of dispatches. Through wgpu-py each costs 5 to 7 microseconds of Python; through the C
+functions that wgpu-py has loaded it costs 1 to 2. `PortableRecorder` does the same with the public API: it is used if
+those functions are missing, and tests compare the two.
+
+wgpu-py looks up C types such as "WGPUBufferDescriptor *" by name. For each new name cffi parses every typedef of
+webgpu.h again: 20 ms per name, and a second in all before the first buffer exists. `patch_cffi_types` finds pointers
+to, and arrays of, known types without the parser.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,22 +21,66 @@ from typing import Any, NamedTuple, Protocol
 
 import wgpu
 
-from .quick_types import quicken
+_NAMED = re.compile(r"\s*(?:struct\s+)?(\w+)(?:\s+const)?\s*((?:\*\s*)*)(?:\[(\d*)\])?\s*")
+_FUNCTION = re.compile(r"\s*void\s*\(([^()]*)\)\s*")
+
+
+def patch_cffi_types(ffi: Any) -> None:
+    """Patch `ffi` to find simple types without parsing. Other types are still parsed."""
+    try:
+        from cffi import model
+
+        parser = ffi._parser
+        declared, parse = parser._declarations, parser.parse_type
+    except (ImportError, AttributeError):  # another version of cffi: slower, with the same result
+        return
+
+    def find(text: str) -> Any:
+        ctype = _find(model, declared, text)
+        return parse(text) if ctype is None else ctype
+
+    parser.parse_type = find
+
+
+def _find(model: Any, declared: dict[str, Any], text: str) -> Any:
+    """Return the type that `text` names, equal to the parser's result; None if that is uncertain."""
+    function = _FUNCTION.fullmatch(text)
+    if function is not None:
+        arguments = [_find(model, declared, argument) for argument in function[1].split(",")]
+        return None if None in arguments else model.RawFunctionType(tuple(arguments), model.void_type, False)
+    named = _NAMED.fullmatch(text)
+    if named is None:
+        return None
+    name, stars, length = named.groups()
+    if name == "void":
+        ctype = model.void_type
+    elif name in model.PrimitiveType.ALL_PRIMITIVE_TYPES:
+        ctype = model.PrimitiveType(name)
+    elif f"typedef {name}" in declared:
+        ctype, _ = declared[f"typedef {name}"]
+    else:
+        return None
+    for _ in range(stars.count("*")):
+        ctype = model.PointerType(ctype)
+    if length is not None:
+        ctype = model.ArrayType(ctype, int(length) if length else None)
+    return ctype
+
 
 try:
     from wgpu.backends.wgpu_native._api import ffi, lib, libf
 except ImportError:  # another backend, or a wgpu-py that keeps them elsewhere
     ffi = lib = libf = None
 else:
-    quicken(ffi)
+    patch_cffi_types(ffi)
 
 Lock = AbstractContextManager[Any]
-SPIN_SECONDS = 0.0003  # short work is waited for without sleeping
-SLEEP_SHARE = 1 / 32  # longer work is looked after at this share of the time it has taken so far
-LONGEST_SLEEP = 0.002
+SPIN_SECONDS = 0.0003  # wait this long without sleeping
+SLEEP_SHARE = 1 / 32  # then sleep this share of the elapsed time between two polls
+MAX_SLEEP_SECONDS = 0.002
 
 
-class Row(NamedTuple):
+class DispatchCommand(NamedTuple):
     """A dispatch: GPU objects, or their native handles."""
 
     pipeline: Any
@@ -42,8 +91,8 @@ class Row(NamedTuple):
     z: int
 
 
-class Copy(NamedTuple):
-    """Bytes from buffer to buffer."""
+class BufferCopy(NamedTuple):
+    """A copy of bytes from buffer to buffer."""
 
     source: Any
     source_offset: int
@@ -52,51 +101,51 @@ class Copy(NamedTuple):
     nbytes: int
 
 
-Stage = tuple[Sequence[Copy], Sequence[Row]]  # copies, then one compute pass; either may be empty
+Stage = tuple[Sequence[BufferCopy], Sequence[DispatchCommand]]  # copies, then one compute pass; either may be empty
 
 
 class Recorder(Protocol):
-    """What a session needs of the queue."""
+    """Records and submits commands, and reads results."""
 
     def check(self) -> None:
-        """Raise if the device is lost: what is submitted or looked at then aborts the process."""
+        """Raise if the device is lost: a submit or an access to mapped memory would abort the process."""
 
-    def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
-        """Rows in the form `submit` takes, to be made once and used often. The objects must outlive them."""
+    def prepare(self, dispatches: Sequence[DispatchCommand]) -> Sequence[DispatchCommand]:
+        """Return dispatches in the form that `record` takes, for repeated use. Their GPU objects must outlive them."""
 
     def record(self, stages: Sequence[Stage], queries: Any = None) -> Any:
-        """Everything as one command buffer, to be enqueued once.
+        """Return a command buffer with all stages, to be enqueued once.
 
         With `queries`, a set for timestamps, compute pass n writes entries 2n and 2n + 1 when it begins and ends.
         """
 
     def enqueue(self, commands: Any) -> None:
-        """Submit what was recorded. Called under the lock that destroying the device takes."""
+        """Submit a command buffer. The caller holds the lock that destroying the device takes."""
 
     def wait(self) -> None:
-        """Return when everything submitted is done. Ctrl-C gets through, which a native wait would hold back."""
+        """Return when all submitted work is done. Ctrl-C interrupts the wait; it would not interrupt a native one."""
 
     def map(self, buffer: Any, nbytes: int, brief: bool = False) -> None:
-        """Return when the first bytes of a mappable buffer are there. Ctrl-C gets through.
+        """Return when the first bytes of a mappable buffer can be read. Ctrl-C interrupts the wait.
 
-        `brief` work may be waited for inside the driver, which wakes up sooner and leaves the processor to others.
+        For `brief` work the wait may be inside the driver, which wakes up sooner and uses no processor time.
         """
 
     def take(self, buffer: Any, nbytes: int) -> bytearray:
-        """The first bytes of a mapped buffer, which is unmapped."""
+        """Return the first bytes of a mapped buffer, and unmap it."""
 
 
 def wait_until(done: Callable[[], bool]) -> None:
-    """Call `done` until it is true: eagerly at first, then at a share of the time that has passed."""
+    """Call `done` until it is true: without a pause at first, then at intervals that grow with the elapsed time."""
     started = time.perf_counter()
     while not done():
         elapsed = time.perf_counter() - started
         if elapsed > SPIN_SECONDS:
-            time.sleep(min(elapsed * SLEEP_SHARE, LONGEST_SLEEP))
+            time.sleep(min(elapsed * SLEEP_SHARE, MAX_SLEEP_SECONDS))
 
 
 class NativeRecorder:
-    """Through the C functions. Errors of recording surface in `finish`, which raises before anything is submitted."""
+    """Records through the C functions. Errors are raised by `finish`, before anything is submitted."""
 
     def __init__(self, device: Any, lock: Lock | None = None) -> None:
         self._device = device._internal
@@ -107,34 +156,36 @@ class NativeRecorder:
         self._finish_info = ffi.new("WGPUCommandBufferDescriptor *")
 
     def check(self) -> None:
-        libf.wgpuQueueWriteBuffer(self._queue, self._probe._internal, 0, ffi.NULL, 0)  # of nothing: a microsecond
+        libf.wgpuQueueWriteBuffer(
+            self._queue, self._probe._internal, 0, ffi.NULL, 0
+        )  # an empty write takes a microsecond
 
-    def prepare(self, rows: Sequence[Row]) -> list[Row]:
-        prepared: list[Row] = []
+    def prepare(self, dispatches: Sequence[DispatchCommand]) -> list[DispatchCommand]:
+        prepared: list[DispatchCommand] = []
         pipeline = uniforms = storage = None
-        for row in rows:  # None stands for what the row before has set already
+        for dispatch in dispatches:  # None: as the previous dispatch has set it
             prepared.append(
-                Row(
-                    None if row.pipeline is pipeline else row.pipeline._internal,
-                    None if row.uniforms is uniforms else row.uniforms._internal,
-                    None if row.storage is storage else row.storage._internal,
-                    *row[3:],
+                DispatchCommand(
+                    None if dispatch.pipeline is pipeline else dispatch.pipeline._internal,
+                    None if dispatch.uniforms is uniforms else dispatch.uniforms._internal,
+                    None if dispatch.storage is storage else dispatch.storage._internal,
+                    *dispatch[3:],
                 )
             )
-            pipeline, uniforms, storage = row[:3]
+            pipeline, uniforms, storage = dispatch[:3]
         return prepared
 
     def record(self, stages: Sequence[Stage], queries: Any = None) -> Any:
         encoder = lib.wgpuDeviceCreateCommandEncoder(self._device, self._encoder_info)
         stamps = None if queries is None else _NativeStamps(queries)
         try:
-            for copies, rows in stages:
+            for copies, dispatches in stages:
                 for source, start, target, offset, nbytes in copies:
                     lib.wgpuCommandEncoderCopyBufferToBuffer(
                         encoder, source._internal, start, target._internal, offset, nbytes
                     )
-                if rows:
-                    self._record_pass(encoder, rows, ffi.NULL if stamps is None else stamps.next())
+                if dispatches:
+                    self._record_pass(encoder, dispatches, ffi.NULL if stamps is None else stamps.next())
             return libf.wgpuCommandEncoderFinish(encoder, self._finish_info)
         finally:
             lib.wgpuCommandEncoderRelease(encoder)
@@ -146,17 +197,17 @@ class NativeRecorder:
         finally:
             lib.wgpuCommandBufferRelease(commands)
         if _raised:
-            _raise_what_a_callback_could_not()
+            _raise_from_callback()
 
     @staticmethod
-    def _record_pass(encoder: Any, rows: Sequence[Row], info: Any) -> None:
+    def _record_pass(encoder: Any, dispatches: Sequence[DispatchCommand], info: Any) -> None:
         set_pipeline = lib.wgpuComputePassEncoderSetPipeline
         set_group = lib.wgpuComputePassEncoderSetBindGroup
         dispatch = lib.wgpuComputePassEncoderDispatchWorkgroups
         null = ffi.NULL
         compute = lib.wgpuCommandEncoderBeginComputePass(encoder, info)
         try:
-            for pipeline, uniforms, storage, x, y, z in rows:
+            for pipeline, uniforms, storage, x, y, z in dispatches:
                 if pipeline is not None:
                     set_pipeline(compute, pipeline)
                 if uniforms is not None:
@@ -172,17 +223,17 @@ class NativeRecorder:
         wait_until(self._poll)
 
     def _poll(self) -> bool:
-        """Let the device tell what is done; True if nothing is under way."""
-        empty = lib.wgpuDevicePoll(self._device, 0, ffi.NULL) & 0xFF  # the rest of the result means nothing
+        """Process the device's callbacks, and return whether no work is in flight."""
+        empty = lib.wgpuDevicePoll(self._device, 0, ffi.NULL) & 0xFF  # only the low byte is defined
         if _raised:
-            _raise_what_a_callback_could_not()
+            _raise_from_callback()
         return bool(empty)
 
     def take(self, buffer: Any, nbytes: int) -> bytearray:
         handle = buffer._internal
         data = bytearray(nbytes)
         with self._lock:
-            self.check()  # mapped memory goes with the device
+            self.check()  # mapped memory is freed with the device
             ffi.memmove(data, lib.wgpuBufferGetConstMappedRange(handle, 0, nbytes), nbytes)
             lib.wgpuBufferUnmap(handle)
         return data
@@ -215,7 +266,7 @@ class NativeRecorder:
 
 
 class _NativeStamps:
-    """Descriptors of compute passes that write timestamps, one pair after the other."""
+    """Descriptors of compute passes that write consecutive pairs of timestamps."""
 
     def __init__(self, queries: Any) -> None:
         self._writes = ffi.new("WGPUPassTimestampWrites *")
@@ -231,8 +282,8 @@ class _NativeStamps:
 
 
 _requests = itertools.count(1)
-_pending: dict[int, int | None] = {}  # request -> how its mapping ended, once it did
-_raised: dict[int, BaseException] = {}  # thread -> what was raised in a callback that native code made there
+_pending: dict[int, int | None] = {}  # request -> the status of its mapping; None while it is in flight
+_raised: dict[int, BaseException] = {}  # thread -> the exception raised in a callback of native code
 
 
 def _remember_status(status: int, message: Any, request: Any, unused: Any) -> None:
@@ -241,29 +292,29 @@ def _remember_status(status: int, message: Any, request: Any, unused: Any) -> No
         _pending[number] = status
 
 
-def _keep_what_was_raised(kind: Any, error: BaseException, traceback: Any) -> None:
-    """Native code cannot pass on an exception, such as Ctrl-C, and cffi would drop it: the waiting thread raises it."""
+def _remember_exception(kind: Any, error: BaseException, traceback: Any) -> None:
+    """Keep an exception, such as KeyboardInterrupt, for the waiting thread: native code cannot propagate it."""
     _raised[threading.get_ident()] = error
-    if traceback is not None:  # the request may be another thread's, which should not wait for ever
-        given = traceback.tb_frame.f_locals
-        _remember_status(given["status"], given["message"], given["request"], None)
+    if traceback is not None:  # the request may belong to another thread, which must not wait for ever
+        arguments = traceback.tb_frame.f_locals
+        _remember_status(arguments["status"], arguments["message"], arguments["request"], None)
 
 
-def _raise_what_a_callback_could_not() -> None:
+def _raise_from_callback() -> None:
     error = _raised.pop(threading.get_ident(), None)
     if error is not None:
         raise error
 
 
 if ffi is not None:
-    # One for the life of the process: a mapping that Ctrl-C abandoned may still end much later.
+    # It lives as long as the process: a mapping that Ctrl-C abandoned may end much later.
     _on_mapped = ffi.callback(
-        "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", _remember_status, onerror=_keep_what_was_raised
+        "void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)", _remember_status, onerror=_remember_exception
     )
 
 
 class PortableRecorder:
-    """The same through wgpu-py's public API."""
+    """Records through wgpu-py's public API."""
 
     def __init__(self, device: Any, lock: Lock | None = None) -> None:
         self._device = device
@@ -272,18 +323,18 @@ class PortableRecorder:
     def check(self) -> None:
         self._device.create_command_encoder().finish()
 
-    def prepare(self, rows: Sequence[Row]) -> Sequence[Row]:
-        return rows
+    def prepare(self, dispatches: Sequence[DispatchCommand]) -> Sequence[DispatchCommand]:
+        return dispatches
 
     def record(self, stages: Sequence[Stage], queries: Any = None) -> Any:
         encoder = self._device.create_command_encoder()
         indices = itertools.count()
-        for copies, rows in stages:
+        for copies, dispatches in stages:
             for copy in copies:
                 encoder.copy_buffer_to_buffer(*copy)
-            if rows:
+            if dispatches:
                 compute = encoder.begin_compute_pass(timestamp_writes=_stamps(queries, indices))
-                for pipeline, uniforms, storage, x, y, z in rows:
+                for pipeline, uniforms, storage, x, y, z in dispatches:
                     compute.set_pipeline(pipeline)
                     compute.set_bind_group(0, uniforms)
                     compute.set_bind_group(1, storage)
@@ -320,10 +371,10 @@ def _stamps(queries: Any, indices: Iterator[int]) -> dict[str, Any] | None:
 
 
 def timestamp_period(device: Any) -> float:
-    """Nanoseconds per tick. WebGPU's timestamps are nanoseconds, wgpu-native's are the device's ticks."""
+    """Return the nanoseconds per tick. WebGPU's timestamps are nanoseconds, wgpu-native's are the device's ticks."""
     return 1.0 if lib is None else float(lib.wgpuQueueGetTimestampPeriod(device.queue._internal))
 
 
 def recorder(device: Any, lock: Lock) -> Recorder:
-    """The fast one where it can be had. `lock` is what destroying the device takes."""
+    """Return the native recorder if it is available. `lock` is the one that destroying the device takes."""
     return PortableRecorder(device, lock) if lib is None else NativeRecorder(device, lock)

@@ -1,7 +1,7 @@
-"""One running instance of a plan: its state, and the hot loop over what it shares with its forks.
+"""One running instance of a plan: its state on the device, and the execution of schedules.
 
-A call writes what changed, records one compute pass, submits once and reads back what was asked for. After the first
-call at a shape it creates no GPU object.
+A call writes changed inputs and uniforms, records one compute pass, submits once and reads back the requested outputs.
+After the first call at a shape it creates no GPU object.
 """
 
 from __future__ import annotations
@@ -13,47 +13,45 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..plan import Schedule, padded
-from .budget import needs_of_state, refuse_beyond
-from .forks import keep_in_children
-from .handover import Feed
-from .interrupts import uninterrupted
-from .observing import Observer
-from .recording import Copy, Row, Stage
-from .weights import USAGE, Stream, fill_buffer
-from .workspace import Bound, Realised, Workspace
+from .budget import check_memory, state_memory_needs
+from .gpu import Observer
+from .process_events import defer_interrupts, keep_alive_in_child
+from .recording import BufferCopy, DispatchCommand, Stage
+from .weights import USAGE, UploadStream, fill_buffer
+from .workspace import BoundRanges, EncodedSchedule, Feed, Workspace
 
 Array = np.ndarray[Any, Any]
-BRIEF_SECONDS = 0.1  # work that took no longer before may be waited for in one piece
+BRIEF_SECONDS = 0.1  # work that was shorter the last time may be waited for inside the driver
 
 
 class Extent(NamedTuple):
-    """A part of a state buffer, in bytes, of which WebGPU copies only multiples of 4."""
+    """A range of a state buffer, in bytes. WebGPU copies only multiples of 4."""
 
-    buffer: int  # its number among those of the state
+    buffer: int  # its number among the state buffers
     source: int
     target: int
     nbytes: int
 
 
 class Session:
-    """The state of a method or a fork on the device, and the bind groups that name it; the rest is the workspace's.
+    """The state of a method or a fork on the device, and the bind groups that contain it.
 
-    State begins as the file says, or as zeros if it is not `filled` because a copy comes next. A workspace has counted
-    the state of its `first` session already. Sessions of one workspace run one at a time.
+    State is initialised from the file, or to zeros if it is not `filled` because a copy comes next. The workspace has
+    counted the memory of its `first` session already. Sessions of one workspace run one at a time.
     """
 
     def __init__(self, workspace: Workspace, *, first: bool = False, filled: bool = True) -> None:
         plan = workspace.plan
         if not first:
-            refuse_beyond(needs_of_state(plan, filled), workspace.weights.offer())
+            check_memory(state_memory_needs(plan, filled), workspace.weights.memory_limit())
         self.plan = plan
         self.gpu = workspace.gpu
         self.workspace = workspace
         self._buffers = list(workspace.buffers)
         self._owned: list[Any] = []
-        self._groups: dict[Bound, Any] = {}
-        self._rows: dict[Realised, Sequence[Row]] = {}
-        keep_in_children(self)
+        self._groups: dict[BoundRanges, Any] = {}
+        self._dispatches: dict[EncodedSchedule, Sequence[DispatchCommand]] = {}
+        keep_alive_in_child(self)
         try:
             self._allocate(filled)
         except BaseException:
@@ -61,7 +59,7 @@ class Session:
             raise
 
     def _allocate(self, filled: bool) -> None:
-        stream = Stream(self.gpu)
+        stream = UploadStream(self.gpu)
         for number, spec in enumerate(self.plan.buffers):
             if spec.kind == "state":
                 buffer = self.gpu.create_buffer(f"state {number}", spec.nbytes, USAGE)
@@ -71,10 +69,10 @@ class Session:
                     fill_buffer(stream, buffer, spec.fill, skip_zeros=True)
         stream.flush()
 
-    @uninterrupted
+    @defer_interrupts
     def close(self) -> None:
-        """Free what this session owns. Nothing may be recorded afterwards."""
-        self._rows.clear()
+        """Release the state. Nothing may be recorded afterwards."""
+        self._dispatches.clear()
         self._groups.clear()
         for buffer in self._owned:
             buffer.destroy()
@@ -82,9 +80,9 @@ class Session:
         self._buffers.clear()
 
     def reset(self) -> None:
-        """Put every state buffer back to what the file says."""
+        """Set every state buffer to its initial value in the file."""
         self.gpu.clear([buffer for buffer, _ in self._states()])
-        stream = Stream(self.gpu)
+        stream = UploadStream(self.gpu)
         for spec, buffer in zip(self.plan.buffers, self._buffers, strict=True):
             if spec.kind == "state" and spec.fill is not None:
                 fill_buffer(stream, buffer, spec.fill, skip_zeros=True)
@@ -97,9 +95,9 @@ class Session:
         return [nbytes for _, nbytes in self._states()]
 
     def copy_state(self, other: Session) -> None:
-        """Take over the state of another session of the same plan, on the device."""
+        """Copy the state of another session of the same plan, on the device."""
         pairs = zip(self._states(), other._states(), strict=True)
-        self.gpu.submit([([Copy(theirs, 0, mine, 0, nbytes) for (mine, nbytes), (theirs, _) in pairs], ())])
+        self.gpu.submit([([BufferCopy(theirs, 0, mine, 0, nbytes) for (mine, nbytes), (theirs, _) in pairs], ())])
 
     def read_state(self) -> list[memoryview]:
         return [memoryview(self.gpu.read_back(buffer, nbytes)) for buffer, nbytes in self._states()]
@@ -109,30 +107,30 @@ class Session:
             self.gpu.write(buffer, 0, data)
 
     def copy_extents(self, source: Session, extents: Sequence[Extent]) -> None:
-        """Take over parts of the state of a session, which may be this one, of a plan with as many state buffers."""
+        """Copy ranges of the state of a session, which may be this one. Both plans have the same state buffers."""
         mine, theirs = self._states(), source._states()
         if source is not self:
-            across = [Copy(theirs[e.buffer][0], e.source, mine[e.buffer][0], e.target, e.nbytes) for e in extents]
+            across = [BufferCopy(theirs[e.buffer][0], e.source, mine[e.buffer][0], e.target, e.nbytes) for e in extents]
             self.gpu.submit([(across, ())])
             return
-        # By way of another buffer, one after the other: WebGPU copies nothing inside one.
-        between = self.gpu.create_buffer("state on its way", max(4, *(extent.nbytes for extent in extents)), USAGE)
+        # Through another buffer, one after the other: WebGPU has no copy inside one buffer.
+        scratch = self.gpu.create_buffer("state copy", max(4, *(extent.nbytes for extent in extents)), USAGE)
         copies = []
         for extent in extents:
             buffer, _ = mine[extent.buffer]
-            copies.append(Copy(buffer, extent.source, between, 0, extent.nbytes))
-            copies.append(Copy(between, 0, buffer, extent.target, extent.nbytes))
+            copies.append(BufferCopy(buffer, extent.source, scratch, 0, extent.nbytes))
+            copies.append(BufferCopy(scratch, 0, buffer, extent.target, extent.nbytes))
         self.gpu.submit([(copies, ())])
-        between.destroy()
+        scratch.destroy()
 
     def read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:
-        """Parts of the state, from where each extent begins in its source."""
+        """Return ranges of the state, each from the extent's `source`."""
         states, total = self._states(), sum(extent.nbytes for extent in extents)
         staging = self.workspace.take_staging(total)
-        copies, pieces, at = [], [], 0
+        copies, pieces, offset = [], [], 0
         for extent in extents:
-            copies.append(Copy(states[extent.buffer][0], extent.source, staging, at, extent.nbytes))
-            at += extent.nbytes
+            copies.append(BufferCopy(states[extent.buffer][0], extent.source, staging, offset, extent.nbytes))
+            offset += extent.nbytes
         data = memoryview(self.gpu.read(staging, total, self.gpu.submit([(copies, ())])))
         self.workspace.staging = staging
         for extent in extents:
@@ -146,15 +144,15 @@ class Session:
             self.gpu.write(states[extent.buffer][0], extent.target, piece)
 
     def copy_tensors(self, source: Session, pairs: Sequence[tuple[int, int]]) -> None:
-        """Take over tensors of another session's state, theirs and mine of each pair, of the same bytes."""
+        """Copy state tensors from another session. Each pair is (its tensor, this session's tensor), of equal bytes."""
         copies = [
-            Copy(source._buffer(theirs), 0, self._buffer(mine), 0, padded(self.plan.stored_bytes(mine)))
+            BufferCopy(source._buffer(theirs), 0, self._buffer(mine), 0, padded(self.plan.stored_bytes(mine)))
             for theirs, mine in pairs
         ]
         self.gpu.submit([(copies, ())])
 
     def read_tensor(self, tensor: int, observer: Observer | None = None) -> memoryview:
-        """All of a tensor, which must be state: others share their memory."""
+        """Return the bytes of a state tensor. Other tensors share their memory and cannot be read."""
         nbytes = self.plan.stored_bytes(tensor)
         return memoryview(self.gpu.read_back(self._buffer(tensor), padded(nbytes), observer))[:nbytes]
 
@@ -168,23 +166,23 @@ class Session:
         later_uploads: Sequence[Sequence[tuple[int, Array]]] = (),
         observer: Observer | None = None,
     ) -> list[dict[int, memoryview]]:
-        """Execute a schedule, once for each entry of `scalars`, in one submit; the results of each.
+        """Execute a schedule once for each entry of `scalars`, in one submit, and return the results of each.
 
-        `uploads` are (tensor, contiguous device-ready array), `reads` (tensor, bytes). Between two executions the
-        results in `feeds` become inputs and `later_uploads`, of each execution but the first, are put in place.
+        `uploads` are (tensor, contiguous array in the device's dtype), `reads` (tensor, bytes). Between two executions
+        the results in `feeds` become inputs, and the next entry of `later_uploads` is put in place.
         """
         workspace = self.workspace
         written = workspace.parameters.written
         if observer is not None:
             observer.phase("bind")
-        realised = workspace.realise(schedule)
-        rows = self._rows.get(realised)
-        if rows is None:
-            rows = self._bind(realised)
+        encoded = workspace.encode(schedule)
+        dispatches = self._dispatches.get(encoded)
+        if dispatches is None:
+            dispatches = self._bind(encoded)
         if observer is not None:
             observer.phase("write")
         later = workspace.parameters.write_scalars(scalars)
-        handed = self._hand_over(feeds, later_uploads, later) if later else []
+        between = self._copies_between(feeds, later_uploads, later) if later else []
         for tensor, array in uploads:
             self.upload(tensor, array)
         count, total = len(scalars), sum(padded(nbytes) for _, nbytes in reads)
@@ -193,65 +191,67 @@ class Session:
             sent = sum(array.nbytes for step in (uploads, *later_uploads) for _, array in step)
             observer.moved(workspace.parameters.written - written + sent, count * sum(n for _, n in reads))
             observer.phase("record")
-        stages = self._stages(rows, count, handed, reads, staging, total)
-        # Inside the driver Ctrl-C waits too: nothing longer, such as work that nobody has waited for, may come before.
-        brief = realised.seconds * count < BRIEF_SECONDS and self.gpu.idle
+        stages = self._stages(dispatches, count, between, reads, staging, total)
+        # Inside the driver Ctrl-C is delayed: longer work, such as earlier submits in flight, must not come before.
+        brief = encoded.seconds * count < BRIEF_SECONDS and self.gpu.idle
         started = time.perf_counter()
         submit = self.gpu.submit(stages) if observer is None else observer.submit(self.gpu, stages)
         workspace.parameters.submitted()
         results = self._read_back(reads, staging, total, count, submit, brief, observer)
         workspace.staging = staging
         if total:
-            realised.seconds = (time.perf_counter() - started) / count
+            encoded.seconds = (time.perf_counter() - started) / count
         return results
 
-    def _hand_over(
-        self, feeds: Sequence[Feed], later: Sequence[Sequence[tuple[int, Array]]], scalars: Sequence[Copy]
-    ) -> list[list[Copy]]:
-        """The copies between two executions, for each time; the last of them are `scalars`."""
-        fed = self.workspace.handover.feeds([Feed(self._buffer(a), self._buffer(b), nbytes) for a, b, nbytes in feeds])
+    def _copies_between(
+        self, feeds: Sequence[Feed], later: Sequence[Sequence[tuple[int, Array]]], scalars: Sequence[BufferCopy]
+    ) -> list[list[BufferCopy]]:
+        """Return the copies after each execution except the last. `scalars` come last."""
+        fed = self.workspace.step_copies.feeds(
+            [Feed(self._buffer(a), self._buffer(b), nbytes) for a, b, nbytes in feeds]
+        )
         steps = [[(self._buffer(tensor), array) for tensor, array in step] for step in later]
-        inputs = self.workspace.handover.inputs(steps) or [[] for _ in scalars]
-        # An input may lie where a result did: what is fed is taken first.
+        inputs = self.workspace.step_copies.inputs(steps) or [[] for _ in scalars]
+        # An input may share memory with a result: results are fed back first.
         return [[*fed, *copies, scalar] for copies, scalar in zip(inputs, scalars, strict=True)]
 
     def _stages(
         self,
-        rows: Sequence[Row],
+        dispatches: Sequence[DispatchCommand],
         count: int,
-        handed: Sequence[Sequence[Copy]],
+        between: Sequence[Sequence[BufferCopy]],
         reads: Sequence[tuple[int, int]],
         staging: Any,
         total: int,
     ) -> list[Stage]:
-        """So many executions, with what is handed over between them, each read into its part of the staging buffer."""
+        """Return `count` executions with the copies `between` them, each read into its part of the staging buffer."""
         stages: list[Stage] = []
-        copies: list[Copy] = []
+        copies: list[BufferCopy] = []
         for number in range(count):
-            stages.append((copies, rows))
+            stages.append((copies, dispatches))
             copies = self._copies_out(reads, staging, number * total)
-            if number < len(handed):
-                copies += handed[number]
+            if number < len(between):
+                copies += between[number]
         stages.append((copies, ()))
         return stages
 
     def warm_up(self, schedule: Schedule) -> None:
-        """Make what running a schedule needs."""
-        self._bind(self.workspace.realise(schedule))
+        """Create the GPU objects of a schedule."""
+        self._bind(self.workspace.encode(schedule))
 
     def _buffer(self, tensor: int) -> Any:
         return self._buffers[self.plan.buffer_of[tensor]]
 
-    def _copies_out(self, reads: Sequence[tuple[int, int]], staging: Any, offset: int) -> list[Copy]:
+    def _copies_out(self, reads: Sequence[tuple[int, int]], staging: Any, offset: int) -> list[BufferCopy]:
         copies = []
         for tensor, nbytes in reads:
             if nbytes:
-                copies.append(Copy(self._buffer(tensor), 0, staging, offset, padded(nbytes)))
+                copies.append(BufferCopy(self._buffer(tensor), 0, staging, offset, padded(nbytes)))
             offset += padded(nbytes)
         return copies
 
     def upload(self, tensor: int, array: Array) -> None:
-        """Write a tensor, as the device stores it, before whatever is submitted next."""
+        """Write a tensor, in the device's dtype, before the next submit."""
         data: Any = array
         if array.nbytes == 0:
             return
@@ -260,19 +260,24 @@ class Session:
         self.gpu.counters.input_bytes += array.nbytes
         self.gpu.write(self._buffers[self.plan.buffer_of[tensor]], 0, data)
 
-    def _bind(self, realised: Realised) -> Sequence[Row]:
-        """A schedule's dispatches with this session's state in place, ready to be recorded."""
-        dispatches = list(realised.dispatches)
-        for number, bound in realised.stateful.items():
+    def _bind(self, encoded: EncodedSchedule) -> Sequence[DispatchCommand]:
+        """Return a schedule's dispatches with this session's state bound, ready to be recorded."""
+        dispatches = list(encoded.dispatches)
+        for number, bound in encoded.stateful.items():
             group = self.workspace.group(bound, self._buffers, self._groups)
             dispatches[number] = dispatches[number]._replace(storage=group)
         prepared = self.gpu.recorder.prepare(dispatches)
-        # One copy of the rows that are the same for all sessions: there may be hundreds of both.
-        alike, own = realised.rows, realised.stateful
-        rows = [row if number in own else alike.setdefault(number, row) for number, row in enumerate(prepared)]
-        current = self.workspace.realised
-        self._rows = {known: old for known, old in self._rows.items() if known in current} | {realised: rows}
-        return rows
+        # All sessions share one copy of the dispatches without state: there may be hundreds of both.
+        shared, own = encoded.prepared, encoded.stateful
+        dispatches = [
+            dispatch if number in own else shared.setdefault(number, dispatch)
+            for number, dispatch in enumerate(prepared)
+        ]
+        current = self.workspace.encoded
+        self._dispatches = {known: old for known, old in self._dispatches.items() if known in current} | {
+            encoded: dispatches
+        }
+        return dispatches
 
     def _read_back(
         self,

@@ -1,11 +1,12 @@
-"""How long each dispatch takes: work submitted with a pass for every dispatch, and a look at the clock.
+"""Timing: the duration of each dispatch, and the measured peak of a device.
 
-Devices with `timestamp-query` stamp the beginning and the end of a pass themselves. Where there is none, every dispatch
-is submitted and waited for, and the host's clock tells: that includes the way to the device and back.
+Work is submitted with one pass per dispatch. Devices with `timestamp-query` record the begin and the end of a pass.
+On other devices every dispatch is submitted and waited for, and the host's clock is used: that includes the round trip.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,18 +15,21 @@ from typing import Any
 import numpy as np
 import wgpu
 
+from ..wgsl import Kernel, Uniforms, grid_for, home_of, u32
 from .gpu import Gpu, Phase
-from .recording import Row, Stage, timestamp_period
+from .parameters import Parameters
+from .recording import DispatchCommand, Stage, timestamp_period
+from .weights import USAGE
 
 Interval = tuple[int, int]  # begin and end, in nanoseconds of `time.perf_counter_ns`
-FEATURE = "timestamp-query"
-QUERIES = 4096  # in the largest set WebGPU allows
-PASSES = QUERIES // 2
+TIMESTAMP_FEATURE = "timestamp-query"
+MAX_QUERIES = 4096  # in the largest set WebGPU allows
+MAX_PASSES = MAX_QUERIES // 2
 
 
 @dataclass(frozen=True)
 class _Stamped:
-    """Passes whose stamps are still on the device."""
+    """Passes whose timestamps are still on the device."""
 
     began: int  # when the host began to submit them
     queries: Any
@@ -33,32 +37,36 @@ class _Stamped:
 
 
 class DispatchClock:
-    """Submits what it is given with every dispatch timed, which takes longer. Others on the device do not notice."""
+    """Submits work with every dispatch timed, which takes longer. Other users of the device are not affected."""
 
     def __init__(self, gpu: Gpu) -> None:
-        self.stamps = FEATURE in gpu.caps.features
+        self.stamps = TIMESTAMP_FEATURE in gpu.caps.features
         self.gpu = gpu
         self._device = gpu.device
         self._intervals: list[Interval] = []
         self._stamped: list[_Stamped] = []
-        self._sets: list[Any] = []  # query sets, used again
+        self._sets: list[Any] = []  # query sets to reuse
 
     def submit(self, stages: Sequence[Stage], phase: Phase | None = None) -> int:
-        """As `Gpu.submit`: the number of the last submit."""
-        single = [stage for several in stages for stage in _one_row_each(several)]
+        """Submit as `Gpu.submit` does, and return the number of the last submit."""
+        single = [stage for several in stages for stage in _one_dispatch_per_pass(several)]
         if not self.stamps:
             return self._wait_for_each(single, phase)
         number = 0
-        for first in range(0, len(single), PASSES):
-            batch = single[first : first + PASSES]
-            queries = self._sets.pop() if self._sets else self._device.create_query_set(type="timestamp", count=QUERIES)
-            self._stamped.append(_Stamped(time.perf_counter_ns(), queries, sum(bool(rows) for _, rows in batch)))
+        for first in range(0, len(single), MAX_PASSES):
+            batch = single[first : first + MAX_PASSES]
+            queries = (
+                self._sets.pop() if self._sets else self._device.create_query_set(type="timestamp", count=MAX_QUERIES)
+            )
+            self._stamped.append(
+                _Stamped(time.perf_counter_ns(), queries, sum(bool(dispatches) for _, dispatches in batch))
+            )
             number = self.gpu.submit(batch, phase, queries)
         return number
 
     def _wait_for_each(self, stages: Sequence[Stage], phase: Phase | None) -> int:
         gpu, number = self.gpu, 0
-        with gpu.lock:  # what others submitted meanwhile would be waited for too
+        with gpu.lock:  # else the wait would include work that other threads submit
             for stage in stages:
                 gpu.recorder.wait()
                 began = time.perf_counter_ns()
@@ -71,13 +79,13 @@ class DispatchClock:
         return number
 
     def take(self) -> list[Interval]:
-        """The intervals of all dispatches since the last call, in order. Their results must have been waited for."""
+        """Return the intervals of all dispatches since the last call, in order. Wait for their results first."""
         done = time.perf_counter_ns()
         raw = [(stamped, self._resolve(stamped)) for stamped in self._stamped if stamped.passes]
         low = max((stamped.began - int(times[0, 0]) for stamped, times in raw), default=0)
         high = done - max((int(times[-1, 1]) for _, times in raw), default=done)
-        # The device began after the host's submit and ended before the host knew. Where the clocks are the same, zero
-        # satisfies that; else the middle of what is possible is wrong by the least.
+        # The device began after the host's submit and ended before the host noticed. If the clocks are the same, an
+        # offset of zero satisfies that; else the middle of the possible range has the smallest maximum error.
         offset = 0 if low <= 0 <= high else (low + high) // 2
         taken = self._intervals + [(int(a) + offset, int(b) + offset) for _, times in raw for a, b in times]
         self._sets += [stamped.queries for stamped in self._stamped]
@@ -85,7 +93,7 @@ class DispatchClock:
         return taken
 
     def _resolve(self, stamped: _Stamped) -> np.ndarray[Any, Any]:
-        """The stamps of each pass, (passes, 2), in nanoseconds of the device's clock."""
+        """Return the timestamps of each pass, (passes, 2), in nanoseconds of the device's clock."""
         nbytes = stamped.passes * 16
         usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
         buffer = self._device.create_buffer(label="timestamps", size=nbytes, usage=usage)
@@ -100,14 +108,71 @@ class DispatchClock:
         return ticks.astype(np.int64) if period == 1.0 else (ticks * period).astype(np.int64)
 
 
-def _one_row_each(stage: Stage) -> Iterator[Stage]:
-    """The same work with one dispatch per pass. Prepared rows leave out what the row before has set."""
-    copies, rows = stage
+def _one_dispatch_per_pass(stage: Stage) -> Iterator[Stage]:
+    """Yield the same work with one dispatch per pass. A prepared dispatch omits what the previous one has set."""
+    copies, dispatches = stage
     if copies:
         yield copies, ()
     pipeline = uniforms = storage = None
-    for row in rows:
-        pipeline = row.pipeline if row.pipeline is not None else pipeline
-        uniforms = row.uniforms if row.uniforms is not None else uniforms
-        storage = row.storage if row.storage is not None else storage
-        yield (), [Row(pipeline, uniforms, storage, *row[3:])]
+    for dispatch in dispatches:
+        pipeline = dispatch.pipeline if dispatch.pipeline is not None else pipeline
+        uniforms = dispatch.uniforms if dispatch.uniforms is not None else uniforms
+        storage = dispatch.storage if dispatch.storage is not None else storage
+        yield (), [DispatchCommand(pipeline, uniforms, storage, *dispatch[3:])]
+
+
+KERNEL_FOLDER = os.path.dirname(os.path.abspath(__file__))
+PEAK_WORKGROUP = 64
+COPY_BYTES = 32 << 20  # larger than caches, smaller than any device's binding limit
+FMA_THREADS = 1 << 14
+FMA_STEPS = 256
+FMA_FLOPS_PER_STEP = 8 * 4 * 2  # eight sums of vec4, each a multiplication and an addition
+PEAK_ROUNDS = 6  # the fastest counts; the first may compile
+
+
+class PeakCopyParams(Uniforms):
+    """No parameters except `threads`."""
+
+
+class PeakFmaParams(Uniforms):
+    steps: u32
+
+
+PEAK_COPY = Kernel(home_of(KERNEL_FOLDER), "peak_copy.wgsl", (), PeakCopyParams.wgsl, PEAK_WORKGROUP, 1, 1)
+PEAK_FMA = Kernel(home_of(KERNEL_FOLDER), "peak_fma.wgsl", (), PeakFmaParams.wgsl, PEAK_WORKGROUP, 1, 1)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The measured peak rates of a device."""
+
+    bytes_per_second: float  # read and written
+    flops_per_second: float  # f32
+
+
+def measure_peak(gpu: Gpu) -> Peak:
+    """Return the rates of a copy and of fused multiply-adds in registers. Takes a fraction of a second."""
+    copy = _seconds(gpu, PEAK_COPY, PeakCopyParams(), COPY_BYTES // 16, COPY_BYTES)
+    fma = _seconds(gpu, PEAK_FMA, PeakFmaParams(steps=FMA_STEPS), FMA_THREADS, FMA_THREADS * 16)
+    return Peak(2 * COPY_BYTES / copy, FMA_THREADS * FMA_STEPS * FMA_FLOPS_PER_STEP / fma)
+
+
+def _seconds(gpu: Gpu, kernel: Kernel, params: Uniforms, threads: int, nbytes: int) -> float:
+    """Return the duration of the fastest of several runs."""
+    parameters = Parameters(gpu)
+    source, target = (gpu.create_buffer(name, nbytes, USAGE) for name in ("peak source", "peak target"))
+    try:
+        (uniforms,) = parameters.groups([params.pack(threads)])
+        layout, _ = gpu.storage_layout(kernel.reads, kernel.writes)
+        storage = gpu.create_bind_group(layout, [(source, 0, nbytes), (target, 0, nbytes)])
+        grid = grid_for(threads, kernel.workgroup, gpu.caps.workgroups_per_dimension)
+        dispatch = DispatchCommand(gpu.pipeline(kernel), uniforms, storage, *grid)
+        clock = DispatchClock(gpu)
+        for _ in range(PEAK_ROUNDS):
+            clock.submit([((), gpu.recorder.prepare([dispatch]))])
+            gpu.wait()
+        return min(end - begin for begin, end in clock.take()) / 1e9
+    finally:
+        source.destroy()
+        target.destroy()
+        parameters.close()

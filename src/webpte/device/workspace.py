@@ -1,7 +1,7 @@
-"""What a method and all its forks use in turns: they never run at the same time, so one of each is enough.
+"""The GPU objects that a method and its forks share. They never run at the same time, so one set is enough.
 
-Everything here that mirrors the device on the host (parameter blocks, live scalars) is true for all of them, whoever
-ran last. What a call leaves in activations means nothing to the next one, whosever that is.
+The host's record of the device's contents (parameter blocks, live scalars) holds for all of them, whichever ran last.
+No call depends on the activations that another call left.
 """
 
 from __future__ import annotations
@@ -12,62 +12,129 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
 import wgpu
 
 from ..errors import GraphError
-from ..plan import Binding, Plan, Schedule
+from ..plan import Binding, Plan, Schedule, padded
 from ..progress import OnProgress, Progress, ignore
-from .budget import needs, refuse_beyond, staging_bytes
-from .forks import keep_in_children
+from .budget import check_memory, memory_needs, staging_bytes
 from .gpu import Gpu
-from .handover import Handover
-from .interrupts import uninterrupted
 from .parameters import Parameters
-from .recording import Row
-from .weights import USAGE, Weights
+from .process_events import defer_interrupts, keep_alive_in_child
+from .recording import BufferCopy, DispatchCommand
+from .weights import USAGE, WeightBuffers
 
-STAGING = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
-REALISED = 64  # schedules whose bind groups are kept
+Array = np.ndarray[Any, Any]
+_USAGE = wgpu.BufferUsage.COPY_SRC | wgpu.BufferUsage.COPY_DST
 
 
-class Bound(NamedTuple):
-    """What a dispatch binds of the plan's buffers; dispatches that bind the same share a bind group."""
+class Feed(NamedTuple):
+    """A result that becomes an input. Source and target are tensors, or their buffers."""
 
-    reads: int  # how many of the ranges are read only
+    source: Any
+    target: Any
+    nbytes: int
+
+
+class StepCopies:
+    """The copies between two executions of one submit: results fed back, and the inputs of the next execution.
+
+    All tensors begin at offset 0 of their buffers.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._inputs: Any = None  # of all executions except the first
+        self._scratch: Any = None
+
+    def feeds(self, feeds: Sequence[Feed]) -> list[BufferCopy]:
+        """Return the copies that turn results into inputs, as if all were copied at once."""
+        # A feed within one buffer needs no copy, and WebGPU has no copy inside one buffer.
+        moved = [feed for feed in feeds if feed.source is not feed.target]
+        targets = {id(feed.target) for feed in moved}
+        if not any(id(feed.source) in targets for feed in moved):
+            return [BufferCopy(feed.source, 0, feed.target, 0, padded(feed.nbytes)) for feed in moved]
+        ends = np.cumsum([padded(feed.nbytes) for feed in moved]).tolist()
+        self._scratch = self._large_enough(self._scratch, "fed results", ends[-1])
+        saves, restores = [], []
+        for feed, start in zip(moved, [0, *ends], strict=False):
+            saves.append(BufferCopy(feed.source, 0, self._scratch, start, padded(feed.nbytes)))
+            restores.append(BufferCopy(self._scratch, start, feed.target, 0, padded(feed.nbytes)))
+        return saves + restores
+
+    def inputs(self, steps: Sequence[Sequence[tuple[Any, Array]]]) -> list[list[BufferCopy]]:
+        """Upload (buffer, data) of further executions, and return the copies that put each execution's in place."""
+        ends = np.cumsum([0, *(padded(array.nbytes) for step in steps for _, array in step)]).tolist()
+        if not ends[-1]:
+            return [[] for _ in steps]
+        self._inputs = self._large_enough(self._inputs, "later inputs", ends[-1])
+        data = bytearray(ends[-1])
+        copies: list[list[BufferCopy]] = []
+        starts = iter(ends)
+        for step in steps:
+            copies.append([])
+            for buffer, array in step:
+                start = next(starts)
+                data[start : start + array.nbytes] = array.tobytes()
+                copies[-1].append(BufferCopy(self._inputs, start, buffer, 0, padded(array.nbytes)))
+                self._gpu.counters.input_bytes += array.nbytes
+        self._gpu.write(self._inputs, 0, data)
+        return copies
+
+    def close(self) -> None:
+        for buffer in (self._inputs, self._scratch):
+            if buffer is not None:
+                buffer.destroy()
+
+    def _large_enough(self, buffer: Any, label: str, nbytes: int) -> Any:
+        if buffer is not None and buffer.size >= nbytes:
+            return buffer
+        return self._gpu.create_buffer(label, nbytes, _USAGE)
+
+
+STAGING_USAGE = wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST
+MAX_ENCODED_SCHEDULES = 64  # schedules whose bind groups are kept
+
+
+class BoundRanges(NamedTuple):
+    """The ranges of the plan's buffers that a dispatch binds. Dispatches with equal ranges share a bind group."""
+
+    reads: int  # number of read-only ranges, which come first
     ranges: tuple[tuple[int, int, int], ...]  # buffer, offset, bytes
 
 
 @dataclass(slots=True, eq=False)
-class Realised:
-    """A schedule as GPU objects, but for the bind groups that name state: those are a session's."""
+class EncodedSchedule:
+    """A schedule as GPU objects, except for bind groups with state, which belong to a session."""
 
-    dispatches: list[Row]  # without a storage group where state is bound
-    stateful: dict[int, Bound]  # what those bind, by their place among the dispatches
+    dispatches: list[DispatchCommand]  # storage is None where state is bound
+    stateful: dict[int, BoundRanges]  # the ranges of those, by index among the dispatches
     blocks: list[bytes]
-    rows: dict[int, Row] = field(default_factory=dict)  # as the recorder has prepared them: the same for all sessions
-    seconds: float = math.inf  # what an execution took the last time
+    prepared: dict[int, DispatchCommand] = field(default_factory=dict)  # prepared by the recorder, without state
+    seconds: float = math.inf  # duration of the last execution
 
 
 class Workspace:
-    """GPU objects of a method and its forks, but for their state. Weights are the program's and only borrowed."""
+    """The GPU objects of a method and its forks, without their state. The weights belong to the program."""
 
     def __init__(
-        self, plan: Plan, gpu: Gpu, weights: Weights, progress: OnProgress = ignore, *, lazy: bool = False
+        self, plan: Plan, gpu: Gpu, weights: WeightBuffers, progress: OnProgress = ignore, *, lazy: bool = False
     ) -> None:
         """With `lazy`, a kernel is compiled when a schedule first needs it."""
-        # Before anything is taken, and with the state of one session: a method that has no room for it cannot run.
-        refuse_beyond(needs(plan, weights.present), weights.offer())
+        # Before anything is allocated. One state is included: a method cannot run without.
+        check_memory(memory_needs(plan, weights.present), weights.memory_limit())
         self.plan = plan
         self.gpu = gpu
         self.weights = weights
-        self.buffers: list[Any] = []  # one for each of the plan's, None for state
+        self.buffers: list[Any] = []  # by number in the plan; None for state
         self._owned: list[Any] = []
-        keep_in_children(self)
+        keep_alive_in_child(self)
         self.parameters = Parameters(gpu)
-        self.handover = Handover(gpu)
-        self.staging: Any = None  # to read back through, while nobody has taken it
-        self._groups: dict[Bound, Any] = {}
-        self._realised: OrderedDict[Schedule, Realised] = OrderedDict()
+        self.step_copies = StepCopies(gpu)
+        self.staging: Any = None  # for readback; None while it is in use
+        self._groups: dict[BoundRanges, Any] = {}
+        self._encoded: OrderedDict[Schedule, EncodedSchedule] = OrderedDict()
         try:
             kernels = () if lazy else plan.kernels
             for number, kernel in enumerate(kernels):  # before the weights: one that does not compile fails fast
@@ -92,24 +159,24 @@ class Workspace:
         self.staging = self.take_staging(0)
 
     def take_staging(self, nbytes: int) -> Any:
-        """A buffer to read back through, for the caller to put back into `staging` once it is unmapped.
+        """Return a readback buffer. The caller sets `staging` to it after unmapping it.
 
-        One that an error or Ctrl-C kept from coming back may be mapped or about to be: a submit that used it would
-        abort the process.
+        After an error or Ctrl-C it is not set again: the buffer may be mapped, and a submit that used it would abort
+        the process.
         """
         staging, self.staging = self.staging, None
         if staging is None or staging.size < nbytes:
             size = max(nbytes, staging_bytes(self.plan))
-            staging = self.gpu.create_buffer("readback", size, STAGING)
+            staging = self.gpu.create_buffer("readback", size, STAGING_USAGE)
         return staging
 
-    @uninterrupted
+    @defer_interrupts
     def close(self) -> None:
-        """Free what was made here. No session of it may record anything afterwards."""
-        self._realised.clear()
+        """Release the GPU objects. Sessions of this workspace must not record anything afterwards."""
+        self._encoded.clear()
         self._groups.clear()
         self.parameters.close()
-        self.handover.close()
+        self.step_copies.close()
         for buffer in self._owned:
             buffer.destroy()
         if self.staging is not None:
@@ -117,25 +184,25 @@ class Workspace:
         self._owned.clear()
         self.buffers.clear()
 
-    def realise(self, schedule: Schedule) -> Realised:
-        """What running a schedule needs, made once."""
-        realised = self._realised.get(schedule)
-        if realised is not None:
-            self._realised.move_to_end(schedule)
-            return realised
-        made = self._realised[schedule] = self._make(schedule)
-        while len(self._realised) > REALISED:
-            self._realised.popitem(last=False)
-        return made
+    def encode(self, schedule: Schedule) -> EncodedSchedule:
+        """Return the GPU objects of a schedule, created at its first use."""
+        encoded = self._encoded.get(schedule)
+        if encoded is not None:
+            self._encoded.move_to_end(schedule)
+            return encoded
+        encoded = self._encoded[schedule] = self._encode(schedule)
+        while len(self._encoded) > MAX_ENCODED_SCHEDULES:
+            self._encoded.popitem(last=False)
+        return encoded
 
     @property
-    def realised(self) -> list[Realised]:
-        """Those that are still in use: parameter blocks of others may have been written over."""
-        return list(self._realised.values())
+    def encoded(self) -> list[EncodedSchedule]:
+        """The schedules that are kept. Parameter blocks of others may have been overwritten."""
+        return list(self._encoded.values())
 
-    def _make(self, schedule: Schedule) -> Realised:
+    def _encode(self, schedule: Schedule) -> EncodedSchedule:
         blocks = [dispatch.params for dispatch in schedule.dispatches]
-        kept = (block for others in self._realised.values() for block in others.blocks)
+        kept = (block for others in self._encoded.values() for block in others.blocks)
         uniforms = self.parameters.groups(blocks, kept)
         dispatches, stateful = [], {}
         for number, (dispatch, group) in enumerate(zip(schedule.dispatches, uniforms, strict=True)):
@@ -146,21 +213,23 @@ class Workspace:
                 stateful[number] = bound
             else:
                 storage = self.group(bound, self.buffers, self._groups)
-            dispatches.append(Row(self.gpu.pipeline(kernel), group, storage, *dispatch.grid))
-        return Realised(dispatches, stateful, blocks)
+            dispatches.append(DispatchCommand(self.gpu.pipeline(kernel), group, storage, *dispatch.grid))
+        return EncodedSchedule(dispatches, stateful, blocks)
 
-    def _bound(self, reads: int, bindings: tuple[Binding, ...]) -> Bound:
+    def _bound(self, reads: int, bindings: tuple[Binding, ...]) -> BoundRanges:
         try:
             ranges = tuple((self.plan.buffer_of[b.tensor], b.offset, self.plan.bound_bytes(b)) for b in bindings)
         except KeyError as error:
-            raise GraphError(f"value {error.args[0]} is bound by a dispatch but was given no buffer at build") from None
-        return Bound(reads, ranges)
+            raise GraphError(
+                f"value {error.args[0]} is bound by a dispatch but has no buffer in the plan", code="no_buffer"
+            ) from None
+        return BoundRanges(reads, ranges)
 
-    def group(self, bound: Bound, buffers: Sequence[Any], made: dict[Bound, Any]) -> Any:
-        """The bind group over these buffers, of those made before or a new one."""
-        group = made.get(bound)
+    def group(self, bound: BoundRanges, buffers: Sequence[Any], groups: dict[BoundRanges, Any]) -> Any:
+        """Return the bind group of ranges of these buffers, from `groups` or created and added to it."""
+        group = groups.get(bound)
         if group is None:
             layout, _ = self.gpu.storage_layout(bound.reads, len(bound.ranges) - bound.reads)
             entries = [(buffers[number], offset, nbytes) for number, offset, nbytes in bound.ranges]
-            group = made[bound] = self.gpu.create_bind_group(layout, entries)
+            group = groups[bound] = self.gpu.create_bind_group(layout, entries)
         return group

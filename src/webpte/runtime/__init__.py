@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..deferred import names_of
 
 if TYPE_CHECKING:
-    from ..device import Extent, Needs
+    from ..device import Extent, MemoryNeeds
     from .arguments import ArgumentInfo, describe, describe_all
     from .bundle import Bundle
     from .choices import choices_path
@@ -23,8 +23,8 @@ __all__ = [
     "Choices",
     "Extent",
     "Memory",
+    "MemoryNeeds",
     "Method",
-    "Needs",
     "Program",
     "Runtime",
     "Verification",
@@ -43,7 +43,7 @@ _HOMES = {
     "Extent": "method",
     "Memory": "memory",
     "Method": "method",
-    "Needs": "program",
+    "MemoryNeeds": "program",
     "Program": "program",
     "Runtime": "executorch",
     "Verification": "executorch",

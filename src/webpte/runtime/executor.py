@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..budgets import spend
-from ..device import Gpu, Observer, Session, Weights, Workspace
+from ..device import Gpu, Observer, Session, WeightBuffers, Workspace
 from ..errors import DeviceError, Error, GraphError
 from ..graph import Bool, Call, Double, Int, Null, String, SymBool, TensorSpec
 from ..lowering import mutated_values
@@ -40,7 +40,7 @@ class Executor:
 
     # -- memory on a device ----------------------------------------------------------------------------------------
 
-    def open(self, gpu: Gpu, weights: Weights, progress: OnProgress = ignore, *, filled: bool = True) -> Session:
+    def open(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress = ignore, *, filled: bool = True) -> Session:
         """Memory for one more state. Whoever comes first on a device makes what all others share there."""
         workspace = self._workspace
         if workspace is not None and workspace.gpu is gpu:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..device import Weights, acquire, adapter_caps
+from ..device import WeightBuffers, acquire, adapter_caps
 from ..graph import Graph
 from ..plan import make_planner
 from .kernels import CpuKernels
@@ -18,7 +18,7 @@ def open_graph(graph: Graph) -> Iterator[Method]:
     kernels = CpuKernels()
     planner = make_planner(graph, adapter_caps(), kernels)
     gpu = acquire(planner.plan.limits)
-    weights = Weights(gpu)
+    weights = WeightBuffers(gpu)
     try:
         method = Method(planner, gpu, weights, kernels)
         try:

@@ -9,7 +9,7 @@ import logging
 
 from ..container import MappedFile
 from ..container.flat import quoted_name
-from ..device import needs
+from ..device import memory_needs
 from ..plan import Plan
 
 logger = logging.getLogger("webpte")
@@ -25,7 +25,7 @@ def log_ready(plan: Plan, adapter: str, seconds: float) -> None:
     """A method can be called. One that only holds a number, such as get_vocab_size, is not worth a line."""
     if not plan.graph.steps or not logger.isEnabledFor(logging.INFO):
         return
-    need = needs(plan)
+    need = memory_needs(plan)
     kinds = ", ".join(f"{kind} {nbytes}" for kind, nbytes in need.kinds.items() if nbytes)
     logger.info(
         "%s is ready on %s: %d calls in %d submits, %d of them on the CPU, %d kernels, %d bytes (%s), in %.3f s",

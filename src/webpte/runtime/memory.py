@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..device import MEMORY_KINDS, Needs, constant_key, needs
+from ..device import MEMORY_KINDS, MemoryNeeds, constant_key, memory_needs
 from ..plan import Plan
 from ..text import lines, sanitize_line, table
 from .shown import memory_line
@@ -16,7 +16,7 @@ class Memory:
     """Bytes on the device by kind, when every method of a program is loaded. Nothing is taken by asking."""
 
     name: str  # of the program
-    methods: dict[str, Needs]  # what each takes alone
+    methods: dict[str, MemoryNeeds]  # what each takes alone
     kinds: dict[str, int]  # of all together; weights that several use are there once
 
     @property
@@ -31,7 +31,7 @@ class Memory:
 
     def _rows(self) -> dict[str, str]:
         alone = {sanitize_line(name): memory_line(need) for name, need in self.methods.items()}
-        return {**alone, "together": memory_line(Needs(self.name, self.kinds, ()))}
+        return {**alone, "together": memory_line(MemoryNeeds(self.name, self.kinds, ()))}
 
 
 def memory_of(name: str, plans: Mapping[str, Plan]) -> Memory:
@@ -41,10 +41,10 @@ def memory_of(name: str, plans: Mapping[str, Plan]) -> Memory:
     for plan in plans.values():
         if not plan.flow.segments:
             continue
-        for kind, nbytes in needs(plan, present).kinds.items():
+        for kind, nbytes in memory_needs(plan, present).kinds.items():
             # Uploads are what the queue holds at a time, whoever uploads.
             kinds[kind] = max(kinds[kind], nbytes) if kind == "uploads" else kinds[kind] + nbytes
         present |= {constant_key(buffer) for buffer in plan.buffers if buffer.kind == "constant"}
     nothing = dict.fromkeys(MEMORY_KINDS, 0)
-    alone = {n: needs(plan) if plan.flow.segments else Needs(n, nothing, ()) for n, plan in plans.items()}
+    alone = {n: memory_needs(plan) if plan.flow.segments else MemoryNeeds(n, nothing, ()) for n, plan in plans.items()}
     return Memory(name, alone, kinds)

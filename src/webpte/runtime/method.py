@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from ..device import Counters, Extent, Gpu, Observer, Session, Weights, needs, needs_of_state
+from ..device import Counters, Extent, Gpu, Observer, Session, WeightBuffers, memory_needs, state_memory_needs
 from ..errors import ClosedError, InputError
 from ..plan import Planner, Scheduler
 from ..progress import OnProgress, ignore
@@ -45,7 +45,7 @@ class Method:
         self,
         scheduler: Scheduler,
         gpu: Gpu | None,
-        weights: Weights | None,
+        weights: WeightBuffers | None,
         kernels: CpuKernels,
         fingerprint: Callable[[], str] = str,
         progress: OnProgress = ignore,
@@ -70,7 +70,7 @@ class Method:
         self._lock: threading.RLock = parent._lock if parent else shared.whole.lock if shared else threading.RLock()
         self._shared = shared  # none for a fork, which owns all its state
         self._gpu: Gpu | None = None
-        self._weights: Weights | None = None
+        self._weights: WeightBuffers | None = None
         self._session: Session | None = None
         self._state: MethodState
         started = time.perf_counter()
@@ -81,7 +81,7 @@ class Method:
         if parent is None:
             log_ready(plan, self.adapter, time.perf_counter() - started)
 
-    def _start(self, gpu: Gpu, weights: Weights, progress: OnProgress, *, filled: bool = True) -> None:
+    def _start(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress, *, filled: bool = True) -> None:
         """Take memory of a device; state begins as the file says if it is `filled`."""
         self._session = self._executor.open(gpu, weights, progress, filled=filled)
         self._state = MethodState(self.plan, self._session)
@@ -305,7 +305,7 @@ class Method:
         )
 
     def _rows(self) -> dict[str, str]:
-        taken = needs_of_state(self.plan, filled=False) if self._is_fork else needs(self.plan)
+        taken = state_memory_needs(self.plan, filled=False) if self._is_fork else memory_needs(self.plan)
         return {
             "inputs": arguments(self.inputs) or "none",
             "outputs": arguments(self.outputs) or "none",
@@ -339,7 +339,7 @@ class Method:
         if self._closed:
             raise ClosedError(f"method {self.name} was closed")
         if self._gpu is not None and self._gpu.lost is not None:
-            raise self._gpu.loss()
+            raise self._gpu.loss_error()
 
     def close(self) -> None:
         """Release the GPU memory of the method, whose program's weights stay, and of all forks that came from it.
@@ -362,7 +362,7 @@ class Method:
         if session is not None:
             session.close()
 
-    def recover(self, gpu: Gpu, weights: Weights, progress: OnProgress) -> None:
+    def recover(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress) -> None:
         """For Program.recover: those of this method and its forks that have let go begin again on another device."""
         with self._lock:
             for method in self.stranded():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Self
 
 from ..container import MappedFile
-from ..device import Gpu, Weights, acquire
+from ..device import Gpu, WeightBuffers, acquire
 from ..errors import ClosedError
 from ..plan import Plan
 from ..progress import CancelToken, OnProgress, cancellable, ignore
@@ -26,7 +26,7 @@ class Owner:
         self._files = files
         self._memory = memory
         self._methods: dict[Hashable, Method] = {}
-        self._devices: list[tuple[Gpu, Weights]] = []
+        self._devices: list[tuple[Gpu, WeightBuffers]] = []
         self._closed = False
         self._process = Process(path)
         self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
@@ -97,12 +97,12 @@ class Owner:
         if self._closed:
             raise ClosedError(f"{self._path} was closed")
 
-    def _device(self, plan: Plan) -> tuple[Gpu, Weights]:
+    def _device(self, plan: Plan) -> tuple[Gpu, WeightBuffers]:
         """A device for the plan: the one in use already, if its limits suffice."""
         for gpu, weights in self._devices:
             gpu.check()
             if gpu.satisfies(plan.limits):
                 return gpu, weights
         gpu = acquire(plan.limits)
-        self._devices.append((gpu, Weights(gpu, self._memory)))
+        self._devices.append((gpu, WeightBuffers(gpu, self._memory)))
         return self._devices[-1]

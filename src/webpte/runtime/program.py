@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
 from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile
-from ..device import Needs, adapter_caps, needs
+from ..device import MemoryNeeds, adapter_caps, memory_needs
 from ..errors import InputError
 from ..fusion import PASSES
 from ..graph import Graph, build_graph
@@ -124,12 +124,12 @@ class Program(Owner):
     def memory(self) -> Memory: ...
 
     @overload
-    def memory(self, name: str, rewrite: Rewrite | None = None) -> Needs: ...
+    def memory(self, name: str, rewrite: Rewrite | None = None) -> MemoryNeeds: ...
 
-    def memory(self, name: str | None = None, rewrite: Rewrite | None = None) -> Memory | Needs:
+    def memory(self, name: str | None = None, rewrite: Rewrite | None = None) -> Memory | MemoryNeeds:
         """The device memory that all methods together take, in bytes by kind, or one of them alone. Takes none."""
         if name is not None:
-            return needs(self.plan(name, rewrite=rewrite))
+            return memory_needs(self.plan(name, rewrite=rewrite))
         optional_callback(rewrite, "rewrite", "the graph, and gives another")
         if rewrite is not None:
             raise InputError("rewrite is of one method: say which, memory(name, rewrite)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..device import Needs
+from ..device import MemoryNeeds
 from ..text import sanitize_line
 from .arguments import ArgumentInfo
 
@@ -20,7 +20,7 @@ def arguments(infos: Sequence[ArgumentInfo]) -> str:
     return ", ".join(f"{sanitize_line(info.name)}: {info}" for info in infos)
 
 
-def memory_line(needs: Needs) -> str:
+def memory_line(needs: MemoryNeeds) -> str:
     """Kinds that take something, and the sum."""
     return ", ".join(f"{kind} {text}" for kind, text in needs.rows().items())
 

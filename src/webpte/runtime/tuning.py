@@ -18,7 +18,7 @@ from statistics import median
 
 import numpy as np
 
-from ..device import Gpu, Session, Weights, Workspace
+from ..device import Gpu, Session, WeightBuffers, Workspace
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..lowering import Job
@@ -85,7 +85,7 @@ class Choices(list[Choice]):
 
 
 def tune_plan(
-    planner: Planner, gpu: Gpu, weights: Weights, budget: float | None = None, progress: OnProgress = ignore
+    planner: Planner, gpu: Gpu, weights: WeightBuffers, budget: float | None = None, progress: OnProgress = ignore
 ) -> Choices:
     """Measure the jobs of a plan, those with most uses first, until the budget of seconds is spent."""
     examples = planner.examples
@@ -108,7 +108,9 @@ def tune_plan(
     return choices
 
 
-def _measure(job: Job, example: Example, planner: Planner, gpu: Gpu, weights: Weights) -> dict[str, tuple[float, ...]]:
+def _measure(
+    job: Job, example: Example, planner: Planner, gpu: Gpu, weights: WeightBuffers
+) -> dict[str, tuple[float, ...]]:
     """Seconds of each variant that this device can run, in interleaved rounds."""
     trials: dict[str, _Trial] = {}
     try:
@@ -126,7 +128,7 @@ def _measure(job: Job, example: Example, planner: Planner, gpu: Gpu, weights: We
             trial.close()
 
 
-def _trial(job: Job, name: str, example: Example, planner: Planner, gpu: Gpu, weights: Weights) -> _Trial | None:
+def _trial(job: Job, name: str, example: Example, planner: Planner, gpu: Gpu, weights: WeightBuffers) -> _Trial | None:
     """A variant ready to be timed; None if this device cannot run it, or, with a warning, if nothing could be tried."""
     refused: Error | None = None
     for position in POSITIONS:
@@ -166,7 +168,7 @@ def _alone(graph: Graph, example: Example, position: int) -> Graph:
 class _Trial:
     """One variant, ready to be timed."""
 
-    def __init__(self, planner: Planner, gpu: Gpu, weights: Weights) -> None:
+    def __init__(self, planner: Planner, gpu: Gpu, weights: WeightBuffers) -> None:
         self._gpu = gpu
         self._workspace = Workspace(planner.plan, gpu, weights)
         self._session = Session(self._workspace, first=True)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..container import MappedFile, MethodPlan, ProgramFile, TensorFile, parse_program, parse_tensors
-from ..device import MEMORY_KINDS, adapter_caps, constant_key, held, needs, offered
+from ..device import MEMORY_KINDS, adapter_caps, allocated_bytes, constant_key, memory_limit, memory_needs
 from ..errors import DeviceError, Error, InputError, Problem
 from ..fusion import PASSES, widen_halves
 from ..graph import Call, Graph, TensorSpec, build_graph, keep_out
@@ -192,10 +192,10 @@ def _memory(plans: Iterable[Plan], caps: Caps) -> dict[str, Any]:
     for plan in plans:
         if not plan.flow.segments:
             continue
-        for kind, nbytes in needs(plan, present).kinds.items():
+        for kind, nbytes in memory_needs(plan, present).kinds.items():
             totals[kind] = max(totals[kind], nbytes) if kind == "uploads" else totals[kind] + nbytes
         present.update(constant_key(buffer) for buffer in plan.buffers if buffer.kind == "constant")
-    free = offered("CPU", held()).nbytes if caps.kind == "cpu" else None
+    free = memory_limit("CPU", allocated_bytes()).nbytes if caps.kind == "cpu" else None
     return {**totals, "total": sum(totals.values()), "offered": free}
 
 

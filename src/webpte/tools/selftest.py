@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..device import Gpu, acquire
-from ..device.recording import Copy
+from ..device.recording import BufferCopy
 from ..device.weights import USAGE
 from ..errors import Error
 from ..graph import Call, DType, Graph, Int, Null, Origin, TensorSpec, Value, ValueList
@@ -155,7 +155,7 @@ def _round_trip() -> dict[str, Any] | None:
 def _copy_rate(gpu: Gpu) -> float:
     """Return the bytes per second of copies between buffers."""
     buffers = [gpu.create_buffer("copy", COPY_BYTES, USAGE) for _ in range(2)]
-    copies = [Copy(buffers[i % 2], 0, buffers[1 - i % 2], 0, COPY_BYTES) for i in range(COPIES)]
+    copies = [BufferCopy(buffers[i % 2], 0, buffers[1 - i % 2], 0, COPY_BYTES) for i in range(COPIES)]
 
     def copy() -> None:
         gpu.submit([(copies, ())])

@@ -17,7 +17,7 @@ import numpy as np
 
 import webpte
 from tests.support.harness.graphs import GraphBuilder
-from webpte.device import Gpu, Weights, acquire
+from webpte.device import Gpu, WeightBuffers, acquire
 from webpte.fusion import PASSES
 from webpte.graph import DType, Graph, IntList, TensorSpec, numel
 from webpte.plan import make_planner, memory
@@ -251,7 +251,7 @@ def try_seed(seed: int, gpu: Gpu) -> bool:
     trial = make_trial(seed)
     with random_packing(seed):
         planner = make_planner(trial.graph, gpu.caps, CpuKernels(), passes=trial.passes)
-    weights = Weights(gpu)
+    weights = WeightBuffers(gpu)
     method = Method(planner, gpu, weights, CpuKernels())
     try:
         want = [*single_runs(method, trial), method.run(trial.steps[0])]  # the last one shows what state was left

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Literal
 
-from ...device.peak import Peak, measure_peak
+from ...device.timing import Peak, measure_peak
 from ...errors import InputError
 from ...plan import Planner
 from ...progress import OnProgress, Progress, ignore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webpte.device.machine_memory import RESERVE, _left, offered
+from webpte.device.memory import RESERVED_BYTES, _remaining, memory_limit
 
 MB = 1 << 20
 V2 = "memory.max", "memory.current", "inactive_file"
@@ -21,24 +21,24 @@ def test_every_group_above_counts(tmp_path):
     group(tmp_path / "a", str(100 * MB), 60 * MB, 20 * MB)
     group(tmp_path / "a" / "b", "max", 50 * MB, 0)
     group(tmp_path / "a" / "b" / "c", str(90 * MB), 50 * MB, 10 * MB)
-    assert list(_left(str(tmp_path), "/a/b/c", *V2)) == [50 * MB, 60 * MB]
+    assert list(_remaining(str(tmp_path), "/a/b/c", *V2)) == [50 * MB, 60 * MB]
 
 
 def test_groups_that_cannot_be_read_limit_nothing(tmp_path):
-    assert list(_left(str(tmp_path), "/gone", *V2)) == []
+    assert list(_remaining(str(tmp_path), "/gone", *V2)) == []
 
 
 def test_a_discrete_gpu_tells_nothing_and_an_unknown_one_shares_the_machine():
-    assert offered("DiscreteGPU", 0).nbytes is None
-    assert offered("IntegratedGPU", 0).nbytes == offered("Unknown", 0).nbytes
+    assert memory_limit("DiscreteGPU", 0).nbytes is None
+    assert memory_limit("IntegratedGPU", 0).nbytes == memory_limit("Unknown", 0).nbytes
 
 
 @pytest.mark.parametrize("held", [0, 64 * MB])
 def test_a_software_device_has_what_is_left_less_a_reserve(monkeypatch, held):
     sizes = {"/proc/meminfo": {"MemAvailable": 1000 * MB}, "/proc/self/status": {"RssAnon": 48 * MB, "RssShmem": 0}}
-    monkeypatch.setattr("webpte.device.machine_memory._fields", sizes.__getitem__)
-    monkeypatch.setattr("webpte.device.machine_memory._left_in_groups", lambda: [900 * MB])
+    monkeypatch.setattr("webpte.device.memory._fields", sizes.__getitem__)
+    monkeypatch.setattr("webpte.device.memory._remaining_in_groups", lambda: [900 * MB])
     # Of what is held, 48 MB are resident and no longer free; the rest is still to come.
-    assert offered("CPU", held).nbytes == 900 * MB + min(held, 48 * MB) - RESERVE
-    monkeypatch.setattr("webpte.device.machine_memory._left_in_groups", lambda: [RESERVE // 2])
-    assert offered("CPU", held).nbytes == max(0, min(held, 48 * MB) - RESERVE // 2)
+    assert memory_limit("CPU", held).nbytes == 900 * MB + min(held, 48 * MB) - RESERVED_BYTES
+    monkeypatch.setattr("webpte.device.memory._remaining_in_groups", lambda: [RESERVED_BYTES // 2])
+    assert memory_limit("CPU", held).nbytes == max(0, min(held, 48 * MB) - RESERVED_BYTES // 2)

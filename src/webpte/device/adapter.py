@@ -1,0 +1,198 @@
+"""Adapters: which ones this machine has, which one programs run on, and what may be used of it.
+
+WEBPTE_ADAPTER selects an adapter by its number in `webpte doctor`. Unless it is set, WebGPU's recommendation is used.
+
+WEBPTE_DEVICE restricts the adapter, to see how programs run on a smaller one:
+
+WEBPTE_DEVICE=browser webpte run model.pte        # the limits that a browser grants by default
+WEBPTE_DEVICE=no-f16,gpu python script.py
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import wgpu
+from wgpu.backends import wgpu_native
+
+from ..errors import DeviceError
+from ..wgsl import BROWSER_LIMITS, Caps
+from .process_events import defer_interrupts, keep_alive_in_child
+
+ADAPTER_VARIABLE = "WEBPTE_ADAPTER"
+RESTRICTIONS_VARIABLE = "WEBPTE_DEVICE"
+_USED_FEATURES = ("shader-f16", "subgroup", "timestamp-query")
+
+# Every limit wgpu-py would otherwise fill from the adapter, at the value the WebGPU specification guarantees.
+SPEC_LIMITS = {
+    "max-texture-dimension-1d": 8192,
+    "max-texture-dimension-2d": 8192,
+    "max-texture-dimension-3d": 2048,
+    "max-texture-array-layers": 256,
+    "max-bind-groups": 4,
+    "max-bind-groups-plus-vertex-buffers": 24,
+    "max-bindings-per-bind-group": 1000,
+    "max-dynamic-uniform-buffers-per-pipeline-layout": 8,
+    "max-dynamic-storage-buffers-per-pipeline-layout": 4,
+    "max-sampled-textures-per-shader-stage": 16,
+    "max-samplers-per-shader-stage": 16,
+    "max-storage-buffers-per-shader-stage": 8,
+    "max-storage-textures-per-shader-stage": 4,
+    "max-uniform-buffers-per-shader-stage": 12,
+    "max-uniform-buffer-binding-size": 64 << 10,
+    "max-storage-buffer-binding-size": 128 << 20,
+    "max-vertex-buffers": 8,
+    "max-buffer-size": 256 << 20,
+    "max-vertex-attributes": 16,
+    "max-vertex-buffer-array-stride": 2048,
+    "max-inter-stage-shader-variables": 16,
+    "max-color-attachments": 8,
+    "max-color-attachment-bytes-per-sample": 32,
+    "max-compute-workgroup-storage-size": 16 << 10,
+    "max-compute-invocations-per-workgroup": 256,
+    "max-compute-workgroup-size-x": 256,
+    "max-compute-workgroup-size-y": 256,
+    "max-compute-workgroup-size-z": 64,
+    "max-compute-workgroups-per-dimension": 65535,
+    "max-immediate-size": 0,
+    "min-uniform-buffer-offset-alignment": 256,
+    "min-storage-buffer-offset-alignment": 256,
+}
+
+
+@dataclass(frozen=True)
+class AdapterInfo:
+    """An adapter. One device has several adapters if several backends can reach it."""
+
+    device: str
+    backend: str  # "Vulkan", "Metal", "D3D12", "OpenGL"
+    kind: str  # "DiscreteGPU", "IntegratedGPU", "CPU"
+    driver: str
+    vendor: str
+    features: tuple[str, ...]
+    limits: Mapping[str, int]
+    chosen: bool  # whether programs run on it
+
+
+def adapters() -> list[AdapterInfo]:
+    """Return all adapters. An empty list is not an error."""
+    try:
+        available = wgpu.gpu.enumerate_adapters_sync()
+    except RuntimeError as error:
+        raise DeviceError(f"cannot list the GPU adapters: {error}", code="adapters") from error
+    chosen = _chosen_info() if available else {}
+    return [_info(adapter, dict(adapter.info) == chosen) for adapter in available]
+
+
+def wgpu_versions() -> dict[str, str]:
+    """Return the versions of wgpu-py and wgpu-native."""
+    return {"wgpu": wgpu.__version__, "wgpu-native": wgpu_native.__version__}
+
+
+@functools.cache
+@defer_interrupts
+def chosen_adapter() -> Any:
+    """Return the adapter that programs run on."""
+    try:
+        adapter = _request_adapter()
+    except DeviceError:
+        raise
+    except Exception as error:
+        raise DeviceError(
+            f"no WebGPU adapter: {error}",
+            code="no_adapter",
+            hint="Install a Vulkan, Metal or DX12 driver; "
+            "on Debian without a GPU: apt-get install libvulkan1 mesa-vulkan-drivers.",
+        ) from error
+    keep_alive_in_child(adapter)
+    return adapter
+
+
+def adapter_caps() -> Caps:
+    """Return the capabilities of the adapter that programs run on, within the restrictions of WEBPTE_DEVICE."""
+    adapter = chosen_adapter()
+    info = adapter.info
+    name = f"{info['device']} ({info['backend_type']}, {info['description']})"
+    features = frozenset(f for f in _USED_FEATURES if f in adapter.features)
+    kind = "cpu" if info["adapter_type"] == "CPU" else "gpu"
+    subgroup = _min_subgroup_size(info) if "subgroup" in features else 0
+    return _restrict(Caps(dict(adapter.limits), features, name, kind, subgroup))
+
+
+def _request_adapter() -> Any:
+    number = os.environ.get(ADAPTER_VARIABLE, "").strip()
+    if not number:
+        return wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+    available = wgpu.gpu.enumerate_adapters_sync()
+    if not number.isdecimal() or int(number) >= len(available):
+        names = ", ".join(f"{index}: {adapter.info['device']}" for index, adapter in enumerate(available))
+        raise DeviceError(
+            argument=ADAPTER_VARIABLE,
+            expected=f"a number among the adapters {names}" if names else "no number: this machine has no adapter",
+            got=repr(number),
+            code="unknown_adapter",
+        )
+    return available[int(number)]
+
+
+def _chosen_info() -> dict[str, Any]:
+    try:
+        return dict(chosen_adapter().info)
+    except DeviceError:
+        return {}
+
+
+def _info(adapter: Any, chosen: bool) -> AdapterInfo:
+    info = adapter.info
+    return AdapterInfo(
+        info["device"],
+        info["backend_type"],
+        info["adapter_type"],
+        info["description"],
+        info["vendor"],
+        tuple(sorted(adapter.features)),
+        dict(adapter.limits),
+        chosen,
+    )
+
+
+def _min_subgroup_size(info: Mapping[str, Any]) -> int:
+    # llvmpipe reports the minimum of the specification, but its name has the width of its vectors.
+    vectors = re.search(r"llvmpipe .*\b(\d+) bits", info["device"])
+    return int(vectors[1]) // 32 if vectors else int(info.get("subgroup_min_size", 4))
+
+
+def _without(caps: Caps, *features: str) -> Caps:
+    remaining = caps.features.difference(features)
+    return replace(caps, features=remaining, subgroup=caps.subgroup if "subgroup" in remaining else 0)
+
+
+RESTRICTIONS: dict[str, Callable[[Caps], Caps]] = {
+    "browser": lambda caps: _without(caps.within(BROWSER_LIMITS), "shader-f16", "subgroup"),
+    "no-f16": lambda caps: _without(caps, "shader-f16"),
+    "no-subgroups": lambda caps: _without(caps, "subgroup"),
+    "gpu": lambda caps: replace(caps, kind="gpu"),  # the kernels that a GPU would run, on any device
+}
+
+
+def _restrict(caps: Caps) -> Caps:
+    """Return the capabilities that WEBPTE_DEVICE leaves, under a name of their own.
+
+    Kernels that were tuned for one set of capabilities are not used for another.
+    """
+    names = [name.strip() for name in os.environ.get(RESTRICTIONS_VARIABLE, "").split(",") if name.strip()]
+    if unknown := sorted(set(names) - set(RESTRICTIONS)):
+        raise DeviceError(
+            argument=RESTRICTIONS_VARIABLE,
+            expected=f"a comma-separated list of {', '.join(RESTRICTIONS)}",
+            got=", ".join(unknown),
+            code="unknown_restriction",
+        )
+    for name in names:
+        caps = RESTRICTIONS[name](caps)
+    return replace(caps, adapter=f"{caps.adapter} as {', '.join(names)}") if names else caps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 # Control characters except tab and newline, bidirectional marks, invisible characters, lone surrogates.
 _UNSAFE = re.compile(
@@ -19,6 +19,20 @@ def sanitize(text: str) -> str:
 def sanitize_line(text: str) -> str:
     """Return a name as one line that is safe to print."""
     return sanitize(text).replace("\n", "\N{REPLACEMENT CHARACTER}").replace("\t", " ")
+
+
+def close_matches(word: object, known: Iterable[object], count: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the known names that are most similar to a word."""
+    from difflib import get_close_matches  # only errors need it
+
+    names = [name for name in known if isinstance(name, str)]
+    return get_close_matches(word, names, count, cutoff) if isinstance(word, str) else []
+
+
+def did_you_mean(word: object, known: Iterable[object]) -> str:
+    """Return ` (did you mean 'name'?)` for the most similar name, or nothing if none is similar."""
+    close = close_matches(word, known)
+    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def size(count: float) -> str:

@@ -85,7 +85,7 @@ LOADS = {
     "before the first buffer": "lose_at(gpu.Gpu, 'create_buffer')",
     "while a kernel is compiled": "lose_at(gpu.Gpu, '_compile_kernel', 1)",
     "while a kernel is tried": "lose_at(recording, 'wait_until')",
-    "while weights are uploaded": "lose_at(weights.Stream, 'write')",
+    "while weights are uploaded": "lose_at(weights.UploadStream, 'write')",
     "while it waits for the upload": "lose_at(gpu.Gpu, 'wait')",
     "when shared memory is taken": "lose_at(workspace.Workspace, '_allocate')",
     "when memory for the state is taken": "lose_at(session.Session, '_allocate')",
@@ -127,7 +127,7 @@ print(dead.users, gpu._OPEN)
     assert printed == ["True 2.0", "True 2.0 True", "True True 3.0 True", "0 []"]
 
 
-@pytest.mark.parametrize("when", ["lose_at(weights.Stream, 'write')", "lose_at(session.Session, '_allocate', 1)"])
+@pytest.mark.parametrize("when", ["lose_at(weights.UploadStream, 'write')", "lose_at(session.Session, '_allocate', 1)"])
 def test_a_recovery_that_fails_can_be_repeated(path, when):
     """The second device is lost as well, when only some of the methods are back."""
     code = f"""

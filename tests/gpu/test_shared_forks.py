@@ -175,26 +175,26 @@ import gc, sys
 import numpy as np
 import webpte
 from tests.support.harness.caching import STATE_BYTES, Cache, inputs
-from webpte.device import held
+from webpte.device import allocated_bytes
 
 chance = np.random.default_rng(0)
 with webpte.load(sys.argv[1]) as program:
     method = program.method()
     forks = [method.fork() for _ in range(3)]
     forks[1].close()
-    before = held()
+    before = allocated_bytes()
     method._gpu.device.destroy()
     program.recover()
     gc.collect()
-    print(held() - before)
+    print(allocated_bytes() - before)
     family = [(each, Cache()) for each in (method, forks[0], forks[2])]
     for _ in range(20):
         for each, cache in family:
             given = inputs(chance)
             assert all(map(np.array_equal, each.run(given), cache.answers(*given)))
-    before = held()
+    before = allocated_bytes()
     family.append((forks[2].fork(), Cache(family[2][1].rows)))
-    print(held() - before == STATE_BYTES)
+    print(allocated_bytes() - before == STATE_BYTES)
     given = inputs(chance)
     print(all(map(np.array_equal, family[3][0].run(given), family[3][1].answers(*given))))
 """

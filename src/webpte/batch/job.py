@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 from ..errors import InputError
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
-from ..runtime.checks import PathLike, flag, near, path_of, text, whole
+from ..runtime.checks import PathLike, check_bool, check_int, check_path, check_str, did_you_mean
 from .on_ray import Cluster, run_on_ray
 from .output import COUNTS, MANIFEST_FILE, check_job, remove_stale_blocks, write_json
 from .tables import InputTables, RowBlock
@@ -77,10 +77,10 @@ def run(
     With `actors`, or the `address` of a cluster, Ray Data runs `actors` processes. Each takes one unit of the custom
     `resource`, or with `gpus` one of Ray's GPUs, and computes on the adapter with the same number.
     """
-    path = Path(path_of(model, "model"))
+    path = Path(check_path(model, "model"))
     spec = task_spec(path, options)
-    rows = DEFAULT_BLOCK_ROWS[spec.task] if block_rows is None else whole(block_rows, "block_rows", 1)
-    source, folder = Path(path_of(input, "input")), Path(path_of(output, "output"))
+    rows = DEFAULT_BLOCK_ROWS[spec.task] if block_rows is None else check_int(block_rows, "block_rows", 1)
+    source, folder = Path(check_path(input, "input")), Path(check_path(output, "output"))
     inputs = InputTables(source)
     _check_columns(inputs, spec)
     cluster = _cluster(actors, address, resource, gpus)
@@ -115,11 +115,11 @@ def _cluster(actors: int | None, address: str | None, resource: str | None, gpus
                 hint="Set actors or address too.",
             )
         return None
-    count = 1 if actors is None else whole(actors, "actors", 1)
+    count = 1 if actors is None else check_int(actors, "actors", 1)
     for name, value in (("address", address), ("resource", resource)):
         if value is not None:
-            text(value, name, "auto" if name == "address" else "webgpu")
-    return Cluster(count, address, resource, flag(gpus, "gpus"))
+            check_str(value, name, "auto" if name == "address" else "webgpu")
+    return Cluster(count, address, resource, check_bool(gpus, "gpus"))
 
 
 def _absolute(job: BatchJob) -> BatchJob:
@@ -135,7 +135,7 @@ def _check_columns(inputs: InputTables, spec: TaskSpec) -> None:
         for name in spec.input_columns:
             if name not in names:
                 raise InputError(
-                    f"no column {name!r}{near(name, names)}",
+                    f"no column {name!r}{did_you_mean(name, names)}",
                     argument=file,
                     code="unknown_column",
                     hint=f"Its columns: {', '.join(names)}. Correct "

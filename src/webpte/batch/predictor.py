@@ -11,7 +11,7 @@ import numpy as np
 from ..device import use_adapter
 from ..errors import InputError
 from ..progress import OnProgress, ignore
-from ..runtime.checks import PathLike, described, near, path_of, whole
+from ..runtime.checks import PathLike, check_int, check_path, described, did_you_mean
 from .runners import RUNNERS, BatchResult, Runner
 from .task_spec import ERROR_COLUMN, TaskOptions, TaskSpec, task_spec
 
@@ -54,10 +54,10 @@ class Predictor:
         prompt goes through the chat template with `system`; `raw` skips the chat template. `parse_special` and
         `settings` are those of `LLM.generate`.
         """
-        self.path = Path(path_of(path, "path"))
+        self.path = Path(check_path(path, "path"))
         self.spec: TaskSpec = task_spec(self.path, options)
         if adapter is not None:
-            use_adapter(whole(adapter, "adapter", 0))
+            use_adapter(check_int(adapter, "adapter", 0))
         self._run: Runner = RUNNERS[self.spec.task](self.path, self.spec, progress)
 
     @property
@@ -95,7 +95,7 @@ class Predictor:
         if name not in batch:
             names = list(map(str, batch))
             raise InputError(
-                f"no column {name!r}{near(name, names)}",
+                f"no column {name!r}{did_you_mean(name, names)}",
                 argument="batch",
                 code="unknown_column",
                 hint=f"Its columns: {', '.join(names) or 'none'}.",

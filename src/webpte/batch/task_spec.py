@@ -17,7 +17,7 @@ from ..container.near import alike
 from ..errors import FormatError, InputError
 from ..llm.metadata import beside
 from ..llm.settings import SamplingParams, sampling_params_from
-from ..runtime.checks import described, flag, near, one_of, text
+from ..runtime.checks import check_bool, check_choice, check_str, described, did_you_mean
 from ..task_file import task_path
 
 Task = Literal["embed", "generate", "classify"]
@@ -78,14 +78,14 @@ class TaskSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        one_of(self.task, "task", TASKS)
-        text(self.column, "column", "text")
+        check_choice(self.task, "task", TASKS)
+        check_str(self.column, "column", "text")
         if not self.output_column:
             object.__setattr__(self, "output_column", DEFAULT_OUTPUT_COLUMN[self.task])
-        text(self.output_column, "output_column", DEFAULT_OUTPUT_COLUMN[self.task])
-        flag(self.truncate, "truncate")
-        flag(self.raw, "raw")
-        flag(self.parse_special, "parse_special")
+        check_str(self.output_column, "output_column", DEFAULT_OUTPUT_COLUMN[self.task])
+        check_bool(self.truncate, "truncate")
+        check_bool(self.raw, "raw")
+        check_bool(self.parse_special, "parse_special")
         self._check_settings()
         self._check_combination()
 
@@ -154,7 +154,7 @@ def task_spec(path: Path, options: Mapping[str, Any]) -> TaskSpec:
     for name in options:
         if name not in names:
             raise InputError(
-                f"unknown option {name!r}{near(name, names)}",
+                f"unknown option {name!r}{did_you_mean(name, names)}",
                 code="unknown_option",
                 hint=f"Options: {', '.join(names)}.",
             )
@@ -187,7 +187,7 @@ def task_of(path: Path) -> Task:
 
 def template_fields(template: str) -> tuple[str, ...]:
     """Return the columns that a template names, such as `{text}`. Other braces are doubled."""
-    text(template, "prompt_template", "Summarise: {text}")
+    check_str(template, "prompt_template", "Summarise: {text}")
     try:
         parts = list(string.Formatter().parse(template))
     except ValueError as error:

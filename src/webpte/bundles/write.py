@@ -13,7 +13,15 @@ from ..graph import TensorSpec
 from ..llm.metadata import beside
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Program
-from ..runtime.checks import described, numbers_of, optional_path, path_of, shapes_of, text, whole
+from ..runtime.checks import (
+    check_int,
+    check_numbers,
+    check_optional_path,
+    check_path,
+    check_shapes,
+    check_str,
+    described,
+)
 from .encoder import encoder_part, encoder_shapes, find_encoder
 from .image import Look, image_part, is_image
 from .language import add_language, slot_counts
@@ -50,16 +58,16 @@ def bundle(
     progress = cancellable(progress, cancel)
     if not isinstance(program, Program):
         raise InputError(f"program is a webpte.Program, as webpte.load gives it, not {described(program)}")
-    if whole(sequences, "sequences", 1) > MAX_SEQUENCES_LIMIT:
+    if check_int(sequences, "sequences", 1) > MAX_SEQUENCES_LIMIT:
         raise InputError(
             f"sequences is how many conversations are computed at once, 1 to {MAX_SEQUENCES_LIMIT}, not {sequences}"
         )
-    folder, texts = path_of(path, "path"), optional_path(tokenizer, "tokenizer")
-    named, source = None if name is None else text(name, "name", "my model"), Path(program.file.path)
+    folder, texts = check_path(path, "path"), check_optional_path(tokenizer, "tokenizer")
+    named, source = None if name is None else check_str(name, "name", "my model"), Path(program.file.path)
     tokens = Path(texts) if texts is not None else beside(source, "tokenizer.json")
     given = _shapes(shapes)
-    listing = optional_path(labels, "labels")
-    look = Look(None if listing is None else Path(listing), numbers_of(mean, "mean"), numbers_of(std, "std"))
+    listing = check_optional_path(labels, "labels")
+    look = Look(None if listing is None else Path(listing), check_numbers(mean, "mean"), check_numbers(std, "std"))
     site = Site(folder)
     try:
         if tokens is not None and takes_tokens(program):
@@ -79,7 +87,8 @@ def _shapes(shapes: object) -> dict[str, list[Shapes]]:
         example = '{"forward": [[(1, 8)]]}'
         raise InputError(f"shapes are calls by method, such as {example}, or None, not {described(shapes)}")
     return {
-        text(name, "shapes", "forward"): list(shapes_of(calls, f"shapes[{name!r}]")) for name, calls in shapes.items()
+        check_str(name, "shapes", "forward"): list(check_shapes(calls, f"shapes[{name!r}]"))
+        for name, calls in shapes.items()
     }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from ..errors import InputError
+from ..text import close_matches
 
 
 class HelpFormatter(argparse.HelpFormatter):
@@ -76,10 +77,9 @@ class Parser(argparse.ArgumentParser):
 
 def did_you_mean(words: Iterable[str], names: Iterable[str]) -> str:
     """Return `. Did you mean inspect?`, or an empty string if no name is similar."""
-    from difflib import get_close_matches  # only errors need it
 
     candidates = list(names)
-    close = dict.fromkeys(name for word in words for name in get_close_matches(word, candidates, 1, 0.6))
+    close = dict.fromkeys(name for word in words for name in close_matches(word, candidates))
     return f". Did you mean {', '.join(close)}?" if close else ""
 
 

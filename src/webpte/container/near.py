@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ..text import close_matches
+
 
 def folder_text(path: str) -> str:
     """What a folder is that is no bundle, and what to do with it."""
@@ -27,15 +29,13 @@ def export_line(path: str) -> str:
 
 def alike(path: str) -> str:
     """For a path that is not there: `; did you mean model.pte?`, if the folder has something of that kind."""
-    from difflib import get_close_matches  # only on the way to an error
-
     folder, name = os.path.split(path)
     try:
         names = os.listdir(folder or ".")[:10_000]
     except OSError:
         return f"; there is no folder {folder}" if folder and not os.path.isdir(folder) else ""
     stem, suffix = os.path.splitext(name)
-    close = [n for n in get_close_matches(name, names, 3, 0.7) if os.path.splitext(n)[1] == suffix]
+    close = [n for n in close_matches(name, names, 3, 0.7) if os.path.splitext(n)[1] == suffix]
     close = close or [n for n in sorted(names) if n in (f"{stem}.pte", f"{stem}.gguf", name + suffix, name + ".pte")]
     others = sorted(n for n in names if suffix and n.endswith(suffix))
     if close:

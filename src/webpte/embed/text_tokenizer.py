@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..errors import InputError
 from ..llm.tokenizer import Tokenizer
-from ..runtime.checks import PathLike, described, flag, listed, near, path_of
+from ..runtime.checks import PathLike, check_bool, check_list, check_path, described, did_you_mean
 from ..task_file import TaskFile, read_task
 
 POOLINGS = ("mean", "cls", "max", "last")
@@ -38,7 +38,7 @@ class TextTokenizer:
     @classmethod
     def load(cls, path: PathLike) -> TextTokenizer:
         """Return the tokenizer of the program at `path`, which is not opened."""
-        program = Path(path_of(path, "path"))
+        program = Path(check_path(path, "path"))
         return cls(program, read_task(program, cls.task))
 
     def encode(
@@ -46,9 +46,9 @@ class TextTokenizer:
     ) -> list[list[int]]:
         """Return the tokens of each text. The arguments are those of `Embedder.__call__`."""
         prefix = self.prefix(prompt, prefix)
-        flag(truncate, "truncate")
+        check_bool(truncate, "truncate")
         rows, truncated = [], []
-        for number, text in enumerate(listed(texts, "texts", "strings", "['a text', 'another']")):
+        for number, text in enumerate(check_list(texts, "texts", "strings", "['a text', 'another']")):
             if not isinstance(text, str):
                 raise InputError(
                     argument=f"texts[{number}]", expected="a string", got=described(text), code="wrong_type"
@@ -105,7 +105,7 @@ class TextTokenizer:
             raise InputError(
                 argument="prompt",
                 expected=f"one of the model's prompts ({names})",
-                got=f"{described(name)}{near(name, [*self.prompts])}",
+                got=f"{described(name)}{did_you_mean(name, [*self.prompts])}",
                 code="unknown_prompt",
             )
         return self.prompts[name]

@@ -57,7 +57,9 @@ def read_header(path: Path) -> Header:
     alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)
     if not _is_power_of_two(alignment) or alignment > MAX_ALIGNMENT:
         raise FormatError(
-            f"{path}: general.alignment is {quoted_name(str(alignment))}; expected a power of two up to {MAX_ALIGNMENT}",
+            argument=f"{path}: general.alignment",
+            expected=f"a power of two up to {MAX_ALIGNMENT}",
+            got=quoted_name(str(alignment)),
             code="alignment",
         )
     start = -(-cursor.at // alignment) * alignment

@@ -15,7 +15,7 @@ from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..runtime import Bundle, Method, Program, load
-from ..runtime.checks import callback, described, flag, one_of, path_of
+from ..runtime.checks import check_bool, check_callable, check_choice, check_path, described
 from ..runtime.program import Tune
 from ..text import table
 from .chat import Messages, Tools, encode_chat, render_chat
@@ -135,12 +135,12 @@ class LLM:
         slot holds it; `prefix_cache` adds that many bytes of slots for this, and least recently used ones are evicted
         first. The other arguments are those of `webpte.load`.
         """
-        path_of(path, "path")
+        check_path(path, "path")
         if tokenizer is not None:
-            path_of(tokenizer, "tokenizer")
-        one_of(kv_cache, "kv_cache", tuple(REWRITES))
-        flag(recover, "recover")
-        callback(progress, "progress", "events")
+            check_path(tokenizer, "tokenizer")
+        check_choice(kv_cache, "kv_cache", tuple(REWRITES))
+        check_bool(recover, "recover")
+        check_callable(progress, "progress", "events")
         progress = cancellable(progress, cancel)
         most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
         waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
@@ -246,7 +246,7 @@ class LLM:
         """Check everything and return an answer in a sequence."""
         sampling_params_from(settings, self.vocabulary)
         _check_cancel(cancel)
-        flag(parse_special, "parse_special")
+        check_bool(parse_special, "parse_special")
         if tools is not None and (prompt is None or isinstance(prompt, str)):
             raise InputError(
                 argument="tools", expected="messages, which the chat template renders with tools", got="a string"
@@ -345,10 +345,10 @@ class LLM:
         answers end with the text so far.
         """
         sampling_params_from(settings, self.vocabulary)
-        flag(in_order, "in_order")
-        flag(parse_special, "parse_special")
+        check_bool(in_order, "in_order")
+        check_bool(parse_special, "parse_special")
         _check_cancel(cancel)
-        callback(progress, "progress", "events")
+        check_callable(progress, "progress", "events")
         if isinstance(prompts, (str, bytes, Mapping)) or not isinstance(prompts, Iterable):
             raise InputError(
                 argument="prompts", expected="a list or another iterable of prompts", got=described(prompts)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import FormatError, InputError
 from ..progress import CancelToken
-from ..runtime.checks import flag, path_of
+from ..runtime.checks import check_bool, check_path
 from ..runtime.state import read_state, write_state
 from .chat import Messages, Tools
 from .engine.core import EngineCore
@@ -117,7 +117,7 @@ class Sequence:
 
     def logits(self, tokens: Tokens[int], *, every: bool = False) -> np.ndarray[Any, Any]:
         """Append tokens; return the logits after the last one, (1, V), or after `every` one, (N, V)."""
-        flag(every, "every")
+        check_bool(every, "every")
         checked = tokens_from(tokens, self.llm.vocabulary)
         if not checked:
             raise InputError(argument="logits", expected="at least one token", got="none")
@@ -141,7 +141,7 @@ class Sequence:
 
     def snapshot(self, path: PathLike) -> None:
         """Write the tokens and their cache to a file."""
-        path_of(path, "path")
+        check_path(path, "path")
         self.llm.check_process()
         engine, tokens = self.llm.engine, self.tokens
         pieces = engine.on_device(lambda: engine.runner.read(self._filled_slot(tokens).number, len(tokens)))
@@ -159,7 +159,7 @@ class Sequence:
 
     def restore(self, path: PathLike) -> None:
         """Continue from a snapshot of the same model. A snapshot that is refused changes nothing."""
-        path_of(path, "path")
+        check_path(path, "path")
         self.llm.check_process()
         runner = self.llm.engine.runner
         pieces, note = read_state(

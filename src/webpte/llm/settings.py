@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
 import operator
@@ -12,6 +11,7 @@ from typing import Any, TypedDict, TypeVar
 
 from ..errors import InputError
 from ..fusion.llm_rewrites import MAX_TOP_LOGPROBS
+from ..text import close_matches
 from .constraints import Constraint, constraint_from
 
 LARGEST = 2**31 - 1  # integers travel to the device in 32 bits
@@ -136,7 +136,7 @@ def sampling_params_from(given: Mapping[str, Any], vocabulary: int = LARGEST) ->
     known = [each.name for each in fields(SamplingParams) if each.init]
     for name in given:
         if name not in known:
-            near = difflib.get_close_matches(str(name), known, 1)
+            near = close_matches(str(name), known)
             raise InputError(
                 argument=str(name),
                 expected=f"one of the settings {', '.join(known)}",

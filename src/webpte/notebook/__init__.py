@@ -13,7 +13,7 @@ from ..bundles import bundle
 from ..bundles.web import page_files, player_files
 from ..errors import InputError, UnsupportedError
 from ..runtime import Program, load
-from ..runtime.checks import path_of
+from ..runtime.checks import check_path
 from ..runtime.manifest import MANIFEST, read_manifest
 from ..text import plural
 
@@ -72,7 +72,7 @@ def widget(source: Program | str | os.PathLike[str], **options: Any) -> Any:
     needed. The browser that displays the notebook computes, and caches the weights.
     """
     if not isinstance(source, Program):
-        path_of(source, "source")
+        check_path(source, "source")
     if unknown := [name for name in options if name not in BUNDLE_OPTIONS]:
         raise InputError(
             argument="options",

@@ -17,7 +17,7 @@ from ..lowering import stored_bytes
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from ..plan import CallValues, Plan, Segment
 from .arguments import ArgumentInfo, describe_all, number_of
-from .checks import described, near
+from .checks import described, did_you_mean
 
 Array = np.ndarray[Any, Any]
 FLOAT32_HIGH = float(np.finfo(np.float32).max)
@@ -55,7 +55,7 @@ class Borders:
             if at in self._named_outputs:
                 return self._named_outputs[at]
             known = ", ".join(self._named_outputs)
-            asked = f"{described(at)}{near(at, list(self._named_outputs))}"
+            asked = f"{described(at)}{did_you_mean(at, list(self._named_outputs))}"
             raise InputError(
                 f"outputs: {self._graph.name} has no output {asked}; it has {known}", code="unknown_output"
             )

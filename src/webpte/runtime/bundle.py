@@ -21,8 +21,8 @@ from ..plan.value_json import dtype_from_json
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line
 from ..wgsl import Caps
-from .checks import check_caps, described, flag, one_of_methods
-from .checks import whole as whole_number
+from .checks import check_bool, check_caps, check_method_name, described
+from .checks import check_int as whole_number
 from .kernels import CpuKernels
 from .manifest import BundledFile, Manifest, Variant
 from .method import Method
@@ -57,7 +57,7 @@ class Bundle(Program):
 
     def shapes(self, name: str) -> list[list[tuple[int, ...]]]:
         """Calls of a method that there are schedules for: the dims of each input. A language model tells none."""
-        one_of_methods(name, self.method_names)
+        check_method_name(name, self.method_names)
         listed = self.manifest.data.get("shapes", {})
         calls = items(listed.get(name, []), "shapes") if isinstance(listed, dict) else []
         return [[wholes(dims, "a dim") for dims in items(call, "the shapes of a call")] for call in calls]
@@ -96,7 +96,7 @@ class Bundle(Program):
         progress = cancellable(progress, cancel)
         if variant is not None and not isinstance(variant, Variant):
             raise InputError(f"variant is one of those that the manifest lists, or None, not {described(variant)}")
-        flag(lazy, "lazy")
+        check_bool(lazy, "lazy")
         with self._locked():
             self._check_open()
             chosen = variant or self._choose(name, slots)
@@ -111,7 +111,7 @@ class Bundle(Program):
             return self._read(self._choose(name, None, caps)).scheduler.plan
 
     def _choose(self, name: str, slots: int | None, caps: Caps | None = None) -> Variant:
-        found = self.manifest.methods[one_of_methods(name, self.method_names)]
+        found = self.manifest.methods[check_method_name(name, self.method_names)]
         check_caps(caps)
         if slots is not None:
             whole_number(slots, "slots", 1)

@@ -14,7 +14,7 @@ from ..errors import InputError, UnsupportedError
 from ..graph import Graph, TensorSpec
 from ..plan import CallValues, Plan
 from .arguments import ArgumentInfo
-from .checks import described, listed, near
+from .checks import check_list, described, did_you_mean
 
 Array = np.ndarray[Any, Any]
 Target = tuple[int, Array, str]  # a value, the array it is written into, and what to call that
@@ -29,7 +29,7 @@ def placed(
     for name in named:
         if name not in names:
             raise InputError(
-                f"{method} has no input {described(name)}{near(name, names)}; its inputs are {told}",
+                f"{method} has no input {described(name)}{did_you_mean(name, names)}; its inputs are {told}",
                 code="unknown_input",
             )
     if len(args) > len(names):
@@ -74,7 +74,7 @@ def refuse_cpu(plan: Plan, strict: object) -> None:
 
 def targets_of(graph: Graph, into: Any, wanted: Sequence[int]) -> list[Target]:
     """The arrays that outputs are to be written into, checked as far as can be before the call."""
-    arrays = listed(into, "into", "arrays, one for each output", "[np.empty((1, 8), np.float32)]")
+    arrays = check_list(into, "into", "arrays, one for each output", "[np.empty((1, 8), np.float32)]")
     if len(arrays) != len(wanted):
         raise InputError(
             f"into has {len(arrays)} arrays for the {len(wanted)} outputs that are wanted of {graph.name}",

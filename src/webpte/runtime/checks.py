@@ -1,8 +1,10 @@
-"""Arguments of public functions, checked before anything is opened or changed: an InputError names the argument."""
+"""Checks of the arguments of public functions, made before anything is opened or changed.
+
+Each returns the value in its checked type, or raises an InputError that names the argument.
+"""
 
 from __future__ import annotations
 
-import difflib
 import math
 import operator
 import os
@@ -10,181 +12,211 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..errors import InputError
+from ..text import did_you_mean
 from ..wgsl.caps import BROWSER_LIMITS, Caps
+
+__all__ = [
+    "PathLike",
+    "check_bool",
+    "check_callable",
+    "check_caps",
+    "check_choice",
+    "check_int",
+    "check_limits",
+    "check_list",
+    "check_memory_limit",
+    "check_method_name",
+    "check_names",
+    "check_numbers",
+    "check_optional_callable",
+    "check_optional_path",
+    "check_path",
+    "check_seconds",
+    "check_shapes",
+    "check_str",
+    "described",
+    "did_you_mean",
+]
 
 T = TypeVar("T")
 PathLike = str | os.PathLike[str]
+MAX_REPR_CHARS = 60  # of a value in a message
 
 
 def described(value: object) -> str:
-    """A caller's value in a message: what it is, and its text where that is short."""
+    """Return a caller's value for a message: its repr if that is short, else its type."""
     kind = type(value).__name__
     if value is None or isinstance(value, bool):
         return repr(value)
-    few = isinstance(value, (list, tuple)) and len(value) <= 4 and all(isinstance(one, (str, int)) for one in value)
-    if few or isinstance(value, (str, bytes, int, float)):
+    short = isinstance(value, (list, tuple)) and len(value) <= 4 and all(isinstance(one, (str, int)) for one in value)
+    if short or isinstance(value, (str, bytes, int, float)):
         text = repr(value)
-        return text if len(text) <= 60 else f"a {kind} that begins with {text[:50]}"
+        return text if len(text) <= MAX_REPR_CHARS else f"a {kind} that begins with {text[:50]}"
     return f"{'an' if kind[:1] in 'aeiouAEIOU' or kind == 'ndarray' else 'a'} {kind}"
 
 
-def path_of(value: object, name: str) -> str:
-    """A path as text."""
+def _wrong_type(argument: str, expected: str, value: object, code: str = "wrong_type") -> InputError:
+    return InputError(argument=argument, expected=expected, got=described(value), code=code)
+
+
+def _unknown(argument: str, expected: str, value: object, known: Sequence[object], code: str) -> InputError:
+    got = f"{described(value)}{did_you_mean(value, known)}"
+    return InputError(argument=argument, expected=expected, got=got, code=code)
+
+
+def check_path(value: object, name: str) -> str:
+    """Return a path as a string."""
     try:
         path = os.fspath(value)  # type: ignore[call-overload]
     except TypeError:
-        raise InputError(f"{name} is a path, such as 'model.pte', not {described(value)}") from None
+        raise _wrong_type(name, "a path, such as 'model.pte'", value) from None
     if not isinstance(path, str):
-        raise InputError(f"{name} is a path as text, not as bytes: use os.fsdecode, not {described(path)}")
+        raise InputError(
+            argument=name,
+            expected="a path as a string",
+            got=described(path),
+            code="wrong_type",
+            hint="Convert it with os.fsdecode.",
+        )
     if not path or "\0" in path:
-        raise InputError(f"{name} is a path, which is neither empty nor holds a NUL, not {described(path)}")
+        raise _wrong_type(name, "a path that is not empty and contains no NUL", path, "invalid_path")
     return path
 
 
-def whole(value: object, name: str, lowest: int) -> int:
-    """An integer of at least `lowest`; NumPy's will do, truth values will not."""
+def check_optional_path(value: object, name: str) -> str | None:
+    """Return a path as a string, or None."""
+    return None if value is None else check_path(value, name)
+
+
+def check_int(value: object, name: str, lowest: int) -> int:
+    """Return an integer of at least `lowest`. NumPy integers are accepted, booleans are not."""
     try:
         number = operator.index(value) if not isinstance(value, bool) else None  # type: ignore[arg-type]
     except TypeError:
         number = None
     if number is None or number < lowest:
-        raise InputError(f"{name} is a whole number, at least {lowest}, not {described(value)}", code="invalid_number")
+        raise _wrong_type(name, f"an integer of at least {lowest}", value, "invalid_number")
     return number
 
 
-def memory_of(value: object) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise InputError(f"memory is a number of bytes, at least 1, or None, not {described(value)}")
+def check_bool(value: object, name: str) -> bool:
+    """Return a boolean."""
+    if not isinstance(value, bool):
+        raise _wrong_type(name, "True or False", value)
     return value
 
 
-def seconds_of(value: object, name: str) -> float | None:
-    """A time to spend, or None for as long as it takes."""
+def check_str(value: object, name: str, example: str) -> str:
+    """Return a string."""
+    if not isinstance(value, str):
+        raise _wrong_type(name, f"a string, such as {example!r}", value)
+    return value
+
+
+def check_memory_limit(value: object) -> int | None:
+    """Return a number of bytes, or None."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise _wrong_type("memory", "a number of bytes of at least 1, or None", value, "invalid_number")
+    return value
+
+
+def check_seconds(value: object, name: str) -> float | None:
+    """Return a duration, or None for no limit."""
     if value is None:
         return None
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value) and value > 0
     if not number:
-        raise InputError(
-            f"{name} is a number of seconds above 0, or None for as long as it takes, not {described(value)}"
-        )
+        raise _wrong_type(name, "a number of seconds above 0, or None for no limit", value, "invalid_number")
     return float(value)  # type: ignore[arg-type]
 
 
-def optional_path(value: object, name: str) -> str | None:
-    return None if value is None else path_of(value, name)
-
-
-def numbers_of(value: Iterable[float] | None, name: str) -> list[float] | None:
-    """A few numbers, or None."""
+def check_numbers(value: Iterable[float] | None, name: str) -> list[float] | None:
+    """Return a list of finite numbers, or None."""
     if value is None:
         return None
-    found = listed(value, name, "numbers", "[0.5, 0.5, 0.5]")
-    for one in found:
+    numbers = check_list(value, name, "numbers", "[0.5, 0.5, 0.5]")
+    for position, one in enumerate(numbers):
         if isinstance(one, bool) or not isinstance(one, (int, float)) or not math.isfinite(one):
-            raise InputError(f"{name} is a list of numbers, such as [0.5, 0.5, 0.5], and has {described(one)} in it")
-    return [float(one) for one in found]
+            raise _wrong_type(f"{name}[{position}]", "a finite number", one, "invalid_number")
+    return [float(one) for one in numbers]
 
 
-def flag(value: object, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise InputError(f"{name} is True or False, not {described(value)}", code="wrong_type")
-    return value
-
-
-def one_of(value: T, name: str, allowed: Sequence[T]) -> T:
-    """One of a few words, or None where that is among them."""
+def check_choice(value: T, name: str, allowed: Sequence[T]) -> T:
+    """Return a value that is one of the allowed strings, or None if that is allowed."""
     if not isinstance(value, (str, type(None))) or value not in allowed:
-        listed = ", ".join(map(repr, allowed))
-        raise InputError(
-            f"{name} is one of {listed}, not {described(value)}{near(value, allowed)}", code="unknown_choice"
-        )
+        raise _unknown(name, f"one of {', '.join(map(repr, allowed))}", value, allowed, "unknown_choice")
     return value
 
 
-def callback(value: object, name: str, taking: str) -> None:
+def check_callable(value: object, name: str, parameters: str) -> None:
+    """Check that a value can be called; `parameters` describes what it is called with."""
     if not callable(value):
-        raise InputError(f"{name} is a function that is called with {taking}, not {described(value)}")
+        raise _wrong_type(name, f"a function of {parameters}", value)
 
 
-def optional_callback(value: object, name: str, taking: str) -> None:
+def check_optional_callable(value: object, name: str, parameters: str) -> None:
+    """Check that a value can be called, or is None."""
     if value is not None:
-        callback(value, name, taking)
+        check_callable(value, name, parameters)
 
 
-def listed(value: Iterable[T], name: str, of: str, example: str) -> list[T]:
-    """Several of something. A single one is what people pass by mistake, and a text would be taken letter by letter."""
-    known = isinstance(value, (str, bytes, bytearray, memoryview, os.PathLike, Mapping))
-    single = known or hasattr(value, "read") or hasattr(value, "__array__")
+def check_list(value: Iterable[T], name: str, of: str, example: str) -> list[T]:
+    """Return the items of an iterable as a list. Strings, bytes, mappings and arrays count as single values."""
+    single = isinstance(value, (str, bytes, bytearray, memoryview, os.PathLike, Mapping))
     try:
-        if not single:
+        if not single and not hasattr(value, "read") and not hasattr(value, "__array__"):
             return list(value)
     except TypeError:
         pass
-    raise InputError(f"{name} is a list of {of}, such as {example}, not {described(value)}")
+    raise _wrong_type(name, f"a list of {of}, such as {example}", value)
 
 
-def shapes_of(value: Any, name: str) -> list[list[tuple[int, ...]]]:
-    """Calls, each by the dims of every input."""
+def check_shapes(value: Any, name: str) -> list[list[tuple[int, ...]]]:
+    """Return a list of calls, each by the dims of every input."""
     example = "[[(1, 3, 224, 224)]]: for each call the dims of every input"
-    calls: list[Any] = listed(value, name, "shapes", example)
-    found = []
+    calls: list[Any] = check_list(value, name, "shapes", example)
+    shapes = []
     for number, call in enumerate(calls):
         where = f"{name}[{number}]"
-        inputs: list[Any] = listed(call, where, "dims, one for each input", "[(1, 3, 224, 224)]")
-        dims = [listed(one, f"{where}[{i}]", "sizes", "(1, 3, 224, 224)") for i, one in enumerate(inputs)]
-        found.append([tuple(whole(size, f"{where}[{i}]", 0) for size in one) for i, one in enumerate(dims)])
-    return found
+        inputs: list[Any] = check_list(call, where, "dims, one for each input", "[(1, 3, 224, 224)]")
+        dims = [check_list(one, f"{where}[{i}]", "sizes", "(1, 3, 224, 224)") for i, one in enumerate(inputs)]
+        shapes.append([tuple(check_int(size, f"{where}[{i}]", 0) for size in one) for i, one in enumerate(dims)])
+    return shapes
 
 
-def limits_of(value: object) -> dict[str, int]:
-    """Limits of a device by their names; none if there are none."""
+def check_limits(value: object) -> dict[str, int]:
+    """Return limits of a device by name; an empty dictionary for None."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        example = '{"max-buffer-size": 268435456}'
-        raise InputError(f"limits are numbers by name, such as {example}, or None, not {described(value)}")
+        raise _wrong_type("limits", 'numbers by name, such as {"max-buffer-size": 268435456}, or None', value)
     for key in value:
         if not isinstance(key, str) or key not in BROWSER_LIMITS:
-            known = ", ".join(BROWSER_LIMITS)
-            raise InputError(f"limits has no name {described(key)}{near(key, tuple(BROWSER_LIMITS))}; it has {known}")
-    return {key: whole(number, f"limits[{key!r}]", 1) for key, number in value.items()}
+            raise _unknown(
+                "limits", f"names among {', '.join(BROWSER_LIMITS)}", key, [*BROWSER_LIMITS], "unknown_limit"
+            )
+    return {key: check_int(number, f"limits[{key!r}]", 1) for key, number in value.items()}
 
 
-def names_of(value: Iterable[str] | None, name: str, allowed: Sequence[str]) -> tuple[str, ...]:
-    """Some of a list of names; all of them for None."""
+def check_names(value: Iterable[str] | None, name: str, allowed: Sequence[str]) -> tuple[str, ...]:
+    """Return some of the allowed names; all of them for None."""
     if value is None:
         return tuple(allowed)
-    chosen = listed(value, name, "names", repr(list(allowed[:1])))
-    for item in chosen:
+    names = check_list(value, name, "names", repr(list(allowed[:1])))
+    for item in names:
         if not isinstance(item, str) or item not in allowed:
-            known = ", ".join(allowed)
-            raise InputError(f"{name} has no {described(item)}{near(item, allowed)}; it has {known}")
-    return tuple(chosen)
+            raise _unknown(name, f"names among {', '.join(allowed)}", item, allowed, "unknown_choice")
+    return tuple(names)
 
 
-def one_of_methods(name: object, methods: Sequence[str], argument: str = "name") -> str:
+def check_method_name(name: object, methods: Sequence[str], argument: str = "name") -> str:
+    """Return the name of one of a program's methods."""
     if not isinstance(name, str) or name not in methods:
-        raise InputError(
-            f"the program has no method {described(name)}{near(name, methods)}; it has {', '.join(methods)}",
-            argument=argument,
-            code="unknown_method",
-        )
+        raise _unknown(argument, f"a method of the program ({', '.join(methods)})", name, methods, "unknown_method")
     return name
 
 
 def check_caps(caps: object) -> None:
+    """Check that capabilities are a `Caps`, or None."""
     if caps is not None and not isinstance(caps, Caps):
-        raise InputError(f"caps are a webpte.wgsl.Caps, or None for this machine's adapter, not {described(caps)}")
-
-
-def text(value: object, name: str, example: str) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{name} is a text, such as {example!r}, not {described(value)}", code="wrong_type")
-    return value
-
-
-def near(value: object, allowed: Sequence[Any]) -> str:
-    """A question whether one of the words was meant, where one is like what was given."""
-    words = [word for word in allowed if isinstance(word, str)]
-    found = difflib.get_close_matches(value, words, 1) if isinstance(value, str) else []
-    return f" (did you mean {found[0]!r}?)" if found else ""
+        raise _wrong_type("caps", "a webpte.wgsl.Caps, or None for this machine's adapter", caps)

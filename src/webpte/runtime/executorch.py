@@ -14,7 +14,7 @@ from ..container import MethodPlan, TensorValue
 from ..errors import InputError, UnsupportedError
 from ..lowering import registered
 from .call_arguments import in_order
-from .checks import described, flag, one_of_methods, path_of, text, whole
+from .checks import check_bool, check_int, check_method_name, check_path, check_str, described
 from .loading import load
 from .method import Method
 from .program import Program
@@ -61,11 +61,11 @@ class Runtime:
             raise InputError(
                 f"verification is Verification.Minimal or InternalConsistency, not {described(verification)}"
             )
-        if flag(enable_etdump, "enable_etdump"):
+        if check_bool(enable_etdump, "enable_etdump"):
             raise UnsupportedError(f"enable_etdump: {_NO_DUMP}")
-        whole(debug_buffer_size, "debug_buffer_size", 0)
+        check_int(debug_buffer_size, "debug_buffer_size", 0)
         check_source(data, "data")
-        return RuntimeProgram(load(data, () if data_path is None else [path_of(data_path, "data_path")]))
+        return RuntimeProgram(load(data, () if data_path is None else [check_path(data_path, "data_path")]))
 
 
 class BackendRegistry:
@@ -76,7 +76,7 @@ class BackendRegistry:
         return [BACKEND]
 
     def is_available(self, backend_name: str) -> bool:
-        return text(backend_name, "backend_name", BACKEND) == BACKEND
+        return check_str(backend_name, "backend_name", BACKEND) == BACKEND
 
 
 class OperatorRegistry:
@@ -104,7 +104,7 @@ class RuntimeProgram:
 
     def metadata(self, method_name: str) -> MethodMeta:
         """What a method takes and gives, without loading it."""
-        name = one_of_methods(method_name, self.program.method_names, "method_name")
+        name = check_method_name(method_name, self.program.method_names, "method_name")
         return MethodMeta(next(plan for plan in self.program.file.methods if plan.name == name))
 
     def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
@@ -145,7 +145,7 @@ class MethodMeta:
         return self._tensor(self._plan.outputs, index, "outputs")
 
     def _tensor(self, ids: Sequence[int], index: int, what: str) -> TensorInfo:
-        if whole(index, "index", 0) >= len(ids):
+        if check_int(index, "index", 0) >= len(ids):
             raise InputError(f"index {index} is outside the {len(ids)} {what} of {self._plan.name}")
         value = self._plan.values[ids[index]]
         if not isinstance(value, TensorValue):

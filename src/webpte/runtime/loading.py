@@ -11,7 +11,7 @@ from ..errors import DataError, InputError
 from ..fusion import PASSES
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .bundle import Bundle
-from .checks import limits_of, listed, memory_of, names_of, one_of
+from .checks import check_choice, check_limits, check_list, check_memory_limit, check_names
 from .log import log_loaded
 from .manifest import is_bundle, read_manifest
 from .program import Options, Program, Tune
@@ -61,13 +61,13 @@ def load(
     integrated GPU, and unlimited for a discrete one, whose memory WebGPU does not tell.
     """
     check_source(source, "source")
-    given = listed(data, "data", "files", '["weights.ptd"]')
+    given = check_list(data, "data", "files", '["weights.ptd"]')
     for number, one in enumerate(given):
         check_source(one, f"data[{number}]")
-    one_of(fallback, "fallback", (None, "cpu"))
-    one_of(tune, "tune", get_args(Tune))
-    chosen_limits, most = limits_of(limits), memory_of(memory)
-    chosen_passes = names_of(passes, "passes", tuple(PASSES))
+    check_choice(fallback, "fallback", (None, "cpu"))
+    check_choice(tune, "tune", get_args(Tune))
+    chosen_limits, most = check_limits(limits), check_memory_limit(memory)
+    chosen_passes = check_names(passes, "passes", tuple(PASSES))
     progress = cancellable(progress, cancel)
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
         _refuse_planning(source, given, fallback, passes)

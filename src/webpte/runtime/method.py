@@ -19,7 +19,7 @@ from ..text import lines, sanitize_line, table
 from ..wgsl import Caps
 from .arguments import ArgumentInfo
 from .call_arguments import in_order, placed, refuse_cpu, targets_of
-from .checks import callback, described, listed, path_of, shapes_of
+from .checks import check_callable, check_list, check_path, check_shapes, described
 from .executor import Executor
 from .kernels import CpuKernels
 from .log import log_ready
@@ -189,7 +189,7 @@ class Method:
         if not isinstance(feed, Mapping):
             raise InputError(f"feed maps outputs to inputs, such as {{0: 0}}, not {described(feed)}")
         if type(steps) not in (list, tuple):
-            steps = listed(steps, "steps", "calls, each a list of inputs", "[[x], [y]]")
+            steps = check_list(steps, "steps", "calls, each a list of inputs", "[[x], [y]]")
         if not {*map(type, steps)} <= {list, tuple}:
             steps = [in_order(self.name, self.inputs, args, "steps") for args in steps]
         with self.exclusive():
@@ -213,7 +213,7 @@ class Method:
 
     def snapshot(self, path: PathLike, note: bytes = b"") -> None:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
-        where = path_of(path, "path")
+        where = check_path(path, "path")
         if not isinstance(note, bytes):
             raise InputError(f"note is bytes to keep with the state, not {described(note)}")
         write_state(where, self._fingerprint(), self.read_state(), note)
@@ -223,8 +223,8 @@ class Method:
 
         The file is checked whole before the state changes. `accept` is then given the note, and may refuse by raising.
         """
-        where = path_of(path, "path")
-        callback(accept, "accept", "the note of the snapshot")
+        where = check_path(path, "path")
+        check_callable(accept, "accept", "the note of the snapshot")
         with self.exclusive():
             self._make_ready()
             state, note = read_state(where, self._fingerprint(), self._state.sizes())
@@ -285,7 +285,7 @@ class Method:
         """
         from ..plan.saved import save_plan  # few methods are
 
-        where, named = path_of(folder, "folder"), shapes_of(shapes, "shapes")
+        where, named = check_path(folder, "folder"), check_shapes(shapes, "shapes")
         with self.exclusive():
             self._check_open()
             self.scheduler.make_room(len(named))

@@ -21,7 +21,7 @@ from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, size, table
 from ..wgsl import Caps
 from .arguments import describe_all
-from .checks import check_caps, flag, one_of_methods, optional_callback, seconds_of
+from .checks import check_bool, check_caps, check_method_name, check_optional_callable, check_seconds
 from .choices import read_choices, write_choices
 from .kernels import CpuKernels
 from .log import log_tuned, warn_of_fallback
@@ -101,7 +101,7 @@ class Program(Owner):
 
     def graph(self, name: str = "forward") -> Graph:
         """What a method computes, as the file says."""
-        return self._graphs[one_of_methods(name, self.method_names)]
+        return self._graphs[check_method_name(name, self.method_names)]
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """How a method would run, for the machine's adapter or for given capabilities. Needs no GPU with `caps`."""
@@ -111,7 +111,7 @@ class Program(Owner):
         """What makes a method's plan, and its schedules for given shapes."""
         self._process.check()
         graph = self.graph(name)
-        optional_callback(rewrite, "rewrite", "the graph, and gives another")
+        check_optional_callable(rewrite, "rewrite", "the graph, and gives another")
         check_caps(caps)
         if rewrite is not None:
             graph = rewrite(graph)
@@ -130,7 +130,7 @@ class Program(Owner):
         """The device memory that all methods together take, in bytes by kind, or one of them alone. Takes none."""
         if name is not None:
             return memory_needs(self.plan(name, rewrite=rewrite))
-        optional_callback(rewrite, "rewrite", "the graph, and gives another")
+        check_optional_callable(rewrite, "rewrite", "the graph, and gives another")
         if rewrite is not None:
             raise InputError("rewrite is of one method: say which, memory(name, rewrite)")
         return memory_of(self._path, {one: self.plan(one) for one in self.method_names})
@@ -151,7 +151,7 @@ class Program(Owner):
         suffice for is in `left` of what is returned.
         """
         progress = cancellable(progress, cancel)
-        spent, anew = seconds_of(budget, "budget"), flag(again, "again")
+        spent, anew = check_seconds(budget, "budget"), check_bool(again, "again")
         with self._locked():
             self._check_open()
             planner = self.planner(name, rewrite=rewrite)
@@ -182,9 +182,9 @@ class Program(Owner):
         With `lazy`, kernels are compiled by the first call that needs them, instead of now.
         """
         progress = cancellable(progress, cancel)
-        one_of_methods(name, self.method_names)
-        optional_callback(rewrite, "rewrite", "the graph, and gives another")
-        flag(lazy, "lazy")
+        check_method_name(name, self.method_names)
+        check_optional_callable(rewrite, "rewrite", "the graph, and gives another")
+        check_bool(lazy, "lazy")
         with self._locked():
             self._check_open()
             return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress, lazy))
@@ -209,7 +209,7 @@ class Program(Owner):
 
     def fingerprint(self, name: str) -> str:
         """Equal for the same method of the same files: code and weights, wherever those live."""
-        one_of_methods(name, self.method_names)
+        check_method_name(name, self.method_names)
         return hashlib.sha256(f"{name} {self._contents}".encode()).hexdigest()
 
     def show(self, **options: Any) -> Any:

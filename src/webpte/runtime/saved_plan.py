@@ -13,7 +13,7 @@ from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, table
 from ..wgsl import Caps
 from .arguments import describe_all
-from .checks import listed, memory_of, path_of
+from .checks import check_list, check_memory_limit, check_path
 from .kernels import CpuKernels
 from .method import Method
 from .owner import Owner
@@ -28,11 +28,12 @@ def open_plan(folder: PathLike, data: Iterable[PathLike] = (), *, memory: int | 
     Its constants lie in the files of the program, which are known by their hash: those of `data`, or others of their
     name in the folder or beside it. Nothing else of them is read. `memory` is as in `load`.
     """
-    where = path_of(folder, "folder")
+    where = check_path(folder, "folder")
     files = [
-        path_of(one, f"data[{number}]") for number, one in enumerate(listed(data, "data", "files", '["model.pte"]'))
+        check_path(one, f"data[{number}]")
+        for number, one in enumerate(check_list(data, "data", "files", '["model.pte"]'))
     ]
-    most = memory_of(memory)
+    most = check_memory_limit(memory)
     opened = load_plan(where, files, CpuKernels())
     try:
         return SavedPlan(where, opened, most)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ..container import MappedFile, parse_tensors
 from ..errors import Error, InputError
-from .checks import described, path_of
+from .checks import check_path, described
 
 MOST_BESIDE = 64  # .ptd files that are looked into
 SHOWN_BESIDE = 4
@@ -26,7 +26,7 @@ Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile
 def check_source(source: object, name: str) -> None:
     """Refuse what is neither a path, nor bytes, nor a file, before any of them is opened."""
     if isinstance(source, (str, os.PathLike)):
-        path_of(source, name)
+        check_path(source, name)
     elif not callable(getattr(source, "read", None)) and _bytes_of(source) is None:
         raise InputError(f"{name} is a path, bytes, or a file opened by open(path, 'rb'), not {described(source)}")
 

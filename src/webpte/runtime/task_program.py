@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Self, Unpack
 
 from ..task_file import TaskFile, read_task
-from .checks import PathLike, path_of
+from .checks import PathLike, check_path
 from .loading import LoadOptions, load
 from .method import Method
 from .program import Program
@@ -25,7 +25,7 @@ class TaskProgram:
     @classmethod
     def load(cls, path: PathLike, **options: Unpack[LoadOptions]) -> Self:
         """Open a program that `webpte export` wrote, with the files beside it. `options` are those of `webpte.load`."""
-        file = Path(path_of(path, "path"))
+        file = Path(check_path(path, "path"))
         about = read_task(file, cls.task)
         program = load(file, **options)
         try:

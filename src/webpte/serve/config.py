@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import tomllib
@@ -23,6 +22,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from ..errors import InputError
+from ..text import close_matches
 
 ENV_PREFIX = "WEBPTE_SERVE_"
 HIDDEN = "(hidden)"
@@ -139,7 +139,7 @@ def config_error(error: ValidationError, sources: Mapping[str, str]) -> InputErr
         name = str(each["loc"][0]) if each["loc"] else ""
         where = sources.get(name, name)
         if each["type"] == "extra_forbidden":
-            close = difflib.get_close_matches(name, FIELDS, 1)
+            close = close_matches(name, FIELDS)
             hint = f"did you mean {close[0]}? " if close else ""
             codes.append("unknown_option")
             messages.append(f"{where}: {name} is not a field of the configuration; {hint}See --show-config.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import difflib
 import hashlib
 import hmac
 import json
@@ -22,6 +21,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import Error
+from ..text import close_matches
 from .clients import client_of_address
 from .config import Config
 from .errors import ApiError, api_error
@@ -190,7 +190,7 @@ def _location(location: Sequence[int | str], context: Mapping[str, Any], body: A
 def _message(place: str, error: Mapping[str, Any], declaration: type[BaseModel]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        close = difflib.get_close_matches(place, declaration.model_fields, 1)
+        close = close_matches(place, declaration.model_fields)
         return f"{place}: unknown field" + (f", did you mean {close[0]}?" if close else "")
     if kind in ("missing", "union_tag_not_found"):
         return f"{place}: required"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import FormatError, InputError, UnsupportedError
-from ..runtime.checks import described, path_of
+from ..runtime.checks import check_path, described
 
 Array = np.ndarray[Any, Any]
 
@@ -47,7 +47,7 @@ LINEAR_HZ, LINEAR_MELS, LOG_STEP = 1000.0, 15.0, math.log(6.4) / 27.0
 def load_samples(audio: object, rate: int, model_rate: int) -> Array:
     """Return a WAV file or an array as f32 (N,) at the model's rate. `rate` is that of an array."""
     if isinstance(audio, (str, os.PathLike)):
-        samples, rate = read_wav(Path(path_of(audio, "audio")))
+        samples, rate = read_wav(Path(check_path(audio, "audio")))
     else:
         samples = _array(audio)
     if not MIN_RATE_HZ <= rate <= MAX_RATE_HZ:

@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..llm.tokenizer import Tokenizer
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..runtime import Program
-from ..runtime.checks import described, flag, near, one_of, whole
+from ..runtime.checks import check_bool, check_choice, check_int, described, did_you_mean
 from ..runtime.task_program import TaskProgram
 from ..task_file import TaskFile, other_export
 from .audio import LogMel, load_samples
@@ -113,12 +113,12 @@ class Transcriber(TaskProgram):
         English. With `timestamps`, the transcript has segments with times. If the model's no-speech probability of a
         window is above `no_speech_threshold`, and its tokens have low probabilities, the window is skipped.
         """
-        one_of(task, "task", TASKS)
+        check_choice(task, "task", TASKS)
         code = self._language_code(language, task)
-        flag(timestamps, "timestamps")
+        check_bool(timestamps, "timestamps")
         threshold = _probability(no_speech_threshold)
         report = cancellable(progress, cancel)
-        samples = load_samples(audio, whole(rate, "rate", 1), self.rate)
+        samples = load_samples(audio, check_int(rate, "rate", 1), self.rate)
         long = len(samples) > self._window
         if (timestamps or long) and self._rules.no_timestamps is None:
             raise InputError(
@@ -150,7 +150,7 @@ class Transcriber(TaskProgram):
             raise InputError(
                 argument="language",
                 expected=f"one of the model's {len(self._languages)} languages, such as {names[0]!r}",
-                got=f"{described(language)}{near(language, names)}",
+                got=f"{described(language)}{did_you_mean(language, names)}",
                 code="unknown_language",
             )
         return code

@@ -19,7 +19,7 @@ from ..llm.sampling import RowSamplingParams, pack
 from ..lowering import mutated_positions
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import ArgumentInfo, Method, Program, load
-from ..runtime.checks import one_of_methods
+from ..runtime.checks import check_method_name
 from .doctor import machine
 from .inputs import make_inputs
 from .timing import Stages, spread, timed
@@ -236,7 +236,7 @@ def opened(
     with suppress(DeviceError):  # a method without calls needs no adapter; one with calls raises the error itself
         adapter_caps()
     with load(path, data, progress=stages) as program:
-        one_of_methods(method, program.method_names, "method")
+        check_method_name(method, program.method_names, "method")
         called: Method | None = None
         if is_language_model(program.graph(method)):
             with suppress(UnsupportedError):  # it returns no logits

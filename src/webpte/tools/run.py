@@ -13,7 +13,7 @@ from ..device import adapter_caps
 from ..errors import DeviceError, GuardError, InputError, ShapeError
 from ..progress import OnProgress, Progress, ignore
 from ..runtime import ArgumentInfo, Bundle, Method, load
-from ..runtime.checks import one_of_methods
+from ..runtime.checks import check_method_name
 from .inputs import InputValue, at_shapes, check_specs, make_inputs
 from .timing import Stages, spread, timed
 
@@ -46,7 +46,7 @@ def run_file(
     with suppress(DeviceError):  # a method without calls needs no adapter; one with calls raises the error itself
         adapter_caps()
     with load(path, data, fallback=fallback, progress=stages) as program:
-        one_of_methods(method, program.method_names, "method")
+        check_method_name(method, program.method_names, "method")
         called = program.method(method, progress=stages)
         stages.end()
         shapes = program.shapes(method) if isinstance(program, Bundle) else []

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, InputError, UnsupportedError
-from ..runtime.checks import described, listed
+from ..runtime.checks import check_list, described
 from ..task_file import TaskFile
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def open_images(images: Iterable[ImageInput]) -> list[Image.Image]:
         )
     return [
         open_image(image, f"images[{number}]")
-        for number, image in enumerate(listed(images, "images", "images", "['cat.jpg']"))
+        for number, image in enumerate(check_list(images, "images", "images", "['cat.jpg']"))
     ]
 
 

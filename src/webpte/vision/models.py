@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from ..runtime import Method, Program
-from ..runtime.checks import described, whole
+from ..runtime.checks import check_int, described
 from ..runtime.task_program import TaskProgram
 from ..task_file import TaskFile, other_export
 from .images import Size, open_images, read_preprocessor
@@ -56,7 +56,7 @@ class Classifier(TaskProgram):
 
     def __call__(self, images: Iterable[ImageInput], *, top: int = 5) -> list[list[Prediction]]:
         """Return the `top` classes of each image, highest score first."""
-        count = whole(top, "top", 1)
+        count = check_int(top, "top", 1)
         scores = self.scores(images)  # (n, classes)
         best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
         return [

@@ -18,7 +18,7 @@ from ...errors import InputError
 from ...plan import Planner
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Method, load
-from ...runtime.checks import one_of_methods
+from ...runtime.checks import check_method_name
 from ..compare.reports import label
 from ..inputs import check_specs, make_inputs
 from ..report import method_data
@@ -353,7 +353,7 @@ def profile_file(
     """
     check_specs(inputs)
     with load(path, data, fallback=fallback, progress=progress) as program:
-        one_of_methods(method, program.method_names, "method")
+        check_method_name(method, program.method_names, "method")
         called = program.method(method, progress=progress)
         values = make_inputs(called.inputs, inputs, seed)
         measured = profile(called, [item.value for item in values], repeat, roofline, progress)

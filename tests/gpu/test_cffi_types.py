@@ -12,10 +12,10 @@ ASK = """
 import json
 from wgpu.backends.wgpu_native._api import ffi
 parse = ffi._parser.parse_type  # the usual one, before ours takes its place
-from webpte.device import quick_types
+from webpte.device import recording
 wrong, quick = [], []
 for text in json.loads(TEXTS):
-    found = quick_types._find(__import__("cffi").model, ffi._parser._declarations, text)
+    found = recording._find(__import__("cffi").model, ffi._parser._declarations, text)
     if found is None:
         continue
     quick.append(text)
@@ -29,7 +29,7 @@ print(json.dumps([quick, wrong]))
 LISTEN = """
 import json
 from wgpu.backends.wgpu_native import _api
-from webpte.device import recording, quick_types
+from webpte.device import recording
 asked, parse = [], _api.ffi._parser.parse_type
 def listen(text):
     asked.append(text)

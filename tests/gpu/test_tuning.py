@@ -16,8 +16,8 @@ from tests.support.harness.writer import simple_pte
 from webpte.cli import main
 from webpte.container import DType, VkTensor
 from webpte.lowering import Job, unregister
-from webpte.runtime import Choice, choices_path, tuning
-from webpte.runtime.tuning import chosen
+from webpte.runtime import TunedKernel, tuning, tuning_cache_path
+from webpte.runtime.tuning import best_variants
 from webpte.tools.tune import machine_load
 
 PYTHON = """
@@ -104,7 +104,7 @@ def test_the_fastest_is_chosen_and_remembered(path):
         assert len(program.tune(again=True)) == 1
     assert rounds(path) == 1
     assert rounds(path, tune="off") == 20000
-    ((device, choices),) = json.loads(choices_path().read_text()).items()
+    ((device, choices),) = json.loads(tuning_cache_path().read_text()).items()
     assert webpte.__version__ in device and choices == {"double 50": "fast"}
 
 
@@ -116,8 +116,8 @@ def test_auto_tunes_at_load(path):
 
 @pytest.mark.parametrize("content", ["", "[]", '{"x": 3}', "{broken"])
 def test_a_damaged_file_is_no_obstacle(path, content):
-    choices_path().parent.mkdir(parents=True)
-    choices_path().write_text(content)
+    tuning_cache_path().parent.mkdir(parents=True)
+    tuning_cache_path().write_text(content)
     assert rounds(path) == 20000
     assert rounds(path, tune="auto") == 1
 
@@ -133,7 +133,7 @@ def test_the_command(path, capsys):
 
 
 def choice(**rounds):
-    return Choice(Job("double", (50,), tuple(rounds)), 1, {name: tuple(times) for name, times in rounds.items()})
+    return TunedKernel(Job("double", (50,), tuple(rounds)), 1, {name: tuple(times) for name, times in rounds.items()})
 
 
 NOISY = [1.0, 1.3, 0.9, 1.1, 1.0, 1.2, 1.0]
@@ -153,13 +153,13 @@ def test_only_a_clear_gain_replaces_the_usual_kernel(usual, other, best):
     found = choice(usual=usual, other=other)
     assert found.best == best
     assert found.gain == pytest.approx(1.0) if best == "usual" else found.gain > 1.05
-    assert chosen([found]) == {found.job.key: best}
+    assert best_variants([found]) == {found.job.key: best}
 
 
 def test_what_time_cut_short_is_told(path, capsys):
     with webpte.load(path) as program:
         found = program.tune(budget=1e-9)
-    assert found == [] and [job.key for job in found.left] == ["double 50"]
+    assert found == [] and [job.key for job in found.unmeasured] == ["double 50"]
     assert main(["tune", str(path), "--seconds", "1e-9"]) == 0
     assert "no time left for 1 job (forward: double 50)" in capsys.readouterr().out
 

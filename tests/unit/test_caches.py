@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from webpte.lowering import registered
-from webpte.runtime.choices import choices_path, read_choices, write_choices
+from webpte.runtime.tuning import read_tuning, tuning_cache_path, write_tuning
 from webpte.wgsl import Caps, Kernel, Uniforms, home_of, render, texts
 from webpte.wgsl.kernel import LIB
 
@@ -145,24 +145,24 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_choices_are_ignored_and_said_so(cache, name, caplog):
-    choices_path().parent.mkdir(parents=True, exist_ok=True)
-    choices_path().write_bytes(WRONG[name])
+    tuning_cache_path().parent.mkdir(parents=True, exist_ok=True)
+    tuning_cache_path().write_bytes(WRONG[name])
     with caplog.at_level(logging.WARNING, "webpte"):
-        assert read_choices(Caps()) == {}
+        assert read_tuning(Caps()) == {}
     assert "is ignored" in caplog.text
-    write_choices(Caps(), {"job": "variant"})
-    assert read_choices(Caps()) == {"job": "variant"}
+    write_tuning(Caps(), {"job": "variant"})
+    assert read_tuning(Caps()) == {"job": "variant"}
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no pipes to put there")
 def test_a_pipe_or_a_giant_in_the_place_of_choices(cache, caplog, monkeypatch):
-    choices_path().parent.mkdir(parents=True, exist_ok=True)
-    os.mkfifo(choices_path())
-    assert read_choices(Caps()) == {} and "not a regular file" in caplog.text
-    choices_path().unlink()
-    choices_path().mkdir()
-    assert read_choices(Caps()) == {}
-    choices_path().rmdir()
-    with open(choices_path(), "wb") as file:
+    tuning_cache_path().parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(tuning_cache_path())
+    assert read_tuning(Caps()) == {} and "not a regular file" in caplog.text
+    tuning_cache_path().unlink()
+    tuning_cache_path().mkdir()
+    assert read_tuning(Caps()) == {}
+    tuning_cache_path().rmdir()
+    with open(tuning_cache_path(), "wb") as file:
         file.truncate(1 << 30)
-    assert read_choices(Caps()) == {} and "more than" in caplog.text
+    assert read_tuning(Caps()) == {} and "more than" in caplog.text

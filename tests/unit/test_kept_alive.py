@@ -12,7 +12,7 @@ from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkInt, VkTensor
 from webpte.graph import TensorSpec
 from webpte.lowering import FLOATS, Context, LiveScalar, Tensor, op, registered, unregister
-from webpte.runtime.borders import to_device
+from webpte.runtime.converter import to_device
 from webpte.wgsl import Caps, Live, LiveInt, Uniforms
 
 F32 = DType.FLOAT32

@@ -13,7 +13,7 @@ from webpte.container import DType
 from webpte.errors import Error, GraphError
 from webpte.graph import Bool, Call, Graph, Int, IntList, Null, Origin, String, TensorSpec, Value, ValueList
 from webpte.runtime.kernels import CpuKernels
-from webpte.runtime.pure_ops import PURE
+from webpte.runtime.torch_kernels import PURE
 from webpte.wgsl import Caps
 
 torch = pytest.importorskip("torch")

@@ -13,8 +13,8 @@ from ..graph import Graph, TensorSpec
 from ..plan import Planner
 from ..plan.segments import Segment
 from ..runtime import Program
-from ..runtime.arguments import zeros_for
-from ..runtime.borders import Borders
+from ..runtime.arguments import zeros_like_input
+from ..runtime.converter import ArgumentConverter
 from ..runtime.program import Rewrite
 from ..wgsl import Caps
 
@@ -34,11 +34,11 @@ def planned_at(program: Program, name: str, caps: Caps, shapes: Sequence[Shapes]
 
 def with_schedules(planner: Planner, calls: Iterable[Call]) -> Planner:
     segment = only_segment(planner)
-    borders = Borders(planner.plan)
+    converter = ArgumentConverter(planner.plan)
     made = list(calls)
     planner.make_room(len(made))
     for call in made:
-        live = borders.enter(call)
+        live = converter.bind_inputs(call)
         live.arrays.update({v: _constant(planner, v) for v in segment.looks})
         planner.prepare(segment, live)
     return planner
@@ -77,7 +77,7 @@ def zeros(graph: Graph, shapes: Shapes) -> Call:
         raise InputError(
             f"{graph.name} takes {len(graph.inputs)} inputs; {len(shapes)} shapes were named", code="input_count"
         )
-    return [zeros_for(graph.values[i], tuple(dims)) for i, dims in zip(graph.inputs, shapes, strict=True)]
+    return [zeros_like_input(graph.values[i], tuple(dims)) for i, dims in zip(graph.inputs, shapes, strict=True)]
 
 
 def only_segment(planner: Planner) -> Segment:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ..runtime.manifest import MANIFEST, BundledFile, Manifest, Variant, read_manifest
+from ..runtime.manifest import MANIFEST, BundledFile, BundleVariant, Manifest, read_manifest
 
 PathLike = str | os.PathLike[str]
 
@@ -54,5 +54,5 @@ def _first_files(manifest: Manifest) -> list[BundledFile]:
     return found + [manifest.files[name] for name in sorted(names)]
 
 
-def _variant_files(variant: Variant) -> list[BundledFile]:
+def _variant_files(variant: BundleVariant) -> list[BundledFile]:
     return [variant.plan, variant.wgsl, *variant.weights]

@@ -1,7 +1,7 @@
 """GPU objects: the only package that imports wgpu."""
 
 from .adapter import AdapterInfo, adapter_caps, adapters, wgpu_versions
-from .budget import MEMORY_KINDS, MemoryNeeds, memory_needs, state_memory_needs
+from .budget import MEMORY_KINDS, Memory, MemoryNeeds, memory_line, memory_needs, program_memory, state_memory_needs
 from .gpu import Counters, Gpu, Observer, acquire, use_adapter
 from .memory import allocated_bytes, memory_limit
 from .session import Extent, Session
@@ -15,6 +15,7 @@ __all__ = [
     "Extent",
     "Feed",
     "Gpu",
+    "Memory",
     "MemoryNeeds",
     "Observer",
     "Session",
@@ -26,7 +27,9 @@ __all__ = [
     "allocated_bytes",
     "constant_key",
     "memory_limit",
+    "memory_line",
     "memory_needs",
+    "program_memory",
     "state_memory_needs",
     "storage_dtype",
     "use_adapter",

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime import Program
-from ..runtime.task_program import TaskProgram
+from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
 from .text_tokenizer import TextTokenizer
 

@@ -112,7 +112,7 @@ class Generation:
 
     def __del__(self) -> None:
         # Only flags and a queue that is safe here: a finalizer may run anywhere, also in a fork.
-        if getattr(self, "_submitted", False) and not self.finished and self._engine.process.here:
+        if getattr(self, "_submitted", False) and not self.finished and self._engine.process.is_current:
             self._abort()
 
     @property

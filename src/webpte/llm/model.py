@@ -418,7 +418,7 @@ class LLM:
 
     @property
     def in_its_process(self) -> bool:
-        return self.engine.process.here
+        return self.engine.process.is_current
 
     def close(self) -> None:
         if self.in_its_process:

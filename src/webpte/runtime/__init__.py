@@ -5,49 +5,47 @@ from typing import TYPE_CHECKING
 from ..deferred import names_of
 
 if TYPE_CHECKING:
-    from ..device import Extent, MemoryNeeds
+    from ..device import Extent, Memory, MemoryNeeds
     from .arguments import ArgumentInfo, describe, describe_all
     from .bundle import Bundle
-    from .choices import choices_path
     from .executorch import Runtime, Verification
     from .loading import load
-    from .memory import Memory
     from .method import Method
     from .program import Program
-    from .tuning import Choice, Choices
+    from .tuning import TunedKernel, TuningResult, tuning_cache_path
 
 __all__ = [
     "ArgumentInfo",
     "Bundle",
-    "Choice",
-    "Choices",
     "Extent",
     "Memory",
     "MemoryNeeds",
     "Method",
     "Program",
     "Runtime",
+    "TunedKernel",
+    "TuningResult",
     "Verification",
-    "choices_path",
     "describe",
     "describe_all",
     "load",
+    "tuning_cache_path",
 ]
 
 # Checks of arguments are of use where nothing is run, too: these names alone need the device.
 _HOMES = {
     "ArgumentInfo": "arguments",
     "Bundle": "bundle",
-    "Choice": "tuning",
-    "Choices": "tuning",
+    "TunedKernel": "tuning",
+    "TuningResult": "tuning",
     "Extent": "method",
-    "Memory": "memory",
+    "Memory": "program",
     "Method": "method",
     "MemoryNeeds": "program",
     "Program": "program",
     "Runtime": "executorch",
     "Verification": "executorch",
-    "choices_path": "choices",
+    "tuning_cache_path": "tuning",
     "describe": "arguments",
     "describe_all": "arguments",
     "load": "loading",

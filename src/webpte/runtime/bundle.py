@@ -23,13 +23,13 @@ from ..text import sanitize_line
 from ..wgsl import Caps
 from .checks import check_bool, check_caps, check_method_name, described
 from .checks import check_int as whole_number
+from .device_resources import DeviceResources
 from .kernels import CpuKernels
-from .manifest import BundledFile, Manifest, Variant
+from .manifest import BundledFile, BundleVariant, Manifest
 from .method import Method
-from .owner import Owner
 from .program import Program, Rewrite
 from .saved_plan import lacking, refuse_device
-from .tuning import Choices
+from .tuning import TuningResult
 
 
 class Bundle(Program):
@@ -40,7 +40,7 @@ class Bundle(Program):
 
     def __init__(self, manifest: Manifest, limits: Mapping[str, int], memory: int | None) -> None:
         self._store = _Store(manifest)
-        Owner.__init__(self, manifest.folder, self._store.mapped, memory)  # a Program's own would read a .pte
+        DeviceResources.__init__(self, manifest.folder, self._store.mapped, memory)  # a Program's own would read a .pte
         self.manifest = manifest
         self._limits = limits
         self._opened: dict[str, Opened] = {}
@@ -84,7 +84,7 @@ class Bundle(Program):
         *,
         lazy: bool = False,
         slots: int | None = None,
-        variant: Variant | None = None,
+        variant: BundleVariant | None = None,
     ) -> Method:
         """Return a method that is ready to be called: the first variant that this device can run, or a given one.
 
@@ -94,7 +94,7 @@ class Bundle(Program):
         if rewrite is not None:
             raise self._planned()
         progress = cancellable(progress, cancel)
-        if variant is not None and not isinstance(variant, Variant):
+        if variant is not None and not isinstance(variant, BundleVariant):
             raise InputError(f"variant is one of those that the manifest lists, or None, not {described(variant)}")
         check_bool(lazy, "lazy")
         with self._locked():
@@ -110,7 +110,7 @@ class Bundle(Program):
             self._check_open()
             return self._read(self._choose(name, None, caps)).scheduler.plan
 
-    def _choose(self, name: str, slots: int | None, caps: Caps | None = None) -> Variant:
+    def _choose(self, name: str, slots: int | None, caps: Caps | None = None) -> BundleVariant:
         found = self.manifest.methods[check_method_name(name, self.method_names)]
         check_caps(caps)
         if slots is not None:
@@ -123,7 +123,7 @@ class Bundle(Program):
             )
         return choose(of_slots, caps or adapter_caps().within(self._limits), f"{self._path}: {name}")
 
-    def _read(self, variant: Variant) -> Opened:
+    def _read(self, variant: BundleVariant) -> Opened:
         key = variant.plan.sha256
         if key not in self._opened:
             self._opened[key] = read_plan(_VariantFiles(self._store, variant), CpuKernels())
@@ -167,11 +167,11 @@ class Bundle(Program):
         again: bool = False,
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
-    ) -> Choices:
+    ) -> TuningResult:
         raise self._planned()
 
 
-def choose(variants: list[Variant], caps: Caps, where: str) -> Variant:
+def choose(variants: list[BundleVariant], caps: Caps, where: str) -> BundleVariant:
     """The first variant for the kind of device that has all it needs."""
     refused = []
     for variant in (variant for variant in variants if variant.device == caps.kind):
@@ -228,7 +228,7 @@ class _VariantFiles:
     """A variant, as a plan that was saved: see plan.plan_files."""
 
     store: _Store
-    variant: Variant
+    variant: BundleVariant
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..errors import InputError
+from ..errors import ForkedError, InputError
 from ..text import did_you_mean
 from ..wgsl.caps import BROWSER_LIMITS, Caps
 
@@ -220,3 +220,24 @@ def check_caps(caps: object) -> None:
     """Check that capabilities are a `Caps`, or None."""
     if caps is not None and not isinstance(caps, Caps):
         raise _wrong_type("caps", "a webpte.wgsl.Caps, or None for this machine's adapter", caps)
+
+
+class ProcessGuard:
+    """The process that loaded something."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._number = os.getpid()
+
+    @property
+    def is_current(self) -> bool:
+        return os.getpid() == self._number
+
+    def check(self) -> None:
+        """Raise at once in any other process. Comes before any lock, which a thread of the parent may hold for ever."""
+        if os.getpid() != self._number:
+            raise ForkedError(
+                f"{self._what} was loaded by process {self._number} and cannot be used in its fork {os.getpid()}: "
+                "GPU objects do not survive os.fork(). Load it in the child, or start workers by spawn, as "
+                "multiprocessing.get_context('spawn') does."
+            )

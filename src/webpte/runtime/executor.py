@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..budgets import spend
-from ..device import Gpu, Observer, Session, WeightBuffers, Workspace
-from ..errors import DeviceError, Error, GraphError
-from ..graph import Bool, Call, Double, Int, Null, String, SymBool, TensorSpec
-from ..lowering import mutated_values
-from ..plan import CallValues, HostCalls, Schedule, Scheduler, Segment
+from ..device import Feed, Gpu, Observer, Session, WeightBuffers, Workspace
+from ..errors import DeviceError, Error, GraphError, InputError
+from ..graph import Bool, Call, Double, DType, Int, Null, String, SymBool, TensorSpec, numel
+from ..lowering import mutated_values, stored_bytes
+from ..plan import CallValues, HostCalls, Plan, Schedule, Scheduler, Segment, padded
 from ..progress import OnProgress, ignore
-from .arguments import zeros_for
-from .borders import Array, Borders
-from .call_arguments import Target, check_targets
+from .arguments import OutputTarget, check_target_shapes, zeros_like_input
+from .converter import ArgumentConverter, Array, at_position
 from .kernels import CpuKernels
-from .method_state import MethodState
+from .state import MethodState
 
 
 class Executor:
@@ -31,7 +31,7 @@ class Executor:
         """With `lazy`, nothing is compiled before a call needs it."""
         self.scheduler = scheduler
         self.plan = scheduler.plan
-        self.borders = Borders(self.plan)
+        self.converter = ArgumentConverter(self.plan)
         self._graph = self.plan.graph
         self._kernels = kernels
         self._lazy = lazy
@@ -70,9 +70,9 @@ class Executor:
         if stage is None or state.session is None or self._lazy:
             return
         for bound in self.plan.extents():
-            args = [zeros_for(self._graph.values[i], bound.get(i)) for i in self._graph.inputs]
+            args = [zeros_like_input(self._graph.values[i], bound.get(i)) for i in self._graph.inputs]
             try:
-                state.session.warm_up(self.prepare(stage, self.borders.enter(args), state)[0])
+                state.session.warm_up(self.prepare(stage, self.converter.bind_inputs(args), state)[0])
             except DeviceError:
                 raise
             except Error:  # zeros need not be a valid input
@@ -81,13 +81,13 @@ class Executor:
     # -- one call --------------------------------------------------------------------------------------------------
 
     def run(
-        self, state: MethodState, args: Sequence[Any], wanted: Sequence[int], targets: Sequence[Target] = ()
+        self, state: MethodState, args: Sequence[Any], wanted: Sequence[int], targets: Sequence[OutputTarget] = ()
     ) -> tuple[Any, ...]:
         """The wanted values after a call with these arguments; written into `targets`, if there are any."""
         observer = self.observer
         if observer is not None:
             observer.phase("check inputs")
-        live = self.borders.enter(args)
+        live = self.converter.bind_inputs(args)
         number = 0
         blocks = self.plan.flow.blocks
         done = 0
@@ -104,7 +104,7 @@ class Executor:
             number = block.target if jumps and block.target is not None else number + 1
         results = tuple(self.output(i, live, state) for i in wanted)
         if targets:
-            check_targets(targets, live)
+            check_target_shapes(targets, live)
         if live.unsaved:
             sent = state.keep({v: live.arrays[v] for v in sorted(live.unsaved)})
             if observer is not None:
@@ -150,15 +150,15 @@ class Executor:
         live: CallValues,
         state: MethodState,
         outputs: Container[int],
-        targets: Sequence[Target] = (),
+        targets: Sequence[OutputTarget] = (),
     ) -> None:
-        session, borders = state.session, self.borders
+        session, converter = state.session, self.converter
         assert session is not None
         schedule, slots = self.prepare(segment, live, state)
         if targets:  # while nothing has changed
-            check_targets(targets, live)
-        reads = borders.reads(segment, live, outputs)
-        uploads = borders.uploads(segment, live)
+            check_target_shapes(targets, live)
+        reads = converter.reads(segment, live, outputs)
+        uploads = converter.uploads(segment, live)
         if live.unsaved:  # the submit may read it, or write over it
             uploads += state.for_device({v: live.arrays[v] for v in sorted(live.unsaved)})
         (data,) = session.run(schedule, [slots], uploads, reads, observer=self.observer)
@@ -167,7 +167,7 @@ class Executor:
         live.unsaved.intersection_update(self.plan.host_state)
         for value_id in segment.updates:  # what the host knew of them is of before
             live.arrays.pop(value_id, None)
-        borders.leave(live, reads, data)
+        converter.collect_outputs(live, reads, data)
 
     def _run_on_host(self, stage: HostCalls, live: CallValues, state: MethodState) -> None:
         graph = self._graph
@@ -231,3 +231,232 @@ def _check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: 
             f"{call.name} ({call.origin}) gave value {value_id} the shape {list(array.shape)}, "
             f"outside its bound {list(spec.dims)}"
         )
+
+
+MAX_STEP_BYTES = 16 << 20  # of inputs and results that steps may hold at once before they run one by one
+MAX_FEEDBACKS = 64  # remembered
+_INTEGERS = (DType.INT32, DType.INT64)
+
+
+class _Link(NamedTuple):
+    """An output that becomes an input, by positions and by values."""
+
+    output: int
+    input: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Feedback:
+    """Feeds and wanted outputs, checked once for all calls that ask for the same."""
+
+    feeds: tuple[_Link, ...]
+    wanted: tuple[int, ...]
+    stage: Segment | None  # what may run several times in one submit
+    fed: frozenset[int]  # inputs
+
+
+class StepRunner:
+    """Runs several calls of a method. It is shared by a method and its forks."""
+
+    def __init__(self, executor: Executor) -> None:
+        self._executor = executor
+        self._feedbacks: dict[object, Feedback] = {}
+
+    def run(
+        self, state: MethodState, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
+    ) -> list[tuple[Any, ...]]:
+        """See Method.run_steps, which holds the lock."""
+        executor, feedback = self._executor, self._feedback(feed, outputs)
+        if len(steps) == 1:
+            return [executor.run(state, steps[0], feedback.wanted)]
+        lives = [
+            executor.converter.bind_inputs(args) for args in steps
+        ]  # all, so that nothing has run when one is refused
+        together = _run_together(executor, state, feedback, lives) if feedback.stage is not None and lives else None
+        return _run_separately(executor, state, feedback, steps, lives) if together is None else together
+
+    def _feedback(self, feed: Mapping[int, int], outputs: Sequence[int]) -> Feedback:
+        key: tuple[object, ...] = ()
+        try:
+            key = (tuple(feed.items()), tuple(outputs))
+            found = self._feedbacks.get(key)
+        except TypeError:  # what cannot be listed, and positions that cannot even be hashed, are refused below
+            found = None
+        if found is None:
+            if len(self._feedbacks) >= MAX_FEEDBACKS:
+                self._feedbacks.clear()
+            found = self._feedbacks[key] = _new_feedback(self._executor, feed, outputs)
+        return found
+
+
+def _new_feedback(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int]) -> Feedback:
+    feeds, wanted, stage = _checked(executor.plan, feed), executor.converter.output_ids(outputs), executor.only_stage()
+    if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, wanted) for fed in feeds):
+        stage = None
+    if stage is not None and executor.plan.flow.state.intersection(stage.looks):
+        stage = None  # the host looks at what the step before has written
+    return Feedback(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
+
+
+def _run_together(
+    executor: Executor, state: MethodState, feedback: Feedback, lives: Sequence[CallValues]
+) -> list[tuple[Any, ...]] | None:
+    """All steps in one submit; None if they differ in more than live integers and inputs, or hold too much."""
+    stage, first, converter = feedback.stage, lives[0], executor.converter
+    assert stage is not None and state.session is not None
+    prepared = _prepare(executor, state, feedback, lives)
+    if prepared is None:
+        return None
+    schedule, scalars = prepared
+    reads = converter.reads(stage, first, feedback.wanted)
+    later = _later_uploads(executor, stage, lives, feedback.fed)
+    if _bytes_held(reads, later, len(lives)) > MAX_STEP_BYTES:
+        return None
+    uploads = converter.uploads(stage, first)
+    present = {value_id for value_id, _ in uploads}  # an input that no kernel reads is not on the device
+    feeds = [_device_feed(executor.plan, fed, first) for fed in feedback.feeds if fed.target in present]
+    data = state.session.run(schedule, scalars, uploads, reads, feeds, later, executor.observer)
+    results = []
+    for live, found in zip(lives, data, strict=True):
+        converter.collect_outputs(live, reads, found)
+        results.append(tuple(executor.output(value_id, live, state) for value_id in feedback.wanted))
+    return results
+
+
+def _checked(plan: Plan, feed: Mapping[int, int]) -> list[_Link]:
+    """The feeds, if they point at tensors that fit."""
+    graph = plan.graph
+    feeds: list[_Link] = []
+    for output, position in feed.items():
+        source = at_position(graph.outputs, output, f"outputs of {graph.name}")
+        target = at_position(graph.inputs, position, f"inputs of {graph.name}")
+        fed = _Link(output, position, source, target)
+        made, taken = graph.values[source], graph.values[target]
+        if not isinstance(made, TensorSpec) or not isinstance(taken, TensorSpec):
+            raise InputError(f"{_link_text(plan, fed)}: only tensors can be fed", code="not_a_tensor")
+        if not _castable(made.host_dtype, taken.host_dtype):
+            raise InputError(
+                f"{_link_text(plan, fed)}: {made.host_dtype.short} does not become {taken.host_dtype.short} unharmed",
+                code="dtype",
+            )
+        if any(target == other.target for other in feeds):
+            raise InputError(f"{_link_text(plan, fed)}, which another output feeds too", code="duplicate_feed")
+        feeds.append(fed)
+    return feeds
+
+
+def _castable(made: DType, taken: DType) -> bool:
+    # The device computes with 32 bits, so what it makes fits both.
+    return (made in _INTEGERS and taken in _INTEGERS) or _holds(taken, made)
+
+
+def _holds(wide: DType, narrow: DType) -> bool:
+    """Whether one dtype holds every value of another."""
+    return wide is narrow or (wide is not DType.BFLOAT16 and bool(np.can_cast(narrow.held, wide.held, "safe")))
+
+
+def _link_text(plan: Plan, fed: _Link) -> str:
+    return f"output {fed.output} of {plan.graph.name} cannot feed input {fed.input}"
+
+
+def _prepare(
+    executor: Executor, state: MethodState, feedback: Feedback, lives: Sequence[CallValues]
+) -> tuple[Schedule, list[dict[int, int]]] | None:
+    """The schedule that serves all steps, and the live integers of each, by slot. None if no one does."""
+    assert feedback.stage is not None
+    first: Schedule | None = None
+    scalars = []
+    for number, live in enumerate(lives):
+        schedule, slots = executor.prepare(feedback.stage, live, state)
+        first = first or schedule
+        if schedule is not first:
+            return None
+        for fed in feedback.feeds if number else ():
+            _check_size(executor.plan, fed, lives[number - 1].dims[fed.source], live.dims[fed.target])
+        scalars.append(slots)
+    return None if first is None else (first, scalars)
+
+
+def _stays_on_device(plan: Plan, stage: Segment, fed: _Link, wanted: Sequence[int]) -> bool:
+    """Whether a copy on the device does what a way through the host would."""
+    made, taken = plan.graph.tensor(fed.source), plan.graph.tensor(fed.target)
+    # What callers see in a narrower dtype is rounded when it is read.
+    exact = _holds(made.host_dtype, made.dtype) and _holds(taken.host_dtype, made.dtype)
+    # What the stage does not make is not kept until its end; an input handed through is answered by the host.
+    kept = fed.source in stage.reads and (fed.target in stage.reads or fed.target not in wanted)
+    return kept and exact and made.dtype is taken.dtype and fed.target not in plan.flow.hosted
+
+
+def _check_size(plan: Plan, fed: _Link, made: tuple[int, ...], taken: tuple[int, ...]) -> None:
+    if numel(made) != numel(taken):
+        raise InputError(
+            f"{_link_text(plan, fed)}: its shape is {list(made)}, the next step's input has {list(taken)}", code="shape"
+        )
+
+
+def _later_uploads(
+    executor: Executor, stage: Segment, lives: Sequence[CallValues], fed: Container[int]
+) -> list[list[tuple[int, Array]]]:
+    """For each step but the first, the inputs that are not fed and that it would not find in place."""
+    later = []
+    before: dict[int, bytes] = {}
+    for live in lives:
+        given = executor.converter.uploads(stage, live, fed)
+        data = {value_id: array.tobytes() for value_id, array in given if value_id in executor.plan.kept}
+        later.append([(v, array) for v, array in given if v not in data or data[v] != before.get(v)])
+        before = data
+    return later[1:]  # the first step's are uploaded in any case
+
+
+def _bytes_held(reads: Sequence[tuple[int, int]], later: Sequence[Sequence[tuple[int, Array]]], steps: int) -> int:
+    read = sum(padded(nbytes) for _, nbytes in reads)
+    return read * steps + sum(padded(array.nbytes) for step in later for _, array in step)
+
+
+def _device_feed(plan: Plan, fed: _Link, live: CallValues) -> Feed:
+    return Feed(fed.source, fed.target, stored_bytes(plan.graph.tensor(fed.target).dtype, live.dims[fed.target]))
+
+
+def _run_separately(
+    executor: Executor,
+    state: MethodState,
+    feedback: Feedback,
+    steps: Sequence[Sequence[Any]],
+    lives: Sequence[CallValues],
+) -> list[tuple[Any, ...]]:
+    results: list[tuple[Any, ...]] = []
+    feeds, count = feedback.feeds, len(feedback.wanted)
+    wanted = (*feedback.wanted, *(fed.source for fed in feeds))
+    made: tuple[Any, ...] = ()  # by the step before, for each of the feeds
+    for args, live in zip(steps, lives, strict=True):
+        given = list(args)
+        for fed, value in zip(feeds, made, strict=False):
+            _check_size(executor.plan, fed, value.shape, live.dims[fed.target])
+            spec = executor.plan.graph.tensor(fed.target)
+            given[fed.input] = value.astype(spec.host_dtype.held).reshape(live.dims[fed.target])
+        found = executor.run(state, given, wanted)
+        results.append(found[:count])
+        made = found[count:]
+    return results
+
+
+def lower_shapes(executor: Executor, state: MethodState, dims: Sequence[Sequence[int]]) -> None:
+    """Lower what a call at these shapes would run, without running it."""
+    stage, graph = executor.only_stage(), executor.plan.graph
+    if stage is None:
+        raise InputError(
+            f"{graph.name} is not one submit: call it at the shapes that are to be saved", code="several_submits"
+        )
+    if len(dims) != len(graph.inputs):
+        wanted = ", ".join(map(str, executor.converter.inputs))
+        raise InputError(
+            f"{graph.name} takes {len(graph.inputs)} inputs ({wanted}); {len(dims)} shapes were named",
+            code="input_count",
+        )
+    try:
+        args = [zeros_like_input(graph.values[i], tuple(sizes)) for i, sizes in zip(graph.inputs, dims, strict=True)]
+    except (MemoryError, ValueError) as error:
+        raise InputError(f"shapes: {dims!r:.200} cannot be: {error}") from error
+    executor.prepare(stage, executor.converter.bind_inputs(args), state)

@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from ..container import MethodPlan, TensorValue
 from ..errors import InputError, UnsupportedError
 from ..lowering import registered
-from .call_arguments import in_order
+from .arguments import Input, Value, ordered_inputs
 from .checks import check_bool, check_int, check_method_name, check_path, check_str, described
-from .loading import load
+from .loading import Source, check_source, load
 from .method import Method
 from .program import Program
-from .sources import Source, check_source
-from .values import Input, Value
 
 BACKEND = "VulkanBackend"  # whose delegates are run, on any GPU
 _NO_DUMP = "webpte writes no ETDump: profile() of webpte.tools, or `webpte profile`, tells where the time goes"
@@ -120,7 +118,7 @@ class RuntimeMethod:
 
     def execute(self, inputs: Sequence[Input]) -> list[Value]:
         """Outputs as a list of NumPy arrays and Python numbers."""
-        return list(self.method.run(in_order(self.method.name, self.method.inputs, inputs, "inputs")))
+        return list(self.method.run(ordered_inputs(self.method.name, self.method.inputs, inputs, "inputs")))
 
 
 class MethodMeta:

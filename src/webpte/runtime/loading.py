@@ -2,22 +2,108 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, TypedDict, get_args
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal, Protocol, Self, TypedDict, Unpack, get_args
 
 from ..container import MappedFile, parse_program, parse_tensors
-from ..errors import DataError, InputError
+from ..container.flat import quoted_name
+from ..errors import DataError, Error, InputError
 from ..fusion import PASSES
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
+from ..task_file import TaskFile, read_task
 from .bundle import Bundle
-from .checks import check_choice, check_limits, check_list, check_memory_limit, check_names
-from .log import log_loaded
+from .checks import (
+    PathLike,
+    check_choice,
+    check_limits,
+    check_list,
+    check_memory_limit,
+    check_names,
+    check_path,
+    described,
+)
 from .manifest import is_bundle, read_manifest
-from .program import Options, Program, Tune
-from .sources import Source, check_source, data_beside, open_source
+from .method import Method
+from .program import PlanOptions, Program, Tune
 
-PathLike = str | os.PathLike[str]
+MAX_DATA_FILES = 64  # .ptd files that are looked into
+MAX_LISTED_DATA_FILES = 4
+
+
+class BinaryFile(Protocol):
+    """A file that is open for reading bytes: of `open(path, "rb")`, of a zip archive, `io.BytesIO`."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile
+
+
+def check_source(source: object, name: str) -> None:
+    """Refuse what is neither a path, nor bytes, nor a file, before any of them is opened."""
+    if isinstance(source, (str, os.PathLike)):
+        check_path(source, name)
+    elif not callable(getattr(source, "read", None)) and _bytes_of(source) is None:
+        raise InputError(f"{name} is a path, bytes, or a file opened by open(path, 'rb'), not {described(source)}")
+
+
+def open_source(source: Source, name: str) -> MappedFile:
+    """A path is mapped, bytes are used where they are, and the rest of an open file is read into memory."""
+    check_source(source, name)
+    if isinstance(source, (str, os.PathLike)):
+        return MappedFile(source)
+    data = _bytes_of(source)
+    return MappedFile.from_bytes(f"<{name}>", data) if data is not None else _read_file(source, name)  # type: ignore[arg-type]
+
+
+def _bytes_of(source: object) -> memoryview | None:
+    """What the source holds in memory; a file that is mapped counts as a file, since it has a position."""
+    if callable(getattr(source, "read", None)):
+        return None
+    try:
+        return memoryview(source).cast("B")  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def _read_file(file: BinaryFile, name: str) -> MappedFile:
+    try:
+        data = file.read()
+    except Exception as error:  # whatever kind of file it is: closed, write-only, a connection that broke
+        raise InputError(
+            f"{name} is a file that cannot be read: {error}. Open it by open(path, 'rb')", code="unreadable"
+        ) from error
+    if isinstance(data, str):
+        raise InputError(f"{name} is a file that was opened as text: open it by open(path, 'rb')", code="text_mode")
+    found = _bytes_of(data)
+    if found is None:
+        raise InputError(f"{name} is a file whose read() gives {described(data)}: open it by open(path, 'rb')")
+    label = getattr(file, "name", None)
+    return MappedFile.from_bytes(label if isinstance(label, str) else f"<{name}>", found)
+
+
+def data_beside(path: str | os.PathLike[str], keys: Collection[str]) -> list[str]:
+    """Files of constants beside a program that have some of these keys, those with most of them first."""
+    folder = os.path.dirname(os.fspath(path)) or os.curdir
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".ptd") and entry.is_file())
+    except OSError:
+        return []
+    found = {}
+    for name in names[:MAX_DATA_FILES]:
+        try:
+            with MappedFile(os.path.join(folder, name)) as file:
+                found[name] = len(parse_tensors(file).entries.keys() & set(keys))
+        except Error:  # it need not be one of ours
+            continue
+    best = sorted((name for name in found if found[name]), key=lambda name: -found[name])
+    return [os.path.join(os.path.dirname(os.fspath(path)), name) for name in best[:MAX_LISTED_DATA_FILES]]
+
+
+logger = logging.getLogger("webpte")
 
 
 class LoadOptions(TypedDict, total=False):
@@ -72,7 +158,7 @@ def load(
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
         _refuse_planning(source, given, fallback, passes)
         return Bundle(read_manifest(source), chosen_limits, most)
-    options = Options(fallback == "cpu", chosen_limits, chosen_passes, tune, most)
+    options = PlanOptions(fallback == "cpu", chosen_limits, chosen_passes, tune, most)
     files: list[MappedFile] = []
     try:
         files.append(open_source(source, "source"))
@@ -86,12 +172,12 @@ def load(
         raise
 
 
-def _read(files: list[MappedFile], options: Options, progress: OnProgress) -> Program:
+def _read(files: list[MappedFile], options: PlanOptions, progress: OnProgress) -> Program:
     total = sum(file.size for file in files)
     progress(Progress("read", 0, total, "bytes"))
     program = Program(parse_program(files[0]), [parse_tensors(f) for f in files[1:]], files, options)
     progress(Progress("read", total, total, "bytes"))
-    log_loaded(files, program.method_names)
+    _log_loaded(files, program.method_names)
     return program
 
 
@@ -111,4 +197,50 @@ def _refuse_planning(path: PathLike, data: list[Source], fallback: str | None, p
             f"{os.fspath(path)} is a bundle: it was planned when it was written, and {', '.join(named)} would "
             "change nothing. Load the .pte program for that",
             code="already_planned",
+        )
+
+
+class TaskProgram:
+    """Base of `webpte.embed.Embedder` and others like it. Threads may share one."""
+
+    task: ClassVar[str]
+
+    def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
+        """`file` is asked for all its fields here; what does not fit the program is refused."""
+        self.program = program
+        self.path = path
+
+    @classmethod
+    def load(cls, path: PathLike, **options: Unpack[LoadOptions]) -> Self:
+        """Open a program that `webpte export` wrote, with the files beside it. `options` are those of `webpte.load`."""
+        file = Path(check_path(path, "path"))
+        about = read_task(file, cls.task)
+        program = load(file, **options)
+        try:
+            return cls(program, file, about)
+        except BaseException:
+            program.close()
+            raise
+
+    @property
+    def forward(self) -> Method:
+        """What runs on the device."""
+        return self.program.method("forward")
+
+    def close(self) -> None:
+        """Release the GPU memory."""
+        self.program.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _log_loaded(files: list[MappedFile], methods: tuple[str, ...]) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        files_text = ", ".join(f"{quoted_name(file.path)} ({file.size} bytes)" for file in files)
+        logger.info(
+            "loaded %s: %d methods, %s", files_text, len(methods), ", ".join(quoted_name(name) for name in methods)
         )

@@ -24,10 +24,10 @@ FORMAT, VERSION = "webpte bundle", 1
 MANIFEST = "manifest.json"
 KINDS = ("language", "encoder", "image", "program", "check")
 SUFFIXES = {"plan": "json", "json": "json", "wgsl": "wgsl", "weights": "bin", "text": "txt"}  # by type of file
-_OPENING = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')  # all behind it is what is hashed
+_HEADER = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')  # all behind it is what is hashed
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_MOST_SLOTS = 4096
-_TEMPLATE = 1 << 18  # characters
+_MAX_SLOTS = 4096
+_MAX_TEMPLATE_CHARS = 1 << 18  # characters
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BundledFile:
 
 
 @dataclass(frozen=True)
-class Variant:
+class BundleVariant:
     """A plan of a method for a kind of device."""
 
     plan: BundledFile
@@ -80,7 +80,7 @@ class Manifest:
     name: str
     kind: str
     files: Mapping[str, BundledFile]
-    methods: Mapping[str, tuple[Variant, ...]]
+    methods: Mapping[str, tuple[BundleVariant, ...]]
     language: Language | None
     data: Mapping[str, Any]  # the whole document, of which the rest is for pages
 
@@ -100,7 +100,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         spend("plan bytes", file.size, path)
         contents = bytes(file.view(0, file.size))
     try:
-        return _Reading(os.fspath(folder), _document(contents)).manifest()
+        return _ManifestReader(os.fspath(folder), _document(contents)).manifest()
     except FormatError as error:
         raise FormatError(f"{path}: {error}", code=error.reason) from error
     except Error:
@@ -112,7 +112,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
 
 
 def _document(contents: bytes) -> dict[str, Any]:
-    opening = _OPENING.match(contents)
+    opening = _HEADER.match(contents)
     if opening is None:
         raise FormatError('does not begin with {"sha256": ...} of the rest, as a manifest does', code="bad_magic")
     found = hashlib.sha256(contents[opening.end() :]).hexdigest()
@@ -131,7 +131,7 @@ def _document(contents: bytes) -> dict[str, Any]:
     return dict(data)
 
 
-class _Reading:
+class _ManifestReader:
     def __init__(self, folder: str, data: dict[str, Any]) -> None:
         self.folder = folder
         self.data = data
@@ -171,12 +171,12 @@ class _Reading:
     def _optional_file(self, sha256: Any) -> BundledFile | None:
         return None if sha256 is None else self._file(sha256)
 
-    def _variant(self, item: Any) -> Variant:
+    def _variant(self, item: Any) -> BundleVariant:
         slots = field(item, "slots")
         device = field(item, "device")
         if device not in ("gpu", "cpu"):
             raise FormatError(f"{ascii(device)[:40]} is not a kind of device", code="unknown_device")
-        return Variant(
+        return BundleVariant(
             plan=self._file(field(item, "plan")),
             wgsl=self._file(field(item, "wgsl")),
             weights=tuple(self._file(shard) for shard in items(field(item, "weights"), "weights")),
@@ -184,13 +184,13 @@ class _Reading:
             features=tuple(text(name, "a feature", 100) for name in items(field(item, "features"), "features")),
             subgroup=whole(field(item, "subgroup"), "subgroup", high=1 << 16),
             limits={_limit(name): whole(most, name) for name, most in _object(item, "limits").items()},
-            slots=None if slots is None else whole(slots, "slots", 1, _MOST_SLOTS),
+            slots=None if slots is None else whole(slots, "slots", 1, _MAX_SLOTS),
         )
 
     def _language(self, item: Any) -> Language:
         template, bos = field(item, "template"), field(item, "bos")
-        if template is not None and (not isinstance(template, str) or len(template) > _TEMPLATE):
-            raise FormatError(f"its chat template is not a text of at most {_TEMPLATE} characters")
+        if template is not None and (not isinstance(template, str) or len(template) > _MAX_TEMPLATE_CHARS):
+            raise FormatError(f"its chat template is not a text of at most {_MAX_TEMPLATE_CHARS} characters")
         prompt, decode = (_ascending(field(item, name), name) for name in ("prompt_rows", "decode_rows"))
         words = {int(rows): whole(most, "choice_words") for rows, most in _object(item, "choice_words").items()}
         if decode[0] != 1 or words.keys() != set(decode):

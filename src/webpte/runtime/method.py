@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 import weakref
@@ -11,27 +12,39 @@ from typing import Any, TypeVar, overload
 
 import numpy as np
 
-from ..device import Counters, Extent, Gpu, Observer, Session, WeightBuffers, memory_needs, state_memory_needs
+from ..container.flat import quoted_name
+from ..device import (
+    Counters,
+    Extent,
+    Gpu,
+    Observer,
+    Session,
+    WeightBuffers,
+    memory_line,
+    memory_needs,
+    state_memory_needs,
+)
 from ..errors import ClosedError, InputError
-from ..plan import Planner, Scheduler
+from ..plan import Plan, Planner, Scheduler
 from ..progress import OnProgress, ignore
 from ..text import lines, sanitize_line, table
 from ..wgsl import Caps
-from .arguments import ArgumentInfo
-from .call_arguments import in_order, placed, refuse_cpu, targets_of
-from .checks import check_callable, check_list, check_path, check_shapes, described
-from .executor import Executor
+from .arguments import (
+    ArgumentInfo,
+    Input,
+    Value,
+    arguments,
+    check_strict,
+    merge_named_inputs,
+    ordered_inputs,
+    output_targets,
+)
+from .checks import ProcessGuard, check_callable, check_list, check_path, check_shapes, described
+from .executor import Executor, StepRunner, lower_shapes
 from .kernels import CpuKernels
-from .log import log_ready
-from .method_state import MethodState
-from .preparing import prepare_for
-from .process import Process
-from .shared_state import Share
-from .shown import arguments, memory_line
-from .state import PathLike, read_state, write_state
-from .steps import StepRunner
-from .values import Input, Value
+from .state import MethodState, PathLike, StateShare, read_state, write_state
 
+logger = logging.getLogger("webpte")
 A = TypeVar("A", bound=np.ndarray[Any, Any])
 
 
@@ -50,7 +63,7 @@ class Method:
         fingerprint: Callable[[], str] = str,
         progress: OnProgress = ignore,
         parent: Method | None = None,
-        shared: Share | None = None,
+        shared: StateShare | None = None,
         *,
         lazy: bool = False,
     ) -> None:
@@ -59,7 +72,7 @@ class Method:
         self.recoveries = 0
         self._kernels = kernels
         self._fingerprint = fingerprint
-        self._process = Process(f"method {plan.graph.name}")
+        self._process = ProcessGuard(f"method {plan.graph.name}")
         self._closed = False
         self._executor: Executor = Executor(scheduler, kernels, lazy=lazy) if parent is None else parent._executor
         self._step_runner: StepRunner = StepRunner(self._executor) if parent is None else parent._step_runner
@@ -79,7 +92,7 @@ class Method:
         else:  # nothing runs on a device
             self._state = MethodState(plan, None)
         if parent is None:
-            log_ready(plan, self.adapter, time.perf_counter() - started)
+            _log_ready(plan, self.adapter, time.perf_counter() - started)
 
     def _start(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress, *, filled: bool = True) -> None:
         """Take memory of a device; state begins as the file says if it is `filled`."""
@@ -95,11 +108,11 @@ class Method:
 
     @property
     def inputs(self) -> tuple[ArgumentInfo, ...]:
-        return self._executor.borders.inputs
+        return self._executor.converter.inputs
 
     @property
     def outputs(self) -> tuple[ArgumentInfo, ...]:
-        return self._executor.borders.outputs
+        return self._executor.converter.outputs
 
     @property
     def counters(self) -> Counters:
@@ -128,7 +141,7 @@ class Method:
 
     def __call__(self, /, *args: Input, **named: Input) -> Value:
         """Run the method, its inputs by position or by name. One output is returned as it is, several as a tuple."""
-        outputs = self.run(placed(self.name, self.inputs, args, named) if named else args)
+        outputs = self.run(merge_named_inputs(self.name, self.inputs, args, named) if named else args)
         return outputs[0] if len(outputs) == 1 else outputs
 
     @overload
@@ -167,11 +180,11 @@ class Method:
         """
         executor = self._executor
         if type(args) is not tuple and type(args) is not list:
-            args = in_order(self.name, self.inputs, args)
-        wanted = self.plan.graph.outputs if outputs is None else executor.borders.wanted(outputs)
+            args = ordered_inputs(self.name, self.inputs, args)
+        wanted = self.plan.graph.outputs if outputs is None else executor.converter.output_ids(outputs)
         if strict is not False:
-            refuse_cpu(self.plan, strict)
-        targets = () if into is None else targets_of(self.plan.graph, into, wanted)
+            check_strict(self.plan, strict)
+        targets = () if into is None else output_targets(self.plan.graph, into, wanted)
         with self.exclusive():
             self._make_ready()
             results = executor.run(self._state, args, wanted, targets)
@@ -191,7 +204,7 @@ class Method:
         if type(steps) not in (list, tuple):
             steps = check_list(steps, "steps", "calls, each a list of inputs", "[[x], [y]]")
         if not {*map(type, steps)} <= {list, tuple}:
-            steps = [in_order(self.name, self.inputs, args, "steps") for args in steps]
+            steps = [ordered_inputs(self.name, self.inputs, args, "steps") for args in steps]
         with self.exclusive():
             self._make_ready()
             return self._step_runner.run(self._state, steps, feed, outputs)
@@ -290,7 +303,7 @@ class Method:
             self._check_open()
             self.scheduler.make_room(len(named))
             for dims in named:
-                prepare_for(self._executor, self._state, dims)
+                lower_shapes(self._executor, self._state, dims)
             save_plan(self.scheduler, where, self._fingerprint())
 
     def __repr__(self) -> str:
@@ -346,7 +359,7 @@ class Method:
 
         A fork closes alone. In a process forked off nothing happens: the memory is the parent's.
         """
-        if not self._process.here:
+        if not self._process.is_current:
             return
         with self._lock:
             for method in (self,) if self._is_fork else (self, *self._forks):
@@ -381,3 +394,23 @@ class Method:
         """Of this method and its forks, those whose device is gone."""
         with self._lock:
             return [m for m in (self, *self._forks) if not m._closed and m._gpu is not None and not m._gpu.alive()]
+
+
+def _log_ready(plan: Plan, adapter: str, seconds: float) -> None:
+    """A method can be called. One that only holds a number, such as get_vocab_size, is not worth a line."""
+    if not plan.graph.steps or not logger.isEnabledFor(logging.INFO):
+        return
+    need = memory_needs(plan)
+    kinds = ", ".join(f"{kind} {nbytes}" for kind, nbytes in need.kinds.items() if nbytes)
+    logger.info(
+        "%s is ready on %s: %d calls in %d submits, %d of them on the CPU, %d kernels, %d bytes (%s), in %.3f s",
+        quoted_name(plan.graph.name),
+        adapter,
+        len(plan.graph.steps),
+        len(plan.flow.segments),
+        sum(plan.cpu_calls.values()),
+        len(plan.kernels),
+        need.total,
+        kinds,
+        seconds,
+    )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
 from ..container import MappedFile, MethodPlan, ProgramFile, Span, TensorFile
-from ..device import MemoryNeeds, adapter_caps, memory_needs
+from ..container.flat import quoted_name
+from ..device import Memory, MemoryNeeds, WeightBuffers, acquire, adapter_caps, memory_needs, program_memory
 from ..errors import InputError
 from ..fusion import PASSES
 from ..graph import Graph, build_graph
@@ -20,25 +23,23 @@ from ..plan import Plan, Planner, make_planner
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, size, table
 from ..wgsl import Caps
-from .arguments import describe_all
+from .arguments import describe_all, signature
 from .checks import check_bool, check_caps, check_method_name, check_optional_callable, check_seconds
-from .choices import read_choices, write_choices
+from .device_resources import DeviceResources
 from .kernels import CpuKernels
-from .log import log_tuned, warn_of_fallback
-from .memory import Memory, memory_of
 from .method import Method
-from .owner import Owner
-from .shared_state import SharedState
-from .shown import signature, some
-from .tuning import Choices, chosen, tune_plan
+from .state import SharedState
+from .tuning import TuningResult, best_variants, read_tuning, tune_plan, write_tuning
 
 Rewrite = Callable[[Graph], Graph]
 Tune = Literal["cached", "auto", "off"]
 AUTO_SECONDS = 5.0
+MAX_LISTED_METHODS = 20  # in a repr
+logger = logging.getLogger("webpte")
 
 
 @dataclass(frozen=True)
-class Options:
+class PlanOptions:
     """How the methods of a program are planned."""
 
     fallback: bool = False
@@ -65,7 +66,7 @@ def _signature(graph: Graph) -> str:
     return signature(graph.name, inputs, outputs)
 
 
-class Program(Owner):
+class Program(DeviceResources):
     """A loaded file. Use it as a context manager, or call `close`, to release GPU memory.
 
     Threads may share it, and its methods, which run one call at a time. From asyncio, use `asyncio.to_thread`.
@@ -76,7 +77,7 @@ class Program(Owner):
         file: ProgramFile,
         tensors: Sequence[TensorFile],
         files: Sequence[MappedFile],
-        options: Options,
+        options: PlanOptions,
     ) -> None:
         super().__init__(file.path, files, options.memory)
         self._file = file
@@ -117,7 +118,7 @@ class Program(Owner):
             graph = rewrite(graph)
         if caps is None:  # a method without calls, such as get_vocab_size, needs no adapter
             caps = self._caps() if graph.steps else Caps()
-        tuning = {} if self._options.tune == "off" else read_choices(caps)
+        tuning = {} if self._options.tune == "off" else read_tuning(caps)
         return make_planner(graph, caps, self._kernels, self._options.fallback, self._options.passes, tuning)
 
     @overload
@@ -133,7 +134,7 @@ class Program(Owner):
         check_optional_callable(rewrite, "rewrite", "the graph, and gives another")
         if rewrite is not None:
             raise InputError("rewrite is of one method: say which, memory(name, rewrite)")
-        return memory_of(self._path, {one: self.plan(one) for one in self.method_names})
+        return program_memory(self._path, {one: self.plan(one) for one in self.method_names})
 
     def tune(
         self,
@@ -143,7 +144,7 @@ class Program(Owner):
         again: bool = False,
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
-    ) -> Choices:
+    ) -> TuningResult:
         """Time the kernels that could serve a method on this machine, and remember for every later load which to take.
 
         That is the usual one, unless another was clearly faster: in six of seven rounds and by 5 % in the median. What
@@ -156,16 +157,16 @@ class Program(Owner):
             self._check_open()
             planner = self.planner(name, rewrite=rewrite)
             caps = self._caps()
-            known = {} if anew else read_choices(caps)
+            known = {} if anew else read_tuning(caps)
             for job in [job for job in planner.examples if job.key in known]:
                 del planner.examples[job]
             if not planner.examples:
-                return Choices()
+                return TuningResult()
             gpu, weights = self._device(planner.plan)
             started = time.perf_counter()
             choices = tune_plan(planner, gpu, weights, spent, progress)
-            log_tuned(name, len(choices), time.perf_counter() - started)
-            write_choices(caps, chosen(choices))
+            _log_tuned(name, len(choices), time.perf_counter() - started)
+            write_tuning(caps, best_variants(choices))
             return choices
 
     def method(
@@ -194,7 +195,7 @@ class Program(Owner):
             self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
         planner = self.planner(name, rewrite=rewrite)
         plan = planner.plan
-        warn_of_fallback(plan)
+        _warn_of_fallback(plan)
         shared = self._shared.share_of(plan)
         gpu, weights = self._device(plan) if plan.flow.segments else (None, None)
         return Method(
@@ -217,10 +218,10 @@ class Program(Owner):
         return sys.modules["webpte"].widget(self, **options)  # which stands above this room
 
     def __repr__(self) -> str:
-        return "\n  ".join([self._title(), *some(self._signatures()).values()])
+        return "\n  ".join([self._title(), *_listed_methods(self._signatures()).values()])
 
     def _repr_html_(self) -> str:
-        return table(self._title(), some(self._signatures()))
+        return table(self._title(), _listed_methods(self._signatures()))
 
     def _title(self) -> str:
         nbytes = size(sum(file.size for file in self._files))
@@ -238,3 +239,42 @@ class Program(Owner):
     def _contents(self) -> str:
         """A hash of every byte of the files: only snapshots and saved plans need it."""
         return hashlib.sha256(b"".join(bytes.fromhex(file.sha256()) for file in self._files)).hexdigest()
+
+
+def _warn_of_fallback(plan: Plan) -> None:
+    """Calls inside delegates that have no kernel here: the exporter meant them for the device."""
+    inside = {name: count for name, count in plan.cpu_calls.items() if "::" not in name}
+    if inside:
+        listed = ", ".join(f"{quoted_name(name)} x{count}" for name, count in sorted(inside.items()))
+        total = sum(inside.values())
+        logger.warning(
+            "%d calls inside delegates of %s run on the CPU: %s", total, quoted_name(plan.graph.name), listed
+        )
+
+
+def _log_tuned(name: str, measured: int, seconds: float) -> None:
+    logger.info("%s: %d jobs measured in %.1f s", quoted_name(name), measured, seconds)
+
+
+@contextmanager
+def open_graph(graph: Graph) -> Iterator[Method]:
+    """A method that runs `graph` on this machine's adapter, as it is: no pass is applied."""
+    kernels = CpuKernels()
+    planner = make_planner(graph, adapter_caps(), kernels)
+    gpu = acquire(planner.plan.limits)
+    weights = WeightBuffers(gpu)
+    try:
+        method = Method(planner, gpu, weights, kernels)
+        try:
+            yield method
+        finally:
+            method.close()
+    finally:
+        weights.close()
+        gpu.release()
+
+
+def _listed_methods(rows: Mapping[str, str]) -> dict[str, str]:
+    """The first of many methods, and how many more there are."""
+    kept = dict(list(rows.items())[:MAX_LISTED_METHODS])
+    return kept | ({"...": f"and {len(rows) - len(kept)} more"} if len(rows) > len(kept) else {})

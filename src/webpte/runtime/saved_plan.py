@@ -12,12 +12,11 @@ from ..plan.opened import Opened, load_plan
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, table
 from ..wgsl import Caps
-from .arguments import describe_all
+from .arguments import describe_all, signature
 from .checks import check_list, check_memory_limit, check_path
+from .device_resources import DeviceResources
 from .kernels import CpuKernels
 from .method import Method
-from .owner import Owner
-from .shown import signature
 
 PathLike = str | os.PathLike[str]
 
@@ -43,7 +42,7 @@ def open_plan(folder: PathLike, data: Iterable[PathLike] = (), *, memory: int | 
         raise
 
 
-class SavedPlan(Owner):
+class SavedPlan(DeviceResources):
     """A saved plan. Use it as a context manager, or call `close`, to release GPU memory."""
 
     def __init__(self, folder: str, opened: Opened, memory: int | None) -> None:
@@ -67,8 +66,8 @@ class SavedPlan(Owner):
 
     def _signature(self) -> str:
         plan = self._opened.scheduler.plan
-        borders = ((plan.graph.inputs, "in"), (plan.graph.outputs, "out"))
-        inputs, outputs = (describe_all(plan.graph, *each, plan.dynamic_dims) for each in borders)
+        sides = ((plan.graph.inputs, "in"), (plan.graph.outputs, "out"))
+        inputs, outputs = (describe_all(plan.graph, *each, plan.dynamic_dims) for each in sides)
         return signature(self.name, inputs, outputs)
 
     def _make_method(self, progress: OnProgress) -> Method:

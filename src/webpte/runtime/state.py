@@ -8,27 +8,213 @@ moment shows half of a file. Read and checked whole before anything is done with
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import stat
 import struct
 import threading
-from collections.abc import Callable, Sequence
-from typing import BinaryIO
+from collections.abc import Callable, Mapping, Sequence
+from typing import BinaryIO, NamedTuple
 
-from ..errors import DataError, FormatError, InputError
+import numpy as np
+
+from ..device import Observer, Session
+from ..errors import DataError, FormatError, InputError, RangeError
+from ..graph import DType
+from ..plan import Plan
+from .converter import Array, from_device, to_device
+
+
+class MethodState:
+    """The state of one method or fork. `session` holds the device's part; None where nothing runs there."""
+
+    def __init__(self, plan: Plan, session: Session | None) -> None:
+        self._plan = plan
+        self.session = session
+        self._arrays = self._initial()
+
+    def _initial(self) -> dict[int, Array]:
+        """As the file says, and zero where it says nothing."""
+        arrays = {}
+        for value_id in self._plan.host_state:
+            spec = self._plan.graph.tensor(value_id)
+            wanted = spec.host_dtype.held
+            held = spec.constant.array(spec.dims) if spec.constant is not None else np.zeros(spec.dims, wanted)
+            arrays[value_id] = np.ascontiguousarray(held, wanted).reshape(spec.dims)
+        return arrays
+
+    def array(self, value_id: int, observer: Observer | None = None) -> Array:
+        """The state as the host sees it. Not to be written into."""
+        if value_id in self._arrays:
+            return self._arrays[value_id]
+        assert self.session is not None
+        spec = self._plan.graph.tensor(value_id)
+        return from_device(self.session.read_tensor(value_id, observer), spec.dims, spec)
+
+    def for_device(self, written: Mapping[int, Array]) -> list[tuple[int, Array]]:
+        """What of the state that the host has written belongs on the device, as that stores it."""
+        graph = self._plan.graph
+        return [
+            (value_id, to_device(array, graph.tensor(value_id), functools.partial(_beyond, value_id)))
+            for value_id, array in written.items()
+            if value_id not in self._arrays
+        ]
+
+    def keep(self, written: Mapping[int, Array]) -> int:
+        """Take over what the host has written in a call that is done: nothing of it if something cannot be held.
+
+        Gives the bytes of it that went to the device.
+        """
+        ready = self.for_device(written)
+        # Of its own: what a kernel has made may be a view of what the caller gave or will be given.
+        kept = {value_id: np.array(array) for value_id, array in written.items() if value_id in self._arrays}
+        for value_id, array in ready:
+            assert self.session is not None
+            self.session.upload(value_id, array)
+        self._arrays = self._arrays | kept
+        return sum(array.nbytes for _, array in ready)
+
+    def reset(self) -> None:
+        if self.session is not None:
+            self.session.reset()
+        self._arrays = self._initial()
+
+    def copy(self, other: MethodState) -> None:
+        """Take over the state of another method of the same plan."""
+        if self.session is not None and other.session is not None:
+            self.session.copy_state(other.session)
+        self._arrays = other._arrays
+
+    def alike(self, value_id: int, other: MethodState, theirs: int) -> bool:
+        """Whether both have a piece of state on one device, in the same bytes."""
+        if self.session is None or other.session is None or self.session.gpu is not other.session.gpu:
+            return False
+        mine, its = self._plan.graph.tensor(value_id), other._plan.graph.tensor(theirs)
+        return mine.dtype == its.dtype and value_id not in self._arrays and theirs not in other._arrays
+
+    def take(self, other: MethodState, pairs: Sequence[tuple[int, int]]) -> None:
+        """Take over pieces of another method's state that are `alike`, on the device."""
+        assert self.session is not None and other.session is not None
+        self.session.copy_tensors(other.session, pairs)
+
+    def sizes(self) -> list[int]:
+        """Bytes of each piece of it, first the device's."""
+        sizes = self.session.state_sizes() if self.session is not None else []
+        return sizes + [array.nbytes for array in self._arrays.values()]
+
+    def read(self) -> list[memoryview]:
+        pieces = self.session.read_state() if self.session is not None else []
+        return pieces + [memoryview(array.tobytes()) for array in self._arrays.values()]
+
+    def write(self, pieces: Sequence[memoryview]) -> None:
+        """Take over what `read` gave, of which the sizes have been checked."""
+        count = len(pieces) - len(self._arrays)
+        arrays = {
+            value_id: _from_bytes(piece, old)
+            for (value_id, old), piece in zip(self._arrays.items(), pieces[count:], strict=True)
+        }
+        if self.session is not None:
+            self.session.write_state(pieces[:count])
+        self._arrays = arrays
+
+
+def _beyond(value_id: int, reason: str) -> RangeError:
+    return RangeError(f"value {value_id}, the state that a CPU kernel wrote, {reason}")
+
+
+def _from_bytes(piece: memoryview, like: Array) -> Array:
+    if like.dtype == np.bool_:  # bytes of a file may be neither 0 nor 1
+        return np.frombuffer(piece, np.uint8).astype(np.bool_).reshape(like.shape)
+    return np.frombuffer(bytearray(piece), like.dtype).reshape(like.shape)
+
+
+class SharedBuffer(NamedTuple):
+    """What makes two buffers of two methods the same one. Their shapes may differ: one may be a view."""
+
+    place: tuple[int, int]  # pool and offset in the exporter's memory plan
+    dtype: DType
+    nbytes: int
+
+
+class SharedCopy(NamedTuple):
+    """A method's own copy of it."""
+
+    buffer: SharedBuffer
+    value_id: int
+    dims: tuple[int, ...]
+
+
+class SharedState:
+    """Keeps the copies of a program's methods in step. They share a lock: a call of one reads the state of another."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._latest: dict[SharedBuffer, tuple[MethodState, int]] = {}
+
+    def share_of(self, plan: Plan) -> StateShare | None:
+        """What a method has part in, if anything."""
+        copies = _copies(plan)
+        return StateShare(self, copies) if copies else None
+
+    def bring(self, state: MethodState, copies: Sequence[SharedCopy]) -> None:
+        """Let a method have the latest of what it shares, and be the one that has it: it may write it now."""
+        stale = {}
+        near: dict[MethodState, list[tuple[int, int]]] = {}
+        for copy in copies:
+            holder, theirs = self._latest.get(copy.buffer, (state, copy.value_id))
+            if holder is state:
+                continue
+            if state.alike(copy.value_id, holder, theirs):
+                near.setdefault(holder, []).append((theirs, copy.value_id))
+            else:
+                stale[copy.value_id] = holder.array(theirs).reshape(copy.dims)
+        if stale:
+            state.keep(stale)
+        for holder, pairs in near.items():
+            state.take(holder, pairs)
+        self._latest.update({copy.buffer: (state, copy.value_id) for copy in copies})
+
+    def forget(self, state: MethodState) -> None:
+        """What a method had is gone."""
+        self._latest = {buffer: held for buffer, held in self._latest.items() if held[0] is not state}
+
+
+class StateShare(NamedTuple):
+    """One method's part in it."""
+
+    whole: SharedState
+    copies: tuple[SharedCopy, ...]
+
+    def bring(self, state: MethodState) -> None:
+        self.whole.bring(state, self.copies)
+
+    def forget(self, state: MethodState) -> None:
+        self.whole.forget(state)
+
+
+def _copies(plan: Plan) -> tuple[SharedCopy, ...]:
+    """A method's copies of what others may have too."""
+    copies = []
+    for value_id in sorted(plan.flow.state):
+        spec = plan.graph.tensor(value_id)
+        if spec.shared is not None:
+            dtype, nbytes = spec.host_dtype, plan.stored_bytes(value_id)
+            copies.append(SharedCopy(SharedBuffer(spec.shared, dtype, nbytes), value_id, spec.dims))
+    return tuple(copies)
+
 
 PathLike = str | os.PathLike[str]
 MAGIC = b"webpte state 2\n\0"
 OLD_MAGIC = b"webpte state 1\n\0"
-MOST_NOTE = 64 << 20
+MAX_NOTE_BYTES = 64 << 20
 _HEADER = struct.Struct("<16s64sII")
 _DIGEST = hashlib.sha256().digest_size
 
 
 def write_state(path: PathLike, fingerprint: str, state: Sequence[memoryview], note: bytes) -> None:
-    if len(note) > MOST_NOTE:
-        raise InputError(f"the note of a snapshot has {len(note)} bytes; {MOST_NOTE} is the most")
+    if len(note) > MAX_NOTE_BYTES:
+        raise InputError(f"the note of a snapshot has {len(note)} bytes; {MAX_NOTE_BYTES} is the most")
     name = os.fspath(path)
     temporary = f"{name}.{os.getpid()}.{threading.get_ident()}.part"
     header = _HEADER.pack(MAGIC, fingerprint.encode(), len(state), len(note))
@@ -95,14 +281,14 @@ def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[l
         )
     found = os.fstat(file.fileno()).st_size
     table = file.read(min(8 * count, found))
-    note = file.read(min(length, MOST_NOTE))
+    note = file.read(min(length, MAX_NOTE_BYTES))
     sizes = wanted(note) if callable(wanted) else wanted
     if count != len(sizes) or table != struct.pack(f"<{len(sizes)}Q", *sizes):
         raise DataError(
             f"{name} holds {count} buffers of other sizes than this method's {len(sizes)}", code="buffer_sizes"
         )
     expected = len(head) + len(table) + length + sum(sizes) + _DIGEST
-    if length > MOST_NOTE or found != expected:
+    if length > MAX_NOTE_BYTES or found != expected:
         kind = "truncated" if found < expected else "longer than it says"
         code = "truncated" if found < expected else "too_long"
         raise FormatError(

@@ -10,10 +10,15 @@ in all rounds but one and by CLEARLY in the median, or OBVIOUSLY faster in the m
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import stat
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -24,18 +29,83 @@ from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
 from ..lowering import Job
 from ..plan import CallValues, Example, Planner, Schedule, make_planner
 from ..progress import OnProgress, Progress, ignore
+from ..version import __version__
+from ..wgsl import Caps
 
 logger = logging.getLogger("webpte")
+MAX_CACHE_BYTES = 16 << 20  # a choice takes some 60 bytes
+
+
+def tuning_cache_path() -> Path:
+    """Where choices are kept, for all devices; deleting it is safe."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "webpte" / "tuning.json"
+
+
+def _device_key(caps: Caps) -> str:
+    """Another device, driver or version of the kernels asks for other choices."""
+    return f"{caps.adapter}; webpte {__version__}"
+
+
+def read_tuning(caps: Caps) -> dict[str, str]:
+    """Job to variant, as measured on this device; empty if nothing was, or the file is damaged."""
+    return _read_all().get(_device_key(caps), {})
+
+
+def write_tuning(caps: Caps, choices: Mapping[str, str]) -> None:
+    """Add choices to what is known of this device. Another process sees the old file or the new one."""
+    everything = _read_all()
+    everything.setdefault(_device_key(caps), {}).update(choices)
+    path = tuning_cache_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".tuning-", delete=False) as file:
+        json.dump(everything, file, indent=1, sort_keys=True)
+    os.replace(file.name, path)
+
+
+def _read_all() -> dict[str, dict[str, str]]:
+    """What the file holds. One that is too large, no regular file or not ours is ignored, and said so."""
+    path = tuning_cache_path()
+    try:
+        found = json.loads(_read_small(path))
+        if not isinstance(found, dict) or not all(isinstance(choices, dict) for choices in found.values()):
+            raise ValueError("it is not a table of devices")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        logger.warning("%s is ignored: %s. Deleting it is safe.", path, str(error) or type(error).__name__)
+        return {}
+    return {
+        device: {job: name for job, name in choices.items() if isinstance(name, str)}
+        for device, choices in found.items()
+    }
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # opening a pipe must not wait for a writer
+
+
+def _read_small(path: Path) -> str:
+    with open(path, "rb", opener=_open) as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("it is not a regular file")
+        if found.st_size > MAX_CACHE_BYTES:
+            raise ValueError(f"it has {found.st_size} bytes, more than {MAX_CACHE_BYTES}")
+        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+            raise ValueError("it belongs to another user")
+        return file.read(MAX_CACHE_BYTES).decode()
+
+
 ROUNDS = 7
-CLEARLY = 1.05
-OBVIOUSLY = 2.0
-RUNS = 3  # of each variant in a round
-SHORTEST = 0.002  # seconds that one run takes at least
-POSITIONS = (256, 64, 8, 0)  # tokens before this call: a KV cache that is in use, if it is long enough
+CLEAR_GAIN = 1.05
+OBVIOUS_GAIN = 2.0
+RUNS_PER_ROUND = 3  # of each variant in a round
+MIN_RUN_SECONDS = 0.002  # seconds that one run takes at least
+CACHE_POSITIONS = (256, 64, 8, 0)  # tokens before this call: a KV cache that is in use, if it is long enough
 
 
 @dataclass(frozen=True)
-class Choice:
+class TunedKernel:
     """What was measured for a job: the seconds of each variant, round by round."""
 
     job: Job
@@ -72,34 +142,34 @@ class Choice:
     def _beats(self, name: str) -> bool:
         ratios = self._ratios(name)
         won, gain = sum(ratio > 1 for ratio in ratios), median(ratios)
-        return gain >= OBVIOUSLY or (gain >= CLEARLY and won >= ROUNDS - 1)
+        return gain >= OBVIOUS_GAIN or (gain >= CLEAR_GAIN and won >= ROUNDS - 1)
 
     def _ratios(self, name: str) -> list[float]:
         return [usual / ours for usual, ours in zip(self.rounds[self.usual], self.rounds[name], strict=True)]
 
 
-class Choices(list[Choice]):
+class TuningResult(list[TunedKernel]):
     """What was measured; `left` are the jobs that the budget of seconds did not suffice for."""
 
-    left: Sequence[Job] = ()
+    unmeasured: Sequence[Job] = ()
 
 
 def tune_plan(
     planner: Planner, gpu: Gpu, weights: WeightBuffers, budget: float | None = None, progress: OnProgress = ignore
-) -> Choices:
+) -> TuningResult:
     """Measure the jobs of a plan, those with most uses first, until the budget of seconds is spent."""
     examples = planner.examples
     jobs = sorted((job for job in examples if len(job.names) > 1), key=lambda job: -examples[job].uses)
     started = time.perf_counter()
-    choices = Choices()
+    choices = TuningResult()
     for number, job in enumerate(jobs):
         progress(Progress("tune", number, len(jobs), "jobs"))
         if budget is not None and time.perf_counter() - started > budget:
-            choices.left = jobs[number:]
+            choices.unmeasured = jobs[number:]
             break
         rounds = _measure(job, examples[job], planner, gpu, weights)
         if rounds:
-            choice = Choice(job, examples[job].uses, rounds)
+            choice = TunedKernel(job, examples[job].uses, rounds)
             if choice.fastest != choice.usual:  # a busy machine can favour one variant for the time of one measurement
                 second = replace(choice, rounds=_measure(job, examples[job], planner, gpu, weights))
                 choice = replace(choice, confirmed=second.fastest == choice.fastest)
@@ -131,7 +201,7 @@ def _measure(
 def _trial(job: Job, name: str, example: Example, planner: Planner, gpu: Gpu, weights: WeightBuffers) -> _Trial | None:
     """A variant ready to be timed; None if this device cannot run it, or, with a warning, if nothing could be tried."""
     refused: Error | None = None
-    for position in POSITIONS:
+    for position in CACHE_POSITIONS:
         try:
             alone = _alone(planner.plan.graph, example, position)
             trial = make_planner(alone, planner.caps, (), tuning={job.key: name})
@@ -176,13 +246,13 @@ class _Trial:
             self._schedule, self._scalars = _prepared(planner)
             self._repeats = 1
             self._run()  # the first run touches fresh memory
-            self._repeats = max(1, min(64, int(SHORTEST / max(self._run(), 1e-6))))
+            self._repeats = max(1, min(64, int(MIN_RUN_SECONDS / max(self._run(), 1e-6))))
         except BaseException:
             self.close()
             raise
 
     def seconds(self) -> float:
-        return min(self._run() for _ in range(RUNS)) / self._repeats
+        return min(self._run() for _ in range(RUNS_PER_ROUND)) / self._repeats
 
     def close(self) -> None:
         self._session.close()
@@ -203,6 +273,6 @@ def _prepared(planner: Planner) -> tuple[Schedule, dict[int, int]]:
     return planner.prepare(segment, CallValues(dims, {}, arrays))
 
 
-def chosen(choices: Sequence[Choice]) -> dict[str, str]:
+def best_variants(choices: Sequence[TunedKernel]) -> dict[str, str]:
     """Job to variant, as `make_planner` takes it."""
     return {choice.job.key: choice.best for choice in choices}

@@ -14,7 +14,7 @@ from ..llm.tokenizer import Tokenizer
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..runtime import Program
 from ..runtime.checks import check_bool, check_choice, check_int, described, did_you_mean
-from ..runtime.task_program import TaskProgram
+from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
 from .audio import LogMel, load_samples
 from .decoding import FRAMES_PER_TIMESTAMP, TokenRules, TokenSpan, WhisperMethods, log_probability, split_spans

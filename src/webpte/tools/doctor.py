@@ -19,7 +19,7 @@ import numpy as np
 from ..device import AdapterInfo, adapter_caps, adapters, wgpu_versions
 from ..graph import DType, Graph, Int
 from ..plan import make_planner
-from ..runtime.choices import read_choices
+from ..runtime.tuning import read_tuning
 from ..version import __version__
 from ..wgsl import BROWSER_LIMITS, Caps
 from .selftest import GraphBuilder
@@ -85,7 +85,7 @@ def limits(caps: Caps) -> list[dict[str, Any]]:
 
 def variants(caps: Caps) -> list[dict[str, Any]]:
     """Return ops with several kernels: the one chosen for typical shapes on this device, and the alternatives."""
-    measured = read_choices(caps)
+    measured = read_tuning(caps)
     choices: dict[str, dict[str, Any]] = {}
     for rows in (1, 128):
         for job in make_planner(_typical(rows), caps, (), tuning=measured).examples:

@@ -27,8 +27,8 @@ from ..lowering import mutated_positions
 from ..plan import LoweredCall, Plan, Planner, make_planner
 from ..runtime import Program, load
 from ..runtime.kernels import CpuKernels
+from ..runtime.loading import data_beside
 from ..runtime.program import find_data
-from ..runtime.sources import data_beside
 from ..wgsl import Caps
 
 PathLike = str | os.PathLike[str]

@@ -18,7 +18,7 @@ from ..device.recording import BufferCopy
 from ..device.weights import USAGE
 from ..errors import Error
 from ..graph import Call, DType, Graph, Int, Null, Origin, TensorSpec, Value, ValueList
-from ..runtime.graphs import open_graph
+from ..runtime.program import open_graph
 from .timing import spread, timed
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..progress import OnProgress, ignore
-from ..runtime import Choice, choices_path, load
+from ..runtime import TunedKernel, load, tuning_cache_path
 
 PathLike = str | os.PathLike[str]
 MIN_BUDGET_SECONDS = 1e-9  # when the time is up: enough to list the jobs that were not measured
@@ -38,11 +38,11 @@ def tune_file(
             rest = None if budget is None else max(MIN_BUDGET_SECONDS, budget - (time.perf_counter() - started))
             choices = program.tune(name, budget=rest, again=force, progress=progress)
             jobs += [{"method": name, **_job(choice)} for choice in choices]
-            left += [{"method": name, "job": job.key} for job in choices.left]
+            left += [{"method": name, "job": job.key} for job in choices.unmeasured]
             unconfirmed += [choice.job.key for choice in choices if not choice.confirmed]
     return {
         "file": os.fspath(path),
-        "stored": str(choices_path()),
+        "stored": str(tuning_cache_path()),
         "jobs": jobs,
         "left": left,
         "unconfirmed": unconfirmed,
@@ -57,7 +57,7 @@ def machine_load() -> str | None:
     return f"load average {load_average:.1f} on {cores} cores" if load_average > cores / 2 else None
 
 
-def _job(choice: Choice) -> dict[str, Any]:
+def _job(choice: TunedKernel) -> dict[str, Any]:
     return {
         "job": choice.job.key,
         "uses": choice.uses,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..errors import InputError
 from ..runtime import Method, Program
 from ..runtime.checks import check_int, described
-from ..runtime.task_program import TaskProgram
+from ..runtime.loading import TaskProgram
 from ..task_file import TaskFile, other_export
 from .images import Size, open_images, read_preprocessor
 

@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from ...errors import ClosedError, DeviceLost
 from ...progress import OnProgress, Progress
-from ...runtime.process import Process
+from ...runtime.checks import ProcessGuard
 from ..sampling import SampledToken
 from .kv_slots import KvSlots
 from .output import OutputQueue, wait_for_any
@@ -72,7 +72,7 @@ class EngineCore:
         )
         self.scheduler = Scheduler(runner, self.kv_slots, min(max_num_seqs, runner.max_slots), max_queue_size)
         self.costs = StepCosts()
-        self.process = Process("the language model")
+        self.process = ProcessGuard("the language model")
         self.background = background
         self.after_step: Callable[[], object] = lambda: None  # called when the outputs of a step are delivered
         self._recover = recover
@@ -402,7 +402,7 @@ _running: weakref.WeakSet[EngineCore] = weakref.WeakSet()
 def _end_all() -> None:
     """A thread that is inside the driver when the interpreter ends could crash the process."""
     for engine in list(_running):
-        if engine.process.here:
+        if engine.process.is_current:
             engine.end_thread(EXIT_SECONDS)
 
 

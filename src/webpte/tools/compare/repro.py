@@ -33,7 +33,7 @@ from ...graph import (
     ValueList,
     device_dtype,
 )
-from ...runtime.graphs import open_graph
+from ...runtime.program import open_graph
 from .capture import Exposed, References
 from .measure import Array, Difference, Tolerance, difference
 from .reports import Comparison

@@ -16,14 +16,14 @@ from ..graph import SymBool, SymFloat, SymInt, TensorSpec
 from ..lowering import stored_bytes
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from ..plan import CallValues, Plan, Segment
-from .arguments import ArgumentInfo, describe_all, number_of
+from .arguments import ArgumentInfo, describe_all, to_number
 from .checks import described, did_you_mean
 
 Array = np.ndarray[Any, Any]
 FLOAT32_HIGH = float(np.finfo(np.float32).max)
 
 
-class Borders:
+class ArgumentConverter:
     """The borders of a plan: what callers give, what goes to the device, and what comes back."""
 
     def __init__(self, plan: Plan) -> None:
@@ -41,7 +41,7 @@ class Borders:
         called = f" ({name!r})" if name != f"in{position}" else ""
         return f"input {position}{called} of {self._graph.name}"
 
-    def wanted(self, outputs: Iterable[int | str]) -> tuple[int, ...]:
+    def output_ids(self, outputs: Iterable[int | str]) -> tuple[int, ...]:
         """The values of outputs that a caller points at, by position or by name."""
         try:
             if not isinstance(outputs, (str, bytes)):
@@ -61,7 +61,7 @@ class Borders:
             )
         return at_position(self._graph.outputs, at, f"outputs of {self._graph.name}")
 
-    def enter(self, args: Any) -> CallValues:
+    def bind_inputs(self, args: Any) -> CallValues:
         """What a caller gives, checked."""
         entries = self._entries
         if len(args) != len(entries):
@@ -76,7 +76,7 @@ class Borders:
                 check_dims(array.shape, spec, where, info.dynamic)
                 live.arrays[value_id], live.dims[value_id] = array, array.shape
             elif isinstance(spec, (SymInt, SymFloat, SymBool)):
-                live.scalars[value_id] = number_of(arg, spec, where)
+                live.scalars[value_id] = to_number(arg, spec, where)
         return live
 
     def uploads(self, segment: Segment, live: CallValues, fed: Container[int] = ()) -> list[tuple[int, Array]]:
@@ -101,7 +101,9 @@ class Borders:
         wanted = [v for v in segment.reads if v in hosted or v in outputs]
         return [(v, stored_bytes(self._graph.tensor(v).dtype, live.dims[v])) for v in wanted]
 
-    def leave(self, live: CallValues, reads: Sequence[tuple[int, int]], data: Mapping[int, memoryview]) -> None:
+    def collect_outputs(
+        self, live: CallValues, reads: Sequence[tuple[int, int]], data: Mapping[int, memoryview]
+    ) -> None:
         """Take over what a segment has made."""
         for value_id, _ in reads:
             spec = self._graph.tensor(value_id)

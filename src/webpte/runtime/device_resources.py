@@ -11,11 +11,11 @@ from ..device import Gpu, WeightBuffers, acquire
 from ..errors import ClosedError
 from ..plan import Plan
 from ..progress import CancelToken, OnProgress, cancellable, ignore
+from .checks import ProcessGuard
 from .method import Method
-from .process import Process
 
 
-class Owner:
+class DeviceResources:
     """Methods that share files, and the weights of each device they run on.
 
     `memory` is the most bytes that all programs of this process may take on a device; see `load`.
@@ -28,7 +28,7 @@ class Owner:
         self._methods: dict[Hashable, Method] = {}
         self._devices: list[tuple[Gpu, WeightBuffers]] = []
         self._closed = False
-        self._process = Process(path)
+        self._process = ProcessGuard(path)
         self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
 
     def _kept(self, key: Hashable, make: Callable[[], Method]) -> Method:
@@ -69,7 +69,7 @@ class Owner:
 
         Waits for calls under way in other threads. In a process forked off nothing happens: all of it is the parent's.
         """
-        if not self._process.here:
+        if not self._process.is_current:
             return
         with self._lock:
             self._closed = True

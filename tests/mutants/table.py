@@ -108,7 +108,7 @@ MUTANTS = (
     ),
     Mutant(
         "grids fold into rows of one less",
-        "wgsl/grid.py",
+        "wgsl/caps.py",
         "return (-(-groups // rows), rows, 1)",
         "return (groups // rows, rows, 1)",
         "tests/unit/test_uniforms.py",

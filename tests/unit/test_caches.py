@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import logging
 import os
 import sys
 from pathlib import Path
 
+import platformdirs
 import pytest
 
+from webpte.cache import cache_folder
 from webpte.lowering import registered
 from webpte.runtime.tuning import read_tuning, tuning_cache_path, write_tuning
-from webpte.wgsl import Caps, Kernel, Uniforms, home_of, render, texts
+from webpte.wgsl import Caps, Kernel, Uniforms, home_of, render
+from webpte.wgsl import kernel as kernel_module
 from webpte.wgsl.kernel import LIB
 
 SRC = Path(__file__).parents[2] / "src" / "webpte"
@@ -46,6 +50,22 @@ def test_nothing_is_unpickled_or_evaluated():
     assert found == {}
 
 
+def test_cache_folder_xdg_set_is_used_on_any_platform(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "webpte"
+
+
+@pytest.mark.parametrize(
+    ("platform", "folder"), [("unix.Unix", ".cache/webpte"), ("macos.MacOS", "Library/Caches/webpte")]
+)
+def test_cache_folder_unset_is_that_of_the_platform(tmp_path, monkeypatch, platform, folder):
+    module, name = platform.split(".")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(platformdirs, "PlatformDirs", getattr(importlib.import_module(f"platformdirs.{module}"), name))
+    assert cache_folder() == tmp_path / folder
+
+
 class _Params(Uniforms):
     """Just `threads`."""
 
@@ -59,22 +79,22 @@ def kernel():
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    texts._folder.cache_clear()
+    kernel_module._cache_subfolder.cache_clear()
     yield tmp_path / "webpte" / "wgsl"
-    texts._folder.cache_clear()
+    kernel_module._cache_subfolder.cache_clear()
 
 
 def kept(cache, text="fn main() {}\n" * 40):
-    texts.keep("a" * 64, text)
+    kernel_module.write_cached("a" * 64, text)
     (path,) = cache.iterdir()
     return path, text
 
 
 def test_a_text_is_kept_and_found(cache):
     _, text = kept(cache)
-    assert texts.recall("a" * 64) == text
+    assert kernel_module.read_cached("a" * 64) == text
     assert cache.stat().st_mode & 0o777 == 0o700 or os.name != "posix"
-    assert texts.recall("b" * 64) is None
+    assert kernel_module.read_cached("b" * 64) is None
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "swapped"])
@@ -88,7 +108,7 @@ def test_a_damaged_text_is_not_believed(cache, damage):
         "swapped": data[:64] + b"@compute fn other() {}",
     }
     path.write_bytes(changed[damage])
-    assert texts.recall("a" * 64) is None
+    assert kernel_module.read_cached("a" * 64) is None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="owners and pipes are those of POSIX")
@@ -96,22 +116,22 @@ def test_pipes_folders_and_open_folders_are_not_looked_at(cache):
     path, text = kept(cache)
     path.unlink()
     os.mkfifo(path)
-    assert texts.recall("a" * 64) is None
+    assert kernel_module.read_cached("a" * 64) is None
     path.unlink()
     path.mkdir()
-    assert texts.recall("a" * 64) is None
+    assert kernel_module.read_cached("a" * 64) is None
     path.rmdir()
-    texts.keep("a" * 64, text)
+    kernel_module.write_cached("a" * 64, text)
     cache.chmod(0o777)
-    texts._folder.cache_clear()
-    assert texts.recall("a" * 64) is None
+    kernel_module._cache_subfolder.cache_clear()
+    assert kernel_module.read_cached("a" * 64) is None
 
 
 def test_a_folder_of_many_files_is_emptied(cache, monkeypatch):
     kept(cache)
-    monkeypatch.setattr(texts, "MOST", 0)
-    texts._folder.cache_clear()
-    assert texts.recall("a" * 64) is None and not list(cache.iterdir())
+    monkeypatch.setattr(kernel_module, "MAX_CACHED_KERNELS", 0)
+    kernel_module._cache_subfolder.cache_clear()
+    assert kernel_module.read_cached("a" * 64) is None and not list(cache.iterdir())
 
 
 def test_rendering_again_gives_the_text_that_was_kept(cache):

@@ -14,11 +14,12 @@ SRC = Path(__file__).parents[2] / "src"
 PACKAGE = "webpte"
 
 # What everyone may import.
-COMMON = {"budgets", "deferred", "errors", "progress", "task_file", "text", "version"}
+COMMON = {"budgets", "cache", "deferred", "errors", "progress", "task_file", "text", "version"}
 
 # room -> rooms it may import, besides itself and the common ones.
 ARROWS: dict[str, set[str]] = {
     "budgets": set(),  # how much a file may ask for, wherever it asks
+    "cache": set(),  # the folder of the user's caches
     "deferred": set(),  # names that come when they are asked for
     "errors": set(),
     "progress": set(),
@@ -126,6 +127,7 @@ PACKAGES: dict[str, set[str] | None] = {
     "wgpu": {"device"},
     "cffi": {"device"},  # comes with wgpu
     "jinja2": {"wgsl", "llm", "tools", "bundles"},  # llm, bundles: chat templates; tools: the page of a report
+    "platformdirs": {"cache"},
     "rich": {"cli", "tools"},
     "markdown_it": {"cli"},  # comes with rich
     "prompt_toolkit": {"cli"},  # the prompt of a chat, in a module of its own that only a terminal imports
@@ -152,6 +154,7 @@ PACKAGES: dict[str, set[str] | None] = {
 
 # Never when a module is imported: only inside functions, for callers who have them.
 LAZY = {
+    "platformdirs",
     "torch",
     "torchao",
     "executorch",

@@ -8,7 +8,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import Bool
 from webpte.wgsl import Caps, render
-from webpte.wgsl.parts import in_parts
+from webpte.wgsl.kernel import split_bindings
 
 TEXT = """\
 @group(1) @binding(0) var<storage, read> x: array<f32>;
@@ -29,7 +29,7 @@ fn main() {
 
 
 def test_every_access_goes_through_a_function():
-    split = in_parts(TEXT, (2, 1, 3), 1024, "k")
+    split = split_bindings(TEXT, (2, 1, 3), 1024, "k")
     bindings = [line for line in split.splitlines() if line.startswith("@group")]
     assert bindings == [
         "@group(1) @binding(0) var<storage, read> x_part0: array<f32>;",
@@ -59,14 +59,14 @@ def test_a_text_that_cannot_be_split_is_refused():
         (TEXT.replace("x: array<f32>", "x: array<Pair>"), "element_type", ["Pair"]),
     ):
         with raises(webpte.GraphError, "kernel k", *expected, code=code):
-            in_parts(text, (2, 1, 2), 1024, "k")
+            split_bindings(text, (2, 1, 2), 1024, "k")
 
 
 def test_every_kernel_can_be_split():
     kernels = {kernel for _, kernels in planned_cases() for kernel in kernels}
     for kernel in kernels:
         arrays = kernel.reads + kernel.writes
-        text = in_parts(render(kernel), (2,) * arrays, 1024, kernel.label)
+        text = split_bindings(render(kernel), (2,) * arrays, 1024, kernel.label)
         assert text.count("_part1: array<") == arrays, kernel.label
 
 

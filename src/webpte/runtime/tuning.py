@@ -23,6 +23,7 @@ from statistics import median
 
 import numpy as np
 
+from ..cache import cache_folder
 from ..device import Gpu, Session, WeightBuffers, Workspace
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
@@ -38,7 +39,7 @@ MAX_CACHE_BYTES = 16 << 20  # a choice takes some 60 bytes
 
 def tuning_cache_path() -> Path:
     """Where choices are kept, for all devices; deleting it is safe."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "webpte" / "tuning.json"
+    return cache_folder() / "tuning.json"
 
 
 def _device_key(caps: Caps) -> str:

@@ -1,7 +1,6 @@
 """From a template and its parameters to WGSL text, a uniform block and a pipeline key."""
 
-from .caps import BROWSER_LIMITS, Caps
-from .grid import Grid, grid_for
+from .caps import BROWSER_LIMITS, Caps, Grid, grid_for
 from .kernel import Kernel, home_of, render, uses_subgroups
 from .uniforms import Live, LiveInt, Uniforms, dims4, dims8, f32, i32, u32, words
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from ..errors import ShapeError
+
 # The minimum every WebGPU implementation must offer, which is also what a browser grants by default.
 BROWSER_LIMITS: Mapping[str, int] = MappingProxyType(
     {
@@ -45,3 +47,24 @@ class Caps:
         """The wanted number of invocations per workgroup, clamped to what the device can run."""
         most = min(self.limit("max-compute-invocations-per-workgroup"), self.limit("max-compute-workgroup-size-x"))
         return min(wanted, most)
+
+
+Grid = tuple[int, int, int]
+
+
+def grid_for(threads: int, workgroup: int, per_dimension: int) -> Grid:
+    """The smallest near-square 2-D grid that covers `threads` invocations.
+
+    Kernels recover the flat index with `thread_index`, which relies on the x extent being full rows.
+    """
+    groups = -(-threads // workgroup)
+    if groups <= per_dimension:
+        return (groups, 1, 1)
+    rows = -(-groups // per_dimension)
+    if rows > per_dimension:
+        raise ShapeError(
+            f"{threads} invocations need {groups} workgroups of {workgroup}; "
+            f"the device allows {per_dimension} x {per_dimension}. Use smaller inputs.",
+            code="grid_too_large",
+        )
+    return (-(-groups // rows), rows, 1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import webpte
-from webpte.runtime.bundle import Bundle
+from webpte.runtime import Bundle, load_source
 
 TOKENS, PLACES = range(2)
 DTYPES = {"i64": np.int64, "i32": np.int32, "f32": np.float32}  # of the rows' inputs
@@ -22,7 +22,7 @@ class Native:
 
     def __init__(self, folder: str, script: dict[str, Any]) -> None:
         self.script = script
-        program = webpte.load(folder)
+        program = load_source(folder)
         assert isinstance(program, Bundle)
         self.method = program.method("forward", slots=script["slots"])
 

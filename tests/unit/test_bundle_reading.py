@@ -17,7 +17,7 @@ from tests.support.harness.writer import simple_pte
 from webpte.bundles.targets import TARGETS
 from webpte.container import DType, VkInt, VkTensor
 from webpte.llm.engine.runner import STEP_COST_TOKENS, split
-from webpte.runtime import Bundle
+from webpte.runtime import Bundle, load_program
 from webpte.runtime.manifest import read_manifest
 from webpte.wgsl import Caps
 
@@ -163,10 +163,13 @@ def test_a_device_gets_the_first_variant_that_it_can_run(site):
 def test_what_needs_a_graph_is_refused(site):
     with raises(webpte.InputError, site, "fallback", code="already_planned"):
         webpte.load(site, fallback="cpu")
+    with raises(webpte.InputError, site, ".pte", code="already_planned"):
+        load_program(site)
     with opened(site) as bundle:
-        for ask in (bundle.planner, bundle.tune, lambda: bundle.graph("forward"), lambda: bundle.file):
-            with raises(webpte.InputError, site, ".pte", code="already_planned"):
-                ask()
+        assert not isinstance(bundle, webpte.Program)
+        for ask in (bundle.plan, bundle.method):
+            with raises(webpte.InputError, site, "rewrite", code="already_planned"):
+                ask(rewrite=lambda graph: graph)
         with raises(webpte.InputError, "'backward'", "forward", code="unknown_method"):
             bundle.plan("backward")
         with raises(webpte.InputError, "forward", "[]", "slots=3", code="unknown_slots"):

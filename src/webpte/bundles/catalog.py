@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import FormatError, InputError
 from ..graph import Graph
 from ..plan import Planner, make_planner
-from ..runtime import Program, load
+from ..runtime import Program, load_program
 from ..runtime.kernels import CpuKernels
 from ..tools.selftest import SELF_TEST_CASES
 from ..wgsl import Caps
@@ -55,7 +55,7 @@ def own_checks() -> Iterator[Check]:
 def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator[Check]:
     """Those of a folder; `keep` holds on to programs, whose constants are read later."""
     for path, entries in _programs(folder).items():
-        program = keep(load(path))
+        program = keep(load_program(path))
         first = entries[0]
         goldens = sorted((entry["golden"] for entry in entries), key=lambda golden: int(golden["output_index"]))
         if [golden["output_index"] for golden in goldens] != list(range(len(goldens))):

@@ -10,7 +10,7 @@ from typing import Any
 from ..bundles import bundle, bundle_checks
 from ..bundles.summary import summary
 from ..errors import InputError
-from ..runtime import load
+from ..runtime import load_program
 from ..text import plural, size
 from . import interrupts
 from .generation_options import add_tokenizer
@@ -71,7 +71,7 @@ def _write_checks(arguments: argparse.Namespace) -> Path:
 def _write_program(arguments: argparse.Namespace) -> Path:
     if arguments.file is None:
         raise InputError(argument="file", expected="a .pte program, or --check", got="none", code="no_program")
-    with bars() as progress, load(arguments.file, arguments.data) as program:
+    with bars() as progress, load_program(arguments.file, arguments.data) as program:
         return bundle(
             program,
             arguments.output,

@@ -14,7 +14,7 @@ from ..errors import InputError, UnsupportedError
 from ..fusion.llm_rewrites import with_sampler, with_sampler_and_half_caches
 from ..graph import DType
 from ..progress import CancelToken, OnProgress, cancellable, ignore
-from ..runtime import Bundle, Method, Program, load
+from ..runtime import Bundle, Method, Program, load_source
 from ..runtime.checks import check_bool, check_callable, check_choice, check_path, described
 from ..runtime.program import Tune
 from ..text import table
@@ -75,7 +75,7 @@ class LLM:
 
     def __init__(
         self,
-        program: Program,
+        program: Program | Bundle,
         runner: ModelRunner,
         metadata: ModelMetadata,
         tokenizer: Tokenizer,
@@ -145,7 +145,7 @@ class LLM:
         most = integer("max_sequences", max_sequences, 1, MAX_SEQUENCES_LIMIT)
         waiting = integer("max_queue_size", max_queue_size, 1, LARGEST)
         prefixes = integer("prefix_cache", prefix_cache, 0, 1 << 50)
-        program = load(
+        program = load_source(
             path, data, fallback=fallback, limits=limits, passes=passes, tune=tune, memory=memory, progress=progress
         )
         try:
@@ -466,7 +466,7 @@ def _check_cancel(cancel: object) -> None:
         raise InputError(argument="cancel", expected="a webpte.CancelToken or None", got=described(cancel))
 
 
-def _metadata(program: Program, path: Path, tokenizer: PathLike | None) -> ModelMetadata:
+def _metadata(program: Program | Bundle, path: Path, tokenizer: PathLike | None) -> ModelMetadata:
     given = Path(tokenizer) if tokenizer is not None else None
     return (
         read_bundle_metadata(program, given)
@@ -486,7 +486,7 @@ def _weakly(llm: LLM) -> Callable[[], object]:
     return recover
 
 
-def _runner(program: Program, kv_cache: str, most_slots: int, progress: OnProgress) -> ModelRunner:
+def _runner(program: Program | Bundle, kv_cache: str, most_slots: int, progress: OnProgress) -> ModelRunner:
     """Of many sequences, or of one where the program's structure allows no more."""
     if isinstance(program, Bundle):
         if kv_cache != "f32":

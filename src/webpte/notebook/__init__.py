@@ -12,7 +12,7 @@ from typing import Any
 from ..bundles import bundle
 from ..bundles.web import page_files, player_files
 from ..errors import InputError, UnsupportedError
-from ..runtime import Program, load
+from ..runtime import Program, load_program
 from ..runtime.checks import check_path
 from ..runtime.manifest import MANIFEST, read_manifest
 from ..text import plural
@@ -100,7 +100,7 @@ def widget(source: Program | str | os.PathLike[str], **options: Any) -> Any:
 def _write_bundle(source: Program | str | os.PathLike[str], path: Path, options: dict[str, Any]) -> Path:
     if isinstance(source, Program):
         return bundle(source, path, **options)
-    with load(source) as program:
+    with load_program(source) as program:
         return bundle(program, path, **options)
 
 

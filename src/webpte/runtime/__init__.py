@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from .arguments import ArgumentInfo, describe, describe_all
     from .bundle import Bundle
     from .executorch import Runtime, Verification
-    from .loading import load
+    from .loading import load, load_program, load_source
     from .method import Method
-    from .program import Program
+    from .program import MethodSource, Program
     from .tuning import TunedKernel, TuningResult, tuning_cache_path
 
 __all__ = [
@@ -21,6 +21,7 @@ __all__ = [
     "Memory",
     "MemoryNeeds",
     "Method",
+    "MethodSource",
     "Program",
     "Runtime",
     "TunedKernel",
@@ -29,6 +30,8 @@ __all__ = [
     "describe",
     "describe_all",
     "load",
+    "load_program",
+    "load_source",
     "tuning_cache_path",
 ]
 
@@ -41,6 +44,7 @@ _HOMES = {
     "Extent": "method",
     "Memory": "program",
     "Method": "method",
+    "MethodSource": "program",
     "MemoryNeeds": "program",
     "Program": "program",
     "Runtime": "executorch",
@@ -49,6 +53,8 @@ _HOMES = {
     "describe": "arguments",
     "describe_all": "arguments",
     "load": "loading",
+    "load_program": "loading",
+    "load_source": "loading",
 }
 
 if not TYPE_CHECKING:  # as in `webpte.llm`

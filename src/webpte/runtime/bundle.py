@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..container import MappedFile, ProgramFile
+from ..container import MappedFile
 from ..device import adapter_caps
 from ..errors import DeviceError, FormatError, InputError
-from ..graph import Graph
-from ..plan import Plan, Planner
+from ..plan import Plan
 from ..plan.json_fields import field, items, whole, wholes
 from ..plan.opened import Opened, read_plan
 from ..plan.plan_files import contents
@@ -23,16 +23,14 @@ from ..text import sanitize_line
 from ..wgsl import Caps
 from .checks import check_bool, check_caps, check_method_name, described
 from .checks import check_int as whole_number
-from .device_resources import DeviceResources
 from .kernels import CpuKernels
 from .manifest import BundledFile, BundleVariant, Manifest
 from .method import Method
-from .program import Program, Rewrite
+from .program import MethodSource, Rewrite
 from .saved_plan import lacking, refuse_device
-from .tuning import TuningResult
 
 
-class Bundle(Program):
+class Bundle(MethodSource):
     """A folder that `webpte bundle` wrote, as a program: its methods run at the shapes that were bundled.
 
     Every file is checked against its hash before it is used. There is no graph in it, so nothing can be planned anew.
@@ -40,7 +38,7 @@ class Bundle(Program):
 
     def __init__(self, manifest: Manifest, limits: Mapping[str, int], memory: int | None) -> None:
         self._store = _Store(manifest)
-        DeviceResources.__init__(self, manifest.folder, self._store.mapped, memory)  # a Program's own would read a .pte
+        super().__init__(manifest.folder, self._store.mapped, memory)
         self.manifest = manifest
         self._limits = limits
         self._opened: dict[str, Opened] = {}
@@ -48,6 +46,15 @@ class Bundle(Program):
     @property
     def method_names(self) -> tuple[str, ...]:
         return tuple(self.manifest.methods)
+
+    @property
+    def folder(self) -> str:
+        """Where the bundle is."""
+        return self._path
+
+    def show(self) -> Any:
+        """Return its page for a notebook, which runs on the GPU of the reader's browser: `webpte.widget`."""
+        return sys.modules["webpte"].widget(self._path)  # not imported: this package must not depend on it
 
     def text(self, file: BundledFile) -> str:
         """One of its texts."""
@@ -92,7 +99,7 @@ class Bundle(Program):
         needs them, instead of now.
         """
         if rewrite is not None:
-            raise self._planned()
+            raise already_planned(self._path, "rewrite")
         progress = cancellable(progress, cancel)
         if variant is not None and not isinstance(variant, BundleVariant):
             raise InputError(f"variant is one of those that the manifest lists, or None, not {described(variant)}")
@@ -105,7 +112,7 @@ class Bundle(Program):
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
         """How a method runs, on the machine's adapter or on one of given capabilities."""
         if rewrite is not None:
-            raise self._planned()
+            raise already_planned(self._path, "rewrite")
         with self._locked():
             self._check_open()
             return self._read(self._choose(name, None, caps)).scheduler.plan
@@ -141,34 +148,14 @@ class Bundle(Program):
             for name, found in self.manifest.methods.items()
         }
 
-    # -- what a Program has, and a bundle has not ----------------------------------------------------------------------
 
-    def _planned(self) -> InputError:
-        return InputError(
-            f"{self._path} is a bundle: it was planned when it was written. Load the .pte program for that",
-            code="already_planned",
-        )
-
-    @property
-    def file(self) -> ProgramFile:
-        raise self._planned()
-
-    def graph(self, name: str = "forward") -> Graph:
-        raise self._planned()
-
-    def planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
-        raise self._planned()
-
-    def tune(
-        self,
-        name: str = "forward",
-        rewrite: Rewrite | None = None,
-        budget: float | None = None,
-        again: bool = False,
-        progress: OnProgress = ignore,
-        cancel: CancelToken | None = None,
-    ) -> TuningResult:
-        raise self._planned()
+def already_planned(folder: str, what: str) -> InputError:
+    """Return the error for an operation, or options, that need a program's graph."""
+    return InputError(
+        f"{folder} is a bundle, which was planned when it was written; {what} needs a program",
+        code="already_planned",
+        hint="Load the .pte program.",
+    )
 
 
 def choose(variants: list[BundleVariant], caps: Caps, where: str) -> BundleVariant:

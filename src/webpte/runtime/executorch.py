@@ -15,7 +15,7 @@ from ..errors import InputError, UnsupportedError
 from ..lowering import registered
 from .arguments import Input, Value, ordered_inputs
 from .checks import check_bool, check_int, check_method_name, check_path, check_str, described
-from .loading import Source, check_source, load
+from .loading import Source, check_source, load_program
 from .method import Method
 from .program import Program
 
@@ -63,7 +63,7 @@ class Runtime:
             raise UnsupportedError(f"enable_etdump: {_NO_DUMP}")
         check_int(debug_buffer_size, "debug_buffer_size", 0)
         check_source(data, "data")
-        return RuntimeProgram(load(data, () if data_path is None else [check_path(data_path, "data_path")]))
+        return RuntimeProgram(load_program(data, () if data_path is None else [check_path(data_path, "data_path")]))
 
 
 class BackendRegistry:

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Protocol, Self, TypedDict, Unpack, get_args
+from typing import ClassVar, Literal, Protocol, Self, TypedDict, Unpack, cast, get_args
 
 from ..container import MappedFile, parse_program, parse_tensors
 from ..container.flat import quoted_name
@@ -14,7 +14,7 @@ from ..errors import DataError, Error, InputError
 from ..fusion import PASSES
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ..task_file import TaskFile, read_task
-from .bundle import Bundle
+from .bundle import Bundle, already_planned
 from .checks import (
     PathLike,
     check_choice,
@@ -106,10 +106,9 @@ def data_beside(path: str | os.PathLike[str], keys: Collection[str]) -> list[str
 logger = logging.getLogger("webpte")
 
 
-class LoadOptions(TypedDict, total=False):
-    """What `load` takes by name, for those that pass it on."""
+class _KeywordOptions(TypedDict, total=False):
+    """The keyword-only options of `load`."""
 
-    data: Iterable[Source]
     fallback: Literal["cpu"] | None
     limits: Mapping[str, int] | None
     passes: Sequence[str] | None
@@ -117,6 +116,12 @@ class LoadOptions(TypedDict, total=False):
     memory: int | None
     progress: OnProgress
     cancel: CancelToken | None
+
+
+class LoadOptions(_KeywordOptions, total=False):
+    """The options of `load`, for functions that pass them on."""
+
+    data: Iterable[Source]
 
 
 def load(
@@ -157,7 +162,8 @@ def load(
     progress = cancellable(progress, cancel)
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
         _refuse_planning(source, given, fallback, passes)
-        return Bundle(read_manifest(source), chosen_limits, most)
+        # Typed as a Program: a union would burden every caller with what only the folder can tell. See `load_source`.
+        return cast(Program, Bundle(read_manifest(source), chosen_limits, most))
     options = PlanOptions(fallback == "cpu", chosen_limits, chosen_passes, tune, most)
     files: list[MappedFile] = []
     try:
@@ -190,14 +196,24 @@ def _with_advice(error: DataError, path: PathLike) -> DataError:
     return DataError(f"{error}\n{advice}", error.keys, code=error.reason)
 
 
+def load_source(source: Source, data: Iterable[Source] = (), **options: Unpack[_KeywordOptions]) -> Program | Bundle:
+    """Open a program or a bundle as `load` does, for callers that tell them apart."""
+    return load(source, data, **options)
+
+
+def load_program(source: Source, data: Iterable[Source] = (), **options: Unpack[_KeywordOptions]) -> Program:
+    """Open a .pte program as `load` does, and refuse a bundle."""
+    loaded = load_source(source, data, **options)
+    if isinstance(loaded, Bundle):
+        loaded.close()
+        raise already_planned(loaded.folder, "this operation")
+    return loaded
+
+
 def _refuse_planning(path: PathLike, data: list[Source], fallback: str | None, passes: Sequence[str] | None) -> None:
-    given = {"data": bool(data), "fallback": fallback is not None, "passes": passes is not None}
-    if named := [name for name, there in given.items() if there]:
-        raise InputError(
-            f"{os.fspath(path)} is a bundle: it was planned when it was written, and {', '.join(named)} would "
-            "change nothing. Load the .pte program for that",
-            code="already_planned",
-        )
+    options = {"data": bool(data), "fallback": fallback is not None, "passes": passes is not None}
+    if names := [name for name, is_set in options.items() if is_set]:
+        raise already_planned(os.fspath(path), ", ".join(names))
 
 
 class TaskProgram:
@@ -215,7 +231,7 @@ class TaskProgram:
         """Open a program that `webpte export` wrote, with the files beside it. `options` are those of `webpte.load`."""
         file = Path(check_path(path, "path"))
         about = read_task(file, cls.task)
-        program = load(file, **options)
+        program = load_program(file, **options)
         try:
             return cls(program, file, about)
         except BaseException:

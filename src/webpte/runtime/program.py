@@ -66,7 +66,81 @@ def _signature(graph: Graph) -> str:
     return signature(graph.name, inputs, outputs)
 
 
-class Program(DeviceResources):
+class MethodSource(DeviceResources):
+    """What has methods to run: a `Program`, whose methods are planned here, or a `Bundle`, which was planned before.
+
+    Use it as a context manager, or call `close`, to release GPU memory. Threads may share it, and its methods, which
+    run one call at a time. From asyncio, use `asyncio.to_thread`.
+    """
+
+    @property
+    def method_names(self) -> tuple[str, ...]:
+        """The names of the methods."""
+        raise NotImplementedError
+
+    def method(
+        self,
+        name: str = "forward",
+        rewrite: Rewrite | None = None,
+        progress: OnProgress = ignore,
+        cancel: CancelToken | None = None,
+        *,
+        lazy: bool = False,
+    ) -> Method:
+        """Return a method that is ready to be called; the same object every time."""
+        raise NotImplementedError
+
+    def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
+        """Return how a method runs, on this machine's adapter or on a device of other capabilities."""
+        raise NotImplementedError
+
+    @overload
+    def memory(self) -> Memory: ...
+
+    @overload
+    def memory(self, name: str, rewrite: Rewrite | None = None) -> MemoryNeeds: ...
+
+    def memory(self, name: str | None = None, rewrite: Rewrite | None = None) -> Memory | MemoryNeeds:
+        """Return the device memory of all methods together, in bytes by kind, or of one of them. Allocates nothing."""
+        if name is not None:
+            return memory_needs(self.plan(name, rewrite=rewrite))
+        check_optional_callable(rewrite, "rewrite", "the graph, which returns another graph")
+        if rewrite is not None:
+            raise InputError(
+                argument="rewrite",
+                expected="None unless a method is named",
+                got="a function",
+                code="missing_name",
+                hint="Name the method: memory(name, rewrite).",
+            )
+        return program_memory(self._path, {one: self.plan(one) for one in self.method_names})
+
+    def fingerprint(self, name: str) -> str:
+        """Return a hash that is equal for the same method of the same files: code and weights."""
+        check_method_name(name, self.method_names)
+        return hashlib.sha256(f"{name} {self._contents}".encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return "\n  ".join([self._title(), *_listed_methods(self._signatures()).values()])
+
+    def _repr_html_(self) -> str:
+        return table(self._title(), _listed_methods(self._signatures()))
+
+    def _title(self) -> str:
+        nbytes = size(sum(file.size for file in self._files))
+        return f"{type(self).__name__} {sanitize_line(self._path)} ({nbytes}{', closed' if self._closed else ''})"
+
+    def _signatures(self) -> dict[str, str]:
+        """Return the signature of each method, as far as it is known without planning."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def _contents(self) -> str:
+        """A hash of every byte of the files. Only snapshots and saved plans need it."""
+        return hashlib.sha256(b"".join(bytes.fromhex(file.sha256()) for file in self._files)).hexdigest()
+
+
+class Program(MethodSource):
     """A loaded file. Use it as a context manager, or call `close`, to release GPU memory.
 
     Threads may share it, and its methods, which run one call at a time. From asyncio, use `asyncio.to_thread`.
@@ -120,21 +194,6 @@ class Program(DeviceResources):
             caps = self._caps() if graph.steps else Caps()
         tuning = {} if self._options.tune == "off" else read_tuning(caps)
         return make_planner(graph, caps, self._kernels, self._options.fallback, self._options.passes, tuning)
-
-    @overload
-    def memory(self) -> Memory: ...
-
-    @overload
-    def memory(self, name: str, rewrite: Rewrite | None = None) -> MemoryNeeds: ...
-
-    def memory(self, name: str | None = None, rewrite: Rewrite | None = None) -> Memory | MemoryNeeds:
-        """The device memory that all methods together take, in bytes by kind, or one of them alone. Takes none."""
-        if name is not None:
-            return memory_needs(self.plan(name, rewrite=rewrite))
-        check_optional_callable(rewrite, "rewrite", "the graph, and gives another")
-        if rewrite is not None:
-            raise InputError("rewrite is of one method: say which, memory(name, rewrite)")
-        return program_memory(self._path, {one: self.plan(one) for one in self.method_names})
 
     def tune(
         self,
@@ -190,6 +249,10 @@ class Program(DeviceResources):
             self._check_open()
             return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress, lazy))
 
+    def show(self, **options: Any) -> Any:
+        """Return its page for a notebook, which runs on the GPU of the reader's browser: `webpte.widget`."""
+        return sys.modules["webpte"].widget(self, **options)  # not imported: this package must not depend on it
+
     def _make_method(self, name: str, rewrite: Rewrite | None, progress: OnProgress, lazy: bool) -> Method:
         if self._options.tune == "auto":
             self.tune(name, rewrite, AUTO_SECONDS, progress=progress)
@@ -208,25 +271,6 @@ class Program(DeviceResources):
     def _find(self, key: str) -> Span | None:
         return find_data(key, self._file, self._tensors)
 
-    def fingerprint(self, name: str) -> str:
-        """Equal for the same method of the same files: code and weights, wherever those live."""
-        check_method_name(name, self.method_names)
-        return hashlib.sha256(f"{name} {self._contents}".encode()).hexdigest()
-
-    def show(self, **options: Any) -> Any:
-        """Its page inside a notebook, on the GPU of the browser that looks at it: `webpte.widget`."""
-        return sys.modules["webpte"].widget(self, **options)  # which stands above this room
-
-    def __repr__(self) -> str:
-        return "\n  ".join([self._title(), *_listed_methods(self._signatures()).values()])
-
-    def _repr_html_(self) -> str:
-        return table(self._title(), _listed_methods(self._signatures()))
-
-    def _title(self) -> str:
-        nbytes = size(sum(file.size for file in self._files))
-        return f"{type(self).__name__} {sanitize_line(self._path)} ({nbytes}{', closed' if self._closed else ''})"
-
     def _signatures(self) -> dict[str, str]:
         """Return methods with their inputs and outputs. Which dims may vary is known once a method was planned."""
         return {
@@ -234,11 +278,6 @@ class Program(DeviceResources):
             for name, graph in self._graphs.items()
             for method in (self._methods.get((name, None)),)
         }
-
-    @functools.cached_property
-    def _contents(self) -> str:
-        """A hash of every byte of the files: only snapshots and saved plans need it."""
-        return hashlib.sha256(b"".join(bytes.fromhex(file.sha256()) for file in self._files)).hexdigest()
 
 
 def _warn_of_fallback(plan: Plan) -> None:

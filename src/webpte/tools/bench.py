@@ -18,7 +18,7 @@ from ..llm.engine.scheduler import MAX_STEPS_PER_SUBMIT, STREAM_SECONDS
 from ..llm.sampling import RowSamplingParams, pack
 from ..lowering import mutated_positions
 from ..progress import OnProgress, Progress, ignore
-from ..runtime import ArgumentInfo, Method, Program, load
+from ..runtime import ArgumentInfo, Method, Program, load_program
 from ..runtime.checks import check_method_name
 from .doctor import machine
 from .inputs import make_inputs
@@ -235,7 +235,7 @@ def opened(
     stages = Stages(progress)
     with suppress(DeviceError):  # a method without calls needs no adapter; one with calls raises the error itself
         adapter_caps()
-    with load(path, data, progress=stages) as program:
+    with load_program(path, data, progress=stages) as program:
         check_method_name(method, program.method_names, "method")
         called: Method | None = None
         if is_language_model(program.graph(method)):

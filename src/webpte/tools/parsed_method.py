@@ -25,7 +25,7 @@ from ..fusion import PASSES
 from ..graph import Bool, Double, Graph, Int, String, build_graph
 from ..lowering import mutated_positions
 from ..plan import LoweredCall, Plan, Planner, make_planner
-from ..runtime import Program, load
+from ..runtime import Program, load_program
 from ..runtime.kernels import CpuKernels
 from ..runtime.loading import data_beside
 from ..runtime.program import find_data
@@ -61,7 +61,7 @@ def parse_methods(path: PathLike, data: Iterable[PathLike] = ()) -> Iterator[tup
     files = list(data)
     with ExitStack() as stack:
         try:
-            program = stack.enter_context(load(path, files))
+            program = stack.enter_context(load_program(path, files))
         except (UnsupportedError, DataError):
             yield _partly(path, files, stack)
         else:

@@ -12,7 +12,7 @@ import numpy as np
 from ..device import adapter_caps
 from ..errors import DeviceError, GuardError, InputError, ShapeError
 from ..progress import OnProgress, Progress, ignore
-from ..runtime import ArgumentInfo, Bundle, Method, load
+from ..runtime import ArgumentInfo, Bundle, Method, load_source
 from ..runtime.checks import check_method_name
 from .inputs import InputValue, at_shapes, check_specs, make_inputs
 from .timing import Stages, spread, timed
@@ -45,7 +45,7 @@ def run_file(
     stages = Stages(progress)
     with suppress(DeviceError):  # a method without calls needs no adapter; one with calls raises the error itself
         adapter_caps()
-    with load(path, data, fallback=fallback, progress=stages) as program:
+    with load_source(path, data, fallback=fallback, progress=stages) as program:
         check_method_name(method, program.method_names, "method")
         called = program.method(method, progress=stages)
         stages.end()

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..progress import OnProgress, ignore
-from ..runtime import TunedKernel, load, tuning_cache_path
+from ..runtime import TunedKernel, load_program, tuning_cache_path
 
 PathLike = str | os.PathLike[str]
 MIN_BUDGET_SECONDS = 1e-9  # when the time is up: enough to list the jobs that were not measured
@@ -33,7 +33,7 @@ def tune_file(
     unconfirmed: list[str] = []
     busy = machine_load()
     started = time.perf_counter()
-    with load(path, data, progress=progress) as program:
+    with load_program(path, data, progress=progress) as program:
         for name in (name for name in program.method_names if program.graph(name).steps):
             rest = None if budget is None else max(MIN_BUDGET_SECONDS, budget - (time.perf_counter() - started))
             choices = program.tune(name, budget=rest, again=force, progress=progress)

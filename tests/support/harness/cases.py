@@ -155,7 +155,7 @@ class _Always(dict[str, str]):
 def choosing(variant: str) -> Iterator[None]:
     """Plan as if `variant` had been found the fastest."""
     chosen = _Always(variant) if variant else {}
-    with mock.patch("webpte.runtime.program.read_choices", lambda caps: chosen):
+    with mock.patch("webpte.runtime.program.read_tuning", lambda caps: chosen):
         yield
 
 

@@ -20,7 +20,7 @@ from ...fusion.batching import LOGITS_INDICES, TOKENS, with_sampled_slots
 from ...fusion.llm_rewrites import LOGITS, MAX_LOGIT_ADJUSTMENTS, SAMPLING_WORDS, TOKEN, mask_words
 from ...graph import DType, Graph
 from ...progress import OnProgress, ignore
-from ...runtime import Bundle, Extent, Method, Program
+from ...runtime import Bundle, Extent, Method, MethodSource, Program
 from ...runtime.manifest import Language
 from ..metadata import context, vocabulary
 from ..sampling import RowSamplingParams, SampledToken, pack, sampler_outputs, unpack
@@ -143,7 +143,7 @@ class SlotPool(ABC):
     cache_window = None  # every position is kept
     capacity: int
 
-    def __init__(self, program: Program, max_slots: int, progress: OnProgress) -> None:
+    def __init__(self, program: MethodSource, max_slots: int, progress: OnProgress) -> None:
         self.program = program
         self.max_slots = max_slots
         self.num_slots = 1

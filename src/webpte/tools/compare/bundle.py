@@ -11,7 +11,7 @@ from ...device import adapter_caps
 from ...errors import FormatError, InputError
 from ...llm import LLM
 from ...progress import OnProgress, Progress, ignore
-from ...runtime import Bundle, Method, load
+from ...runtime import Bundle, Method, load, load_source
 from ...runtime.saved_plan import lacking
 from ..inputs import InputValue, at_shapes, make_inputs
 from .capture import PathLike
@@ -40,7 +40,7 @@ def compare_bundle(
     Of a language model, the logits behind prompts are compared, and the tokens of answers. Programs of a bundle of kind
     check are compared with their answers.
     """
-    with load(path) as bundle:
+    with load_source(path) as bundle:
         if not isinstance(bundle, Bundle):
             raise InputError(f"{path} is not a bundle")
         kind = bundle.manifest.kind

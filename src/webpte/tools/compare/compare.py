@@ -12,7 +12,7 @@ from ...fusion import PASSES, apply_passes
 from ...graph import Call, Graph, Jump, TensorSpec
 from ...lowering import find
 from ...progress import OnProgress, Progress, ignore
-from ...runtime import Program, load
+from ...runtime import Program, load_program
 from ...runtime.manifest import is_bundle
 from ..inputs import check_specs, make_inputs
 from .bundle import compare_bundle
@@ -263,14 +263,14 @@ def compare_file(
         named: dict[str, Any] = {"method": method, "inputs": inputs, "seed": seed, "against": against}
         return compare_bundle(path, data, **named, tolerance=tolerance, progress=progress)
     tolerance = tolerance or Tolerance()
-    with load(path, data, passes=()) as program:
+    with load_program(path, data, passes=()) as program:
         ordinary = program.method(method, fused, progress)
         given = [make_inputs(ordinary.inputs, specs, seed) for specs in inputs]
         steps = [[argument.value for argument in arguments] for arguments in given]
         if against is None:
             result = compare(program, method, steps, tolerance, state, joined, progress)
         else:
-            with load(against, data, passes=()) as other:
+            with load_program(against, data, passes=()) as other:
                 result = compare_with(program, other, method, steps, tolerance, progress)
         report = {
             "file": str(path),

@@ -10,7 +10,7 @@ import torch
 import webpte
 from tests.support.harness.cases import assert_close
 from webpte.export import lower
-from webpte.graph.remedies import EXIR_OPS
+from webpte.graph.names import EXIR_OPS
 from webpte.lowering import registry
 
 

@@ -18,8 +18,8 @@ import webpte
 from tests.support.harness.graphs import live
 from tests.support.harness.writer import simple_pte
 from webpte.container import DType, VkInt, VkSymInt, VkTensor
-from webpte.plan.opened import load_plan
-from webpte.plan.saved import save_plan
+from webpte.plan.plan_reader import load_plan
+from webpte.plan.plan_writer import save_plan
 from webpte.wgsl import Caps
 
 Way = tuple[Any, ...]

@@ -178,14 +178,14 @@ MUTANTS = (
     ),
     Mutant(
         "an elided view of another size",
-        "graph/elided.py",
+        "graph/elided_views.py",
         "(a.dtype, a.nbytes) == (b.dtype, b.nbytes)",
         "a.dtype == b.dtype",
         "tests/unit/test_elided_views.py",
     ),
     Mutant(
         "an elided view of another dtype",
-        "graph/elided.py",
+        "graph/elided_views.py",
         "(a.dtype, a.nbytes) == (b.dtype, b.nbytes)",
         "a.nbytes == b.nbytes",
         "tests/unit/test_elided_views.py",
@@ -269,7 +269,7 @@ MUTANTS = (
     ),
     Mutant(
         "a saved plan takes another file of the same size",
-        "plan/plan_files.py",
+        "plan/plan_reader.py",
         "file.size == size and file.sha256() == sha256",
         "file.size == size",
         "tests/unit/test_saved_plans.py",
@@ -654,14 +654,14 @@ MUTANTS = (
     ),
     Mutant(
         "a saved plan may upload more than a buffer holds",
-        "plan/opened.py",
+        "plan/plan_reader.py",
         "if padded(bytes_at_bound(graph, value_id)) > buffers[places[value_id]].nbytes:",
         "if False:",
         "tests/unit/test_saved_plans.py",
     ),
     Mutant(
         "a saved plan may upload over constants",
-        "plan/opened.py",
+        "plan/plan_reader.py",
         'if wrong := sorted(v for v in changed if buffers[places[v]].kind == "constant"):',
         "if wrong := []:",
         "tests/unit/test_saved_plans.py",

@@ -14,7 +14,7 @@ from tests.support.harness.pages import ROOT
 from tests.support.harness.writer import ALONE, Method, pte_file
 from webpte import container as c
 from webpte.graph.expressions import FUNCTIONS
-from webpte.plan.saved import save_plan
+from webpte.plan.plan_writer import save_plan
 from webpte.runtime.numpy_kernels import KERNELS
 from webpte.wgsl import Caps
 

@@ -17,8 +17,7 @@ import numpy as np
 import webpte
 from webpte.container.flat import FlatBuffer
 from webpte.device import acquire
-from webpte.plan.lowering import Lowering
-from webpte.plan.planner import Planner
+from webpte.plan.planner import Lowering, Planner
 
 
 def refuse(*args: object, **more: object) -> NoReturn:

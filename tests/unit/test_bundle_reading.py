@@ -111,8 +111,8 @@ def test_what_is_cut_short_or_missing_is_refused_by_name(copy):
         (("methods", "forward", "variants", 0, "plan"), "0" * 64, "unknown_file", ["0" * 64]),
         (("methods", "forward", "variants", 0, "device"), "tpu", "unknown_device", ["'tpu'"]),
         (("methods", "forward", "variants", 0, "limits"), {"max-fun": 1}, "unknown_limit", ["'max-fun'"]),
-        (("methods", "forward", "variants", 0, "slots"), 0, "invalid_field", ["slots is 0,", "1 to 4096"]),
-        (("name",), "a\nb", "invalid_field", ["name is 'a\\nb',"]),
+        (("methods", "forward", "variants", 0, "slots"), 0, "invalid_field", ["slots: ", "got 0", "1 to 4096"]),
+        (("name",), "a\nb", "invalid_field", ["name: ", "got 'a\\nb'"]),
     ],
 )
 def test_a_manifest_that_makes_no_sense_is_refused(copy, way, value, code, expected):

@@ -13,23 +13,23 @@ from webpte.graph.expressions import (
     EXPRESSIONS,
     FUNCTIONS,
     Apply,
-    Assumed,
+    AssumedEvaluator,
     Element,
-    Given,
-    Numbers,
+    ScalarInput,
     Sum,
+    TermEvaluator,
     apply,
     is_whole,
     leaves,
     stands_on,
 )
 
-POSITION, LENGTH, SCALE = Element(3, (0,), True), Given(5, True), Element(4, (1, 2), False)
+POSITION, LENGTH, SCALE = Element(3, (0,), True), ScalarInput(5, True), Element(4, (1, 2), False)
 WHOLE = ("add", "sub", "mul", "floordiv", "mod", "min", "max", "eq", "ne", "ge", "gt", "le", "lt")
 
 
 def numbers(position=7, length=3, scale=0.5):
-    return Numbers({3: np.array([position]), 4: np.full((2, 3), scale, np.float32)}, {5: length})
+    return TermEvaluator({3: np.array([position]), 4: np.full((2, 3), scale, np.float32)}, {5: length})
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_division_by_zero_is_refused_in_a_call_and_tolerated_while_planning(func
     term = apply(function, LENGTH, POSITION)
     with raises(webpte.ShapeError, f"{function} of 3", code="division_by_zero"):
         numbers(position=0)(term)
-    assert Assumed({}, {5: 3})(term) == FUNCTIONS[function](3, 1)
+    assert AssumedEvaluator({}, {5: 3})(term) == FUNCTIONS[function](3, 1)
 
 
 def test_integers_have_64_bits():
@@ -132,10 +132,10 @@ def test_no_integer_is_made_of_what_is_not_finite(value):
 
 def test_data_that_is_not_there_is_an_error():
     with raises(webpte.ShapeError, "value 3 ", code="no_host_data"):
-        Numbers({}, {})(POSITION)
+        TermEvaluator({}, {})(POSITION)
     with raises(webpte.ShapeError, "scalar 5 ", code="read_before_write"):
-        Numbers({}, {})(LENGTH)
-    assert Assumed({}, {})(apply("add", POSITION, LENGTH)) == 0
+        TermEvaluator({}, {})(LENGTH)
+    assert AssumedEvaluator({}, {})(apply("add", POSITION, LENGTH)) == 0
 
 
 def test_bits_of_floats():

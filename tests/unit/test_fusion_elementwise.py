@@ -13,7 +13,7 @@ from webpte.errors import GraphError
 from webpte.fusion import PASSES
 from webpte.fusion.elementwise import MAX_PROGRAM_WEIGHT, join_elementwise
 from webpte.graph import COPY, ELEMENTWISE, Bool, Call, Double, DType, Graph, Int, Jump, Origin, String, ValueList
-from webpte.graph.programs import ProgramLine, format_program, parse_program
+from webpte.graph.graph import ProgramLine, format_program, parse_program
 from webpte.lowering import registered
 from webpte.lowering.formulas import WEIGHTS
 from webpte.lowering.programs import compile_program

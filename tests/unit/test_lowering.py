@@ -202,13 +202,13 @@ def test_the_element_type_of_a_scalar_is_the_declared_one():
 
 
 def test_schedules_are_bounded(sliced):
-    from webpte.plan.schedules import SCHEDULES
+    from webpte.plan.schedules import MAX_SCHEDULES_PER_SEGMENT
 
     for length in range(1, 32):
         for at in range(4):
             sliced(length, at)
     (schedules,) = sliced.planner._schedules.values()
-    assert len(schedules) <= SCHEDULES
+    assert len(schedules) <= MAX_SCHEDULES_PER_SEGMENT
     assert sum(sum(uses.values()) for uses in schedules._asked.values()) == len(schedules)
 
 

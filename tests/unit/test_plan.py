@@ -11,7 +11,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder
 from webpte.graph import DType, Jump, Origin, SymBool
 from webpte.plan import HostCalls, Segment
-from webpte.plan.memory import Root, resolve, share
+from webpte.plan.memory import Allocation, resolve_aliases, share_buffers
 from webpte.wgsl import Caps
 from webpte.wgsl.kernel import SYM_SLOTS
 
@@ -210,14 +210,14 @@ def test_plans_print():
 @given(
     st.lists(
         st.tuples(st.integers(1, 9), st.integers(0, 20), st.integers(0, 8)).map(
-            lambda t: Root(0, t[0] * 16, t[1], t[1] + t[2])
+            lambda t: Allocation(0, t[0] * 16, t[1], t[1] + t[2])
         ),
         max_size=30,
     )
 )
 def test_sharing_never_overlaps_and_never_exceeds_the_sum(roots):
-    roots = [Root(i, r.nbytes, r.first, r.last) for i, r in enumerate(roots)]
-    buffers = share(roots)
+    roots = [Allocation(i, r.nbytes, r.first, r.last) for i, r in enumerate(roots)]
+    buffers = share_buffers(roots)
     assert sorted(t.id for _, tenants in buffers for t in tenants) == list(range(len(roots)))
     for nbytes, tenants in buffers:
         assert nbytes >= max(t.nbytes for t in tenants)
@@ -226,7 +226,7 @@ def test_sharing_never_overlaps_and_never_exceeds_the_sum(roots):
 
 
 def test_alias_chains_resolve_to_their_root():
-    assert resolve({3: 2, 2: 1, 5: 4}) == {3: 1, 2: 1, 5: 4}
+    assert resolve_aliases({3: 2, 2: 1, 5: 4}) == {3: 1, 2: 1, 5: 4}
 
 
 @pytest.mark.parametrize("count", [SYM_SLOTS, SYM_SLOTS + 1])

@@ -13,7 +13,7 @@ import webpte
 from webpte.cli import COMMANDS, load_command
 from webpte.export import export_llm, lower
 from webpte.llm import LLM
-from webpte.plan.support import by_torch
+from webpte.plan.segments import by_torch
 
 ROOT = Path(__file__).parents[2]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -79,8 +79,8 @@ def test_keywords_exist():
 
 
 def test_torch_is_recommended_where_it_would_help(monkeypatch):
-    monkeypatch.setattr("webpte.plan.support.find_spec", lambda name: None)
+    monkeypatch.setattr("webpte.plan.segments.find_spec", lambda name: None)
     assert "Installing torch" in by_torch("aten::lgamma.out")
     assert "Installing torch" not in by_torch("dim_order_ops::_other.out")
-    monkeypatch.setattr("webpte.plan.support.find_spec", lambda name: "installed")
+    monkeypatch.setattr("webpte.plan.segments.find_spec", lambda name: "installed")
     assert "Installing torch" not in by_torch("aten::rand_like.out")

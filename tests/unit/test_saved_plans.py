@@ -21,8 +21,8 @@ from webpte.container import DType, MappedFile, VkInt, VkSymInt, VkTensor
 from webpte.graph.expressions import Element
 from webpte.lowering import Dispatch, Guard
 from webpte.plan import Buffer, Plan, Schedule
-from webpte.plan.opened import load_plan
-from webpte.plan.saved import save_plan
+from webpte.plan.plan_reader import load_plan
+from webpte.plan.plan_writer import save_plan
 from webpte.runtime.saved_plan import refuse_device
 from webpte.wgsl import Caps, Kernel
 
@@ -185,19 +185,19 @@ def change(folder, where, value):
     ("where", "value", "code", "expected"),
     [
         (("version",), 2, "unknown_version", ["version 2;", "is 1"]),
-        (("kernels", 0, "reads"), 7, "invalid_field", ["bindings is ", "of 8"]),
+        (("kernels", 0, "reads"), 7, "invalid_field", ["bindings: ", "of 8"]),
         (("kernels", 0, "sha256"), "0" * 64, "hash_mismatch", ["kernel0.wgsl"]),
         (("places",), {}, "unplaced_value", ["values [1]"]),
         (("schedules", 0, "slots"), [[0, ["element", 0]]], "invalid_term", ["['element', 0]"]),
         (("schedules", 0, "slots"), [[0, ["system", 1, 2]]], "invalid_term", ["['system', 1, 2]"]),
-        (("schedules", 0, "slots"), [[256, ["element", 0, [0], True]]], "invalid_field", ["slot is 256,"]),
+        (("schedules", 0, "slots"), [[256, ["element", 0, [0], True]]], "invalid_field", ["slot: ", "got 256"]),
         (("schedules", 0, "slots"), [[0, ["element", 0, [1], True]]], "unknown_value", ["%0[1]"]),
         (("schedules", 0, "slots"), [[0, ["element", 0, [0], False]]], "unknown_value", ["%0[0]"]),
-        (("schedules", 0, "dispatches", 0, 0), 9, "invalid_field", ["dispatch is 9,"]),
+        (("schedules", 0, "dispatches", 0, 0), 9, "invalid_field", ["dispatch: ", "got 9"]),
         (("schedules", 0, "dispatches", 0, 1, 0, 1), 4, "binding_out_of_bounds", ["bytes 4 to", "buffer 0,"]),
         (("schedules", 0, "dispatches", 0, 1, 0, 2), 1 << 20, "binding_out_of_bounds", ["0 to 1048576 "]),
         (("schedules", 0, "dispatches", 0, 1, 1, 0), 0, "aliased_buffers", ["buffers [0]"]),
-        (("schedules", 0, "dispatches", 0, 3, 1), 1 << 20, "invalid_field", ["grid is 1048576,"]),
+        (("schedules", 0, "dispatches", 0, 3, 1), 1 << 20, "invalid_field", ["grid: ", "got 1048576"]),
         (("schedules", 0, "made"), {}, "missing_shape", ["values [1]"]),
         (("schedules", 0, "guards", 0, "message"), "{7}", "guard_message", []),
         (("parameters", 0), "no base64!", "parameter_block", ["'no base64!'"]),
@@ -206,13 +206,13 @@ def change(folder, where, value):
         (("buffers", 0, "bytes"), 16, "data_too_large", ["16 bytes"]),
         (("buffers", 0, "fill", "spans", 0, 1), 1 << 40, "out_of_bounds", ["rows.pte", f"bytes {1 << 40} to"]),
         (("values", "0", "dtype"), "f7", "unknown_dtype", ["'f7'"]),
-        (("values", "99999999999"), {"kind": "null"}, "invalid_field", ["values", "'99999999999'", "999999 "]),
-        (("inputs",), [77], "invalid_field", ["inputs is 77,"]),
+        (("values", "99999999999"), {"kind": "null"}, "invalid_field", ["values", "'99999999999'", "999999,"]),
+        (("inputs",), [77], "invalid_field", ["inputs: ", "got 77"]),
         (("blocks", 0, "stages"), [], "block_order", ["1 segments"]),
         (("files", 0, "name"), "../rows.pte", "file_name", ["'../rows.pte'"]),
         (("limits", "max-buffer-size"), 1 << 40, "contradiction", ["limits", f"'max-buffer-size': {1 << 40}"]),
         (("features",), ["shader-f16"], "contradiction", ["features", "['shader-f16']"]),
-        (("name",), "\x1b[2J", "invalid_field", ["name is '\\x1b[2J',"]),
+        (("name",), "\x1b[2J", "invalid_field", ["name: ", "got '\\x1b[2J'"]),
     ],
     ids=str,
 )

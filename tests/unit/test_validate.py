@@ -12,7 +12,7 @@ from tests.support.harness.writer import ALONE, DelegateBlob, Method, pte_file, 
 from webpte import container as c
 from webpte.budgets import limit
 from webpte.container import DType, VkInt, VkIntList, VkNull, VkString, VkTensor, VkValueList
-from webpte.plan.memory import Root, resolve, share
+from webpte.plan.memory import Allocation, resolve_aliases, share_buffers
 from webpte.tools.check import check_file
 from webpte.wgsl import Caps
 
@@ -153,8 +153,8 @@ def test_views_of_each_other_are_copied(tmp_path):
 
 def test_a_circle_of_aliases_is_an_error():
     with raises(webpte.GraphError, "value 1 ", code="alias_cycle"):
-        resolve({1: 2, 2: 3, 3: 1})
-    assert resolve({1: 2, 2: 3, 5: 1, 4: 3}) == {1: 3, 2: 3, 5: 3, 4: 3}
+        resolve_aliases({1: 2, 2: 3, 3: 1})
+    assert resolve_aliases({1: 2, 2: 3, 5: 1, 4: 3}) == {1: 3, 2: 3, 5: 3, 4: 3}
 
 
 def relus(count):
@@ -201,7 +201,7 @@ def test_a_jump_that_never_ends_is_stopped(tmp_path):
 
 def plain_share(roots):
     """What `share` packs, spelled out: every root against every tenant of every buffer."""
-    buffers: list[tuple[int, list[Root]]] = []
+    buffers: list[tuple[int, list[Allocation]]] = []
     for root in sorted(roots, key=lambda r: (-r.nbytes, r.first, r.id)):
         fitting = [
             tenants for _, tenants in buffers if all(root.last < o.first or o.last < root.first for o in tenants)
@@ -220,16 +220,16 @@ def test_sharing_packs_as_before(seed):
     for number in range(int(random.integers(1, 200))):
         first = int(random.integers(0, 150))
         last = first + int(random.integers(0, 1 + 40 * (seed % 4)))
-        roots.append(Root(number, int(random.integers(1, 9)) * 16, first, last))
-    assert share(roots) == plain_share(roots)
+        roots.append(Allocation(number, int(random.integers(1, 9)) * 16, first, last))
+    assert share_buffers(roots) == plain_share(roots)
 
 
 def test_sharing_stays_fast():
     """Values that are all alive at the end: four times as many take about five times the lines, and not sixteen."""
 
     def lines(count):
-        roots = [Root(i, 16, i, 2 * count) for i in range(count)]
-        assert len(share(roots)) == count
-        return executed_lines(lambda: share(roots))
+        roots = [Allocation(i, 16, i, 2 * count) for i in range(count)]
+        assert len(share_buffers(roots)) == count
+        return executed_lines(lambda: share_buffers(roots))
 
     assert lines(2_000) < 8 * lines(500)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..graph import DType, Graph, SymBool, SymFloat, TensorSpec
 from ..plan import Planner
-from ..plan.saved import plan_document
+from ..plan.plan_writer import plan_document
 from ..progress import OnProgress, Progress, ignore
 from ..wgsl import Caps, render
 from .shards import Shards, ShardSources

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..container import DType
 from ..device.weights import device_pieces, storage_dtype
 from ..graph import Constant
-from ..plan import Fill
+from ..plan import BufferFill
 
 MOST = 16 << 20  # bytes of a shard: a page verifies one as a whole, and holds no more than two
 ALIGNMENT = 16  # of what begins in a shard
@@ -38,7 +38,7 @@ class Shards:
             spans: list[list[int]] = []
             self._places[key] = spans
             self._open += bytes(-len(self._open) % ALIGNMENT)
-            for _, piece in device_pieces(Fill(constant, dtype)):
+            for _, piece in device_pieces(BufferFill(constant, dtype)):
                 self._append(memoryview(piece).cast("B"), spans)
             spans[-1][2] -= sum(size for _, _, size in spans) - device_bytes(constant, dtype)
         return self._places[key]

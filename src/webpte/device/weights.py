@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import wgpu
 
-from ..plan import Buffer, Fill
+from ..plan import Buffer, BufferFill
 from ..progress import OnProgress, Progress
 from .gpu import Gpu
 from .memory import MemoryLimit, allocated_bytes, memory_limit
@@ -93,7 +93,7 @@ class UploadStream:
             self._pending = 0
 
 
-def fill_buffer(stream: UploadStream, buffer: Any, fill: Fill, skip_zeros: bool = False) -> None:
+def fill_buffer(stream: UploadStream, buffer: Any, fill: BufferFill, skip_zeros: bool = False) -> None:
     """Write a constant's bytes. With `skip_zeros`, all-zero data is not written: WebGPU clears new buffers."""
     if skip_zeros and not any(np.frombuffer(chunk, np.uint8).any() for _, chunk in device_pieces(fill)):
         return
@@ -101,7 +101,7 @@ def fill_buffer(stream: UploadStream, buffer: Any, fill: Fill, skip_zeros: bool 
         stream.write(buffer, offset, chunk)
 
 
-def device_pieces(fill: Fill) -> Iterator[tuple[int, Any]]:
+def device_pieces(fill: BufferFill) -> Iterator[tuple[int, Any]]:
     """Yield the offset and bytes of each piece of a constant, converted if the file stores another width."""
     stored = np.dtype(fill.constant.dtype.numpy)
     device = storage_dtype(fill.dtype)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..graph import Call, Graph, Jump, Null, Origin, Step, TensorSpec, Value, ValueList
-from ..graph.values import flattened
+from ..graph.graph import flattened
 from ..lowering import find, mutated_values
 
 Pattern = Mapping[str, tuple[str, ...]]

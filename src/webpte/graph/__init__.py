@@ -1,7 +1,40 @@
 """A method as typed values and calls, checked."""
 
 from ..container import DType
-from .graph import MOST_NAME, OVERFLOW_FLAGS, Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
+from .graph import (
+    LIVE_SCALARS,
+    MAX_NAME_CHARS,
+    OVERFLOW_FLAGS,
+    PLAIN,
+    Bool,
+    BoolList,
+    Call,
+    Constant,
+    DelegateInfo,
+    Double,
+    DoubleList,
+    Graph,
+    Int,
+    IntList,
+    Jump,
+    Mutates,
+    Null,
+    Origin,
+    ProgramLine,
+    Step,
+    String,
+    SymBool,
+    SymFloat,
+    SymInt,
+    TensorSpec,
+    Value,
+    ValueList,
+    device_dtype,
+    format_program,
+    normalize_dim,
+    numel,
+    parse_program,
+)
 from .method import build_graph
 from .names import (
     CONVOLUTION,
@@ -17,29 +50,8 @@ from .names import (
     ROTARY_ATTENTION,
     SAMPLE,
     SLOT_ATTENTION,
-)
-from .programs import PLAIN, ProgramLine, format_program, parse_program
-from .remedies import fused_by_exporter, keep_out
-from .values import (
-    LIVE_SCALARS,
-    Bool,
-    BoolList,
-    Constant,
-    Double,
-    DoubleList,
-    Int,
-    IntList,
-    Null,
-    String,
-    SymBool,
-    SymFloat,
-    SymInt,
-    TensorSpec,
-    Value,
-    ValueList,
-    device_dtype,
-    normalize_dim,
-    numel,
+    fused_by_exporter,
+    keep_out,
 )
 
 __all__ = [
@@ -51,7 +63,7 @@ __all__ = [
     "LINEAR_Q4",
     "LIVE_SCALARS",
     "MATMUL",
-    "MOST_NAME",
+    "MAX_NAME_CHARS",
     "OVERFLOW",
     "OVERFLOW_FLAGS",
     "OWN",

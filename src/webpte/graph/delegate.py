@@ -34,19 +34,19 @@ from ..container import (
 )
 from ..errors import DataError, GraphError, Problem
 from . import names
-from .border import Border, read_border
-from .graph import Call, Mutates, Origin
-from .keeping import ALIASED, Buffers, Kept, flat
-from .names import COPY, ITEM, PREPACK, UPDATE
-from .values import (
+from .delegate_io import DelegateIO, match_delegate_io
+from .graph import (
     Bool,
     BoolList,
+    Call,
     Constant,
     Double,
     DoubleList,
     Int,
     IntList,
+    Mutates,
     Null,
+    Origin,
     String,
     SymInt,
     TensorSpec,
@@ -55,6 +55,8 @@ from .values import (
     device_dtype,
     numel,
 )
+from .mutable_buffers import ALIASED, DelegateConstants, MutableBuffer, flat
+from .names import COPY, ITEM, PREPACK, UPDATE
 
 Named = Callable[[str, str, int], Span]
 
@@ -72,8 +74,8 @@ class Inlined:
     vk: VkGraph
     origin: Origin
     calls: tuple[Call, ...]  # with the delegate's ids
-    border: Border
-    buffers: Buffers
+    border: DelegateIO
+    buffers: DelegateConstants
     aliased: bool  # the exporter was asked to tell buffers from constants
 
 
@@ -93,8 +95,8 @@ def read_delegates(
             given.update(instruction.args)
             continue
         calls = _calls(vk, origin)
-        buffers = Buffers(vk, calls, mutates)
-        border = read_border(plan.values, given, vk, instruction.args, origin, buffers)
+        buffers = DelegateConstants(vk, calls, mutates)
+        border = match_delegate_io(plan.values, given, vk, instruction.args, origin, buffers)
         if isinstance(border, Problem):
             problems.append(border)
         else:
@@ -157,7 +159,7 @@ class _Inliner:
         self.before: list[Call] = []
         self.late: list[tuple[int, int]] = []  # (delegate id, program id) copied after the last call
 
-    def run(self, kept: Sequence[Kept]) -> list[Call]:
+    def run(self, kept: Sequence[MutableBuffer]) -> list[Call]:
         for vk_id, program_id in self.delegate.border.inputs:
             self._bind_input(vk_id, program_id)
         for buffer in kept:
@@ -173,7 +175,7 @@ class _Inliner:
         after = [Call(COPY, (self.ids[vk_id],), (program_id,), self.origin) for vk_id, program_id in self.late]
         return self.before + inner + after + self._updates(kept)
 
-    def _bind_buffer(self, buffer: Kept) -> None:
+    def _bind_buffer(self, buffer: MutableBuffer) -> None:
         """All ids of a buffer are one value, which exists before the method runs and outlives it."""
         constant = self.vk.values[buffer.homes[0]]
         assert isinstance(constant, VkTensor)
@@ -181,7 +183,7 @@ class _Inliner:
         state = self._new(replace(self._tensor(buffer.homes[0], constant), mutable=True))
         self.ids.update(dict.fromkeys(buffer.homes, state))
 
-    def _updates(self, kept: Sequence[Kept]) -> list[Call]:
+    def _updates(self, kept: Sequence[MutableBuffer]) -> list[Call]:
         """Give buffers their new values. One that is another's old value is put aside before any is written."""
         aside, updates = [], []
         for buffer in kept:

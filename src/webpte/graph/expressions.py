@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ShapeError
+from ..errors import FormatError, ShapeError
 
 Number = int | float  # or bool, which is an int
 
@@ -32,7 +32,7 @@ class Element:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class ScalarInput:
     """A scalar that the caller, a CPU kernel or an earlier stage has made."""
 
     value: int
@@ -72,7 +72,7 @@ class Apply:
         return f"{self.function}({', '.join(map(str, self.args))})"
 
 
-Expression = Element | Given | Sum | Apply
+Expression = Element | ScalarInput | Sum | Apply
 Term = Expression | Number
 
 
@@ -123,7 +123,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 _DIVISIONS = ("floordiv", "truediv", "mod")
 _MAKE_WHOLE = {"eq", "ne", "ge", "gt", "le", "lt", "not", "ceil", "round", "trunc", "int", "float_bits", "saturated"}
 _KEEP_WHOLE = {"add", "sub", "mul", "floordiv", "mod", "min", "max", "neg", "choose"}
-EXPRESSIONS = (Element, Given, Sum, Apply)
+EXPRESSIONS = (Element, ScalarInput, Sum, Apply)
 
 
 def is_whole(term: Term) -> bool:
@@ -232,9 +232,9 @@ def _compared(function: str, a: Term, b: Term) -> Term | None:
     return _computed(function, difference, 0)
 
 
-def leaves(term: Term) -> Iterator[Element | Given]:
+def leaves(term: Term) -> Iterator[Element | ScalarInput]:
     """What a term is made of, as often as it occurs."""
-    if isinstance(term, (Element, Given)):
+    if isinstance(term, (Element, ScalarInput)):
         yield term
     elif isinstance(term, Sum):
         for part, _ in term.terms:
@@ -250,7 +250,7 @@ def stands_on(term: Term, inputs: Iterable[int]) -> bool:
     return all((leaf.tensor if isinstance(leaf, Element) else leaf.value) in known for leaf in leaves(term))
 
 
-class Numbers:
+class TermEvaluator:
     """What terms are in one call."""
 
     def __init__(self, arrays: Mapping[int, np.ndarray[Any, Any]], scalars: Mapping[int, Number]) -> None:
@@ -269,7 +269,7 @@ class Numbers:
     def _evaluate(self, term: Expression) -> Number:
         if isinstance(term, Element):
             return self._element(term)
-        if isinstance(term, Given):
+        if isinstance(term, ScalarInput):
             return self._given(term)
         if isinstance(term, Sum):
             return _in_64_bits(term.constant + sum(int(self(part)) * factor for part, factor in term.terms))
@@ -284,7 +284,7 @@ class Numbers:
             raise ShapeError(f"value {term.tensor} has no element {list(term.index)}") from None
         return number
 
-    def _given(self, term: Given) -> Number:
+    def _given(self, term: ScalarInput) -> Number:
         try:
             return self._scalars[term.value]
         except KeyError:
@@ -296,16 +296,91 @@ class Numbers:
         return _computed(function, *args)
 
 
-class Assumed(Numbers):
+class AssumedEvaluator(TermEvaluator):
     """Stands in while a plan is made and there is no data: elements are zero, and nothing divides by it."""
 
     def _element(self, term: Element) -> Number:
         return 0
 
-    def _given(self, term: Given) -> Number:
+    def _given(self, term: ScalarInput) -> Number:
         return self._scalars.get(term.value, 0)
 
     def _apply(self, function: str, *args: Number) -> Number:
         if function in _DIVISIONS and args[1] == 0:
             args = (args[0], 1)
         return _computed(function, *args)
+
+
+MAX_TERM_DEPTH = 64  # of what is believed; exporters write a handful of functions over each other
+_BEYOND = ("inf", "-inf", "nan")  # JSON has no such numbers
+
+
+def number_to_json(number: Number) -> Any:
+    return number if math.isfinite(number) else str(float(number))
+
+
+def number_from_json(data: Any) -> Number:
+    """The number, checked: whole ones have 64 bits."""
+    if isinstance(data, int) and -(2**63) <= data < 2**63:
+        return data
+    if (isinstance(data, float) and math.isfinite(data)) or (isinstance(data, str) and data in _BEYOND):
+        return float(data)
+    raise FormatError(f"{str(data)[:80]!r} is not a number of 64 bits")
+
+
+def term_to_json(term: Term) -> Any:
+    match term:
+        case Element(tensor, index, whole):
+            return ["element", tensor, list(index), whole]
+        case ScalarInput(value, whole):
+            return ["given", value, whole]
+        case Sum(terms, constant):
+            return ["sum", constant, *([factor, term_to_json(part)] for part, factor in terms)]
+        case Apply(function, args):
+            return [function, *map(term_to_json, args)]
+    return number_to_json(term)
+
+
+def term_from_json(data: Any, depth: int = MAX_TERM_DEPTH) -> Term:
+    """The term, checked: it need not have been written by us."""
+    if not isinstance(data, list):
+        return number_from_json(data)
+    if depth == 0:
+        raise FormatError(f"a term of more than {MAX_TERM_DEPTH} levels")
+    match data:
+        case ["element", int(tensor), [*index], bool(whole)] if all(isinstance(i, int) for i in index):
+            return Element(tensor, tuple(index), whole)
+        case ["given", int(value), bool(whole)]:
+            return ScalarInput(value, whole)
+        case ["sum", constant, *products]:
+            return Sum(tuple(_product(product, depth - 1) for product in products), _whole(constant))
+        case [str(function), *args] if function in FUNCTIONS and len(args) == _ARITY.get(function, 2):
+            return Apply(function, tuple(term_from_json(argument, depth - 1) for argument in args))
+    raise FormatError(f"{str(data)[:80]!r} is not a term", code="invalid_term")
+
+
+_ONE = ("neg", "not", "ceil", "round", "trunc", "int", "float", "float_bits", "half", "saturated")
+_ARITY = {"choose": 3} | dict.fromkeys(_ONE, 1)
+
+
+def expression_from_json(data: Any) -> Expression:
+    term = term_from_json(data)
+    if not isinstance(term, EXPRESSIONS):
+        raise FormatError(f"{term!r} stands where an expression must")
+    return term
+
+
+def _whole(data: Any) -> int:
+    number = number_from_json(data)
+    if not isinstance(number, int):
+        raise FormatError(f"{number!r} stands where a whole number must")
+    return number
+
+
+def _product(data: Any, depth: int) -> tuple[Expression, int]:
+    match data:
+        case [factor, inner]:
+            part = term_from_json(inner, depth)
+            if isinstance(part, EXPRESSIONS) and part.whole:
+                return part, _whole(factor)
+    raise FormatError(f"{str(data)[:80]!r} is no part of a sum")

@@ -2,13 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from ..container import DType, Span
 from ..errors import GraphError
-from .values import SymInt, TensorSpec, Value, ValueList, flattened
 
-MOST_NAME = 255  # characters of an input's name
+
+def numel(dims: tuple[int, ...]) -> int:
+    """The number of elements of a shape; 1 for a scalar. The only such function in the project."""
+    return math.prod(dims)
+
+
+def normalize_dim(dim: int, rank: int) -> int:
+    """A dim index in [0, rank); negative ones count from the end. A scalar has the one dim 0."""
+    limit = max(rank, 1)
+    if not -limit <= dim < limit:
+        raise GraphError(f"dim {dim} is outside a tensor of rank {rank}")
+    return dim % limit
+
+
+# WebGPU has no 64-bit arithmetic: the exporter narrows inside delegates, the border does it for callers.
+_NARROW = {DType.INT64: DType.INT32, DType.FLOAT64: DType.FLOAT32}
+
+
+def device_dtype(dtype: DType) -> DType:
+    """The dtype a tensor has on the device when callers see `dtype`."""
+    return _NARROW.get(dtype, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Bytes in a mapped file, in the order of the tensor's dims: one span, or several that a pass has joined."""
+
+    span: Span
+    dtype: DType  # as stored; may be wider than the tensor's dtype on the device
+    name: str  # key or position, for messages
+    rest: tuple[Span, ...] = ()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return (self.span, *self.rest)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(span.size for span in self.spans)
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """Equal for constants with the same bytes: content-addressed data shares one span."""
+        return (self.dtype, *((id(span.file), span.offset, span.size) for span in self.spans))
+
+    def pieces(self, limit: int) -> Iterator[memoryview | bytes]:
+        """The data in pieces of `limit` bytes; only the last may be shorter. Small spans are gathered."""
+        held: list[memoryview] = []
+        size = 0
+        for span in self.spans:
+            start = 0
+            while start < span.size:
+                taken = min(limit - size, span.size - start)
+                held.append(span.sub(start, taken).view())
+                start, size = start + taken, size + taken
+                if size == limit:
+                    yield held[0] if len(held) == 1 else b"".join(held)
+                    held, size = [], 0
+        if held:
+            yield held[0] if len(held) == 1 else b"".join(held)
+
+    def array(self, dims: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """A copy of the data for the host."""
+        data = b"".join(span.view() for span in self.spans)
+        return self.dtype.from_bytes(bytearray(data)).reshape(dims)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor at its bound: live dims never exceed `dims`, the rank never changes."""
+
+    dtype: DType
+    dims: tuple[int, ...]
+    host_dtype: DType
+    dynamic: bool = False  # the caller may pass smaller dims
+    constant: Constant | None = None
+    mutable: bool = False  # a program-level buffer that outlives a call; zero at first where it has no constant
+    shared: tuple[int, int] | None = None  # where the exporter planned a buffer that the program's methods share
+
+    @property
+    def stored(self) -> bool:
+        """Whether it exists before the method runs: a constant or a buffer."""
+        return self.constant is not None or self.mutable
+
+    def __str__(self) -> str:
+        return f"{self.dtype.short}[{', '.join(map(str, self.dims))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class SymInt:
+    """An integer that may change from call to call."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymFloat:
+    """A float that may change from call to call; host only."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymBool:
+    """A truth value that may change from call to call; host only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Double:
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bool:
+    value: bool
+
+
+@dataclass(frozen=True, slots=True)
+class String:
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class IntList:
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DoubleList:
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BoolList:
+    values: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ValueList:
+    """Ids of other values: an argument list, a size mixing Int and SymInt, or the outputs of one call."""
+
+    ids: tuple[int, ...]
+
+
+Value = (
+    TensorSpec
+    | SymInt
+    | SymFloat
+    | SymBool
+    | Int
+    | Double
+    | Bool
+    | String
+    | Null
+    | IntList
+    | DoubleList
+    | BoolList
+    | ValueList
+)
+LIVE_SCALARS = (SymInt, SymFloat, SymBool)
+
+
+def flattened(ids: Iterable[int], values: Sequence[Value]) -> list[int]:
+    """The ids with every list replaced by its members."""
+    flat: list[int] = []
+    for value_id in ids:
+        value = values[value_id]
+        flat.extend(value.ids if isinstance(value, ValueList) else (value_id,))
+    return flat
+
+
+MAX_NAME_CHARS = 255  # characters of an input's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +302,28 @@ class Graph:
     @property
     def calls(self) -> tuple[Call, ...]:
         return tuple(step for step in self.steps if isinstance(step, Call))
+
+
+PLAIN = "bhmk,bhkn->bhmn"  # the layout of the operands of MATMUL where nothing else is known: see ops/matmul/matmul.py
+
+
+class ProgramLine(NamedTuple):
+    """One line of a program."""
+
+    dtype: str
+    name: str
+    args: tuple[str, ...]
+
+
+def format_program(steps: Sequence[ProgramLine], outputs: Sequence[str]) -> str:
+    return "\n".join([*(" ".join((s.dtype, s.name, *s.args)) for s in steps), " ".join(("=", *outputs))])
+
+
+@functools.lru_cache(maxsize=1024)
+def parse_program(text: str) -> tuple[tuple[ProgramLine, ...], tuple[str, ...]]:
+    """Its steps and outputs."""
+    *lines, last = text.split("\n")
+    steps = [line.split(" ") for line in lines]
+    if not steps or any(len(step) < 2 for step in steps) or not last.startswith("= "):
+        raise GraphError(f"{text!r} is no elementwise program", code="elementwise_program")
+    return tuple(ProgramLine(dtype, name, tuple(args)) for dtype, name, *args in steps), tuple(last.split(" ")[1:])

@@ -38,20 +38,24 @@ from ..container import (
 )
 from ..errors import DataError, Error, GraphError, Problem, UnsupportedError, common_code, remedies
 from .delegate import inline, read_delegates, refuse_own
-from .dim_order import in_order
-from .elided import START, View, elided_views
-from .graph import MOST_NAME, Call, DelegateInfo, Graph, Jump, Mutates, Origin, Step
-from .names import COPY, COPY_INDEX, EMPTY, RETURN_ONLY, VIEW
-from .torn import torn_buffers
-from .values import (
+from .elided_views import START, ElidedView, elided_views, to_row_major
+from .graph import (
+    MAX_NAME_CHARS,
     Bool,
     BoolList,
+    Call,
     Constant,
+    DelegateInfo,
     Double,
     DoubleList,
+    Graph,
     Int,
     IntList,
+    Jump,
+    Mutates,
     Null,
+    Origin,
+    Step,
     String,
     SymBool,
     SymFloat,
@@ -63,6 +67,8 @@ from .values import (
     flattened,
     numel,
 )
+from .mutable_buffers import split_buffers
+from .names import COPY, COPY_INDEX, EMPTY, RETURN_ONLY, VIEW
 
 BACKEND = "VulkanBackend"
 REPARTITION = (
@@ -96,7 +102,7 @@ def build_graph(
         builder.add(Origin(index), instruction)
         builder.add_views(index)
     starts.append(len(builder.steps))
-    builder.problems += torn_buffers(builder.values, builder.steps)
+    builder.problems += split_buffers(builder.values, builder.steps)
     if problems is not None:
         problems += builder.problems
     elif builder.problems:
@@ -127,7 +133,7 @@ class _Builder:
         self.values: list[Value] = [self._value(i, v, i in live, null) for i, v in enumerate(plan.values)]
         self.values.append(Null())
         reads = [self._members(_operands(instruction)) for instruction in plan.instructions]
-        self.views: dict[int, list[View]] = {}
+        self.views: dict[int, list[ElidedView]] = {}
         for view in elided_views(plan, reads, [self._members(written) for written in writes]):
             self.views.setdefault(view.behind, []).append(view)
 
@@ -163,7 +169,7 @@ class _Builder:
             span = self._named(name, f"value {index}", needed)
         constant = None
         if span is not None:
-            constant = Constant(in_order(span.sub(0, needed), value), value.dtype, name)
+            constant = Constant(to_row_major(span.sub(0, needed), value), value.dtype, name)
         return TensorSpec(
             device_dtype(value.dtype), value.sizes, value.dtype, value.dynamic, constant, mutable=value.mutable
         )
@@ -370,7 +376,9 @@ def _names(plan: MethodPlan) -> dict[int, str]:
     """Names of inputs and outputs. ExecuTorch itself writes those of buffers only; `webpte.export` those of inputs."""
     named = {i: plan.values[i] for i in (*plan.inputs, *plan.outputs)}
     found = {i: value.name for i, value in named.items() if isinstance(value, TensorValue) and value.name}
-    return {i: name for i, name in found.items() if len(name) <= MOST_NAME and name.isprintable()}  # fit to be typed
+    return {
+        i: name for i, name in found.items() if len(name) <= MAX_NAME_CHARS and name.isprintable()
+    }  # fit to be typed
 
 
 def _info(number: int, delegate: Delegate, vk: VkGraph | None) -> DelegateInfo:

@@ -5,6 +5,8 @@ A pass may name ops too, in the one table that is its pattern; `tests/unit/test_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 # -- ops of webpte's own, which passes and borders put there and no file may call --------------------------------------
 
 OWN = "webpte."
@@ -35,3 +37,24 @@ RETURN_ONLY = ("executorch_prim::", ITEM, "aten::sym_size.int", "aten::sym_numel
 ATEN = "aten."
 FUSED_BY_EXPORTER = "et_vk."  # made inside delegates: no block list keeps such ops out
 COPIES = ("aten.clone.default", "dim_order_ops._clone_dim_order.default", "aten.copy.default")
+
+
+EXIR_OPS = "from executorch.exir.dialects._ops import ops as exir_ops"
+
+
+def fused_by_exporter(name: str) -> bool:
+    """Whether ExecuTorch makes an op inside a delegate."""
+    return name.startswith(FUSED_BY_EXPORTER)
+
+
+def keep_out(names: Sequence[str]) -> str:
+    """The change to an export that keeps ops out of delegates. A partitioner compares the exporter's own op objects."""
+    fused = [name for name in names if fused_by_exporter(name)]
+    plain = [name for name in names if name not in fused]
+    sentences = []
+    if plain:
+        listed = ", ".join(f"exir_ops.edge.{name}" for name in plain)
+        sentences.append(f"Re-export with VulkanPartitioner(operator_blocklist=[{listed}]), after `{EXIR_OPS}`.")
+    if fused:
+        sentences.append(f"ExecuTorch makes {', '.join(fused)} inside the delegate: no block list keeps such ops out.")
+    return " ".join(sentences)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import GraphError, ShapeError
 from ..graph import Call, Constant, DType, TensorSpec, numel
-from ..graph.expressions import EXPRESSIONS, Assumed, Element, Expression, Number, Numbers, Term, apply
+from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Element, Expression, Number, Term, TermEvaluator, apply
 from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, grid_for
 from .variants import Form, Job, Variant, choose, usable
 
@@ -186,7 +186,7 @@ class Guard:
     further: tuple[Term, ...] = ()
     overflow: bool = False  # the number would not fit the device's integers
 
-    def refusal(self, numbers: Numbers) -> str | None:
+    def refusal(self, numbers: TermEvaluator) -> str | None:
         """What is wrong in this call, if anything."""
         number = numbers(self.term)
         if (self.low is None or self.low <= number) and (self.high is None or number < self.high):
@@ -211,7 +211,7 @@ class Context:
         self.touched: set[Binding] = set()  # what the current call's dispatches would bind, even over zero threads
         self.aliases: dict[int, int] = {}  # out -> source, for the whole method
         self.materialised: dict[int, Constant] = {}
-        self.numbers: Numbers = Assumed({}, {})  # of the call that is being lowered for
+        self.numbers: TermEvaluator = AssumedEvaluator({}, {})  # of the call that is being lowered for
         self.decisions: dict[Expression, Number] = {}  # what the schedule in the making depends on
         self.slots: dict[Expression, int] = {}  # its live integers
         self.sealed = False  # the plan is made: there is no more scratch than was asked for

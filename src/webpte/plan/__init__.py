@@ -1,32 +1,29 @@
 """From a graph and a device's capabilities to a frozen plan, and from live shapes to schedules."""
 
 from ..lowering import WHOLE, Binding
-from .limits import REMEDIES, buffer_name
-from .lowering import Example
-from .memory import Buffer, Fill, padded
+from .memory import Buffer, BufferFill, padded
 from .plan import Plan, Scratch
-from .planner import Planner, draft, make_planner
-from .schedules import CallValues, LoweredCall, Schedule, Scheduler
-from .segments import Block, Flow, HostCalls, Segment
-from .support import advice, unsupported
+from .planner import REMEDIES, Example, Planner, buffer_name, draft, make_planner
+from .schedules import CallValues, LoweredCall, Schedule, ScheduleStore
+from .segments import Flow, FlowBlock, HostCalls, Segment, advice, unsupported
 from .validate import wrong
 
 __all__ = [
     "REMEDIES",
     "WHOLE",
     "Binding",
-    "Block",
     "Buffer",
+    "BufferFill",
     "CallValues",
     "Example",
-    "Fill",
     "Flow",
+    "FlowBlock",
     "HostCalls",
     "LoweredCall",
     "Plan",
     "Planner",
     "Schedule",
-    "Scheduler",
+    "ScheduleStore",
     "Scratch",
     "Segment",
     "advice",

@@ -26,7 +26,7 @@ def padded(nbytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Fill:
+class BufferFill:
     """The file data a buffer starts with."""
 
     constant: Constant
@@ -40,11 +40,11 @@ class Buffer:
     nbytes: int
     kind: str
     tensors: tuple[int, ...]
-    fill: Fill | None = None
+    fill: BufferFill | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class Allocation:
     """A tensor that needs storage of its own; others may be aliases of it."""
 
     id: int
@@ -53,13 +53,13 @@ class Root:
     last: int
 
 
-def share(roots: Iterable[Root]) -> list[tuple[int, list[Root]]]:
+def share_buffers(roots: Iterable[Allocation]) -> list[tuple[int, list[Allocation]]]:
     """Pack roots into buffers, largest first, each into the buffer it wastes least of."""
     ordered = sorted(roots, key=lambda r: (-r.nbytes, r.first, r.id))
     moments = sorted({moment for root in ordered for moment in (root.first, root.last)})
     place = {moment: number for number, moment in enumerate(moments)}
-    busy = Busy(len(moments))
-    buffers: list[tuple[int, list[Root]]] = []
+    busy = LivenessTree(len(moments))
+    buffers: list[tuple[int, list[Allocation]]] = []
     for root in ordered:
         first, last = place[root.first], place[root.last]
         free = ~busy.between(first, last) & ((1 << len(buffers)) - 1)
@@ -74,7 +74,7 @@ def share(roots: Iterable[Root]) -> list[tuple[int, list[Root]]]:
     return buffers
 
 
-class Busy:
+class LivenessTree:
     """Which buffers hold something when: a segment tree over moments, whose nodes are sets of buffers as integers."""
 
     def __init__(self, moments: int) -> None:
@@ -115,7 +115,7 @@ class Busy:
         return nodes
 
 
-def resolve(aliases: Mapping[int, int]) -> dict[int, int]:
+def resolve_aliases(aliases: Mapping[int, int]) -> dict[int, int]:
     """Alias -> root, chains followed."""
     roots: dict[int, int] = {}
     for alias in aliases:
@@ -133,7 +133,7 @@ def resolve(aliases: Mapping[int, int]) -> dict[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryPlan:
     """Where every tensor lives, and what is copied to the device before each segment."""
 
     buffers: tuple[Buffer, ...]
@@ -142,7 +142,7 @@ class Memory:
     kept: frozenset[int]  # uploaded tensors that are still there when the method has run
 
 
-def assign(graph: Graph, flow: Flow, touched: Iterable[Binding], context: Context) -> Memory:
+def plan_memory(graph: Graph, flow: Flow, touched: Iterable[Binding], context: Context) -> MemoryPlan:
     """Decide buffers after every call has been lowered."""
     return _Assignment(graph, flow, touched, context).run()
 
@@ -155,7 +155,7 @@ class _Assignment:
         self.flow = flow
         self.touched = {binding.tensor for binding in touched}
         self.written = flow.mutated.union(*(call.outs for call in graph.calls))
-        self.roots = resolve(context.aliases)
+        self.roots = resolve_aliases(context.aliases)
         self.materialised = context.materialised
         self.scratch_of: dict[int, list[int]] = {}  # call -> its scratch tensors
         self.specs: dict[int, TensorSpec] = {}  # of scratch tensors, which the graph does not know
@@ -168,14 +168,14 @@ class _Assignment:
     def root(self, value_id: int) -> int:
         return self.roots.get(value_id, value_id)
 
-    def run(self) -> Memory:
+    def run(self) -> MemoryPlan:
         end = self._lifetimes()
         reads = {self.root(r) for segment in self.flow.segments for r in segment.reads}
         needed = {self.root(t) for t in self.touched} | reads
         buffers: list[Buffer] = []
         place: dict[int, int] = {}
         pooled: dict[object, int] = {}
-        activations: list[Root] = []
+        activations: list[Allocation] = []
         for value_id in sorted(needed):
             constant = self._constant(value_id)
             if constant is not None:
@@ -185,20 +185,20 @@ class _Assignment:
                 buffers.append(Buffer(self._nbytes(value_id), "state", (value_id,)))
             elif value_id in self.first:
                 lifetime = (0, end) if value_id in self.flow.shared else (self.first[value_id], self.last[value_id])
-                activations.append(Root(value_id, self._nbytes(value_id), *lifetime))
-        for nbytes, tenants in share(activations):
-            for tenant in tenants:
-                place[tenant.id] = len(buffers)
-            buffers.append(Buffer(nbytes, "activation", tuple(t.id for t in tenants)))
+                activations.append(Allocation(value_id, self._nbytes(value_id), *lifetime))
+        for nbytes, allocations in share_buffers(activations):
+            for allocation in allocations:
+                place[allocation.id] = len(buffers)
+            buffers.append(Buffer(nbytes, "activation", tuple(t.id for t in allocations)))
         uploads = self._uploads()
         kept = frozenset(v for values in uploads.values() for v in values if self._is_kept(v, buffers[place[v]]))
         for alias, root in self.roots.items():
             if root in place:
                 place[alias] = place[root]
-        return Memory(tuple(buffers), place, uploads, kept)
+        return MemoryPlan(tuple(buffers), place, uploads, kept)
 
     def _is_kept(self, value_id: int, buffer: Buffer) -> bool:
-        """Whether nobody writes into an uploaded tensor's buffer: no other tenant, no call that has it as a result."""
+        """Return whether an uploaded tensor is unchanged after the method: nothing else writes its buffer."""
         return buffer.tensors == (value_id,) and value_id not in self.written
 
     def _lifetimes(self) -> int:
@@ -255,7 +255,7 @@ class _Assignment:
         else:
             number = len(buffers)
             kind = "state" if state else "constant"
-            buffers.append(Buffer(self._nbytes(value_id), kind, (value_id,), Fill(constant, spec.dtype)))
+            buffers.append(Buffer(self._nbytes(value_id), kind, (value_id,), BufferFill(constant, spec.dtype)))
             if not state:
                 pooled[identity] = number
         place[value_id] = number

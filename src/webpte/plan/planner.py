@@ -2,29 +2,242 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ..budgets import limit, over, spend
-from ..errors import GraphError, Problem, ShapeError
+from ..errors import DeviceError, Error, GraphError, Problem, ShapeError, remedies
 from ..fusion import apply_passes, widen_halves
-from ..graph import LIVE_SCALARS, OVERFLOW, Graph, TensorSpec
-from ..graph.expressions import Numbers
-from ..lowering import Job
-from ..wgsl import Caps
+from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, TensorSpec
+from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Number, TermEvaluator
+from ..lowering import Binding, BoundCall, Context, Frame, Guard, Job, gpu_op
+from ..wgsl import Caps, Kernel
+from ..wgsl.kernel import SYM_SLOTS
 from .integers import exact_integers, overflow_message
-from .limits import over_limits, refuse_over_limits
-from .lowering import Example, Lowering
-from .memory import assign
-from .plan import Dims, Plan, Scratch, shrunk
-from .schedules import CallValues, Schedule, Scheduler
+from .memory import Buffer, plan_memory
+from .plan import Plan, Scratch, shrunk
+from .schedules import CallValues, Dims, LoweredCall, Schedule, ScheduleStore, leave
 from .segments import Flow, Segment, cut_graph
 from .validate import refuse_wrong
 
-SMALLEST = (1, 2, 4)  # what dims that may vary are tried at,
-FEW = (8,)  # and once more: kernels may differ for one row, a few and many
+
+@dataclass(slots=True)
+class Example:
+    """A call that does a job, with the live dims and scalars it had, and how many calls do."""
+
+    step: int
+    dims: dict[int, Dims]
+    scalars: dict[int, tuple[Number, bool]]  # value, and whether it comes from input data
+    uses: int = 0
 
 
-class Planner(Scheduler):
+class Lowering:
+    """Runs the lowerings of one method, one call at a time: not thread safe."""
+
+    def __init__(self, graph: Graph, flow: Flow, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
+        self.graph = graph
+        self.context = Context(caps, tuning)
+        self.context.pinned = flow.pinned
+        self.frame = Frame(graph, self.context)
+        self.runs = 0  # lowerings executed, ever; tests and `bench` read it
+        self.touched: set[Binding] = set()  # what some dispatch may bind
+        self.examples: dict[Job, Example] = {}  # what could be tuned
+        self._bound: dict[int, BoundCall] = {}
+        self._left = {segment: _left(graph, flow, segment) for segment in flow.segments}
+        for segment in flow.segments:
+            for index in segment.steps:
+                call = graph.call(index)
+                op = gpu_op(call, graph)
+                assert op is not None
+                self._bound[index] = BoundCall(op, call, self.frame)
+        for value_id, value in enumerate(graph.values):
+            if isinstance(value, TensorSpec) and value.stored:
+                self.frame.tensors[value_id].dims = value.dims
+
+    def build(self, segment: Segment, live: CallValues) -> Schedule:
+        """Lower without data, to learn aliases, scratch and kernels. Guards are not checked."""
+        numbers = AssumedEvaluator(live.arrays, live.scalars)
+        schedule = self.lower(segment, live, numbers)
+        leave(schedule, live, numbers, self.graph)
+        return schedule
+
+    def lower(self, segment: Segment, live: CallValues, numbers: TermEvaluator) -> Schedule:
+        context, tensors, scalars = self.context, self.frame.tensors, self.frame.scalars
+        for value_id in segment.tensors:
+            tensors[value_id].dims = live.dims[value_id]
+        for value_id in segment.scalars:
+            scalars[value_id].set(live.term(value_id, self.graph))
+        context.numbers, context.decisions, context.slots = numbers, {}, {}
+        guards: dict[tuple[object, ...], Guard] = {}  # what all layers ask for is checked once
+        calls = []
+        for index in segment.steps:
+            calls.append(self._lower(self._bound[index], index))
+            for guard in context.guards:
+                guards.setdefault((guard.term, guard.low, guard.high), guard)
+        if context.sealed and len(context.slots) > SYM_SLOTS:  # the plan counts those asked for at build
+            raise ShapeError(f"at these shapes more than {SYM_SLOTS} live integers would be read by kernels")
+        made = [out for index in segment.steps for out in self._bound[index].call.outs]
+        terms = {out: scalars[out].term for out in made if out in scalars}
+        return Schedule(
+            segment,
+            tuple(calls),
+            {v: tensors[v].dims for v in (*segment.tensors, *made) if v in tensors} | self._scratch(segment),
+            {v: tensors[v].dims for v in self._left[segment] if v in tensors},
+            terms,
+            {v: terms[v] for v in self._left[segment] if v in terms},
+            tuple(context.decisions.items()),
+            tuple((slot, term) for term, slot in context.slots.items()),
+            tuple(guards.values()),
+        )
+
+    def _scratch(self, segment: Segment) -> dict[int, Dims]:
+        mine = set(segment.steps)
+        return {t.id: t.dims for (step, _), t in self.context.scratch_tensors.items() if step in mine}
+
+    def _lower(self, bound: BoundCall, index: int) -> LoweredCall:
+        context = self.context
+        call = bound.call
+        inputs = set(call.args)
+        for out in call.outs:
+            tensor = self.frame.tensors.get(out)
+            if tensor is not None and out not in inputs:
+                tensor._dims = None
+        context.begin(index, bound.op, call)
+        self.runs += 1
+        try:
+            bound.lower(context)
+        except Error as error:
+            failed = type(error)(f"{call.name} ({call.origin}): {error}", code=error.reason)
+            failed.step = index
+            raise failed from error
+        except Exception as error:
+            reason = f"{call.name} ({call.origin}) could not be lowered: {type(error).__name__}: {error}"
+            wrong = GraphError(reason)
+            wrong.step = index
+            raise wrong from error
+        for out in call.outs:
+            tensor = self.frame.tensors.get(out)
+            if tensor is not None and tensor._dims is None:
+                raise GraphError(
+                    f"{call.name} ({call.origin}) did not set the shape of value {out}", code="missing_shape"
+                )
+        self.touched.update(context.touched)
+        for job in context.jobs:
+            self._note_job(job, index, call)
+        return LoweredCall(index, tuple(context.dispatches))
+
+    def _note_job(self, job: Job, index: int, call: Call) -> None:
+        example = self.examples.get(job)
+        if example is None:
+            args = self.graph.flatten(call.args)
+            dims = {v: self.frame.tensors[v].dims for v in args if v in self.frame.tensors}
+            handles = {v: self.frame.scalars[v] for v in args if v in self.frame.scalars}
+            terms = {v: handle.term for v, handle in handles.items()}
+            scalars = {v: (self.context.numbers(term), isinstance(term, EXPRESSIONS)) for v, term in terms.items()}
+            example = self.examples[job] = Example(index, dims, scalars)
+        example.uses += 1
+
+
+def _left(graph: Graph, flow: Flow, segment: Segment) -> tuple[int, ...]:
+    """What a segment makes that something outside of it reads."""
+    stages = [stage for block in flow.blocks for stage in block.stages if stage is not segment]
+    read = {a for stage in stages for i in stage.steps for a in graph.flatten(graph.call(i).args)}
+    read.update(graph.outputs, segment.reads, (b.condition for b in flow.blocks if b.condition is not None))
+    made = dict.fromkeys(o for i in segment.steps for o in graph.call(i).outs)
+    return tuple(value_id for value_id in made if value_id in read)
+
+
+REMEDIES = {
+    "constant": 'Quantise the weight (webpte export --quantize 4w, or lower(..., quantize="4w")), or split its layer.',
+    "state": "Export with a shorter context (webpte export --max-context N).",
+    "activation": 'Export with a smaller upper bound: torch.export.Dim("name", max=N).',
+}
+MAX_LISTED_VALUES = 3
+
+
+def over_limits(plan: Plan, caps: Caps, schedules: Sequence[Schedule], touched: Iterable[Binding]) -> list[Problem]:
+    """Buffers and bindings that are too large, kernels that bind too many, and integers they have no room for."""
+    problems = []
+    bound: dict[int, int] = {}  # buffer -> the most of it that some dispatch binds at once
+    for binding in touched:
+        number = plan.buffer_of[binding.tensor]
+        bound[number] = max(bound.get(number, 0), plan.bound_bytes(binding))
+    most, limit = caps.limit("max-buffer-size"), caps.limit("max-storage-buffer-binding-size")
+    for number, buffer in enumerate(plan.buffers):
+        if buffer.nbytes > most:
+            problems.append(_too_large(plan, buffer, f"{buffer.nbytes} bytes, the device allocates {most}"))
+        elif bound.get(number, 0) > limit:
+            problems.append(_too_large(plan, buffer, f"{bound[number]} bytes at once, the device binds {limit}"))
+    count = caps.limit("max-storage-buffers-per-shader-stage")
+    crowded = [k for k in plan.kernels if k.reads + k.writes > count]
+    if problems:  # the many parts of a buffer that is too large are no problem of their own
+        crowded = [k for k in crowded if not k.parts]
+    problems += [_too_many_bound(plan, k, count, schedules) for k in crowded]
+    return problems + _too_many_integers(schedules)
+
+
+def _too_many_bound(plan: Plan, kernel: Kernel, count: int, schedules: Sequence[Schedule]) -> Problem:
+    lowered = [(c.step, d) for s in schedules for c in s.calls for d in c.dispatches if d.kernel == kernel]
+    detail = f"binds {kernel.reads + kernel.writes} buffers, the device allows {count}"
+    remedy = ""
+    if kernel.parts:
+        tensors = Counter(binding.tensor for _, d in lowered[:1] for binding in d.bindings)
+        largest, parts = tensors.most_common(1)[0]
+        buffer = plan.buffers[plan.buffer_of[largest]]
+        detail += f"; {buffer_name(plan, buffer)} of {buffer.nbytes} bytes are {parts} of them"
+        remedy = REMEDIES[buffer.kind]
+    return Problem("limit", kernel.label, detail, _named(plan.graph.call(step) for step, _ in lowered), remedy)
+
+
+def _too_many_integers(schedules: Sequence[Schedule]) -> list[Problem]:
+    count = max((len(schedule.slots) for schedule in schedules), default=0)
+    if count <= SYM_SLOTS:
+        return []
+    detail = f"{count} are read by kernels, whose block of them holds {SYM_SLOTS} on every device"
+    remedy = "Split the method, or keep numbers taken from data in tensors: index_select instead of item()."
+    return [Problem("limit", "live integers:", detail, (), remedy)]
+
+
+def refuse_over_limits(name: str, caps: Caps, problems: Sequence[Problem]) -> None:
+    """Raise one error that names all of them."""
+    if problems:
+        listed = "\n  ".join([*map(str, problems), *remedies(problems)])
+        raise DeviceError(f"{name} exceeds the limits of {caps.adapter}:\n  {listed}", code="over_limits")
+
+
+def _blamed(plan: Plan, buffer: Buffer) -> list[int]:
+    """The values a buffer is so large for: others share it because they fit."""
+    known = [t for t in buffer.tensors if t < len(plan.graph.values)]
+    largest = max((plan.stored_bytes(t) for t in known), default=0)
+    return [t for t in known if plan.stored_bytes(t) == largest][:MAX_LISTED_VALUES]
+
+
+def buffer_name(plan: Plan, buffer: Buffer) -> str:
+    """What a buffer is for."""
+    if not buffer.tensors:  # of a saved plan
+        return f"{buffer.kind} buffer" if buffer.fill is None else f"constant {buffer.fill.constant.name}"
+    return ", ".join(f"value {t} {plan.graph.tensor(t)}" for t in _blamed(plan, buffer)) or "scratch of a call"
+
+
+def _too_large(plan: Plan, buffer: Buffer, detail: str) -> Problem:
+    graph, blamed = plan.graph, _blamed(plan, buffer)
+    users = [c for c in graph.calls if {*graph.flatten(c.args), *c.outs} & set(blamed)]
+    if not blamed:
+        owners = [scratch.step for value_id, scratch in plan.scratch.items() if value_id in buffer.tensors]
+        users = [step for index in owners if isinstance(step := graph.steps[index], Call)]
+    return Problem("limit", f"{buffer_name(plan, buffer)}:", detail, _named(users), REMEDIES[buffer.kind])
+
+
+def _named(calls: Iterable[Call]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"{call.name} ({call.origin})" for call in calls))
+
+
+TRIAL_SIZES = (1, 2, 4)  # what dims that may vary are tried at,
+FEW_ROWS_SIZES = (8,)  # and once more: kernels may differ for one row, a few and many
+
+
+class Planner(ScheduleStore):
     """A method's schedules, lowered when they are asked for."""
 
     def __init__(self, plan: Plan, lowering: Lowering) -> None:
@@ -46,7 +259,7 @@ class Planner(Scheduler):
         """Lowerings executed so far."""
         return self._lowering.runs
 
-    def missing(self, segment: Segment, live: CallValues, numbers: Numbers) -> Schedule:
+    def missing(self, segment: Segment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         return self._lowering.lower(segment, live, numbers)
 
     def lower(self, inputs: Mapping[int, Dims]) -> list[Schedule]:
@@ -92,8 +305,8 @@ def draft(
     examples = dict(lowering.examples)
     dynamic = _dynamic_dims(graph, flow, lowering, bounds)
     lowering.examples = examples  # nobody will ask for the shapes that were tried in between
-    schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, SMALLEST)
-    schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, FEW)
+    schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, TRIAL_SIZES)
+    schedules += _lower_smaller(graph, flow, lowering, bounds, dynamic, FEW_ROWS_SIZES)
     lowering.context.sealed = True
     plan = _plan(graph, flow, lowering, schedules, dynamic, applied)
     return Planner(plan, lowering), over_limits(plan, caps, schedules, lowering.touched)
@@ -108,7 +321,7 @@ def _plan(
     applied: dict[str, int],
 ) -> Plan:
     context = lowering.context
-    memory = assign(graph, flow, lowering.touched, lowering.context)
+    memory = plan_memory(graph, flow, lowering.touched, lowering.context)
     kernels = tuple(dict.fromkeys(d.kernel for s in schedules for d in s.dispatches))
     spend("kernels", len(kernels), graph.name)
     return Plan(

@@ -12,18 +12,28 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import FormatError
 from ..graph import LIVE_SCALARS, Graph, SymBool, SymInt, TensorSpec
-from ..graph.expressions import Element, Given, Term, is_whole, leaves
-from ..graph.term_json import expression_from_json, number_from_json, number_to_json, term_from_json, term_to_json
+from ..graph.expressions import (
+    Element,
+    ScalarInput,
+    Term,
+    expression_from_json,
+    is_whole,
+    leaves,
+    number_from_json,
+    number_to_json,
+    term_from_json,
+    term_to_json,
+)
 from ..lowering import Binding, Dispatch, Guard, stored_bytes
 from ..lowering.context import FLOATING, OFFSET_ALIGNMENT
 from ..wgsl import BROWSER_LIMITS, Kernel
 from ..wgsl.kernel import SYM_SLOTS
 from ..wgsl.uniforms import SLOT_BYTES
-from .json_fields import field, items, numbered, text, truth, whole, wholes
 from .memory import Buffer, padded
 from .plan import Plan
 from .schedules import Dims, Key, LoweredCall, Schedule
 from .segments import Segment
+from .value_json import json_bool, json_field, json_int, json_ints, json_list, json_numbered, json_str
 
 T = TypeVar("T")
 GRID = BROWSER_LIMITS["max-compute-workgroups-per-dimension"]
@@ -102,7 +112,7 @@ def block_from_json(data: Any) -> bytes:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ScheduleReader:
     """What schedules name by number, and are checked against."""
 
     graph: Graph
@@ -114,16 +124,16 @@ class Reading:
     blocks: Sequence[bytes]
 
     def schedule(self, data: Any) -> tuple[Key, Schedule]:
-        segment = self.segments[whole(field(data, "segment"), "segment", high=len(self.segments) - 1)]
-        sizes = items(field(data, "dims"), "dims that enter a segment", len(segment.tensors))
-        scalars = items(field(data, "scalars"), "scalars that enter a segment", len(segment.scalars))
+        segment = self.segments[json_int(json_field(data, "segment"), "segment", high=len(self.segments) - 1)]
+        sizes = json_list(json_field(data, "dims"), "dims that enter a segment", len(segment.tensors))
+        scalars = json_list(json_field(data, "scalars"), "scalars that enter a segment", len(segment.scalars))
         dims = [self._dims(v, found) for v, found in zip(segment.tensors, sizes, strict=True)]
         made = {v: self._dims(v, found) for v, found in self._named(data, "made")}
         told = {v: self._term(found) for v, found in self._named(data, "told")}
         self._refuse_reads(segment, dict(zip(segment.tensors, dims, strict=True)) | made)
         if wrong := [v for v in told if not isinstance(self.graph.values[v], LIVE_SCALARS)]:
             raise FormatError(f"values {wrong} are no scalars that a segment could tell")
-        dispatches = tuple(self._dispatch(item) for item in items(field(data, "dispatches"), "dispatches"))
+        dispatches = tuple(self._dispatch(item) for item in json_list(json_field(data, "dispatches"), "dispatches"))
         schedule = Schedule(
             segment,
             (LoweredCall(segment.steps[0], dispatches),),
@@ -131,9 +141,9 @@ class Reading:
             made,
             told,
             told,
-            tuple(self._decision(item) for item in items(field(data, "decisions"), "decisions")),
-            tuple(self._slot(item) for item in items(field(data, "slots"), "slots")),
-            tuple(self._guard(item) for item in items(field(data, "guards"), "guards")),
+            tuple(self._decision(item) for item in json_list(json_field(data, "decisions"), "decisions")),
+            tuple(self._slot(item) for item in json_list(json_field(data, "slots"), "slots")),
+            tuple(self._guard(item) for item in json_list(json_field(data, "guards"), "guards")),
         )
         return (*dims, *(self._term(term) for term in scalars)), schedule
 
@@ -149,11 +159,11 @@ class Reading:
                 raise FormatError(f"value {value_id} of shape {list(dims[value_id])} overflows buffer {number}")
 
     def _named(self, data: Any, name: str) -> Iterator[tuple[int, Any]]:
-        yield from numbered(field(data, name), name, len(self.graph.values) - 1).items()
+        yield from json_numbered(json_field(data, name), name, len(self.graph.values) - 1).items()
 
     def _dims(self, value_id: int, data: Any) -> Dims:
         bound = self.graph.tensor(value_id).dims
-        dims = wholes(items(data, f"the shape of value {value_id}", len(bound)), "a dim")
+        dims = json_ints(json_list(data, f"the shape of value {value_id}", len(bound)), "a dim")
         if any(size > most for size, most in zip(dims, bound, strict=True)):
             raise FormatError(f"value {value_id} would have shape {list(dims)}, outside its bound {list(bound)}")
         return dims
@@ -171,8 +181,8 @@ class Reading:
         return term
 
     @staticmethod
-    def _leaf(leaf: Element | Given, value: object) -> bool:
-        if isinstance(leaf, Given):
+    def _leaf(leaf: Element | ScalarInput, value: object) -> bool:
+        if isinstance(leaf, ScalarInput):
             return isinstance(value, LIVE_SCALARS) and leaf.whole == isinstance(value, (SymInt, SymBool))
         if not isinstance(value, TensorSpec) or leaf.whole != (value.host_dtype not in FLOATING):
             return False
@@ -180,41 +190,44 @@ class Reading:
         return len(leaf.index) == len(value.dims) and all(-size <= at < size for at, size in sizes)
 
     def _decision(self, data: Any) -> Any:
-        term, number = items(data, "a decision", 2)
+        term, number = json_list(data, "a decision", 2)
         return self._believed(expression_from_json(term)), number_from_json(number)
 
     def _slot(self, data: Any) -> Any:
-        slot, term = items(data, "a slot", 2)
+        slot, term = json_list(data, "a slot", 2)
         expression = self._believed(expression_from_json(term))
         if not is_whole(expression):
             raise FormatError(f"{expression} is no integer that a kernel could read")
-        return whole(slot, "a slot", high=SYM_SLOTS - 1), expression
+        return json_int(slot, "a slot", high=SYM_SLOTS - 1), expression
 
     def _guard(self, data: Any) -> Guard:
-        low, high = (None if field(data, at) is None else number_from_json(data[at]) for at in ("low", "high"))
-        further = tuple(self._term(term) for term in items(field(data, "further"), "further terms of a guard"))
-        message = text(field(data, "message"), "the message of a guard")
+        low, high = (None if json_field(data, at) is None else number_from_json(data[at]) for at in ("low", "high"))
+        further = tuple(self._term(term) for term in json_list(json_field(data, "further"), "further terms of a guard"))
+        message = json_str(json_field(data, "message"), "the message of a guard")
         if any(int(named) > len(further) for named in re.findall(r"\{(\d)\}", message)):
             raise FormatError(f"a guard's message names more than {len(further)} further terms", code="guard_message")
-        where, overflow = text(field(data, "where"), "where"), truth(field(data, "overflow"), "overflow")
-        return Guard(self._term(field(data, "term")), low, high, where, message, further, overflow)
+        where, overflow = (
+            json_str(json_field(data, "where"), "where"),
+            json_bool(json_field(data, "overflow"), "overflow"),
+        )
+        return Guard(self._term(json_field(data, "term")), low, high, where, message, further, overflow)
 
     def _dispatch(self, data: Any) -> Dispatch:
-        kernel_number, ranges, block, grid = items(data, "a dispatch", 4)
-        kernel = self.kernels[whole(kernel_number, "the kernel of a dispatch", high=len(self.kernels) - 1)]
-        found = [self._range(item) for item in items(ranges, "bindings", kernel.reads + kernel.writes)]
+        kernel_number, ranges, block, grid = json_list(data, "a dispatch", 4)
+        kernel = self.kernels[json_int(kernel_number, "the kernel of a dispatch", high=len(self.kernels) - 1)]
+        found = [self._range(item) for item in json_list(ranges, "bindings", kernel.reads + kernel.writes)]
         self._refuse_overlaps(found[: kernel.reads], found[kernel.reads :], kernel)
-        x, y, z = wholes(items(grid, "a grid", 3), "a size of a grid", 1, GRID)
+        x, y, z = json_ints(json_list(grid, "a grid", 3), "a size of a grid", 1, GRID)
         return Dispatch(
             kernel,
             tuple(Binding(self.stand_ins + number, offset, nbytes) for number, offset, nbytes in found),
-            self.blocks[whole(block, "the parameters of a dispatch", high=len(self.blocks) - 1)],
+            self.blocks[json_int(block, "the parameters of a dispatch", high=len(self.blocks) - 1)],
             (x, y, z),
         )
 
     def _range(self, data: Any) -> tuple[int, int, int]:
-        number, offset, nbytes = wholes(items(data, "a binding", 3), "a number of a binding")
-        whole(number, "the buffer of a binding", high=len(self.buffers) - 1)
+        number, offset, nbytes = json_ints(json_list(data, "a binding", 3), "a number of a binding")
+        json_int(number, "the buffer of a binding", high=len(self.buffers) - 1)
         size = self.buffers[number].nbytes
         if offset % OFFSET_ALIGNMENT or nbytes % 4 or nbytes == 0 or offset + nbytes > size:
             raise FormatError(

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import GraphError, GuardError, RangeError, ShapeError
 from ..graph import Graph, SymBool, SymInt
-from ..graph.expressions import Expression, Given, Number, Numbers, Term, stands_on
+from ..graph.expressions import Expression, Number, ScalarInput, Term, TermEvaluator, stands_on
 from ..lowering import Dispatch, Guard
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from .plan import Plan
@@ -24,7 +24,7 @@ from .segments import Segment
 Dims = tuple[int, ...]
 Array = np.ndarray[Any, Any]
 Key = tuple[object, ...]  # dims and terms that enter a segment
-SCHEDULES = 64  # per segment; a schedule is a few hundred small objects
+MAX_SCHEDULES_PER_SEGMENT = 64  # per segment; a schedule is a few hundred small objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,15 @@ class CallValues:
         term = self.terms.get(value_id)
         return self.given(value_id, graph) if term is None else term
 
-    def given(self, value_id: int, graph: Graph) -> Given:
+    def given(self, value_id: int, graph: Graph) -> ScalarInput:
         self.scalars[value_id]  # KeyError: nobody gave it
-        return Given(value_id, isinstance(graph.values[value_id], (SymInt, SymBool)))
+        return ScalarInput(value_id, isinstance(graph.values[value_id], (SymInt, SymBool)))
 
 
-class Scheduler:
+class ScheduleStore:
     """The schedules of a method's plan, for calls one at a time: not thread safe."""
 
-    def __init__(self, plan: Plan, most: int = SCHEDULES) -> None:
+    def __init__(self, plan: Plan, most: int = MAX_SCHEDULES_PER_SEGMENT) -> None:
         self.plan = plan
         self._schedules = {segment: _Schedules(most) for segment in plan.flow.segments}
 
@@ -99,7 +99,7 @@ class Scheduler:
 
         From here on the dims and scalars that the segment makes are known in `live`.
         """
-        numbers = Numbers(live.arrays, live.scalars)
+        numbers = TermEvaluator(live.arrays, live.scalars)
         graph = self.plan.graph
         try:
             key = (*(live.dims[t] for t in segment.tensors), *(live.term(s, graph) for s in segment.scalars))
@@ -118,7 +118,7 @@ class Scheduler:
         leave(schedule, live, numbers, graph)
         return schedule, slots
 
-    def missing(self, segment: Segment, live: CallValues, numbers: Numbers) -> Schedule:
+    def missing(self, segment: Segment, live: CallValues, numbers: TermEvaluator) -> Schedule:
         """A schedule that nobody has asked for before. Here there are none but those that were added."""
         given = self._words(segment, [live.dims[t] for t in segment.tensors])
         known: dict[str, list[str]] = {}  # shapes -> what was decided at them
@@ -156,7 +156,7 @@ def _listed(words: Sequence[str], most: int = 8) -> str:
     return "; ".join(words[:most]) + (f"; and {len(words) - most} more" if len(words) > most else "")
 
 
-def leave(schedule: Schedule, live: CallValues, numbers: Numbers, graph: Graph) -> None:
+def leave(schedule: Schedule, live: CallValues, numbers: TermEvaluator, graph: Graph) -> None:
     """Tell the rest of the method what a segment makes."""
     live.dims.update(schedule.left)
     for value_id, term in schedule.left_scalars.items():
@@ -188,7 +188,7 @@ class _Schedules:
     def items(self) -> list[tuple[Key, Schedule]]:
         return [(place.key, schedule) for place, schedule in self._found.items()]
 
-    def find(self, key: Key, numbers: Numbers) -> Schedule | None:
+    def find(self, key: Key, numbers: TermEvaluator) -> Schedule | None:
         for asked in self._asked.get(key, ()):
             full = _Place(key, asked, tuple(map(numbers, asked)))
             schedule = self._found.get(full)
@@ -215,7 +215,7 @@ class _Schedules:
             del self._asked[key]
 
 
-def _slot_values(schedule: Schedule, numbers: Numbers) -> dict[int, int]:
+def _slot_values(schedule: Schedule, numbers: TermEvaluator) -> dict[int, int]:
     values = {slot: int(numbers(term)) for slot, term in schedule.slots}
     if values and (min(values.values()) < INT32_LOW or max(values.values()) > INT32_HIGH):
         wrong = ", ".join(str(value) for value in values.values() if not INT32_LOW <= value <= INT32_HIGH)

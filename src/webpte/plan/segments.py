@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
-from ..errors import GraphError
-from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, Jump, TensorSpec
-from ..lowering import gpu_op, mutated_values
-from .support import refuse_unsupported
+from ..errors import GraphError, Problem, UnsupportedError, common_code, remedies
+from ..graph import LIVE_SCALARS, OVERFLOW, Call, DType, Graph, Jump, TensorSpec, fused_by_exporter, keep_out
+from ..lowering import Op, find, gpu_op, mutated_values, refused_dtypes
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class HostCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class FlowBlock:
     """A straight line of work. After it, `jump` goes to block `target` if false, else to the next block."""
 
     stages: tuple[Segment | HostCalls, ...]
@@ -50,7 +50,7 @@ class Block:
 class Flow:
     """The whole method, cut."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[FlowBlock, ...]
     pinned: frozenset[int]  # written in place, more than once, or across blocks: never aliased
     mutated: frozenset[int]
     shared: frozenset[int]  # used by more than one block: never share a buffer
@@ -77,14 +77,14 @@ def cut_graph(graph: Graph, cpu_kernels: Container[str], fallback: bool = False)
     blocks = []
     for start, stop in spans:
         last = graph.steps[stop - 1] if stop > start else None
-        stages = _Stages(graph, wanted, state).cut(range(start, stop))
+        stages = _StageBuilder(graph, wanted, state).cut(range(start, stop))
         if isinstance(last, Jump):
             target = starts.get(last.target)
             if target is None:
                 raise GraphError(f"{last.origin} jumps to step {last.target}, which starts no block")
-            blocks.append(Block(stages, last.condition, target))
+            blocks.append(FlowBlock(stages, last.condition, target))
         else:
-            blocks.append(Block(stages))
+            blocks.append(FlowBlock(stages))
     return Flow(tuple(blocks), mutated | shared | _rewritten(graph), mutated, shared, hosted, state)
 
 
@@ -152,7 +152,7 @@ def _wanted_on_host(graph: Graph) -> frozenset[int]:
     return frozenset(v for v in wanted if isinstance(graph.values[v], TensorSpec))
 
 
-class _Stages:
+class _StageBuilder:
     """Levels one block: host phase 0, segment 0, host phase 1, segment 1, ...
 
     A moment is 2n for phase n and 2n + 1 for segment n. Inside a stage calls keep their order.
@@ -243,3 +243,94 @@ class _Stages:
 def _on_host(moment: int) -> int:
     """From when the host has what was written at a moment."""
     return moment + moment % 2
+
+
+INSTALL_TORCH = "Installing torch lets webpte use torch's own kernels for ops outside delegates."
+OTHER_RELEASE = (
+    "Export the model again with ExecuTorch 1.5, all of whose Vulkan ops run here, or, if a later release wrote the "
+    "file, use a later webpte."
+)
+ON_CPU = 'Or let the CPU run them, slowly: load(path, fallback="cpu").'
+NO_KERNEL = (
+    "Neither webpte nor a kernel of torch's that a file may call serves it: export a module that does without, or "
+    "register an op of your own (docs/writing-an-op.md)."
+)
+
+
+def unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool = False) -> list[Problem]:
+    """A problem per op that has no kernel, and one per call whose operands' dtypes its op refuses."""
+    missing: dict[tuple[bool, str], list[str]] = defaultdict(list)  # (outside delegates, name) -> the calls
+    dtypes: list[Problem] = []
+    for call in graph.calls:
+        if gpu_op(call, graph) is not None or ((call.kernel or fallback) and call.name in cpu_kernels):
+            continue
+        if (op := find(call)) is not None:
+            dtypes.append(_wrong_dtypes(op, call, graph))
+        else:
+            missing[call.kernel, call.name].append(str(call.origin))
+    return [_without_kernel(name, outside, calls) for (outside, name), calls in sorted(missing.items())] + dtypes
+
+
+def _without_kernel(name: str, outside: bool, calls: list[str]) -> Problem:
+    count = f"(x{len(calls)})"
+    if outside:
+        return Problem(
+            "kernel",
+            name,
+            f"{count}, outside delegates, has no CPU kernel",
+            tuple(calls),
+            by_torch(name),
+            "no_cpu_kernel",
+        )
+    return Problem("op", name, f"{count} has no kernel", tuple(calls), " ".join(_without([name])), "unknown_op")
+
+
+def _without(names: Sequence[str]) -> list[str]:
+    """How to export without ops that have no kernel."""
+    return [keep_out(names)] + [OTHER_RELEASE] * any(map(fused_by_exporter, names))
+
+
+def by_torch(name: str) -> str:
+    """What to do about an op outside delegates: where torch is installed, its kernel would have been found."""
+    return INSTALL_TORCH if name.startswith("aten::") and find_spec("torch") is None else NO_KERNEL
+
+
+def _wrong_dtypes(op: Op, call: Call, graph: Graph) -> Problem:
+    detail = f"cannot take {', '.join(refused_dtypes(op, call, graph)) or 'these arguments'}"
+    remedy = by_torch(call.name)
+    if not call.kernel:
+        taken = ", ".join(sorted(dtype.short for dtype in op.dtypes if dtype is not DType.WIDE_FLOAT16))
+        remedy = f"Let the model give {call.name} one of {taken}. Or: {keep_out([call.name])}"
+    return Problem("dtype", call.name, detail, (str(call.origin),), remedy, "dtype")
+
+
+def advice(problems: Sequence[Problem], cpu_kernels: Container[str], fallback: bool = False) -> list[str]:
+    """Return what to do about all problems, with one block list for all ops.
+
+    The fallback is advised only if it is not in use and has a kernel for each call that it is about.
+    """
+    ops = sorted({problem.subject for problem in problems if problem.kind == "op"})
+    lines = _without(ops) if ops else []
+    lines += remedies([problem for problem in problems if problem.kind != "op"])
+    inside = [p.subject for p in problems if p.kind in ("op", "dtype") and "::" not in p.subject]
+    if inside and not fallback and all(name in cpu_kernels for name in inside):
+        lines.append(ON_CPU)
+    return lines
+
+
+def refuse_unsupported(graph: Graph, cpu_kernels: Container[str], fallback: bool) -> None:
+    """Raise one error that names all of them."""
+    problems = unsupported(graph, cpu_kernels, fallback)
+    if not problems:
+        return
+    lines = [f"{len(problems)} op{'s' * (len(problems) > 1)} of {graph.name} cannot run:"]
+    lines += [f"  {_line(problem)}" for problem in problems]
+    lines += advice(problems, cpu_kernels, fallback)
+    items = [_line(p) if p.kind == "dtype" else p.subject for p in problems]
+    raise UnsupportedError("\n".join(lines), items, code=common_code(problems))
+
+
+def _line(problem: Problem) -> str:
+    if problem.kind == "dtype":  # one call, which its place tells from others of its op
+        return f"{problem.subject} ({problem.where[0]}) {problem.detail}"
+    return str(problem)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ..budgets import limit
@@ -29,8 +29,69 @@ from ..graph import (
     ValueList,
     numel,
 )
-from ..graph.term_json import number_from_json, number_to_json
-from .json_fields import field, items, text, truth, whole, wholes
+from ..graph.expressions import number_from_json, number_to_json
+
+MAX_TEXT_CHARS = 4096  # of a string that is shown to people
+MAX_INT = limit("tensor bytes")
+
+
+def json_field(data: Any, name: str) -> Any:
+    """Return a required field of an object."""
+    if not isinstance(data, dict) or name not in data:
+        raise FormatError(argument=name, expected="a value", got="no such field", code="missing_field")
+    return data[name]
+
+
+def json_int(data: Any, what: str, low: int = 0, high: int = MAX_INT) -> int:
+    """Return an integer from `low` to `high`, both included."""
+    if not isinstance(data, int) or isinstance(data, bool) or not low <= data <= high:
+        raise _invalid(what, f"an integer from {low} to {high}", data)
+    return data
+
+
+def json_ints(data: Any, what: str, low: int = 0, high: int = MAX_INT) -> tuple[int, ...]:
+    """Return a list of integers from `low` to `high`."""
+    return tuple(json_int(item, what, low, high) for item in json_list(data, what))
+
+
+def json_list(data: Any, what: str, count: int | None = None) -> list[Any]:
+    """Return a list, of `count` items unless that is None."""
+    if not isinstance(data, list) or (count is not None and len(data) != count):
+        raise _invalid(what, "a list" if count is None else f"a list of {count} items", data)
+    return data
+
+
+def json_bool(data: Any, what: str) -> bool:
+    """Return a boolean."""
+    if not isinstance(data, bool):
+        raise _invalid(what, "true or false", data)
+    return data
+
+
+def json_str(data: Any, what: str, max_chars: int = MAX_TEXT_CHARS) -> str:
+    """Return a string of printable characters."""
+    if not isinstance(data, str) or len(data) > max_chars or not data.isprintable():
+        raise _invalid(what, f"a string of at most {max_chars} printable characters", data)
+    return data
+
+
+def json_numbered(data: Any, what: str, high: int) -> Mapping[int, Any]:
+    """Return the items of an object whose names are integers up to `high`."""
+    if not isinstance(data, dict):
+        raise _invalid(what, "an object", data)
+    items = {}
+    for name, item in data.items():
+        if not (name.isascii() and name.isdigit() and len(name) <= 18 and int(name) <= high):
+            raise _invalid(f"a name in {what}", f"an integer up to {high}", name)
+        items[int(name)] = item
+    return items
+
+
+def _invalid(what: str, expected: str, data: Any) -> FormatError:
+    text = ascii(data)
+    got = text if len(text) <= 60 else f"{text[:60]}..."
+    return FormatError(argument=what, expected=expected, got=got, code="invalid_field")
+
 
 _DTYPES = {dtype.short: dtype for dtype in DType}
 _VALUES, _CALLS = limit("values") - 1, limit("calls") - 1  # the largest numbers that name one
@@ -76,10 +137,10 @@ class Files:
         }
 
     def listed(self) -> list[dict[str, Any]]:
-        return [{"name": _shown(file.path), "bytes": file.size, "sha256": file.sha256()} for file in self.files]
+        return [{"name": _file_name(file.path), "bytes": file.size, "sha256": file.sha256()} for file in self.files]
 
 
-def _shown(path: str) -> str:
+def _file_name(path: str) -> str:
     """What a person would look for."""
     return "".join(c if c.isprintable() else "?" for c in os.path.basename(path))
 
@@ -91,19 +152,19 @@ def dtype_from_json(name: Any) -> DType:
 
 
 def constant_from_json(data: Any, files: Files) -> Constant:
-    spans = [_span(item, files) for item in items(field(data, "spans"), "spans of a constant")]
+    spans = [_span(item, files) for item in json_list(json_field(data, "spans"), "spans of a constant")]
     if not spans:
         raise FormatError("a constant has no bytes")
-    dtype = dtype_from_json(field(data, "stored"))
-    constant = Constant(spans[0], dtype, text(field(data, "name"), "the name of a constant"), tuple(spans[1:]))
+    dtype = dtype_from_json(json_field(data, "stored"))
+    constant = Constant(spans[0], dtype, json_str(json_field(data, "name"), "the name of a constant"), tuple(spans[1:]))
     if constant.nbytes % dtype.itemsize:
         raise FormatError(f"constant {constant.name} has {constant.nbytes} bytes, no multiple of {dtype.itemsize}")
     return constant
 
 
 def _span(data: Any, files: Files) -> Span:
-    file, offset, size = wholes(items(data, "a span", 3), "a number of a span")
-    return Span(files.files[whole(file, "the file of a span", high=len(files.files) - 1)], offset, size)
+    file, offset, size = json_ints(json_list(data, "a span", 3), "a number of a span")
+    return Span(files.files[json_int(file, "the file of a span", high=len(files.files) - 1)], offset, size)
 
 
 def value_to_json(value: Value, sources: Sources) -> dict[str, Any]:
@@ -130,17 +191,19 @@ def value_to_json(value: Value, sources: Sources) -> dict[str, Any]:
 
 
 def value_from_json(data: Any, files: Files) -> Value:
-    kind = field(data, "kind")
+    kind = json_field(data, "kind")
     if kind == "tensor":
         return _tensor_from_json(data, files)
     if kind == "list":
-        return ValueList(wholes(field(data, "ids"), "a member of a list", high=_VALUES))
+        return ValueList(json_ints(json_field(data, "ids"), "a member of a list", high=_VALUES))
     if kind in _SINGLE:
-        single: Value = _SINGLE[kind](_item_from_json(field(data, "value"), kind))
+        single: Value = _SINGLE[kind](_item_from_json(json_field(data, "value"), kind))
         return single
     if kind in _LISTS:
         item, several = _LISTS[kind]
-        listed: Value = several(tuple(_item_from_json(i, item) for i in items(field(data, "values"), "a list")))
+        listed: Value = several(
+            tuple(_item_from_json(i, item) for i in json_list(json_field(data, "values"), "a list"))
+        )
         return listed
     if kind not in _LIVE:
         raise FormatError(f"{ascii(kind)[:60]} is not a kind of value")
@@ -148,14 +211,14 @@ def value_from_json(data: Any, files: Files) -> Value:
 
 
 def _tensor_from_json(data: Any, files: Files) -> TensorSpec:
-    constant = field(data, "constant")
+    constant = json_field(data, "constant")
     spec = TensorSpec(
-        dtype_from_json(field(data, "dtype")),
-        wholes(items(field(data, "dims"), "dims")[: limit("dims") + 1], "a dim"),
-        dtype_from_json(field(data, "host")),
-        truth(field(data, "dynamic"), "dynamic"),
+        dtype_from_json(json_field(data, "dtype")),
+        json_ints(json_list(json_field(data, "dims"), "dims")[: limit("dims") + 1], "a dim"),
+        dtype_from_json(json_field(data, "host")),
+        json_bool(json_field(data, "dynamic"), "dynamic"),
         None if constant is None else constant_from_json(constant, files),
-        truth(field(data, "mutable"), "mutable"),
+        json_bool(json_field(data, "mutable"), "mutable"),
     )
     if spec.constant is not None and spec.constant.nbytes != numel(spec.dims) * spec.constant.dtype.itemsize:
         raise FormatError(f"constant {spec.constant.name} has {spec.constant.nbytes} bytes; it is for {spec}")
@@ -168,9 +231,9 @@ def _item_to_json(item: Any) -> Any:
 
 def _item_from_json(data: Any, kind: str) -> Any:
     if kind == "bool":
-        return truth(data, "a literal")
+        return json_bool(data, "a literal")
     if kind == "string":
-        return text(data, "a literal")
+        return json_str(data, "a literal")
     number = number_from_json(data)
     if kind == "int" and (not isinstance(number, int) or isinstance(data, bool)):
         raise FormatError(f"{number} stands where an integer must")
@@ -189,15 +252,15 @@ def call_to_json(call: Call) -> dict[str, Any]:
 
 
 def call_from_json(data: Any) -> Call:
-    args, outs = (wholes(field(data, name), f"{name} of a call", high=_VALUES) for name in ("args", "outs"))
-    origin = items(field(data, "origin"), "the origin of a call", 3)
-    first, *inside = (None if at is None else whole(at, "the origin of a call") for at in origin)
+    args, outs = (json_ints(json_field(data, name), f"{name} of a call", high=_VALUES) for name in ("args", "outs"))
+    origin = json_list(json_field(data, "origin"), "the origin of a call", 3)
+    first, *inside = (None if at is None else json_int(at, "the origin of a call") for at in origin)
     if first is None:
         raise FormatError("a call stands nowhere")
     return Call(
-        text(field(data, "name"), "the name of a call"),
+        json_str(json_field(data, "name"), "the name of a call"),
         args,
         outs,
         Origin(first, *inside),
-        truth(data["kernel"], "kernel"),
+        json_bool(data["kernel"], "kernel"),
     )

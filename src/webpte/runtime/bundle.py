@@ -14,10 +14,8 @@ from ..container import MappedFile
 from ..device import adapter_caps
 from ..errors import DeviceError, FormatError, InputError
 from ..plan import Plan
-from ..plan.json_fields import field, items, whole, wholes
-from ..plan.opened import Opened, read_plan
-from ..plan.plan_files import contents
-from ..plan.value_json import dtype_from_json
+from ..plan.plan_reader import LoadedPlan, contents, read_plan
+from ..plan.value_json import dtype_from_json, json_field, json_int, json_ints, json_list
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line
 from ..wgsl import Caps
@@ -41,7 +39,7 @@ class Bundle(MethodSource):
         super().__init__(manifest.folder, self._store.mapped, memory)
         self.manifest = manifest
         self._limits = limits
-        self._opened: dict[str, Opened] = {}
+        self._opened: dict[str, LoadedPlan] = {}
 
     @property
     def method_names(self) -> tuple[str, ...]:
@@ -66,8 +64,8 @@ class Bundle(MethodSource):
         """Calls of a method that there are schedules for: the dims of each input. A language model tells none."""
         check_method_name(name, self.method_names)
         listed = self.manifest.data.get("shapes", {})
-        calls = items(listed.get(name, []), "shapes") if isinstance(listed, dict) else []
-        return [[wholes(dims, "a dim") for dims in items(call, "the shapes of a call")] for call in calls]
+        calls = json_list(listed.get(name, []), "shapes") if isinstance(listed, dict) else []
+        return [[json_ints(dims, "a dim") for dims in json_list(call, "the shapes of a call")] for call in calls]
 
     def array(self, sha256: str, offset: int, nbytes: int, dtype: str, dims: Sequence[int]) -> np.ndarray[Any, Any]:
         """An array out of one of its files, in a dtype of callers."""
@@ -130,13 +128,13 @@ class Bundle(MethodSource):
             )
         return choose(of_slots, caps or adapter_caps().within(self._limits), f"{self._path}: {name}")
 
-    def _read(self, variant: BundleVariant) -> Opened:
+    def _read(self, variant: BundleVariant) -> LoadedPlan:
         key = variant.plan.sha256
         if key not in self._opened:
             self._opened[key] = read_plan(_VariantFiles(self._store, variant), CpuKernels())
         return self._opened[key]
 
-    def _play(self, opened: Opened, progress: OnProgress, lazy: bool) -> Method:
+    def _play(self, opened: LoadedPlan, progress: OnProgress, lazy: bool) -> Method:
         scheduler, fingerprint = opened.scheduler, opened.fingerprint
         refuse_device(scheduler.plan, opened.features, adapter_caps())
         device = self._device(scheduler.plan)
@@ -230,7 +228,9 @@ class _VariantFiles:
 
     def text(self, number: int, kernel: Any) -> str:
         """A range of the file that holds those of all kernels."""
-        offset, size = (whole(at, "where a kernel's text is") for at in items(field(kernel, "text"), "text", 2))
+        offset, size = (
+            json_int(at, "where a kernel's text is") for at in json_list(json_field(kernel, "text"), "text", 2)
+        )
         return str(self.store.checked(self.variant.wgsl).view(offset, size), "ascii")
 
     def constants(self, name: str, size: int, sha256: Any) -> MappedFile:

@@ -13,7 +13,7 @@ from ..device import Feed, Gpu, Observer, Session, WeightBuffers, Workspace
 from ..errors import DeviceError, Error, GraphError, InputError
 from ..graph import Bool, Call, Double, DType, Int, Null, String, SymBool, TensorSpec, numel
 from ..lowering import mutated_values, stored_bytes
-from ..plan import CallValues, HostCalls, Plan, Schedule, Scheduler, Segment, padded
+from ..plan import CallValues, HostCalls, Plan, Schedule, ScheduleStore, Segment, padded
 from ..progress import OnProgress, ignore
 from .arguments import OutputTarget, check_target_shapes, zeros_like_input
 from .converter import ArgumentConverter, Array, at_position
@@ -27,7 +27,7 @@ class Executor:
     It is shared by a method and its forks, whose calls take turns: the scheduler and the workspace serve one at a time.
     """
 
-    def __init__(self, scheduler: Scheduler, kernels: CpuKernels, *, lazy: bool = False) -> None:
+    def __init__(self, scheduler: ScheduleStore, kernels: CpuKernels, *, lazy: bool = False) -> None:
         """With `lazy`, nothing is compiled before a call needs it."""
         self.scheduler = scheduler
         self.plan = scheduler.plan

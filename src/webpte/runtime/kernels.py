@@ -25,7 +25,7 @@ from ..graph import (
     TensorSpec,
     ValueList,
 )
-from ..graph.expressions import Numbers
+from ..graph.expressions import TermEvaluator
 from ..lowering import BoundCall, Context, Frame, Option, find
 from ..wgsl import Caps
 from .numpy_kernels import KERNELS, Kernel
@@ -101,7 +101,7 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
         return
     operands = (*graph.flatten(call.args), *call.outs)
     context = Context(Caps())
-    context.numbers = Numbers(tensors, scalars)
+    context.numbers = TermEvaluator(tensors, scalars)
     frame = Frame(graph, context, only=operands)
     stand_in = DType.FLOAT32 if DType.FLOAT32 in op.dtypes else min(op.dtypes, key=lambda dtype: dtype.short)
     for value_id, handle in frame.tensors.items():

@@ -17,7 +17,7 @@ from typing import Any
 from ..budgets import spend
 from ..container import MappedFile
 from ..errors import Error, FormatError
-from ..plan.json_fields import field, items, text, whole, wholes
+from ..plan.value_json import json_field, json_int, json_ints, json_list, json_str
 from ..wgsl import BROWSER_LIMITS
 
 FORMAT, VERSION = "webpte bundle", 1
@@ -138,27 +138,27 @@ class _ManifestReader:
         self.files = {sha256: self._entry(sha256, item) for sha256, item in _object(data, "files").items()}
 
     def manifest(self) -> Manifest:
-        kind = field(self.data, "kind")
+        kind = json_field(self.data, "kind")
         if kind not in KINDS:
             raise FormatError(
                 f"{ascii(kind)[:40]} is not a kind of bundle; known are {', '.join(KINDS)}", code="unknown_kind"
             )
         methods = {
-            text(name, "the name of a method"): tuple(
-                self._variant(item) for item in items(field(method, "variants"), "variants")
+            json_str(name, "the name of a method"): tuple(
+                self._variant(item) for item in json_list(json_field(method, "variants"), "variants")
             )
             for name, method in _object(self.data, "methods").items()
         }
         if kind == "language" and "forward" not in methods:
             raise FormatError("a language model has no method forward")
-        language = self._language(field(self.data, "language")) if kind == "language" else None
+        language = self._language(json_field(self.data, "language")) if kind == "language" else None
         return Manifest(
-            self.folder, text(field(self.data, "name"), "name"), kind, self.files, methods, language, self.data
+            self.folder, json_str(json_field(self.data, "name"), "name"), kind, self.files, methods, language, self.data
         )
 
     def _entry(self, sha256: str, item: Any) -> BundledFile:
-        nbytes = whole(field(item, "bytes"), "the size of a file", 1)
-        path, kind = field(item, "path"), field(item, "type")
+        nbytes = json_int(json_field(item, "bytes"), "the size of a file", 1)
+        path, kind = json_field(item, "path"), json_field(item, "type")
         if not _DIGEST.fullmatch(sha256) or kind not in SUFFIXES or path != file_path(sha256, kind):
             raise FormatError(f"{ascii(path)[:100]} is not where a file of its type and hash lies", code="file_name")
         return BundledFile(sha256, nbytes, path)
@@ -172,38 +172,40 @@ class _ManifestReader:
         return None if sha256 is None else self._file(sha256)
 
     def _variant(self, item: Any) -> BundleVariant:
-        slots = field(item, "slots")
-        device = field(item, "device")
+        slots = json_field(item, "slots")
+        device = json_field(item, "device")
         if device not in ("gpu", "cpu"):
             raise FormatError(f"{ascii(device)[:40]} is not a kind of device", code="unknown_device")
         return BundleVariant(
-            plan=self._file(field(item, "plan")),
-            wgsl=self._file(field(item, "wgsl")),
-            weights=tuple(self._file(shard) for shard in items(field(item, "weights"), "weights")),
+            plan=self._file(json_field(item, "plan")),
+            wgsl=self._file(json_field(item, "wgsl")),
+            weights=tuple(self._file(shard) for shard in json_list(json_field(item, "weights"), "weights")),
             device=device,
-            features=tuple(text(name, "a feature", 100) for name in items(field(item, "features"), "features")),
-            subgroup=whole(field(item, "subgroup"), "subgroup", high=1 << 16),
-            limits={_limit(name): whole(most, name) for name, most in _object(item, "limits").items()},
-            slots=None if slots is None else whole(slots, "slots", 1, _MAX_SLOTS),
+            features=tuple(
+                json_str(name, "a feature", 100) for name in json_list(json_field(item, "features"), "features")
+            ),
+            subgroup=json_int(json_field(item, "subgroup"), "subgroup", high=1 << 16),
+            limits={_limit(name): json_int(most, name) for name, most in _object(item, "limits").items()},
+            slots=None if slots is None else json_int(slots, "slots", 1, _MAX_SLOTS),
         )
 
     def _language(self, item: Any) -> Language:
-        template, bos = field(item, "template"), field(item, "bos")
+        template, bos = json_field(item, "template"), json_field(item, "bos")
         if template is not None and (not isinstance(template, str) or len(template) > _MAX_TEMPLATE_CHARS):
             raise FormatError(f"its chat template is not a text of at most {_MAX_TEMPLATE_CHARS} characters")
-        prompt, decode = (_ascending(field(item, name), name) for name in ("prompt_rows", "decode_rows"))
-        words = {int(rows): whole(most, "choice_words") for rows, most in _object(item, "choice_words").items()}
+        prompt, decode = (_ascending(json_field(item, name), name) for name in ("prompt_rows", "decode_rows"))
+        words = {int(rows): json_int(most, "choice_words") for rows, most in _object(item, "choice_words").items()}
         if decode[0] != 1 or words.keys() != set(decode):
             raise FormatError(
                 f"it decodes {list(decode)} rows at once, with words for {sorted(words)}, not for 1 first"
             )
         return Language(
-            tokenizer=self._file(field(item, "tokenizer")),
-            tokenizer_config=self._optional_file(field(item, "tokenizer_config")),
+            tokenizer=self._file(json_field(item, "tokenizer")),
+            tokenizer_config=self._optional_file(json_field(item, "tokenizer_config")),
             template=template,
-            eos=wholes(field(item, "eos"), "an end-of-text token"),
-            bos=None if bos is None else whole(bos, "bos"),
-            context=whole(field(item, "context"), "context", 1),
+            eos=json_ints(json_field(item, "eos"), "an end-of-text token"),
+            bos=None if bos is None else json_int(bos, "bos"),
+            context=json_int(json_field(item, "context"), "context", 1),
             prompt_rows=prompt,
             decode_rows=decode,
             choice_words=words,
@@ -211,7 +213,7 @@ class _ManifestReader:
 
 
 def _object(data: Any, name: str) -> Mapping[str, Any]:
-    found = field(data, name)
+    found = json_field(data, name)
     if not isinstance(found, dict):
         raise FormatError(f"{name} is {ascii(found)[:60]}, not an object", code="invalid_field")
     return found
@@ -224,7 +226,7 @@ def _limit(name: str) -> str:
 
 
 def _ascending(data: Any, what: str) -> tuple[int, ...]:
-    found = wholes(data, what, 1)
+    found = json_ints(data, what, 1)
     if not found or list(found) != sorted(set(found)):
         raise FormatError(f"{what} are {ascii(data)[:60]}, not numbers that ascend")
     return found

@@ -25,7 +25,7 @@ from ..device import (
     state_memory_needs,
 )
 from ..errors import ClosedError, InputError
-from ..plan import Plan, Planner, Scheduler
+from ..plan import Plan, Planner, ScheduleStore
 from ..progress import OnProgress, ignore
 from ..text import lines, sanitize_line, table
 from ..wgsl import Caps
@@ -56,7 +56,7 @@ class Method:
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        scheduler: ScheduleStore,
         gpu: Gpu | None,
         weights: WeightBuffers | None,
         kernels: CpuKernels,
@@ -296,7 +296,7 @@ class Method:
         several submits must have been called. Shaders are those chosen for this device; constants stay in the
         program's files.
         """
-        from ..plan.saved import save_plan  # few methods are
+        from ..plan.plan_writer import save_plan  # few methods are
 
         where, named = check_path(folder, "folder"), check_shapes(shapes, "shapes")
         with self.exclusive():

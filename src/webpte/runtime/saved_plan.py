@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from ..device import adapter_caps
 from ..errors import DeviceError
 from ..plan import Plan
-from ..plan.opened import Opened, load_plan
+from ..plan.plan_reader import LoadedPlan, load_plan
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..text import sanitize_line, table
 from ..wgsl import Caps
@@ -45,7 +45,7 @@ def open_plan(folder: PathLike, data: Iterable[PathLike] = (), *, memory: int | 
 class SavedPlan(DeviceResources):
     """A saved plan. Use it as a context manager, or call `close`, to release GPU memory."""
 
-    def __init__(self, folder: str, opened: Opened, memory: int | None) -> None:
+    def __init__(self, folder: str, opened: LoadedPlan, memory: int | None) -> None:
         super().__init__(folder, opened.files, memory)
         self._opened = opened
         self.name = opened.scheduler.plan.graph.name

@@ -19,7 +19,7 @@ import wgpu
 from webpte.graph import TensorSpec
 from webpte.lowering import stored_bytes
 from webpte.plan import padded
-from webpte.plan.memory import assign
+from webpte.plan.memory import plan_memory
 from webpte.runtime import Method
 
 GUARD = 256  # bytes
@@ -31,7 +31,7 @@ def larger_buffers() -> Iterator[None]:
     """Plan with room for a canary in every buffer."""
 
     def assigned(*args: Any) -> Any:
-        memory = assign(*args)
+        memory = plan_memory(*args)
         return replace(memory, buffers=tuple(replace(b, nbytes=b.nbytes + GUARD) for b in memory.buffers))
 
     with mock.patch("webpte.plan.planner.assign", assigned):

@@ -21,7 +21,7 @@ from webpte.device import Gpu, WeightBuffers, acquire
 from webpte.fusion import PASSES
 from webpte.graph import DType, Graph, IntList, TensorSpec, numel
 from webpte.plan import make_planner, memory
-from webpte.plan.memory import Root
+from webpte.plan.memory import Allocation
 from webpte.runtime.kernels import CpuKernels
 from webpte.runtime.method import Method
 
@@ -205,8 +205,8 @@ def random_packing(seed: int) -> Iterator[None]:
     """Who shares a buffer with whom is as random as lifetimes allow."""
     random = np.random.default_rng(seed)
 
-    def share(roots: Iterable[Root]) -> list[tuple[int, list[Root]]]:
-        buffers: list[list[Root]] = []
+    def share(roots: Iterable[Allocation]) -> list[tuple[int, list[Allocation]]]:
+        buffers: list[list[Allocation]] = []
         given = list(roots)
         for at in random.permutation(len(given)):
             root = given[at]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...graph import LIVE_SCALARS, Call, Graph, IntList, TensorSpec
-from ...graph.expressions import Given, Numbers, Term
+from ...graph.expressions import ScalarInput, Term, TermEvaluator
 from ...lowering import WHOLE, Dispatch, find, stored_bytes
 from ...plan import CallValues, LoweredCall, Plan, Schedule
 
@@ -26,7 +26,7 @@ class CallWork:
         self._dims = {v: dims for s in schedules for v, dims in s.dims.items()}
         self._dtypes = {value_id: scratch.spec.dtype for value_id, scratch in plan.scratch.items()}
         self._terms: dict[int, Term] = {v: term for s in schedules for v, term in s.scalars.items()}
-        self._numbers = Numbers(live.arrays, live.scalars)
+        self._numbers = TermEvaluator(live.arrays, live.scalars)
 
     def bytes(self, lowered: LoweredCall, dispatch: Dispatch) -> int:
         """What a dispatch reads and writes."""
@@ -64,7 +64,7 @@ class CallWork:
         value = self._graph.values[value_id]
         if not isinstance(value, LIVE_SCALARS):
             return getattr(value, "value", None)
-        return self._numbers(self._terms.get(value_id, Given(value_id, True)))
+        return self._numbers(self._terms.get(value_id, ScalarInput(value_id, True)))
 
     def members(self, value_id: int) -> tuple[int, ...]:
         """The values of a list; a single value is a list of one."""

@@ -10,7 +10,7 @@ from typing import Any
 from ...graph import Call, Graph
 from ...lowering import stored_bytes
 from ...plan import Plan, Segment, padded
-from ...plan.memory import resolve
+from ...plan.memory import resolve_aliases
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ Rows = tuple[int, int]  # first and last row, both inclusive
 
 def roots_of(plan: Plan) -> dict[int, int]:
     """View -> the tensor whose storage it uses."""
-    return resolve(plan.aliases)
+    return resolve_aliases(plan.aliases)
 
 
 def lifetimes(plan: Plan, order: Order) -> dict[int, Rows]:

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 
 from ..container import DType, EValue, IntValue, TensorValue, VkGraph, VkSymInt, VkTensor
 from ..errors import GraphError, Problem
-from .graph import Origin
-from .keeping import Buffers
-from .names import COPIES
-from .remedies import keep_out
-from .values import device_dtype, numel
+from .graph import Origin, device_dtype, numel
+from .mutable_buffers import DelegateConstants
+from .names import COPIES, keep_out
 
 KEEP_COPIES = f"Inside delegates ExecuTorch drops copies, and with them what tells values apart. {keep_out(COPIES)}"
 SEARCH_LIMIT = 1 << 22  # steps of a search: a hostile file may list any number of values
@@ -30,7 +28,7 @@ SKIPPED = -1  # in place of a delegate's value: the delegate does not list what 
 
 
 @dataclass(frozen=True, slots=True)
-class Border:
+class DelegateIO:
     """Who is who. `untaken` are outputs that the program does not get: new values of state."""
 
     inputs: Pairs
@@ -38,14 +36,14 @@ class Border:
     untaken: tuple[int, ...] = ()
 
 
-def read_border(
+def match_delegate_io(
     values: Sequence[EValue],
     given: Container[int],
     vk: VkGraph,
     args: tuple[int, ...],
     origin: Origin,
-    buffers: Buffers,
-) -> Border | Problem:
+    buffers: DelegateConstants,
+) -> DelegateIO | Problem:
     """The border of one call. `given` are values that something else has written: they are no outputs of this one."""
     listed = f"takes {len(vk.inputs)} inputs and {len(vk.outputs)} outputs"
     counts = f"{listed}; instruction {origin.instruction} passes {len(args)} values"
@@ -66,7 +64,7 @@ def read_border(
     for vk_id, program_id in (*inputs[0], *taken):
         if not fits(vk_id, program_id):
             raise GraphError(f"delegate {origin.delegate}: {fits.difference(vk_id, program_id)}", code="value_mismatch")
-    return Border(inputs[0], taken, untaken)
+    return DelegateIO(inputs[0], taken, untaken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def _inputs(vk: VkGraph, passed: tuple[int, ...], fits: _Fits) -> list[Pairs]:
 
 
 def _outputs(
-    vk: VkGraph, wanted: tuple[int, ...], fits: _Fits, buffers: Buffers
+    vk: VkGraph, wanted: tuple[int, ...], fits: _Fits, buffers: DelegateConstants
 ) -> list[tuple[tuple[int, ...], Pairs]]:
     """The readings of the outputs, likewise: which of them are not passed, and who is who of the others."""
     surplus = max(len(vk.outputs) - len(wanted), 0)
@@ -146,7 +144,7 @@ def _outputs(
     return found or ([((), one_by_one)] if even and not surplus else [])
 
 
-def _leading(outputs: Sequence[int], buffers: Buffers) -> int:
+def _leading(outputs: Sequence[int], buffers: DelegateConstants) -> int:
     """How many of the first outputs may be new values of state."""
     return next((i for i, vk_id in enumerate(outputs) if not buffers.may_become(vk_id)), len(outputs))
 

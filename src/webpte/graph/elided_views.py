@@ -12,15 +12,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..container import EValue, MethodPlan, TensorValue
-from .dim_order import row_major
+import numpy as np
+
+from ..container import EValue, MappedFile, MethodPlan, Span, TensorValue
 
 Place = tuple[int, int]  # pool and offset
 START = -1  # in place of an instruction: before all of them
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ElidedView:
     """`value` is a view of `base`, to be made behind this instruction."""
 
     value: int
@@ -28,7 +29,7 @@ class View:
     behind: int
 
 
-def elided_views(plan: MethodPlan, reads: Sequence[Iterable[int]], writes: Sequence[Iterable[int]]) -> list[View]:
+def elided_views(plan: MethodPlan, reads: Sequence[Iterable[int]], writes: Sequence[Iterable[int]]) -> list[ElidedView]:
     """Every view that is read. What each instruction reads and writes is given; the method's outputs are read last."""
     search = _Search(plan, {value_id for written in writes for value_id in written})
     for index, (read, written) in enumerate(zip(reads, writes, strict=True)):
@@ -42,7 +43,7 @@ class _Search:
     """Who holds which place, followed through a method's instructions in order."""
 
     def __init__(self, plan: MethodPlan, written: set[int]) -> None:
-        self.found: list[View] = []
+        self.found: list[ElidedView] = []
         self._values = plan.values
         self._holders: dict[Place, tuple[int, int]] = {}  # a value, and since which instruction
         self._buffers: dict[Place, list[int]] = {}  # written somewhere: if read before, they keep what they held
@@ -66,7 +67,9 @@ class _Search:
                 continue
             holders = [self._holders[place]] if place in self._holders else []
             candidates = holders or [(buffer, START) for buffer in self._buffers.get(place, [])]
-            view = next((View(index, base, since) for base, since in candidates if self._same_size(base, index)), None)
+            view = next(
+                (ElidedView(index, base, since) for base, since in candidates if self._same_size(base, index)), None
+            )
             if view is not None:
                 self._known.add(index)
                 self.found.append(view)
@@ -86,3 +89,16 @@ class _Search:
 
 def _holds_data(value: EValue) -> bool:
     return isinstance(value, TensorValue) and value.mutable
+
+
+def row_major(value: TensorValue) -> bool:
+    return value.dim_order == tuple(range(len(value.sizes)))
+
+
+def to_row_major(span: Span, value: TensorValue) -> Span:
+    """The data of a tensor in the order of its dims: as it is, if that is how the file has it."""
+    if row_major(value) or not span.size:
+        return span
+    stored = np.frombuffer(span.view(), f"V{value.dtype.itemsize}").reshape([value.sizes[d] for d in value.dim_order])
+    ordered = np.ascontiguousarray(stored.transpose(np.argsort(value.dim_order)))
+    return Span(MappedFile.from_bytes(f"{span.file.path}, in order", ordered.tobytes()), 0, span.size)

@@ -22,8 +22,8 @@ from ..wgsl import Kernel, render, uses_subgroups
 from .memory import Buffer
 from .plan import Plan
 from .schedule_json import Numbered, Writing, block_to_json
-from .schedules import Scheduler
-from .segments import Block, HostCalls, Segment
+from .schedules import ScheduleStore
+from .segments import FlowBlock, HostCalls, Segment
 from .value_json import Files, Sources, call_to_json, value_to_json
 
 FORMAT, VERSION = "webpte plan", 1
@@ -31,13 +31,13 @@ DOCUMENT = "plan.json"
 PathLike = str | os.PathLike[str]
 
 
-def save_plan(scheduler: Scheduler, folder: PathLike, fingerprint: str = "") -> None:
+def save_plan(scheduler: ScheduleStore, folder: PathLike, fingerprint: str = "") -> None:
     """Write the plan and every schedule that calls have used so far. `fingerprint` tells whose state it has."""
     _write(os.fspath(folder), *plan_document(scheduler, fingerprint, Files()))
 
 
 def plan_document(
-    scheduler: Scheduler, fingerprint: str, sources: Sources, text_of: Callable[[Kernel], str] = render
+    scheduler: ScheduleStore, fingerprint: str, sources: Sources, text_of: Callable[[Kernel], str] = render
 ) -> tuple[dict[str, Any], list[str]]:
     """The document, and the texts of its kernels by number."""
     plan = scheduler.plan
@@ -154,7 +154,7 @@ def _members(graph: Graph, found: set[int]) -> set[int]:
     return set(graph.flatten(sorted(found)))
 
 
-def _block_to_json(block: Block, segments: Sequence[Segment], calls: Sequence[int]) -> dict[str, Any]:
+def _block_to_json(block: FlowBlock, segments: Sequence[Segment], calls: Sequence[int]) -> dict[str, Any]:
     stages: list[dict[str, Any]] = [
         {"cpu": [calls.index(step) for step in stage.steps]}
         if isinstance(stage, HostCalls)

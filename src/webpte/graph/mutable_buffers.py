@@ -11,30 +11,30 @@ it is not a constant. Three things tell that it is written:
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..container import VkGraph, VkTensor, VkValueList
 from ..errors import Problem
-from .graph import Call, Mutates, Origin
-from .names import PREPACK
-from .values import Constant, numel
+from .graph import Call, Constant, Mutates, Origin, Step, TensorSpec, Value, ValueList, numel
+from .names import ATEN, EXIR_OPS, PREPACK, UPDATE
 
 ALIASED = "alias_buffer_mutations"
-ALIAS = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which tells buffers from constants.'
-MANY = 1000  # constants of one shape that are looked at
+ALIAS_HINT = f'Re-export with VulkanPartitioner({{"{ALIASED}": True}}), which tells buffers from constants.'
+MAX_CANDIDATE_CONSTANTS = 1000  # constants of one shape that are looked at
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class MutableBuffer:
     """A buffer: the delegate's ids for it, and the value that it becomes after the last call, if any."""
 
     homes: tuple[int, ...]  # the constant, then what it is prepacked to
     new: int | None = None
 
 
-class Buffers:
+class DelegateConstants:
     """The constants of a delegate, each of which may be a buffer."""
 
     def __init__(self, vk: VkGraph, calls: Sequence[Call], mutates: Mutates) -> None:
@@ -75,13 +75,13 @@ class Buffers:
 
     def kept(
         self, untaken: Sequence[int], origin: Origin, load: Callable[[int], Constant]
-    ) -> tuple[Kept, ...] | Problem:
+    ) -> tuple[MutableBuffer, ...] | Problem:
         """The buffers that are not written in place, given which outputs are their new values."""
         groups: dict[str, list[int]] = {}
         for new in untaken:
             if new not in self._in_place:
                 groups.setdefault(self._like(new), []).append(new)
-        found = [Kept(tuple(self.homes[constant])) for constant in self._aliased]
+        found = [MutableBuffer(tuple(self.homes[constant])) for constant in self._aliased]
         for shape, news in groups.items():
             candidates = self._candidates(news[0])
             owner = self._believed(news[0], candidates, load) if len(news) == 1 else None
@@ -91,13 +91,13 @@ class Buffers:
                     f"are outputs that instruction {origin.instruction} does not take): the file does not say which"
                 )
                 return Problem(
-                    "graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS, "ambiguous_buffer"
+                    "graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS_HINT, "ambiguous_buffer"
                 )
-            found.append(Kept(tuple(self.homes[owner]), news[0]))
+            found.append(MutableBuffer(tuple(self.homes[owner]), news[0]))
         return tuple(found)
 
     def doubt(
-        self, taken: Iterable[int], kept: Iterable[Kept], origin: Origin, load: Callable[[int], Constant]
+        self, taken: Iterable[int], kept: Iterable[MutableBuffer], origin: Origin, load: Callable[[int], Constant]
     ) -> Problem | None:
         """Whether an output may be the new value of a buffer too.
 
@@ -109,7 +109,9 @@ class Buffers:
         sure |= {owner for home, owner in self._owner.items() if home in self._in_place}
         uniform = _Uniform(load)
         for output in taken:
-            constants = [c for c in self._candidates(output) if c not in sure and output not in self.homes[c]][:MANY]
+            constants = [c for c in self._candidates(output) if c not in sure and output not in self.homes[c]][
+                :MAX_CANDIDATE_CONSTANTS
+            ]
             constants = [c for c in constants if uniform.number(c) == 0]
             if constants and self._sources(constants).get(output, 0):
                 detail = (
@@ -117,7 +119,7 @@ class Buffers:
                     "a buffer that is to be kept would leave the same file"
                 )
                 return Problem(
-                    "graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS, "uncertain_buffer"
+                    "graph", f"delegate {origin.delegate}", detail, (str(origin),), ALIAS_HINT, "uncertain_buffer"
                 )
         return None
 
@@ -138,7 +140,7 @@ class Buffers:
         if len(candidates) == 1:
             return candidates[0]
         value = self._vk.values[new]
-        if not isinstance(value, VkTensor) or numel(value.dims) != 1 or len(candidates) > MANY:
+        if not isinstance(value, VkTensor) or numel(value.dims) != 1 or len(candidates) > MAX_CANDIDATE_CONSTANTS:
             return None
         uniform = _Uniform(load)
         zeros = [c for c in candidates if uniform.number(c) == 0]
@@ -185,3 +187,75 @@ def flat(vk: VkGraph, ids: Iterable[int]) -> list[int]:
 
 def _outs(vk: VkGraph, call: Call) -> list[int]:
     return flat(vk, call.outs)
+
+
+Content = tuple[str, tuple[int, ...], bytes]
+
+
+def split_buffers(values: Sequence[Value], steps: Sequence[Step]) -> list[Problem]:
+    """What is wrong with buffers that delegates keep, if others read a copy of them."""
+    calls = [step for step in steps if isinstance(step, Call)]
+    kept = [c for c in calls if c.name == UPDATE and c.origin.delegate is not None]
+    halves = {
+        update.outs[0]: spec for update in kept if (spec := _held(values, update.outs[0], mutable=True)) is not None
+    }
+    if not halves:
+        return []
+    dims = {spec.dims for spec in halves.values()}
+    digests: dict[object, Content] = {}  # by place in the file: one large constant may be named again and again
+    readers: dict[Content, list[Call]] = {}
+    for reader, spec in _constants(values, calls):
+        if spec.dims in dims:
+            readers.setdefault(_content(spec, digests), []).append(reader)
+    problems = []
+    for update in kept:
+        if (state := halves.get(update.outs[0])) is None:
+            continue
+        others = [
+            r for r in readers.get(_content(state, digests), ()) if r.origin.instruction != update.origin.instruction
+        ]
+        if others:
+            problems.append(_problem(state, calls, update, others[0]))
+    return problems
+
+
+def _held(values: Sequence[Value], value_id: int, mutable: bool) -> TensorSpec | None:
+    """A tensor that the file gives a value to."""
+    value = values[value_id]
+    if isinstance(value, TensorSpec) and value.constant is not None and value.mutable == mutable:
+        return value
+    return None
+
+
+def _constants(values: Sequence[Value], calls: Sequence[Call]) -> Iterator[tuple[Call, TensorSpec]]:
+    """Who reads which constant."""
+    for call in calls:
+        for arg in call.args:
+            value = values[arg]
+            for value_id in value.ids if isinstance(value, ValueList) else (arg,):
+                if (spec := _held(values, value_id, mutable=False)) is not None:
+                    yield call, spec
+
+
+def _content(spec: TensorSpec, known: dict[object, Content]) -> Content:
+    """Equal for tensors of the same dims, dtype on the device and numbers."""
+    assert spec.constant is not None
+    key = (spec.constant.identity, spec.dims, spec.dtype)
+    if key not in known:
+        numbers = spec.constant.array(spec.dims).astype(spec.dtype.numpy, copy=False)
+        known[key] = spec.dtype.short, spec.dims, hashlib.sha256(numbers.tobytes()).digest()
+    return known[key]
+
+
+def _problem(spec: TensorSpec, calls: Sequence[Call], update: Call, reader: Call) -> Problem:
+    detail = (
+        f"keeps a buffer {spec.dtype.short}{list(spec.dims)} from call to call, and {reader.name} of instruction "
+        f"{reader.origin.instruction} reads a constant with what it held at first: the exporter made two of one"
+    )
+    makers = [c.name for c in calls if update.args[1] in c.outs and c.name.startswith(ATEN)]
+    remedy = "Re-export with the op that writes the buffer in VulkanPartitioner's operator_blocklist"
+    if makers:
+        listed = f"operator_blocklist=[exir_ops.edge.{makers[0]}]"
+        remedy = f"Re-export with VulkanPartitioner({listed}), after `{EXIR_OPS}`"
+    remedy += ": the buffer then stays outside."
+    return Problem("graph", f"delegate {update.origin.delegate}", detail, (str(update.origin),), remedy, "split_buffer")

@@ -11,25 +11,36 @@ import json
 import os
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from ..budgets import limit, spend
 from ..container import MappedFile
-from ..errors import Error, FormatError, UnsupportedError
-from ..graph import MOST_NAME, Call, Graph, Null, Origin, TensorSpec, Value
+from ..errors import Error, FormatError, InputError, UnsupportedError
+from ..graph import MAX_NAME_CHARS, Call, Graph, Null, Origin, TensorSpec, Value
 from ..lowering import stored_bytes
 from ..wgsl import Kernel
-from .json_fields import field, items, numbered, text, truth, whole, wholes
 from .kernel_text import check_kernel_text
-from .memory import Buffer, Fill, padded
+from .memory import Buffer, BufferFill, padded
 from .plan import Plan, bytes_at_bound
-from .plan_files import PlanFiles, PlanFolder
-from .saved import DOCUMENT, FORMAT, VERSION, PathLike, features_of, kernel_file
-from .schedule_json import Reading, block_from_json
-from .schedules import Key, Schedule, Scheduler
-from .segments import Block, Flow, HostCalls, Segment
+from .plan_writer import DOCUMENT, FORMAT, VERSION, PathLike, features_of, kernel_file
+from .schedule_json import ScheduleReader, block_from_json
+from .schedules import Key, Schedule, ScheduleStore
+from .segments import Flow, FlowBlock, HostCalls, Segment
 from .validate import refuse_wrong
-from .value_json import Files, call_from_json, constant_from_json, dtype_from_json, value_from_json
+from .value_json import (
+    Files,
+    call_from_json,
+    constant_from_json,
+    dtype_from_json,
+    json_bool,
+    json_field,
+    json_int,
+    json_ints,
+    json_list,
+    json_numbered,
+    json_str,
+    value_from_json,
+)
 
 SUBMIT = "webpte.saved"  # what stands in a loaded graph for all calls of a segment
 _KINDS = ("constant", "state", "activation")
@@ -38,16 +49,16 @@ _LABEL = 1000
 _WORKGROUP = 1 << 16
 
 
-class Opened(NamedTuple):
+class LoadedPlan(NamedTuple):
     """A plan with its schedules, the files its constants lie in, and whose state it has."""
 
-    scheduler: Scheduler
+    scheduler: ScheduleStore
     files: tuple[MappedFile, ...]
     features: tuple[str, ...]
     fingerprint: str
 
 
-def load_plan(folder: PathLike, data: Iterable[PathLike] = (), cpu_kernels: Container[str] = ()) -> Opened:
+def load_plan(folder: PathLike, data: Iterable[PathLike] = (), cpu_kernels: Container[str] = ()) -> LoadedPlan:
     """A plan that `save_plan` wrote. Its files are those of `data`, or lie in its folder, or beside that."""
     source = PlanFolder(folder, data)
     try:
@@ -58,11 +69,11 @@ def load_plan(folder: PathLike, data: Iterable[PathLike] = (), cpu_kernels: Cont
         raise
 
 
-def read_plan(source: PlanFiles, cpu_kernels: Container[str] = ()) -> Opened:
+def read_plan(source: PlanFiles, cpu_kernels: Container[str] = ()) -> LoadedPlan:
     """A plan that lies anywhere. Whatever is wrong with it is a FormatError that says where it lies."""
     name = source.name
     try:
-        return _Reading(source, _document(name, source.document()), cpu_kernels).opened()
+        return _PlanReader(source, _document(name, source.document()), cpu_kernels).opened()
     except (Error, MemoryError) as error:
         if isinstance(error, FormatError) and not str(error).startswith(name):
             raise FormatError(f"{name}: the plan is damaged: {error}", code=error.reason) from error
@@ -85,46 +96,46 @@ def _document(name: str, text: str) -> Any:
     return data
 
 
-class _Reading:
+class _PlanReader:
     """One document."""
 
     def __init__(self, source: PlanFiles, data: Any, cpu_kernels: Container[str]) -> None:
         self.source = source
         self.data = data
-        self.calls = [call_from_json(item) for item in items(field(data, "cpu"), "cpu")]
-        self.name = text(field(data, "name"), "name")
+        self.calls = [call_from_json(item) for item in json_list(json_field(data, "cpu"), "cpu")]
+        self.name = json_str(json_field(data, "name"), "name")
         missing = sorted({call.name for call in self.calls if call.name not in cpu_kernels})
         if missing:
             raise UnsupportedError(
                 f"{self.name} needs CPU kernels that are not here: {', '.join(missing)}", missing, code="no_cpu_kernel"
             )
 
-    def opened(self) -> Opened:
+    def opened(self) -> LoadedPlan:
         self.files = Files(list(self._files()))
         self.values = self._values()
         texts = list(self._texts())
         flow, graph = self._flow_and_graph()
         refuse_wrong(replace(graph, steps=tuple(self.calls)), in_order=False)  # which imports no op if there is none
-        kernels = [self._kernel(item, text) for item, text in zip(self.data["kernels"], texts, strict=True)]
+        kernels = [self._kernel(item, wgsl) for item, wgsl in zip(self.data["kernels"], texts, strict=True)]
         plan, schedules = self._plan_and_schedules(graph, flow, kernels)
         self._compare("limits", plan.limits)
         self._compare("features", features_of(texts))
-        scheduler = Scheduler(plan, most=len(schedules))
+        scheduler = ScheduleStore(plan, most=len(schedules))
         for key, schedule in schedules:
             scheduler.add(key, schedule)
-        fingerprint = text(field(self.data, "fingerprint"), "fingerprint", 64)
-        return Opened(scheduler, tuple(self.source.mapped), tuple(features_of(texts)), fingerprint)
+        fingerprint = json_str(json_field(self.data, "fingerprint"), "fingerprint", 64)
+        return LoadedPlan(scheduler, tuple(self.source.mapped), tuple(features_of(texts)), fingerprint)
 
     def _plan_and_schedules(
         self, graph: Graph, flow: Flow, kernels: Sequence[Kernel]
     ) -> tuple[Plan, list[tuple[Key, Schedule]]]:
         data = self.data
-        blocks = [block_from_json(item) for item in items(field(data, "parameters"), "parameters")]
-        buffers = tuple(self._buffer(item) for item in items(field(data, "buffers"), "buffers"))
+        blocks = [block_from_json(item) for item in json_list(json_field(data, "parameters"), "parameters")]
+        buffers = tuple(self._buffer(item) for item in json_list(json_field(data, "buffers"), "buffers"))
         places = self._places(graph, flow, buffers)
         first = len(graph.values)  # dispatches bind buffers; here a tensor stands for each
-        reading = Reading(graph, flow.segments, buffers, places, first, kernels, blocks)
-        schedules = [reading.schedule(item) for item in items(field(data, "schedules"), "schedules")]
+        reading = ScheduleReader(graph, flow.segments, buffers, places, first, kernels, blocks)
+        schedules = [reading.schedule(item) for item in json_list(json_field(data, "schedules"), "schedules")]
         bindings = frozenset(b for _, schedule in schedules for d in schedule.dispatches for b in d.bindings)
         plan = Plan(
             graph=graph,
@@ -140,16 +151,16 @@ class _Reading:
             aliases={},
             materialised={},
             scratch={},
-            checks={v: text(said, "a check") for v, said in self._by_value("checks")},
+            checks={v: json_str(said, "a check") for v, said in self._by_value("checks")},
             bindings=bindings,
             binding_limit=max((binding.nbytes for binding in bindings), default=0),
-            subgroup=whole(field(data, "subgroup"), "subgroup", high=_WORKGROUP),
+            subgroup=json_int(json_field(data, "subgroup"), "subgroup", high=_WORKGROUP),
         )
         return plan, schedules
 
     def _compare(self, name: str, found: object) -> None:
         """What the document says of the whole must be what its parts add up to."""
-        if field(self.data, name) != found:
+        if json_field(self.data, name) != found:
             raise FormatError(
                 f"its {name} are {found}, and it says {ascii(self.data[name])[:200]}", code="contradiction"
             )
@@ -157,52 +168,59 @@ class _Reading:
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def _files(self) -> Iterator[MappedFile]:
-        for item in items(field(self.data, "files"), "files"):
-            name = text(field(item, "name"), "the name of a file", 255)
-            size = whole(field(item, "bytes"), "the size of a file", 1)
+        for item in json_list(json_field(self.data, "files"), "files"):
+            name = json_str(json_field(item, "name"), "the name of a file", 255)
+            size = json_int(json_field(item, "bytes"), "the size of a file", 1)
             if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name or ":" in name:
                 raise FormatError(f"{name!a} is not the name of a file", code="file_name")
-            yield self.source.constants(name, size, field(item, "sha256"))
+            yield self.source.constants(name, size, json_field(item, "sha256"))
 
     def _texts(self) -> Iterator[str]:
-        found = items(field(self.data, "kernels"), "kernels")
+        found = json_list(json_field(self.data, "kernels"), "kernels")
         spend("kernels", len(found), self.name)
         for number, item in enumerate(found):
-            text = self.source.text(number, item)
-            if hashlib.sha256(text.encode()).hexdigest() != field(item, "sha256"):
+            wgsl = self.source.text(number, item)
+            if hashlib.sha256(wgsl.encode()).hexdigest() != json_field(item, "sha256"):
                 raise FormatError(f"{kernel_file(number)} is not the text that was saved", code="hash_mismatch")
-            check_kernel_text(text, f"{self.name}: {kernel_file(number)}")
-            yield text
+            check_kernel_text(wgsl, f"{self.name}: {kernel_file(number)}")
+            yield wgsl
 
     def _kernel(self, item: Any, wgsl: str) -> Kernel:
-        reads, writes = (whole(field(item, name), name, high=_BINDINGS) for name in ("reads", "writes"))
-        label = text(field(item, "label"), "the label of a kernel", _LABEL)
+        reads, writes = (json_int(json_field(item, name), name, high=_BINDINGS) for name in ("reads", "writes"))
+        label = json_str(json_field(item, "label"), "the label of a kernel", _LABEL)
         return Kernel(
-            "", label, (), "", whole(field(item, "workgroup"), "workgroup", 1, _WORKGROUP), reads, writes, text=wgsl
+            "",
+            label,
+            (),
+            "",
+            json_int(json_field(item, "workgroup"), "workgroup", 1, _WORKGROUP),
+            reads,
+            writes,
+            text=wgsl,
         )
 
     # -- the method ----------------------------------------------------------------------------------------------------
 
     def _by_value(self, name: str) -> Iterator[tuple[int, Any]]:
         """An object by values that there are."""
-        yield from numbered(field(self.data, name), name, len(self.values) - 1).items()
+        yield from json_numbered(json_field(self.data, name), name, len(self.values) - 1).items()
 
     def _ids(self, name: str, data: Any = None) -> tuple[int, ...]:
         """Values that there are."""
-        return wholes(field(self.data if data is None else data, name), name, high=len(self.values) - 1)
+        return json_ints(json_field(self.data if data is None else data, name), name, high=len(self.values) - 1)
 
     def _values(self) -> tuple[Value, ...]:
-        found = numbered(field(self.data, "values"), "values", limit("values") - 1)
+        found = json_numbered(json_field(self.data, "values"), "values", limit("values") - 1)
         values: list[Value] = [Null()] * (1 + max(found, default=-1))
         for value_id, item in found.items():
             values[value_id] = value_from_json(item, self.files)
         return tuple(values)
 
     def _flow_and_graph(self) -> tuple[Flow, Graph]:
-        described = items(field(self.data, "segments"), "segments")
+        described = json_list(json_field(self.data, "segments"), "segments")
         # A segment is all that its fields say, and its number: two branches may look alike.
         segments = [self._segment(len(self.calls) + number, item) for number, item in enumerate(described)]
-        blocks = [self._block(item, segments) for item in items(field(self.data, "blocks"), "blocks")]
+        blocks = [self._block(item, segments) for item in json_list(json_field(self.data, "blocks"), "blocks")]
         listed = [stage for block in blocks for stage in block.stages if isinstance(stage, Segment)]
         if listed != segments:
             raise FormatError(f"{len(segments)} segments do not stand in the blocks in their order", code="block_order")
@@ -210,7 +228,7 @@ class _Reading:
         flow = Flow(tuple(blocks), frozenset(), state, frozenset(), frozenset(self._ids("hosted")), state)
         submits = [Call(SUBMIT, (), (), Origin(number)) for number in range(len(segments))]
         inputs, outputs = self._ids("inputs"), self._ids("outputs")
-        names = {v: text(name, "the name of a value", MOST_NAME) for v, name in self._by_value("names")}
+        names = {v: json_str(name, "the name of a value", MAX_NAME_CHARS) for v, name in self._by_value("names")}
         graph = Graph(self.name, self.values, (*self.calls, *submits), inputs, outputs, names=names)
         for value_id in (*state, *flow.hosted, *(v for s in segments for v in (*s.tensors, *s.reads, *s.looks))):
             graph.tensor(value_id)
@@ -220,18 +238,18 @@ class _Reading:
         lists = [self._ids(name, item) for name in ("tensors", "scalars", "reads", "looks", "updates")]
         return Segment((step,), *lists)
 
-    def _block(self, item: Any, segments: Sequence[Segment]) -> Block:
+    def _block(self, item: Any, segments: Sequence[Segment]) -> FlowBlock:
         stages: list[Segment | HostCalls] = []
-        for stage in items(field(item, "stages"), "stages"):
+        for stage in json_list(json_field(item, "stages"), "stages"):
             if isinstance(stage, dict) and "cpu" in stage:
-                stages.append(HostCalls(wholes(stage["cpu"], "a CPU call", high=len(self.calls) - 1)))
+                stages.append(HostCalls(json_ints(stage["cpu"], "a CPU call", high=len(self.calls) - 1)))
             else:
-                stages.append(segments[whole(field(stage, "submit"), "submit", high=len(segments) - 1)])
-        condition, target = field(item, "condition"), field(item, "target")
+                stages.append(segments[json_int(json_field(stage, "submit"), "submit", high=len(segments) - 1)])
+        condition, target = json_field(item, "condition"), json_field(item, "target")
         if condition is not None:
-            whole(condition, "the condition of a block", high=len(self.values) - 1)
-            whole(target, "the target of a block", high=len(self.data["blocks"]) - 1)
-        return Block(tuple(stages), condition, target if condition is not None else None)
+            json_int(condition, "the condition of a block", high=len(self.values) - 1)
+            json_int(target, "the target of a block", high=len(self.data["blocks"]) - 1)
+        return FlowBlock(tuple(stages), condition, target if condition is not None else None)
 
     def _uploads(self, number: int, graph: Graph) -> tuple[int, ...]:
         made = {*graph.inputs, *(out for call in self.calls for out in call.outs)}
@@ -242,7 +260,7 @@ class _Reading:
 
     def _dynamic(self, graph: Graph) -> dict[int, tuple[bool, ...]]:
         found = {
-            v: tuple(truth(flag, "dynamic") for flag in items(flags, "dynamic", len(graph.tensor(v).dims)))
+            v: tuple(json_bool(flag, "dynamic") for flag in json_list(flags, "dynamic", len(graph.tensor(v).dims)))
             for v, flags in self._by_value("dynamic")
         }
         if set(found) != {v for v in graph.inputs if isinstance(graph.values[v], TensorSpec)}:
@@ -252,16 +270,16 @@ class _Reading:
     # -- memory --------------------------------------------------------------------------------------------------------
 
     def _buffer(self, item: Any) -> Buffer:
-        nbytes, kind = whole(field(item, "bytes"), "the size of a buffer", 4), field(item, "kind")
+        nbytes, kind = json_int(json_field(item, "bytes"), "the size of a buffer", 4), json_field(item, "kind")
         if kind not in _KINDS or nbytes % 4:
             raise FormatError(f"{ascii(kind)[:20]} of {nbytes} bytes is not a buffer", code="buffer_kind")
-        fill = field(item, "fill")
+        fill = json_field(item, "fill")
         if fill is None and kind == "constant":
             raise FormatError("a constant buffer is filled with nothing")
         return Buffer(nbytes, kind, (), None if fill is None else self._fill(fill, nbytes))
 
-    def _fill(self, data: Any, nbytes: int) -> Fill:
-        fill = Fill(constant_from_json(data, self.files), dtype_from_json(field(data, "dtype")))
+    def _fill(self, data: Any, nbytes: int) -> BufferFill:
+        fill = BufferFill(constant_from_json(data, self.files), dtype_from_json(json_field(data, "dtype")))
         count = fill.constant.nbytes // fill.constant.dtype.itemsize
         if fill.constant.dtype.numpy is None or fill.dtype.numpy is None:
             raise FormatError(f"constant {fill.constant.name} is of a dtype that no device has")
@@ -274,7 +292,9 @@ class _Reading:
 
     def _places(self, graph: Graph, flow: Flow, buffers: Sequence[Buffer]) -> dict[int, int]:
         """The buffer of each value that is copied to or from one, and room enough in it."""
-        places = {v: whole(at, f"the place of value {v}", high=len(buffers) - 1) for v, at in self._by_value("places")}
+        places = {
+            v: json_int(at, f"the place of value {v}", high=len(buffers) - 1) for v, at in self._by_value("places")
+        }
         uploaded = {v for number in range(len(flow.segments)) for v in self._uploads(number, graph)}
         copied = uploaded.union(*(segment.reads for segment in flow.segments))
         if unplaced := sorted(copied - places.keys()):
@@ -294,3 +314,75 @@ class _Reading:
 
 def padded_words(nbytes: int) -> int:
     return -(-nbytes // 4) * 4
+
+
+class PlanFiles(Protocol):
+    """What `opened` reads a plan from. Whatever it gives is checked there."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+
+    @property
+    def mapped(self) -> list[MappedFile]:
+        """Files that the plan will be read from while it is used."""
+
+    def document(self) -> str: ...
+
+    def text(self, number: int, kernel: Any) -> str:
+        """The WGSL of a kernel, which is described by `kernel`."""
+
+    def constants(self, name: str, size: int, sha256: Any) -> MappedFile:
+        """The file of this size and hash."""
+
+
+class PlanFolder:
+    """A folder that `saved` wrote. The files of constants are those of `data`, or lie in the folder, or beside it."""
+
+    def __init__(self, folder: PathLike, data: Iterable[PathLike] = ()) -> None:
+        self.name = os.fspath(folder)
+        self.mapped: list[MappedFile] = []
+        self._candidates = [os.fspath(path) for path in data]
+
+    def document(self) -> str:
+        try:
+            file = MappedFile(os.path.join(self.name, DOCUMENT))
+        except FormatError as error:
+            raise InputError(f"{self.name}: there is no plan: {error}") from error
+        with file:
+            return contents(file, "plan bytes")
+
+    def text(self, number: int, kernel: Any) -> str:
+        with MappedFile(os.path.join(self.name, kernel_file(number))) as file:
+            return contents(file, "kernel text")
+
+    def constants(self, name: str, size: int, sha256: Any) -> MappedFile:
+        beside = [os.path.join(at, name) for at in (self.name, os.path.dirname(os.path.abspath(self.name)))]
+        found = []
+        for path in (*self._candidates, *filter(os.path.exists, beside)):
+            file = self._map(path)
+            if file.size == size and file.sha256() == sha256:
+                return file
+            found.append(f"{path} of {file.size} bytes" + (" with other contents" if file.size == size else ""))
+        raise InputError(
+            f"{self.name}: the plan's constants lie in {name} of {size} bytes; "
+            f"found was {', '.join(found) or 'no file'}. "
+            "Put that file into the plan's folder, or name it: open_plan(folder, data=[path]).",
+            code="missing_file",
+        )
+
+    def _map(self, path: str) -> MappedFile:
+        for file in self.mapped:
+            if file.path == path:
+                return file
+        try:
+            self.mapped.append(MappedFile(path))
+        except FormatError as error:
+            raise InputError(f"{self.name}: {error}", code=error.reason) from error
+        return self.mapped[-1]
+
+
+def contents(file: MappedFile, budget: str) -> str:
+    """All of a file as text. It is a regular one, or could not have been mapped."""
+    spend(budget, file.size, file.path)
+    return str(file.view(0, file.size), "ascii")

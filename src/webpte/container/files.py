@@ -37,7 +37,9 @@ class MappedFile:
         """Return the same over bytes in memory. ``name`` replaces the path in messages."""
         view = memoryview(data).cast("B").toreadonly()
         if not view.nbytes:
-            raise FormatError("is empty", argument=name, code="empty_file")
+            raise FormatError(
+                argument=name, expected="the bytes of a program or of constants", got="no bytes", code="empty_file"
+            )
         self = cls.__new__(cls)
         self.path, self.size, self._map, self._view, self._stamp = name, view.nbytes, None, view, (0, 0, 0)
         self._digest = None

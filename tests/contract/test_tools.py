@@ -97,7 +97,7 @@ class TestRun:
         ("arguments", "message"),
         [
             (["--input", "1x99:ones"], r"InputError: input 0 .*\[1, 99\]"),
-            (["--method", "backward"], "there is no method 'backward'"),
+            (["--method", "backward"], "has no method 'backward'"),
             (["--input", "nobody=1x3:ones"], "there is no input 'nobody'"),
         ],
     )

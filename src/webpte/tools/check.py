@@ -1,4 +1,4 @@
-"""Everything that keeps a program from running on a device, found in one go and with no GPU needed."""
+"""Find everything that prevents a program from running on a device. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["MEMORY_KINDS", "check_file", "device_caps"]
 
 PathLike = str | os.PathLike[str]
 BROWSER = Caps(adapter="WebGPU's default limits, which every browser grants")
-MOST_REFUSED = 50  # calls of one method whose lowering may fail before we stop looking for more
+MAX_REJECTED_CALLS = 50  # of one method, before the search ends
 
 
 def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWSER) -> dict[str, Any]:
-    """Problems, memory and limits of every method of a program, on a device with these capabilities."""
+    """Return problems, memory and limits of every method of a program, on a device with these capabilities."""
     with ExitStack() as stack:
         files = [stack.enter_context(MappedFile(p)) for p in (path, *data)]
         program = parse_program(files[0])
@@ -51,13 +51,13 @@ def check_file(path: PathLike, data: Iterable[PathLike] = (), caps: Caps = BROWS
 
 def _beside(path: PathLike, problems: Sequence[tuple[str, Problem]]) -> list[str]:
     keys = [problem.subject.removeprefix("key ") for _, problem in problems if problem.kind == "constant"]
-    return [found for found in (data_advice(path, keys),) if found] if keys else []
+    return [hint for hint in (data_advice(path, keys),) if hint] if keys else []
 
 
 def device_caps(adapter: bool = False, limits: str | None = None) -> Caps:
-    """The capabilities to check against: `limits` is "browser" or "NAME=NUMBER,..."; by default this machine's.
+    """Return the capabilities to check against. `limits` is "browser" or "NAME=NUMBER,..."; None is this machine's.
 
-    Where the machine has no adapter, the limits of a browser are used unless `adapter` insists.
+    Without an adapter, a browser's limits are used, or a DeviceError is raised if `adapter` is set.
     """
     if limits == "browser":
         return BROWSER
@@ -77,14 +77,19 @@ def _parse_limits(text: str) -> dict[str, int]:
     for part in text.split(","):
         name, _, number = part.partition("=")
         if name not in BROWSER_LIMITS or not number.isdecimal():
-            known = ", ".join(BROWSER_LIMITS)
-            raise InputError(f"limits are browser or NAME=NUMBER,...; {part!r} is neither. The names are {known}.")
+            raise InputError(
+                argument="limits",
+                expected="browser or NAME=NUMBER,...",
+                got=repr(part),
+                hint=f"The names are {', '.join(BROWSER_LIMITS)}.",
+                code="invalid_limits",
+            )
         named[name] = int(number)
     return named
 
 
 class _Method:
-    """One method, with everything that is wrong with it."""
+    """A method and its problems."""
 
     def __init__(self, file_plan: MethodPlan, program: ProgramFile, tensors: Sequence[TensorFile], caps: Caps) -> None:
         self.name = file_plan.name
@@ -93,16 +98,16 @@ class _Method:
         self.plan: Plan | None = None
         kernels = CpuKernels()
         try:
-            found: list[Problem] = []
+            data_problems: list[Problem] = []
             others = [other for other in program.methods if other is not file_plan]
             graph = build_graph(
-                file_plan, lambda key: find_data(key, program, tensors), mutated_positions, found, others
+                file_plan, lambda key: find_data(key, program, tensors), mutated_positions, data_problems, others
             )
             self.graph = graph if "shader-f16" in caps.features else widen_halves(graph)
-            self.problems += [_with_readers(problem, self.graph) for problem in found]
+            self.problems += [_with_readers(problem, self.graph) for problem in data_problems]
             self.problems += unsupported(self.graph, kernels)
-            # What another backend's delegate would write is unknown, and with it all that follows.
-            if any(problem.kind == "backend" for problem in found):
+            # The outputs of another backend's delegate are unknown, and with them all later calls.
+            if any(problem.kind == "backend" for problem in data_problems):
                 return
             mistakes = wrong(self.graph)
             self.problems += mistakes
@@ -112,7 +117,7 @@ class _Method:
             self.problems.append(Problem("graph", self.name, f"cannot be planned: {error}"))
 
     def _planned(self, graph: Graph, caps: Caps) -> Plan:
-        """The plan, with calls that cannot run left to a CPU that can run anything."""
+        """Return a plan in which a stand-in CPU runs the calls that cannot be lowered."""
         if not self.problems:
             try:
                 planner, exceeding = draft(graph, caps, CpuKernels(), passes=tuple(PASSES))
@@ -121,16 +126,16 @@ class _Method:
             except Error as error:
                 if error.step is None:
                     raise
-        for _ in range(MOST_REFUSED):
+        for _ in range(MAX_REJECTED_CALLS):
             try:
-                planner, exceeding = draft(graph, caps, _Everything(), fallback=True)
+                planner, exceeding = draft(graph, caps, _AnyKernel(), fallback=True)
                 self.problems += exceeding
                 return planner.plan
             except Error as error:
                 if error.step is None:
                     raise
                 graph = self._leave_out(graph, error.step, error)
-        raise InputError(f"{MOST_REFUSED} calls cannot be lowered; there may be more")
+        raise InputError(f"{MAX_REJECTED_CALLS} calls cannot be lowered, and there may be more", code="too_many")
 
     def _leave_out(self, graph: Graph, index: int, error: Error) -> Graph:
         call = graph.steps[index]
@@ -139,11 +144,11 @@ class _Method:
         remedy = "" if call.kernel else keep_out([call.name])
         self.problems.append(Problem("graph", call.name, detail, (str(call.origin),), remedy))
         steps = list(graph.steps)
-        steps[index] = replace(call, name=f"{call.name} (refused)")  # a name that only `_Everything` knows
+        steps[index] = replace(call, name=f"{call.name} (refused)")  # a name that only `_AnyKernel` has
         return replace(graph, steps=tuple(steps))
 
     def report(self, caps: Caps) -> dict[str, Any]:
-        """Without a plan there are no numbers of it."""
+        """Return the report of the method. Without a plan, its numbers are None."""
         report: dict[str, Any] = {
             "name": self.name,
             "problems": len(self.problems),
@@ -164,15 +169,15 @@ class _Method:
         return report
 
 
-class _Everything:
-    """Stands for a CPU that has a kernel for any name."""
+class _AnyKernel:
+    """A stand-in for a CPU that has a kernel for any name."""
 
     def __contains__(self, name: object) -> bool:
         return True
 
 
 def _with_readers(problem: Problem, graph: Graph) -> Problem:
-    """A constant's problem with the calls that read it."""
+    """Return a constant's problem with the calls that read it."""
     if problem.kind != "constant":
         return problem
     key = problem.subject.removeprefix("key ")
@@ -186,7 +191,7 @@ def _name(spec: TensorSpec) -> str | None:
 
 
 def _memory(plans: Iterable[Plan], caps: Caps) -> dict[str, Any]:
-    """Bytes on the device with every method loaded. Methods share constants, and nothing else."""
+    """Return the bytes on the device with every method loaded. Methods share only constants."""
     present: set[object] = set()
     totals = dict.fromkeys(("constant", "state", "activation", "readback", "parameters", "uploads"), 0)
     for plan in plans:

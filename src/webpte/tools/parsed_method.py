@@ -1,4 +1,4 @@
-"""The methods of a file, as far as they can be read: also of one that cannot run. Needs no GPU."""
+"""Parse the methods of a file, also of one that cannot run. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -37,38 +37,38 @@ CAPS = Caps(adapter="a device with WebGPU's default limits")
 
 @dataclass(frozen=True)
 class ParsedMethod:
-    """One method. Without a plan, `problem` says why."""
+    """A method of a file. If it cannot be planned, `problem` has the reason."""
 
-    plan: MethodPlan  # as the file has it
-    graph: Graph  # delegates inlined; those of other backends are left out
+    plan: MethodPlan  # of the file
+    graph: Graph  # delegates inlined, without those of other backends
     planner: Planner | None
     problem: str | None
-    returns: list[Any] | None  # of a method without calls and inputs: what it always returns
+    returns: list[Any] | None  # the outputs of a method without calls and inputs
 
     @property
     def name(self) -> str:
         return self.plan.name
 
     @property
-    def shown(self) -> Graph:
-        """The graph as it runs, if it does."""
+    def planned_graph(self) -> Graph:
+        """The graph of the plan, or that of the file if there is no plan."""
         return self.graph if self.planner is None else self.planner.plan.graph
 
 
 @contextmanager
 def parse_methods(path: PathLike, data: Iterable[PathLike] = ()) -> Iterator[tuple[ProgramFile, list[ParsedMethod]]]:
-    """The file and its methods, open as long as the context is."""
+    """Yield the file and its methods, which stay open as long as the context."""
     files = list(data)
     with ExitStack() as stack:
         try:
             program = stack.enter_context(load_program(path, files))
         except (UnsupportedError, DataError):
-            yield _partly(path, files, stack)
+            yield _parse_partly(path, files, stack)
         else:
-            yield program.file, [_look(program, plan) for plan in program.file.methods]
+            yield program.file, [_parsed(program, plan) for plan in program.file.methods]
 
 
-def _look(program: Program, plan: MethodPlan) -> ParsedMethod:
+def _parsed(program: Program, plan: MethodPlan) -> ParsedMethod:
     graph = program.graph(plan.name)
     planner, problem = None, None
     try:
@@ -76,22 +76,22 @@ def _look(program: Program, plan: MethodPlan) -> ParsedMethod:
     except Error as error:
         problem = str(error)
     constant = not graph.steps and not graph.inputs
-    returns = [_plain(value) for value in program.method(plan.name).run(())] if constant else None
+    returns = [_as_python(value) for value in program.method(plan.name).run(())] if constant else None
     return ParsedMethod(plan, graph, planner, problem, returns)
 
 
-def _plain(value: Any) -> Any:
+def _as_python(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _partly(path: PathLike, data: Sequence[PathLike], stack: ExitStack) -> tuple[ProgramFile, list[ParsedMethod]]:
-    """What can be told of a program that cannot be loaded: some of its delegates are others', or constants are away."""
-    opened = [stack.enter_context(MappedFile(one)) for one in (path, *data)]
-    file, tensors = parse_program(opened[0]), [parse_tensors(one) for one in opened[1:]]
-    return file, [_look_partly(plan, file, tensors) for plan in file.methods]
+def _parse_partly(path: PathLike, data: Sequence[PathLike], stack: ExitStack) -> tuple[ProgramFile, list[ParsedMethod]]:
+    """Parse a program that cannot be loaded, because of delegates of other backends or missing constants."""
+    mapped = [stack.enter_context(MappedFile(one)) for one in (path, *data)]
+    file, tensors = parse_program(mapped[0]), [parse_tensors(one) for one in mapped[1:]]
+    return file, [_parsed_partly(plan, file, tensors) for plan in file.methods]
 
 
-def _look_partly(plan: MethodPlan, file: ProgramFile, tensors: Sequence[TensorFile]) -> ParsedMethod:
+def _parsed_partly(plan: MethodPlan, file: ProgramFile, tensors: Sequence[TensorFile]) -> ParsedMethod:
     others = [other for other in file.methods if other is not plan]
 
     def build(**options: Any) -> Graph:
@@ -110,26 +110,26 @@ def _look_partly(plan: MethodPlan, file: ProgramFile, tensors: Sequence[TensorFi
 
 
 def data_advice(path: PathLike, keys: Collection[str]) -> str:
-    """What to add to a command line, where files beside a program have constants that it lacks."""
-    found = data_beside(path, keys)
-    return f"Beside it is what has them: add {' '.join(f'--data {one}' for one in found)}." if found else ""
+    """Return the options to add if files beside a program have the missing constants."""
+    files = data_beside(path, keys)
+    return f"A file beside it has them: add {' '.join(f'--data {one}' for one in files)}." if files else ""
 
 
-def delegate_borders(plan: MethodPlan) -> dict[int, tuple[list[int], list[int]]]:
-    """By delegate: the values that enter it and those that leave it, where it is called first. Inputs come first."""
-    there = {*plan.inputs, *(i for i, value in enumerate(plan.values) if _has_data(value))}
-    found: dict[int, tuple[list[int], list[int]]] = {}
+def delegate_io(plan: MethodPlan) -> dict[int, tuple[list[int], list[int]]]:
+    """Return the inputs and outputs of each delegate, at its first call."""
+    available = {*plan.inputs, *(i for i, value in enumerate(plan.values) if _has_data(value))}
+    borders: dict[int, tuple[list[int], list[int]]] = {}
     for instruction in plan.instructions:
         if isinstance(instruction, DelegateCall):
             args = list(instruction.args)
-            known = max((n + 1 for n, value_id in enumerate(args) if value_id in there), default=0)
-            found.setdefault(instruction.delegate, (args[:known], args[known:]))
-            there.update(args)
+            count = max((n + 1 for n, value_id in enumerate(args) if value_id in available), default=0)
+            borders.setdefault(instruction.delegate, (args[:count], args[count:]))
+            available.update(args)
         elif isinstance(instruction, KernelCall):
-            there.update(instruction.args)
+            available.update(instruction.args)
         elif isinstance(instruction, MoveCall):
-            there.add(instruction.target)
-    return found
+            available.add(instruction.target)
+    return borders
 
 
 def _has_data(value: object) -> bool:
@@ -140,18 +140,18 @@ Dims = tuple[int, ...]
 
 
 def lowered_calls(planner: Planner) -> dict[int, LoweredCall]:
-    """Step -> what it does on the device when every input is at its bound."""
+    """Return step -> lowered call, with every input at its bound."""
     schedules = planner.lower({})
     return {step: call for s in schedules for step, call in zip(s.segment.steps, s.calls, strict=True)}
 
 
 def dynamic_dims(planner: Planner) -> dict[int, tuple[bool, ...]]:
-    """Tensor -> which of its dims may be smaller than the bound. Found by lowering for smaller inputs.
+    """Return tensor -> which of its dims may be smaller than the bound, found by lowering for smaller inputs.
 
-    What a CPU kernel makes is taken at its bound: only running it would tell.
+    Outputs of CPU kernels are taken at their bound: only a run would show their shape.
     """
     plan = planner.plan
-    found = {v: list(flags) for v, flags in plan.dynamic_dims.items()}
+    dynamic = {v: list(flags) for v, flags in plan.dynamic_dims.items()}
     for inputs in _smaller_inputs(plan):
         try:
             schedules = planner.lower(inputs)
@@ -161,13 +161,13 @@ def dynamic_dims(planner: Planner) -> dict[int, tuple[bool, ...]]:
             if value_id >= len(plan.graph.values):  # scratch
                 continue
             bound = plan.graph.tensor(value_id).dims
-            before = found.get(value_id, [False] * len(bound))
-            found[value_id] = [b or live != most for b, live, most in zip(before, dims, bound, strict=True)]
-    return {v: tuple(flags) for v, flags in found.items()}
+            before = dynamic.get(value_id, [False] * len(bound))
+            dynamic[value_id] = [b or live != limit for b, live, limit in zip(before, dims, bound, strict=True)]
+    return {v: tuple(flags) for v, flags in dynamic.items()}
 
 
 def _smaller_inputs(plan: Plan) -> Iterator[dict[int, Dims]]:
-    """Input shapes to try. Close to the bound a dim that was pooled may not move; tiny ones may be refused."""
+    """Yield input shapes to try. Near the bound a pooled dim may not change; tiny shapes may be rejected."""
     bounds = {v: plan.graph.tensor(v).dims for v in plan.dynamic_dims}
     if not any(may for flags in plan.dynamic_dims.values() for may in flags):
         return

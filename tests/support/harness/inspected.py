@@ -97,7 +97,7 @@ def facts_of_text(said: Sequence[str | OutputTable], name: str) -> Facts:
     arguments, delegates = _rows(part, "argument"), _rows(part, "delegate")
     ran = next((text for text in texts if " in the file; runs in " in text), "")
     numbers = re.match(
-        r"(\d+) calls, (\d+) in the file; runs in (\d+) submits?, (.+?) to the host in between; "
+        r"(\d+) calls?, (\d+) in the file; runs in (\d+) submits?, (.+?) to the host in between; "
         r"GPU memory: constants (.+?), state (.+?), activations (.+)$",
         ran.split("\n")[0],
     )

@@ -1,4 +1,4 @@
-"""Calls and values as plain data, each value with the rows that make and read it."""
+"""Return calls and values as plain data, each value with the rows that write and read it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Part = str | int  # literal text, or the id of a tensor or live scalar
 
 
 def call_data(graph: Graph, plan: Plan | None, order: Order, lowered: dict[int, LoweredCall]) -> list[dict[str, Any]]:
-    """One entry for each row."""
+    """Return one entry for each row."""
     calls = []
     for stage in order.stages:
         for row, step in enumerate(stage.steps, stage.first):
             call = graph.steps[step]
             assert isinstance(call, Call)
-            done = lowered.get(step)
-            op = find(call) if done else None
+            lowered_call = lowered.get(step)
+            op = find(call) if lowered_call else None
             names = [name for name, _ in op.bound_parameters(call)] if op else [None] * len(call.args)
             calls.append(
                 {
@@ -52,8 +52,10 @@ def call_data(graph: Graph, plan: Plan | None, order: Order, lowered: dict[int, 
                     "delegate": call.origin.delegate,
                     "origin": _origin(call),
                     "place": _place(call),
-                    "runs": stage.kind if done is None or plan is None else _runs(call, done, graph, plan),
-                    "kernels": [dispatch.kernel.label for dispatch in done.dispatches] if done else [],
+                    "runs": stage.kind
+                    if lowered_call is None or plan is None
+                    else _runs(call, lowered_call, graph, plan),
+                    "kernels": [d.kernel.label for d in lowered_call.dispatches] if lowered_call else [],
                 }
             )
     return calls
@@ -67,17 +69,17 @@ def _origin(call: Call) -> str:
 
 
 def _place(call: Call) -> str:
-    """The origin in a few characters, for a narrow column."""
+    """Return the origin in a few characters, for a narrow column."""
     origin = call.origin
     if origin.delegate is None:
         return f"i{origin.instruction}"
     return f"d{origin.delegate}" if origin.node is None else f"d{origin.delegate} n{origin.node}"
 
 
-def _runs(call: Call, done: LoweredCall, graph: Graph, plan: Plan) -> str:
-    """What a call costs: "gpu" dispatches; "constant" is filled once, a "view" and a "scalar" cost no dispatch."""
+def _runs(call: Call, lowered: LoweredCall, graph: Graph, plan: Plan) -> str:
+    """Return the cost of a call: "gpu" dispatches; "constant" is filled once; "view" and "scalar" have no dispatch."""
     outs = call.outs
-    if done.dispatches:
+    if lowered.dispatches:
         return "gpu"
     if all(isinstance(graph.values[out], LIVE_SCALARS) for out in outs):
         return "scalar"
@@ -103,7 +105,7 @@ def _literal(value: Value) -> str:
             return str(number)
         case Double(number):
             return f"{number:.7g}"
-        case String(text):  # a program of several lines is read as such
+        case String(text):  # a program has several lines
             return text if "\n" in text else json.dumps(text, ensure_ascii=False)
         case IntList(items) | BoolList(items):
             return f"[{', '.join(map(str, items))}]"
@@ -111,7 +113,7 @@ def _literal(value: Value) -> str:
             return f"[{', '.join(f'{n:.7g}' for n in numbers)}]"
         case Null():
             return "None"
-    raise TypeError(f"{type(value).__name__} is no literal")
+    raise TypeError(f"{type(value).__name__} is not a literal")
 
 
 def value_data(
@@ -122,20 +124,20 @@ def value_data(
     dynamic: dict[int, tuple[bool, ...]],
     lives: dict[int, Rows],
 ) -> dict[int, dict[str, Any]]:
-    """Every tensor and live scalar that a call or a jump mentions, or that a caller passes or gets."""
-    made: dict[int, list[int]] = {}
+    """Return every tensor and live scalar of calls, jumps, inputs and outputs."""
+    written: dict[int, list[int]] = {}
     read: dict[int, list[int]] = {}
     for call in calls:
         for out in (*call["outs"], *call["in_place"]):
-            made.setdefault(out, []).append(call["row"])
+            written.setdefault(out, []).append(call["row"])
         for value_id in dict.fromkeys(p for a in call["args"] for p in a["parts"] if isinstance(p, int)):
             read.setdefault(value_id, []).append(call["row"])
     conditions = [jump.condition for jump in order.jumps]
-    mentioned = sorted({*made, *read, *conditions, *graph.inputs, *graph.outputs})
+    mentioned = sorted({*written, *read, *conditions, *graph.inputs, *graph.outputs})
     values = {}
     for value_id in mentioned:
         entry = _value(graph, plan, value_id, dynamic.get(value_id))
-        values[value_id] = entry | {"made": made.get(value_id, []), "read": read.get(value_id, [])}
+        values[value_id] = entry | {"made": written.get(value_id, []), "read": read.get(value_id, [])}
     if plan is not None:
         _add_storage(values, plan, lives)
     return values
@@ -161,9 +163,9 @@ def _value(graph: Graph, plan: Plan | None, value_id: int, dynamic: tuple[bool, 
 
 
 _BLANK: dict[str, Any] = {
-    "dims": None,  # at the bound; a scalar that is no tensor has none
+    "dims": None,  # at the bound; None for scalars
     "dynamic": [],  # which dims may be smaller
-    "host_dtype": None,  # as callers see it, where that differs
+    "host_dtype": None,  # of the caller, if it differs
     "name": None,  # of a constant
     "bytes": 0,
     "buffer": None,
@@ -189,7 +191,7 @@ def _tensor(value_id: int, spec: TensorSpec, kind: str) -> dict[str, Any]:
 
 
 def _add_storage(values: dict[int, dict[str, Any]], plan: Plan, lives: dict[int, Rows]) -> None:
-    """Buffer and lifetime of each tensor, and entries for scratch."""
+    """Add buffer and lifetime of each tensor, and entries for scratch."""
     roots = roots_of(plan)
     for value_id, spec in ((v, scratch.spec) for v, scratch in plan.scratch.items()):
         values[value_id] = _tensor(value_id, spec, "scratch")

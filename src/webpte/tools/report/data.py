@@ -1,4 +1,4 @@
-"""Everything the report shows, as plain data. Needs no GPU."""
+"""Return everything the report of a method shows, as plain data. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ from ...errors import InputError
 from ...graph import Graph
 from ...plan import Planner
 from ...runtime import describe
+from ...runtime.checks import one_of_methods
 from ..inspect import constants, execution
 from ..parsed_method import ParsedMethod, PathLike, dynamic_dims, lowered_calls, parse_methods
 from .calls import call_data, value_data
 from .lifetimes import Order, lifetimes, memory_data, order_of
 
 Repeat = tuple[int, int]  # first, one past the last
-MIN_KINDS = 4  # a run of fewer different calls is read as quickly as a headline
+MIN_KINDS = 4  # of calls in a period; shorter runs need no heading
 MAX_PERIOD = 1000
 
 
 def find_repeats(signatures: Sequence[Hashable], crossings: Sequence[int]) -> list[list[Repeat]]:
-    """Groups of consecutive spans whose calls look the same, in order.
+    """Return groups of consecutive spans with equal calls, in order.
 
-    `crossings[i]` counts the values alive between call i - 1 and call i. A layer can be cut anywhere and still repeat:
-    it is cut where the least crosses, which is where its author would have cut it.
+    Files do not name modules, but the layers of a model are equal runs of calls. `crossings[i]` counts the values alive
+    between call i - 1 and call i. A periodic run can be cut anywhere; it is cut where the fewest values cross, which is
+    where its author would have cut it.
     """
     numbers: dict[Hashable, int] = {}
     ids = np.array([numbers.setdefault(s, len(numbers)) for s in signatures], np.int64)
@@ -35,15 +37,15 @@ def find_repeats(signatures: Sequence[Hashable], crossings: Sequence[int]) -> li
 
 
 def _search(ids: Any, crossings: Any, low: int, high: int) -> list[list[Repeat]]:
-    """The repetition that covers most of [low, high), then those on either side of it."""
-    found = _longest(ids[low:high])
-    if found is None:
+    """Return the repetition that covers most of [low, high), and those on either side of it."""
+    longest = _longest(ids[low:high])
+    if longest is None:
         return []
-    first, stop, period = found[0] + low, found[1] + low, found[2]
+    first, stop, period = longest[0] + low, longest[1] + low, longest[2]
     spans = _cut(crossings, first, stop, period)
     pattern = ids[spans[0][0] : spans[0][1]]
-    # What all layers share (a mask, the cosines of the positions) is computed in the first one, and what follows the
-    # last layer may have moved up into it.
+    # Values that all layers share, such as a mask, are computed in the first layer, and calls after the last layer may
+    # have moved into it.
     start = spans[0][0]
     if length := _length_with_extras(pattern[::-1], ids[low:start][::-1]):
         spans.insert(0, (start - length, start))
@@ -55,7 +57,7 @@ def _search(ids: Any, crossings: Any, low: int, high: int) -> list[list[Repeat]]
 
 
 def _longest(ids: Any) -> tuple[int, int, int] | None:
-    """First, stop and period of the periodic stretch that holds the most whole periods; the shortest period wins."""
+    """Return first, stop and period of the run with the most whole periods; the shortest period wins."""
     best, covered = None, 0
     for period in range(MIN_KINDS, min(len(ids) // 2, MAX_PERIOD) + 1):
         equal = np.concatenate(([False], ids[:-period] == ids[period:], [False]))
@@ -68,21 +70,21 @@ def _longest(ids: Any) -> tuple[int, int, int] | None:
 
 
 def _cut(crossings: Any, first: int, stop: int, period: int) -> list[Repeat]:
-    """Whole periods of a stretch. Of equally good cuts the last wins: models begin with extras more often."""
-    # The cut between the first and the second span stands for all: the stretch is periodic.
+    """Return the whole periods of a run. Of equal cuts the last wins: extra calls are more often at the start."""
+    # The cut between the first and the second span stands for all, because the run is periodic.
     starts = range(first, min(first + period, stop - 2 * period + 1))
     start = min(starts, key=lambda s: (crossings[s + period], -((stop - s) // period), -s))
     return [(at, at + period) for at in range(start, stop - period + 1, period)]
 
 
 def _length_with_extras(pattern: Any, ids: Any) -> int:
-    """How many of `ids` it takes to find all of the pattern in order, with a few others in between; 0 if it is not."""
+    """Return how many of `ids` contain the pattern in order, with a few others in between; 0 if they do not."""
     spare = len(pattern) // 3
     at = 0
-    for wanted in pattern:
-        while at < len(ids) and ids[at] != wanted and spare:
+    for expected in pattern:
+        while at < len(ids) and ids[at] != expected and spare:
             at, spare = at + 1, spare - 1
-        if at == len(ids) or ids[at] != wanted:
+        if at == len(ids) or ids[at] != expected:
             return 0
         at += 1
     return at
@@ -92,7 +94,7 @@ Values = Mapping[int, Mapping[str, Any]]
 
 
 def delegate_data(exported: Graph, calls: Sequence[Mapping[str, Any]], values: Values) -> list[dict[str, Any]]:
-    """The delegates, each with the tensors that enter and leave it, as a runtime that runs them apart would copy."""
+    """Return the delegates, each with the tensors that enter and leave it."""
     return [
         {
             "number": delegate.number,
@@ -114,10 +116,10 @@ def _crossing(number: int, calls: Sequence[Mapping[str, Any]], values: Values) -
     for value_id, value in values.items():
         if value["kind"] != "activation":
             continue
-        made = inside.intersection(value["made"])
-        if not made and inside.intersection(value["read"]):
+        writers = inside.intersection(value["made"])
+        if not writers and inside.intersection(value["read"]):
             enters.append(value_id)
-        elif made and (value["output"] or not inside.issuperset(value["read"])):
+        elif writers and (value["output"] or not inside.issuperset(value["read"])):
             leaves.append(value_id)
     return {
         "first": min(inside, default=None),
@@ -129,7 +131,7 @@ def _crossing(number: int, calls: Sequence[Mapping[str, Any]], values: Values) -
 
 
 def stage_data(order: Order, values: Values) -> list[dict[str, Any]]:
-    """The stages of the method with what is copied to the device before each, and to the host after it."""
+    """Return the stages of the method with the tensors copied to the device before and to the host after each."""
     return [
         {
             "kind": stage.kind,
@@ -150,39 +152,39 @@ def nbytes(ids: Iterable[int], values: Values) -> int:
 
 
 def report_data(path: PathLike, data: Iterable[PathLike] = (), method: str | None = None) -> dict[str, Any]:
-    """How one method of a .pte file runs: calls in order, values, buffers, borders. JSON-able.
+    """Return how one method of a .pte file runs: calls in order, values, buffers, delegates. The data is JSON.
 
-    `method` may be left out if only one method has calls, or if there is a `forward`.
+    `method` is optional if only one method has calls, or if there is a `forward`.
     """
-    with parse_methods(path, data) as (_, looks):
-        look = _chosen(looks, method)
+    with parse_methods(path, data) as (_, methods):
+        selected = _select(methods, method)
         return {
             "file": os.fspath(path),
             "bytes": os.path.getsize(path),
-            "methods": [{"name": n.name, "calls": len(n.graph.calls), "returns": n.returns} for n in looks],
-            "method": look.name,
-            **method_data(look.graph, look.planner, look.problem),
+            "methods": [{"name": n.name, "calls": len(n.graph.calls), "returns": n.returns} for n in methods],
+            "method": selected.name,
+            **method_data(selected.graph, selected.planner, selected.problem),
         }
 
 
-def _chosen(looks: Sequence[ParsedMethod], name: str | None) -> ParsedMethod:
-    """The method of that name; without one, `forward` or the only one with calls."""
-    by_name = {look.name: look for look in looks}
+def _select(methods: Sequence[ParsedMethod], name: str | None) -> ParsedMethod:
+    """Return the method of that name; without a name, `forward` or the only one with calls."""
+    by_name = {method.name: method for method in methods}
     if name is not None:
-        if name not in by_name:
-            raise InputError(f"there is no method {name!r}; the program has {', '.join(by_name)}")
-        return by_name[name]
-    if not looks:
-        raise InputError("the program has no methods to show")
-    running = [look for look in looks if look.graph.steps] or [look for look in looks if look.problem] or list(looks)
+        return by_name[one_of_methods(name, tuple(by_name), "method")]
+    if not methods:
+        raise InputError("the program has no methods", code="no_methods")
+    running = [m for m in methods if m.graph.steps] or [m for m in methods if m.problem] or list(methods)
     if len(running) > 1 and "forward" not in by_name:
-        names = ", ".join(look.name for look in running)
-        raise InputError(f"{len(running)} methods have calls: {names}. Name one with --method.")
+        names = ", ".join(method.name for method in running)
+        raise InputError(
+            f"{len(running)} methods have calls: {names}", hint="Name one with --method.", code="ambiguous_method"
+        )
     return by_name.get("forward", running[0])
 
 
 def method_data(exported: Graph, planner: Planner | None, problem: str | None) -> dict[str, Any]:
-    """The data of one method: as planned, or as the file has it where there is no plan because of `problem`."""
+    """Return the data of a method: as planned, or as in the file if `problem` prevents a plan."""
     plan = planner.plan if planner is not None else None
     graph = exported if plan is None else plan.graph
     order = order_of(graph, plan)
@@ -210,8 +212,8 @@ def method_data(exported: Graph, planner: Planner | None, problem: str | None) -
 
 
 def _repeats(calls: Sequence[Mapping[str, Any]], values: Mapping[int, Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Groups of blocks that look alike, each block with the tensors that enter it and those it hands on."""
-    change = [0] * (len(calls) + 1)  # of the number of values between a row and the one before it
+    """Return groups of equal blocks, each block with the tensors that enter and leave it."""
+    change = [0] * (len(calls) + 1)  # of the number of live values from the row before
     for value in values.values():
         rows = (*value["made"], *value["read"])
         if value["kind"] in ("activation", "scalar") and rows:
@@ -223,9 +225,9 @@ def _repeats(calls: Sequence[Mapping[str, Any]], values: Mapping[int, Mapping[st
 
 
 def _signature(call: Mapping[str, Any], values: Mapping[int, Mapping[str, Any]]) -> tuple[object, ...]:
-    """Equal for calls that do the same work on other data."""
+    """Return a key that is equal for calls that do the same work on other data."""
 
-    def looks(value_id: int) -> tuple[object, ...]:
+    def kind_of(value_id: int) -> tuple[object, ...]:
         value = values[value_id]
         return value["kind"], value["dtype"], tuple(value["dims"] or ())
 
@@ -233,18 +235,18 @@ def _signature(call: Mapping[str, Any], values: Mapping[int, Mapping[str, Any]])
     return (
         call["name"],
         call["runs"],
-        *(looks(p) if isinstance(p, int) else p for p in parts),
-        *map(looks, call["outs"]),
+        *(kind_of(p) if isinstance(p, int) else p for p in parts),
+        *map(kind_of, call["outs"]),
     )
 
 
 def _block(first: int, stop: int, values: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     rows = range(first, stop)
 
-    def inside(found: Sequence[int]) -> bool:
-        return any(row in rows for row in found)
+    def inside(candidates: Sequence[int]) -> bool:
+        return any(row in rows for row in candidates)
 
-    # The largest first: what one block hands to the next, before the masks and positions that all of them share.
+    # The largest first: the output of the block before, then masks and positions that all blocks share.
     tensors = sorted((v for v in values.values() if v["kind"] == "activation"), key=lambda v: -v["bytes"])
     enters = [v["id"] for v in tensors if inside(v["read"]) and not inside(v["made"])]
     leaves = [v["id"] for v in tensors if inside(v["made"]) and (v["output"] or any(row >= stop for row in v["read"]))]
@@ -259,7 +261,7 @@ def _block(first: int, stop: int, values: Mapping[int, Mapping[str, Any]]) -> di
 
 
 def _constants(graph: Graph, values: Mapping[int, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Constants that calls read, largest first, with the rows that read them; equal bytes once."""
+    """Return the constants that calls read, largest first, with the rows that read them."""
     return [
         constant | {"read": sorted({row for v in constant["values"] for row in values[v]["read"]})}
         for constant in constants(graph)

@@ -1,4 +1,4 @@
-"""Numbers and names for people."""
+"""Draw the graph of a method for Graphviz: nodes are calls, edges tensors and live scalars, clusters delegates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...text import sanitize, size
 
 
 def short_name(name: str) -> str:
-    """What one calls an op: ``add.Tensor`` for ``aten.add.Tensor``, ``cat`` for ``aten::cat.out``."""
+    """Return the short name of an op: ``add.Tensor`` for ``aten.add.Tensor``, ``cat`` for ``aten::cat.out``."""
     _, kernel, rest = name.rpartition("::")
     if not kernel and (rest.count(".") > 1 or rest.startswith("webpte.")):
         rest = rest.split(".", 1)[1]
@@ -17,7 +17,7 @@ def short_name(name: str) -> str:
 
 
 def type_text(value: Mapping[str, Any]) -> str:
-    """The type of a value of a report, ``f32[1, ≤255, 576]``. A dim with a mark may be smaller."""
+    """Return the type of a value of a report, ``f32[1, ≤255, 576]``. A dim with ≤ may be smaller."""
     if value["dims"] is None:
         return str(value["dtype"])
     marks = zip(value["dims"], value["dynamic"], strict=True)
@@ -28,7 +28,7 @@ Report = Mapping[str, Any]
 
 
 def to_dot(report: Report) -> str:
-    """A `digraph` of the data that `report_data` returns. Constants are counted in their reader's label."""
+    """Return a `digraph` of the data of `report_data`. Constants are counted in the label of their reader."""
     lines = [
         f"digraph {_quoted(report['method'])} {{",
         "  rankdir=TB;",
@@ -58,7 +58,7 @@ def _label(call: Report, report: Report) -> str:
 
 
 def _ends(report: Report) -> Iterator[str]:
-    """Nodes for what callers pass and get."""
+    """Yield nodes for inputs and outputs."""
     for role, ids in (("input", report["inputs"]), ("output", report["outputs"])):
         for number, value_id in enumerate(ids):
             label = f"{role} {number}\n{_value(report, value_id)}"
@@ -66,7 +66,7 @@ def _ends(report: Report) -> Iterator[str]:
 
 
 def _edges(report: Report) -> Iterator[str]:
-    """From the last call that wrote a value to each that reads it."""
+    """Yield edges from the last call that wrote a value to each call that reads it."""
     passed = {value_id: f"input{number}" for number, value_id in enumerate(report["inputs"])}
     writer = dict(passed)
     for call in report["calls"]:
@@ -84,6 +84,6 @@ def _value(report: Report, value_id: int) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A string for Graphviz. A backslash would start an escape such as \\N, the node's name."""
+    """Return a string for Graphviz. A backslash would start an escape such as \\N, the node's name."""
     escaped = sanitize(text).replace("\\", "\\\\").replace('"', '\\"').replace("\r", "\\r").replace("\n", "\\n")
     return f'"{escaped}"'

@@ -1,4 +1,4 @@
-"""From which call to which a tensor needs its storage, and who shares a buffer with whom."""
+"""The order of calls and the lifetimes of tensors. The row of a call is its place in that order."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ...plan.memory import resolve_aliases
 
 @dataclass(frozen=True)
 class ExecutionStage:
-    """Rows that run together: one submit, or calls on the CPU. Without a plan: all that the file holds."""
+    """Rows that run together: one submit, or calls on the CPU. Without a plan: all calls of the file."""
 
     kind: str  # "submit", "cpu" or "file"
     part: int  # a method with jumps has several, each a straight line
     first: int  # row of its first call
-    steps: tuple[int, ...]  # the graph's
+    steps: tuple[int, ...]  # of the graph
     uploads: tuple[int, ...] = ()  # tensors copied to the device before it
     reads: tuple[int, ...] = ()  # tensors copied to the host after it
 
@@ -36,18 +36,19 @@ class StageJump:
 
 @dataclass(frozen=True)
 class Order:
-    """A method as it runs."""
+    """The order in which a method runs."""
 
     stages: tuple[ExecutionStage, ...]
     jumps: tuple[StageJump, ...] = ()
 
     @property
     def steps(self) -> list[int]:
-        """Row -> the graph's step."""
+        """The step of the graph for each row."""
         return [step for stage in self.stages for step in stage.steps]
 
 
 def order_of(graph: Graph, plan: Plan | None) -> Order:
+    """Return the order of a plan, or of the file without one."""
     if plan is None:
         steps = tuple(i for i, step in enumerate(graph.steps) if isinstance(step, Call))
         return Order((ExecutionStage("file", 0, 0, steps),))
@@ -72,42 +73,45 @@ Rows = tuple[int, int]  # first and last row, both inclusive
 
 
 def roots_of(plan: Plan) -> dict[int, int]:
-    """View -> the tensor whose storage it uses."""
+    """Return view -> the tensor whose storage it uses."""
     return resolve_aliases(plan.aliases)
 
 
 def lifetimes(plan: Plan, order: Order) -> dict[int, Rows]:
-    """Root tensor -> the rows at which it or a view of it is in use. What outlives the method is there throughout."""
+    """Return root tensor -> first and last row at which it or a view of it is in use.
+
+    Tensors that outlive the method are in use at every row.
+    """
     roots = roots_of(plan)
     scratch: dict[int, list[int]] = {}
-    for value_id, asked in plan.scratch.items():
-        scratch.setdefault(asked.step, []).append(value_id)
+    for value_id, request in plan.scratch.items():
+        scratch.setdefault(request.step, []).append(value_id)
     end = max(len(order.steps) - 1, 0)
-    found: dict[int, Rows] = {roots.get(v, v): (0, 0) for v in plan.graph.inputs if v in plan.buffer_of}
+    rows: dict[int, Rows] = {roots.get(v, v): (0, 0) for v in plan.graph.inputs if v in plan.buffer_of}
 
-    def touch(value_id: int, row: int) -> None:
+    def use(value_id: int, row: int) -> None:
         root = roots.get(value_id, value_id)
         if root in plan.buffer_of:
-            first, last = found.get(root, (row, row))
-            found[root] = (min(first, row), max(last, row))
+            first, last = rows.get(root, (row, row))
+            rows[root] = (min(first, row), max(last, row))
 
     for stage in order.stages:
         for row, step in enumerate(stage.steps, stage.first):
             call = plan.graph.steps[step]
             assert isinstance(call, Call)
             for value_id in (*plan.graph.flatten(call.args), *call.outs, *scratch.get(step, ())):
-                touch(value_id, row)
+                use(value_id, row)
         for value_id in stage.reads:
-            touch(value_id, stage.first + len(stage.steps) - 1)
+            use(value_id, stage.first + len(stage.steps) - 1)
     for buffer in plan.buffers:
         for tensor in buffer.tensors:
             if buffer.kind != "activation" or tensor in plan.flow.shared:
-                found[tensor] = (0, end)
-    return found
+                rows[tensor] = (0, end)
+    return rows
 
 
 def memory_data(plan: Plan, order: Order, lives: Mapping[int, Rows]) -> dict[str, Any]:
-    """Buffers with their tenants, and how many bytes of activations are in use at each row."""
+    """Return the buffers with their tensors, and the bytes of activations in use at each row."""
     scratch = plan.scratch
 
     def nbytes(tensor: int) -> int:
@@ -120,11 +124,11 @@ def memory_data(plan: Plan, order: Order, lives: Mapping[int, Rows]) -> dict[str
     total = 0
     buffers = []
     for number, buffer in enumerate(plan.buffers):
-        tenants = sorted(buffer.tensors, key=lambda t: lives.get(t, (0, 0)))
-        buffers.append({"number": number, "kind": buffer.kind, "bytes": buffer.nbytes, "tensors": tenants})
+        tensors = sorted(buffer.tensors, key=lambda t: lives.get(t, (0, 0)))
+        buffers.append({"number": number, "kind": buffer.kind, "bytes": buffer.nbytes, "tensors": tensors})
         if buffer.kind == "activation":
-            total += sum(map(nbytes, tenants))
-            for tensor in tenants:
+            total += sum(map(nbytes, tensors))
+            for tensor in tensors:
                 first, last = lives[tensor]
                 change[first] += nbytes(tensor)
                 change[last + 1] -= nbytes(tensor)

@@ -1,7 +1,7 @@
-"""From report data to one HTML file that needs no network.
+"""Render report data as one HTML file that needs no network.
 
-Names come out of the file and may be hostile. The template escapes whatever it prints, the script writes nothing but
-text, and the page's own policy lets no other script run and loads nothing.
+Names in the file may be hostile. The template escapes everything, the script writes only text, and the page's content
+security policy allows no other script and no loads.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from ...text import size
 from .dot import short_name, type_text
 
 FOLDER = Path(__file__).parent
-TICKS = 12  # marks on the axis of the timeline, at most
+MAX_TICKS = 12  # on the axis of the timeline
 Report = Mapping[str, Any]
 
 
 def render_page(report: Report) -> str:
-    """The page for the data of `report_data`."""
+    """Return the page for the data of `report_data`."""
     script = (FOLDER / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
@@ -67,13 +67,13 @@ def _environment() -> jinja2.Environment:
 
 
 def _only_tensors(argument: Report) -> bool:
-    """Whether an argument is a tensor, a live scalar or a list of them, rather than a literal or a size."""
+    """Return whether an argument is a tensor, a live scalar or a list of these, and not a literal."""
     parts = [part for part in argument["parts"] if part not in ("[", ", ", "]")]
     return bool(parts) and all(isinstance(part, int) for part in parts)
 
 
 def search_text(call: Report, values: Mapping[int, Report]) -> str:
-    """What the search box looks at: one line per name or value, in lower case, without marks."""
+    """Return the text that the search box searches: a line per name or value, in lower case."""
     mentioned = dict.fromkeys(p for a in call["args"] for p in a["parts"] if isinstance(p, int))
     literals = [p for a in call["args"] for p in a["parts"] if isinstance(p, str)]
     lines = [f"#{call['row']}", call["name"], call["origin"], call["runs"], *call["kernels"], *literals]
@@ -97,7 +97,7 @@ def _counts(calls: Sequence[Report]) -> dict[str, int]:
 
 
 def _outline(report: Report) -> list[dict[str, Any]]:
-    """The list as nested items: calls, blocks of calls that look alike, and headings where something changes."""
+    """Return the list as nested items: calls, equal blocks of calls, and headings."""
     stages = {stage["first"]: (n, stage) for n, stage in enumerate(report["stages"]) if stage["calls"]}
     blocks = {
         block["first"]: {"kind": "block", "block": block, "number": n, "of": len(group), "like": group[0], "inside": []}
@@ -129,11 +129,13 @@ def _outline(report: Report) -> list[dict[str, Any]]:
 
 
 def _timeline(report: Report) -> dict[str, Any] | None:
-    """Where things stand on the timeline, in percent of its width."""
+    """Return positions on the timeline, in percent of its width."""
     memory, rows = report["memory"], len(report["calls"])
     if memory is None or not rows:
         return None
-    step = next(s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, *range(1000, rows + 1001, 1000)) if rows / s <= TICKS)
+    step = next(
+        s for s in (1, 2, 5, 10, 20, 50, 100, 200, 500, *range(1000, rows + 1001, 1000)) if rows / s <= MAX_TICKS
+    )
     peak = max(memory["in_use"])
     return {
         "ticks": [(row, _percent(row, rows)) for row in range(0, rows, step) if row < 0.97 * rows],
@@ -164,7 +166,7 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _curve(in_use: Sequence[int], peak: int) -> str:
-    """Points of a step line, one step wide per row and 100 high."""
+    """Return the points of a step line, one unit wide per row and 100 high."""
     points = ["0,100"]
     for row, count in enumerate(in_use):
         height = 100 - 100 * count / max(peak, 1)
@@ -176,7 +178,7 @@ def _curve(in_use: Sequence[int], peak: int) -> str:
 
 
 def _embedded(report: Report) -> dict[str, Any]:
-    """Calls and values; what is absent, empty or false is left out."""
+    """Return calls and values without entries that are absent, empty or false."""
 
     def short(entry: Report) -> dict[str, Any]:
         return {key: value for key, value in entry.items() if value or (value == 0 and value is not False)}

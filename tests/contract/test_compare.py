@@ -71,7 +71,7 @@ def test_state_of_earlier_calls_is_what_attention_sees():
 def test_a_model_too_large_to_see_at_once_is_seen_in_pieces(monkeypatch):
     """Several runs for each call, each from the state it has to have, and no memory left behind by any."""
     whole = compared("llama", 2)
-    monkeypatch.setattr(capture, "BUDGET", 200_000)
+    monkeypatch.setattr(capture, "MAX_READBACK_BYTES", 200_000)
     opened, discard = [], webpte.Program.discard
 
     def counted(self, method):

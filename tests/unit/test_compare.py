@@ -161,7 +161,7 @@ class TestExposed:
             values.append(b.unary(values[-1], 256))
         exposed = capture.Exposed(b.graph(values[:1], values[-1:]))
         assert len(list(exposed.windows())) == 1
-        monkeypatch.setattr(capture, "BUDGET", 3 * 1024)
+        monkeypatch.setattr(capture, "MAX_READBACK_BYTES", 3 * 1024)
         windows = list(exposed.windows())
         assert [[w.index for w in calls] for calls, _ in windows] == [[0, 1], [2, 3], [4]]
         assert [ids for _, ids in windows] == [values[0:3], values[2:5], values[4:6]]

@@ -125,8 +125,8 @@ def test_rolling_windows_are_those_of_lm_evaluation_harness(start, count, contex
 
 def test_windows_of_a_long_context_are_no_longer_than_others():
     text = ev.TextTokens(range(5000), (), None)
-    assert ev.rolling_windows(text, 131072) == ev.rolling_windows(text, ev.LONGEST_WINDOW)
-    assert ev.sliding_windows(text, 131072, 700) == ev.sliding_windows(text, ev.LONGEST_WINDOW, 700)
+    assert ev.rolling_windows(text, 131072) == ev.rolling_windows(text, ev.MAX_WINDOW_TOKENS)
+    assert ev.sliding_windows(text, 131072, 700) == ev.sliding_windows(text, ev.MAX_WINDOW_TOKENS, 700)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_windows_of_a_long_context_are_no_longer_than_others():
     [
         (0, 8, (), "too_few_tokens", ["0 tokens"]),
         (0, 8, (1, 2), "too_few_tokens", ["0 tokens"]),
-        (1, 8, (), "too_few_tokens", ["1 tokens"]),
+        (1, 8, (), "too_few_tokens", ["1 token"]),
         (9, 1, (), "context_too_short", ["2 tokens", "got 1"]),
         (9, 3, (1, 2), "context_too_short", ["4 tokens", "got 3"]),
         (9, 5, (1,), "out_of_range", ["at most 3", "got 4"]),

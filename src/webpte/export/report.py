@@ -20,7 +20,7 @@ from ..progress import OnProgress, Progress, ignore
 from ..text import size
 from ..tools.evaluation.measures import Array, ModelComparison, Quality
 from ..tools.evaluation.texts import evaluation_text
-from ..tools.evaluation.windows import TextWindow, pieces, rolling_windows
+from ..tools.evaluation.windows import TextWindow, chunks, rolling_windows
 from .building import fill
 from .family import Checkpoint
 from .language import text_tokens
@@ -132,7 +132,7 @@ def eager_predictions(module: torch.nn.Module, window: TextWindow, piece: int) -
     import torch
 
     with _restored(module), torch.no_grad():
-        for fed, targets, at in pieces(window, piece):
+        for fed, targets, at in chunks(window, piece):
             for start in range(0, len(fed), piece):  # what is known before may be longer than a call
                 given = torch.tensor([fed[start : start + piece]])
                 logits = module(given, {"input_pos": torch.tensor([at + start])})  # (1, S, V)

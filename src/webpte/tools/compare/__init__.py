@@ -1,7 +1,7 @@
-"""A method against what it should give: op by op on the same inputs, and end to end.
+"""Compare a method with references: op by op on the same inputs, and end to end.
 
-Every value of the method is read back. Each call's reference then computes from exactly what the device computed from,
-so an error is the fault of that call and of no other.
+Every value of the method is read back. The reference of each call computes from the device's own inputs, so an error
+belongs to that call and to no other.
 """
 
 from .compare import compare, compare_file, compare_with

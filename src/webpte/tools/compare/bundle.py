@@ -1,4 +1,4 @@
-"""A bundle against its program, its variants against each other, or programs against the answers they come with."""
+"""Compare a bundle with its program, its variants with each other, or programs with their expected outputs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .capture import PathLike
 from .measure import Tolerance, difference
 from .reports import Comparison, EndReport
 
-PROMPTS = (1, 7, 40)  # tokens
-ANSWER = 16  # tokens
-ENDS = Tolerance(1e-3)  # of whole methods, whose errors add up
+PROMPT_TOKENS = (1, 7, 40)  # of each prompt
+ANSWER_TOKENS = 16
+END_TO_END = Tolerance(1e-3)  # of whole methods, whose errors add up
 
 
 def compare_bundle(
@@ -34,29 +34,31 @@ def compare_bundle(
     tolerance: Tolerance | None = None,
     progress: OnProgress = ignore,
 ) -> dict[str, Any]:
-    """Compare what a bundle gives, played natively, with `against`, its program; without one, each of its variants that
-    this device can run with the one that it takes. Unless `inputs` are given, a method is called at all its shapes.
+    """Compare the outputs of a bundle, run natively, with `against`, its program.
 
-    Of a language model, the logits behind prompts are compared, and the tokens of answers. Programs of a bundle of kind
-    check are compared with their answers.
+    Without a program, compare each variant that this device can run with the one that it chooses. Without `inputs`, a
+    method is called at all its shapes.
+
+    For a language model, the logits after prompts and the generated tokens are compared. Programs of a bundle of kind
+    "check" are compared with their expected outputs.
     """
     with load_source(path) as bundle:
         if not isinstance(bundle, Bundle):
-            raise InputError(f"{path} is not a bundle")
+            raise InputError(f"{path} is not a bundle", code="not_a_bundle")
         kind = bundle.manifest.kind
-        ends = tolerance if tolerance is not None and tolerance != Tolerance() else ENDS
+        ends = tolerance if tolerance is not None and tolerance != Tolerance() else END_TO_END
         result = Comparison(method, str(against) if against is not None else "its variants", ends.rtol, ends.atol)
         calls: list[list[InputValue]] = []
         if kind == "check":
-            result.against = "the answers of its programs"
+            result.against = "its expected outputs"
             result.ends += _checks(bundle, progress)
         elif kind == "language":
             result.ends += _texts(path, against, data, seed, ends, progress)
         else:
             calls = _calls(bundle, method, inputs, seed)
-            arguments = [[given.value for given in call] for call in calls]
+            arguments = [[item.value for item in call] for call in calls]
             result.ends += _outputs(bundle, method, arguments, against, data, ends)
-        sources = [[given.source for given in call] for call in calls]
+        sources = [[item.source for item in call] for call in calls]
         return {"file": str(path), "adapter": adapter_caps().adapter, "inputs": sources, **result.data(), "repro": None}
 
 
@@ -84,18 +86,22 @@ def _calls(bundle: Bundle, method: str, specs: Sequence[Sequence[str]], seed: in
 
 
 def _variants(bundle: Bundle, name: str, calls: Sequence[Sequence[Any]], tolerance: Tolerance) -> Iterator[EndReport]:
-    """Of one kind of device on another, too: all give the same numbers, but for rounding."""
+    """Compare variants, also those for other devices: their numbers differ only by rounding."""
     chosen, caps = bundle.method(name), adapter_caps()
-    found = 0
+    compared = 0
     for variant in bundle.manifest.methods[name]:
         method = None
         if not lacking(variant.features, variant.subgroup, variant.limits, caps):
             method = bundle.method(name, variant=variant)
         if method is not None and method is not chosen:
-            found += 1
+            compared += 1
             yield from _ends(method, chosen, calls, f"{variant}, against the one that runs here", tolerance)
-    if not found:
-        raise InputError(f"{caps.adapter} runs one variant of {name}; name what to compare with: --against model.pte")
+    if not compared:
+        raise InputError(
+            f"{caps.adapter} can run only one variant of {name}",
+            hint="Name a program to compare with: --against model.pte",
+            code="no_reference",
+        )
 
 
 def _ends(
@@ -116,17 +122,21 @@ def _texts(
     tolerance: Tolerance,
     progress: OnProgress,
 ) -> Iterator[EndReport]:
-    """Logits as output 0, tokens as output 1. These are drawn by the same seeds."""
+    """Compare logits as output 0 and tokens, sampled with the same seeds, as output 1."""
     if against is None:
-        raise InputError(f"{path} is a language model: name the program to compare with, --against model.pte")
+        raise InputError(
+            f"{path} is a language model",
+            hint="Name the program to compare with: --against model.pte",
+            code="no_reference",
+        )
     with LLM.load(path, progress=progress) as ours, LLM.load(against, data=data, progress=progress) as theirs:
         random = np.random.default_rng(seed)
-        for number, count in enumerate(PROMPTS):
-            prompt = random.integers(0, ours.vocabulary, min(count, ours.capacity - ANSWER)).tolist()
+        for number, count in enumerate(PROMPT_TOKENS):
+            prompt = random.integers(0, ours.vocabulary, min(count, ours.capacity - ANSWER_TOKENS)).tolist()
             logits = [llm.sequence().logits(prompt) for llm in (ours, theirs)]
             yield EndReport(number, 0, str(against), difference(logits[0], logits[1], tolerance))
-            drawn: dict[str, Any] = {"max_new_tokens": ANSWER, "temperature": float(number), "seed": seed}
-            answers = [llm.generate(tokens=prompt, **drawn) for llm in (ours, theirs)]
+            options: dict[str, Any] = {"max_new_tokens": ANSWER_TOKENS, "temperature": float(number), "seed": seed}
+            answers = [llm.generate(tokens=prompt, **options) for llm in (ours, theirs)]
             tokens = [np.array([piece.token for piece in answer], np.int64) for answer in answers]
             yield EndReport(number, 1, str(against), difference(tokens[0], tokens[1], tolerance))
 
@@ -134,16 +144,19 @@ def _texts(
 def _checks(bundle: Bundle, progress: OnProgress) -> Iterator[EndReport]:
     checks = bundle.manifest.data.get("check")
     if not isinstance(checks, list) or not checks:
-        raise FormatError(f"{bundle.manifest.folder} has no programs with answers")
+        raise FormatError(f"{bundle.manifest.folder} has no programs with expected outputs", code="no_checks")
     for number, check in enumerate(checks):
         progress(Progress("compare", number, len(checks), "programs"))
         try:
             name, tolerance = str(check["method"]), Tolerance(float(check["rtol"]), float(check["atol"]))
-            given, wanted = ([_array(bundle, entry) for entry in check[part]] for part in ("inputs", "outputs"))
+            inputs, expected = ([_array(bundle, entry) for entry in check[part]] for part in ("inputs", "outputs"))
         except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"{bundle.manifest.folder}: {ascii(check)[:100]} is no program with answers") from error
+            raise FormatError(
+                f"{bundle.manifest.folder}: {ascii(check)[:100]} is not a program with expected outputs",
+                code="invalid_check",
+            ) from error
         method = bundle.method(name)
-        for position, (got, want) in enumerate(zip(method.run(given), wanted, strict=False)):
+        for position, (got, want) in enumerate(zip(method.run(inputs), expected, strict=False)):
             yield EndReport(0, position, name, difference(np.asarray(got), want, tolerance))
         bundle.discard(method)
     progress(Progress("compare", len(checks), len(checks), "programs"))

@@ -1,7 +1,7 @@
-"""Seeing every value of a method: a graph in which nothing is lost, and runs that read it back in pieces.
+"""Read back every value of a method, and compute the same by the NumPy references of its ops.
 
-A value that is written once becomes an output, so that nothing shares its buffer. One that is written in place or more
-than once is copied after each write: every call then has inputs and outputs of its own time.
+A value that is written once becomes an output, so that nothing shares its buffer. A value that is written in place or
+more than once is copied after each write: every call then has the inputs and outputs of its own time.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from ...runtime.kernels import CpuKernels
 from .measure import Array, Tolerance
 
 PathLike = str | os.PathLike[str]
-PREPACK = "et_vk.prepack.default"  # its output is filled from the file, not computed
-BUDGET = 192 << 20  # bytes read back in one run, at the bound; every device has buffers of 256 MB
-MOST_JUMPS = 64
+PREPACK = "et_vk.prepack.default"  # its output comes from the file
+MAX_READBACK_BYTES = 192 << 20  # of one run, at the bound; every device has buffers of 256 MB
+MAX_JUMPS = 64
 
 
 @dataclass(frozen=True)
 class Watched:
-    """One call, and which values hold what it reads and what it has written."""
+    """A call, and the values that hold its inputs and outputs."""
 
     index: int
     call: Call
-    before: dict[int, int]  # argument -> the value that holds it when the call begins
-    after: dict[int, int]  # output or argument written in place -> the value that holds it when the call has ended
+    before: dict[int, int]  # argument -> the value that holds it before the call
+    after: dict[int, int]  # output or argument written in place -> the value that holds it after the call
 
 
 def straighten(program: Program, name: str, graph: Graph, args: Sequence[Any]) -> Graph:
-    """The graph as the straight line of calls that these inputs lead to: every jump is decided by a run up to it."""
+    """Return the graph without jumps, as these inputs take it. Every jump is decided by a run up to it."""
     steps: list[Step] = []
     position = jumps = 0
     while position < len(graph.steps):
@@ -48,9 +48,11 @@ def straighten(program: Program, name: str, graph: Graph, args: Sequence[Any]) -
             position += 1
             continue
         jumps += 1
-        if jumps > MOST_JUMPS:
+        if jumps > MAX_JUMPS:
             raise UnsupportedError(
-                f"{name} jumps more than {MOST_JUMPS} times with these inputs; compare a smaller one"
+                f"{name} has more than {MAX_JUMPS} jumps with these inputs",
+                hint="Compare with smaller inputs.",
+                code="too_many_jumps",
             )
         before = replace(graph, steps=tuple(steps), outputs=(step.condition,))
         (truth,) = program.method(name, lambda _, graph=before: graph).run(args)  # type: ignore[misc]
@@ -59,17 +61,17 @@ def straighten(program: Program, name: str, graph: Graph, args: Sequence[Any]) -
 
 
 def written_by(call: Call) -> tuple[int, ...]:
-    """What a call writes: its outputs, and arguments it changes in place."""
+    """Return what a call writes: its outputs, and arguments it changes in place."""
     return tuple(dict.fromkeys((*call.outs, *(call.args[p] for p in mutated_positions(call)))))
 
 
 class Exposed:
-    """A graph without jumps, with copies of what would be overwritten."""
+    """A graph without jumps, with copies of values that would be overwritten."""
 
     def __init__(self, graph: Graph) -> None:
         self._values: list[Value] = list(graph.values)
         self._steps: list[Step] = []
-        self._holders: dict[int, int] = {}  # value -> the one that holds its present content
+        self._holders: dict[int, int] = {}  # value -> the one that holds its current content
         writes = Counter(v for call in graph.calls for v in written_by(call))
         early = {v for v in writes if v in graph.inputs or getattr(graph.values[v], "stored", False)}
         again = early | {v for v, count in writes.items() if count > 1}
@@ -96,7 +98,7 @@ class Exposed:
         return self._holders.get(value_id, value_id)
 
     def _keep(self, value_id: int) -> None:
-        """Copy what a value holds now; a copy of something that is written elsewhere is never an alias."""
+        """Copy the current content of a value. A copy of a value that is written again is never an alias."""
         value = self._values[value_id]
         if isinstance(value, TensorSpec):
             value = replace(value, constant=None, mutable=False, dynamic=False)
@@ -106,7 +108,7 @@ class Exposed:
         self._steps.append(Call(COPY, (value_id,), (self._holders[value_id],), origin))
 
     def constant(self, value_id: int) -> Array | None:
-        """The data of a value that never changes, in the dtype the program declares; None for any other value."""
+        """Return the data of a constant in its declared dtype; None for any other value."""
         source = self._sources.get(value_id, value_id)
         spec = self.graph.values[source]
         if not isinstance(spec, TensorSpec) or spec.constant is None or source in self._written:
@@ -118,29 +120,29 @@ class Exposed:
         return source not in self._written and getattr(self.graph.values[source], "constant", None) is not None
 
     def readable(self, ids: Iterable[int]) -> list[int]:
-        """The values among `ids` that have to be read back: neither literals nor constants."""
+        """Return the values among `ids` that have to be read back: neither literals nor constants."""
         kinds = (TensorSpec, *LIVE_SCALARS)
         return [v for v in dict.fromkeys(ids) if isinstance(self.graph.values[v], kinds) and not self.is_constant(v)]
 
     def nbytes(self, value_id: int) -> int:
-        """What a value takes when it is read back, at its bound."""
+        """Return the bytes of a value that is read back, at its bound."""
         spec = self.graph.values[value_id]
         return stored_bytes(spec.dtype, spec.dims) if isinstance(spec, TensorSpec) else 0
 
     def end_tolerance(self, tolerance: Tolerance) -> Tolerance:
-        """For values that many calls have had a part in."""
+        """Return the tolerance of values that many calls have computed."""
         specs = (self.graph.values[v] for w in self.watched for v in w.call.outs)
         return tolerance.of_many(spec.dtype for spec in specs if isinstance(spec, TensorSpec))
 
     def windows(self) -> Iterator[tuple[list[Watched], list[int]]]:
-        """Consecutive calls with the values to read back for them, within the budget."""
+        """Yield consecutive calls with the values to read back, within MAX_READBACK_BYTES."""
         calls: list[Watched] = []
         ids: dict[int, None] = {}
         held = 0
         for watched in self.watched:
             needed = self.readable([*watched.before.values(), *watched.after.values()])
             held += sum(self.nbytes(v) for v in needed if v not in ids)
-            if calls and held > BUDGET:
+            if calls and held > MAX_READBACK_BYTES:
                 yield calls, list(ids)
                 calls, ids, held = [], {}, sum(map(self.nbytes, needed))
             calls.append(watched)
@@ -149,7 +151,7 @@ class Exposed:
 
 
 class Capture:
-    """Runs of an exposed graph, each of which reads back one group of values."""
+    """Runs of an exposed graph; each reads back one group of values."""
 
     def __init__(
         self,
@@ -165,13 +167,13 @@ class Capture:
         self._groups = groups
         self._graphs = [replace(exposed.graph, outputs=tuple(group)) for group in groups]
         self._earlier: list[Sequence[Any]] = []  # arguments of the calls so far
-        self._method: Method | None = None  # kept from call to call where it is the only one
+        self._method: Method | None = None  # kept between calls if there is one group
 
     def run(self, args: Sequence[Any]) -> Iterator[dict[int, Any]]:
-        """One call of the method: the values of each group, arrays and numbers.
+        """Call the method and yield the values of each group, arrays and numbers.
 
-        Groups are many where a model is large. Then only one of them has memory at a time, and the calls so far are
-        repeated to give it its state.
+        A large model has several groups. Only one of them has memory at a time, and earlier calls are repeated to
+        restore its state.
         """
         earlier = tuple(self._earlier)
         self._earlier.append(args)
@@ -194,7 +196,7 @@ class Capture:
 
 
 class References:
-    """The ops' own references, applied to the operands of a call."""
+    """The NumPy references of the ops, applied to the operands of a call."""
 
     def __init__(self, exposed: Exposed) -> None:
         self._exposed = exposed
@@ -202,48 +204,48 @@ class References:
         self._kernels = CpuKernels()
 
     def computes(self, call: Call) -> bool:
-        """Whether a call computes tensors, and does not just name a constant or make a number on the host."""
+        """Return whether a call computes tensors, and is neither a constant nor a scalar of the host."""
         return call.name != PREPACK and any(isinstance(self._graph.values[v], TensorSpec) for v in call.outs)
 
     def skipped(self, call: Call) -> str | None:
-        """Why a call that computes tensors is not compared; None if it is."""
+        """Return why a call that computes tensors is not compared; None if it is compared."""
         if gpu_op(call, self._graph) is None:
             return "runs on the CPU"
         op = find(call)
         return "its op has no reference" if op is None or op.compute is None else None
 
     def operands(self, watched: Watched, seen: Mapping[int, Any], own: Mapping[int, Array]) -> dict[int, Array]:
-        """The tensors a call reads: from `own` where it has them, else from the file or what the device had."""
+        """Return the tensors a call reads: from `own`, else from the file, else from the device."""
         tensors: dict[int, Array] = {}
         for value_id, holder in watched.before.items():
             if isinstance(self._graph.values[value_id], TensorSpec):
-                found = own.get(value_id)
-                if found is None:
-                    found = self._exposed.constant(holder)
-                tensors[value_id] = seen[holder] if found is None else found
+                array = own.get(value_id)
+                if array is None:
+                    array = self._exposed.constant(holder)
+                tensors[value_id] = seen[holder] if array is None else array
         return tensors
 
     def scalars(self, watched: Watched, seen: Mapping[int, Any]) -> dict[int, Any]:
-        """The live numbers a call reads."""
+        """Return the live scalars a call reads."""
         values = self._graph.values
         return {v: seen[holder] for v, holder in watched.before.items() if isinstance(values[v], LIVE_SCALARS)}
 
     def run(self, watched: Watched, tensors: Mapping[int, Array], seen: Mapping[int, Any]) -> dict[int, Array]:
-        """What the call writes, by value: outputs, and arguments it changes in place."""
+        """Return what the call writes, by value: outputs, and arguments it changes in place."""
         call = watched.call
         changed = set(mutated_values(call, self._graph))
         operands = {v: array.copy() if v in changed else array for v, array in tensors.items()}
-        with np.errstate(all="ignore"):  # what overflows is watched, and compared
+        with np.errstate(all="ignore"):  # overflow is counted and compared
             outputs = self._kernels.run(call, self._graph, operands, self.scalars(watched, seen))
         return {**{v: operands[v] for v in changed}, **outputs}
 
 
 class Ideal:
-    """The method computed by references alone, beside the device's run. State carries over from call to call."""
+    """The method computed by references alone. State carries over from call to call."""
 
     def __init__(self, exposed: Exposed, references: References, outputs: tuple[int, ...]) -> None:
         self.values: dict[int, Array] = {}
-        self.gaps: dict[str, str] = {}  # call -> why the device's result stands in for the reference's
+        self.gaps: dict[str, str] = {}  # call -> why the device's result replaces the reference's
         self._references = references
         values = exposed.graph.values
         self._state = {v for w in exposed.watched for v in w.after if getattr(values[v], "stored", False)}
@@ -251,11 +253,11 @@ class Ideal:
         self._last.update(dict.fromkeys((*outputs, *self._state), len(exposed.watched)))
 
     def begin(self) -> None:
-        """A call of the method: nothing is left of the last one but its state."""
+        """Start a call of the method: keep only the state of the last one."""
         self.values = {v: array for v, array in self.values.items() if v in self._state}
 
     def advance(self, watched: Watched, seen: Mapping[int, Any]) -> None:
-        """Compute one call from the references' own results so far."""
+        """Compute one call from the results of the references so far."""
         if not self._references.computes(watched.call):
             return
         tensors = self._references.operands(watched, seen, self.values)

@@ -1,4 +1,4 @@
-"""Running a method in several ways and comparing: as it always runs, with every value exposed, and by references."""
+"""Compare a method with its references, with other ways to run it, or with another program."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ...graph import Call, Graph, Jump, TensorSpec
 from ...lowering import find
 from ...progress import OnProgress, Progress, ignore
 from ...runtime import Program, load_program
+from ...runtime.checks import check_method_name
 from ...runtime.manifest import is_bundle
 from ..inputs import check_specs, make_inputs
 from .bundle import compare_bundle
-from .capture import BUDGET, Capture, Exposed, Ideal, PathLike, References, Watched, straighten
+from .capture import MAX_READBACK_BYTES, Capture, Exposed, Ideal, PathLike, References, Watched, straighten
 from .measure import Array, Tolerance, difference, finite
 from .reports import CallReport, Comparison, EndReport, Suspect, label
 from .repro import write_repro
@@ -36,32 +37,32 @@ def compare(
     """Compare each call of a method with its op's NumPy reference, and the outputs with other ways to compute them.
 
     `program` was loaded with `passes=()`; the passes are applied here. `steps` are the arguments of consecutive calls
-    of the method: what it keeps, such as a KV cache, carries over. `state` is a file written by `Method.snapshot`.
-    Calls are compared as they run, some joined into one by passes; with `joined=False`, as the file has them.
+    of the method; state, such as a KV cache, carries over. `state` is a file written by `Method.snapshot`. Calls are
+    compared after fusion; with `joined=False`, as in the file.
     """
     graph = straight_graph(program, name, steps, joined)
     return _Comparing(program, name, graph, tolerance or Tolerance(), state, progress).run(steps)
 
 
 def fused(graph: Graph) -> Graph:
-    """The graph as an ordinary method runs it: with every pass."""
+    """Return the graph with every pass, as an ordinary method runs it."""
     return apply_passes(graph, tuple(PASSES))[0]
 
 
 def straight_graph(program: Program, name: str, steps: Sequence[Arguments], joined: bool = True) -> Graph:
-    """The graph of a method, with passes or as the file has it, its branches decided by the inputs."""
+    """Return the graph of a method, with passes or as in the file, with its branches decided by the inputs."""
     graph = fused(program.graph(name)) if joined else program.graph(name)
     if any(isinstance(step, Jump) for step in graph.steps):
         if len(steps) != 1:
             raise UnsupportedError(
-                f"{name} has branches: it is compared for one call at a time, not {len(steps)}", code="branches"
+                f"{name} has branches, so only one call can be compared, got {len(steps)}", code="branches"
             )
         graph = straighten(program, name, graph, steps[0])
     return graph
 
 
 class _Comparing:
-    """The runs of one comparison."""
+    """The runs of a comparison with references."""
 
     def __init__(
         self,
@@ -128,18 +129,18 @@ class _Comparing:
         self, report: CallReport, watched: Watched, tensors: Mapping[int, Array], seen: Mapping[int, Any]
     ) -> None:
         try:
-            wanted = self.references.run(watched, tensors, seen)
+            expected = self.references.run(watched, tensors, seen)
         except Error as error:
             report.skipped = str(error)
             return
         for value_id, holder in watched.after.items():
-            report.outputs[value_id] = difference(seen[holder], wanted[value_id], self.tolerance)
+            report.outputs[value_id] = difference(seen[holder], expected[value_id], self.tolerance)
 
     def _outputs(self, step: int, against: str, outputs: Sequence[Any], others: Sequence[Any]) -> None:
         for position, (value_id, got, want) in enumerate(zip(self.graph.outputs, outputs, others, strict=True)):
             if isinstance(self.graph.values[value_id], TensorSpec) and want is not None:
-                found = difference(got, want, self.exposed.end_tolerance(self.tolerance))
-                self.report.ends.append(EndReport(step, position, against, found))
+                result = difference(got, want, self.exposed.end_tolerance(self.tolerance))
+                self.report.ends.append(EndReport(step, position, against, result))
 
 
 Pair = tuple[Watched, Watched]
@@ -155,7 +156,7 @@ def compare_with(
 ) -> Comparison:
     """Run the same method of two programs on the same inputs. Each call has the inputs of its own program.
 
-    What differs in one call differs in those that follow: the first call out of tolerance is where the two part.
+    A difference in one call propagates to later calls: the first call out of tolerance is where the two diverge.
     """
     tolerance = tolerance or Tolerance()
     mine, theirs = (Exposed(straight_graph(p, name, steps)) for p in (program, other))
@@ -167,33 +168,33 @@ def compare_with(
     total = len(steps) * sum(len(pairs) for pairs, _, _ in windows)
     for number, args in enumerate(steps):
         seen: dict[int, Any] = {}
-        wanted: dict[int, Any] = {}
-        for (pairs, _, _), seen, wanted in zip(windows, runs.run(args), others.run(args), strict=True):
+        expected: dict[int, Any] = {}
+        for (pairs, _, _), seen, expected in zip(windows, runs.run(args), others.run(args), strict=True):
             for pair in pairs:
                 progress(Progress("compare", len(report.calls), total, "calls"))
-                report.calls.append(_call(number, pair, mine.graph, seen, wanted, tolerance))
+                report.calls.append(_call(number, pair, mine.graph, seen, expected, tolerance))
         for position, (a, b) in enumerate(zip(mine.outputs, theirs.outputs, strict=False)):
-            if isinstance(mine.graph.values[a], TensorSpec) and a in seen and b in wanted:
-                found = difference(seen[a], wanted[b], tolerance)
-                report.ends.append(EndReport(number, position, report.against, found))
+            if isinstance(mine.graph.values[a], TensorSpec) and a in seen and b in expected:
+                result = difference(seen[a], expected[b], tolerance)
+                report.ends.append(EndReport(number, position, report.against, result))
     progress(Progress("compare", total, total, "calls"))
     return report
 
 
 def _call(
-    step: int, pair: Pair, graph: Graph, seen: dict[int, Any], wanted: dict[int, Any], tolerance: Tolerance
+    step: int, pair: Pair, graph: Graph, seen: dict[int, Any], expected: dict[int, Any], tolerance: Tolerance
 ) -> CallReport:
     a, b = pair
     report = CallReport(step, a.index, label(a.call, graph), str(a.call.origin))
     for mine, theirs in zip(a.after.values(), b.after.values(), strict=True):
-        if mine in seen and theirs in wanted:
-            report.outputs[mine] = difference(seen[mine], wanted[theirs], tolerance)
+        if mine in seen and theirs in expected:
+            report.outputs[mine] = difference(seen[mine], expected[theirs], tolerance)
             report.watch(mine, seen[mine])
     return report
 
 
 def _matched(mine: Exposed, theirs: Exposed) -> list[Pair]:
-    """Calls that stand in the same place of both graphs: the longest runs of the same ops with the same outputs."""
+    """Return the calls that match in both graphs: the longest runs of the same ops with the same outputs."""
     matcher = SequenceMatcher(None, _keys(mine), _keys(theirs), autojunk=False)
     return [
         (mine.watched[block.a + i], theirs.watched[block.b + i])
@@ -204,7 +205,7 @@ def _matched(mine: Exposed, theirs: Exposed) -> list[Pair]:
 
 
 def _keys(exposed: Exposed) -> list[tuple[object, ...]]:
-    """What makes calls equal: the op, under whichever of its names, and the bounds of what it writes."""
+    """Return keys that are equal for equal calls: the op, under any of its names, and the bounds of its outputs."""
     keys: list[tuple[object, ...]] = []
     for watched in exposed.watched:
         values = (exposed.graph.values[v] for v in watched.after)
@@ -221,13 +222,13 @@ def _computes(graph: Graph, call: Call) -> bool:
 def _windows(
     mine: Exposed, theirs: Exposed, pairs: Sequence[Pair]
 ) -> Iterator[tuple[list[Pair], list[int], list[int]]]:
-    """Consecutive pairs with the values to read back from either program, within the budget."""
+    """Yield consecutive pairs with the values to read back from both programs, within MAX_READBACK_BYTES."""
     held: list[Pair] = []
     left: list[int] = []
     right: list[int] = []
     for pair in pairs:
         a, b = (e.readable(w.after.values()) for e, w in zip((mine, theirs), pair, strict=True))
-        if held and sum(map(mine.nbytes, (*left, *a))) + sum(map(theirs.nbytes, (*right, *b))) > BUDGET:
+        if held and sum(map(mine.nbytes, (*left, *a))) + sum(map(theirs.nbytes, (*right, *b))) > MAX_READBACK_BYTES:
             yield held, left, right
             held, left, right = [], [], []
         held, left, right = [*held, pair], [*left, *a], [*right, *b]
@@ -249,24 +250,29 @@ def compare_file(
     repro: PathLike | None = None,
     progress: OnProgress = ignore,
 ) -> dict[str, Any]:
-    """Compare a method of a file with the references, or with another file's method of that name; or a bundle, see
+    """Compare a method of a file with the references, or with the method of another file; or compare a bundle, see
     :mod:`webpte.tools.compare.bundle`.
 
-    `inputs` has a list of specs (see :mod:`webpte.tools.inputs`) for each consecutive call of the method. With `repro`,
-    the first call at fault is written there as a script and its data.
+    `inputs` has a list of strings (see :mod:`webpte.tools.inputs`) for each consecutive call of the method. `repro` is
+    a folder for the first call at fault, as a script and its data.
     """
     for specs in inputs:
         check_specs(specs)
     if is_bundle(path):
         if state is not None or repro is not None or not joined:
-            raise InputError(f"{path} is a bundle, of which outputs are compared: no calls, and no states")
+            raise InputError(
+                f"{path} is a bundle, of which only outputs can be compared",
+                hint="Leave out --state, --repro and --no-passes.",
+                code="not_applicable",
+            )
         named: dict[str, Any] = {"method": method, "inputs": inputs, "seed": seed, "against": against}
         return compare_bundle(path, data, **named, tolerance=tolerance, progress=progress)
     tolerance = tolerance or Tolerance()
     with load_program(path, data, passes=()) as program:
+        check_method_name(method, program.method_names, "method")
         ordinary = program.method(method, fused, progress)
-        given = [make_inputs(ordinary.inputs, specs, seed) for specs in inputs]
-        steps = [[argument.value for argument in arguments] for arguments in given]
+        values = [make_inputs(ordinary.inputs, specs, seed) for specs in inputs]
+        steps = [[argument.value for argument in arguments] for arguments in values]
         if against is None:
             result = compare(program, method, steps, tolerance, state, joined, progress)
         else:
@@ -275,7 +281,7 @@ def compare_file(
         report = {
             "file": str(path),
             "adapter": ordinary.adapter,
-            "inputs": [[argument.source for argument in arguments] for arguments in given],
+            "inputs": [[argument.source for argument in arguments] for arguments in values],
             **result.data(),
             "repro": None,
         }
@@ -286,12 +292,12 @@ def compare_file(
 
 
 def _title(result: Comparison, report: dict[str, Any]) -> str:
-    """What the repro is about, for whoever is sent it."""
+    """Return the title of a repro."""
     if result.suspect is None:
         return ""
     call = result.suspect.report
-    found = "\n".join(f"    {output}" for output in call.outputs.values())
+    differences = "\n".join(f"    {output}" for output in call.outputs.values())
     return (
         f"{call.op} ({call.origin}) of {Path(report['file']).name}, {report['method']}.\n\n"
-        f"On {report['adapter']}:\n{found}"
+        f"On {report['adapter']}:\n{differences}"
     )

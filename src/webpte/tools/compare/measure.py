@@ -1,7 +1,7 @@
-"""How far apart two arrays are: the worst element, how many are outside tolerance, a histogram, what is not finite.
+"""Measure the difference of two arrays: worst element, elements out of tolerance, histogram, non-finite elements.
 
-An element is off by no more than `rtol` times (its own size + the output's typical size). The second term is what sums
-need: where terms cancel, an element near zero carries the rounding errors of its large neighbours.
+The tolerance of an element is `rtol` times (its magnitude + the typical magnitude of the output). Sums need the second
+term: if terms cancel, an element near zero has the rounding errors of its large neighbours.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ Array = np.ndarray[Any, Any]
 # Relative errors fall into these bins: none, up to 1e-8, up to 1e-7, ..., up to 1, more (and what is not a number).
 EDGES = (0.0, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
 RTOL = {"float32": 1e-4, "float16": 4e-3}
-MASKED = 1e30  # larger values stand for minus infinity in masks, and say nothing about the others
-ADDED_ERRORS = 10.0  # how much looser end to end is
-OUTLIERS = 0.01  # share of the largest elements that do not make an output's typical size
+MAX_UNMASKED = 1e30  # larger values stand for minus infinity in masks and have no typical magnitude
+END_TO_END_FACTOR = 10.0  # by which the end-to-end tolerance is larger
+OUTLIER_SHARE = 0.01  # of the largest elements, not part of the typical magnitude
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What counts as equal. None: by dtype. Integers are equal; 8-bit codes may be off by one, a half rounded."""
+    """The tolerance of a comparison. None: by dtype. Integers must be equal; 8-bit codes may be off by one."""
 
     rtol: float | None = None  # of floats
-    atol: float | None = None  # replaces the term with the typical size
+    atol: float | None = None  # replaces the term with the typical magnitude
 
     def of(self, dtype: np.dtype[Any]) -> tuple[float, float | None]:
-        """(rtol, atol) for an output."""
+        """Return (rtol, atol) for an output."""
         if dtype.kind not in "fc":
             return 0.0, float(dtype.itemsize == 1) if self.atol is None else self.atol
         return (RTOL.get(dtype.name, RTOL["float32"]) if self.rtol is None else self.rtol), self.atol
 
     def of_many(self, dtypes: Iterable[DType]) -> Tolerance:
-        """For what calls with outputs of these dtypes give together: their errors add up."""
+        """Return the tolerance of values that calls with these dtypes computed together: their errors add up."""
         loosest = max((RTOL.get(str(dtype.numpy), 0.0) for dtype in dtypes), default=RTOL["float32"])
-        return Tolerance(ADDED_ERRORS * loosest if self.rtol is None else self.rtol, self.atol)
+        return Tolerance(END_TO_END_FACTOR * loosest if self.rtol is None else self.rtol, self.atol)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two arrays, `got` and `want`, side by side."""
+    """The difference between two arrays, `got` and `want`."""
 
     dtype: str
     dims: tuple[int, ...]
     size: int
     outside: int  # elements out of tolerance
     max_error: float
-    max_relative: float  # to the element's own size plus the typical one
+    max_relative: float  # to the element's magnitude plus the typical one
     at: tuple[int, ...] | None  # of the worst element
     got: float | None
     want: float | None
     histogram: tuple[int, ...]  # over EDGES, by relative error
-    nan: int  # in what was got
+    nan: int  # in `got`
     inf: int
-    wanted_nan: int  # likewise in what was wanted
+    wanted_nan: int  # in `want`
     wanted_inf: int
-    shape: str | None = None  # says so if the shapes differ; nothing else is then compared
+    shape: str | None = None  # the two shapes, if they differ; nothing else is compared then
 
     @property
     def within(self) -> bool:
@@ -78,17 +78,17 @@ class Difference:
 
 
 def typical_size(wide: Array) -> float:
-    """The root mean square of an output's elements, without outliers and masked ones."""
+    """Return the root mean square of an output's elements, without outliers and masked ones."""
     sizes = np.abs(wide[np.isfinite(wide)])
-    sizes = sizes[sizes < MASKED]
+    sizes = sizes[sizes < MAX_UNMASKED]
     if sizes.size == 0:
         return 0.0
-    kept = max(1, int(sizes.size * (1 - OUTLIERS)))
+    kept = max(1, int(sizes.size * (1 - OUTLIER_SHARE)))
     return float(np.sqrt(np.mean(np.square(np.partition(sizes, kept - 1)[:kept]))))
 
 
 def difference(got: Array, want: Array, tolerance: Tolerance) -> Difference:
-    """Compare element by element. Equal infinities agree; NaN agrees with nothing but a NaN that was wanted."""
+    """Compare element by element. Equal infinities agree, and so do two NaN."""
     want = np.asarray(want)
     name = next(d.short for d in DType if d.numpy == got.dtype)
     counts = (_count(np.isnan, got), _count(np.isinf, got), _count(np.isnan, want), _count(np.isinf, want))

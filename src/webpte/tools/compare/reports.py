@@ -1,4 +1,4 @@
-"""What a comparison found, and the same as plain data."""
+"""The result of a comparison, and its plain data."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ import numpy as np
 from ...graph import ELEMENTWISE, Call, Graph, String, parse_program
 from .measure import EDGES, Array, Difference, finite
 
-STEPS_SHOWN = 4  # of a joined call
+MAX_STEPS = 4  # named for a fused call
 
 
 def label(call: Call, graph: Graph) -> str:
-    """The op's name; for calls that a pass has joined, with what they do: `webpte.elementwise[sigmoid mul]`."""
+    """Return the op's name; for fused calls, with their steps: `webpte.elementwise[sigmoid mul]`."""
     if call.name != ELEMENTWISE:
         return call.name
     program = graph.values[call.args[0]]
     assert isinstance(program, String)
     names = [step.name.split(".")[1] for step in parse_program(program.value)[0]]
-    more = [f"+{len(names) - STEPS_SHOWN}"] if len(names) > STEPS_SHOWN else []
-    return f"{call.name}[{' '.join(names[:STEPS_SHOWN] + more)}]"
+    more = [f"+{len(names) - MAX_STEPS}"] if len(names) > MAX_STEPS else []
+    return f"{call.name}[{' '.join(names[:MAX_STEPS] + more)}]"
 
 
 @dataclass
 class CallReport:
-    """One call in one step, compared."""
+    """The comparison of one call in one step."""
 
     step: int
     index: int
@@ -36,17 +36,17 @@ class CallReport:
     origin: str
     skipped: str | None = None
     outputs: dict[int, Difference] = field(default_factory=dict)  # by value
-    not_finite: dict[int, tuple[int, int]] = field(default_factory=dict)  # value -> how many NaN, how many infinite
+    not_finite: dict[int, tuple[int, int]] = field(default_factory=dict)  # value -> number of NaN, number of infinities
     finite_inputs: bool = True
 
     def watch(self, value_id: int, array: Array) -> None:
-        """Take note of what is not finite."""
+        """Count the elements of a value that are not finite."""
         if not finite(array):
             self.not_finite[value_id] = (int(np.isnan(array).sum()), int(np.isinf(array).sum()))
 
     @property
     def outside(self) -> bool:
-        return not all(found.within for found in self.outputs.values())
+        return not all(output.within for output in self.outputs.values())
 
     @property
     def nan(self) -> bool:
@@ -55,7 +55,7 @@ class CallReport:
 
 @dataclass(frozen=True)
 class Suspect:
-    """A call at fault, with the operands the device had: what a repro is made of."""
+    """A call at fault, with the operands of the device, for a repro."""
 
     report: CallReport
     call: Call
@@ -76,7 +76,7 @@ class EndReport:
 
 @dataclass
 class OpSummary:
-    """All calls of one op together."""
+    """Summary of all calls of an op."""
 
     op: str
     calls: int
@@ -88,7 +88,7 @@ class OpSummary:
 
 @dataclass
 class Comparison:
-    """The whole result."""
+    """The result of a comparison."""
 
     method: str
     against: str
@@ -96,8 +96,8 @@ class Comparison:
     atol: float | None
     calls: list[CallReport] = field(default_factory=list)
     ends: list[EndReport] = field(default_factory=list)
-    gaps: dict[str, str] = field(default_factory=dict)  # calls where the references could not go on by themselves
-    suspect: Suspect | None = None  # the first call out of tolerance, or that made NaN of finite inputs
+    gaps: dict[str, str] = field(default_factory=dict)  # calls without a reference result, which use the device's
+    suspect: Suspect | None = None  # the first call out of tolerance, or with NaN from finite inputs
 
     @property
     def first(self) -> CallReport | None:
@@ -106,18 +106,18 @@ class Comparison:
 
     @property
     def watch(self) -> list[CallReport]:
-        """Calls that gave NaN or infinity."""
+        """Calls with NaN or infinity in their outputs."""
         return [call for call in self.calls if call.not_finite]
 
     @property
     def ok(self) -> bool:
-        """Everything within tolerance, and no NaN anywhere. Infinities that are wanted, as in masks, are no fault."""
+        """Whether everything is within tolerance and nothing is NaN. Expected infinities, as in masks, are allowed."""
         ends = all(end.difference.within for end in self.ends)
         return ends and self.first is None and not any(call.nan for call in self.calls)
 
     @property
     def ops(self) -> list[OpSummary]:
-        """By op, the worst first."""
+        """A summary by op, the worst first."""
         by_name: dict[str, list[CallReport]] = {}
         for call in self.calls:
             if call.outputs:
@@ -125,7 +125,7 @@ class Comparison:
         return sorted((summarise(name, calls) for name, calls in by_name.items()), key=lambda s: -s.max_relative)
 
     def data(self) -> dict[str, Any]:
-        """Plain data for JSON. Numbers that are not finite become text."""
+        """Return plain data for JSON. Numbers that are not finite become strings."""
         first = self.first
         data: dict[str, Any] = _plain(
             {
@@ -147,15 +147,16 @@ class Comparison:
 
 
 def summarise(op: str, calls: Sequence[CallReport]) -> OpSummary:
-    found = [(output, call) for call in calls for output in call.outputs.values()]
-    worst, where = max(found, key=lambda pair: pair[0].max_relative)
+    """Return the summary of all calls of an op."""
+    outputs = [(output, call) for call in calls for output in call.outputs.values()]
+    worst, where = max(outputs, key=lambda pair: pair[0].max_relative)
     return OpSummary(
         op,
         len(calls),
         sum(call.outside for call in calls),
         worst.max_relative,
         where.origin,
-        total(output.histogram for output, _ in found),
+        total(output.histogram for output, _ in outputs),
     )
 
 

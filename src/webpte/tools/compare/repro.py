@@ -1,4 +1,4 @@
-"""A minimal repro: the operands of one call as an .npz, and a script that runs the call on them."""
+"""Reproduce one call: run it on the device and by its reference, or write it as a script with its operands."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LISTS: dict[type, Any] = {bool: BoolList, int: IntList, float: DoubleList}
 
 @dataclass(frozen=True)
 class TensorOperand:
-    """A tensor argument: its data now, and the largest it may be in the model."""
+    """A tensor argument: its data, and its bound in the model."""
 
     array: Array
     bound: tuple[int, ...]
@@ -53,7 +53,7 @@ class TensorOperand:
 
 @dataclass(frozen=True)
 class Varying:
-    """A number that changes from call to call, as a position in a cache does; any other number is a literal."""
+    """A number that changes from call to call, such as a position in a cache; other numbers are literals."""
 
     value: float
 
@@ -72,11 +72,11 @@ class _OneCall:
     def __init__(self, name: str, args: Sequence[Any], outs: Sequence[Out | int], kernel: bool) -> None:
         self.values: list[Value] = []
         self.inputs: list[int] = []
-        self.given: list[Any] = []
+        self.arguments: list[Any] = []
         ids = tuple(self._argument(arg) for arg in args)
-        made = tuple(ids[out] if isinstance(out, int) else self._out(out) for out in outs)
-        call = Call(name, ids, made, Origin(0, 0, 0), kernel)
-        self.graph = Graph("one call", tuple(self.values), (call,), tuple(self.inputs), made)
+        outputs = tuple(ids[out] if isinstance(out, int) else self._out(out) for out in outs)
+        call = Call(name, ids, outputs, Origin(0, 0, 0), kernel)
+        self.graph = Graph("one call", tuple(self.values), (call,), tuple(self.inputs), outputs)
 
     def _add(self, value: Value) -> int:
         self.values.append(value)
@@ -91,15 +91,20 @@ class _OneCall:
                 return self._add(kind(tuple(arg)))
             return self._add(ValueList(tuple(self._argument(item) for item in arg)))
         if type(arg) not in _LITERALS:
-            raise InputError(f"an argument is a {type(arg).__name__}; wrap arrays as TensorOperand(array, bound)")
+            raise InputError(
+                argument="args",
+                expected="literals, lists, Varying numbers and arrays as TensorOperand(array, bound)",
+                got=type(arg).__name__,
+                code="wrong_type",
+            )
         return self._add(_LITERALS[type(arg)](arg))
 
     def _input(self, arg: TensorOperand | Varying) -> int:
         if isinstance(arg, Varying):
-            self.given.append(arg.value)
+            self.arguments.append(arg.value)
             value: Value = _LIVE[type(arg.value)]()
         else:
-            self.given.append(arg.array)
+            self.arguments.append(arg.array)
             dtype = next(d for d in DType if d.numpy == arg.array.dtype)
             value = TensorSpec(device_dtype(dtype), arg.bound, dtype, dynamic=arg.array.shape != arg.bound)
         self.inputs.append(self._add(value))
@@ -119,7 +124,7 @@ def check_call(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> list[tuple[Array, Array, Difference]]:
-    """Run one call on the device and by its reference: (got, wanted, difference) of all it writes.
+    """Run one call on the device and by its reference. Return (got, expected, difference) of all it writes.
 
     `args` are the arguments of the op's schema: a TensorOperand, a Varying number, a literal, or a list of these.
     `outs` are its outputs; an integer is the position of an argument that the call returns. `kernel` is true for an
@@ -131,20 +136,20 @@ def check_call(
     ids = exposed.readable([*watched.before.values(), *watched.after.values()])
     graph = Graph("one call", exposed.graph.values, exposed.graph.steps, one.graph.inputs, tuple(ids))
     with open_graph(graph) as method:
-        seen = dict(zip(ids, method.run(one.given), strict=True))
+        seen = dict(zip(ids, method.run(one.arguments), strict=True))
     references = References(exposed)
-    wanted = references.run(watched, references.operands(watched, seen, {}), seen)
+    expected = references.run(watched, references.operands(watched, seen, {}), seen)
     tolerance = Tolerance(rtol, atol)
     results = []
     for value_id, holder in watched.after.items():
-        found = difference(seen[holder], wanted[value_id], tolerance)
-        results.append((seen[holder], wanted[value_id], found))
+        result = difference(seen[holder], expected[value_id], tolerance)
+        results.append((seen[holder], expected[value_id], result))
     return results
 
 
 SCRIPT = '''"""{title}
 
-Runs this one call on the device and by its NumPy reference, with the operands the device had.
+Runs this call on the device and by its NumPy reference, with the operands of the device.
 """
 
 from pathlib import Path
@@ -162,14 +167,14 @@ outs = [{outs}]
 
 if __name__ == "__main__":
     results = check_call("{name}", args, outs{settings})
-    for got, wanted, difference in results:
+    for got, expected, difference in results:
         print(difference)
     raise SystemExit(not all(difference.within for _, _, difference in results))
 '''
 
 
 def write_repro(folder: str | os.PathLike[str], comparison: Comparison, title: str) -> tuple[Path, Path] | None:
-    """Write script and data for the call that `comparison` suspects; returns their paths, None if it suspects none."""
+    """Write script and data for the suspect of a comparison. Return their paths, or None without a suspect."""
     suspect = comparison.suspect
     if suspect is None:
         return None
@@ -194,7 +199,7 @@ def write_repro(folder: str | os.PathLike[str], comparison: Comparison, title: s
 
 
 class _Arguments:
-    """A call's arguments as Python source, and the arrays it refers to."""
+    """The arguments of a call as Python source, and the arrays it refers to."""
 
     def __init__(self, graph: Graph, tensors: Mapping[int, Array], scalars: Mapping[int, Any]) -> None:
         self._graph = graph
@@ -224,7 +229,7 @@ class _Arguments:
 
 
 def _literal(value: Any) -> str:
-    """A number as source: infinities have no literal."""
+    """Return a number as source: infinities have no literal."""
     return repr(value) if not isinstance(value, float) or np.isfinite(value) else f'float("{value}")'
 
 

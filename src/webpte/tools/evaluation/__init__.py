@@ -1,4 +1,4 @@
-"""How well a language model predicts a text: perplexity, and divergence from another model. Needs no torch."""
+"""Measure how well a language model predicts a text: perplexity, and divergence from a reference. Needs no torch."""
 
 from .measures import (
     Estimate,
@@ -13,10 +13,10 @@ from .measures import (
     perplexity,
 )
 from .texts import calibration_chats, calibration_text, evaluation_text
-from .windows import LONGEST_WINDOW, TextTokens, TextWindow, rolling_windows, sliding_windows
+from .windows import MAX_WINDOW_TOKENS, TextTokens, TextWindow, rolling_windows, sliding_windows
 
 __all__ = [
-    "LONGEST_WINDOW",
+    "MAX_WINDOW_TOKENS",
     "Estimate",
     "ModelComparison",
     "Predictions",

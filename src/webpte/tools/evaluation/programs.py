@@ -1,4 +1,4 @@
-"""A program's predictions of a text, and how far they are from those of another."""
+"""Evaluate the predictions of a program on a text, alone or against a reference program."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ...progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from ...runtime.checks import described
 from .measures import Estimate, ModelComparison, Predictions, Quality
 from .texts import evaluation_text
-from .windows import LONGEST_WINDOW, TextTokens, TextWindow, pieces, rolling_windows, sliding_windows
+from .windows import MAX_WINDOW_TOKENS, TextTokens, TextWindow, chunks, rolling_windows, sliding_windows
 
 STAGE = "evaluate"
-PIECE = 32  # tokens whose logits are read at once: two models of 262,144 tokens hold 64 MB of them
+CHUNK_TOKENS = 32  # whose logits are read at once: 64 MB for two models with vocabularies of 262,144
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured."""
+    """The result of an evaluation."""
 
-    tokens: int  # that were predicted
-    windows: int  # in which they were
-    context: int  # tokens that are fed in the longest
+    tokens: int  # predicted
+    windows: int
+    context: int  # tokens fed in the longest window
     perplexity: Estimate
-    against: Quality | None  # beside another program
+    against: Quality | None  # the difference from the reference program
 
 
 def evaluate(
@@ -52,18 +52,19 @@ def evaluate(
     _check(llm, "llm")
     progress = cancellable(progress, cancel)
     if stride is not None:
-        stride = integer("stride", stride, 1, LONGEST_WINDOW - 1)
+        stride = integer("stride", stride, 1, MAX_WINDOW_TOKENS - 1)
     known = text_tokens(llm.tokenizer, llm.special_tokens, _text(text))
     if tokens is not None:
         known = known.first(integer("tokens", tokens, 1, LARGEST))
     if against is not None:
         _check(against, "against")
-        _check_alike(llm, against, _text(text))
+        _check_same_tokenizer(llm, against, _text(text))
     context = min(each.capacity for each in (llm, against) if each is not None)
-    found = rolling_windows(known, context) if stride is None else sliding_windows(known, context, stride)
-    perplexity, quality = _measured(llm, against, found, progress)
-    scored = sum(window.scored for window in found)
-    return Evaluation(scored, len(found), max(len(window.tokens) - 1 for window in found), perplexity, quality)
+    windows = rolling_windows(known, context) if stride is None else sliding_windows(known, context, stride)
+    perplexity, quality = _measure(llm, against, windows, progress)
+    scored = sum(window.scored for window in windows)
+    longest = max(len(window.tokens) - 1 for window in windows)
+    return Evaluation(scored, len(windows), longest, perplexity, quality)
 
 
 def text_tokens(tokenizer: Tokenizer, special: SpecialTokens, text: str) -> TextTokens:
@@ -79,21 +80,21 @@ def tokens_beside(program: Path, text: str, bos_id: int | None, eos_ids: Sequenc
     """Return a text as the model of a program reads it, by the files beside the program."""
     path = beside(program, "tokenizer.json")
     if path is None:
-        raise InputError(f"there is no tokenizer.json beside {program}: a text cannot be measured without")
+        raise InputError(f"there is no tokenizer.json beside {program}", code="no_tokenizer")
     tokenizer = Tokenizer.load(path)
     special = read_special_tokens(beside(program, "tokenizer_config.json"), tokenizer, bos_id, eos_ids)
     return text_tokens(tokenizer, special, text)
 
 
-def _measured(
-    llm: LLM, against: LLM | None, found: Sequence[TextWindow], progress: OnProgress
+def _measure(
+    llm: LLM, against: LLM | None, windows: Sequence[TextWindow], progress: OnProgress
 ) -> tuple[Estimate, Quality | None]:
-    total, done = sum(window.scored for window in found), 0
+    total, done = sum(window.scored for window in windows), 0
     alone, both = Predictions(), ModelComparison()
     progress(Progress(STAGE, 0, total, "tokens"))
-    for window in found:
+    for window in windows:
         with llm.sequence() as own, (against or llm).sequence() as other:
-            for fed, targets, _ in pieces(window, PIECE):
+            for fed, targets, _ in chunks(window, CHUNK_TOKENS):
                 every = len(targets) > 0
                 logits = own.logits(fed, every=every)
                 expected = other.logits(fed, every=every) if against is not None else None
@@ -114,33 +115,38 @@ def _text(text: object) -> str:
     if text is None:
         return evaluation_text()
     if not isinstance(text, str):
-        raise InputError(f"text is a str, or None for the built-in one, not {described(text)}")
+        raise InputError(
+            argument="text", expected="a str, or None for the built-in text", got=described(text), code="wrong_type"
+        )
     if not text:
-        raise InputError("the text is empty; there is nothing to predict", code="empty_text")
+        raise InputError(argument="text", expected="at least one character", got="an empty string", code="empty_text")
     return text
 
 
 def _check(llm: object, name: str) -> None:
     if not isinstance(llm, LLM):
-        raise InputError(f"{name} is a webpte.llm.LLM, not {described(llm)}")
+        raise InputError(argument=name, expected="a webpte.llm.LLM", got=described(llm), code="wrong_type")
 
 
-def _check_alike(llm: LLM, against: LLM, text: str) -> None:
-    """Distributions can be compared only where a number is the same token to both."""
+def _check_same_tokenizer(llm: LLM, against: LLM, text: str) -> None:
+    """Raise an InputError unless both models have the same tokens: only then can distributions be compared."""
     names = f"{against.path or 'against'} and {llm.path or 'the program'}"
     if llm.vocabulary != against.vocabulary:
         raise InputError(
-            f"{names} cannot be compared: their vocabularies have {against.vocabulary:,} and {llm.vocabulary:,} tokens"
+            f"{names} cannot be compared: their vocabularies have {against.vocabulary:,} and {llm.vocabulary:,} tokens",
+            code="other_tokenizer",
         )
     for number in range(llm.vocabulary):
         theirs, ours = against.tokenizer.token_text(number), llm.tokenizer.token_text(number)
         if theirs != ours:
             raise InputError(
-                f"{names} cannot be compared: token {number} is {theirs!r} in one and {ours!r} in the other"
+                f"{names} cannot be compared: token {number} is {theirs!r} in one and {ours!r} in the other",
+                code="other_tokenizer",
             )
     own, other = (text_tokens(each.tokenizer, each.special_tokens, text) for each in (llm, against))
     if own != other:
         raise InputError(
             f"{names} cannot be compared: their tokenizers split the text differently, into "
-            f"{len(other.tokens):,} and {len(own.tokens):,} tokens"
+            f"{len(other.tokens):,} and {len(own.tokens):,} tokens",
+            code="other_tokenizer",
         )

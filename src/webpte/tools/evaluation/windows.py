@@ -1,4 +1,4 @@
-"""A text of any length as windows that a model's context holds."""
+"""Split a text of any length into windows that fit the context of a model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ...errors import InputError
+from ...text import plural
 from .measures import Array
 
-LONGEST_WINDOW = 1024  # tokens that are fed, however long a context is: so figures of two programs can be compared
+MAX_WINDOW_TOKENS = 1024  # however long the context is, so that figures of two programs can be compared
 
 
 class TextWindow(NamedTuple):
-    """Tokens of which those from `first` on are predicted, each from all before it in the window."""
+    """Tokens of which those from `first` on are predicted, each from all tokens before it in the window."""
 
     tokens: tuple[int, ...]
     first: int
@@ -47,12 +48,12 @@ def rolling_windows(text: TextTokens, context: int) -> list[TextWindow]:
     size = _size(context, 0)
     known = [*text.tokens] if text.start is None else [text.start, *text.tokens]
     _check_count(text, len(known))
-    found = [TextWindow(tuple(known[: size + 1]), 1)]
-    while (done := 1 + sum(window.scored for window in found)) < len(known):
+    windows = [TextWindow(tuple(known[: size + 1]), 1)]
+    while (done := 1 + sum(window.scored for window in windows)) < len(known):
         end = min(done + size, len(known))
         tokens = tuple(known[end - size - 1 : end])
-        found.append(TextWindow(tokens, len(tokens) - (end - done)))
-    return found
+        windows.append(TextWindow(tokens, len(tokens) - (end - done)))
+    return windows
 
 
 def sliding_windows(text: TextTokens, context: int, stride: int) -> list[TextWindow]:
@@ -64,39 +65,42 @@ def sliding_windows(text: TextTokens, context: int, stride: int) -> list[TextWin
     size = _size(context, len(prefix)) - len(prefix)  # of text in a window
     if stride >= size:
         raise InputError(
-            f"stride: expected at most {size - 1}, one less than the {size} tokens of a window, got {stride}. "
-            "Without a stride, windows do not overlap.",
+            argument="stride",
+            expected=f"at most {size - 1}, one less than the {size} tokens of a window",
+            got=stride,
+            hint="Without a stride, windows do not overlap.",
             code="out_of_range",
         )
     _check_count(text, len(tokens) + len(prefix))
-    found = [TextWindow((*prefix, *tokens[:size]), max(1, len(prefix)))]
-    while (end := sum(window.scored for window in found) + (not prefix)) < len(tokens):
+    windows = [TextWindow((*prefix, *tokens[:size]), max(1, len(prefix)))]
+    while (end := sum(window.scored for window in windows) + (not prefix)) < len(tokens):
         start = end - (size - stride)
-        found.append(TextWindow((*prefix, *tokens[start : start + size]), len(prefix) + size - stride))
-    return found
+        windows.append(TextWindow((*prefix, *tokens[start : start + size]), len(prefix) + size - stride))
+    return windows
 
 
 def _size(context: int, prefix: int) -> int:
     if context < 2 + prefix:
         raise InputError(
-            f"context: expected at least {2 + prefix} tokens to measure in, got {context}", code="context_too_short"
+            argument="context", expected=f"at least {2 + prefix} tokens", got=context, code="context_too_short"
         )
-    return min(context, LONGEST_WINDOW)
+    return min(context, MAX_WINDOW_TOKENS)
 
 
 def _check_count(text: TextTokens, known: int) -> None:
     if not text.tokens or known < 2:
         raise InputError(
-            f"text: expected at least one token to predict and one before it, got {len(text.tokens)} tokens",
+            argument="text",
+            expected="at least one token to predict and one before it",
+            got=plural(len(text.tokens), "token"),
             code="too_few_tokens",
         )
 
 
-def pieces(window: TextWindow, size: int) -> Iterator[tuple[Sequence[int], Array, int]]:
-    """Tokens to feed, those that come behind the last of them, (N,), and the position of the first.
+def chunks(window: TextWindow, size: int) -> Iterator[tuple[Sequence[int], Array, int]]:
+    """Yield tokens to feed, the target tokens after each of the last ones, (N,), and the position of the first.
 
-    The last token of a window has nothing behind it, and what is known before the first prediction is fed in a piece of
-    its own, with no tokens to come.
+    Tokens before the first prediction are a chunk of their own, without targets.
     """
     tokens, start = window.tokens, window.first - 1
     if start:

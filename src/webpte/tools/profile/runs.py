@@ -1,4 +1,4 @@
-"""Calls of a method under observation: as they always run, and with every dispatch timed."""
+"""Observe calls of a method: as they usually run, and with every dispatch timed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...runtime import Method
 
 @dataclass(frozen=True)
 class HostSpan:
-    """A stretch of the host's time, in nanoseconds of `time.perf_counter_ns`."""
+    """A named interval of the host's time, in nanoseconds of `time.perf_counter_ns`."""
 
     name: str
     begin: int
@@ -28,7 +28,7 @@ class HostSpan:
 
 
 def times_by_name(spans: Sequence[HostSpan]) -> dict[str, int]:
-    """Nanoseconds by name of spans that follow each other."""
+    """Return nanoseconds by name, of spans that do not overlap."""
     totals: dict[str, int] = {}
     for span in spans:
         totals[span.name] = totals.get(span.name, 0) + span.duration
@@ -37,20 +37,20 @@ def times_by_name(spans: Sequence[HostSpan]) -> dict[str, int]:
 
 @dataclass
 class Run:
-    """One call of the method."""
+    """One observed call of the method."""
 
     wall: HostSpan
-    spans: list[HostSpan]  # what the host did, one after the other
-    schedules: list[Schedule] = field(default_factory=list)  # of each segment that ran, in order
-    intervals: list[Interval] = field(default_factory=list)  # of each dispatch, if they were timed
-    live: CallValues | None = None  # what the call had in the end, if anything ran on the device
+    spans: list[HostSpan]  # of the host, in order
+    schedules: list[Schedule] = field(default_factory=list)  # of each segment, in order
+    intervals: list[Interval] = field(default_factory=list)  # of each dispatch, if timed
+    live: CallValues | None = None  # at the end of the call, if anything ran on the device
     submits: int = 0
     to_device: int = 0  # bytes
     to_host: int = 0
 
     @property
     def device(self) -> HostSpan | None:
-        """From the first dispatch's beginning to the last one's end."""
+        """From the start of the first dispatch to the end of the last."""
         if not self.intervals:
             return None
         return HostSpan("device", min(a for a, _ in self.intervals), max(b for _, b in self.intervals))
@@ -61,7 +61,7 @@ class Run:
 
 
 class ObservedMethod:
-    """A method whose calls are watched."""
+    """A method whose calls are observed."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
@@ -69,39 +69,39 @@ class ObservedMethod:
 
     @property
     def stamps(self) -> bool:
-        """Whether the device stamps the dispatches of a timed call itself."""
+        """Whether the device has timestamp queries for the dispatches of a timed call."""
         return self.clock is not None and self.clock.stamps
 
     def run(self, args: Sequence[Any]) -> Run:
-        """A call as it always runs, with the host's spans."""
+        """Run a call as usual and record the host's spans."""
         return self._run(args, timed=False)
 
     def run_timed(self, args: Sequence[Any]) -> Run:
-        """A call with a pass for each dispatch, which takes longer."""
+        """Run a call with a pass for each dispatch, which takes longer."""
         return self._run(args, timed=True)
 
     def _run(self, args: Sequence[Any], timed: bool) -> Run:
-        watcher = CallObserver(self.clock, timed)
-        with self._method.observed(watcher):
+        observer = CallObserver(self.clock, timed)
+        with self._method.observed(observer):
             begin = time.perf_counter_ns()
             self._method.run(args)
             end = time.perf_counter_ns()
-            self.clock = watcher.clock
+            self.clock = observer.clock
             intervals = self.clock.take() if self.clock is not None else []
         return Run(
             HostSpan(self._method.name, begin, end),
-            watcher.spans,
-            watcher.schedules,
+            observer.spans,
+            observer.schedules,
             intervals,
-            watcher.live,
-            watcher.submits,
-            watcher.to_device,
-            watcher.to_host,
+            observer.live,
+            observer.submits,
+            observer.to_device,
+            observer.to_host,
         )
 
 
 class CallObserver(Observer):
-    """Notes what a call does; if it is to be `timed`, by a clock for its dispatches."""
+    """Records what a call does; if `timed`, with a clock for its dispatches."""
 
     def __init__(self, clock: DispatchClock | None = None, timed: bool = False) -> None:
         self.spans: list[HostSpan] = []

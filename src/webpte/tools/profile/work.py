@@ -1,8 +1,8 @@
-"""What a call has to do, from its live shapes: bytes its dispatches touch, and the arithmetic of products.
+"""Compute the work of a call from its live shapes: bytes of its dispatches, and arithmetic of products.
 
-Bytes are those of all bindings at their live size, once per dispatch. Where an op says that it touches less of a tensor
-than is bound (a row of a table, the filled part of a cache) only that counts: see lowering.work. It is the least a
-kernel could move, so the rate it gives is what was achieved, caches aside.
+Bytes are those of all bindings at their live size, once per dispatch. If an op accesses only a part of a tensor (a row
+of a table, the filled part of a cache), only that part counts: see lowering.work. It is the minimum a kernel has to
+move, so the rate is the effective bandwidth, caches aside.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Dims = tuple[int, ...]
 
 
 class CallWork:
-    """What a call of a method had to do, from the schedules it used and from what was live when it had run."""
+    """The work of a call, from its schedules and its live values."""
 
     def __init__(self, plan: Plan, schedules: Sequence[Schedule], live: CallValues) -> None:
         self._graph: Graph = plan.graph
@@ -29,7 +29,7 @@ class CallWork:
         self._numbers = TermEvaluator(live.arrays, live.scalars)
 
     def bytes(self, lowered: LoweredCall, dispatch: Dispatch) -> int:
-        """What a dispatch reads and writes."""
+        """Return the bytes that a dispatch reads and writes."""
         total = 0
         for position, binding in enumerate(dispatch.bindings):
             whole = self._nbytes(binding.tensor) if binding.nbytes == WHOLE else binding.nbytes
@@ -37,46 +37,46 @@ class CallWork:
         return total
 
     def flops(self, call: Call) -> int | None:
-        """Multiplications and additions of a product; None for other calls."""
+        """Return multiplications and additions of a product; None for other calls."""
         op = find(call)
         if op is None or op.facts.work is None:
             return None
         return op.facts.work(_Sizes(self, call, op.arguments(call)))
 
     def shapes(self, call: Call) -> str:
-        """The live dims of a call's tensors, `[1, 7, 64] × [64, 64] → [1, 7, 64]`."""
-        read, made = (
+        """Return the live dims of a call's tensors, `[1, 7, 64] × [64, 64] → [1, 7, 64]`."""
+        inputs, outputs = (
             [str(list(self.dims(v))) for v in ids if isinstance(self._graph.values[v], TensorSpec)]
             for ids in (self._graph.flatten(call.args), call.outs)
         )
-        return f"{' × '.join(read)} → {', '.join(made)}"
+        return f"{' × '.join(inputs)} → {', '.join(outputs)}"
 
     def dims(self, value_id: int) -> Dims:
         dims = self._dims.get(value_id)
-        return self._graph.tensor(value_id).dims if dims is None else dims  # what the file holds is always whole
+        return self._graph.tensor(value_id).dims if dims is None else dims  # constants always have their full shape
 
     def _nbytes(self, value_id: int) -> int:
         dtype = self._dtypes.get(value_id)
         return stored_bytes(self._graph.tensor(value_id).dtype if dtype is None else dtype, self.dims(value_id))
 
     def number(self, value_id: int) -> Any:
-        """A scalar argument's value in that call."""
+        """Return the value of a scalar argument in that call."""
         value = self._graph.values[value_id]
         if not isinstance(value, LIVE_SCALARS):
             return getattr(value, "value", None)
         return self._numbers(self._terms.get(value_id, ScalarInput(value_id, True)))
 
     def members(self, value_id: int) -> tuple[int, ...]:
-        """The values of a list; a single value is a list of one."""
+        """Return the values of a list; a single value is a list of one."""
         return self._graph.flatten((value_id,))
 
     def numbers(self, value_id: int) -> list[int]:
-        """A list of integers."""
+        """Return a list of integers."""
         value = self._graph.values[value_id]
         return list(value.values) if isinstance(value, IntList) else [self.number(v) for v in getattr(value, "ids", ())]
 
     def _share(self, lowered: LoweredCall, tensor: int, written: bool) -> float:
-        """How much of a bound tensor a call touches."""
+        """Return the share of a bound tensor that a call accesses."""
         call = self._graph.call(lowered.step)
         op = find(call)
         if op is None or tensor in call.outs:
@@ -87,7 +87,7 @@ class CallWork:
 
 
 class _Sizes:
-    """What was live in a call, as its op's facts ask for it (lowering.work.Sizes)."""
+    """The live values of a call, for the rules of its op (lowering.work.Sizes)."""
 
     def __init__(self, work: CallWork, call: Call, arguments: dict[str, int]) -> None:
         self._work = work

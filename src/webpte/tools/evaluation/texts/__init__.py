@@ -1,4 +1,4 @@
-"""The built-in texts. Lines at a file's beginning that start with # say what it is, and are no part of the text."""
+"""The built-in texts. Lines at the start of a file that begin with # describe it and are not part of the text."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from importlib import resources
 
 
 def evaluation_text() -> str:
-    """What models are measured on: prose, verse, dialogue, a letter, code, facts; about 2,900 tokens."""
+    """Return the text for evaluation: prose, verse, dialogue, a letter, code, facts; about 2,900 tokens."""
     return _read("evaluation.txt")
 
 
 def calibration_text() -> str:
-    """What quantising may look at: as varied, and no sentence of it is in the other."""
+    """Return the text for calibration: as varied, without a sentence of the text for evaluation."""
     return _read("calibration.txt")
 
 
 def calibration_chats() -> list[list[dict[str, str]]]:
-    """What a model that talks is shown through its chat template: messages with `role` and `content`."""
+    """Return chats for the calibration of chat models: messages with `role` and `content`."""
     turns = re.split(r"^(user|assistant): ", _read("chats.txt"), flags=re.MULTILINE)[1:]
     chats: list[list[dict[str, str]]] = []
     ended = True
-    for role, said in zip(turns[::2], turns[1::2], strict=True):
+    for role, text in zip(turns[::2], turns[1::2], strict=True):
         if ended:
             chats.append([])
-        chats[-1].append({"role": role, "content": said.strip()})
-        ended = role == "assistant" and said.endswith("\n\n")
+        chats[-1].append({"role": role, "content": text.strip()})
+        ended = role == "assistant" and text.endswith("\n\n")
     return chats
 
 

@@ -95,7 +95,7 @@ def test_python_numbers_take_any_dtype_of_their_kind(double, tmp_path):
 
 
 def test_the_number_of_inputs_is_checked(double):
-    with raises(webpte.InputError, "1 inputs (in0: f32[<=11, <=7]); 2", code="input_count"):
+    with raises(webpte.InputError, "1 inputs (in0: f32[<=11, <=7]), got 2", code="input_count"):
         double(1, 2)
 
 

@@ -38,7 +38,7 @@ VALUES: list[Any] = [
 # Other rooms of webpte call these; they are in no documentation.
 INTERNAL = {
     "Bundle": {"array", "discard", "path", "text"},
-    "Method": {"copy_extents", "let_go", "observed", "read_extents", "recover", "stranded",
+    "Method": {"copy_extents", "release_lost", "observed", "read_extents", "recover", "stranded",
                "write_extents", "write_state"},
     "Program": {"discard"},
     "SavedPlan": {"discard"},

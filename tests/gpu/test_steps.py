@@ -49,7 +49,7 @@ def packed(*together: tuple[int, ...]) -> Iterator[None]:
         groups += [[root] for root in found.values()]
         return [(max(r.nbytes for r in tenants), tenants) for tenants in groups]
 
-    with patch.object(memory, "share", share):
+    with patch.object(memory, "share_buffers", share):
         yield
 
 

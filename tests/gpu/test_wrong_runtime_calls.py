@@ -81,7 +81,7 @@ PROGRAMS: list[Row] = [
     Row("nonsense", lambda t: t.program.show(nonsense=1)),
 ]
 CALLS: list[Row] = [
-    *rows("takes 2 inputs", lambda t, v: t.method(*v), [(), (X,), (X, Y, X)]),
+    *rows("2 inputs", lambda t, v: t.method(*v), [(), (X,), (X, Y, X)]),
     *rows("input 0 ('x')", lambda t, v: t.method(v, Y), [None, "x", F64, X[0], np.zeros((6, 7), np.float32), object()]),
     *rows(
         "input 1 ('y')", lambda t, v: t.method(X, v), [[[1j]], np.array(["a"]), np.zeros((5, 0), np.float32), {1, 2}]

@@ -107,7 +107,7 @@ def test_what_is_cut_short_or_missing_is_refused_by_name(copy):
     ("way", "value", "code", "expected"),
     [
         (("kind",), "virus", "unknown_kind", ["'virus'", "language"]),
-        (("version",), 2, "unknown_version", ["version 2;", "version 1"]),
+        (("version",), 2, "unknown_version", ["version 2", "version 1"]),
         (("methods", "forward", "variants", 0, "plan"), "0" * 64, "unknown_file", ["0" * 64]),
         (("methods", "forward", "variants", 0, "device"), "tpu", "unknown_device", ["'tpu'"]),
         (("methods", "forward", "variants", 0, "limits"), {"max-fun": 1}, "unknown_limit", ["'max-fun'"]),

@@ -1,4 +1,8 @@
-"""What callers are told of the inputs and outputs of a method, and the numbers among them."""
+"""The inputs and outputs of a method: their descriptions, and the ways to pass them.
+
+Inputs are passed by position, keyword or mapping. Outputs are selected by position or name, and may be written into
+arrays of the caller. A call with a tuple of inputs, which is what a decode loop makes, needs none of this.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,11 @@ from ..graph import Bool, Double, Graph, Int, String, SymBool, SymFloat, SymInt,
 from ..lowering.numbers import INT32_HIGH, INT32_LOW
 from ..plan import CallValues, Plan
 from ..text import sanitize_line, table
-from .checks import check_list, described, did_you_mean
+from .checks import check_bool, check_list, described, did_you_mean
 
 
 class DLPack(Protocol):
-    """An array of another library, such as a torch tensor: read without a copy where that can be."""
+    """An array of another library, such as a torch tensor. It is read without a copy if possible."""
 
     def __dlpack__(self, *, stream: Any = None) -> Any: ...
 
@@ -67,22 +71,22 @@ _KINDS = {SymInt: "int", Int: "int", SymFloat: "float", Double: "float", SymBool
 
 
 def argument_names(graph: Graph, ids: Sequence[int], prefix: str) -> tuple[str, ...]:
-    """One name for each input or output, each another: those of the file if they are, else numbers behind a prefix."""
+    """Return unique names of inputs or outputs: those of the file if they are unique, else a prefix and a number."""
     numbered = [f"{prefix}{position}" for position in range(len(ids))]
-    given = [graph.names.get(value_id, number) for value_id, number in zip(ids, numbered, strict=True)]
-    return tuple(given if len(set(given)) == len(given) else numbered)
+    names = [graph.names.get(value_id, number) for value_id, number in zip(ids, numbered, strict=True)]
+    return tuple(names if len(set(names)) == len(names) else numbered)
 
 
 def describe_all(
     graph: Graph, ids: Sequence[int], prefix: str, dynamic_dims: Mapping[int, tuple[bool, ...]]
 ) -> tuple[ArgumentInfo, ...]:
-    """Inputs or outputs."""
+    """Return the descriptions of inputs or outputs."""
     names = argument_names(graph, ids, prefix)
     return tuple(describe(graph, i, dynamic_dims, name) for i, name in zip(ids, names, strict=True))
 
 
 def describe(graph: Graph, value_id: int, dynamic_dims: Mapping[int, tuple[bool, ...]], name: str = "") -> ArgumentInfo:
-    """What a caller has to know of a value. Without an entry in `dynamic_dims` a dynamic tensor's dims may all vary."""
+    """Return the description of a value. Without an entry in `dynamic_dims`, all dims of a dynamic tensor may vary."""
     value = graph.values[value_id]
     if isinstance(value, TensorSpec):
         dynamic = dynamic_dims.get(value_id, (value.dynamic,) * len(value.dims))
@@ -95,21 +99,22 @@ def zeros_like_input(spec: object, dims: tuple[int, ...] | None) -> Any:
 
 
 def to_number(arg: Any, spec: object, where: str) -> float:
-    """A number that a call gives: a Python number, or an array of one element. What would lose something is refused."""
-    kind = "truth value" if isinstance(spec, SymBool) else "whole number" if isinstance(spec, SymInt) else "number"
+    """Return the number of a Python number or an array of one element. A lossy conversion raises InputError."""
+    kind = "a boolean" if isinstance(spec, SymBool) else "an integer" if isinstance(spec, SymInt) else "a number"
     try:
         value = arg.item() if hasattr(arg, "item") else arg
         if not isinstance(value, (int, float)):
             raise TypeError("neither int nor float")
         number = bool(value) if isinstance(spec, SymBool) else int(value) if isinstance(spec, SymInt) else float(value)
-        if number != value and value == value:  # 1.5 as a whole number, 2 as a truth value; NaN is unequal to itself
+        if number != value and value == value:  # 1.5 as an integer, 2 as a boolean; NaN is unequal to itself
             raise ValueError("another number")
     except Exception as error:  # `item` may be anything's
-        raise InputError(f"{where} must be a {kind}, or an array of one, not {described(arg)}") from error
+        raise InputError(
+            argument=where, expected=f"{kind}, or an array of one", got=described(arg), code="wrong_type"
+        ) from error
     if isinstance(spec, SymInt) and not INT32_LOW <= number <= INT32_HIGH:
         raise InputError(
-            f"{where} is {number}; the device computes with 32-bit integers, {INT32_LOW} to {INT32_HIGH}",
-            code="int32_range",
+            argument=where, expected=f"a 32-bit integer, {INT32_LOW} to {INT32_HIGH}", got=number, code="int32_range"
         )
     return number
 
@@ -121,68 +126,81 @@ OutputTarget = tuple[int, Array, str]  # a value, the array it is written into, 
 def merge_named_inputs(
     method: str, infos: Sequence[ArgumentInfo], args: Sequence[Any], named: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    """The inputs in their order, the first of them by position and others by name."""
+    """Return the inputs in order, from those passed by position and those passed by name."""
     names = [info.name for info in infos]
-    told = ", ".join(f"{info.name}: {info}" for info in infos) or "none"
+    expected = ", ".join(f"{info.name}: {info}" for info in infos) or "none"
     for name in named:
         if name not in names:
             raise InputError(
-                f"{method} has no input {described(name)}{did_you_mean(name, names)}; its inputs are {told}",
+                argument=method,
+                expected=f"inputs {expected}",
+                got=f"{described(name)}{did_you_mean(name, names)}",
                 code="unknown_input",
             )
     if len(args) > len(names):
         raise InputError(
-            f"{method} takes {len(names)} inputs ({told}); {len(args) + len(named)} were given", code="input_count"
+            argument=method,
+            expected=f"{len(names)} inputs ({expected})",
+            got=f"{len(args) + len(named)}",
+            code="input_count",
         )
     twice = [name for name in names[: len(args)] if name in named]
     missing = [name for name in names[len(args) :] if name not in named]
     if twice or missing:
         problem = f"input {twice[0]!r} twice, by position and by name" if twice else f"no input {missing[0]!r}"
         raise InputError(
-            f"{method} was given {problem}; its inputs are {told}",
+            argument=method,
+            expected=f"inputs {expected}",
+            got=problem,
             code=("duplicate_input" if twice else "missing_input"),
         )
     return (*args, *(named[name] for name in names[len(args) :]))
 
 
 def ordered_inputs(method: str, infos: Sequence[ArgumentInfo], args: Any, name: str = "args") -> Sequence[Any]:
-    """What `run` was given, which should be a sequence or a mapping by name."""
+    """Return the arguments of `run`, a sequence or a mapping by name, in order."""
     if isinstance(args, Mapping):
         return merge_named_inputs(method, infos, (), args)
     if isinstance(args, Sequence) and not isinstance(args, (str, bytes, bytearray, memoryview)):
         return args
     raise InputError(
-        f"{name} is a list of the {len(infos)} inputs of {method}, or a mapping by name, not {described(args)}: [x]"
+        argument=name,
+        expected=f"a list of the {len(infos)} inputs of {method}, or a mapping by name",
+        got=described(args),
+        code="wrong_type",
+        hint="For one input, pass [x].",
     )
 
 
 def check_strict(plan: Plan, strict: object) -> None:
-    """For calls that may use nothing but the device."""
-    if not isinstance(strict, bool):
-        raise InputError(f"strict is True or False, not {described(strict)}")
-    if strict and (calls := plan.cpu_calls):
+    """Raise UnsupportedError if a strict call would run CPU kernels."""
+    if check_bool(strict, "strict") and (calls := plan.cpu_calls):
         named = ", ".join(f"{name} x{count}" for name, count in sorted(calls.items()))
         raise UnsupportedError(
-            f"{plan.graph.name} was called with strict=True, and would run {sum(calls.values())} calls on the CPU: "
-            f"{named}. Export it so that they are delegated (`webpte check` says how), or call it without strict",
+            f"strict=True: {plan.graph.name} would run {sum(calls.values())} calls on the CPU: {named}",
             sorted(calls),
             code="cpu_kernels",
+            hint="Export it so that they are delegated, as `webpte check` describes, or call it without strict.",
         )
 
 
-def output_targets(graph: Graph, into: Any, wanted: Sequence[int]) -> list[OutputTarget]:
-    """The arrays that outputs are to be written into, checked as far as can be before the call."""
+def output_targets(graph: Graph, into: Any, value_ids: Sequence[int]) -> list[OutputTarget]:
+    """Return the arrays that outputs are written into, checked as far as possible before the call."""
     arrays = check_list(into, "into", "arrays, one for each output", "[np.empty((1, 8), np.float32)]")
-    if len(arrays) != len(wanted):
+    if len(arrays) != len(value_ids):
         raise InputError(
-            f"into has {len(arrays)} arrays for the {len(wanted)} outputs that are wanted of {graph.name}",
+            argument="into",
+            expected=f"{len(value_ids)} arrays, one for each output of {graph.name}",
+            got=f"{len(arrays)}",
             code="output_count",
         )
     if len({id(array) for array in arrays}) < len(arrays):
-        raise InputError("into has the same array twice: each output needs one of its own", code="duplicate_array")
+        raise InputError(
+            argument="into", expected="a distinct array for each output", got="one array twice", code="duplicate_array"
+        )
     named = [
         (value_id, array, f"into[{number}]")
-        for number, (value_id, array) in enumerate(zip(wanted, arrays, strict=True))
+        for number, (value_id, array) in enumerate(zip(value_ids, arrays, strict=True))
     ]
     for value_id, array, where in named:
         _check_target(graph, value_id, array, where)
@@ -193,26 +211,28 @@ def _check_target(graph: Graph, value_id: int, array: object, where: str) -> Non
     spec = graph.values[value_id]
     if not isinstance(spec, TensorSpec):
         raise InputError(
-            f"{where} is for an output of {graph.name} that is no array: leave it out by outputs=[...]",
+            f"{where}: the output of {graph.name} is not a tensor",
             code="not_a_tensor",
+            hint="Leave it out with outputs=[...].",
         )
-    wanted = spec.host_dtype.held
+    dtype = spec.host_dtype.held
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{where} is a NumPy array of {wanted} to write into, not {described(array)}")
-    if array.dtype != wanted:
-        raise InputError(f"{where} has dtype {array.dtype}; the output it is for is {wanted}", code="dtype")
+        raise InputError(argument=where, expected=f"a NumPy array of {dtype}", got=described(array), code="wrong_type")
+    if array.dtype != dtype:
+        raise InputError(argument=where, expected=f"dtype {dtype}", got=f"dtype {array.dtype}", code="dtype")
     if not array.flags.writeable or not array.flags.c_contiguous:
         problem = "is not contiguous" if array.flags.writeable else "cannot be written"
         raise InputError(
-            f"{where} {problem}: give an array of its own, such as np.empty({list(spec.dims)}, np.{wanted})",
+            f"{where} {problem}",
             code=("not_contiguous" if array.flags.writeable else "read_only"),
+            hint=f"Pass an array such as np.empty({list(spec.dims)}, np.{dtype}).",
         )
     if not spec.dynamic:
         _check_shape(array, spec.dims, where)
 
 
 def check_target_shapes(targets: Sequence[OutputTarget], live: CallValues) -> None:
-    """Against the shapes that outputs will have, as soon as they are known."""
+    """Check the arrays against the shapes of the outputs that are known already."""
     for value_id, array, where in targets:
         if value_id in live.dims:
             _check_shape(array, live.dims[value_id], where)
@@ -221,12 +241,15 @@ def check_target_shapes(targets: Sequence[OutputTarget], live: CallValues) -> No
 def _check_shape(array: Array, dims: tuple[int, ...], where: str) -> None:
     if array.shape != dims:
         raise InputError(
-            f"{where} has shape {list(array.shape)}; the output of this call has shape {list(dims)}", code="shape"
+            argument=where,
+            expected=f"shape {list(dims)}, as the output of this call",
+            got=f"shape {list(array.shape)}",
+            code="shape",
         )
 
 
 def signature(name: str, inputs: Sequence[ArgumentInfo], outputs: Sequence[ArgumentInfo]) -> str:
-    """A method as one would write it."""
+    """Return a method as a function signature."""
     return f"{sanitize_line(name)}({arguments(inputs)}) -> {arguments(outputs) or 'nothing'}"
 
 

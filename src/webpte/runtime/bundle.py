@@ -1,4 +1,4 @@
-"""A bundle, played natively: its methods run from the plans, kernels and weights that a page would use."""
+"""Bundles, run natively: their methods run from the plans, kernels and weights that a page would use."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from .saved_plan import lacking, refuse_device
 
 
 class Bundle(MethodSource):
-    """A folder that `webpte bundle` wrote, as a program: its methods run at the shapes that were bundled.
+    """A folder that `webpte bundle` wrote. Its methods run at the bundled shapes.
 
-    Every file is checked against its hash before it is used. There is no graph in it, so nothing can be planned anew.
+    Every file is checked against its hash before it is used. A bundle has no graph, so no other plan can be made.
     """
 
     def __init__(self, manifest: Manifest, limits: Mapping[str, int], memory: int | None) -> None:
@@ -55,27 +55,27 @@ class Bundle(MethodSource):
         return sys.modules["webpte"].widget(self._path)  # not imported: this package must not depend on it
 
     def text(self, file: BundledFile) -> str:
-        """One of its texts."""
+        """Return the contents of a text file of the bundle."""
         with self._locked():
             self._check_open()
             return self._store.text(file)
 
     def shapes(self, name: str) -> list[list[tuple[int, ...]]]:
-        """Calls of a method that there are schedules for: the dims of each input. A language model tells none."""
+        """Return the calls that a method has schedules for, each by the dims of every input. Language models: none."""
         check_method_name(name, self.method_names)
         listed = self.manifest.data.get("shapes", {})
         calls = json_list(listed.get(name, []), "shapes") if isinstance(listed, dict) else []
         return [[json_ints(dims, "a dim") for dims in json_list(call, "the shapes of a call")] for call in calls]
 
     def array(self, sha256: str, offset: int, nbytes: int, dtype: str, dims: Sequence[int]) -> np.ndarray[Any, Any]:
-        """An array out of one of its files, in a dtype of callers."""
+        """Return an array from one of its files, in a dtype that callers use."""
         with self._locked():
             self._check_open()
             data = self._store.checked(self._store.by_hash(sha256)).view(offset, nbytes)
             return np.frombuffer(data, dtype_from_json(dtype).held).reshape(dims)
 
     def path(self, file: BundledFile) -> str:
-        """Where one of its files lies, which is what it was when it was bundled."""
+        """Return the path of one of its files, after a check of its hash."""
         with self._locked():
             self._check_open()
             return self._store.checked(file).path
@@ -91,24 +91,29 @@ class Bundle(MethodSource):
         slots: int | None = None,
         variant: BundleVariant | None = None,
     ) -> Method:
-        """Return a method that is ready to be called: the first variant that this device can run, or a given one.
+        """Return a method that is ready to be called: `variant`, or the first one that this device can run.
 
-        `slots` asks for a variant with this number of caches. With `lazy`, kernels are compiled by the first call that
-        needs them, instead of now.
+        `slots` selects variants with this number of caches. With `lazy`, a kernel is compiled by the first call that
+        uses it.
         """
         if rewrite is not None:
             raise already_planned(self._path, "rewrite")
         progress = cancellable(progress, cancel)
         if variant is not None and not isinstance(variant, BundleVariant):
-            raise InputError(f"variant is one of those that the manifest lists, or None, not {described(variant)}")
+            raise InputError(
+                argument="variant",
+                expected="a variant of the manifest, or None",
+                got=described(variant),
+                code="wrong_type",
+            )
         check_bool(lazy, "lazy")
         with self._locked():
             self._check_open()
             chosen = variant or self._choose(name, slots)
-            return self._kept((name, chosen.plan), lambda: self._play(self._read(chosen), progress, lazy))
+            return self._method_of((name, chosen.plan), lambda: self._play(self._read(chosen), progress, lazy))
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
-        """How a method runs, on the machine's adapter or on one of given capabilities."""
+        """Return how a method runs, on this machine's adapter or on a device of other capabilities."""
         if rewrite is not None:
             raise already_planned(self._path, "rewrite")
         with self._locked():
@@ -116,17 +121,17 @@ class Bundle(MethodSource):
             return self._read(self._choose(name, None, caps)).scheduler.plan
 
     def _choose(self, name: str, slots: int | None, caps: Caps | None = None) -> BundleVariant:
-        found = self.manifest.methods[check_method_name(name, self.method_names)]
+        variants = self.manifest.methods[check_method_name(name, self.method_names)]
         check_caps(caps)
         if slots is not None:
             whole_number(slots, "slots", 1)
-        of_slots = [variant for variant in found if slots is None or variant.slots == slots]
-        if not of_slots:
-            listed = sorted({variant.slots for variant in found if variant.slots is not None})
+        matching = [variant for variant in variants if slots is None or variant.slots == slots]
+        if not matching:
+            available = sorted({variant.slots for variant in variants if variant.slots is not None})
             raise InputError(
-                f"{name} is bundled for {listed} sequences at once, not for slots={slots}", code="unknown_slots"
+                f"{name} is bundled for slots among {available}, not for slots={slots}", code="unknown_slots"
             )
-        return choose(of_slots, caps or adapter_caps().within(self._limits), f"{self._path}: {name}")
+        return choose(matching, caps or adapter_caps().within(self._limits), f"{self._path}: {name}")
 
     def _read(self, variant: BundleVariant) -> LoadedPlan:
         key = variant.plan.sha256
@@ -157,60 +162,61 @@ def already_planned(folder: str, what: str) -> InputError:
 
 
 def choose(variants: list[BundleVariant], caps: Caps, where: str) -> BundleVariant:
-    """The first variant for the kind of device that has all it needs."""
-    refused = []
+    """Return the first variant for the kind of device whose requirements the device meets."""
+    rejected = []
     for variant in (variant for variant in variants if variant.device == caps.kind):
         missing = lacking(variant.features, variant.subgroup, variant.limits, caps)
         if not missing:
             return variant
-        refused.append(f"{variant}: {'; '.join(missing)}")
+        rejected.append(f"{variant}: {'; '.join(missing)}")
     raise DeviceError(
-        f"{where} has no variant that {caps.adapter} can run. {'. '.join(refused) or f'None is for a {caps.kind}'}.",
+        f"{where} has no variant that {caps.adapter} can run. {'. '.join(rejected) or f'None is for a {caps.kind}'}.",
         code="no_variant",
     )
 
 
 class _Store:
-    """The files of a bundle, each mapped and verified once."""
+    """The files of a bundle. Each is mapped and verified once."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._manifest = manifest
         self.mapped: list[MappedFile] = []
         self._known: dict[str, MappedFile] = {}
 
-    def checked(self, wanted: BundledFile) -> MappedFile:
-        if wanted.sha256 not in self._known:
-            path = os.path.join(self._manifest.folder, *wanted.path.split("/"))
+    def checked(self, entry: BundledFile) -> MappedFile:
+        if entry.sha256 not in self._known:
+            path = os.path.join(self._manifest.folder, *entry.path.split("/"))
             file = MappedFile(path)  # or FormatError, by its path
             self.mapped.append(file)
-            if file.size != wanted.nbytes or file.sha256() != wanted.sha256:
+            if file.size != entry.nbytes or file.sha256() != entry.sha256:
                 file.close()
                 raise FormatError(
-                    f"{path}: is damaged: it has {file.size} bytes"
-                    + (" whose hash is another" if file.size == wanted.nbytes else f", not {wanted.nbytes}")
-                    + ". Copy or write the bundle again",
+                    argument=path,
+                    expected=f"{entry.nbytes} bytes with the hash {entry.sha256[:16]}...",
+                    got=f"{file.size} bytes" + (" with another hash" if file.size == entry.nbytes else ""),
                     code="hash_mismatch",
+                    hint="The file is damaged: copy or write the bundle again.",
                 )
-            self._known[wanted.sha256] = file
-        return self._known[wanted.sha256]
+            self._known[entry.sha256] = file
+        return self._known[entry.sha256]
 
-    def text(self, wanted: BundledFile) -> str:
-        file = self.checked(wanted)
+    def text(self, entry: BundledFile) -> str:
+        file = self.checked(entry)
         try:
             return str(file.view(0, file.size), "utf-8")
         except UnicodeDecodeError as error:
-            raise FormatError(f"{file.path}: is no text: {error}") from error
+            raise FormatError(f"{file.path}: not valid UTF-8: {error}", code="not_utf8") from error
 
     def by_hash(self, sha256: Any) -> BundledFile:
-        found = self._manifest.files.get(sha256) if isinstance(sha256, str) else None
-        if found is None:
-            raise FormatError(f"it names a file {ascii(sha256)[:80]} that the manifest does not", code="unknown_file")
-        return found
+        file = self._manifest.files.get(sha256) if isinstance(sha256, str) else None
+        if file is None:
+            raise FormatError(f"the file {ascii(sha256)[:80]} is not in the manifest", code="unknown_file")
+        return file
 
 
 @dataclass(frozen=True)
 class _VariantFiles:
-    """A variant, as a plan that was saved: see plan.plan_files."""
+    """The files of a variant, in the form of those of a saved plan: see plan.plan_reader."""
 
     store: _Store
     variant: BundleVariant
@@ -227,7 +233,7 @@ class _VariantFiles:
         return contents(self.store.checked(self.variant.plan), "plan bytes")
 
     def text(self, number: int, kernel: Any) -> str:
-        """A range of the file that holds those of all kernels."""
+        """Return the text of a kernel, a range of the file that holds all of them."""
         offset, size = (
             json_int(at, "where a kernel's text is") for at in json_list(json_field(kernel, "text"), "text", 2)
         )

@@ -1,4 +1,4 @@
-"""Where callers' arrays meet the device: what is accepted, narrowed, widened and given back."""
+"""Conversion between callers' arrays and the device: checks, narrower dtypes, wider bools, and back."""
 
 from __future__ import annotations
 
@@ -24,50 +24,59 @@ FLOAT32_HIGH = float(np.finfo(np.float32).max)
 
 
 class ArgumentConverter:
-    """The borders of a plan: what callers give, what goes to the device, and what comes back."""
+    """Converts the inputs and outputs of a plan's method."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._graph = graph = plan.graph
         self.inputs: tuple[ArgumentInfo, ...] = describe_all(graph, graph.inputs, "in", plan.dynamic_dims)
         self.outputs: tuple[ArgumentInfo, ...] = describe_all(graph, graph.outputs, "out", plan.dynamic_dims)
-        # Put together once: a decode loop enters at every token.
+        # Computed once: a decode loop binds inputs for every token.
         self._entries = [(v, graph.values[v], self._where(position)) for position, v in enumerate(graph.inputs)]
         self._named_outputs = {info.name: v for info, v in zip(self.outputs, graph.outputs, strict=True)}
 
     def _where(self, position: int) -> str:
-        """What messages call an input."""
+        """Return the name of an input in messages."""
         name = self.inputs[position].name
         called = f" ({name!r})" if name != f"in{position}" else ""
         return f"input {position}{called} of {self._graph.name}"
 
     def output_ids(self, outputs: Iterable[int | str]) -> tuple[int, ...]:
-        """The values of outputs that a caller points at, by position or by name."""
+        """Return the value ids of outputs that a caller selects by position or name."""
         try:
             if not isinstance(outputs, (str, bytes)):
                 return tuple(self._output(at) for at in outputs)
         except TypeError:
             pass
-        raise InputError(f"outputs is a list of positions or names, such as [0], not {described(outputs)}")
+        raise InputError(
+            argument="outputs",
+            expected="a list of positions or names, such as [0]",
+            got=described(outputs),
+            code="wrong_type",
+        )
 
     def _output(self, at: object) -> int:
         if isinstance(at, str):
             if at in self._named_outputs:
                 return self._named_outputs[at]
-            known = ", ".join(self._named_outputs)
-            asked = f"{described(at)}{did_you_mean(at, list(self._named_outputs))}"
             raise InputError(
-                f"outputs: {self._graph.name} has no output {asked}; it has {known}", code="unknown_output"
+                argument="outputs",
+                expected=f"outputs of {self._graph.name} ({', '.join(self._named_outputs)})",
+                got=f"{described(at)}{did_you_mean(at, self._named_outputs)}",
+                code="unknown_output",
             )
         return at_position(self._graph.outputs, at, f"outputs of {self._graph.name}")
 
     def bind_inputs(self, args: Any) -> CallValues:
-        """What a caller gives, checked."""
+        """Return the checked inputs of a call."""
         entries = self._entries
         if len(args) != len(entries):
-            wanted = ", ".join(f"{info.name}: {info}" for info in self.inputs)
+            expected = ", ".join(f"{info.name}: {info}" for info in self.inputs)
             raise InputError(
-                f"{self._graph.name} takes {len(entries)} inputs ({wanted}); {len(args)} were given", code="input_count"
+                argument=self._graph.name,
+                expected=f"{len(entries)} inputs ({expected})",
+                got=f"{len(args)}",
+                code="input_count",
             )
         live = CallValues({}, {}, {})
         for (value_id, spec, where), arg, info in zip(entries, args, self.inputs, strict=True):
@@ -80,7 +89,7 @@ class ArgumentConverter:
         return live
 
     def uploads(self, segment: Segment, live: CallValues, fed: Container[int] = ()) -> list[tuple[int, Array]]:
-        """What a segment needs from the host, but for what is `fed`: (tensor, data as the device stores it)."""
+        """Return the uploads of a segment except those in `fed`: (tensor, data in the device's dtype)."""
         return [
             (v, to_device(live.arrays[v], self._graph.tensor(v), functools.partial(self._beyond, v)))
             for v in self._plan.uploads[segment]
@@ -88,23 +97,23 @@ class ArgumentConverter:
         ]
 
     def _beyond(self, value_id: int, reason: str) -> Error:
-        """What does not fit the device is the caller's fault, or a kernel's on the CPU."""
+        """Return the error for values that do not fit the device: the caller's inputs, or results of CPU kernels."""
         graph = self._graph
         if value_id in graph.inputs:
             return InputError(f"{self._where(graph.inputs.index(value_id))} {reason}", code="int32_range")
-        makers = [f", made by {call.name} ({call.origin})," for call in graph.calls if value_id in call.outs]
+        makers = [f", a result of {call.name} ({call.origin})," for call in graph.calls if value_id in call.outs]
         return RangeError(f"value {value_id}{''.join(makers[:1])} {reason}")
 
     def reads(self, segment: Segment, live: CallValues, outputs: Container[int]) -> list[tuple[int, int]]:
-        """What the host wants of a segment: (tensor, bytes)."""
+        """Return what is read back from a segment: (tensor, bytes)."""
         hosted = self._plan.flow.hosted
-        wanted = [v for v in segment.reads if v in hosted or v in outputs]
-        return [(v, stored_bytes(self._graph.tensor(v).dtype, live.dims[v])) for v in wanted]
+        tensors = [v for v in segment.reads if v in hosted or v in outputs]
+        return [(v, stored_bytes(self._graph.tensor(v).dtype, live.dims[v])) for v in tensors]
 
     def collect_outputs(
         self, live: CallValues, reads: Sequence[tuple[int, int]], data: Mapping[int, memoryview]
     ) -> None:
-        """Take over what a segment has made."""
+        """Convert the results of a segment and add them to the values of the call."""
         for value_id, _ in reads:
             spec = self._graph.tensor(value_id)
             array = from_device(data.get(value_id, memoryview(b"")), live.dims[value_id], spec)
@@ -114,41 +123,43 @@ class ArgumentConverter:
 
 
 def at_position(values: Sequence[int], position: object, what: str) -> int:
-    """The value a caller points at by its position among the inputs or outputs of a method."""
+    """Return the value at a position among the inputs or outputs of a method."""
     try:
         if not isinstance(position, bool):
             return values[operator.index(position)]  # type: ignore[arg-type]
     except (TypeError, IndexError):
         pass
-    raise InputError(f"{described(position)} is not a position among the {len(values)} {what}", code="position")
+    raise InputError(expected=f"a position among the {len(values)} {what}", got=described(position), code="position")
 
 
 def to_array(value: Any, spec: TensorSpec, where: str) -> Array:
-    """The caller's value as a C-contiguous array of the declared dtype. Shapes are checked separately."""
+    """Return the caller's value as a C-contiguous array of the declared dtype. Shapes are checked separately."""
     array = _as_numpy(value, where)
-    wanted = spec.host_dtype.held
-    if array.dtype != wanted:
-        array = _converted(array, value, wanted, where)
+    dtype = spec.host_dtype.held
+    if array.dtype != dtype:
+        array = _converted(array, value, dtype, where)
     return spec.host_dtype.rounded(array)
 
 
-def _converted(array: Array, value: Any, wanted: np.dtype[Any], where: str) -> Array:
-    """To the declared dtype, if nothing is lost by it. Python's own numbers have no size and take any of their kind."""
+def _converted(array: Array, value: Any, dtype: np.dtype[Any], where: str) -> Array:
+    """Return the array in the declared dtype, if nothing is lost. Python numbers convert to any dtype of their kind."""
     if array.dtype.kind not in "biufcV":
-        raise InputError(
-            f"{where} is {described(value)}, which is no array of numbers; the program declares {wanted}",
-            code="not_numeric",
-        )
-    if np.can_cast(array.dtype, wanted, "safe"):
-        return array.astype(wanted)
-    if isinstance(value, (list, tuple, int, float)) and np.can_cast(array.dtype, wanted, "same_kind"):
+        raise InputError(argument=where, expected=f"an array of {dtype}", got=described(value), code="not_numeric")
+    if np.can_cast(array.dtype, dtype, "safe"):
+        return array.astype(dtype)
+    if isinstance(value, (list, tuple, int, float)) and np.can_cast(array.dtype, dtype, "same_kind"):
         try:
-            return np.asarray(value, wanted)
+            return np.asarray(value, dtype)
         except OverflowError as error:
-            raise InputError(f"{where} has a number that does not fit {wanted}: {error}", code="overflow") from error
+            raise InputError(
+                argument=where, expected=f"numbers that fit {dtype}", got=str(error), code="overflow"
+            ) from error
     raise InputError(
-        f"{where} has dtype {array.dtype}; the program declares {wanted}. Convert it with .astype(np.{wanted}).",
+        argument=where,
+        expected=f"dtype {dtype}",
+        got=f"dtype {array.dtype}",
         code="dtype",
+        hint=f"Convert it with .astype(np.{dtype}).",
     )
 
 
@@ -157,11 +168,17 @@ def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str, dynamic: tup
     bound = spec.dims
     if len(dims) != len(bound):
         raise InputError(
-            f"{where} has {len(dims)} dims {list(dims)}; the program declares {len(bound)}: {list(bound)}", code="rank"
+            argument=where,
+            expected=f"{len(bound)} dims {list(bound)}",
+            got=f"{len(dims)} dims {list(dims)}",
+            code="rank",
         )
     if not spec.dynamic and dims != bound:
         raise InputError(
-            f"{where} has shape {list(dims)}; the program was exported for exactly {list(bound)}", code="shape"
+            argument=where,
+            expected=f"shape {list(bound)}, which was exported without dynamic dims",
+            got=f"shape {list(dims)}",
+            code="shape",
         )
     if any(not min(1, b) <= d <= b for d, b in zip(dims, bound, strict=True)):  # a bound of 0 allows nothing else
         flags = dynamic or (True,) * len(bound)
@@ -174,18 +191,20 @@ def check_dims(dims: tuple[int, ...], spec: TensorSpec, where: str, dynamic: tup
                 f"{where} has shape {list(dims)}; dim {empty[0]} must be from 1 to {bound[empty[0]]}", code="bound"
             )
         raise InputError(
-            f"{where} has shape {list(dims)}; each dim must be from 1 to its bound {list(bound)}. "
-            "Re-export with a larger upper bound if you need more.",
+            argument=where,
+            expected=f"each dim from 1 to its bound {list(bound)}",
+            got=f"shape {list(dims)}",
             code="bound",
+            hint="Re-export with a larger upper bound for larger inputs.",
         )
 
 
 def to_device(array: Array, spec: TensorSpec, refuse: Callable[[str], Error] = RangeError) -> Array:
-    """The array as the device stores it: 64-bit narrowed (values checked), bools widened to words.
+    """Return the array in the device's dtype: 64 bits become 32, with a check of the values; bools become words.
 
-    `refuse` makes the error out of what is wrong with the values.
+    `refuse` returns the error for a description of the problem.
     """
-    wanted = storage_dtype(spec.dtype)
+    dtype = storage_dtype(spec.dtype)
     if spec.host_dtype is DType.INT64 and array.size:
         low, high = int(array.min()), int(array.max())
         if low < INT32_LOW or high > INT32_HIGH:
@@ -194,11 +213,11 @@ def to_device(array: Array, spec: TensorSpec, refuse: Callable[[str], Error] = R
         size = float(np.max(np.abs(array), where=np.isfinite(array), initial=0))
         if size > FLOAT32_HIGH:
             raise refuse(f"holds values up to {size:g} in size; the device computes with 32-bit floats")
-    return np.ascontiguousarray(array.astype(wanted, copy=False))
+    return np.ascontiguousarray(array.astype(dtype, copy=False))
 
 
 def from_device(data: memoryview, dims: tuple[int, ...], spec: TensorSpec) -> Array:
-    """Bytes read back, as the dtype the program declares. The result owns its memory."""
+    """Return bytes that were read back as an array of the declared dtype. It owns its memory."""
     array = np.frombuffer(data, storage_dtype(spec.dtype)).reshape(dims)
     return array.astype(spec.host_dtype.held)
 

@@ -1,4 +1,4 @@
-"""Who owns devices and the methods that run on them: closing, and beginning again after a loss."""
+"""Devices and the methods that run on them: closing, and recovery after a loss."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .method import Method
 
 
 class DeviceResources:
-    """Methods that share files, and the weights of each device they run on.
+    """The methods that share files, and the weights on each device they run on.
 
-    `memory` is the most bytes that all programs of this process may take on a device; see `load`.
+    `memory` limits the bytes that all programs of this process allocate on a device; see `load`.
     """
 
     def __init__(self, path: str, files: Sequence[MappedFile], memory: int | None) -> None:
@@ -31,43 +31,43 @@ class DeviceResources:
         self._process = ProcessGuard(path)
         self._lock = threading.RLock()  # taken before any lock of a method, and those before a device's
 
-    def _kept(self, key: Hashable, make: Callable[[], Method]) -> Method:
-        """The method that goes by a key, made when it is first asked for."""
+    def _method_of(self, key: Hashable, make: Callable[[], Method]) -> Method:
+        """Return the method of a key, created at its first use."""
         if key not in self._methods:
             self._methods[key] = make()
         return self._methods[key]
 
     def discard(self, method: Method) -> None:
-        """Close a method and forget it: asked for again, it is made anew."""
+        """Close a method and remove it. Loading it again creates a new one."""
         with self._locked():
-            self._methods = {key: kept for key, kept in self._methods.items() if kept is not method}
+            self._methods = {key: other for key, other in self._methods.items() if other is not method}
             method.close()
 
     def recover(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> bool:
         """After DeviceLost: open another device and load everything again from the mapped file.
 
-        Methods and forks that callers hold work again. Their state begins as the file says; `Method.restore` brings
-        back a snapshot. False if no device was lost. A recovery that fails, or is interrupted, may be repeated.
+        Existing methods and forks work again, with their initial state; `Method.restore` restores a snapshot. Returns
+        False if no device was lost. A recovery that fails, or is interrupted, may be repeated.
         """
         progress = cancellable(progress, cancel)
         with self._locked():
             self._check_open()
-            dead = [pair for pair in self._devices if not pair[0].alive()]
-            self._devices = [pair for pair in self._devices if pair not in dead]
-            for gpu, weights in dead:
+            lost = [pair for pair in self._devices if not pair[0].alive()]
+            self._devices = [pair for pair in self._devices if pair not in lost]
+            for gpu, weights in lost:
                 weights.close()
                 gpu.release()
             stranded = [method for method in self._methods.values() if method.stranded()]
             for method in stranded:
-                method.let_go()
+                method.release_lost()
             for method in stranded:
                 method.recover(*self._device(method.plan), progress)
-            return bool(dead or stranded)
+            return bool(lost or stranded)
 
     def close(self) -> None:
         """Release every GPU object and the mapped files. Safe to call twice.
 
-        Waits for calls under way in other threads. In a process forked off nothing happens: all of it is the parent's.
+        Waits for calls in other threads. In a child of `os.fork()` nothing happens: the parent owns all of it.
         """
         if not self._process.is_current:
             return
@@ -95,10 +95,10 @@ class DeviceResources:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"{self._path} was closed")
+            raise ClosedError(f"{self._path} is closed")
 
     def _device(self, plan: Plan) -> tuple[Gpu, WeightBuffers]:
-        """A device for the plan: the one in use already, if its limits suffice."""
+        """Return a device for the plan: one that is in use already if its limits suffice."""
         for gpu, weights in self._devices:
             gpu.check()
             if gpu.satisfies(plan.limits):

@@ -1,4 +1,8 @@
-"""What runs a call: for a method and all its forks, one at a time."""
+"""Execution of calls, one at a time for a method and all its forks.
+
+Several steps of a method run in one submit if only device memory and live integers pass from one to the next. Else, for
+instance if the host reads what is fed back, they run one by one and give the same results.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +26,13 @@ from .state import MethodState
 
 
 class Executor:
-    """The way from arguments to results, with the state of whoever calls.
+    """Runs calls with the state of a method or a fork, which share it.
 
-    It is shared by a method and its forks, whose calls take turns: the scheduler and the workspace serve one at a time.
+    Their calls are serialised: the schedules and the workspace serve one at a time.
     """
 
     def __init__(self, scheduler: ScheduleStore, kernels: CpuKernels, *, lazy: bool = False) -> None:
-        """With `lazy`, nothing is compiled before a call needs it."""
+        """With `lazy`, a kernel is compiled by the first call that uses it."""
         self.scheduler = scheduler
         self.plan = scheduler.plan
         self.converter = ArgumentConverter(self.plan)
@@ -36,12 +40,12 @@ class Executor:
         self._kernels = kernels
         self._lazy = lazy
         self._workspace: Workspace | None = None
-        self.observer: Observer | None = None  # of the calls that are made now
+        self.observer: Observer | None = None  # of the current calls
 
     # -- memory on a device ----------------------------------------------------------------------------------------
 
     def open(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress = ignore, *, filled: bool = True) -> Session:
-        """Memory for one more state. Whoever comes first on a device makes what all others share there."""
+        """Allocate one more state. The first one on a device creates what all others share there."""
         workspace = self._workspace
         if workspace is not None and workspace.gpu is gpu:
             return Session(workspace, filled=filled)
@@ -53,19 +57,19 @@ class Executor:
             self.close()
             raise
 
-    def let_go(self) -> None:
-        """Drop what was on a device that is gone."""
+    def release_lost(self) -> None:
+        """Release what was on a lost device."""
         if self._workspace is not None and not self._workspace.gpu.alive():
             self.close()
 
     def close(self) -> None:
-        """Give back what is shared. Sessions that use it must be closed, too."""
+        """Release what is shared. Sessions that use it must be closed, too."""
         workspace, self._workspace = self._workspace, None
         if workspace is not None:
             workspace.close()
 
     def warm_up(self, state: MethodState) -> None:
-        """Prepare for the smallest and the largest inputs, so that the first call costs what the tenth does."""
+        """Prepare for the smallest and the largest inputs, so that the first call takes no longer than later ones."""
         stage = self.only_stage()
         if stage is None or state.session is None or self._lazy:
             return
@@ -83,7 +87,7 @@ class Executor:
     def run(
         self, state: MethodState, args: Sequence[Any], wanted: Sequence[int], targets: Sequence[OutputTarget] = ()
     ) -> tuple[Any, ...]:
-        """The wanted values after a call with these arguments; written into `targets`, if there are any."""
+        """Run a call and return the values of `wanted`, which are also written into `targets`."""
         observer = self.observer
         if observer is not None:
             observer.phase("check inputs")
@@ -93,7 +97,7 @@ class Executor:
         done = 0
         while number < len(blocks):
             done += 1
-            spend("blocks run", done, self._graph.name)  # a file may jump back for ever
+            spend("blocks run", done, self._graph.name)  # a file may loop for ever
             block = blocks[number]
             for stage in block.stages:
                 if isinstance(stage, HostCalls):
@@ -106,7 +110,7 @@ class Executor:
         if targets:
             check_target_shapes(targets, live)
         if live.unsaved:
-            sent = state.keep({v: live.arrays[v] for v in sorted(live.unsaved)})
+            sent = state.commit({v: live.arrays[v] for v in sorted(live.unsaved)})
             if observer is not None:
                 observer.moved(sent, 0)
         for (_, array, _), result in zip(targets, results, strict=False):
@@ -116,7 +120,7 @@ class Executor:
         return results
 
     def only_stage(self) -> Segment | None:
-        """The segment that is the whole method, if there is one."""
+        """Return the segment that is the whole method, or None if there are several stages."""
         blocks = self.plan.flow.blocks
         stages = blocks[0].stages
         if len(blocks) == 1 and len(stages) == 1 and isinstance(stages[0], Segment) and blocks[0].condition is None:
@@ -124,24 +128,24 @@ class Executor:
         return None
 
     def prepare(self, segment: Segment, live: CallValues, state: MethodState) -> tuple[Schedule, dict[int, int]]:
-        """The schedule of a segment and its live integers. From here on what the segment makes is known."""
+        """Return the schedule of a segment and its live integers. The dims of its results are then in `live`."""
         for value_id in segment.looks:
             live.arrays[value_id] = self._host_array(value_id, live, state)
         observer = self.observer
         if observer is None:
             return self.scheduler.prepare(segment, live)
         observer.phase("lower")
-        found = self.scheduler.prepare(segment, live)
-        observer.prepared(found[0], live)
+        schedule, slots = self.scheduler.prepare(segment, live)
+        observer.prepared(schedule, live)
         observer.phase("convert inputs")
-        return found
+        return schedule, slots
 
     def output(self, value_id: int, live: CallValues, state: MethodState) -> Any:
         if isinstance(self._graph.values[value_id], TensorSpec):
             array = self._host_array(value_id, live, state)
-            # Not the caller's memory, nor the state's, be it by way of a kernel that made a view of it.
-            theirs = array.flags.owndata and value_id not in self._graph.inputs and value_id not in self.plan.host_state
-            return array if theirs else array.copy()
+            # A copy if it is the caller's memory, or the state's, also through a view that a kernel returned.
+            owned = array.flags.owndata and value_id not in self._graph.inputs and value_id not in self.plan.host_state
+            return array if owned else array.copy()
         return self._scalar(value_id, live)
 
     def _run_on_device(
@@ -155,17 +159,17 @@ class Executor:
         session, converter = state.session, self.converter
         assert session is not None
         schedule, slots = self.prepare(segment, live, state)
-        if targets:  # while nothing has changed
+        if targets:  # before anything changes
             check_target_shapes(targets, live)
         reads = converter.reads(segment, live, outputs)
         uploads = converter.uploads(segment, live)
-        if live.unsaved:  # the submit may read it, or write over it
+        if live.unsaved:  # the submit may read or overwrite it
             uploads += state.for_device({v: live.arrays[v] for v in sorted(live.unsaved)})
         (data,) = session.run(schedule, [slots], uploads, reads, observer=self.observer)
         if self.observer is not None:
             self.observer.phase("convert outputs")
         live.unsaved.intersection_update(self.plan.host_state)
-        for value_id in segment.updates:  # what the host knew of them is of before
+        for value_id in segment.updates:  # the host's copies are outdated
             live.arrays.pop(value_id, None)
         converter.collect_outputs(live, reads, data)
 
@@ -179,17 +183,17 @@ class Executor:
             needed = [v for v in graph.flatten(call.args) if isinstance(graph.values[v], TensorSpec)]
             tensors = {v: self._host_array(v, live, state) for v in needed}
             in_place = mutated_values(call, graph)
-            tensors.update({v: tensors[v].copy() for v in in_place})  # arrays may be the caller's, or a fork's too
+            tensors.update({v: tensors[v].copy() for v in in_place})  # arrays may belong to the caller or a fork
             results = self._kernels.run(call, graph, tensors, live.scalars)
             for value_id, array in ({v: tensors[v] for v in in_place} | results).items():
-                self._take_over(value_id, array, call, live)
+                self._store_result(value_id, array, call, live)
 
-    def _take_over(self, value_id: int, array: Array, call: Call, live: CallValues) -> None:
-        """What a CPU kernel has made or changed."""
-        kept = value_id in self.plan.flow.state
-        _check_dims_of_result(array, self._graph.tensor(value_id), call, value_id, kept)
+    def _store_result(self, value_id: int, array: Array, call: Call, live: CallValues) -> None:
+        """Store a value that a CPU kernel has computed or changed."""
+        is_state = value_id in self.plan.flow.state
+        _check_dims_of_result(array, self._graph.tensor(value_id), call, value_id, is_state)
         live.arrays[value_id], live.dims[value_id] = array, array.shape
-        if kept:
+        if is_state:
             live.unsaved.add(value_id)
 
     # -- values on the host ----------------------------------------------------------------------------------------
@@ -203,7 +207,7 @@ class Executor:
             return live.arrays[value_id]
         spec = self._graph.tensor(value_id)
         if spec.constant is None:
-            raise GraphError(f"value {value_id} {spec} is read before anything wrote it")
+            raise GraphError(f"value {value_id} {spec} is read before it is written", code="read_before_write")
         return spec.constant.array(spec.dims)
 
     def _truth(self, value_id: int, live: CallValues, state: MethodState) -> bool:
@@ -218,18 +222,19 @@ class Executor:
         if isinstance(value, Null):
             return None
         number = live.scalars.get(value_id)
-        if number is None:  # on the way that the jumps took
-            raise GraphError(f"value {value_id} is read before anything wrote it")
+        if number is None:  # the jumps skipped its call
+            raise GraphError(f"value {value_id} is read before it is written", code="read_before_write")
         return bool(number) if isinstance(value, SymBool) else number
 
 
-def _check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: int, kept: bool) -> None:
-    """State that is kept has one shape, always; anything else may be smaller than its bound."""
+def _check_dims_of_result(array: Array, spec: TensorSpec, call: Call, value_id: int, is_state: bool) -> None:
+    """Check the shape of a result. State has one shape; other values may be smaller than their bound."""
     bound = array.ndim == len(spec.dims) and all(a <= b for a, b in zip(array.shape, spec.dims, strict=True))
-    if not bound or (kept and array.shape != spec.dims):
+    if not bound or (is_state and array.shape != spec.dims):
         raise GraphError(
-            f"{call.name} ({call.origin}) gave value {value_id} the shape {list(array.shape)}, "
-            f"outside its bound {list(spec.dims)}"
+            f"{call.name} ({call.origin}): value {value_id} has the shape {list(array.shape)}, "
+            f"outside its bound {list(spec.dims)}",
+            code="exceeds_bound",
         )
 
 
@@ -239,7 +244,7 @@ _INTEGERS = (DType.INT32, DType.INT64)
 
 
 class _Link(NamedTuple):
-    """An output that becomes an input, by positions and by values."""
+    """An output that becomes an input in the next step, by positions and by value ids."""
 
     output: int
     input: int
@@ -249,16 +254,16 @@ class _Link(NamedTuple):
 
 @dataclass(frozen=True)
 class Feedback:
-    """Feeds and wanted outputs, checked once for all calls that ask for the same."""
+    """The checked feeds and outputs of `run_steps`, cached for equal arguments."""
 
     feeds: tuple[_Link, ...]
     wanted: tuple[int, ...]
-    stage: Segment | None  # what may run several times in one submit
+    stage: Segment | None  # the segment that may run several times in one submit; None: run one by one
     fed: frozenset[int]  # inputs
 
 
 class StepRunner:
-    """Runs several calls of a method. It is shared by a method and its forks."""
+    """Runs several steps of a method. A method and its forks share it."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -267,7 +272,7 @@ class StepRunner:
     def run(
         self, state: MethodState, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
     ) -> list[tuple[Any, ...]]:
-        """See Method.run_steps, which holds the lock."""
+        """Run the steps of Method.run_steps, which holds the lock."""
         executor, feedback = self._executor, self._feedback(feed, outputs)
         if len(steps) == 1:
             return [executor.run(state, steps[0], feedback.wanted)]
@@ -281,14 +286,14 @@ class StepRunner:
         key: tuple[object, ...] = ()
         try:
             key = (tuple(feed.items()), tuple(outputs))
-            found = self._feedbacks.get(key)
-        except TypeError:  # what cannot be listed, and positions that cannot even be hashed, are refused below
-            found = None
-        if found is None:
+            feedback = self._feedbacks.get(key)
+        except TypeError:  # not iterable or not hashable: _new_feedback raises the typed error
+            feedback = None
+        if feedback is None:
             if len(self._feedbacks) >= MAX_FEEDBACKS:
                 self._feedbacks.clear()
-            found = self._feedbacks[key] = _new_feedback(self._executor, feed, outputs)
-        return found
+            feedback = self._feedbacks[key] = _new_feedback(self._executor, feed, outputs)
+        return feedback
 
 
 def _new_feedback(executor: Executor, feed: Mapping[int, int], outputs: Sequence[int]) -> Feedback:
@@ -296,14 +301,14 @@ def _new_feedback(executor: Executor, feed: Mapping[int, int], outputs: Sequence
     if stage is not None and not all(_stays_on_device(executor.plan, stage, fed, wanted) for fed in feeds):
         stage = None
     if stage is not None and executor.plan.flow.state.intersection(stage.looks):
-        stage = None  # the host looks at what the step before has written
+        stage = None  # the host reads what the previous step has written
     return Feedback(tuple(feeds), wanted, stage, frozenset(fed.target for fed in feeds))
 
 
 def _run_together(
     executor: Executor, state: MethodState, feedback: Feedback, lives: Sequence[CallValues]
 ) -> list[tuple[Any, ...]] | None:
-    """All steps in one submit; None if they differ in more than live integers and inputs, or hold too much."""
+    """Run all steps in one submit; None if they need several schedules or more than MAX_STEP_BYTES."""
     stage, first, converter = feedback.stage, lives[0], executor.converter
     assert stage is not None and state.session is not None
     prepared = _prepare(executor, state, feedback, lives)
@@ -315,18 +320,18 @@ def _run_together(
     if _bytes_held(reads, later, len(lives)) > MAX_STEP_BYTES:
         return None
     uploads = converter.uploads(stage, first)
-    present = {value_id for value_id, _ in uploads}  # an input that no kernel reads is not on the device
+    present = {value_id for value_id, _ in uploads}  # an input that no kernel reads is not uploaded
     feeds = [_device_feed(executor.plan, fed, first) for fed in feedback.feeds if fed.target in present]
     data = state.session.run(schedule, scalars, uploads, reads, feeds, later, executor.observer)
     results = []
-    for live, found in zip(lives, data, strict=True):
-        converter.collect_outputs(live, reads, found)
+    for live, outputs in zip(lives, data, strict=True):
+        converter.collect_outputs(live, reads, outputs)
         results.append(tuple(executor.output(value_id, live, state) for value_id in feedback.wanted))
     return results
 
 
 def _checked(plan: Plan, feed: Mapping[int, int]) -> list[_Link]:
-    """The feeds, if they point at tensors that fit."""
+    """Return the feeds, after checks that their tensors fit."""
     graph = plan.graph
     feeds: list[_Link] = []
     for output, position in feed.items():
@@ -335,25 +340,26 @@ def _checked(plan: Plan, feed: Mapping[int, int]) -> list[_Link]:
         fed = _Link(output, position, source, target)
         made, taken = graph.values[source], graph.values[target]
         if not isinstance(made, TensorSpec) or not isinstance(taken, TensorSpec):
-            raise InputError(f"{_link_text(plan, fed)}: only tensors can be fed", code="not_a_tensor")
+            raise InputError(f"{_link_text(plan, fed)}: both must be tensors", code="not_a_tensor")
         if not _castable(made.host_dtype, taken.host_dtype):
             raise InputError(
-                f"{_link_text(plan, fed)}: {made.host_dtype.short} does not become {taken.host_dtype.short} unharmed",
+                f"{_link_text(plan, fed)}: {made.host_dtype.short} does not convert to {taken.host_dtype.short} "
+                "without loss",
                 code="dtype",
             )
         if any(target == other.target for other in feeds):
-            raise InputError(f"{_link_text(plan, fed)}, which another output feeds too", code="duplicate_feed")
+            raise InputError(f"{_link_text(plan, fed)}: another output feeds it already", code="duplicate_feed")
         feeds.append(fed)
     return feeds
 
 
 def _castable(made: DType, taken: DType) -> bool:
-    # The device computes with 32 bits, so what it makes fits both.
+    # The device computes with 32 bits, so its results fit both.
     return (made in _INTEGERS and taken in _INTEGERS) or _holds(taken, made)
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether one dtype holds every value of another."""
+    """Return whether one dtype represents every value of another."""
     return wide is narrow or (wide is not DType.BFLOAT16 and bool(np.can_cast(narrow.held, wide.held, "safe")))
 
 
@@ -364,7 +370,7 @@ def _link_text(plan: Plan, fed: _Link) -> str:
 def _prepare(
     executor: Executor, state: MethodState, feedback: Feedback, lives: Sequence[CallValues]
 ) -> tuple[Schedule, list[dict[int, int]]] | None:
-    """The schedule that serves all steps, and the live integers of each, by slot. None if no one does."""
+    """Return the schedule of all steps and the live integers of each, by slot. None if they need several schedules."""
     assert feedback.stage is not None
     first: Schedule | None = None
     scalars = []
@@ -380,11 +386,11 @@ def _prepare(
 
 
 def _stays_on_device(plan: Plan, stage: Segment, fed: _Link, wanted: Sequence[int]) -> bool:
-    """Whether a copy on the device does what a way through the host would."""
+    """Return whether a copy on the device gives the same result as a copy through the host."""
     made, taken = plan.graph.tensor(fed.source), plan.graph.tensor(fed.target)
-    # What callers see in a narrower dtype is rounded when it is read.
+    # A narrower dtype for callers means rounding when it is read.
     exact = _holds(made.host_dtype, made.dtype) and _holds(taken.host_dtype, made.dtype)
-    # What the stage does not make is not kept until its end; an input handed through is answered by the host.
+    # Only results of the stage last until its end; an input that is also an output is returned by the host.
     kept = fed.source in stage.reads and (fed.target in stage.reads or fed.target not in wanted)
     return kept and exact and made.dtype is taken.dtype and fed.target not in plan.flow.hosted
 
@@ -392,14 +398,15 @@ def _stays_on_device(plan: Plan, stage: Segment, fed: _Link, wanted: Sequence[in
 def _check_size(plan: Plan, fed: _Link, made: tuple[int, ...], taken: tuple[int, ...]) -> None:
     if numel(made) != numel(taken):
         raise InputError(
-            f"{_link_text(plan, fed)}: its shape is {list(made)}, the next step's input has {list(taken)}", code="shape"
+            f"{_link_text(plan, fed)}: its shape is {list(made)}, that of the next step's input {list(taken)}",
+            code="shape",
         )
 
 
 def _later_uploads(
     executor: Executor, stage: Segment, lives: Sequence[CallValues], fed: Container[int]
 ) -> list[list[tuple[int, Array]]]:
-    """For each step but the first, the inputs that are not fed and that it would not find in place."""
+    """Return for each step except the first the inputs that are not fed and not in place already."""
     later = []
     before: dict[int, bytes] = {}
     for live in lives:
@@ -429,34 +436,36 @@ def _run_separately(
     results: list[tuple[Any, ...]] = []
     feeds, count = feedback.feeds, len(feedback.wanted)
     wanted = (*feedback.wanted, *(fed.source for fed in feeds))
-    made: tuple[Any, ...] = ()  # by the step before, for each of the feeds
+    previous: tuple[Any, ...] = ()  # the outputs of the previous step that are fed back
     for args, live in zip(steps, lives, strict=True):
-        given = list(args)
-        for fed, value in zip(feeds, made, strict=False):
+        inputs = list(args)
+        for fed, value in zip(feeds, previous, strict=False):
             _check_size(executor.plan, fed, value.shape, live.dims[fed.target])
             spec = executor.plan.graph.tensor(fed.target)
-            given[fed.input] = value.astype(spec.host_dtype.held).reshape(live.dims[fed.target])
-        found = executor.run(state, given, wanted)
-        results.append(found[:count])
-        made = found[count:]
+            inputs[fed.input] = value.astype(spec.host_dtype.held).reshape(live.dims[fed.target])
+        outputs = executor.run(state, inputs, wanted)
+        results.append(outputs[:count])
+        previous = outputs[count:]
     return results
 
 
 def lower_shapes(executor: Executor, state: MethodState, dims: Sequence[Sequence[int]]) -> None:
-    """Lower what a call at these shapes would run, without running it."""
+    """Lower a call at these shapes without running it, for a plan that is about to be saved."""
     stage, graph = executor.only_stage(), executor.plan.graph
     if stage is None:
         raise InputError(
-            f"{graph.name} is not one submit: call it at the shapes that are to be saved", code="several_submits"
+            f"{graph.name} takes several submits", code="several_submits", hint="Call it at the shapes to save."
         )
     if len(dims) != len(graph.inputs):
         wanted = ", ".join(map(str, executor.converter.inputs))
         raise InputError(
-            f"{graph.name} takes {len(graph.inputs)} inputs ({wanted}); {len(dims)} shapes were named",
+            argument="shapes",
+            expected=f"{len(graph.inputs)} shapes for the inputs of {graph.name} ({wanted})",
+            got=f"{len(dims)}",
             code="input_count",
         )
     try:
         args = [zeros_like_input(graph.values[i], tuple(sizes)) for i, sizes in zip(graph.inputs, dims, strict=True)]
     except (MemoryError, ValueError) as error:
-        raise InputError(f"shapes: {dims!r:.200} cannot be: {error}") from error
+        raise InputError(f"shapes: {dims!r:.200} cannot be allocated: {error}", code="shape") from error
     executor.prepare(stage, executor.converter.bind_inputs(args), state)

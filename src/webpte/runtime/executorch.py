@@ -20,11 +20,11 @@ from .method import Method
 from .program import Program
 
 BACKEND = "VulkanBackend"  # whose delegates are run, on any GPU
-_NO_DUMP = "webpte writes no ETDump: profile() of webpte.tools, or `webpte profile`, tells where the time goes"
+_NO_DUMP = "webpte does not write ETDump files. Use profile() of webpte.tools, or `webpte profile`"
 
 
 class Verification(enum.Enum):
-    """How far a file is checked. Here that is always wholly, whichever is asked for."""
+    """How far a file is checked. webpte always checks all of it."""
 
     Minimal = 0
     InternalConsistency = 1
@@ -54,13 +54,16 @@ class Runtime:
         debug_buffer_size: int = 0,
         data_path: str | os.PathLike[str] | None = None,
     ) -> RuntimeProgram:
-        """A program of a path, bytes or an open file; `data_path` is a .ptd file with constants of it."""
+        """Return a program from a path, bytes or an open file. `data_path` is a .ptd file with constants."""
         if not isinstance(verification, Verification):
             raise InputError(
-                f"verification is Verification.Minimal or InternalConsistency, not {described(verification)}"
+                argument="verification",
+                expected="Verification.Minimal or Verification.InternalConsistency",
+                got=described(verification),
+                code="wrong_type",
             )
         if check_bool(enable_etdump, "enable_etdump"):
-            raise UnsupportedError(f"enable_etdump: {_NO_DUMP}")
+            raise UnsupportedError(f"enable_etdump: {_NO_DUMP}", code="etdump")
         check_int(debug_buffer_size, "debug_buffer_size", 0)
         check_source(data, "data")
         return RuntimeProgram(load_program(data, () if data_path is None else [check_path(data_path, "data_path")]))
@@ -82,7 +85,7 @@ class OperatorRegistry:
 
     @property
     def operator_names(self) -> set[str]:
-        """Ops that have a kernel for the device, by the names of delegates."""
+        """The ops that have a kernel for the device, by their names in delegates."""
         return set(registered())
 
 
@@ -97,16 +100,16 @@ class RuntimeProgram:
         return set(self.program.method_names)
 
     def load_method(self, name: str) -> RuntimeMethod:
-        """A method, ready to be executed. The same one is given again."""
+        """Return a method that is ready to be executed; the same object every time."""
         return RuntimeMethod(self.program.method(name), self.metadata(name))
 
     def metadata(self, method_name: str) -> MethodMeta:
-        """What a method takes and gives, without loading it."""
+        """Return the inputs and outputs of a method, without loading it."""
         name = check_method_name(method_name, self.program.method_names, "method_name")
         return MethodMeta(next(plan for plan in self.program.file.methods if plan.name == name))
 
     def write_etdump_result_to_file(self, etdump_path: str, debug_buffer_path: str) -> None:
-        raise UnsupportedError(f"neither etdump_path nor debug_buffer_path is written: {_NO_DUMP}")
+        raise UnsupportedError(f"etdump_path, debug_buffer_path: {_NO_DUMP}", code="etdump")
 
 
 class RuntimeMethod:
@@ -117,12 +120,12 @@ class RuntimeMethod:
         self.metadata = metadata
 
     def execute(self, inputs: Sequence[Input]) -> list[Value]:
-        """Outputs as a list of NumPy arrays and Python numbers."""
+        """Return the outputs as a list of NumPy arrays and Python numbers."""
         return list(self.method.run(ordered_inputs(self.method.name, self.method.inputs, inputs, "inputs")))
 
 
 class MethodMeta:
-    """What a method takes and gives; stands in for `MethodMeta` of ExecuTorch's bindings."""
+    """The inputs and outputs of a method; stands in for `MethodMeta` of ExecuTorch's bindings."""
 
     def __init__(self, plan: MethodPlan) -> None:
         self._plan = plan
@@ -144,10 +147,18 @@ class MethodMeta:
 
     def _tensor(self, ids: Sequence[int], index: int, what: str) -> TensorInfo:
         if check_int(index, "index", 0) >= len(ids):
-            raise InputError(f"index {index} is outside the {len(ids)} {what} of {self._plan.name}")
+            raise InputError(
+                argument="index",
+                expected=f"a position among the {len(ids)} {what} of {self._plan.name}",
+                got=index,
+                code="position",
+            )
         value = self._plan.values[ids[index]]
         if not isinstance(value, TensorValue):
-            raise InputError(f"index {index} of the {what} of {self._plan.name} is a number, not a tensor")
+            raise InputError(
+                f"index {index}: this value among the {what} of {self._plan.name} is a number, not a tensor",
+                code="not_a_tensor",
+            )
         return TensorInfo(value)
 
     def __repr__(self) -> str:
@@ -161,11 +172,11 @@ class TensorInfo:
         self._value = value
 
     def sizes(self) -> tuple[int, ...]:
-        """At the bound, where they may vary."""
+        """Return the sizes; of dynamic dims, the bounds."""
         return self._value.sizes
 
     def dtype(self) -> int:
-        """The number of the scalar type, as in the file: 6 is float32, 4 int64."""
+        """Return the number of the scalar type, as in the file: 6 is float32, 4 int64."""
         code = self._value.dtype.scalar_type
         assert code is not None  # it was read from a file
         return code

@@ -1,4 +1,4 @@
-"""Kernel calls that run on the CPU: NumPy versions, the references of ops, and torch's own where torch is installed."""
+"""Kernel calls that run on the CPU: NumPy kernels, the references of ops, and torch's kernels if torch is installed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _numpy_kernel(name: str) -> Kernel | None:
 
 
 def _reference(name: str) -> Kernel | None:
-    """An op's NumPy reference. An out-variant calls it without the tensor options; a delegate passes them."""
+    """Return an op's NumPy reference. An out-variant is called without the tensor options; a delegate passes them."""
     kernel = "::" in name
     op = find(Call(name, (), (), Origin(0), kernel))
     if op is None or op.compute is None:
@@ -57,17 +57,17 @@ def _reference(name: str) -> Kernel | None:
 
 
 class CpuKernels:
-    """Every kernel call the CPU can serve, by name."""
+    """The kernel calls that the CPU can run, by name."""
 
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and (_numpy_kernel(name) is not None or torch_kernel(name) is not None)
 
     def source(self, name: str) -> str:
-        """What runs a kernel call on the CPU: "numpy" or "torch"."""
+        """Return what runs a kernel call on the CPU: "numpy" or "torch"."""
         return "torch" if _numpy_kernel(name) is None else "numpy"
 
     def run(self, call: Call, graph: Graph, tensors: dict[int, Array], scalars: dict[int, float]) -> dict[int, Array]:
-        """Execute a call; returns its outputs by value id, in the dtypes the program declares."""
+        """Run a call and return its outputs by value id, in the dtypes the program declares."""
         outs = [graph.tensor(o) for o in call.outs]
         kernel = _numpy_kernel(call.name)
         try:
@@ -90,14 +90,14 @@ class CpuKernels:
 
 
 def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars: Mapping[int, float]) -> None:
-    """Ask the op's own lowering for the shapes of its results, before NumPy takes memory for them.
+    """Compute the shapes of the results with the op's lowering, before NumPy allocates memory for them.
 
-    A file says what a kernel is called with: `full` of 10**12 elements is refused here, as it is on the device.
+    The arguments come from the file: `full` of 10**12 elements is refused here, as it is on the device.
     """
     op = find(call)
-    if op is None or not op.dtypes:  # a kernel of NumPy's alone makes no more than it is given; so does a user's
+    if op is None or not op.dtypes:  # its result is no larger than its arguments
         return
-    if op.unless and op.unless(call, graph):  # its lowering does not serve the call
+    if op.unless and op.unless(call, graph):  # the lowering does not support the call
         return
     operands = (*graph.flatten(call.args), *call.outs)
     context = Context(Caps())
@@ -105,7 +105,7 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
     frame = Frame(graph, context, only=operands)
     stand_in = DType.FLOAT32 if DType.FLOAT32 in op.dtypes else min(op.dtypes, key=lambda dtype: dtype.short)
     for value_id, handle in frame.tensors.items():
-        if handle.dtype not in op.dtypes:  # that is why the call runs here; shapes do not depend on it
+        if handle.dtype not in op.dtypes:  # the reason why the call runs here; shapes do not depend on it
             handle.dtype = stand_in
         if value_id in tensors:
             handle.dims = tensors[value_id].shape
@@ -114,7 +114,7 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
             scalar.set(scalars[value_id])
     bound = BoundCall(op, call, frame)
     context.begin(0, op, call)
-    with contextlib.suppress(RangeError):  # a number too large for the device; the shapes are known by then
+    with contextlib.suppress(RangeError):  # a number is too large for the device; the shapes are known already
         bound.lower(context)
 
 

@@ -1,4 +1,4 @@
-"""A file, or a folder, into a program."""
+"""Loading programs and bundles from paths, bytes in memory and open files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_LISTED_DATA_FILES = 4
 
 
 class BinaryFile(Protocol):
-    """A file that is open for reading bytes: of `open(path, "rb")`, of a zip archive, `io.BytesIO`."""
+    """A file that is open for reading bytes: `open(path, "rb")`, a file of a zip archive, `io.BytesIO`."""
 
     def read(self, size: int = -1, /) -> bytes: ...
 
@@ -43,15 +43,20 @@ Source = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryFile
 
 
 def check_source(source: object, name: str) -> None:
-    """Refuse what is neither a path, nor bytes, nor a file, before any of them is opened."""
+    """Raise InputError unless a source is a path, bytes or a file, before any source is opened."""
     if isinstance(source, (str, os.PathLike)):
         check_path(source, name)
     elif not callable(getattr(source, "read", None)) and _bytes_of(source) is None:
-        raise InputError(f"{name} is a path, bytes, or a file opened by open(path, 'rb'), not {described(source)}")
+        raise InputError(
+            argument=name,
+            expected="a path, bytes, or a file opened by open(path, 'rb')",
+            got=described(source),
+            code="wrong_type",
+        )
 
 
 def open_source(source: Source, name: str) -> MappedFile:
-    """A path is mapped, bytes are used where they are, and the rest of an open file is read into memory."""
+    """Map a path, wrap bytes without a copy, or read the rest of an open file into memory."""
     check_source(source, name)
     if isinstance(source, (str, os.PathLike)):
         return MappedFile(source)
@@ -60,7 +65,7 @@ def open_source(source: Source, name: str) -> MappedFile:
 
 
 def _bytes_of(source: object) -> memoryview | None:
-    """What the source holds in memory; a file that is mapped counts as a file, since it has a position."""
+    """Return the bytes of a source in memory. An mmap counts as a file, because it has a position."""
     if callable(getattr(source, "read", None)):
         return None
     try:
@@ -74,19 +79,27 @@ def _read_file(file: BinaryFile, name: str) -> MappedFile:
         data = file.read()
     except Exception as error:  # whatever kind of file it is: closed, write-only, a connection that broke
         raise InputError(
-            f"{name} is a file that cannot be read: {error}. Open it by open(path, 'rb')", code="unreadable"
+            f"{name}: the file cannot be read: {error}", code="unreadable", hint="Open it with open(path, 'rb')."
         ) from error
     if isinstance(data, str):
-        raise InputError(f"{name} is a file that was opened as text: open it by open(path, 'rb')", code="text_mode")
-    found = _bytes_of(data)
-    if found is None:
-        raise InputError(f"{name} is a file whose read() gives {described(data)}: open it by open(path, 'rb')")
+        raise InputError(
+            f"{name}: the file was opened as text", code="text_mode", hint="Open it with open(path, 'rb')."
+        )
+    contents = _bytes_of(data)
+    if contents is None:
+        raise InputError(
+            argument=name,
+            expected="a file whose read() returns bytes",
+            got=f"one that returns {described(data)}",
+            code="wrong_type",
+            hint="Open it with open(path, 'rb').",
+        )
     label = getattr(file, "name", None)
-    return MappedFile.from_bytes(label if isinstance(label, str) else f"<{name}>", found)
+    return MappedFile.from_bytes(label if isinstance(label, str) else f"<{name}>", contents)
 
 
 def data_beside(path: str | os.PathLike[str], keys: Collection[str]) -> list[str]:
-    """Files of constants beside a program that have some of these keys, those with most of them first."""
+    """Return the .ptd files beside a program that contain some of these keys, those with most keys first."""
     folder = os.path.dirname(os.fspath(path)) or os.curdir
     try:
         names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(".ptd") and entry.is_file())
@@ -97,7 +110,7 @@ def data_beside(path: str | os.PathLike[str], keys: Collection[str]) -> list[str
         try:
             with MappedFile(os.path.join(folder, name)) as file:
                 found[name] = len(parse_tensors(file).entries.keys() & set(keys))
-        except Error:  # it need not be one of ours
+        except Error:  # the file may be of another format
             continue
     best = sorted((name for name in found if found[name]), key=lambda name: -found[name])
     return [os.path.join(os.path.dirname(os.fspath(path)), name) for name in best[:MAX_LISTED_DATA_FILES]]
@@ -136,39 +149,40 @@ def load(
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,
 ) -> Program:
-    """Open a .pte program, or a folder that `webpte bundle` wrote; `data` are .ptd files with constants of a program.
+    """Open a .pte program, or a bundle: a folder that `webpte bundle` wrote, which is returned as a `Bundle`.
 
-    Each is a path, bytes in memory, or a file that is open for reading bytes. A path is best: its file is mapped and
-    never read whole. Bytes are used where they are and must not change; an open file is read into memory.
+    `data` are .ptd files with constants of the program. Each source is a path, bytes in memory, or a file that is open
+    for reading bytes. A path is best: its file is mapped and never read whole. Bytes are used without a copy and must
+    not change; an open file is read into memory.
 
-    GPU memory is taken when a method is asked for. An op inside a delegate that has no kernel is refused then, unless
+    GPU memory is allocated when a method is loaded. An op inside a delegate that has no kernel is refused then, unless
     `fallback="cpu"`: it runs on the CPU, with a warning, and every such call costs a round trip through host memory.
     `limits` plans for a smaller device than this one, by names such as "max-storage-buffer-binding-size".
-    `passes` are the names of graph rewrites to apply; all of them unless given, none with `passes=()`.
-    `tune` says which kernels to run where there is a choice: "cached" those found fastest on this device before,
-    "auto" also spends a few seconds on finding out, "off" the usual ones.
-    `memory` is the most bytes that all programs of this process may take on the device; a method that would need more
-    is refused before any is taken. Unless given it is what is free, for a software device, what the machine has, for an
-    integrated GPU, and unlimited for a discrete one, whose memory WebGPU does not tell.
+    `passes` are the names of the graph rewrites to apply; all by default, none with `passes=()`.
+    `tune` selects kernels where several can serve a call: "cached" uses those that were measured as the fastest on this
+    device, "auto" also spends a few seconds on measuring, "off" uses the defaults.
+    `memory` limits the bytes that all programs of this process allocate on the device; a method that needs more is
+    refused before any is allocated. The default is the free memory for a software device, the machine's memory for an
+    integrated GPU, and no limit for a discrete one, whose memory WebGPU does not report.
     """
     check_source(source, "source")
-    given = check_list(data, "data", "files", '["weights.ptd"]')
-    for number, one in enumerate(given):
+    sources = check_list(data, "data", "files", '["weights.ptd"]')
+    for number, one in enumerate(sources):
         check_source(one, f"data[{number}]")
     check_choice(fallback, "fallback", (None, "cpu"))
     check_choice(tune, "tune", get_args(Tune))
-    chosen_limits, most = check_limits(limits), check_memory_limit(memory)
+    device_limits, memory_limit = check_limits(limits), check_memory_limit(memory)
     chosen_passes = check_names(passes, "passes", tuple(PASSES))
     progress = cancellable(progress, cancel)
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
-        _refuse_planning(source, given, fallback, passes)
+        _refuse_planning(source, sources, fallback, passes)
         # Typed as a Program: a union would burden every caller with what only the folder can tell. See `load_source`.
-        return cast(Program, Bundle(read_manifest(source), chosen_limits, most))
-    options = PlanOptions(fallback == "cpu", chosen_limits, chosen_passes, tune, most)
+        return cast(Program, Bundle(read_manifest(source), device_limits, memory_limit))
+    options = PlanOptions(fallback == "cpu", device_limits, chosen_passes, tune, memory_limit)
     files: list[MappedFile] = []
     try:
         files.append(open_source(source, "source"))
-        files += [open_source(one, f"data[{number}]") for number, one in enumerate(given)]
+        files += [open_source(one, f"data[{number}]") for number, one in enumerate(sources)]
         return _read(files, options, progress)
     except BaseException as error:
         for file in files:
@@ -188,12 +202,12 @@ def _read(files: list[MappedFile], options: PlanOptions, progress: OnProgress) -
 
 
 def _with_advice(error: DataError, path: PathLike) -> DataError:
-    """The error with what to do about it, where a file beside the program has what is missing."""
-    found = data_beside(path, error.keys)
-    if not found:
+    """Return the error with a hint, if a file beside the program contains the missing constants."""
+    files = data_beside(path, error.keys)
+    if not files:
         return error
-    advice = f"Beside it is what has them: load({os.fspath(path)!r}, data={found!r})"
-    return DataError(f"{error}\n{advice}", error.keys, code=error.reason)
+    hint = f"Files beside the program contain them: load({os.fspath(path)!r}, data={files!r})"
+    return DataError(f"{error}\n{hint}", error.keys, code=error.reason)
 
 
 def load_source(source: Source, data: Iterable[Source] = (), **options: Unpack[_KeywordOptions]) -> Program | Bundle:
@@ -217,12 +231,12 @@ def _refuse_planning(path: PathLike, data: list[Source], fallback: str | None, p
 
 
 class TaskProgram:
-    """Base of `webpte.embed.Embedder` and others like it. Threads may share one."""
+    """Base of the programs for a task, such as `webpte.embed.Embedder`. Threads may share one."""
 
     task: ClassVar[str]
 
     def __init__(self, program: Program, path: Path, file: TaskFile) -> None:
-        """`file` is asked for all its fields here; what does not fit the program is refused."""
+        """Read all fields of `file`, and raise if they do not fit the program."""
         self.program = program
         self.path = path
 
@@ -240,7 +254,7 @@ class TaskProgram:
 
     @property
     def forward(self) -> Method:
-        """What runs on the device."""
+        """The method that computes."""
         return self.program.method("forward")
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The manifest of a bundle: what a folder that `webpte bundle` wrote holds. Believed after it was checked.
+"""The manifest of a bundle: the contents of a folder that `webpte bundle` wrote.
 
-The whole of it is hashed, and it has the hash of every other file: damage is noticed before anything is used. A bundle
-may come from a stranger all the same, so names are those that its hashes give, and lead nowhere else.
+The manifest contains its own hash and those of all other files, so damage is detected before anything is used. A bundle
+may be hostile all the same: file names are derived from hashes, so no path leads out of the folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMAT, VERSION = "webpte bundle", 1
 MANIFEST = "manifest.json"
 KINDS = ("language", "encoder", "image", "program", "check")
 SUFFIXES = {"plan": "json", "json": "json", "wgsl": "wgsl", "weights": "bin", "text": "txt"}  # by type of file
-_HEADER = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')  # all behind it is what is hashed
+_HEADER = re.compile(rb'\{"sha256":"([0-9a-f]{64})",')  # the hash is of everything after it
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _MAX_SLOTS = 4096
 _MAX_TEMPLATE_CHARS = 1 << 18  # characters
@@ -32,7 +32,7 @@ _MAX_TEMPLATE_CHARS = 1 << 18  # characters
 
 @dataclass(frozen=True)
 class BundledFile:
-    """A file by its hash."""
+    """A file of a bundle, identified by its hash."""
 
     sha256: str
     nbytes: int
@@ -61,7 +61,7 @@ class BundleVariant:
 
 @dataclass(frozen=True)
 class Language:
-    """What a language model is besides its method."""
+    """The metadata of a language model."""
 
     tokenizer: BundledFile
     tokenizer_config: BundledFile | None
@@ -69,9 +69,9 @@ class Language:
     eos: tuple[int, ...]
     bos: int | None
     context: int
-    prompt_rows: tuple[int, ...]  # of passes that read a prompt, ascending
-    decode_rows: tuple[int, ...]  # of passes that choose a token behind each row
-    choice_words: Mapping[int, int]  # by rows: words of what steers the choice, where more than settings does
+    prompt_rows: tuple[int, ...]  # tokens per prefill step, ascending
+    decode_rows: tuple[int, ...]  # tokens per decode step, each of which is sampled
+    choice_words: Mapping[int, int]  # by decode rows: words of the sampling inputs
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Manifest:
 
 
 def file_path(sha256: str, kind: str) -> str:
-    """Where a file lies in the folder."""
+    """Return the path of a file in the folder."""
     return f"files/{sha256}.{SUFFIXES[kind]}"
 
 
@@ -107,25 +107,25 @@ def read_manifest(folder: str | os.PathLike[str]) -> Manifest:
         raise
     except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise FormatError(
-            f"{path}: is not a manifest: {type(error).__name__}: {str(error)[:200]}", code="damaged"
+            f"{path}: not a valid manifest: {type(error).__name__}: {str(error)[:200]}", code="damaged"
         ) from error
 
 
 def _document(contents: bytes) -> dict[str, Any]:
     opening = _HEADER.match(contents)
     if opening is None:
-        raise FormatError('does not begin with {"sha256": ...} of the rest, as a manifest does', code="bad_magic")
-    found = hashlib.sha256(contents[opening.end() :]).hexdigest()
-    if found != opening[1].decode():
+        raise FormatError('expected a manifest that begins with {"sha256": ...} of the rest', code="bad_magic")
+    digest = hashlib.sha256(contents[opening.end() :]).hexdigest()
+    if digest != opening[1].decode():
         raise FormatError(
-            f"is damaged: its contents hash to {found[:16]}..., not to {opening[1].decode()[:16]}...",
+            f"the manifest is damaged: expected the hash {opening[1].decode()[:16]}..., got {digest[:16]}...",
             code="hash_mismatch",
         )
     data = json.loads(contents.decode("ascii"))
     if data.get("format") != FORMAT or data.get("version") != VERSION:
         raise FormatError(
-            f"is a {ascii(data.get('format'))[:40]} of version {ascii(data.get('version'))[:20]}; "
-            f"known is a {FORMAT} of version {VERSION}",
+            expected=f"a {FORMAT} of version {VERSION}",
+            got=f"{ascii(data.get('format'))[:40]} of version {ascii(data.get('version'))[:20]}",
             code="unknown_version",
         )
     return dict(data)
@@ -141,7 +141,7 @@ class _ManifestReader:
         kind = json_field(self.data, "kind")
         if kind not in KINDS:
             raise FormatError(
-                f"{ascii(kind)[:40]} is not a kind of bundle; known are {', '.join(KINDS)}", code="unknown_kind"
+                argument="kind", expected=f"one of {', '.join(KINDS)}", got=ascii(kind)[:40], code="unknown_kind"
             )
         methods = {
             json_str(name, "the name of a method"): tuple(
@@ -150,7 +150,7 @@ class _ManifestReader:
             for name, method in _object(self.data, "methods").items()
         }
         if kind == "language" and "forward" not in methods:
-            raise FormatError("a language model has no method forward")
+            raise FormatError("a language model must have a method forward", code="missing_method")
         language = self._language(json_field(self.data, "language")) if kind == "language" else None
         return Manifest(
             self.folder, json_str(json_field(self.data, "name"), "name"), kind, self.files, methods, language, self.data
@@ -160,12 +160,12 @@ class _ManifestReader:
         nbytes = json_int(json_field(item, "bytes"), "the size of a file", 1)
         path, kind = json_field(item, "path"), json_field(item, "type")
         if not _DIGEST.fullmatch(sha256) or kind not in SUFFIXES or path != file_path(sha256, kind):
-            raise FormatError(f"{ascii(path)[:100]} is not where a file of its type and hash lies", code="file_name")
+            raise FormatError(f"{ascii(path)[:100]}: not the path of a file of its type and hash", code="file_name")
         return BundledFile(sha256, nbytes, path)
 
     def _file(self, sha256: Any) -> BundledFile:
         if not isinstance(sha256, str) or sha256 not in self.files:
-            raise FormatError(f"{ascii(sha256)[:80]} is not among its files", code="unknown_file")
+            raise FormatError(f"{ascii(sha256)[:80]}: not a file of the bundle", code="unknown_file")
         return self.files[sha256]
 
     def _optional_file(self, sha256: Any) -> BundledFile | None:
@@ -175,7 +175,9 @@ class _ManifestReader:
         slots = json_field(item, "slots")
         device = json_field(item, "device")
         if device not in ("gpu", "cpu"):
-            raise FormatError(f"{ascii(device)[:40]} is not a kind of device", code="unknown_device")
+            raise FormatError(
+                argument="device", expected="'gpu' or 'cpu'", got=ascii(device)[:40], code="unknown_device"
+            )
         return BundleVariant(
             plan=self._file(json_field(item, "plan")),
             wgsl=self._file(json_field(item, "wgsl")),
@@ -192,12 +194,17 @@ class _ManifestReader:
     def _language(self, item: Any) -> Language:
         template, bos = json_field(item, "template"), json_field(item, "bos")
         if template is not None and (not isinstance(template, str) or len(template) > _MAX_TEMPLATE_CHARS):
-            raise FormatError(f"its chat template is not a text of at most {_MAX_TEMPLATE_CHARS} characters")
+            raise FormatError(
+                f"template: expected a string of at most {_MAX_TEMPLATE_CHARS} characters", code="invalid_field"
+            )
         prompt, decode = (_ascending(json_field(item, name), name) for name in ("prompt_rows", "decode_rows"))
         words = {int(rows): json_int(most, "choice_words") for rows, most in _object(item, "choice_words").items()}
         if decode[0] != 1 or words.keys() != set(decode):
             raise FormatError(
-                f"it decodes {list(decode)} rows at once, with words for {sorted(words)}, not for 1 first"
+                argument="decode_rows",
+                expected=f"1 and the rows of choice_words, {sorted(words)}",
+                got=list(decode),
+                code="invalid_field",
             )
         return Language(
             tokenizer=self._file(json_field(item, "tokenizer")),
@@ -215,18 +222,20 @@ class _ManifestReader:
 def _object(data: Any, name: str) -> Mapping[str, Any]:
     found = json_field(data, name)
     if not isinstance(found, dict):
-        raise FormatError(f"{name} is {ascii(found)[:60]}, not an object", code="invalid_field")
+        raise FormatError(argument=name, expected="an object", got=ascii(found)[:60], code="invalid_field")
     return found
 
 
 def _limit(name: str) -> str:
     if name not in BROWSER_LIMITS:
-        raise FormatError(f"{ascii(name)[:60]} is not a limit that devices have", code="unknown_limit")
+        raise FormatError(f"{ascii(name)[:60]}: not a limit of devices", code="unknown_limit")
     return name
 
 
 def _ascending(data: Any, what: str) -> tuple[int, ...]:
     found = json_ints(data, what, 1)
     if not found or list(found) != sorted(set(found)):
-        raise FormatError(f"{what} are {ascii(data)[:60]}, not numbers that ascend")
+        raise FormatError(
+            argument=what, expected="integers in ascending order", got=ascii(data)[:60], code="invalid_field"
+        )
     return found

@@ -1,4 +1,4 @@
-"""A method you can call."""
+"""Methods: the objects that callers run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Method:
     """A loaded method: call it with arrays, get arrays back. State such as a KV cache persists between calls."""
 
     recoveries: int
-    """How often a lost device took the state, which then began anew: see `Program.recover`."""
+    """How often the device was lost and the state was initialised again: see `Program.recover`."""
 
     def __init__(
         self,
@@ -77,29 +77,29 @@ class Method:
         self._executor: Executor = Executor(scheduler, kernels, lazy=lazy) if parent is None else parent._executor
         self._step_runner: StepRunner = StepRunner(self._executor) if parent is None else parent._step_runner
         self._is_fork = parent is not None
-        # Forks of forks too, whoever lives longer; one that nobody holds is gone, with its memory.
+        # Forks of forks too. A fork that is no longer referenced is collected, with its memory.
         self._forks: weakref.WeakSet[Method] = weakref.WeakSet() if parent is None else parent._forks
         # The executor serves one call at a time.
         self._lock: threading.RLock = parent._lock if parent else shared.whole.lock if shared else threading.RLock()
-        self._shared = shared  # none for a fork, which owns all its state
+        self._shared = shared  # None for a fork, which owns all its state
         self._gpu: Gpu | None = None
         self._weights: WeightBuffers | None = None
         self._session: Session | None = None
         self._state: MethodState
         started = time.perf_counter()
         if gpu is not None and weights is not None:
-            self._start(gpu, weights, progress, filled=parent is None)  # a fork takes over its parent's state
+            self._start(gpu, weights, progress, filled=parent is None)  # a fork copies its parent's state
         else:  # nothing runs on a device
             self._state = MethodState(plan, None)
         if parent is None:
             _log_ready(plan, self.adapter, time.perf_counter() - started)
 
     def _start(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress, *, filled: bool = True) -> None:
-        """Take memory of a device; state begins as the file says if it is `filled`."""
+        """Allocate memory on a device. `filled` state is initialised from the file."""
         self._session = self._executor.open(gpu, weights, progress, filled=filled)
         self._state = MethodState(self.plan, self._session)
         self._gpu, self._weights = gpu, weights
-        if not self._is_fork:  # whose bind groups are made when it first runs: many forks never do, or at one shape
+        if not self._is_fork:  # a fork creates its bind groups when it first runs: many never do, or at one shape
             self._executor.warm_up(self._state)
 
     @property
@@ -116,31 +116,31 @@ class Method:
 
     @property
     def counters(self) -> Counters:
-        """What was done on the device this method runs on, by all its users together."""
+        """The counters of the device this method runs on, for all its users together."""
         return self._gpu.counters if self._gpu is not None else Counters()
 
     @property
     def adapter(self) -> str:
-        """The name of what this method runs on."""
+        """The name of the adapter this method runs on."""
         return self._gpu.caps.adapter if self._gpu is not None else Caps().adapter
 
     @property
     def planner(self) -> Planner:
-        """What makes schedules for new shapes."""
+        """The planner, which makes schedules for new shapes."""
         if not isinstance(self.scheduler, Planner):
             raise InputError(
-                f"{self.name} runs from the schedules it was saved with: there is no graph to plan from",
+                f"{self.name} runs from saved schedules: it has no graph to plan from",
                 code="no_graph",
             )
         return self.scheduler
 
     @property
     def lowerings(self) -> int:
-        """How many lowerings have run so far, at build and in calls."""
+        """The number of lowerings that have run, at load and in calls."""
         return self.scheduler.runs if isinstance(self.scheduler, Planner) else 0
 
     def __call__(self, /, *args: Input, **named: Input) -> Value:
-        """Run the method, its inputs by position or by name. One output is returned as it is, several as a tuple."""
+        """Run the method with inputs by position or by name. Returns the output, or a tuple of several outputs."""
         outputs = self.run(merge_named_inputs(self.name, self.inputs, args, named) if named else args)
         return outputs[0] if len(outputs) == 1 else outputs
 
@@ -172,35 +172,40 @@ class Method:
         into: Sequence[Any] | None = None,
         strict: bool = False,
     ) -> tuple[Any, ...]:
-        """Run the method; always a tuple. `args` are its inputs in their order, or by name.
+        """Run the method and return its outputs as a tuple. `args` are its inputs in order, or by name.
 
-        With `outputs`, only those are read back and returned, by position or by name. `into` are arrays to write them
-        into, of their shapes and dtypes; they are what is returned. `strict=True` refuses a method of which some part
-        would run on the CPU.
+        `outputs` selects the outputs to read back and return, by position or by name. `into` are arrays of the same
+        shapes and dtypes to write them into; they are returned. `strict=True` refuses a method that would run CPU
+        kernels.
         """
         executor = self._executor
         if type(args) is not tuple and type(args) is not list:
             args = ordered_inputs(self.name, self.inputs, args)
-        wanted = self.plan.graph.outputs if outputs is None else executor.converter.output_ids(outputs)
+        value_ids = self.plan.graph.outputs if outputs is None else executor.converter.output_ids(outputs)
         if strict is not False:
             check_strict(self.plan, strict)
-        targets = () if into is None else output_targets(self.plan.graph, into, wanted)
+        targets = () if into is None else output_targets(self.plan.graph, into, value_ids)
         with self.exclusive():
             self._make_ready()
-            results = executor.run(self._state, args, wanted, targets)
+            results = executor.run(self._state, args, value_ids, targets)
         return results if into is None else tuple(into)
 
     def run_steps(
         self, steps: Sequence[Sequence[Any]], feed: Mapping[int, int], outputs: Sequence[int]
     ) -> list[tuple[Any, ...]]:
-        """Run the method several times, in one submit where that is possible: the results of `run` for each.
+        """Run the method once for each step, in one submit if possible, and return the results of each.
 
-        `feed` maps an output to the input it becomes in the next step, where only the shape of what `steps` holds
-        counts. So a generated token never visits the host on its way back into the model. Inputs that are not fed
-        are those of each step. Steps that cannot share a submit run one by one, with the same results.
+        `feed` maps an output to the input that it becomes in the next step; of that input only the shape in `steps`
+        counts. So a generated token returns to the model without a copy to the host. Steps that cannot share a submit
+        run one by one, with the same results.
         """
         if not isinstance(feed, Mapping):
-            raise InputError(f"feed maps outputs to inputs, such as {{0: 0}}, not {described(feed)}")
+            raise InputError(
+                argument="feed",
+                expected="a mapping of outputs to inputs, such as {0: 0}",
+                got=described(feed),
+                code="wrong_type",
+            )
         if type(steps) not in (list, tuple):
             steps = check_list(steps, "steps", "calls, each a list of inputs", "[[x], [y]]")
         if not {*map(type, steps)} <= {list, tuple}:
@@ -210,13 +215,13 @@ class Method:
             return self._step_runner.run(self._state, steps, feed, outputs)
 
     def reset(self) -> None:
-        """Put the method's state (KV caches, mutable buffers) back to what the file says."""
+        """Set the method's state (KV caches, mutable buffers) to its initial value in the file."""
         with self.exclusive():
             self._make_ready()
             self._state.reset()
 
     def fork(self) -> Method:
-        """The same method with a state of its own, equal to this one's now. Weights and plan are shared."""
+        """Return the same method with its own state, a copy of the current one. Weights and plan are shared."""
         with self.exclusive():
             self._make_ready()
             other = Method(self.scheduler, self._gpu, self._weights, self._kernels, self._fingerprint, parent=self)
@@ -228,13 +233,15 @@ class Method:
         """Write the state to a file that `restore` of the same program accepts, in this process or another."""
         where = check_path(path, "path")
         if not isinstance(note, bytes):
-            raise InputError(f"note is bytes to keep with the state, not {described(note)}")
+            raise InputError(
+                argument="note", expected="bytes to store with the state", got=described(note), code="wrong_type"
+            )
         write_state(where, self._fingerprint(), self.read_state(), note)
 
     def restore(self, path: PathLike, accept: Callable[[bytes], None] = lambda note: None) -> bytes:
-        """Take the state from a file that `snapshot` wrote, and give back its note. Another program's is refused.
+        """Read the state from a file that `snapshot` wrote for the same program, and return its note.
 
-        The file is checked whole before the state changes. `accept` is then given the note, and may refuse by raising.
+        The whole file is checked before the state changes. `accept` is then called with the note, and may raise.
         """
         where = check_path(path, "path")
         check_callable(accept, "accept", "the note of the snapshot")
@@ -246,40 +253,40 @@ class Method:
             return note
 
     def copy_extents(self, source: Method, extents: Sequence[Extent]) -> None:
-        """Take over parts of the state on the device, of this method or of another with the same pieces of it."""
+        """Copy ranges of the state on the device, from this method or another one with the same state buffers."""
         with source.exclusive(), self.exclusive():
             self._make_ready()
             self._device_state().copy_extents(source._device_state(), extents)
 
     def read_extents(self, extents: Sequence[Extent]) -> list[memoryview]:
-        """Parts of the state on the device."""
+        """Return ranges of the state on the device."""
         with self.exclusive():
             self._make_ready()
             return self._device_state().read_extents(extents)
 
     def write_extents(self, extents: Sequence[Extent], pieces: Sequence[memoryview]) -> None:
-        """Put what `read_extents` gave into parts of the state."""
+        """Write data of `read_extents` into ranges of the state on the device."""
         with self.exclusive():
             self._make_ready()
             self._device_state().write_extents(extents, pieces)
 
     def _device_state(self) -> Session:
         if self._session is None:
-            raise InputError(f"{self.name} keeps nothing on a device")
+            raise InputError(f"{self.name} has no state on a device", code="no_device_state")
         return self._session
 
     def fingerprint(self) -> str:
-        """What a snapshot of this method's state is known by: program, method and weights."""
+        """Return the hash of program, method and weights that a snapshot of this method carries."""
         return self._fingerprint()
 
     def state_sizes(self) -> list[int]:
-        """Bytes of each piece of the state."""
+        """Return the bytes of each buffer of the state."""
         with self.exclusive():
             self._make_ready()
             return self._state.sizes()
 
     def read_state(self) -> list[memoryview]:
-        """The state, piece by piece: what `write_state` takes."""
+        """Return the buffers of the state, as `write_state` accepts them."""
         with self.exclusive():
             self._make_ready()
             return self._state.read()
@@ -292,11 +299,11 @@ class Method:
     def save(self, folder: PathLike, shapes: Iterable[Sequence[Sequence[int]]] = ()) -> None:
         """Write the plan into a folder, with the schedules of the last 64 shapes called: `webpte.open_plan` runs it.
 
-        `shapes` names any number of further ones, each by the dims of every input (`()` for a number); a method of
-        several submits must have been called. Shaders are those chosen for this device; constants stay in the
-        program's files.
+        `shapes` adds schedules, each by the dims of every input (`()` for a number). A method of several submits must
+        have been called at its shapes instead. Shaders are those for this device; constants stay in the program's
+        files.
         """
-        from ..plan.plan_writer import save_plan  # few methods are
+        from ..plan.plan_writer import save_plan  # few methods are saved
 
         where, named = check_path(folder, "folder"), check_shapes(shapes, "shapes")
         with self.exclusive():
@@ -328,7 +335,7 @@ class Method:
 
     @contextmanager
     def observed(self, observer: Observer) -> Iterator[None]:
-        """Let an observer see the calls that are made inside. All others, of forks too, wait for their end."""
+        """Observe the calls inside the context. Calls from other threads, of forks too, wait until it ends."""
         executor = self._executor
         with self.exclusive():
             before, executor.observer = executor.observer, observer
@@ -338,26 +345,26 @@ class Method:
                 executor.observer = before
 
     def exclusive(self) -> threading.RLock:
-        """A lock to hold over several calls that belong together. While it is held no fork can be called either."""
+        """Return the lock to hold over several calls that belong together. It excludes calls of forks too."""
         self._process.check()
         return self._lock
 
     def _make_ready(self) -> None:
-        """Before whatever reads or writes the state."""
+        """Check that the method can be used, and fetch the latest shared state. Call it before using the state."""
         self._check_open()
         if self._shared is not None:
-            self._shared.bring(self._state)
+            self._shared.synchronize(self._state)
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"method {self.name} was closed")
+            raise ClosedError(f"method {self.name} is closed")
         if self._gpu is not None and self._gpu.lost is not None:
             raise self._gpu.loss_error()
 
     def close(self) -> None:
-        """Release the GPU memory of the method, whose program's weights stay, and of all forks that came from it.
+        """Release the GPU memory of the method and of its forks; the weights belong to the program.
 
-        A fork closes alone. In a process forked off nothing happens: the memory is the parent's.
+        Closing a fork releases only its own. In a child of `os.fork()` nothing happens: the parent owns the memory.
         """
         if not self._process.is_current:
             return
@@ -376,28 +383,28 @@ class Method:
             session.close()
 
     def recover(self, gpu: Gpu, weights: WeightBuffers, progress: OnProgress) -> None:
-        """For Program.recover: those of this method and its forks that have let go begin again on another device."""
+        """For Program.recover: allocate this method and its forks on another device, where they were released."""
         with self._lock:
             for method in self.stranded():
                 if method._session is None:
                     method._start(gpu, weights, progress)
 
-    def let_go(self) -> None:
-        """Drop what this method and its forks had on a device that is gone, so that it does not count as taken."""
+    def release_lost(self) -> None:
+        """Release what this method and its forks had on a lost device, so that it does not count as allocated."""
         with self._lock:
             for method in self.stranded():
                 method.recoveries += 1
                 method._drop_session()
-            self._executor.let_go()
+            self._executor.release_lost()
 
     def stranded(self) -> list[Method]:
-        """Of this method and its forks, those whose device is gone."""
+        """Return those of this method and its forks whose device is lost."""
         with self._lock:
             return [m for m in (self, *self._forks) if not m._closed and m._gpu is not None and not m._gpu.alive()]
 
 
 def _log_ready(plan: Plan, adapter: str, seconds: float) -> None:
-    """A method can be called. One that only holds a number, such as get_vocab_size, is not worth a line."""
+    """Log that a method can be called, unless it only returns a constant, such as get_vocab_size."""
     if not plan.graph.steps or not logger.isEnabledFor(logging.INFO):
         return
     need = memory_needs(plan)

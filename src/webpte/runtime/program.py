@@ -1,4 +1,4 @@
-"""A program and its methods."""
+"""Programs, and what programs and bundles have in common."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ logger = logging.getLogger("webpte")
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """How the methods of a program are planned."""
+    """The options of planning a program's methods."""
 
     fallback: bool = False
     limits: Mapping[str, int] = field(default_factory=dict)
@@ -50,7 +50,7 @@ class PlanOptions:
 
 
 def find_data(key: str, file: ProgramFile, tensors: Sequence[TensorFile]) -> Span | None:
-    """Named data: the program's own first, then each .ptd in the order given."""
+    """Return named data, from the program or else from the first .ptd that has it."""
     span = file.named_data.get(key)
     if span is not None:
         return span
@@ -141,7 +141,7 @@ class MethodSource(DeviceResources):
 
 
 class Program(MethodSource):
-    """A loaded file. Use it as a context manager, or call `close`, to release GPU memory.
+    """A loaded .pte file. Use it as a context manager, or call `close`, to release GPU memory.
 
     Threads may share it, and its methods, which run one call at a time. From asyncio, use `asyncio.to_thread`.
     """
@@ -167,7 +167,7 @@ class Program(MethodSource):
 
     @property
     def file(self) -> ProgramFile:
-        """What the .pte holds."""
+        """The parsed .pte file."""
         return self._file
 
     @property
@@ -175,18 +175,18 @@ class Program(MethodSource):
         return tuple(self._graphs)
 
     def graph(self, name: str = "forward") -> Graph:
-        """What a method computes, as the file says."""
+        """Return the graph of a method, as in the file."""
         return self._graphs[check_method_name(name, self.method_names)]
 
     def plan(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Plan:
-        """How a method would run, for the machine's adapter or for given capabilities. Needs no GPU with `caps`."""
+        """Return how a method would run, for this machine's adapter or for other capabilities. `caps` needs no GPU."""
         return self.planner(name, caps, rewrite).plan
 
     def planner(self, name: str = "forward", caps: Caps | None = None, rewrite: Rewrite | None = None) -> Planner:
-        """What makes a method's plan, and its schedules for given shapes."""
+        """Return the planner of a method, which has its plan and makes schedules for shapes."""
         self._process.check()
         graph = self.graph(name)
-        check_optional_callable(rewrite, "rewrite", "the graph, and gives another")
+        check_optional_callable(rewrite, "rewrite", "the graph, which returns another graph")
         check_caps(caps)
         if rewrite is not None:
             graph = rewrite(graph)
@@ -204,29 +204,29 @@ class Program(MethodSource):
         progress: OnProgress = ignore,
         cancel: CancelToken | None = None,
     ) -> TuningResult:
-        """Time the kernels that could serve a method on this machine, and remember for every later load which to take.
+        """Measure the kernels that can serve a method on this machine, and cache the fastest for every later load.
 
-        That is the usual one, unless another was clearly faster: in six of seven rounds and by 5 % in the median. What
-        was measured before is left alone unless `again`. `budget` bounds the seconds that are spent; what it did not
-        suffice for is in `left` of what is returned.
+        The default kernel stays unless another one is faster in six of seven rounds and by 5 % in the median. Results
+        in the cache are not measured again unless `again`. `budget` limits the seconds; what was not measured within it
+        is `unmeasured` of the result.
         """
         progress = cancellable(progress, cancel)
-        spent, anew = check_seconds(budget, "budget"), check_bool(again, "again")
+        seconds, measure_all = check_seconds(budget, "budget"), check_bool(again, "again")
         with self._locked():
             self._check_open()
             planner = self.planner(name, rewrite=rewrite)
             caps = self._caps()
-            known = {} if anew else read_tuning(caps)
+            known = {} if measure_all else read_tuning(caps)
             for job in [job for job in planner.examples if job.key in known]:
                 del planner.examples[job]
             if not planner.examples:
                 return TuningResult()
             gpu, weights = self._device(planner.plan)
             started = time.perf_counter()
-            choices = tune_plan(planner, gpu, weights, spent, progress)
-            _log_tuned(name, len(choices), time.perf_counter() - started)
-            write_tuning(caps, best_variants(choices))
-            return choices
+            result = tune_plan(planner, gpu, weights, seconds, progress)
+            _log_tuned(name, len(result), time.perf_counter() - started)
+            write_tuning(caps, best_variants(result))
+            return result
 
     def method(
         self,
@@ -239,15 +239,15 @@ class Program(MethodSource):
     ) -> Method:
         """Return a method that is ready to be called; the same object every time. `rewrite` changes its graph first.
 
-        With `lazy`, kernels are compiled by the first call that needs them, instead of now.
+        With `lazy`, a kernel is compiled by the first call that uses it.
         """
         progress = cancellable(progress, cancel)
         check_method_name(name, self.method_names)
-        check_optional_callable(rewrite, "rewrite", "the graph, and gives another")
+        check_optional_callable(rewrite, "rewrite", "the graph, which returns another graph")
         check_bool(lazy, "lazy")
         with self._locked():
             self._check_open()
-            return self._kept((name, rewrite), lambda: self._make_method(name, rewrite, progress, lazy))
+            return self._method_of((name, rewrite), lambda: self._make_method(name, rewrite, progress, lazy))
 
     def show(self, **options: Any) -> Any:
         """Return its page for a notebook, which runs on the GPU of the reader's browser: `webpte.widget`."""
@@ -281,7 +281,7 @@ class Program(MethodSource):
 
 
 def _warn_of_fallback(plan: Plan) -> None:
-    """Calls inside delegates that have no kernel here: the exporter meant them for the device."""
+    """Log a warning for calls inside delegates that run on the CPU: the exporter meant them for the device."""
     inside = {name: count for name, count in plan.cpu_calls.items() if "::" not in name}
     if inside:
         listed = ", ".join(f"{quoted_name(name)} x{count}" for name, count in sorted(inside.items()))
@@ -297,7 +297,7 @@ def _log_tuned(name: str, measured: int, seconds: float) -> None:
 
 @contextmanager
 def open_graph(graph: Graph) -> Iterator[Method]:
-    """A method that runs `graph` on this machine's adapter, as it is: no pass is applied."""
+    """Open a method that runs `graph` on this machine's adapter, without passes. For graphs that are in no file."""
     kernels = CpuKernels()
     planner = make_planner(graph, adapter_caps(), kernels)
     gpu = acquire(planner.plan.limits)
@@ -314,6 +314,6 @@ def open_graph(graph: Graph) -> Iterator[Method]:
 
 
 def _listed_methods(rows: Mapping[str, str]) -> dict[str, str]:
-    """The first of many methods, and how many more there are."""
-    kept = dict(list(rows.items())[:MAX_LISTED_METHODS])
-    return kept | ({"...": f"and {len(rows) - len(kept)} more"} if len(rows) > len(kept) else {})
+    """Return the rows of the first methods, and the number of the others."""
+    first = dict(list(rows.items())[:MAX_LISTED_METHODS])
+    return first | ({"...": f"and {len(rows) - len(first)} more"} if len(rows) > len(first) else {})

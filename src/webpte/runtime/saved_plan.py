@@ -1,4 +1,4 @@
-"""Plans that `Method.save` wrote, opened and run: no graph is read, and nothing is lowered."""
+"""Plans that `Method.save` wrote. They run without reading a graph and without lowering."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ PathLike = str | os.PathLike[str]
 
 
 def open_plan(folder: PathLike, data: Iterable[PathLike] = (), *, memory: int | None = None) -> SavedPlan:
-    """Open a folder that `Method.save` wrote; its method runs at the shapes that were saved, and at no others.
+    """Open a folder that `Method.save` wrote. Its method runs only at the saved shapes.
 
-    Its constants lie in the files of the program, which are known by their hash: those of `data`, or others of their
-    name in the folder or beside it. Nothing else of them is read. `memory` is as in `load`.
+    Its constants are in the files of the program, which are identified by hash: those in `data`, or files of the same
+    name in the folder or beside it. Nothing else is read from them. `memory` is as in `load`.
     """
     where = check_path(folder, "folder")
     files = [
         check_path(one, f"data[{number}]")
         for number, one in enumerate(check_list(data, "data", "files", '["model.pte"]'))
     ]
-    most = check_memory_limit(memory)
+    memory_limit = check_memory_limit(memory)
     opened = load_plan(where, files, CpuKernels())
     try:
-        return SavedPlan(where, opened, most)
+        return SavedPlan(where, opened, memory_limit)
     except BaseException:
         for file in opened.files:
             file.close()
@@ -49,14 +49,14 @@ class SavedPlan(DeviceResources):
         super().__init__(folder, opened.files, memory)
         self._opened = opened
         self.name = opened.scheduler.plan.graph.name
-        """Of the method."""
+        """The name of the method."""
 
     def method(self, progress: OnProgress = ignore, cancel: CancelToken | None = None) -> Method:
-        """The method, ready to be called; the same object every time."""
+        """Return the method, ready to be called; the same object every time."""
         progress = cancellable(progress, cancel)
         with self._locked():
             self._check_open()
-            return self._kept(self.name, lambda: self._make_method(progress))
+            return self._method_of(self.name, lambda: self._make_method(progress))
 
     def __repr__(self) -> str:
         return f"SavedPlan {sanitize_line(self._path)}{' (closed)' if self._closed else ''}\n  {self._signature()}"
@@ -80,20 +80,22 @@ class SavedPlan(DeviceResources):
 
 
 def refuse_device(plan: Plan, features: Iterable[str], caps: Caps) -> None:
-    """Raise one error that names everything a plan was made for and a device does not have."""
+    """Raise one error that lists everything a plan requires and a device does not have."""
     if missing := lacking(features, plan.subgroup, plan.limits, caps):
         raise DeviceError(
-            f"{plan.graph.name} was saved for a device that has more than {caps.adapter}: {'; '.join(missing)}. "
-            "Save it on this one, or for it: load(..., limits=...), WEBPTE_DEVICE=browser.",
+            f"{plan.graph.name} was saved for a device with more than {caps.adapter}: {'; '.join(missing)}",
             code="over_limits",
+            hint="Save it on this device, or for it: load(..., limits=...), WEBPTE_DEVICE=browser.",
         )
 
 
 def lacking(features: Iterable[str], subgroup: int, limits: Mapping[str, int], caps: Caps) -> list[str]:
-    """What a device does not have of what is needed."""
+    """Return the requirements that a device does not meet."""
     missing = [name for name in features if name not in caps.features]
     if "subgroup" not in missing and caps.subgroup < subgroup:
-        missing.append(f"subgroups of {subgroup} invocations, it has {caps.subgroup}")
+        missing.append(f"subgroups of {subgroup} invocations (it has {caps.subgroup})")
     return missing + [
-        f"{name} of {most}, it has {caps.limit(name)}" for name, most in limits.items() if most > caps.limit(name)
+        f"{name} of {needed} (it has {caps.limit(name)})"
+        for name, needed in limits.items()
+        if needed > caps.limit(name)
     ]

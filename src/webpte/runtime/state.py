@@ -1,8 +1,12 @@
-"""A method's state as a file.
+"""The state of methods: on the device and the host, shared between methods, and in files.
 
-Magic, the program's fingerprint, the number of buffers, the length of a note, the buffers' sizes, the note, the bytes,
-and the SHA-256 of all that; little-endian. Written under a temporary name, synced to the disk and renamed, so that no
-moment shows half of a file. Read and checked whole before anything is done with it.
+State that a kernel on the device uses is stored there, in the device's dtypes; CPU kernels read it back and upload what
+they write. The rest is stored on the host, in the dtypes the program declares, as arrays that are replaced and never
+written into: several forks may hold the same array.
+
+A state file holds a magic number, the program's fingerprint, the number of buffers, the length of a note, the buffers'
+sizes, the note, the buffers' bytes, and the SHA-256 of all that; little-endian. It is written under a temporary name,
+synced to the disk and renamed, so that no reader sees an incomplete file. It is read and checked whole before use.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from .converter import Array, from_device, to_device
 
 
 class MethodState:
-    """The state of one method or fork. `session` holds the device's part; None where nothing runs there."""
+    """The state of one method or fork. `session` holds the device's part; None if nothing runs on a device."""
 
     def __init__(self, plan: Plan, session: Session | None) -> None:
         self._plan = plan
@@ -35,7 +39,7 @@ class MethodState:
         self._arrays = self._initial()
 
     def _initial(self) -> dict[int, Array]:
-        """As the file says, and zero where it says nothing."""
+        """Return the initial arrays: those of the file, else zeros."""
         arrays = {}
         for value_id in self._plan.host_state:
             spec = self._plan.graph.tensor(value_id)
@@ -45,7 +49,7 @@ class MethodState:
         return arrays
 
     def array(self, value_id: int, observer: Observer | None = None) -> Array:
-        """The state as the host sees it. Not to be written into."""
+        """Return a state tensor in its declared dtype. Do not write into it."""
         if value_id in self._arrays:
             return self._arrays[value_id]
         assert self.session is not None
@@ -53,7 +57,7 @@ class MethodState:
         return from_device(self.session.read_tensor(value_id, observer), spec.dims, spec)
 
     def for_device(self, written: Mapping[int, Array]) -> list[tuple[int, Array]]:
-        """What of the state that the host has written belongs on the device, as that stores it."""
+        """Return those of the written tensors that are stored on the device, in its dtype."""
         graph = self._plan.graph
         return [
             (value_id, to_device(array, graph.tensor(value_id), functools.partial(_beyond, value_id)))
@@ -61,18 +65,18 @@ class MethodState:
             if value_id not in self._arrays
         ]
 
-    def keep(self, written: Mapping[int, Array]) -> int:
-        """Take over what the host has written in a call that is done: nothing of it if something cannot be held.
+    def commit(self, written: Mapping[int, Array]) -> int:
+        """Store the tensors that the host has written in a call: all of them, or none if one cannot be converted.
 
-        Gives the bytes of it that went to the device.
+        Returns the bytes that were uploaded.
         """
         ready = self.for_device(written)
-        # Of its own: what a kernel has made may be a view of what the caller gave or will be given.
-        kept = {value_id: np.array(array) for value_id, array in written.items() if value_id in self._arrays}
+        # Copies: the result of a kernel may be a view of the caller's inputs or outputs.
+        copies = {value_id: np.array(array) for value_id, array in written.items() if value_id in self._arrays}
         for value_id, array in ready:
             assert self.session is not None
             self.session.upload(value_id, array)
-        self._arrays = self._arrays | kept
+        self._arrays = self._arrays | copies
         return sum(array.nbytes for _, array in ready)
 
     def reset(self) -> None:
@@ -81,25 +85,25 @@ class MethodState:
         self._arrays = self._initial()
 
     def copy(self, other: MethodState) -> None:
-        """Take over the state of another method of the same plan."""
+        """Copy the state of another method of the same plan."""
         if self.session is not None and other.session is not None:
             self.session.copy_state(other.session)
         self._arrays = other._arrays
 
-    def alike(self, value_id: int, other: MethodState, theirs: int) -> bool:
-        """Whether both have a piece of state on one device, in the same bytes."""
+    def same_layout(self, value_id: int, other: MethodState, theirs: int) -> bool:
+        """Return whether both states have a tensor on one device, in the same dtype."""
         if self.session is None or other.session is None or self.session.gpu is not other.session.gpu:
             return False
         mine, its = self._plan.graph.tensor(value_id), other._plan.graph.tensor(theirs)
         return mine.dtype == its.dtype and value_id not in self._arrays and theirs not in other._arrays
 
-    def take(self, other: MethodState, pairs: Sequence[tuple[int, int]]) -> None:
-        """Take over pieces of another method's state that are `alike`, on the device."""
+    def copy_tensors(self, other: MethodState, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy tensors of another method's state that have the `same_layout`, on the device."""
         assert self.session is not None and other.session is not None
         self.session.copy_tensors(other.session, pairs)
 
     def sizes(self) -> list[int]:
-        """Bytes of each piece of it, first the device's."""
+        """Return the bytes of each buffer, those on the device first."""
         sizes = self.session.state_sizes() if self.session is not None else []
         return sizes + [array.nbytes for array in self._arrays.values()]
 
@@ -108,7 +112,7 @@ class MethodState:
         return pieces + [memoryview(array.tobytes()) for array in self._arrays.values()]
 
     def write(self, pieces: Sequence[memoryview]) -> None:
-        """Take over what `read` gave, of which the sizes have been checked."""
+        """Write the buffers of `read`, whose sizes were checked."""
         count = len(pieces) - len(self._arrays)
         arrays = {
             value_id: _from_bytes(piece, old)
@@ -120,7 +124,7 @@ class MethodState:
 
 
 def _beyond(value_id: int, reason: str) -> RangeError:
-    return RangeError(f"value {value_id}, the state that a CPU kernel wrote, {reason}")
+    return RangeError(f"value {value_id}, state that a CPU kernel wrote, {reason}")
 
 
 def _from_bytes(piece: memoryview, like: Array) -> Array:
@@ -130,7 +134,7 @@ def _from_bytes(piece: memoryview, like: Array) -> Array:
 
 
 class SharedBuffer(NamedTuple):
-    """What makes two buffers of two methods the same one. Their shapes may differ: one may be a view."""
+    """The identity of a buffer that several methods share. Their shapes may differ: one may be a view."""
 
     place: tuple[int, int]  # pool and offset in the exporter's memory plan
     dtype: DType
@@ -138,7 +142,7 @@ class SharedBuffer(NamedTuple):
 
 
 class SharedCopy(NamedTuple):
-    """A method's own copy of it."""
+    """A method's own copy of a shared buffer."""
 
     buffer: SharedBuffer
     value_id: int
@@ -146,55 +150,55 @@ class SharedCopy(NamedTuple):
 
 
 class SharedState:
-    """Keeps the copies of a program's methods in step. They share a lock: a call of one reads the state of another."""
+    """Synchronises the copies of a program's methods. They share a lock: a call of one reads the state of another."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._latest: dict[SharedBuffer, tuple[MethodState, int]] = {}
 
     def share_of(self, plan: Plan) -> StateShare | None:
-        """What a method has part in, if anything."""
+        """Return a method's share, or None if it shares nothing."""
         copies = _copies(plan)
         return StateShare(self, copies) if copies else None
 
-    def bring(self, state: MethodState, copies: Sequence[SharedCopy]) -> None:
-        """Let a method have the latest of what it shares, and be the one that has it: it may write it now."""
+    def synchronize(self, state: MethodState, copies: Sequence[SharedCopy]) -> None:
+        """Copy the latest shared buffers to a method, and record that it has the latest: it may write them now."""
         stale = {}
-        near: dict[MethodState, list[tuple[int, int]]] = {}
+        on_device: dict[MethodState, list[tuple[int, int]]] = {}
         for copy in copies:
             holder, theirs = self._latest.get(copy.buffer, (state, copy.value_id))
             if holder is state:
                 continue
-            if state.alike(copy.value_id, holder, theirs):
-                near.setdefault(holder, []).append((theirs, copy.value_id))
+            if state.same_layout(copy.value_id, holder, theirs):
+                on_device.setdefault(holder, []).append((theirs, copy.value_id))
             else:
                 stale[copy.value_id] = holder.array(theirs).reshape(copy.dims)
         if stale:
-            state.keep(stale)
-        for holder, pairs in near.items():
-            state.take(holder, pairs)
+            state.commit(stale)
+        for holder, pairs in on_device.items():
+            state.copy_tensors(holder, pairs)
         self._latest.update({copy.buffer: (state, copy.value_id) for copy in copies})
 
     def forget(self, state: MethodState) -> None:
-        """What a method had is gone."""
+        """Drop the record of a method whose state was released."""
         self._latest = {buffer: held for buffer, held in self._latest.items() if held[0] is not state}
 
 
 class StateShare(NamedTuple):
-    """One method's part in it."""
+    """The shared buffers of one method."""
 
     whole: SharedState
     copies: tuple[SharedCopy, ...]
 
-    def bring(self, state: MethodState) -> None:
-        self.whole.bring(state, self.copies)
+    def synchronize(self, state: MethodState) -> None:
+        self.whole.synchronize(state, self.copies)
 
     def forget(self, state: MethodState) -> None:
         self.whole.forget(state)
 
 
 def _copies(plan: Plan) -> tuple[SharedCopy, ...]:
-    """A method's copies of what others may have too."""
+    """Return a method's copies of buffers that other methods may share."""
     copies = []
     for value_id in sorted(plan.flow.state):
         spec = plan.graph.tensor(value_id)
@@ -214,7 +218,9 @@ _DIGEST = hashlib.sha256().digest_size
 
 def write_state(path: PathLike, fingerprint: str, state: Sequence[memoryview], note: bytes) -> None:
     if len(note) > MAX_NOTE_BYTES:
-        raise InputError(f"the note of a snapshot has {len(note)} bytes; {MAX_NOTE_BYTES} is the most")
+        raise InputError(
+            argument="note", expected=f"at most {MAX_NOTE_BYTES} bytes", got=f"{len(note)} bytes", code="too_long"
+        )
     name = os.fspath(path)
     temporary = f"{name}.{os.getpid()}.{threading.get_ident()}.part"
     header = _HEADER.pack(MAGIC, fingerprint.encode(), len(state), len(note))
@@ -232,14 +238,14 @@ def write_state(path: PathLike, fingerprint: str, state: Sequence[memoryview], n
         os.replace(temporary, path)
         _sync_folder(os.path.dirname(name) or ".")
     except OSError as error:
-        raise InputError(f"{name} cannot be written: {error}", code="unwritable") from error
+        raise InputError(f"{name}: cannot be written: {error}", code="unwritable") from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
 
 
 def _sync_folder(folder: str) -> None:
-    """Make the new name last, where the system lets folders be synced."""
+    """Sync the new name to the disk, if the system supports it."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -248,13 +254,13 @@ def _sync_folder(folder: str) -> None:
             os.close(descriptor)
 
 
-Sizes = Sequence[int] | Callable[[bytes], Sequence[int]]  # bytes of each buffer, if need be by the file's note
+Sizes = Sequence[int] | Callable[[bytes], Sequence[int]]  # bytes of each buffer, or a function of the file's note
 
 
 def read_state(path: PathLike, fingerprint: str, sizes: Sizes) -> tuple[list[memoryview], bytes]:
-    """The buffers and the note of a file, checked to belong to this program and to be whole.
+    """Return the buffers and the note of a file, after checks that it is complete and of this program.
 
-    Sizes that depend on the note are asked for before the file's digest is checked, and may refuse it.
+    A function of sizes is called before the file's digest is checked, and may raise.
     """
     name = os.fspath(path)
     try:
@@ -270,29 +276,30 @@ def _read(file: BinaryIO, name: str, fingerprint: str, wanted: Sizes) -> tuple[l
     head = file.read(_HEADER.size)
     if head.startswith(OLD_MAGIC):
         raise FormatError(
-            f"{name} is a snapshot of an older format, without a digest; make it again", code="unknown_version"
+            f"{name}: is a snapshot of an older format, without a digest",
+            code="unknown_version",
+            hint="Write it again.",
         )
     if len(head) < _HEADER.size or not head.startswith(MAGIC):
         raise FormatError(f"{name} is not a webpte state file", code="bad_magic")
     _, owner, count, length = _HEADER.unpack(head)
     if owner != fingerprint.encode():
-        raise DataError(
-            f"{name} holds the state of another program or method, or of one with other weights", code="other_program"
-        )
+        raise DataError(f"{name}: is the state of another program or method, or of other weights", code="other_program")
     found = os.fstat(file.fileno()).st_size
     table = file.read(min(8 * count, found))
     note = file.read(min(length, MAX_NOTE_BYTES))
     sizes = wanted(note) if callable(wanted) else wanted
     if count != len(sizes) or table != struct.pack(f"<{len(sizes)}Q", *sizes):
         raise DataError(
-            f"{name} holds {count} buffers of other sizes than this method's {len(sizes)}", code="buffer_sizes"
+            f"{name}: its {count} buffers differ in size from this method's {len(sizes)}", code="buffer_sizes"
         )
     expected = len(head) + len(table) + length + sum(sizes) + _DIGEST
     if length > MAX_NOTE_BYTES or found != expected:
         kind = "truncated" if found < expected else "longer than it says"
         code = "truncated" if found < expected else "too_long"
         raise FormatError(
-            f"{name} is {kind}: it has {found} bytes, and its note and {count} buffers need {expected}", code=code
+            f"{name} is {kind}: expected {expected} bytes for its note and {count} buffers, got {found} bytes",
+            code=code,
         )
     rest = file.read()
     body, digest = memoryview(rest)[:-_DIGEST], rest[-_DIGEST:]

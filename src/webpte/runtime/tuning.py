@@ -1,11 +1,11 @@
-"""Timing the kernels that could do a job, on the device at hand and with the model's own shapes.
+"""Autotuning: timing the kernels that can serve a job, and the cache of the results.
 
-Each job is measured alone: a method of one call, planned once for each variant. So a variant may want other scratch,
-other dispatches and another grid, and nothing of the model's own plan or state is touched.
+Each job is measured alone, on this device and at the model's shapes: a method of one call, planned once for each
+variant. So variants may need other scratch, dispatches and grids, and the model's plan and state are not touched.
 
-Rounds are interleaved, so that what slows the machine slows all variants alike, and a round takes the shortest of three
-runs of each, so that one interruption spoils none. A variant takes the place of the usual kernel only if it was faster
-in all rounds but one and by CLEARLY in the median, or OBVIOUSLY faster in the median; all else may be noise.
+Rounds are interleaved, so that a slow phase of the machine affects all variants. A round takes the shortest of three
+runs of each, so that one interruption has no effect. A variant replaces the default kernel only if it is faster in all
+rounds except one and by CLEAR_GAIN in the median, or by OBVIOUS_GAIN in the median; anything less may be noise.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ MAX_CACHE_BYTES = 16 << 20  # a choice takes some 60 bytes
 
 
 def tuning_cache_path() -> Path:
-    """Where choices are kept, for all devices; deleting it is safe."""
+    """Return the path of the cache, which holds the results of all devices. Deleting it is safe."""
     return cache_folder() / "tuning.json"
 
 
 def _device_key(caps: Caps) -> str:
-    """Another device, driver or version of the kernels asks for other choices."""
+    """Return the key of a device's results: its adapter and driver, and the version of the kernels."""
     return f"{caps.adapter}; webpte {__version__}"
 
 
 def read_tuning(caps: Caps) -> dict[str, str]:
-    """Job to variant, as measured on this device; empty if nothing was, or the file is damaged."""
+    """Return the fastest variant of each job on this device; empty if none was measured or the file is damaged."""
     return _read_all().get(_device_key(caps), {})
 
 
 def write_tuning(caps: Caps, choices: Mapping[str, str]) -> None:
-    """Add choices to what is known of this device. Another process sees the old file or the new one."""
+    """Add the fastest variants of jobs to this device's results. Another process reads the old file or the new one."""
     everything = _read_all()
     everything.setdefault(_device_key(caps), {}).update(choices)
     path = tuning_cache_path()
@@ -64,12 +64,12 @@ def write_tuning(caps: Caps, choices: Mapping[str, str]) -> None:
 
 
 def _read_all() -> dict[str, dict[str, str]]:
-    """What the file holds. One that is too large, no regular file or not ours is ignored, and said so."""
+    """Return the contents of the file. If it is too large, not regular or another user's, log a warning."""
     path = tuning_cache_path()
     try:
-        found = json.loads(_read_small(path))
-        if not isinstance(found, dict) or not all(isinstance(choices, dict) for choices in found.values()):
-            raise ValueError("it is not a table of devices")
+        data = json.loads(_read_small(path))
+        if not isinstance(data, dict) or not all(isinstance(choices, dict) for choices in data.values()):
+            raise ValueError("it is not an object with an object for each device")
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
@@ -77,7 +77,7 @@ def _read_all() -> dict[str, dict[str, str]]:
         return {}
     return {
         device: {job: name for job, name in choices.items() if isinstance(name, str)}
-        for device, choices in found.items()
+        for device, choices in data.items()
     }
 
 
@@ -87,12 +87,12 @@ def _open(path: str, flags: int) -> int:
 
 def _read_small(path: Path) -> str:
     with open(path, "rb", opener=_open) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is not a regular file")
-        if found.st_size > MAX_CACHE_BYTES:
-            raise ValueError(f"it has {found.st_size} bytes, more than {MAX_CACHE_BYTES}")
-        if hasattr(os, "geteuid") and found.st_uid != os.geteuid():
+        if status.st_size > MAX_CACHE_BYTES:
+            raise ValueError(f"it has {status.st_size} bytes, more than {MAX_CACHE_BYTES}")
+        if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
             raise ValueError("it belongs to another user")
         return file.read(MAX_CACHE_BYTES).decode()
 
@@ -107,7 +107,7 @@ CACHE_POSITIONS = (256, 64, 8, 0)  # tokens before this call: a KV cache that is
 
 @dataclass(frozen=True)
 class TunedKernel:
-    """What was measured for a job: the seconds of each variant, round by round."""
+    """The measurement of a job: the seconds of each variant in each round."""
 
     job: Job
     uses: int
@@ -116,13 +116,13 @@ class TunedKernel:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """The median of each variant, the shortest first."""
+        """The median of each variant, shortest first."""
         medians = {name: median(times) for name, times in self.rounds.items()}
         return dict(sorted(medians.items(), key=lambda item: item[1]))
 
     @property
     def usual(self) -> str:
-        """What is run where nothing was measured: the first that this device can run."""
+        """The default: the first variant that this device can run."""
         return next(name for name in self.job.names if name in self.rounds)
 
     @property
@@ -137,7 +137,7 @@ class TunedKernel:
 
     @property
     def gain(self) -> float:
-        """How many times as fast the best is as the usual one: the median over rounds."""
+        """The speedup of the best variant over the default: the median over rounds."""
         return median(self._ratios(self.best))
 
     def _beats(self, name: str) -> bool:
@@ -150,7 +150,7 @@ class TunedKernel:
 
 
 class TuningResult(list[TunedKernel]):
-    """What was measured; `left` are the jobs that the budget of seconds did not suffice for."""
+    """The measured kernels. `unmeasured` are the jobs that did not fit into the budget of seconds."""
 
     unmeasured: Sequence[Job] = ()
 
@@ -158,7 +158,7 @@ class TuningResult(list[TunedKernel]):
 def tune_plan(
     planner: Planner, gpu: Gpu, weights: WeightBuffers, budget: float | None = None, progress: OnProgress = ignore
 ) -> TuningResult:
-    """Measure the jobs of a plan, those with most uses first, until the budget of seconds is spent."""
+    """Measure the jobs of a plan, most used first, until the budget of seconds is spent."""
     examples = planner.examples
     jobs = sorted((job for job in examples if len(job.names) > 1), key=lambda job: -examples[job].uses)
     started = time.perf_counter()
@@ -182,7 +182,7 @@ def tune_plan(
 def _measure(
     job: Job, example: Example, planner: Planner, gpu: Gpu, weights: WeightBuffers
 ) -> dict[str, tuple[float, ...]]:
-    """Seconds of each variant that this device can run, in interleaved rounds."""
+    """Return the seconds of each variant that this device can run, measured in interleaved rounds."""
     trials: dict[str, _Trial] = {}
     try:
         for name in job.names:
@@ -200,7 +200,7 @@ def _measure(
 
 
 def _trial(job: Job, name: str, example: Example, planner: Planner, gpu: Gpu, weights: WeightBuffers) -> _Trial | None:
-    """A variant ready to be timed; None if this device cannot run it, or, with a warning, if nothing could be tried."""
+    """Return a variant ready to be timed; None if this device cannot run it or, with a warning, if all trials fail."""
     refused: Error | None = None
     for position in CACHE_POSITIONS:
         try:
@@ -218,7 +218,7 @@ def _trial(job: Job, name: str, example: Example, planner: Planner, gpu: Gpu, we
 
 
 def _alone(graph: Graph, example: Example, position: int) -> Graph:
-    """A method of one call, its tensors at the dims they had; what input data decided is `position` further on."""
+    """Return a method of one call with the dims of its example. Scalars from input data are moved by `position`."""
     call = graph.steps[example.step]
     assert isinstance(call, Call)
     values = list(graph.values)
@@ -237,7 +237,7 @@ def _alone(graph: Graph, example: Example, position: int) -> Graph:
 
 
 class _Trial:
-    """One variant, ready to be timed."""
+    """A variant that is ready to be timed."""
 
     def __init__(self, planner: Planner, gpu: Gpu, weights: WeightBuffers) -> None:
         self._gpu = gpu
@@ -275,5 +275,5 @@ def _prepared(planner: Planner) -> tuple[Schedule, dict[int, int]]:
 
 
 def best_variants(choices: Sequence[TunedKernel]) -> dict[str, str]:
-    """Job to variant, as `make_planner` takes it."""
+    """Return the fastest variant of each job, as `make_planner` accepts it."""
     return {choice.job.key: choice.best for choice in choices}

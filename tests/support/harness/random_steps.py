@@ -217,7 +217,7 @@ def random_packing(seed: int) -> Iterator[None]:
                 buffers.append([root])
         return [(max(r.nbytes for r in tenants), tenants) for tenants in buffers]
 
-    with patch.object(memory, "share", share):
+    with patch.object(memory, "share_buffers", share):
         yield
 
 

@@ -13,7 +13,7 @@ from ...errors import InputError
 from ...graph import Graph
 from ...plan import Planner
 from ...runtime import describe
-from ...runtime.checks import one_of_methods
+from ...runtime.checks import check_method_name
 from ..inspect import constants, execution
 from ..parsed_method import ParsedMethod, PathLike, dynamic_dims, lowered_calls, parse_methods
 from .calls import call_data, value_data
@@ -171,7 +171,7 @@ def _select(methods: Sequence[ParsedMethod], name: str | None) -> ParsedMethod:
     """Return the method of that name; without a name, `forward` or the only one with calls."""
     by_name = {method.name: method for method in methods}
     if name is not None:
-        return by_name[one_of_methods(name, tuple(by_name), "method")]
+        return by_name[check_method_name(name, tuple(by_name), "method")]
     if not methods:
         raise InputError("the program has no methods", code="no_methods")
     running = [m for m in methods if m.graph.steps] or [m for m in methods if m.problem] or list(methods)

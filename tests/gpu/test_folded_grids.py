@@ -21,7 +21,7 @@ def _size(case: Case) -> int:
 def _one_per_op() -> list[Case]:
     """The first case of several workgroups; of elementwise ops, which share a kernel, only a sum."""
     found: dict[tuple[str, str], Case] = {}
-    formulas = {name for name, registered_op in registered().items() if callable(registered_op.facts.elementwise)}
+    formulas = {name for name, registered_op in registered().items() if callable(registered_op.traits.elementwise)}
     for case in all_cases():
         if (case.op not in formulas or case.op == "aten.add.Tensor") and ENOUGH <= _size(case) <= LARGE:
             found.setdefault((case.op, case.variant), case)

@@ -15,10 +15,10 @@ from webpte.lowering import unregister
 
 PYTHON = '''
 """x += 100 in place; out is what x was"""
-from webpte.lowering import FLOATS, Context, Tensor, op
+from webpte.lowering import FLOATS, Context, OpTraits, Tensor, op
 
 
-@op("toy.raise_.default", dtypes=FLOATS, mutates=("x",))
+@op("toy.raise_.default", dtypes=FLOATS, traits=OpTraits(mutates=("x",)))
 def raise_(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
     cx.dispatch("raise_.wgsl", writes=(x, out), threads=x.numel, type=x.wgsl)

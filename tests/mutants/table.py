@@ -335,7 +335,7 @@ MUTANTS = (
         "fusion/passes.py",
         " and dims.same(source, out)",
         "",
-        "tests/unit/test_facts.py",
+        "tests/unit/test_traits.py",
     ),
     Mutant(
         "noise that depends on the row",

@@ -12,7 +12,7 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder, live
 from webpte.graph import Call, DType, Origin
-from webpte.lowering import FLOATS, Context, Option, Tensor, op, registered, unregister
+from webpte.lowering import FLOATS, Context, Option, OpTraits, Tensor, op, registered, unregister
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ SEEN: list[tuple[Ramp, Ramp]] = []
 
 @pytest.fixture
 def ramps():
-    @op("toy.ramps.default", kernels=("toy::ramps.out",), dtypes=FLOATS, mutates=("second_like",))
+    @op("toy.ramps.default", kernels=("toy::ramps.out",), dtypes=FLOATS, traits=OpTraits(mutates=("second_like",)))
     def lowering(cx: Context, x: Tensor, first: Ramp, second: Annotated[Ramp, "second_"], *, out: Tensor) -> None:
         out.dims = x.dims
         SEEN.append((first, second))
@@ -76,7 +76,7 @@ def test_a_parameter_without_an_annotation_is_refused():
 def test_a_fact_is_about_a_member_and_not_about_a_group():
     with raises(webpte.GraphError, "'first'", "x, scale, ", code="unknown_argument"):
 
-        @op("toy.grouped.default", mutates=("first",))
+        @op("toy.grouped.default", traits=OpTraits(mutates=("first",)))
         def grouped(cx: Context, x: Tensor, first: Ramp, *, out: Tensor) -> None:
             out.dims = x.dims
 

@@ -70,14 +70,14 @@ def joined(graph):
 
 def test_every_elementwise_op_has_a_reference():
     """Without one it is joined with nothing: programs are compared step by step."""
-    ops = {name: found for name, found in registered().items() if found.facts.elementwise is not None}
+    ops = {name: found for name, found in registered().items() if found.traits.elementwise is not None}
     assert {"aten.add.Tensor", "aten.clone.default", "aten.where.self", COPY} <= set(ops)
     assert not [name for name, found in ops.items() if found.compute is None]
 
 
 def test_copies_are_a_step_of_one_name(b):
     x = b.input()
-    copies = {name for name, found in registered().items() if found.facts.elementwise == COPY}
+    copies = {name for name, found in registered().items() if found.traits.elementwise == COPY}
     assert {"aten.clone.default", "aten._to_copy.default", "aten.alias_copy.default"} <= copies
     last = b.apply("neg", b.apply("alias_copy", b.apply("exp", x)))
     after = join_elementwise(b.graph([x], [last]))
@@ -85,7 +85,7 @@ def test_copies_are_a_step_of_one_name(b):
 
 
 def test_weights_are_of_functions_that_exist():
-    functions = {name.split(".")[1] for name, found in registered().items() if found.facts.elementwise is not None}
+    functions = {name.split(".")[1] for name, found in registered().items() if found.traits.elementwise is not None}
     assert set(WEIGHTS) <= functions | {"div_floor", "div_trunc", "gelu_tanh"}
 
 

@@ -32,7 +32,7 @@ from webpte.graph import (
     TensorSpec,
     ValueList,
 )
-from webpte.lowering import FLOATS, Context, Tensor, find, mutated_values, op, unregister
+from webpte.lowering import FLOATS, Context, OpTraits, Tensor, find, mutated_values, op, unregister
 
 RAISE, RAISE_ALL = "toy.raise_.default", "toy.raise_all_.default"
 S, H, D = 3, 2, 4
@@ -41,7 +41,7 @@ RANDOM = np.random.default_rng(11)
 
 @pytest.fixture(autouse=True)
 def toys() -> Iterator[None]:
-    @op(RAISE, dtypes=FLOATS, mutates=("x",))
+    @op(RAISE, dtypes=FLOATS, traits=OpTraits(mutates=("x",)))
     def raise_(cx: Context, x: Tensor, *, out: Tensor) -> None:
         raise NotImplementedError
 
@@ -50,7 +50,7 @@ def toys() -> Iterator[None]:
         x += x.dtype.type(7)
         return x - x.dtype.type(7)
 
-    @op(RAISE_ALL, dtypes=FLOATS, mutates=("tensors",))
+    @op(RAISE_ALL, dtypes=FLOATS, traits=OpTraits(mutates=("tensors",)))
     def raise_all_(cx: Context, tensors: list[Tensor], *, out: Tensor) -> None:
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from tests.support.harness.graphs import GraphBuilder
 from tests.support.harness.writer import span_of
 from webpte.errors import GraphError, RangeError, UnsupportedError
 from webpte.graph import OVERFLOW, Call, Constant, DType, Int, Jump, Origin, String, TensorSpec
-from webpte.lowering import Context, Integers, Tensor, op, overload, registered, unregister
+from webpte.lowering import Context, Integers, OpTraits, Tensor, op, overload, registered, unregister
 from webpte.lowering.integers import BITS32, Check, Range, elements_of
 from webpte.plan import make_planner
 from webpte.plan.integers import exact_integers
@@ -239,10 +239,13 @@ def test_ranges():
 def test_an_op_of_the_users_says_what_it_makes():
     """A sum of squares is checked as a product; a shuffle moves what it is given, so nothing has to be looked at."""
 
-    @op("toy.squares.default", integers=Integers(lambda operands: Range(0, 2**40), Check("mul", "x", "x")))
+    @op(
+        "toy.squares.default",
+        traits=OpTraits(integers=Integers(lambda operands: Range(0, 2**40), Check("mul", "x", "x"))),
+    )
     def squares(cx: Context, x: Tensor, *, out: Tensor) -> None: ...
 
-    @op("toy.shuffle.default", kernels=("toy::shuffle.out",), integers=elements_of("x"))
+    @op("toy.shuffle.default", kernels=("toy::shuffle.out",), traits=OpTraits(integers=elements_of("x")))
     def shuffle(cx: Context, seed: int, x: Tensor, *, out: Tensor) -> None: ...
 
     try:
@@ -271,5 +274,5 @@ def test_an_overload_that_only_the_cpu_has_follows_the_others():
 def test_a_fact_names_arguments_that_are_there():
     with raises(GraphError, "wrong", "'y'", "are x", code="unknown_argument"):
 
-        @op("toy.wrong.default", integers=elements_of("y"))
+        @op("toy.wrong.default", traits=OpTraits(integers=elements_of("y")))
         def wrong(cx: Context, x: Tensor, *, out: Tensor) -> None: ...

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.harness.graphs import GraphBuilder, live
 from webpte.graph import Bool, DType
-from webpte.lowering import FLOATS, Context, Tensor, op, unregister
+from webpte.lowering import FLOATS, Context, OpTraits, Tensor, op, unregister
 from webpte.tools.profile.profile import attribution
 from webpte.tools.profile.runs import CallObserver, HostSpan, Run, times_by_name
 from webpte.tools.profile.work import CallWork
@@ -120,7 +120,9 @@ class TestWork:
             return sizes.number("rounds") * sizes.dims("x")[0] ** 2 + sum(len(dims) for dims in sizes.each("others"))
 
         @op(
-            "toy.pick.default", dtypes=FLOATS, work=squared, touches={"table": lambda sizes, dims, written: 1 / dims[0]}
+            "toy.pick.default",
+            dtypes=FLOATS,
+            traits=OpTraits(work=squared, memory_traffic={"table": lambda sizes, dims, written: 1 / dims[0]}),
         )
         def pick(cx: Context, x: Tensor, table: Tensor, rounds: int, others: list[Tensor], *, out: Tensor) -> None:
             out.dims = x.dims

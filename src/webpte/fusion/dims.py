@@ -68,10 +68,10 @@ class SymbolicDims:
 
     def _follow(self, call: Call) -> None:
         op = find(call)
-        if op is None or op.facts.dims is None:
+        if op is None or op.traits.dims is None:
             return
         try:
-            results = op.facts.dims(_CallDims(self, call, op.arguments(call)))
+            results = op.traits.dims(_CallDims(self, call, op.arguments(call)))
             for out, dims in zip(call.outs, results, strict=False):
                 spec = self.graph.values[out]
                 if isinstance(spec, SymInt):

@@ -93,16 +93,16 @@ class FusibleCalls:
             return None
         name, op = registered
         values = self.rewriter.arguments(call)
-        arguments = {operand: values[operand] for operand in op.facts.operands}
+        arguments = {operand: values[operand] for operand in op.traits.operands}
         spec = self.rewriter.values[call.outs[0]]
         if not isinstance(spec, TensorSpec) or spec.stored:
             return None
         if not all(self._allowed(value_id) for value_id in (*arguments.values(), *call.outs)):
             return None
-        arguments = self._numbers.arguments(arguments, op.facts.numbers)
-        assert callable(op.facts.elementwise)
+        arguments = self._numbers.arguments(arguments, op.traits.numbers)
+        assert callable(op.traits.elementwise)
         try:
-            formula = op.facts.elementwise(*map(self._term, arguments.values()), out=symbol(spec.dtype))
+            formula = op.traits.elementwise(*map(self._term, arguments.values()), out=symbol(spec.dtype))
         except Exception:  # the lowering computes the formula too, and reports the error
             return None
         return FusibleCall(call, name, arguments, formula)
@@ -313,8 +313,8 @@ class ConstantScalars:
         if call.name == PREPACK:
             return self._read(rewriter.arguments(call)["x"])
         op = find(call)
-        if op is None or op.facts.fills is None:
+        if op is None or op.traits.fills is None:
             return None
-        value = rewriter.values[op.arguments(call)[op.facts.fills]]
+        value = rewriter.values[op.arguments(call)[op.traits.fills]]
         fixed = not any(isinstance(rewriter.values[v], LIVE_SCALARS) for v in rewriter.flatten(call.args))
         return value if fixed and isinstance(value, (Int, Double, Bool)) else None

@@ -26,9 +26,9 @@ def drop_identities(graph: Graph) -> Graph:
     for index in range(len(graph.steps)):
         call = rewriter.call(index)
         op = None if call is None else find(call)
-        if call is None or op is None or op.facts.same is None or len(call.outs) != 1:
+        if call is None or op is None or op.traits.same is None or len(call.outs) != 1:
             continue
-        source = op.arguments(call)[op.facts.same]
+        source = op.arguments(call)[op.traits.same]
         if _is_identity(source, call.outs[0], rewriter, dims):
             rewriter.forward(index, source)
     return rewriter.result()

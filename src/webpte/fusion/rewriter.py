@@ -83,7 +83,9 @@ class Rewriter:
     def source(self, call: Call) -> int | None:
         """Return the tensor that a call only reshapes; None if the call does more."""
         op = find(call)
-        return None if op is None or op.facts.view is None or len(call.outs) != 1 else op.arguments(call)[op.facts.view]
+        return (
+            None if op is None or op.traits.view is None or len(call.outs) != 1 else op.arguments(call)[op.traits.view]
+        )
 
     def is_immutable(self, value_id: int) -> bool:
         """Return whether a tensor is written at most once, so that its readers may be moved."""

@@ -99,7 +99,7 @@ class RowAxes:
         if role == "last":
             return self._takes_last(call)
         op = find(call)
-        if op is not None and op.facts.view is not None:
+        if op is not None and op.traits.view is not None:
             return self._reshapes(call, carried)
         if elementwise_op(call) is not None:
             return self._elementwise(call, carried)

@@ -1,4 +1,4 @@
-"""Every op that the graph knows by name. Whatever else there is to know of an op, the op says itself (lowering.facts).
+"""Every op that the graph knows by name. Whatever else there is to know of an op, the op says itself (lowering.traits).
 
 A pass may name ops too, in the one table that is its pattern; `tests/unit/test_op_names.py` looks for names elsewhere.
 """

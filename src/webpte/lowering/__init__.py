@@ -22,6 +22,7 @@ from .registry import (
     registered,
     unregister,
 )
+from .traits import OpTraits
 from .variants import ANYWHERE, Job, Needs, Variant
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "LiveScalar",
     "Needs",
     "Op",
+    "OpTraits",
     "Option",
     "Tensor",
     "Unused",

@@ -1,7 +1,7 @@
 """What an op does to integers, as a fact of it: how large its results can get, and how a device of 32 bits can tell.
 
-    @op("aten.add.Tensor", integers=added("self", "other", "alpha"))
-    @op("aten.flip.default", integers=elements_of("self"))
+    @op("aten.add.Tensor", traits=OpTraits(integers=added("self", "other", "alpha")))
+    @op("aten.flip.default", traits=OpTraits(integers=elements_of("self")))
 
 Arguments are named as the op's parameters are. An op that says nothing makes integers of which nothing is known but
 that they fit where they are stored: indices, codes, truth values.

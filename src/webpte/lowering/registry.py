@@ -17,7 +17,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
@@ -25,15 +25,12 @@ from ..errors import GraphError
 from ..graph import Call, DType, Graph, TensorSpec
 from ..wgsl import home_of
 from .context import folder_of
-from .dim_rules import Rule
-from .facts import NOTHING, Facts
 from .formulas import Describe
 from .groups import Parameters, Slot, flatten, gather
-from .integers import NO_INTEGERS, Integers
-from .work import Flops, Share
+from .traits import OpTraits
 
 Function = Callable[..., Any]
-Unless = Callable[[Call, Graph], bool]
+Predicate = Callable[[Call, Graph], bool]
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT16, DType.WIDE_FLOAT16})
 NUMBERS = FLOATS | {DType.INT32}
 WORDS = NUMBERS | {DType.BOOL}  # whatever a kernel can move about without knowing what it means
@@ -68,7 +65,9 @@ class Op:
         names: tuple[str, ...],
         kernels: tuple[str, ...],
         dtypes: frozenset[DType],
-        facts: Facts,
+        host_args: tuple[str, ...],
+        unsupported_if: Predicate | None,
+        traits: OpTraits,
     ) -> None:
         self.names = names
         self.kernels = kernels
@@ -84,9 +83,9 @@ class Op:
                 f"{names[0]}: {', '.join(missing)} must be annotated: that tells how a value is passed",
                 code="unannotated_argument",
             )
-        self.facts = facts
-        self._host: tuple[str, ...] = ()
-        self.unless: Unless | None = None
+        self.host_args = host_args
+        self.unsupported_if = unsupported_if
+        self.traits = traits
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:
@@ -151,13 +150,14 @@ class Op:
 
     def mutated(self, call: Call) -> tuple[int, ...]:
         """Positions of arguments that the op writes in place."""
-        return self._positions(self.facts.mutates, call)
+        return self._positions(self.traits.mutates, call)
 
     def host_read(self, call: Call) -> tuple[int, ...]:
         """Positions of tensor arguments whose data the lowering reads on the host."""
-        return self._positions(self._host, call)
+        return self._positions(self.host_args, call)
 
 
+NO_TRAITS = OpTraits()
 _OPS: dict[str, Op] = {}
 _KERNELS: dict[str, Op] = {}
 
@@ -166,33 +166,20 @@ def op(
     *names: str,
     kernels: tuple[str, ...] = (),
     dtypes: frozenset[DType] = WORDS,
-    mutates: tuple[str, ...] = (),
-    host: tuple[str, ...] = (),
-    unless: Unless | None = None,
-    view: str | None = None,
-    identity: str | None = None,
-    dims: Rule | None = None,
-    work: Flops | None = None,
-    touches: Mapping[str, Share] = NOTHING,
-    elementwise: Describe | str | None = None,
-    numbers: tuple[str, ...] = (),
-    fills: str | None = None,
-    integers: Integers = NO_INTEGERS,
+    host_args: tuple[str, ...] = (),
+    unsupported_if: Predicate | None = None,
+    traits: OpTraits = NO_TRAITS,
 ) -> Callable[[Function], Op]:
-    """Register a lowering under its edge names.
+    """Return a decorator that registers a lowering under its edge names.
 
-    `kernels` adds names it has outside delegates that the naming rule does not give; `dtypes` are those of tensors it
-    reads and writes; `host` names arguments whose data is read on the host; `unless` tells calls that no kernel of it
-    serves: they are left to the CPU.
-
-    The others are facts that passes, the plan and profiles ask for: see facts.py.
+    `kernels` adds names of out-variants that the naming rule does not derive. `dtypes` are the dtypes of tensors that
+    the op reads and writes. `host_args` names arguments whose data the lowering reads on the host. If `unsupported_if`
+    returns true for a call, the call runs on the CPU. Graph passes, the planner and profiles read `traits`.
     """
-    facts = Facts(mutates, view, identity, dims, elementwise, numbers, fills, work, touches, integers)
 
     def register(fn: Function) -> Op:
         derived = tuple(filter(None, map(_out_variant, names)))
-        registered = Op(fn, names, kernels + derived, dtypes, facts)
-        registered._host, registered.unless = host, unless
+        registered = Op(fn, names, kernels + derived, dtypes, host_args, unsupported_if, traits)
         _check(fn.__name__, registered)
         for name in names:
             _OPS[name] = registered
@@ -205,21 +192,20 @@ def op(
 
 
 def _check(name: str, registered: Op) -> None:
-    """Refuse facts that cannot be meant."""
-    facts = registered.facts
-    if named := (*registered._host, *facts.named):
-        listed = [parameter for parameter, _ in registered.parameters]
+    """Raise a GraphError if traits contradict the signature or each other."""
+    traits = registered.traits
+    if named := (*registered.host_args, *traits.argument_names):
+        parameters = [parameter for parameter, _ in registered.parameters]
         for argument in named:
-            if argument not in listed:
-                listing = ", ".join(listed)
+            if argument not in parameters:
                 raise GraphError(
-                    f"{name} has no argument {argument!r} for a fact; its arguments are {listing}",
+                    f"{name}: expected traits to name one of {', '.join(parameters)}, got {argument!r}",
                     code="unknown_argument",
                 )
-    if facts.mutates and facts.replaceable:
-        written = ", ".join(facts.mutates)
+    if traits.mutates and traits.replaceable:
         raise GraphError(
-            f"{name} writes {written} in place: it can be no view, fill or formula, which passes leave out",
+            f"{name}: writes {', '.join(traits.mutates)} in place, so it cannot be a view, a fill or a formula: "
+            "passes remove those calls",
             code="in_place",
         )
 
@@ -258,7 +244,7 @@ def find(call: Call) -> Op | None:
 def formula_of(name: str) -> Describe:
     """The formula of the elementwise op that has an edge name."""
     _discover()
-    found = _OPS[name].facts.elementwise
+    found = _OPS[name].traits.elementwise
     assert callable(found)
     return found
 
@@ -266,7 +252,7 @@ def formula_of(name: str) -> Describe:
 def elementwise_op(call: Call) -> tuple[str, Op] | None:
     """The op whose formula tells what a call computes, and its name; None if the call is not elementwise."""
     found = find(call)
-    formula = None if found is None else found.facts.elementwise
+    formula = None if found is None else found.traits.elementwise
     if found is None or formula is None:
         return None
     return (formula, _OPS[formula]) if isinstance(formula, str) else (call.name, found)
@@ -305,7 +291,9 @@ def gpu_op(call: Call, graph: Graph) -> Op | None:
     if call.on_host:
         return None
     found = find(call)
-    if found is not None and (refused_dtypes(found, call, graph) or (found.unless and found.unless(call, graph))):
+    if found is not None and (
+        refused_dtypes(found, call, graph) or (found.unsupported_if and found.unsupported_if(call, graph))
+    ):
         return None
     return found
 

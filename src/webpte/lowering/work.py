@@ -1,9 +1,9 @@
 """What a call has to do, as a fact of its op: how much arithmetic, and how much of what is bound it touches.
 
-    @op("aten.linear.default", work=sums_over("input"))
-    @op("aten.embedding.default", touches=rows_of("weight"))
+    @op("aten.linear.default", traits=OpTraits(work=sums_over("input")))
+    @op("aten.embedding.default", traits=OpTraits(memory_traffic=rows_of("weight")))
 
-Arithmetic is that of products, which is what a device's peak is compared with. A tensor that `touches` does not name
+Arithmetic is that of products, which is what a device's peak is compared with. A tensor that `memory_traffic` does not name
 counts whole.
 """
 

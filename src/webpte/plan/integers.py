@@ -48,7 +48,7 @@ def range_of(dtype: DType) -> Range:
 def facts_of(call: Call) -> Integers:
     """What a call does to integers."""
     found = overload(call)
-    return NO_INTEGERS if found is None else found.facts.of_integers
+    return NO_INTEGERS if found is None else found.traits.of_integers
 
 
 def arguments_of(call: Call) -> dict[str, int]:

@@ -97,7 +97,7 @@ def refuse_sizes(call: Call, graph: Graph, tensors: Mapping[int, Array], scalars
     op = find(call)
     if op is None or not op.dtypes:  # its result is no larger than its arguments
         return
-    if op.unless and op.unless(call, graph):  # the lowering does not support the call
+    if op.unsupported_if and op.unsupported_if(call, graph):  # the lowering does not support the call
         return
     operands = (*graph.flatten(call.args), *call.outs)
     context = Context(Caps())

@@ -13,6 +13,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, Unused, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import Sizes, filled
 from ...wgsl import Live, Uniforms, u32
 from .attention_operands import FIRST, Operands, Seen
@@ -186,10 +187,12 @@ IN_CACHE = filled("query", "start_pos")
 @op(
     "sdpa_with_kv_cache.default",
     dtypes=FLOATS,
-    mutates=("key_cache", "value_cache"),
-    work=cached_flops,
-    touches={"key_cache": IN_CACHE, "value_cache": IN_CACHE},
-    dims=dim_rules.like("query"),
+    traits=OpTraits(
+        mutates=("key_cache", "value_cache"),
+        work=cached_flops,
+        memory_traffic={"key_cache": IN_CACHE, "value_cache": IN_CACHE},
+        dims=dim_rules.like("query"),
+    ),
 )
 def sdpa_with_kv_cache(
     cx: Context,
@@ -246,8 +249,7 @@ def _(
     "custom_sdpa.default",
     kernels=("llama::custom_sdpa.out",),
     dtypes=FLOATS,
-    work=cached_flops,
-    touches={"key": IN_CACHE, "value": IN_CACHE},
+    traits=OpTraits(work=cached_flops, memory_traffic={"key": IN_CACHE, "value": IN_CACHE}),
 )
 def custom_sdpa(
     cx: Context,
@@ -287,8 +289,7 @@ def _(
     "update_cache.default",
     kernels=("llama::update_cache.out",),
     dtypes=FLOATS,
-    mutates=("cache",),
-    touches={"cache": filled("value", "start_pos")},
+    traits=OpTraits(mutates=("cache",), memory_traffic={"cache": filled("value", "start_pos")}),
 )
 def update_cache(cx: Context, value: Tensor, cache: Tensor, start_pos: LiveScalar, *, out: Tensor) -> None:
     """The result is the cache; `out` is a single element without meaning, which PyTorch leaves uninitialised."""

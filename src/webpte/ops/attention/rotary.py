@@ -14,6 +14,7 @@ from ...graph import numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import FLOATS, op
+from ...lowering.traits import OpTraits
 from ...wgsl import Live, LiveInt, Uniforms, u32
 
 
@@ -37,7 +38,7 @@ class BatchHalfRotary(HalfRotary):
     table: u32  # entries of its own table
 
 
-@op("et_vk.apply_rotary_emb.default", dtypes=FLOATS, dims=dim_rules.like("xq", "xk"))
+@op("et_vk.apply_rotary_emb.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("xq", "xk")))
 def apply_rotary_emb(
     cx: Context, xq: Tensor, xk: Tensor, freqs_cos: Tensor, freqs_sin: Tensor, *, out: tuple[Tensor, Tensor]
 ) -> None:

@@ -8,6 +8,7 @@ from ...errors import ShapeError
 from ...graph import ROTARY_ATTENTION
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.registry import FLOATS, op
+from ...lowering.traits import OpTraits
 from .attention import IN_CACHE, attend_and_cache, cached_flops, cached_reference
 from .attention_operands import FIRST
 from .attention_token import Fresh, Rotary
@@ -17,9 +18,11 @@ from .rotary import guard_table, rotate_halves, rotate_neighbours, rotated_halve
 @op(
     ROTARY_ATTENTION,
     dtypes=FLOATS,
-    mutates=("key_cache", "value_cache"),
-    work=cached_flops,
-    touches={"key_cache": IN_CACHE, "value_cache": IN_CACHE},
+    traits=OpTraits(
+        mutates=("key_cache", "value_cache"),
+        work=cached_flops,
+        memory_traffic={"key_cache": IN_CACHE, "value_cache": IN_CACHE},
+    ),
 )
 def rotary_attention(
     cx: Context,

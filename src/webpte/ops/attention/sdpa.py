@@ -8,6 +8,7 @@ from ...errors import ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import Sizes
 from .attention import attention_reference
 from .attention_operands import Operands, Seen
@@ -18,7 +19,7 @@ def _flops(sizes: Sizes) -> int:
     return 4 * numel(sizes.dims("q")) * sizes.dims("k")[2]
 
 
-@op("et_vk.sdpa.default", dtypes=FLOATS | {DType.BOOL}, work=_flops)
+@op("et_vk.sdpa.default", dtypes=FLOATS | {DType.BOOL}, traits=OpTraits(work=_flops))
 def sdpa(
     cx: Context, q: Tensor, k: Tensor, v: Tensor, attn_mask: Tensor | None, scale: float | None, *, out: Tensor
 ) -> None:

@@ -12,6 +12,7 @@ from ...graph import SLOT_ATTENTION, DType, numel
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import Sizes
 from ...wgsl import Live, Uniforms, u32
 from .attention import attention_reference
@@ -87,7 +88,7 @@ def _flops(sizes: Sizes) -> int:
     return 2 * numel(sizes.dims("query")) * sizes.dims("key_cache")[1]
 
 
-@op(SLOT_ATTENTION, dtypes=FLOATS | {DType.INT32}, mutates=("key_cache", "value_cache"), work=_flops)
+@op(SLOT_ATTENTION, dtypes=FLOATS | {DType.INT32}, traits=OpTraits(mutates=("key_cache", "value_cache"), work=_flops))
 def slot_attention(
     cx: Context,
     query: Tensor,

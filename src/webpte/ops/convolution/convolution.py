@@ -11,6 +11,7 @@ from ...graph import CONVOLUTION, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import Sizes
 from ..matmul.epilogue import Epilogue, applied
 from ..matmul.product import UNLIMITED, Limits
@@ -26,7 +27,7 @@ def _flops(sizes: Sizes) -> int:
     return 2 * numel(side) * numel(weight) // weight[0]
 
 
-@op("aten.convolution.default", dtypes=FLOATS, work=_flops, dims=CONVOLVED)
+@op("aten.convolution.default", dtypes=FLOATS, traits=OpTraits(work=_flops, dims=CONVOLVED))
 def convolution(
     cx: Context,
     input: Tensor,
@@ -39,7 +40,7 @@ def convolution(
     convolve(cx, input, weight, bias, geometry.window(weight.dims), UNLIMITED, out)
 
 
-@op("et_vk.conv_with_clamp.default", dtypes=FLOATS, work=_flops, dims=CONVOLVED)
+@op("et_vk.conv_with_clamp.default", dtypes=FLOATS, traits=OpTraits(work=_flops, dims=CONVOLVED))
 def conv_with_clamp(
     cx: Context,
     input: Tensor,
@@ -54,7 +55,7 @@ def conv_with_clamp(
     convolve(cx, input, weight, bias, geometry.window(weight.dims), Limits.of(output_min, output_max), out)
 
 
-@op(CONVOLUTION, work=_flops)
+@op(CONVOLUTION, traits=OpTraits(work=_flops))
 def convolution_with_epilogue(
     cx: Context,
     input: Tensor,

@@ -13,6 +13,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.integers import spaced
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, bits_of, fitting, is_float
 from ...lowering.registry import TensorOptions, op
+from ...lowering.traits import OpTraits
 from ...wgsl import Live, Uniforms
 from .fill import numpy_dtype
 
@@ -40,7 +41,7 @@ def _refuse_unfit(cx: Context, last: Term) -> None:
         fitting(int(last))
 
 
-@op("aten.arange.start_step", kernels=("aten::arange.start_out",), integers=spaced("start", "step"))
+@op("aten.arange.start_step", kernels=("aten::arange.start_out",), traits=OpTraits(integers=spaced("start", "step")))
 def arange(
     cx: Context,
     start: Term,

@@ -13,6 +13,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.integers import filled_with
 from ...lowering.numbers import bits_of, is_float, rounded
 from ...lowering.registry import TensorOptions, Unused, op
+from ...lowering.traits import OpTraits
 from ...wgsl import Live, Uniforms
 from ..layout.strided import word
 
@@ -37,7 +38,7 @@ def _filled(size: Sequence[int], value: float, dtype: int | None) -> Any:
     return np.full(tuple(size), value, numpy_dtype(dtype, None))
 
 
-@op("aten.scalar_tensor.default", fills="s")
+@op("aten.scalar_tensor.default", traits=OpTraits(fills="s"))
 def scalar_tensor(cx: Context, s: Term, options: TensorOptions, *, out: Tensor) -> None:
     out.dims = ()
     fill(cx, s, out)
@@ -48,7 +49,7 @@ def _(s: float, options: Any) -> Any:
     return _filled((), s, options.dtype)
 
 
-@op("aten.full.default", fills="fill_value")
+@op("aten.full.default", traits=OpTraits(fills="fill_value"))
 def full(
     cx: Context,
     size: list[int],
@@ -66,7 +67,7 @@ def _(size: list[int], fill_value: float, options: Any) -> Any:
     return _filled(size, fill_value, options.dtype)
 
 
-@op("aten.full_like.default", integers=filled_with("fill_value"))
+@op("aten.full_like.default", traits=OpTraits(integers=filled_with("fill_value")))
 def full_like(
     cx: Context,
     self: Tensor,
@@ -88,7 +89,7 @@ def _(self: Any, fill_value: float, options: Any, memory_format: object) -> Any:
 def _register(name: str, value: int) -> None:
     """zeros and ones, by size and by example."""
 
-    @op(f"aten.{name}.default", integers=filled_with(value))
+    @op(f"aten.{name}.default", traits=OpTraits(integers=filled_with(value)))
     def by_size(
         cx: Context,
         size: list[int],
@@ -103,7 +104,7 @@ def _register(name: str, value: int) -> None:
     def _(size: list[int], options: Any) -> Any:
         return np.full(tuple(size), value, numpy_dtype(options.dtype, np.float32))
 
-    @op(f"aten.{name}_like.default", integers=filled_with(value))
+    @op(f"aten.{name}_like.default", traits=OpTraits(integers=filled_with(value)))
     def by_example(
         cx: Context,
         self: Tensor,

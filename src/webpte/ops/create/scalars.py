@@ -9,14 +9,14 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.integers import NO_INTEGERS, added, multiplied, negated, size_of
 from ...lowering.registry import MOVABLE, op
+from ...lowering.traits import OpTraits
 
 
 @op(
     "sym_size.int",
     kernels=("aten::sym_size.int",),
     dtypes=MOVABLE,
-    dims=dim_rules.size_of("self", "dim"),
-    integers=size_of("self", "dim"),
+    traits=OpTraits(dims=dim_rules.size_of("self", "dim"), integers=size_of("self", "dim")),
 )
 def sym_size(cx: Context, self: Tensor, dim: int, *, out: LiveScalar) -> None:
     out.set(self.dims[normalize_dim(dim, self.rank)])
@@ -27,7 +27,7 @@ def sym_numel(cx: Context, self: Tensor, *, out: LiveScalar) -> None:
     out.set(self.numel)
 
 
-@op("et_vk.select_as_symint.default", host=("x",))
+@op("et_vk.select_as_symint.default", host_args=("x",))
 def select_as_symint(cx: Context, x: Tensor, dim: int, index: int, *, out: LiveScalar) -> None:
     axis = normalize_dim(dim, x.rank)
     size = x.dims[axis]
@@ -40,7 +40,7 @@ def select_as_symint(cx: Context, x: Tensor, dim: int, index: int, *, out: LiveS
     out.set(cx.element(x, tuple(position)))
 
 
-@op("_local_scalar_dense", kernels=(ITEM,), host=("self",))
+@op("_local_scalar_dense", kernels=(ITEM,), host_args=("self",))
 def item(cx: Context, self: Tensor, *, out: LiveScalar) -> None:
     if self.numel != 1:
         raise ShapeError(f"value {self.id} has {self.numel} elements; only one can become a number")
@@ -57,7 +57,11 @@ _INTEGERS = {
 
 
 def _binary(function: str, *names: str, kernel: str) -> None:
-    @op(*names, kernels=(f"executorch_prim::{kernel}.Scalar",), integers=_INTEGERS.get(function, NO_INTEGERS))
+    @op(
+        *names,
+        kernels=(f"executorch_prim::{kernel}.Scalar",),
+        traits=OpTraits(integers=_INTEGERS.get(function, NO_INTEGERS)),
+    )
     def lower(cx: Context, a: LiveScalar, b: LiveScalar, *, out: LiveScalar) -> None:
         out.set(apply(function, a.term, b.term))
 
@@ -69,7 +73,7 @@ _binary("min", kernel="sym_min")
 
 
 def _unary(function: str, kernel: str) -> None:
-    @op(kernels=(f"executorch_prim::{kernel}.Scalar",), integers=_INTEGERS.get(function, NO_INTEGERS))
+    @op(kernels=(f"executorch_prim::{kernel}.Scalar",), traits=OpTraits(integers=_INTEGERS.get(function, NO_INTEGERS)))
     def lower(cx: Context, a: LiveScalar, *, out: LiveScalar) -> None:
         out.set(apply(function, a.term))
 

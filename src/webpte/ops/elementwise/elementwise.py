@@ -19,6 +19,7 @@ from ...lowering.integers import NO_INTEGERS, Integers
 from ...lowering.programs import ElementwiseProgram, argument_of, compile_program, single_step
 from ...lowering.registry import WORDS, Op, op, registered
 from ...lowering.shapes import broadcast
+from ...lowering.traits import OpTraits
 from ...wgsl import Live, LiveInt, Uniforms, dims4, dims8, u32, words
 
 UNROLLED = 8  # weight of a program; a heavier one computes one element an invocation: four copies compile too long
@@ -41,8 +42,9 @@ def elementwise(
             apply(cx, describe(*args, out=out), out)
 
         operands = [name for name in inspect.signature(describe).parameters if name != "out"]
-        facts: dict[str, Any] = {"elementwise": describe, "numbers": numbers, "integers": integers}
-        return op(*names, kernels=kernels, dtypes=dtypes, dims=dim_rules.broadcast(*operands), **facts)(lower)
+        dims = dim_rules.broadcast(*operands)
+        traits = OpTraits(dims=dims, elementwise=describe, numbers=numbers, integers=integers)
+        return op(*names, kernels=kernels, dtypes=dtypes, traits=traits)(lower)
 
     return register
 
@@ -140,7 +142,7 @@ def _run(
     )
 
 
-@op(ELEMENTWISE, dims=dim_rules.broadcast_members("tensors"))
+@op(ELEMENTWISE, traits=OpTraits(dims=dim_rules.broadcast_members("tensors")))
 def joined(cx: Context, program: str, tensors: list[Tensor], numbers: list[int | float], *, out: list[Tensor]) -> None:
     kinds = tuple(type(number) for number in numbers)
     compiled, bits = compile_program(program, tuple(t.dtype for t in tensors), tuple(numbers), kinds)

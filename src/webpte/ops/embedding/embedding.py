@@ -8,11 +8,15 @@ from ...errors import ShapeError
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import Unused, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import rows_of
 from ..indexing.indexing import take_along
 
 
-@op("aten.embedding.default", touches=rows_of("weight"), dims=dim_rules.looked_up("weight", "indices"))
+@op(
+    "aten.embedding.default",
+    traits=OpTraits(memory_traffic=rows_of("weight"), dims=dim_rules.looked_up("weight", "indices")),
+)
 def embedding(
     cx: Context,
     weight: Tensor,

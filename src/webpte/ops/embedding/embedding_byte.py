@@ -13,6 +13,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import BYTES, FLOATS, Unused, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import rows_of
 from ...wgsl import Uniforms, u32
 from ..create.fill import numpy_dtype
@@ -79,8 +80,10 @@ def _register(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> None:
         f"quantized_decomposed.{name}.default",
         kernels=(f"quantized_decomposed::{name}.out",),
         dtypes=TABLES,
-        touches=rows_of("weight", "weight_scales", "weight_zero_points"),
-        dims=dim_rules.looked_up("weight", "indices"),
+        traits=OpTraits(
+            memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points"),
+            dims=dim_rules.looked_up("weight", "indices"),
+        ),
     )
     def plain(
         cx: Context,
@@ -103,8 +106,10 @@ def _register(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> None:
         f"quantized_decomposed.{name}.dtype",
         kernels=(f"quantized_decomposed::{name}.dtype_out",),
         dtypes=TABLES,
-        touches=rows_of("weight", "weight_scales", "weight_zero_points"),
-        dims=dim_rules.looked_up("weight", "indices"),
+        traits=OpTraits(
+            memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points"),
+            dims=dim_rules.looked_up("weight", "indices"),
+        ),
     )
     def of_dtype(
         cx: Context,

@@ -12,6 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import BYTES, FLOATS, Unused, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import rows_of
 from ...wgsl import Uniforms, u32
 from ..create.fill import numpy_dtype
@@ -80,8 +81,7 @@ def _groups_of(codes: Tensor, scales: Tensor, zeros: Tensor | None, group: int) 
 @op(
     "et_vk.embedding_q4gsw.default",
     dtypes=TABLES,
-    touches=rows_of("weight", "weight_scales"),
-    dims=dim_rules.looked_up("weight", "indices"),
+    traits=OpTraits(memory_traffic=rows_of("weight", "weight_scales"), dims=dim_rules.looked_up("weight", "indices")),
 )
 def embedding_q4gsw(
     cx: Context,
@@ -106,7 +106,7 @@ def _(weight: Any, weight_scales: Any, group_size: int, indices: Any, is_linear_
     "quantized_decomposed.embedding_4bit.dtype",
     kernels=("quantized_decomposed::embedding_4bit.dtype_out",),
     dtypes=TABLES,
-    touches=rows_of("weight", "weight_scales", "weight_zero_points"),
+    traits=OpTraits(memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points")),
 )
 def embedding_4bit_dtype(
     cx: Context,
@@ -135,7 +135,7 @@ def _(weight: Any, scales: Any, zeros: Any, least: int, greatest: int, indices: 
     "quantized_decomposed.embedding_4bit.default",
     kernels=("quantized_decomposed::embedding_4bit.out",),
     dtypes=TABLES,
-    touches=rows_of("weight", "weight_scales", "weight_zero_points"),
+    traits=OpTraits(memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points")),
 )
 def embedding_4bit(
     cx: Context,

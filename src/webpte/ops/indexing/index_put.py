@@ -15,6 +15,7 @@ from ...graph import Bool, Call, DType, Graph, Int, Null, TensorSpec
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import op
 from ...lowering.shapes import broadcast, broadcast_strides, check_rank, coalesce, strides
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, u32
 from ..layout.strided import gather, word
 
@@ -41,7 +42,7 @@ def _left_to_the_cpu(call: Call, graph: Graph) -> bool:
     return not single or not isinstance(accumulate, (Bool, Int)) or bool(accumulate.value)
 
 
-@op("aten.index_put.default", unless=_left_to_the_cpu)
+@op("aten.index_put.default", unsupported_if=_left_to_the_cpu)
 def index_put(
     cx: Context, self: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool, *, out: Tensor
 ) -> None:
@@ -50,7 +51,7 @@ def index_put(
     _put(cx, indices, values, out)
 
 
-@op(kernels=("aten::index_put_",), mutates=("self",), unless=_left_to_the_cpu)
+@op(kernels=("aten::index_put_",), unsupported_if=_left_to_the_cpu, traits=OpTraits(mutates=("self",)))
 def index_put_(
     cx: Context, self: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool, *, out: Tensor
 ) -> None:

@@ -13,6 +13,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, coalesce, strides
+from ...lowering.traits import OpTraits
 from ...lowering.work import part_taken
 from ...wgsl import Uniforms, dims8, u32
 from ..layout.strided import word
@@ -70,7 +71,7 @@ def take_along(cx: Context, x: Tensor, axis: int, index: Tensor, out: Tensor) ->
     take(cx, x, index, out, x.dims[axis], own[axis], x_steps, index_steps)
 
 
-@op("aten.index_select.default", touches={"self": part_taken}, integers=elements_of("self"))
+@op("aten.index_select.default", traits=OpTraits(memory_traffic={"self": part_taken}, integers=elements_of("self")))
 def index_select(cx: Context, self: Tensor, dim: int, index: Tensor, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     if index.rank > 1:
@@ -94,7 +95,10 @@ def _(self: Any, dim: int, index: Any) -> Any:
     return np.take(self, index.reshape(-1), axis=dim)
 
 
-@op("aten.gather.default", touches={"self": part_taken}, dims=dim_rules.like("index"), integers=elements_of("self"))
+@op(
+    "aten.gather.default",
+    traits=OpTraits(memory_traffic={"self": part_taken}, dims=dim_rules.like("index"), integers=elements_of("self")),
+)
 def gather(cx: Context, self: Tensor, dim: int, index: Tensor, sparse_grad: Unused, *, out: Tensor) -> None:
     out.dims = index.dims
     if self.rank == 0 or index.rank == 0:  # a scalar counts as one element
@@ -120,7 +124,7 @@ def _(self: Any, dim: int, index: Any, sparse_grad: object) -> Any:
     return np.take_along_axis(self[corner], index, dim)
 
 
-@op("aten.index.Tensor", integers=elements_of("self"))
+@op("aten.index.Tensor", traits=OpTraits(integers=elements_of("self")))
 def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tensor) -> None:
     given = [(axis, t) for axis, t in enumerate(indices) if t is not None]
     if len(indices) > self.rank or not given:

@@ -11,6 +11,7 @@ from ...graph import normalize_dim, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import op
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
 from .strided import word
 
@@ -34,7 +35,7 @@ def _listed(tensors: list[Tensor]) -> str:
     return ", ".join(str(list(t.dims)) for t in tensors)
 
 
-@op("aten.cat.default", integers=elements_of("tensors"))
+@op("aten.cat.default", traits=OpTraits(integers=elements_of("tensors")))
 def cat(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, out.rank)
     # PyTorch skips empty 1-D tensors, whatever the rank of the others.
@@ -53,7 +54,7 @@ def _(tensors: list[Any], dim: int) -> Any:
     return np.concatenate(kept, axis=dim)
 
 
-@op("aten.stack.default", integers=elements_of("tensors"))
+@op("aten.stack.default", traits=OpTraits(integers=elements_of("tensors")))
 def stack(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, out.rank)
     dims = tensors[0].dims

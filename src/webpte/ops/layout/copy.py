@@ -15,6 +15,7 @@ from ...lowering.formulas import copied
 from ...lowering.integers import converted, elements_of
 from ...lowering.registry import MOVABLE, TensorOptions, Unused, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, u32
 from ..create.fill import numpy_dtype
 from .strided import gather
@@ -61,7 +62,9 @@ def _cast(cx: Context, x: Tensor, out: Tensor, params: Cast, flat: bool) -> None
     )
 
 
-@op(COPY, dtypes=MOVABLE, dims=dim_rules.like("self"), elementwise=copied, integers=elements_of("self"))
+@op(
+    COPY, dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.like("self"), elementwise=copied, integers=elements_of("self"))
+)
 def move(cx: Context, self: Tensor | LiveScalar, *, out: Tensor | LiveScalar) -> None:
     if isinstance(self, LiveScalar) and isinstance(out, LiveScalar):
         out.set(self.term)
@@ -77,7 +80,7 @@ def _(self: Any) -> Any:
     return np.array(self)
 
 
-@op("aten.clone.default", dtypes=MOVABLE, view="self", dims=dim_rules.like("self"), elementwise=COPY)
+@op("aten.clone.default", dtypes=MOVABLE, traits=OpTraits(view="self", dims=dim_rules.like("self"), elementwise=COPY))
 def clone(cx: Context, self: Tensor, memory_format: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     copy_into(cx, self, out)
@@ -93,9 +96,7 @@ def _(self: Any, memory_format: object) -> Any:
     "aten.detach_copy.default",
     "aten.lift_fresh_copy.default",
     dtypes=MOVABLE,
-    view="self",
-    dims=dim_rules.like("self"),
-    elementwise=COPY,
+    traits=OpTraits(view="self", dims=dim_rules.like("self"), elementwise=COPY),
 )
 def alias_copy(cx: Context, self: Tensor, *, out: Tensor) -> None:
     out.dims = self.dims
@@ -110,9 +111,7 @@ def _(self: Any) -> Any:
 @op(
     "dim_order_ops._clone_dim_order.default",
     dtypes=MOVABLE,
-    view="self",
-    dims=dim_rules.like("self"),
-    elementwise=COPY,
+    traits=OpTraits(view="self", dims=dim_rules.like("self"), elementwise=COPY),
 )
 def clone_dim_order(cx: Context, self: Tensor, non_blocking: Unused, dim_order: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
@@ -128,9 +127,7 @@ def _(self: Any, non_blocking: object, dim_order: object) -> Any:
 @op(
     "aten._to_copy.default",
     "dim_order_ops._to_dim_order_copy.default",
-    dims=dim_rules.like("self"),
-    elementwise=COPY,
-    integers=converted("self"),
+    traits=OpTraits(dims=dim_rules.like("self"), elementwise=COPY, integers=converted("self")),
 )
 def to_copy(
     cx: Context,
@@ -151,13 +148,13 @@ def _(self: Any, options: Any, non_blocking: object, order: object) -> Any:
         return self.astype(numpy_dtype(options.dtype, self.dtype))
 
 
-@op("aten.copy.default", integers=elements_of("src"))
+@op("aten.copy.default", traits=OpTraits(integers=elements_of("src")))
 def copy(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     expand_into(cx, src, out)
 
 
-@op(kernels=("aten::copy_",), mutates=("self",))
+@op(kernels=("aten::copy_",), traits=OpTraits(mutates=("self",)))
 def copy_(cx: Context, self: Tensor, src: Tensor, non_blocking: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     if src.id != self.id:  # one dispatch may not bind a buffer to be read and to be written

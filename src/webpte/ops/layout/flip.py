@@ -12,12 +12,13 @@ from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import op
 from ...lowering.shapes import strides
+from ...lowering.traits import OpTraits
 from ...wgsl import LiveInt
 from .repeat import wrap_around
 from .strided import gather
 
 
-@op("aten.flip.default", integers=elements_of("self"))
+@op("aten.flip.default", traits=OpTraits(integers=elements_of("self")))
 def flip(cx: Context, self: Tensor, dims: list[int], *, out: Tensor) -> None:
     out.dims = self.dims
     axes = {normalize_dim(d, self.rank) for d in dims} if self.rank else set()
@@ -32,7 +33,7 @@ def _(self: Any, dims: list[int]) -> Any:
     return np.flip(self, tuple(dims)) if self.ndim else self
 
 
-@op("aten.roll.default", integers=elements_of("self"))
+@op("aten.roll.default", traits=OpTraits(integers=elements_of("self")))
 def roll(cx: Context, self: Tensor, shifts: list[int], dims: list[int], *, out: Tensor) -> None:
     out.dims = self.dims
     sizes, axes = self.dims, [normalize_dim(d, self.rank) for d in dims]

@@ -13,9 +13,10 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import MOVABLE, op
+from ...lowering.traits import OpTraits
 
 
-@op("et_vk.prepack.default", dtypes=MOVABLE, dims=dim_rules.like("x"), integers=elements_of("x"))
+@op("et_vk.prepack.default", dtypes=MOVABLE, traits=OpTraits(dims=dim_rules.like("x"), integers=elements_of("x")))
 def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
     source = x.spec.constant
     if source is None:

@@ -12,6 +12,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import Unused, op
 from ...lowering.shapes import Dims, broadcast, broadcast_strides, check_rank, strides
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, u32
 from .copy import copy_into
 from .strided import gather, word
@@ -33,7 +34,10 @@ def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, 
     cx.dispatch("layout/wrap.wgsl", reads=(x,), writes=(out,), params=params, threads=out.numel, word=word(x))
 
 
-@op("aten.expand_copy.default", identity="self", dims=dim_rules.expanded("self", "size"), integers=elements_of("self"))
+@op(
+    "aten.expand_copy.default",
+    traits=OpTraits(identity="self", dims=dim_rules.expanded("self", "size"), integers=elements_of("self")),
+)
 def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *, out: Tensor) -> None:
     missing = len(size) - self.rank
     if missing < 0:
@@ -55,7 +59,7 @@ def _(self: Any, size: list[int], implicit: object) -> Any:
     return np.broadcast_to(self, [self.shape[d - missing] if s == -1 else s for d, s in enumerate(size)])
 
 
-@op("aten.repeat.default", integers=elements_of("self"))
+@op("aten.repeat.default", traits=OpTraits(integers=elements_of("self")))
 def repeat(cx: Context, self: Tensor, repeats: list[int], *, out: Tensor) -> None:
     missing = len(repeats) - self.rank
     if missing < 0 or any(r < 0 for r in repeats):

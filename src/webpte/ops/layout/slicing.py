@@ -14,6 +14,7 @@ from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import MOVABLE, op
 from ...lowering.shapes import strides
+from ...lowering.traits import OpTraits
 from ...lowering.work import part_taken
 from .copy import copy_into
 from .strided import gather
@@ -42,9 +43,11 @@ def take_range(cx: Context, x: Tensor, out: Tensor, axis: int, first: Term, leng
 @op(
     "aten.slice_copy.Tensor",
     dtypes=MOVABLE,
-    touches={"self": part_taken},
-    dims=dim_rules.sliced("self", "dim", "start", "end", "step"),
-    integers=elements_of("self", positions=True),
+    traits=OpTraits(
+        memory_traffic={"self": part_taken},
+        dims=dim_rules.sliced("self", "dim", "start", "end", "step"),
+        integers=elements_of("self", positions=True),
+    ),
 )
 def slice_copy(
     cx: Context, self: Tensor, dim: int, start: LiveScalar | None, end: LiveScalar | None, step: int, *, out: Tensor
@@ -80,7 +83,7 @@ def _(self: Any, dim: int, start: int | None, end: int | None, step: int) -> Any
     return self[tuple(index)]
 
 
-@op("aten.narrow_copy.default", dtypes=MOVABLE, integers=elements_of("self", positions=True))
+@op("aten.narrow_copy.default", dtypes=MOVABLE, traits=OpTraits(integers=elements_of("self", positions=True)))
 def narrow_copy(cx: Context, self: Tensor, dim: int, start: LiveScalar, length: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     size = self.dims[axis]
@@ -114,9 +117,9 @@ def selected(cx: Context, x: Tensor, axis: int, index: LiveScalar) -> Term:
 @op(
     "aten.select_copy.int",
     dtypes=MOVABLE,
-    touches={"self": part_taken},
-    dims=dim_rules.selected("self", "dim"),
-    integers=elements_of("self"),
+    traits=OpTraits(
+        memory_traffic={"self": part_taken}, dims=dim_rules.selected("self", "dim"), integers=elements_of("self")
+    ),
 )
 def select_copy(cx: Context, self: Tensor, dim: int, index: LiveScalar, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)

@@ -12,6 +12,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.integers import elements_of
 from ...lowering.registry import op
 from ...lowering.shapes import strides
+from ...lowering.traits import OpTraits
 from ...wgsl import LiveInt
 from .slicing import take_range
 from .strided import gather
@@ -22,7 +23,7 @@ def _check_count(out: list[Tensor], wanted: int) -> None:
         raise ShapeError(f"{wanted} parts for {len(out)} outputs")
 
 
-@op("aten.split_with_sizes_copy.default", integers=elements_of("self"))
+@op("aten.split_with_sizes_copy.default", traits=OpTraits(integers=elements_of("self")))
 def split_with_sizes_copy(cx: Context, self: Tensor, split_sizes: list[int], dim: int, *, out: list[Tensor]) -> None:
     axis = normalize_dim(dim, self.rank)
     _check_count(out, len(split_sizes))
@@ -39,7 +40,7 @@ def _(self: Any, split_sizes: list[int], dim: int) -> Any:
     return tuple(np.split(self, np.cumsum(split_sizes)[:-1], axis=dim))
 
 
-@op("aten.split_copy.Tensor", integers=elements_of("self"))
+@op("aten.split_copy.Tensor", traits=OpTraits(integers=elements_of("self")))
 def split_copy(cx: Context, self: Tensor, split_size: int, dim: int, *, out: list[Tensor]) -> None:
     axis = normalize_dim(dim, self.rank)
     size = self.dims[axis]
@@ -55,7 +56,7 @@ def _(self: Any, split_size: int, dim: int) -> Any:
     return tuple(np.split(self, range(split_size, self.shape[dim], split_size), axis=dim))
 
 
-@op("aten.unbind_copy.int", integers=elements_of("self"))
+@op("aten.unbind_copy.int", traits=OpTraits(integers=elements_of("self")))
 def unbind_copy(cx: Context, self: Tensor, dim: int, *, out: list[Tensor]) -> None:
     axis = normalize_dim(dim, self.rank)
     _check_count(out, self.dims[axis])

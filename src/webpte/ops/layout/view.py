@@ -9,6 +9,7 @@ from ...graph import normalize_dim, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import MOVABLE, op
+from ...lowering.traits import OpTraits
 from .copy import copy_into
 
 
@@ -31,8 +32,7 @@ def _squeeze(cx: Context, self: Tensor, wanted: set[int], out: Tensor) -> None:
     "aten.view_copy.default",
     kernels=("executorch_prim::et_view.default",),
     dtypes=MOVABLE,
-    view="self",
-    dims=dim_rules.viewed("self", "size"),
+    traits=OpTraits(view="self", dims=dim_rules.viewed("self", "size")),
 )
 def view_copy(cx: Context, self: Tensor, size: list[int], *, out: Tensor) -> None:
     known = numel(tuple(s for s in size if s != -1))
@@ -48,7 +48,11 @@ def _(self: Any, size: list[int]) -> Any:
     return self.reshape(size)
 
 
-@op("aten.unsqueeze_copy.default", dtypes=MOVABLE, view="self", dims=dim_rules.unsqueezed("self", "dim"))
+@op(
+    "aten.unsqueeze_copy.default",
+    dtypes=MOVABLE,
+    traits=OpTraits(view="self", dims=dim_rules.unsqueezed("self", "dim")),
+)
 def unsqueeze_copy(cx: Context, self: Tensor, dim: int, *, out: Tensor) -> None:
     at = normalize_dim(dim, self.rank + 1)
     _reshape(cx, self, (*self.dims[:at], 1, *self.dims[at:]), out)
@@ -60,7 +64,7 @@ def _(self: Any, dim: int) -> Any:
     return self.reshape((*self.shape[:at], 1, *self.shape[at:]))
 
 
-@op("aten.squeeze_copy.dims", dtypes=MOVABLE, view="self")
+@op("aten.squeeze_copy.dims", dtypes=MOVABLE, traits=OpTraits(view="self"))
 def squeeze_copy(cx: Context, self: Tensor, dim: list[int], *, out: Tensor) -> None:
     _squeeze(cx, self, {normalize_dim(d, self.rank) for d in dim} if self.rank else set(), out)
 
@@ -71,7 +75,7 @@ def _(self: Any, dim: list[int]) -> Any:
     return self.reshape([s for d, s in enumerate(self.shape) if not (d in gone and s == 1)])
 
 
-@op("aten.squeeze_copy.dim", dtypes=MOVABLE, view="self")
+@op("aten.squeeze_copy.dim", dtypes=MOVABLE, traits=OpTraits(view="self"))
 def squeeze_copy_dim(cx: Context, self: Tensor, dim: int, *, out: Tensor) -> None:
     gone = {normalize_dim(dim, self.rank)} if self.rank else set()
     _squeeze(cx, self, gone, out)

@@ -12,6 +12,7 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.shapes import broadcast, broadcast_strides, strides
+from ...lowering.traits import OpTraits
 from ...lowering.work import sums_over
 from .epilogue import Epilogue, applied
 from .product import UNLIMITED, Addend, CompiledEpilogue, Layout, Limits, Shape, Strides, contiguous, product
@@ -50,12 +51,16 @@ def _linear(
     project(cx, input, weight, bias, out, epilogue=compiled)
 
 
-@op("aten.linear.default", dtypes=FLOATS, work=sums_over("input"), dims=dim_rules.linear("input", "weight"))
+@op(
+    "aten.linear.default",
+    dtypes=FLOATS,
+    traits=OpTraits(work=sums_over("input"), dims=dim_rules.linear("input", "weight")),
+)
 def linear(cx: Context, input: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
     _linear(cx, input, weight, bias, out)
 
 
-@op(LINEAR, work=sums_over("input"))
+@op(LINEAR, traits=OpTraits(work=sums_over("input")))
 def linear_with_epilogue(
     cx: Context,
     input: Tensor,
@@ -160,7 +165,12 @@ def _multiply(
     product(cx, mat1, mat2, out, shape, layout, addend=addend, alpha=float(alpha), epilogue=compiled)
 
 
-@op("aten.mm.default", "aten.bmm.default", dtypes=FLOATS, work=sums_over("self"), dims=dim_rules.matmul("self", "mat2"))
+@op(
+    "aten.mm.default",
+    "aten.bmm.default",
+    dtypes=FLOATS,
+    traits=OpTraits(work=sums_over("self"), dims=dim_rules.matmul("self", "mat2")),
+)
 def matmul(cx: Context, self: Tensor, mat2: Tensor, *, out: Tensor) -> None:
     _multiply(cx, None, self, mat2, 0.0, 1.0, out)
 
@@ -174,8 +184,7 @@ def _(self: Any, mat2: Any) -> Any:
     "aten.addmm.default",
     "aten.baddbmm.default",
     dtypes=FLOATS,
-    work=sums_over("mat1"),
-    dims=dim_rules.matmul("mat1", "mat2"),
+    traits=OpTraits(work=sums_over("mat1"), dims=dim_rules.matmul("mat1", "mat2")),
 )
 def addmm(
     cx: Context, self: Tensor, mat1: Tensor, mat2: Tensor, beta: int | float, alpha: int | float, *, out: Tensor

@@ -11,6 +11,7 @@ from ...graph import numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, Unused, op
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, f32, u32
 
 
@@ -20,7 +21,7 @@ class BatchNorm(Uniforms):
     eps: f32
 
 
-@op("aten._native_batch_norm_legit_no_training.default", dtypes=FLOATS, dims=dim_rules.like("input"))
+@op("aten._native_batch_norm_legit_no_training.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("input")))
 def batch_norm(
     cx: Context,
     input: Tensor,

@@ -14,6 +14,7 @@ from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, op
 from ...lowering.rows import lanes_per_any_row, workgroup_for
 from ...lowering.shapes import Dims
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, f32, u32
 
 
@@ -24,7 +25,7 @@ class RmsNorm(Uniforms):
     eps: f32
 
 
-@op("et_vk.rms_norm.default", dtypes=FLOATS, dims=dim_rules.like("x"))
+@op("et_vk.rms_norm.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("x")))
 def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor) -> None:
     if not x.dims or weight.dims != x.dims[-1:]:
         raise ShapeError(f"weight {list(weight.dims)} does not fit the last dim of {list(x.dims)}")
@@ -125,7 +126,7 @@ def _standardised(rows: Any, eps: float) -> tuple[Any, Any, Any]:
     return (rows - mean) * rstd, mean, rstd
 
 
-@op("aten.native_layer_norm.default", dtypes=FLOATS, dims=dim_rules.like("input"))
+@op("aten.native_layer_norm.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("input")))
 def native_layer_norm(
     cx: Context,
     input: Tensor,
@@ -164,7 +165,7 @@ def _(input: Any, normalized_shape: list[int], weight: Any, bias: Any, eps: floa
     return tuple(a.astype(input.dtype) for a in (y, mean.reshape(stats), rstd.reshape(stats)))
 
 
-@op("aten.native_group_norm.default", dtypes=FLOATS, dims=dim_rules.like("input"))
+@op("aten.native_group_norm.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("input")))
 def native_group_norm(
     cx: Context,
     input: Tensor,

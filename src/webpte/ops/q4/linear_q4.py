@@ -11,6 +11,7 @@ from ...graph import LINEAR_Q4, DType, numel
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import Sizes, sums_over
 from ..quantize.affine import numpy_fake_quantise
 from .linear_q4_kernels import Layer, Packed, project_q4
@@ -26,8 +27,7 @@ def _plain(cx: Context, x: Tensor, weight: Packed, out: Tensor, **around: Any) -
 @op(
     "et_vk.linear_q4gsw.default",
     dtypes=FLOATS | BYTES,
-    work=sums_over("self"),
-    dims=dim_rules.linear("self", "weights"),
+    traits=OpTraits(work=sums_over("self"), dims=dim_rules.linear("self", "weights")),
 )
 def linear_q4gsw(
     cx: Context,
@@ -48,7 +48,9 @@ def _(self: Any, weights: Any, weight_scales: Any, group_size: int, bias: Any) -
 
 
 @op(
-    "et_vk.linear_qcs4w.default", dtypes=FLOATS | BYTES, work=sums_over("self"), dims=dim_rules.linear("self", "weight")
+    "et_vk.linear_qcs4w.default",
+    dtypes=FLOATS | BYTES,
+    traits=OpTraits(work=sums_over("self"), dims=dim_rules.linear("self", "weight")),
 )
 def linear_qcs4w(cx: Context, self: Tensor, weight: Tensor, scales: Tensor, *, out: Tensor) -> None:
     _plain(cx, self, Packed(weight, scales, self.dims[-1] if self.dims else 0, high_first=True), out)
@@ -65,8 +67,7 @@ def _(self: Any, weight: Any, scales: Any) -> Any:
 @op(
     "et_vk.linear_dq8ca_q4gsw.default",
     dtypes=FLOATS | BYTES | {DType.INT32},
-    work=sums_over("input"),
-    dims=dim_rules.linear("input", "weights"),
+    traits=OpTraits(work=sums_over("input"), dims=dim_rules.linear("input", "weights")),
 )
 def linear_dq8ca_q4gsw(
     cx: Context,
@@ -102,8 +103,7 @@ def _joined_flops(sizes: Sizes) -> int:
 @op(
     LINEAR_Q4,
     dtypes=FLOATS | BYTES | {DType.INT32},
-    work=_joined_flops,
-    dims=dim_rules.columns("x", "columns"),
+    traits=OpTraits(work=_joined_flops, dims=dim_rules.columns("x", "columns")),
 )
 def linear_q4(
     cx: Context,

@@ -14,6 +14,7 @@ from ...errors import ShapeError
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import sums_over
 from ...wgsl import Uniforms, u32
 
@@ -31,8 +32,7 @@ class LinearWeightInt4(Uniforms):
 @op(
     "et_vk.linear_weight_int4.default",
     dtypes=FLOATS | BYTES,
-    work=sums_over("self"),
-    dims=dim_rules.linear("self", "mat2"),
+    traits=OpTraits(work=sums_over("self"), dims=dim_rules.linear("self", "mat2")),
 )
 def linear_weight_int4(
     cx: Context,

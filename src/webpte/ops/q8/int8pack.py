@@ -11,6 +11,7 @@ from ...graph import DType
 from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import sums_over
 from ..q4.linear_q4_kernels import Layer, Packed, project_q4
 
@@ -18,8 +19,7 @@ from ..q4.linear_q4_kernels import Layer, Packed, project_q4
 @op(
     "aten._weight_int8pack_mm.default",
     dtypes=FLOATS | {DType.INT8},
-    work=sums_over("self"),
-    dims=dim_rules.linear("self", "mat2"),
+    traits=OpTraits(work=sums_over("self"), dims=dim_rules.linear("self", "mat2")),
 )
 def weight_int8pack_mm(cx: Context, self: Tensor, mat2: Tensor, scales: Tensor, *, out: Tensor) -> None:
     if mat2.rank != 2 or self.dims[-1:] != mat2.dims[1:] or scales.rank != 1 or scales.numel < mat2.dims[0]:

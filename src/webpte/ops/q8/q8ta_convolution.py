@@ -17,6 +17,7 @@ from ...errors import ShapeError
 from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
+from ...lowering.traits import OpTraits
 from ...lowering.work import Sizes
 from ...wgsl import u32
 from ..convolution.convolution_kernels import Window
@@ -214,7 +215,7 @@ def _flops(sizes: Sizes) -> int:
     "et_vk.q8ta_conv2d_pw.default",
     "et_vk.conv2d_q8ta_q8csw_q8to.default",  # in ExecuTorch 1.1, where it passes no activation
     dtypes=Q8TA,
-    work=_flops,
+    traits=OpTraits(work=_flops),
 )
 def q8ta_conv2d(
     cx: Context,
@@ -231,7 +232,9 @@ def q8ta_conv2d(
     _by_rows(cx, x, layer.weights, Ends(input, output), layer.channels(bias, activation), geometry.window, out)
 
 
-@op("et_vk.q8ta_conv2d_dw.default", "et_vk.conv2d_q8ta_q8csw_q8to_dw.default", dtypes=Q8TA, work=_flops)
+@op(
+    "et_vk.q8ta_conv2d_dw.default", "et_vk.conv2d_q8ta_q8csw_q8to_dw.default", dtypes=Q8TA, traits=OpTraits(work=_flops)
+)
 def q8ta_conv2d_dw(
     cx: Context,
     x: Tensor,
@@ -254,7 +257,7 @@ def q8ta_conv2d_dw(
     _convolve(cx, x, weights, Ends(input, output), layer.channels(bias, activation), window, layout, out)
 
 
-@op("et_vk.conv2d_q8ta_q8csw.default", dtypes=Q8TA, work=_flops)
+@op("et_vk.conv2d_q8ta_q8csw.default", dtypes=Q8TA, traits=OpTraits(work=_flops))
 def conv2d_q8ta_q8csw(
     cx: Context,
     x: Tensor,
@@ -274,7 +277,7 @@ def _transposed_flops(sizes: Sizes) -> int:
     return _taps(sizes, sizes.dims("x"), sizes.out[-3])
 
 
-@op("et_vk.q8ta_conv2d_transposed.default", dtypes=Q8TA, work=_transposed_flops)
+@op("et_vk.q8ta_conv2d_transposed.default", dtypes=Q8TA, traits=OpTraits(work=_transposed_flops))
 def q8ta_conv2d_transposed(
     cx: Context,
     x: Tensor,

@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import GraphError, ShapeError
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import sums_over
 from ...wgsl import u32
 from .q8ta import (
@@ -77,7 +78,7 @@ def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Chann
         )
 
 
-@op("et_vk.q8ta_linear.default", "et_vk.q8ta_linear_gemv.default", dtypes=Q8TA, work=sums_over("x"))
+@op("et_vk.q8ta_linear.default", "et_vk.q8ta_linear_gemv.default", dtypes=Q8TA, traits=OpTraits(work=sums_over("x")))
 def q8ta_linear(
     cx: Context,
     x: Tensor,
@@ -98,7 +99,7 @@ def _(x: Any, input: Coding, layer: Weights, output: Coding, bias: Any, activati
     return numpy_codes(_values(x, input, layer, bias, activation), output)
 
 
-@op("et_vk.linear_q8ta_q8csw.default", dtypes=Q8TA, work=sums_over("x"))
+@op("et_vk.linear_q8ta_q8csw.default", dtypes=Q8TA, traits=OpTraits(work=sums_over("x")))
 def linear_q8ta_q8csw(
     cx: Context,
     x: Tensor,

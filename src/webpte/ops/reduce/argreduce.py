@@ -13,6 +13,7 @@ from ...lowering.integers import CONVERTED
 from ...lowering.registry import op
 from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import reduced, strides
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
 
 
@@ -55,7 +56,7 @@ def arg_reduce(
     )
 
 
-@op("aten.argmax.default", integers=CONVERTED)
+@op("aten.argmax.default", traits=OpTraits(integers=CONVERTED))
 def argmax(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
     arg_reduce(cx, True, self, dim, keepdim, out)
 
@@ -65,7 +66,7 @@ def _(self: Any, dim: int | None, keepdim: bool) -> Any:
     return np.argmax(self, axis=dim if self.ndim else None, keepdims=keepdim)
 
 
-@op("aten.argmin.default", integers=CONVERTED)
+@op("aten.argmin.default", traits=OpTraits(integers=CONVERTED))
 def argmin(cx: Context, self: Tensor, dim: int | None, keepdim: bool, *, out: Tensor) -> None:
     arg_reduce(cx, False, self, dim, keepdim, out)
 

@@ -13,6 +13,7 @@ from ...lowering.integers import UNKNOWN, elements_of, summed
 from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import MAX_RANK, Dims, axes_of, coalesce, reduced, strides
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, f32, u32
 
 
@@ -104,7 +105,7 @@ def _accumulated(x: Any, dtype: int | None) -> Any:
     return x.astype(np.float64 if x.dtype.kind == "f" else np.int64), x.dtype if x.dtype.kind == "f" else np.int64
 
 
-@op("aten.sum.dim_IntList", kernels=("aten::sum.IntList_out",), integers=summed("self"))
+@op("aten.sum.dim_IntList", kernels=("aten::sum.IntList_out",), traits=OpTraits(integers=summed("self")))
 def sum_dim(cx: Context, self: Tensor, dim: list[int] | None, keepdim: bool, dtype: Unused, *, out: Tensor) -> None:
     reduce(cx, "sum", self, dim, keepdim, out)
 
@@ -138,7 +139,7 @@ def _(self: Any, dim: list[int] | None, keepdim: bool, dtype: int | None) -> Any
     return wide.mean(axis=_axis(self, dim), keepdims=keepdim).astype(result)
 
 
-@op("aten.prod.default", integers=UNKNOWN)
+@op("aten.prod.default", traits=OpTraits(integers=UNKNOWN))
 def prod(cx: Context, self: Tensor, dtype: Unused, *, out: Tensor) -> None:
     reduce(cx, "prod", self, None, False, out)
 
@@ -149,7 +150,7 @@ def _(self: Any, dtype: int | None) -> Any:
     return wide.prod().astype(result)
 
 
-@op("aten.prod.dim_int", kernels=("aten::prod.int_out",), integers=UNKNOWN)
+@op("aten.prod.dim_int", kernels=("aten::prod.int_out",), traits=OpTraits(integers=UNKNOWN))
 def prod_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, dtype: Unused, *, out: Tensor) -> None:
     reduce(cx, "prod", self, [dim], keepdim, out)
 
@@ -163,7 +164,7 @@ def _(self: Any, dim: int, keepdim: bool, dtype: int | None) -> Any:
 # -- extremes ----------------------------------------------------------------------------------------------------------
 
 
-@op("aten.amax.default", integers=elements_of("self"))
+@op("aten.amax.default", traits=OpTraits(integers=elements_of("self")))
 def amax(cx: Context, self: Tensor, dim: list[int], keepdim: bool, *, out: Tensor) -> None:
     reduce(cx, "amax", self, dim, keepdim, out)
 
@@ -173,7 +174,7 @@ def _(self: Any, dim: list[int], keepdim: bool) -> Any:
     return self.max(axis=_axis(self, dim), keepdims=keepdim)
 
 
-@op("aten.amin.default", integers=elements_of("self"))
+@op("aten.amin.default", traits=OpTraits(integers=elements_of("self")))
 def amin(cx: Context, self: Tensor, dim: list[int], keepdim: bool, *, out: Tensor) -> None:
     reduce(cx, "amin", self, dim, keepdim, out)
 
@@ -261,7 +262,7 @@ class Cumsum(Uniforms):
     inner: u32  # elements between neighbours along the dim
 
 
-@op("aten.cumsum.default", integers=summed("self", running=True))
+@op("aten.cumsum.default", traits=OpTraits(integers=summed("self", running=True)))
 def cumsum(cx: Context, self: Tensor, dim: int, dtype: Unused, *, out: Tensor) -> None:
     out.dims = self.dims
     axis = normalize_dim(dim, self.rank)

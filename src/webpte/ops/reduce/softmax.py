@@ -13,6 +13,7 @@ from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.rows import lanes_per_row, workgroup_for
 from ...lowering.shapes import strides
+from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
 
 
@@ -56,7 +57,7 @@ def _result_dtype(x: Any, half_to_float: bool) -> Any:
     return np.float32 if half_to_float else x.dtype
 
 
-@op("aten._softmax.default", dtypes=FLOATS, dims=dim_rules.like("self"))
+@op("aten._softmax.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("self")))
 def softmax(cx: Context, self: Tensor, dim: int, half_to_float: Unused, *, out: Tensor) -> None:
     normalised(cx, self, dim, out, log=False)
 
@@ -68,7 +69,7 @@ def _(self: Any, dim: int, half_to_float: bool) -> Any:
     return (powers / total).astype(_result_dtype(self, half_to_float))
 
 
-@op("aten._log_softmax.default", dtypes=FLOATS, dims=dim_rules.like("self"))
+@op("aten._log_softmax.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("self")))
 def log_softmax(cx: Context, self: Tensor, dim: int, half_to_float: Unused, *, out: Tensor) -> None:
     normalised(cx, self, dim, out, log=True)
 

@@ -10,6 +10,7 @@ from ...errors import GraphError, ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, op
+from ...lowering.traits import OpTraits
 from ...lowering.work import Sizes, sums_over
 from ...wgsl import Uniforms, f32, u32
 from ..layout.strided import gather
@@ -68,7 +69,7 @@ class LinearQ4Backward(Uniforms):
     scale_stride: u32
 
 
-@op("et_vk.linear_q4gsw_backward.default", dtypes=FLOATS | BYTES, work=sums_over("d_out"))
+@op("et_vk.linear_q4gsw_backward.default", dtypes=FLOATS | BYTES, traits=OpTraits(work=sums_over("d_out")))
 def linear_q4gsw_backward(
     cx: Context, d_out: Tensor, weights: Tensor, weight_scales: Tensor, group_size: int, *, out: Tensor
 ) -> None:
@@ -114,7 +115,7 @@ def _outer_flops(sizes: Sizes) -> int:
     return 2 * numel(sizes.dims("d_out")) * sizes.dims("x")[-1]
 
 
-@op("et_vk.linear_dW.default", dtypes=FLOATS, work=_outer_flops)
+@op("et_vk.linear_dW.default", dtypes=FLOATS, traits=OpTraits(work=_outer_flops))
 def linear_dw(cx: Context, d_out: Tensor, x: Tensor, *, out: Tensor) -> None:
     if not d_out.dims or d_out.dims[:-1] != x.dims[:-1] or d_out.dtype is not x.dtype:
         raise ShapeError(f"a gradient {d_out!r} does not fit an input {x!r}", code="operand_mismatch")
@@ -145,7 +146,7 @@ class Adamw(Uniforms):
 
 
 # The exporter leaves the namespace of ops that write their arguments away.
-@op("et_vk.adamw_step.default", "adamw_step.default", dtypes=FLOATS, mutates=("param", "m", "v"))
+@op("et_vk.adamw_step.default", "adamw_step.default", dtypes=FLOATS, traits=OpTraits(mutates=("param", "m", "v")))
 def adamw_step(
     cx: Context,
     param: Tensor,

@@ -39,9 +39,9 @@ class CallWork:
     def flops(self, call: Call) -> int | None:
         """Return multiplications and additions of a product; None for other calls."""
         op = find(call)
-        if op is None or op.facts.work is None:
+        if op is None or op.traits.work is None:
             return None
-        return op.facts.work(_Sizes(self, call, op.arguments(call)))
+        return op.traits.work(_Sizes(self, call, op.arguments(call)))
 
     def shapes(self, call: Call) -> str:
         """Return the live dims of a call's tensors, `[1, 7, 64] × [64, 64] → [1, 7, 64]`."""
@@ -81,8 +81,8 @@ class CallWork:
         op = find(call)
         if op is None or tensor in call.outs:
             return 1.0
-        arguments, touches = op.arguments(call), op.facts.touches
-        rule = next((touches[name] for name, v in arguments.items() if v == tensor and name in touches), None)
+        arguments, traffic = op.arguments(call), op.traits.memory_traffic
+        rule = next((traffic[name] for name, v in arguments.items() if v == tensor and name in traffic), None)
         return 1.0 if rule is None else min(1.0, rule(_Sizes(self, call, arguments), self.dims(tensor), written))
 
 

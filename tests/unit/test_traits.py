@@ -14,14 +14,14 @@ from webpte.errors import GraphError
 from webpte.fusion import apply_passes
 from webpte.fusion.dims import SymbolicDims
 from webpte.graph import COPY, DType
-from webpte.lowering import Context, Op, Tensor, dim_rules, op, registered, unregister
+from webpte.lowering import Context, Op, OpTraits, Tensor, dim_rules, op, registered, unregister
 from webpte.lowering.programs import compile_program
 from webpte.ops.elementwise import Formula, elementwise
 
 
 @contextmanager
-def toy(name: str, **facts: Any) -> Iterator[Op]:
-    @op(name, **facts)
+def toy(name: str, host_args: tuple[str, ...] = (), **traits: Any) -> Iterator[Op]:
+    @op(name, host_args=host_args, traits=OpTraits(**traits))
     def lower(cx: Context, scale: float, x: Tensor, *, out: Tensor) -> None:
         raise NotImplementedError
 
@@ -49,12 +49,12 @@ def test_a_view_of_ones_own_is_dropped_where_its_shape_is_proven():
         assert names(b, x, out) == ["aten.cumsum.default"]
 
 
-@pytest.mark.parametrize("facts", [{}, {"view": "x"}, {"dims": dim_rules.like("x")}])
-def test_neither_fact_is_enough_alone(facts):
+@pytest.mark.parametrize("traits", [{}, {"view": "x"}, {"dims": dim_rules.like("x")}])
+def test_neither_trait_is_enough_alone(traits):
     b = GraphBuilder()
     x, y, out = viewing(b)
-    with toy("toy.same.default", **facts):
-        assert SymbolicDims(b.graph([x], [out])).same(x, y) == ("dims" in facts)
+    with toy("toy.same.default", **traits):
+        assert SymbolicDims(b.graph([x], [out])).same(x, y) == ("dims" in traits)
         assert names(b, x, out) == ["toy.same.default", "aten.cumsum.default"]
 
 
@@ -68,9 +68,9 @@ def test_a_rule_of_ones_own():
         assert SymbolicDims(b.graph([x], [back])).same(x, back)
 
 
-@pytest.mark.parametrize("facts", [{"mutates": ("y",)}, {"view": "y"}, {"identity": "cx"}, {"host": ("y",)}])
-def test_a_fact_about_an_argument_that_is_not_there(facts):
-    with raises(GraphError, "scale, x", code="unknown_argument"), toy("toy.wrong", **facts):
+@pytest.mark.parametrize("traits", [{"mutates": ("y",)}, {"view": "y"}, {"identity": "cx"}, {"host_args": ("y",)}])
+def test_a_trait_about_an_argument_that_is_not_there(traits):
+    with raises(GraphError, "scale, x", code="unknown_argument"), toy("toy.wrong", **traits):
         pass
     assert "toy.wrong" not in registered()
 
@@ -132,6 +132,6 @@ def test_functions_of_ones_own_have_names_of_their_own():
 
 def test_what_is_a_view_keeps_elements_and_order():
     """Not what repeats, moves or converts them."""
-    views = {name for name, found in registered().items() if found.facts.view}
+    views = {name for name, found in registered().items() if found.traits.view}
     assert {"aten.view_copy.default", "aten.clone.default", "aten.unsqueeze_copy.default"} <= views
     assert not {"aten.expand_copy.default", "aten.permute_copy.default", "aten._to_copy.default"} & views

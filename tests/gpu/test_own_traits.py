@@ -20,7 +20,7 @@ from webpte.lowering import registered, unregister
 PYTHON = '''
 """softsign(x) = x / (scale + |x|); squared(x, y) = x * x - y; rows (n, 4) as pairs (n, 2, 2); and a copy"""
 import numpy as np
-from webpte.lowering import FLOATS, Context, Tensor, dim_rules, op
+from webpte.lowering import FLOATS, Context, OpTraits, Tensor, dim_rules, op
 from webpte.ops.elementwise import Formula, Number, elementwise
 
 
@@ -44,14 +44,14 @@ def _(x, y):
     return x * x - y
 
 
-@op("toy.pairs.default", dtypes=FLOATS, view="x", dims=lambda known: [(known.dims("x")[0], 2, 2)])
+@op("toy.pairs.default", dtypes=FLOATS, traits=OpTraits(view="x", dims=lambda known: [(known.dims("x")[0], 2, 2)]))
 def pairs(cx: Context, x: Tensor, *, out: Tensor) -> None:
     out.dims = (x.dims[0], 2, 2)
     if not cx.alias(out, x):
         cx.dispatch("copied.wgsl", reads=(x,), writes=(out,), threads=x.numel, type=x.wgsl)
 
 
-@op("toy.same.default", dtypes=FLOATS, view="x", dims=dim_rules.like("x"))
+@op("toy.same.default", dtypes=FLOATS, traits=OpTraits(view="x", dims=dim_rules.like("x")))
 def same(cx: Context, factor: float, x: Tensor, *, out: Tensor) -> None:
     out.dims = x.dims
     cx.dispatch("copied.wgsl", reads=(x,), writes=(out,), threads=x.numel, type=x.wgsl)

@@ -15,7 +15,7 @@ from tests.support.harness.errors import raises
 from tests.support.harness.writer import simple_pte
 from webpte.cli import main
 from webpte.container import DType, VkTensor
-from webpte.lowering import Job, unregister
+from webpte.lowering import TuningKey, unregister
 from webpte.runtime import TunedKernel, tuning, tuning_cache_path
 from webpte.runtime.tuning import best_variants
 from webpte.tools.tune import machine_load
@@ -133,7 +133,9 @@ def test_the_command(path, capsys):
 
 
 def choice(**rounds):
-    return TunedKernel(Job("double", (50,), tuple(rounds)), 1, {name: tuple(times) for name, times in rounds.items()})
+    return TunedKernel(
+        TuningKey("double", (50,), tuple(rounds)), 1, {name: tuple(times) for name, times in rounds.items()}
+    )
 
 
 NOISY = [1.0, 1.3, 0.9, 1.1, 1.0, 1.2, 1.0]
@@ -166,7 +168,7 @@ def test_what_time_cut_short_is_told(path, capsys):
 
 @pytest.mark.parametrize(("second", "best"), [([0.5] * 7, "other"), ([1.1] * 7, "usual")])
 def test_a_winner_is_measured_twice_and_kept_only_if_confirmed(second, best, monkeypatch):
-    job = Job("double", (50,), ("usual", "other"))
+    job = TuningKey("double", (50,), ("usual", "other"))
     measured = iter([[0.5] * 7, second])
     monkeypatch.setattr(tuning, "_measure", lambda *_: {"usual": (1.0,) * 7, "other": tuple(next(measured))})
     planner = SimpleNamespace(examples={job: SimpleNamespace(uses=1)})

@@ -214,7 +214,7 @@ MUTANTS = (
     Mutant(
         "a slice that ends outside keeps its length",
         "ops/layout/slicing.py",
-        'and cx.decide(apply("le", end, size)):',
+        'and cx.specialize(apply("le", end, size)):',
         "and True:",
         "tests/unit/test_lowering.py",
     ),

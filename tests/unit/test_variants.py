@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from webpte.lowering import ANYWHERE, Context, Needs, Variant
+from webpte.lowering import ANYWHERE, Context, Requirements, Variant
 from webpte.wgsl import Caps
 
 TILE = Variant("tile", ANYWHERE, 1)
-BROADCAST = Variant("broadcast", Needs(subgroup=4), 2)
-SHARED = Variant("shared", Needs(workgroup=64), 3)
-ALIGNED = Variant("aligned", Needs(work=lambda columns: columns % 4 == 0), 4)
+BROADCAST = Variant("broadcast", Requirements(subgroup=4), 2)
+SHARED = Variant("shared", Requirements(workgroup=64), 3)
+ALIGNED = Variant("aligned", Requirements(work=lambda columns: columns % 4 == 0), 4)
 SMALL = {"max-compute-invocations-per-workgroup": 32}
 
 
@@ -18,9 +18,9 @@ def chosen(caps: Caps, tuned: str = "", columns: int = 8) -> tuple[str, tuple[st
     """The variant that is taken, and what `webpte tune` could choose from."""
     cx = Context(caps, {"work 8 f32": tuned})
     variant = cx.variant("work", (8, "f32"), cpu=(BROADCAST, TILE), gpu=(ALIGNED, SHARED, TILE), work=columns)
-    (job,) = cx.jobs
-    assert job.key == "work 8 f32"
-    return variant.name, job.names
+    (key,) = cx.tuning_keys
+    assert key.key == "work 8 f32"
+    return variant.name, key.names
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_what_was_measured_is_taken_if_it_can_run(tuned, expected):
 
 def test_the_form_is_what_a_dispatch_is_built_from():
     cx = Context(Caps(kind="cpu"), {"work": "shared"})
-    assert cx.variant("work", (), cpu=(TILE,), gpu=(SHARED,)).form == 1
-    assert Context(Caps(), {"work ": "tile"}).variant("work", (), cpu=(TILE,), gpu=(SHARED,)).form == 1
+    assert cx.variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1
+    assert Context(Caps(), {"work ": "tile"}).variant("work", (), cpu=(TILE,), gpu=(SHARED,)).config == 1

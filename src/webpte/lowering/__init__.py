@@ -23,7 +23,7 @@ from .registry import (
     unregister,
 )
 from .traits import OpTraits
-from .variants import ANYWHERE, Job, Needs, Variant
+from .variants import ANYWHERE, Requirements, TuningKey, Variant
 
 __all__ = [
     "ANYWHERE",
@@ -39,13 +39,13 @@ __all__ = [
     "Frame",
     "Guard",
     "Integers",
-    "Job",
     "LiveScalar",
-    "Needs",
     "Op",
     "OpTraits",
     "Option",
+    "Requirements",
     "Tensor",
+    "TuningKey",
     "Unused",
     "Variant",
     "dim_rules",

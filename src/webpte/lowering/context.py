@@ -17,7 +17,7 @@ from ..errors import GraphError, ShapeError
 from ..graph import Call, Constant, DType, TensorSpec, numel
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Element, Expression, Number, Term, TermEvaluator, apply
 from ..wgsl import Caps, Grid, Kernel, LiveInt, Uniforms, grid_for
-from .variants import Form, Job, Variant, choose, usable
+from .variants import KernelConfig, TuningKey, Variant, choose, usable
 
 if TYPE_CHECKING:
     from .registry import Op
@@ -147,18 +147,18 @@ class LiveScalar:
 
     @property
     def value(self) -> Any:
-        """The number now. If calls may differ in it, each number gets a schedule of its own: see Context.decide."""
-        return self._context.decide(self.term)
+        """The number now. If calls may differ in it, each number gets a schedule of its own: see Context.specialize."""
+        return self._context.specialize(self.term)
 
     @property
-    def live(self) -> LiveInt:
+    def dynamic(self) -> LiveInt:
         """The scalar as a uniform that the kernel reads while it runs; the schedule does not depend on its value."""
-        return self._context.live(self.term)
+        return self._context.dynamic(self.term)
 
     @property
-    def live_bits(self) -> LiveInt:
+    def dynamic_bits(self) -> LiveInt:
         """A float as a uniform: the kernel casts the bits of the integer it reads."""
-        return self._context.live(apply("float_bits", self.term))
+        return self._context.dynamic(apply("float_bits", self.term))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ class Context:
     def __init__(self, caps: Caps, tuning: Mapping[str, str] | None = None) -> None:
         self.caps = caps
         self.tuning = tuning or {}  # job -> variant, as measured on this device
-        self.jobs: list[Job] = []  # of the current call
+        self.tuning_keys: list[TuningKey] = []  # of the current call
         self.dispatches: list[Dispatch] = []
         self.guards: list[Guard] = []
         self.touched: set[Binding] = set()  # what the current call's dispatches would bind, even over zero threads
@@ -216,7 +216,7 @@ class Context:
         self.slots: dict[Expression, int] = {}  # its live integers
         self.sealed = False  # the plan is made: there is no more scratch than was asked for
         self.scratch_tensors: dict[tuple[int, int], Tensor] = {}
-        self.large: dict[int, tuple[Binding, ...]] = {}  # tensors that no binding holds -> those that do together
+        self.oversized: dict[int, tuple[Binding, ...]] = {}  # tensors that no binding holds -> those that do together
         self.pinned: frozenset[int] = frozenset()  # values that may not share storage with another
         self._kernels: dict[tuple[object, ...], Kernel] = {}
         self._scratch_count = 0
@@ -227,7 +227,7 @@ class Context:
 
     def begin(self, position: int, op: Op, call: Call) -> None:
         self._position, self._op, self._call = position, op, call
-        self.dispatches, self.guards, self.jobs, self.touched = [], [], [], set()
+        self.dispatches, self.guards, self.tuning_keys, self.touched = [], [], [], set()
         self._scratch_count = 0
 
     # -- what lowerings call ---------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class Context:
         """Run `template` over `threads` invocations. Flags are compiled in; `params` are uniforms."""
         bindings: tuple[Binding, ...] = (*(t.binding for t in reads), *(t.binding for t in writes))
         parts: tuple[int, ...] = ()
-        if self.large:
+        if self.oversized:
             bindings, parts = self._in_parts(bindings)
         self.touched.update(bindings)
         if threads == 0:
@@ -262,18 +262,18 @@ class Context:
         family: str,
         shape: tuple[object, ...],
         *,
-        cpu: Sequence[Variant[Form]],
-        gpu: Sequence[Variant[Form]],
+        cpu: Sequence[Variant[KernelConfig]],
+        gpu: Sequence[Variant[KernelConfig]],
         work: object = None,
-    ) -> Variant[Form]:
+    ) -> Variant[KernelConfig]:
         """Which of several kernels to run: what was measured for this shape, else the first for the kind of device.
 
         `shape` is what the choice may depend on; `work` is what the variants' needs are asked about. Those of the
         other kind of device may be chosen too.
         """
         preferred = (*cpu, *gpu) if self.caps.kind == "cpu" else (*gpu, *cpu)
-        job, chosen = choose(family, shape, usable(preferred, self.caps, work), self.tuning)
-        self.jobs.append(job)
+        key, chosen = choose(family, shape, usable(preferred, self.caps, work), self.tuning)
+        self.tuning_keys.append(key)
         return chosen
 
     def alias(self, out: Tensor, source: Tensor) -> bool:
@@ -319,14 +319,14 @@ class Context:
             count = min(step, rows - first)
             yield first, count, Part(tensor, first * row_bytes, -(-count * row_bytes // 4) * 4)
 
-    def decide(self, term: Term) -> Any:
+    def specialize(self, term: Term) -> Any:
         """The number that a term is now. Calls in which an expression is another number get another schedule."""
         if not isinstance(term, EXPRESSIONS):
             return term
         number = self.decisions[term] = self.numbers(term)
         return number
 
-    def live(self, term: Term) -> LiveInt:
+    def dynamic(self, term: Term) -> LiveInt:
         """An integer that kernels read from a uniform: nothing compiled or bound depends on its value."""
         if not isinstance(term, EXPRESSIONS):
             return LiveInt(int(term), -1)
@@ -352,7 +352,7 @@ class Context:
             return
         nbytes, step = -(-nbytes // 4) * 4, self._part_bytes
         offsets = range(0, nbytes, step)
-        self.large[tensor.id] = tuple(Binding(tensor.id, at, min(step, nbytes - at)) for at in offsets)
+        self.oversized[tensor.id] = tuple(Binding(tensor.id, at, min(step, nbytes - at)) for at in offsets)
 
     @property
     def _part_bytes(self) -> int:
@@ -361,7 +361,7 @@ class Context:
 
     def _in_parts(self, bindings: tuple[Binding, ...]) -> tuple[tuple[Binding, ...], tuple[int, ...]]:
         """The bindings with large tensors in parts, and how many each has; none if all have one."""
-        several = [self.large.get(b.tensor, (b,)) if b.nbytes == WHOLE else (b,) for b in bindings]
+        several = [self.oversized.get(b.tensor, (b,)) if b.nbytes == WHOLE else (b,) for b in bindings]
         if all(len(parts) == 1 for parts in several):
             return bindings, ()
         return tuple(part for parts in several for part in parts), tuple(map(len, several))

@@ -50,7 +50,7 @@ class ElementwiseProgram:
     steps: tuple[Operation, ...]
     outputs: tuple[int, ...]  # the steps whose results are written
     numbers: int
-    live: bool = False  # some number comes from the data of an input: all are read through slots
+    dynamic: bool = False  # some number comes from the data of an input: all are read through slots
 
     @functools.cached_property
     def functions(self) -> tuple[tuple[str, str], ...]:
@@ -93,7 +93,7 @@ class ElementwiseProgram:
 
     @functools.cached_property
     def _hash(self) -> int:
-        return hash((self.inputs, self.steps, self.outputs, self.numbers, self.live))
+        return hash((self.inputs, self.steps, self.outputs, self.numbers, self.dynamic))
 
     def __hash__(self) -> int:
         return self._hash
@@ -124,10 +124,10 @@ class Writer:
         computed = number_type(types[-1])
         self._steps.append(Operation(formula.function, computed, tuple(operands), out.dtype.short, formula.code))
 
-    def program(self, outputs: Sequence[Tensor], live: bool = False) -> ElementwiseProgram:
+    def program(self, outputs: Sequence[Tensor], dynamic: bool = False) -> ElementwiseProgram:
         written = tuple(self._names[out][1] for out in outputs)
         types = tuple(tensor.dtype.short for tensor in self.inputs)
-        return ElementwiseProgram(types, tuple(self._steps), written, len(self.numbers), live)
+        return ElementwiseProgram(types, tuple(self._steps), written, len(self.numbers), dynamic)
 
     @property
     def bits(self) -> tuple[int, ...]:
@@ -168,8 +168,8 @@ def single_step(formula: Formula, out: Tensor) -> tuple[ElementwiseProgram, list
         sources.append((inputs.index(operand), operand.dtype))
     bits += [number.bits for number in formula.numbers]
     kinds = tuple(number.type for number in formula.numbers)
-    live = any(isinstance(number, EXPRESSIONS) for number in bits)
-    return _single(formula.function, formula.code, tuple(sources), types, kinds, out.dtype, live), inputs, bits
+    dynamic = any(isinstance(number, EXPRESSIONS) for number in bits)
+    return _single(formula.function, formula.code, tuple(sources), types, kinds, out.dtype, dynamic), inputs, bits
 
 
 @functools.cache
@@ -180,14 +180,14 @@ def _single(
     types: tuple[DType, ...],
     kinds: tuple[str, ...],
     result: DType,
-    live: bool,
+    dynamic: bool,
 ) -> ElementwiseProgram:
     inputs = {position: symbol(dtype) for position, dtype in filter(None, sources)}
     operands = tuple(0 if source is None else inputs[source[0]] for source in sources)
     out = symbol(result)
     writer = Writer()
     writer.add(Formula(function, operands, types, tuple(Number(0, kind) for kind in kinds), code), out)
-    return writer.program([out], live)
+    return writer.program([out], dynamic)
 
 
 def compile_program(

@@ -24,7 +24,7 @@ def _lanes(cx: Context, family: str, columns: int, few: bool, key: tuple[str, ..
     long = columns >= LONG_ROW
     cpu = (BY_8, ALONE) if few and long else (ALONE, BY_8)
     gpu = (BY_64, BY_8, ALONE) if long else (ALONE, BY_8, BY_64)
-    return cx.variant(family, (columns, *key), cpu=cpu, gpu=gpu).form
+    return cx.variant(family, (columns, *key), cpu=cpu, gpu=gpu).config
 
 
 def workgroup_for(lanes: int) -> int:

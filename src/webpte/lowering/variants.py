@@ -1,11 +1,11 @@
-"""Several kernels for one kind of work: what each is called, what it needs, and what its dispatch is built from.
+"""Several kernels for one computation: the name of each, its requirements and the configuration of its dispatch.
 
     TILE = Variant("tile", ANYWHERE, 8)
-    BROADCAST = Variant("broadcast", Needs(subgroup=4), 16)
+    BROADCAST = Variant("broadcast", Requirements(subgroup=4), 16)
 
-    rows = cx.variant("product", shape, cpu=(BROADCAST, TILE), gpu=(TILE,)).form
+    rows = cx.variant("product", shape, cpu=(BROADCAST, TILE), gpu=(TILE,)).config
 
-All variants of a job are right on every device that has what they need; which one runs is a matter of speed.
+Every variant is correct on a device that meets its requirements. The choice between them affects speed only.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..wgsl import Caps
 
-Form = TypeVar("Form", covariant=True)
+KernelConfig = TypeVar("KernelConfig", covariant=True)
 
 
-class Job(NamedTuple):
-    """Work that several kernels can do."""
+class TuningKey(NamedTuple):
+    """A computation that several kernels can do: `webpte tune` measures which is the fastest."""
 
     family: str
     shape: tuple[object, ...]
@@ -28,46 +28,46 @@ class Job(NamedTuple):
 
     @property
     def key(self) -> str:
-        """How a choice is remembered between runs."""
+        """Return the string under which a choice is stored between runs."""
         return f"{self.family} {' '.join(map(str, self.shape))}"
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
-    """What a device must offer, and what must be true of the work, for a variant to be right."""
+class Requirements:
+    """The capabilities of a device and the properties of a problem that a variant requires to be correct."""
 
-    subgroup: int = 0  # invocations that every subgroup has at least
-    workgroup: int = 0  # invocations that a workgroup can have
-    work: Callable[[Any], bool] | None = None  # asked about what the lowering passes as `work`
+    subgroup: int = 0  # minimum invocations of every subgroup
+    workgroup: int = 0  # minimum invocations that a workgroup can have
+    work: Callable[[Any], bool] | None = None  # predicate of the value that the lowering passes as `work`
 
     def met(self, caps: Caps, work: object = None) -> bool:
-        """Whether the device offers all of it and the work is such."""
+        """Return whether the device and the problem meet all requirements."""
         if caps.subgroup < self.subgroup or caps.workgroup(self.workgroup) < self.workgroup:
             return False
         return self.work is None or self.work(work)
 
 
-ANYWHERE = Needs()
+ANYWHERE = Requirements()
 
 
 @dataclass(frozen=True, slots=True)
-class Variant(Generic[Form]):
-    """One kernel of several, or one way to lay it over the work."""
+class Variant(Generic[KernelConfig]):
+    """One of several kernels, or one way to divide the work among the invocations of a kernel."""
 
-    name: str  # what `webpte tune` remembers
-    needs: Needs
-    form: Form  # the numbers of its dispatch, or a rule that gives them for a device and a shape
+    name: str  # stored by `webpte tune`
+    requirements: Requirements
+    config: KernelConfig  # the sizes of its dispatch, or a function that computes them for a device and a shape
 
 
-def usable(variants: Iterable[Variant[Form]], caps: Caps, work: object = None) -> list[Variant[Form]]:
-    """Those whose needs are met, in order."""
-    return [variant for variant in variants if variant.needs.met(caps, work)]
+def usable(variants: Iterable[Variant[KernelConfig]], caps: Caps, work: object = None) -> list[Variant[KernelConfig]]:
+    """Return the variants whose requirements are met, in order."""
+    return [variant for variant in variants if variant.requirements.met(caps, work)]
 
 
 def choose(
-    family: str, shape: tuple[object, ...], variants: Sequence[Variant[Form]], tuning: Mapping[str, str]
-) -> tuple[Job, Variant[Form]]:
-    """The job, and which of the variants does it: what was measured, else the first."""
-    named = {variant.name: variant for variant in reversed(variants)}  # of two with a name, the first
-    job = Job(family, shape, tuple(dict.fromkeys(variant.name for variant in variants)))
-    return job, named.get(tuning.get(job.key, ""), variants[0])
+    family: str, shape: tuple[object, ...], variants: Sequence[Variant[KernelConfig]], tuning: Mapping[str, str]
+) -> tuple[TuningKey, Variant[KernelConfig]]:
+    """Return the tuning key and the variant to run: the one that was measured the fastest, else the first."""
+    by_name = {variant.name: variant for variant in reversed(variants)}  # of two with the same name, the first
+    key = TuningKey(family, shape, tuple(dict.fromkeys(variant.name for variant in variants)))
+    return key, by_name.get(tuning.get(key.key, ""), variants[0])

@@ -1,10 +1,10 @@
-"""What a call has to do, as a fact of its op: how much arithmetic, and how much of what is bound it touches.
+"""Rules for the work of a call, as traits of its op: its arithmetic, and the share of each bound tensor it accesses.
 
     @op("aten.linear.default", traits=OpTraits(work=sums_over("input")))
     @op("aten.embedding.default", traits=OpTraits(memory_traffic=rows_of("weight")))
 
-Arithmetic is that of products, which is what a device's peak is compared with. A tensor that `memory_traffic` does not name
-counts whole.
+Arithmetic counts the multiplications and additions of products, which a device's peak is compared with. A tensor that
+`memory_traffic` does not name counts in full.
 """
 
 from __future__ import annotations

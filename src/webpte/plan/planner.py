@@ -11,7 +11,7 @@ from ..errors import DeviceError, Error, GraphError, Problem, ShapeError, remedi
 from ..fusion import apply_passes, widen_halves
 from ..graph import LIVE_SCALARS, OVERFLOW, Call, Graph, TensorSpec
 from ..graph.expressions import EXPRESSIONS, AssumedEvaluator, Number, TermEvaluator
-from ..lowering import Binding, BoundCall, Context, Frame, Guard, Job, gpu_op
+from ..lowering import Binding, BoundCall, Context, Frame, Guard, TuningKey, gpu_op
 from ..wgsl import Caps, Kernel
 from ..wgsl.kernel import SYM_SLOTS
 from .integers import exact_integers, overflow_message
@@ -42,7 +42,7 @@ class Lowering:
         self.frame = Frame(graph, self.context)
         self.runs = 0  # lowerings executed, ever; tests and `bench` read it
         self.touched: set[Binding] = set()  # what some dispatch may bind
-        self.examples: dict[Job, Example] = {}  # what could be tuned
+        self.examples: dict[TuningKey, Example] = {}  # what could be tuned
         self._bound: dict[int, BoundCall] = {}
         self._left = {segment: _left(graph, flow, segment) for segment in flow.segments}
         for segment in flow.segments:
@@ -123,19 +123,19 @@ class Lowering:
                     f"{call.name} ({call.origin}) did not set the shape of value {out}", code="missing_shape"
                 )
         self.touched.update(context.touched)
-        for job in context.jobs:
-            self._note_job(job, index, call)
+        for key in context.tuning_keys:
+            self._note_tuning_key(key, index, call)
         return LoweredCall(index, tuple(context.dispatches))
 
-    def _note_job(self, job: Job, index: int, call: Call) -> None:
-        example = self.examples.get(job)
+    def _note_tuning_key(self, key: TuningKey, index: int, call: Call) -> None:
+        example = self.examples.get(key)
         if example is None:
             args = self.graph.flatten(call.args)
             dims = {v: self.frame.tensors[v].dims for v in args if v in self.frame.tensors}
             handles = {v: self.frame.scalars[v] for v in args if v in self.frame.scalars}
             terms = {v: handle.term for v, handle in handles.items()}
             scalars = {v: (self.context.numbers(term), isinstance(term, EXPRESSIONS)) for v, term in terms.items()}
-            example = self.examples[job] = Example(index, dims, scalars)
+            example = self.examples[key] = Example(index, dims, scalars)
         example.uses += 1
 
 
@@ -250,7 +250,7 @@ class Planner(ScheduleStore):
         return self._lowering.context.caps
 
     @property
-    def examples(self) -> dict[Job, Example]:
+    def examples(self) -> dict[TuningKey, Example]:
         """What could be tuned."""
         return self._lowering.examples
 

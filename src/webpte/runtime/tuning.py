@@ -27,7 +27,7 @@ from ..cache import cache_folder
 from ..device import Gpu, Session, WeightBuffers, Workspace
 from ..errors import DeviceError, DeviceLost, Error, GuardError, ShapeError
 from ..graph import LIVE_SCALARS, Call, Double, Graph, Int, SymInt, TensorSpec
-from ..lowering import Job
+from ..lowering import TuningKey
 from ..plan import CallValues, Example, Planner, Schedule, make_planner
 from ..progress import OnProgress, Progress, ignore
 from ..version import __version__
@@ -109,7 +109,7 @@ CACHE_POSITIONS = (256, 64, 8, 0)  # tokens before this call: a KV cache that is
 class TunedKernel:
     """The measurement of a job: the seconds of each variant in each round."""
 
-    job: Job
+    job: TuningKey
     uses: int
     rounds: dict[str, tuple[float, ...]]
     confirmed: bool = True  # whether a second measurement chose the same variant
@@ -152,7 +152,7 @@ class TunedKernel:
 class TuningResult(list[TunedKernel]):
     """The measured kernels. `unmeasured` are the jobs that did not fit into the budget of seconds."""
 
-    unmeasured: Sequence[Job] = ()
+    unmeasured: Sequence[TuningKey] = ()
 
 
 def tune_plan(
@@ -180,7 +180,7 @@ def tune_plan(
 
 
 def _measure(
-    job: Job, example: Example, planner: Planner, gpu: Gpu, weights: WeightBuffers
+    job: TuningKey, example: Example, planner: Planner, gpu: Gpu, weights: WeightBuffers
 ) -> dict[str, tuple[float, ...]]:
     """Return the seconds of each variant that this device can run, measured in interleaved rounds."""
     trials: dict[str, _Trial] = {}
@@ -199,7 +199,9 @@ def _measure(
             trial.close()
 
 
-def _trial(job: Job, name: str, example: Example, planner: Planner, gpu: Gpu, weights: WeightBuffers) -> _Trial | None:
+def _trial(
+    job: TuningKey, name: str, example: Example, planner: Planner, gpu: Gpu, weights: WeightBuffers
+) -> _Trial | None:
     """Return a variant ready to be timed; None if this device cannot run it or, with a warning, if all trials fail."""
     refused: Error | None = None
     for position in CACHE_POSITIONS:

@@ -61,7 +61,7 @@ def write_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScalar, *d
         "attention/cache_write.wgsl",
         reads=(value,),
         writes=(cache, *done),
-        params=CacheWrite(start=start.live, seq=seq, capacity=cache.dims[1], row=heads * width),
+        params=CacheWrite(start=start.dynamic, seq=seq, capacity=cache.dims[1], row=heads * width),
         threads=value.numel,
         type=value.wgsl,
         cache=cache.wgsl,
@@ -87,7 +87,7 @@ def fill_caches(
     _, seq, key_heads, width = key.dims
     heads = query.dims[2] if query is not None else 0
     params = CacheFill(
-        start=start.live,
+        start=start.dynamic,
         table_row=rotary.row if rotary is not None else FIRST,
         seq=seq,
         capacity=caches[0].dims[1],
@@ -122,7 +122,7 @@ def _seen(query: Tensor, cache: Tensor, start: LiveScalar, mask: Tensor | None, 
         raise GraphError("attention over a KV cache takes no dropout, and a mask or is_causal but not both")
     if mask is not None:
         return Seen(cache.dims[1])
-    return Seen(1 if causal else query.dims[1], start.live, causal)
+    return Seen(1 if causal else query.dims[1], start.dynamic, causal)
 
 
 def attend_and_cache(
@@ -151,7 +151,7 @@ def attend_and_cache(
     if together and mask is None:
         partial = scratch_for_token(cx, operands)
         if operands.seq == 1:
-            attend_token(cx, operands, Seen(0, start.live), fresh, scale, partial, out)
+            attend_token(cx, operands, Seen(0, start.dynamic), fresh, scale, partial, out)
             return
     if not together:
         write_cache(cx, fresh.key, caches[0], start)

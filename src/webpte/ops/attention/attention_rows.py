@@ -8,7 +8,7 @@ from ...errors import ShapeError
 from ...graph import DType
 from ...lowering.context import Context, Tensor
 from ...lowering.shapes import broadcast, broadcast_strides
-from ...lowering.variants import ANYWHERE, Needs, Variant
+from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import dims8, u32
 from .attention_operands import Attention, Operands, Seen
 from .attention_token import attend_token, scratch_for_token
@@ -63,7 +63,7 @@ class Work(NamedTuple):
 
 
 # A CPU gains nothing from shared memory, and pays for waiting at barriers.
-BROADCAST = Variant("broadcast", Needs(subgroup=4, work=lambda work: work.plain), Form(8, 1, 2, handing=True))
+BROADCAST = Variant("broadcast", Requirements(subgroup=4, work=lambda work: work.plain), Form(8, 1, 2, handing=True))
 BY_ROWS = Variant("rows", ANYWHERE, Form(8, 1, 4))
 STAGED = Variant("staged", ANYWHERE, Form(8, 8, 4, staged=True))
 VARIANTS = (BROADCAST, BY_ROWS, STAGED)
@@ -91,42 +91,42 @@ def attend_rows(
     out.dims = (*query.dims[:3], value.dims[3])
     shape = (operands.group, operands.key_steps, operands.value_steps, *operands.kinds)
     work = Work(operands, mask)
-    form = cx.variant("attention", shape, cpu=(BROADCAST, BY_ROWS), gpu=(STAGED,), work=work).form
-    if form.handing:
-        _by_subgroups(cx, operands, seen, scale, form, out)
+    config = cx.variant("attention", shape, cpu=(BROADCAST, BY_ROWS), gpu=(STAGED,), work=work).config
+    if config.handing:
+        _by_subgroups(cx, operands, seen, scale, config, out)
     else:
-        _by_workgroups(cx, operands, seen, mask, scale, form.fit(operands, mask is not None), out)
+        _by_workgroups(cx, operands, seen, mask, scale, config.fit(operands, mask is not None), out)
 
 
 def _by_workgroups(
-    cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, form: Form, out: Tensor
+    cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, config: Form, out: Tensor
 ) -> None:
     tensors = (operands.query, operands.key, operands.value)
-    blocks = -(-operands.seq * operands.group // (ROWS * form.down))
-    workgroup = form.across * form.down
+    blocks = -(-operands.seq * operands.group // (ROWS * config.down))
+    workgroup = config.across * config.down
     cx.dispatch(
         "attention/attention_rows.wgsl",
         reads=tensors if mask is None else (*tensors, mask),
         writes=(out,),
-        params=_params(operands, seen, mask, scale, blocks, form.across),
+        params=_params(operands, seen, mask, scale, blocks, config.across),
         threads=operands.batch * operands.key_heads * blocks * workgroup,
         workgroup=workgroup,
         type=operands.kinds[0],
         cache=operands.kinds[1],
         mask="" if mask is None else _MASKS[mask.dtype],
         heads_first=operands.heads_first,
-        wide=-(-operands.value_steps // form.across),
-        key_steps=operands.key_steps if form.staged else 0,  # sizes shared memory, so it is compiled in
-        across=form.across,
-        down=form.down,
-        tile=form.tile,
-        staged=form.staged,
+        wide=-(-operands.value_steps // config.across),
+        key_steps=operands.key_steps if config.staged else 0,  # sizes shared memory, so it is compiled in
+        across=config.across,
+        down=config.down,
+        tile=config.tile,
+        staged=config.staged,
     )
 
 
-def _by_subgroups(cx: Context, operands: Operands, seen: Seen, scale: float | None, form: Form, out: Tensor) -> None:
+def _by_subgroups(cx: Context, operands: Operands, seen: Seen, scale: float | None, config: Form, out: Tensor) -> None:
     """As many rows as invocations, which hand each other what they load of queries and weights."""
-    lanes = min(cx.caps.subgroup, form.across)
+    lanes = min(cx.caps.subgroup, config.across)
     blocks = -(-operands.seq * operands.group // lanes)
     cx.dispatch(
         "attention/attention_rows_subgroup.wgsl",
@@ -140,7 +140,7 @@ def _by_subgroups(cx: Context, operands: Operands, seen: Seen, scale: float | No
         heads_first=operands.heads_first,
         lanes=lanes,
         rows=lanes,
-        tile=form.tile,
+        tile=config.tile,
         wide=-(-operands.value_steps // lanes),
     )
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ...graph import DType
 from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
-from ...lowering.variants import ANYWHERE, Needs, Variant
+from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Live, LiveInt, Uniforms, u32
 from .attention_operands import FIRST, Attention, Operands, Seen
 
@@ -134,7 +134,7 @@ class Form(NamedTuple):
 
 # A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbours to load what lies side
 # by side, and many workgroups.
-HANDING = Needs(subgroup=4)
+HANDING = Requirements(subgroup=4)
 BROADCAST = Variant("broadcast", HANDING, Form(8, 2, 1, 1, subgroup=True))
 BROADCAST_SPLIT = Variant("broadcast split", HANDING, Form(8, 2, 1, 1, split_keys=512, subgroup=True))
 ROWS = Variant("rows", ANYWHERE, Form(8, 4, 1, 2))
@@ -145,7 +145,7 @@ VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 
 def scratch_for_token(cx: Context, operands: Operands) -> Tensor:
     """What `attend_token` may need, whatever is chosen. Asked for at any number of tokens, for when it is one."""
-    splits = max(variant.form.splits(operands.most_keys) for variant in VARIANTS)
+    splits = max(variant.config.splits(operands.most_keys) for variant in VARIANTS)
     return cx.scratch(DType.FLOAT32, (operands.most_batch * operands.heads, splits, operands.value_steps + 1, 4))
 
 
@@ -160,20 +160,20 @@ def attend_token(
 ) -> None:
     """Attention of one token over the keys that are seen and, with `fresh`, its own, which is cached behind them."""
     out.dims = (*operands.query.dims[:3], operands.value.dims[3])
-    form = token_form(cx, operands)
-    split = form.splits(operands.most_keys) > 1
-    dispatch_token(cx, operands, seen, fresh, scale, form, partial if split else out)
+    config = token_form(cx, operands)
+    split = config.splits(operands.most_keys) > 1
+    dispatch_token(cx, operands, seen, fresh, scale, config, partial if split else out)
     if split:
-        merge_splits(cx, operands, form, partial, out)
+        merge_splits(cx, operands, config, partial, out)
 
 
-def merge_splits(cx: Context, operands: Operands, form: Form, partial: Tensor, out: Tensor) -> None:
+def merge_splits(cx: Context, operands: Operands, config: Form, partial: Tensor, out: Tensor) -> None:
     value_steps = operands.value_steps
     cx.dispatch(
         "attention/attention_merge.wgsl",
         reads=(partial,),
         writes=(out,),
-        params=Merge(splits=form.splits(operands.most_keys), value_steps=value_steps),
+        params=Merge(splits=config.splits(operands.most_keys), value_steps=value_steps),
         threads=operands.batch * operands.heads * value_steps,
         type=operands.kinds[0],
     )
@@ -185,7 +185,7 @@ def token_form(cx: Context, operands: Operands) -> Form:
     shape = (*steps, *operands.kinds, groups)
     handing = (BROADCAST_SPLIT, BROADCAST) if groups < FEW_WORKGROUPS else (BROADCAST, BROADCAST_SPLIT)
     chosen = cx.variant("attention of a token", shape, cpu=(*handing, ROWS), gpu=(LANES_SPLIT, LANES))
-    return chosen.form.fit(cx, operands.value_steps)
+    return chosen.config.fit(cx, operands.value_steps)
 
 
 def _head_parts(operands: Operands) -> int:
@@ -199,13 +199,13 @@ def dispatch_token(
     seen: Seen,
     fresh: Fresh | None,
     scale: float | None,
-    form: Form,
+    config: Form,
     target: Tensor,
 ) -> None:
     """All of it, or its splits where `target` has room for them."""
     caches = (operands.key, operands.value)
-    head_parts, splits = _head_parts(operands), form.splits(operands.most_keys)
-    slices = form.lanes // form.columns(operands.value_steps)
+    head_parts, splits = _head_parts(operands), config.splits(operands.most_keys)
+    slices = config.lanes // config.columns(operands.value_steps)
     fills = fresh is not None and not fresh.cached_before
     given = () if fresh is None else fresh.tensors
     divided = {"head_parts": head_parts, "splits": splits, "slices": slices}
@@ -214,14 +214,14 @@ def dispatch_token(
         reads=(operands.query, *given, *(() if fills else caches)),
         writes=(*(caches if fills else ()), target),
         params=_params(operands, seen, fresh, scale, divided),
-        threads=operands.alone * operands.key_heads * head_parts * splits * form.lanes,
-        workgroup=form.lanes,
+        threads=operands.alone * operands.key_heads * head_parts * splits * config.lanes,
+        workgroup=config.lanes,
         fresh="" if fresh is None else "cached" if fills else "before",
         slots=fresh is not None and fresh.places is not None,
         split=splits > 1,
         heads=-(-operands.group // head_parts),
         slices=slices,
-        **token_flags(operands, fresh.rotary if fresh is not None else None, form),
+        **token_flags(operands, fresh.rotary if fresh is not None else None, config),
     )
 
 
@@ -250,7 +250,7 @@ def slot_params(operands: Operands, seen: Seen, fresh: Fresh, scale: float | Non
     return {**_token_params(operands, seen, fresh, scale), **size}
 
 
-def token_flags(operands: Operands, rotary: Rotary | None, form: Form) -> dict[str, object]:
+def token_flags(operands: Operands, rotary: Rotary | None, config: Form) -> dict[str, object]:
     """What is compiled in beside them."""
     return {
         "type": operands.kinds[0],
@@ -259,10 +259,10 @@ def token_flags(operands: Operands, rotary: Rotary | None, form: Form) -> dict[s
         "table": rotary.kind if rotary is not None else "",
         "key_steps": operands.key_steps,  # sizes shared memory
         "value_steps": operands.value_steps,
-        "lanes": form.lanes,
-        "tile": form.tile,
-        "parts": form.parts,
-        "wide": form.wide,
-        "columns": form.columns(operands.value_steps),
-        "subgroup": form.subgroup,
+        "lanes": config.lanes,
+        "tile": config.tile,
+        "parts": config.parts,
+        "wide": config.wide,
+        "columns": config.columns(operands.value_steps),
+        "subgroup": config.subgroup,
     }

@@ -125,7 +125,7 @@ def apply_rotary_emb_hf(
         raise ShapeError(f"tables of {list(freqs_cos.dims)} have a row for each token: they begin at position 0")
     guard_table(cx, start_pos, xq.dims[freqs_cos.rank - 1], freqs_cos.dims[-2])
     for x, y in zip((xq, xk), out, strict=True):
-        rotate_halves(cx, x, freqs_cos, freqs_sin, start_pos.live, y)
+        rotate_halves(cx, x, freqs_cos, freqs_sin, start_pos.dynamic, y)
 
 
 def rotate_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: LiveInt, out: Tensor) -> None:

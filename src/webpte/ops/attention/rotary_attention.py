@@ -47,7 +47,7 @@ def rotary_attention(
     row table_start is the first token's, and `table_rows` of them, if given, are meant.
     """
     rotary = Rotary(
-        "halves" if halves else "neighbours", cosine, sine, FIRST if table_start is None else table_start.live
+        "halves" if halves else "neighbours", cosine, sine, FIRST if table_start is None else table_start.dynamic
     )
     _check_table(cx, query, key, cosine, table_start, table_rows)
     fresh = Fresh(key, value, rotary)

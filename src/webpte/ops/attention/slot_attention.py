@@ -114,10 +114,10 @@ def slot_attention(
     rotary = None if table is None else Rotary("halves" if halves else "neighbours", table, None)
     caches = (key_cache, value_cache)
     operands = SlotOperands(query, *caches)
-    form = token_form(cx, operands)
+    config = token_form(cx, operands)
     rows = operands.batch
     # Rows that follow each other can share what is loaded of keys where invocations can hand it to each other.
-    shared = form.subgroup and operands.key_steps <= MOST_SHARED_STEPS
+    shared = config.subgroup and operands.key_steps <= MOST_SHARED_STEPS
     operands = replace(operands, singles=min(singles, rows) if shared else rows)
     fresh = Fresh(key, value, rotary, places, cached_before=singles < rows)  # a row may be seen by the next
     _check(operands, fresh, places)
@@ -125,14 +125,14 @@ def slot_attention(
     out.dims = query.dims
     if fresh.cached_before:
         _fill(cx, fresh, caches, places, advance)
-    seen, split = Seen(0, advance.live), form.splits(operands.most_keys) > 1
+    seen, split = Seen(0, advance.dynamic), config.splits(operands.most_keys) > 1
     target = partial if split else out
     if operands.singles:
-        dispatch_token(cx, operands, seen, fresh, scale, form, target)
+        dispatch_token(cx, operands, seen, fresh, scale, config, target)
     if operands.singles < rows:
-        _by_blocks(cx, operands, seen, fresh, scale, form, target)
+        _by_blocks(cx, operands, seen, fresh, scale, config, target)
     if split:
-        merge_splits(cx, operands, form, partial, out)
+        merge_splits(cx, operands, config, partial, out)
 
 
 def _by_blocks(
@@ -141,22 +141,22 @@ def _by_blocks(
     seen: Seen,
     fresh: Fresh,
     scale: float | None,
-    form: Form,
+    config: Form,
     target: Tensor,
 ) -> None:
     """The rows behind the single ones, as many tokens times heads at a time as there are invocations."""
-    splits = form.splits(operands.most_keys)
-    blocks = -(-(operands.batch - operands.singles) * operands.group // form.lanes)
+    splits = config.splits(operands.most_keys)
+    blocks = -(-(operands.batch - operands.singles) * operands.group // config.lanes)
     divided = {"head_parts": 1, "splits": splits, "slices": 1, "first_row": operands.singles, "row_blocks": blocks}
     cx.dispatch(
         "attention/slot_block.wgsl",
         reads=(operands.query, *fresh.tensors, operands.key, operands.value),
         writes=(target,),
         params=SlotBlocks(**slot_params(operands, seen, fresh, scale), **divided),
-        threads=operands.key_heads * blocks * splits * form.lanes,
-        workgroup=form.lanes,
+        threads=operands.key_heads * blocks * splits * config.lanes,
+        workgroup=config.lanes,
         split=splits > 1,
-        **token_flags(operands, fresh.rotary, form),
+        **token_flags(operands, fresh.rotary, config),
     )
 
 
@@ -182,7 +182,7 @@ def _fill(cx: Context, fresh: Fresh, caches: tuple[Tensor, Tensor], places: Tens
         reads=fresh.tensors,
         writes=caches,
         params=SlotFill(
-            start=advance.live,
+            start=advance.dynamic,
             slots=caches[0].dims[0],
             capacity=caches[0].dims[1],
             key_heads=key_heads,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ...errors import ShapeError
 from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
-from ...lowering.variants import ANYWHERE, Needs, Variant
+from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Uniforms, dims4, i32, u32
 from ..matmul.epilogue import Epilogue
 from ..matmul.matmul import project
@@ -200,8 +200,10 @@ class Work(NamedTuple):
         return (self.depth, self.channels, self.window.transposed) == (1, 1, False)
 
 
-DEPTHWISE = Variant("depthwise", Needs(work=lambda work: work.alone), Tiling("convolution/convolution_depthwise.wgsl"))
-BROADCAST = Variant("broadcast", Needs(subgroup=4), Tiling(most=16, handing=True))
+DEPTHWISE = Variant(
+    "depthwise", Requirements(work=lambda work: work.alone), Tiling("convolution/convolution_depthwise.wgsl")
+)
+BROADCAST = Variant("broadcast", Requirements(subgroup=4), Tiling(most=16, handing=True))
 TILE = Variant("tile", ANYWHERE, Tiling(most=4))
 SHARED = Variant("shared", ANYWHERE, Tiling(most=8, shared=SHARED_DEPTH))
 
@@ -210,15 +212,15 @@ def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> Non
     groups, epilogue, bias = window.groups, layer.epilogue, layer.bias
     depth = layer.x.dims[-len(layer.sizes) - 1] // groups
     channels = all_channels // groups
-    form = _form(cx, Work(layer, window, depth, channels))
-    channel_tiles = -(-channels // form.tile)
-    if form.template == DEPTHWISE.form.template:
+    config = _form(cx, Work(layer, window, depth, channels))
+    channel_tiles = -(-channels // config.tile)
+    if config.template == DEPTHWISE.config.template:
         *outer, line = layer.out_sizes
         pixel_groups = -(-line // 4)
         threads = layer.batch * groups * numel(tuple(outer)) * pixel_groups
     else:
-        pixel_groups = -(-numel(layer.out_sizes) // (4 * form.workgroup))
-        threads = layer.batch * groups * channel_tiles * pixel_groups * form.workgroup
+        pixel_groups = -(-numel(layer.out_sizes) // (4 * config.workgroup))
+        threads = layer.batch * groups * channel_tiles * pixel_groups * config.workgroup
     extra = [tensor for tensor, _ in epilogue.operands] if epilogue else []
     block = with_epilogue(Convolution, len(extra), len(epilogue.bits) if epilogue else 0)
     params = block(
@@ -227,7 +229,7 @@ def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> Non
         channels=channels,
         channel_tiles=channel_tiles,
         pixel_groups=pixel_groups,
-        tile=form.tile,
+        tile=config.tile,
         tile_pixels=4,
         w_channel=1 if window.transposed else depth,
         w_depth=channels if window.transposed else 1,
@@ -236,12 +238,12 @@ def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> Non
         **epilogue_values(epilogue),
     )
     cx.dispatch(
-        form.template,
+        config.template,
         reads=(layer.x, layer.weight, *((bias,) if bias is not None else ()), *extra),
         writes=(layer.out,),
         params=params,
         threads=threads,
-        workgroup=form.workgroup,
+        workgroup=config.workgroup,
         type=layer.x.wgsl,
         out_type=layer.out.wgsl,
         biased=bias is not None,
@@ -249,7 +251,7 @@ def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> Non
         program=epilogue.program if epilogue else None,
         operands=len(extra),
         extension=epilogue.program.extension if epilogue else None,
-        **form.flags,
+        **config.flags,
     )
 
 
@@ -272,7 +274,7 @@ def _form(cx: Context, work: Work) -> Form:
     cpu, gpu = (DEPTHWISE, BROADCAST, TILE), (DEPTHWISE, SHARED, TILE)
     variant = cx.variant("convolution", key, cpu=cpu, gpu=gpu, work=work)
     workgroup = cx.caps.workgroup(LANES if cx.caps.kind == "cpu" else 64)
-    tiling = variant.form
+    tiling = variant.config
     if variant is DEPTHWISE:
         sliding = (window.stride[-1], window.dilation[-1]) == (1, 1)
         return Form(tiling.template, tiling.most, workgroup, {"sliding": sliding})

@@ -24,7 +24,7 @@ class Arange(Uniforms):
 
 
 def _length(cx: Context, start: Term, end: Term, step: float) -> int:
-    span: Number = cx.decide(apply("sub", end, start))
+    span: Number = cx.specialize(apply("sub", end, start))
     if step == 0 or span * step < 0:
         raise ShapeError(f"no numbers lead from {start} to {end} in steps of {step}")
     if all(is_whole(number) for number in (start, end, step)):
@@ -55,7 +55,7 @@ def arange(
     floating = is_float(out)
     if not floating and out.numel:
         _refuse_unfit(cx, apply("add", start, (out.numel - 1) * step))
-    params = Arange(start=cx.live(bits_of(start, floating)), step=cx.live(bits_of(step, floating)))
+    params = Arange(start=cx.dynamic(bits_of(start, floating)), step=cx.dynamic(bits_of(step, floating)))
     cx.dispatch("create/arange.wgsl", writes=(out,), params=params, threads=out.numel, type=out.dtype.short)
 
 

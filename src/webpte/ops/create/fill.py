@@ -25,7 +25,7 @@ class Fill(Uniforms):
 def fill(cx: Context, value: Term, out: Tensor) -> None:
     """Every element of `out` becomes `value`. The caller sets `out.dims`."""
     number = apply("ne", value, 0) if out.dtype is DType.BOOL else rounded(value, out.dtype)
-    params = Fill(value=cx.live(bits_of(number, is_float(out))))
+    params = Fill(value=cx.dynamic(bits_of(number, is_float(out))))
     cx.dispatch("create/fill.wgsl", writes=(out,), params=params, threads=out.numel, word=word(out))
 
 

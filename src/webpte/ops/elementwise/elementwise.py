@@ -53,7 +53,7 @@ def apply(cx: Context, formula: Formula, out: Tensor) -> None:
     """A program of one step."""
     program, inputs, bits = single_step(formula, out)
     out.dims = broadcast(*(tensor.dims for tensor in inputs))
-    _run(cx, program, inputs, [cx.live(b) for b in bits], [out])
+    _run(cx, program, inputs, [cx.dynamic(b) for b in bits], [out])
 
 
 class Access(NamedTuple):
@@ -94,13 +94,13 @@ def _in_vectors(layout: Dims, width: int) -> Dims:
 
 
 @functools.cache
-def _block(walked: tuple[int, ...], wide: bool, numbers: int, live: bool) -> type[Uniforms]:
+def _block(walked: tuple[int, ...], wide: bool, numbers: int, dynamic: bool) -> type[Uniforms]:
     """The parameters of a program. The bits of its numbers stand together, unless they have slots of their own."""
     dims = dims8 if wide else dims4
     fields: dict[str, Any] = {"count": u32, "each": u32}
     if walked:
         fields |= {"rank": u32, "dims": dims, **{f"x{i}_strides": dims for i in walked}}
-    if live:
+    if dynamic:
         fields |= {f"number{i}": Live for i in range(numbers)}
     elif numbers:
         fields["numbers"] = words(-(-numbers // 4))
@@ -122,11 +122,11 @@ def _run(
     if access.layouts:
         values |= {"rank": len(access.dims), "dims": access.dims}
         values |= {f"x{i}_strides": layout for i, layout in access.layouts.items()}
-    if program.live:
+    if program.dynamic:
         values |= {f"number{i}": number for i, number in enumerate(numbers)}
     elif numbers:
         values["numbers"] = [number.value for number in numbers]
-    block = _block(tuple(access.layouts), len(access.dims) > 4, len(numbers), program.live)
+    block = _block(tuple(access.layouts), len(access.dims) > 4, len(numbers), program.dynamic)
     cx.dispatch(
         "elementwise/elementwise.wgsl",
         reads=inputs,

@@ -55,7 +55,7 @@ def slice_scatter(
     first = _first(cx, self, src, axis, start, end, step)
     own = strides(self.dims)
     steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
-    _replace(cx, self, src, out, steps, cx.live(first), own[axis])
+    _replace(cx, self, src, out, steps, cx.dynamic(first), own[axis])
 
 
 def _first(
@@ -67,7 +67,7 @@ def _first(
     last: Term = size if end is None else end.term
     span = apply("sub", last, first) if isinstance(first, EXPRESSIONS) else 0
     unknown = isinstance(span, EXPRESSIONS) and count > 0
-    if unknown and cx.decide(apply("ge", first, 0)) and cx.decide(apply("le", last, size)):
+    if unknown and cx.specialize(apply("ge", first, 0)) and cx.specialize(apply("le", last, size)):
         # How far apart the ends are is known in a call only.
         refusal = f"{count} elements along dim {axis} cannot replace a slice that reaches over {{0}}"
         cx.guard(span, (count - 1) * step + 1, count * step + 1, refusal)
@@ -100,7 +100,7 @@ def select_scatter(cx: Context, self: Tensor, src: Tensor, dim: int, index: Live
     steps, wanted = own[:axis] + own[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :]
     if src.dims != wanted:
         raise ShapeError(f"{list(src.dims)} cannot replace a part of {list(wanted)}")
-    _replace(cx, self, src, out, steps, cx.live(at), own[axis])
+    _replace(cx, self, src, out, steps, cx.dynamic(at), own[axis])
 
 
 @select_scatter.reference

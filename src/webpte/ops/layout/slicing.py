@@ -37,7 +37,7 @@ def take_range(cx: Context, x: Tensor, out: Tensor, axis: int, first: Term, leng
     out.dims = (*x.dims[:axis], length, *x.dims[axis + 1 :])
     own = strides(x.dims)
     steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
-    gather(cx, x, out, steps, start=cx.live(first), step=own[axis])
+    gather(cx, x, out, steps, start=cx.dynamic(first), step=own[axis])
 
 
 @op(
@@ -70,10 +70,10 @@ def taken_range(cx: Context, start: Term, end: Term, size: int) -> tuple[Term, i
         length = apply("sub", end, start)
         moves = not isinstance(length, EXPRESSIONS) and length >= 0
         # As much as ever, wherever it begins, if all of that lies inside.
-        if moves and cx.decide(apply("ge", start, 0)) and cx.decide(apply("le", end, size)):
-            return start, cx.decide(length)
-    first = clamped(int(cx.decide(start)), size)
-    return first, max(0, clamped(int(cx.decide(end)), size) - first)
+        if moves and cx.specialize(apply("ge", start, 0)) and cx.specialize(apply("le", end, size)):
+            return start, cx.specialize(length)
+    first = clamped(int(cx.specialize(start)), size)
+    return first, max(0, clamped(int(cx.specialize(end)), size) - first)
 
 
 @slice_copy.reference
@@ -129,7 +129,7 @@ def select_copy(cx: Context, self: Tensor, dim: int, index: LiveScalar, *, out: 
         copy_into(cx, self, out)  # there is only one to select, at every live shape
         return
     own = strides(self.dims)
-    gather(cx, self, out, own[:axis] + own[axis + 1 :], start=cx.live(at), step=own[axis])
+    gather(cx, self, out, own[:axis] + own[axis + 1 :], start=cx.dynamic(at), step=own[axis])
 
 
 @select_copy.reference

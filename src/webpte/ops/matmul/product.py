@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.numbers import INT32_HIGH, INT32_LOW, order_key
 from ...lowering.programs import ElementwiseProgram
-from ...lowering.variants import ANYWHERE, Needs, Variant
+from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Caps, Uniforms, dims4, f32, i32, u32, words
 
 FEW_ROWS = 16
@@ -173,8 +173,8 @@ def product(
     epilogue: CompiledEpilogue | None = None,
 ) -> None:
     """out = epilogue(clamp(alpha * a @ b + beta * addend))."""
-    form = _choose(cx, shape, layout, a.wgsl).form(cx.caps, shape, layout)
-    row_tiles, column_groups = -(-shape.rows // form.rows), -(-shape.columns // form.across)
+    config = _choose(cx, shape, layout, a.wgsl).config(cx.caps, shape, layout)
+    row_tiles, column_groups = -(-shape.rows // config.rows), -(-shape.columns // config.across)
     c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
     extra = [tensor for tensor, _ in epilogue.operands] if epilogue else []
     block = with_epilogue(Product, len(extra), len(epilogue.bits) if epilogue else 0)
@@ -184,10 +184,10 @@ def product(
         columns=shape.columns,
         row_tiles=row_tiles,
         column_groups=column_groups,
-        tile_rows=min(form.rows, 4) if form.template == SHARED_TEMPLATE else form.rows,
-        tile_columns=form.columns,
+        tile_rows=min(config.rows, 4) if config.template == SHARED_TEMPLATE else config.rows,
+        tile_columns=config.columns,
         depth=SHARED_DEPTH,
-        parts=form.parts,
+        parts=config.parts,
         heads=layout.heads,
         **_steps(layout),
         c_batch=c_batch,
@@ -199,12 +199,12 @@ def product(
         **epilogue_values(epilogue),
     )
     cx.dispatch(
-        form.template,
+        config.template,
         reads=(a, b, *((addend.tensor,) if addend else ()), *extra),
         writes=(out,),
         params=params,
-        threads=shape.batch * row_tiles * column_groups * form.workgroup,
-        workgroup=form.workgroup,
+        threads=shape.batch * row_tiles * column_groups * config.workgroup,
+        workgroup=config.workgroup,
         type=a.wgsl,
         out_type=out.wgsl,
         by_rows=layout.by_rows,
@@ -213,7 +213,7 @@ def product(
         program=epilogue.program if epilogue else None,
         operands=len(extra),
         extension=epilogue.program.extension if epilogue else None,
-        **form.flags,
+        **config.flags,
     )
 
 
@@ -273,9 +273,11 @@ def tile_rows(rows: int, most: int) -> int:
 
 Rule = Callable[[Caps, Shape, Layout], Form]
 TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tile, most=8, handing=False))
-BROADCAST: Variant[Rule] = Variant("broadcast", Needs(subgroup=4), functools.partial(_tile, most=32, handing=True))
+BROADCAST: Variant[Rule] = Variant(
+    "broadcast", Requirements(subgroup=4), functools.partial(_tile, most=32, handing=True)
+)
 BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes)
-BY_WORKGROUPS: Variant[Rule] = Variant("shared", Needs(workgroup=64), _shared)
+BY_WORKGROUPS: Variant[Rule] = Variant("shared", Requirements(workgroup=64), _shared)
 
 
 def _choose(cx: Context, shape: Shape, layout: Layout, type: str) -> Variant[Rule]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ...errors import ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
-from ...lowering.variants import ANYWHERE, Needs, Variant
+from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Caps, Uniforms, u32
 from ..quantize.affine import fake_quantise
 
@@ -257,10 +257,10 @@ def _tiled_params(layer: Layer, bound: dict[str, int], stride: int, words: int, 
 Rule = Callable[[Caps, Layer, dict[str, int]], Form]
 ANY: Variant[Rule] = Variant("any", ANYWHERE, _any)  # where rows or groups do not begin at words; never one of several
 TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadcast=False))
-BROADCAST: Variant[Rule] = Variant("broadcast", Needs(subgroup=1), functools.partial(_tiles, broadcast=True))
+BROADCAST: Variant[Rule] = Variant("broadcast", Requirements(subgroup=1), functools.partial(_tiles, broadcast=True))
 LANES: Variant[Rule] = Variant("lanes", ANYWHERE, functools.partial(_lanes, packed=False))
 PACKED: Variant[Rule] = Variant(
-    "packed", Needs(work=lambda layer: layer.row_qparams is not None), functools.partial(_lanes, packed=True)
+    "packed", Requirements(work=lambda layer: layer.row_qparams is not None), functools.partial(_lanes, packed=True)
 )
 SHARED: Variant[Rule] = Variant("shared", ANYWHERE, _shared)
 
@@ -275,16 +275,16 @@ def project_q4(cx: Context, layer: Layer) -> None:
     cut = [cx.parts(weight.codes, codes.dims[1], codes.dims[0]) for weight in layer.weights]
     for parts in zip(*cut, strict=True):
         first, count, _ = parts[0]
-        form = variant.form(cx.caps, layer, _columns(layer, first, count))
+        config = variant.config(cx.caps, layer, _columns(layer, first, count))
         weights = [t for weight, part in zip(layer.weights, parts, strict=True) for t in (part[2], weight.scales)]
         added = [t for t in (layer.bias, layer.residual) if t is not None]
         cx.dispatch(
-            form.template,
+            config.template,
             reads=(layer.x, *weights, *added),
             writes=layer.outs,
-            params=form.params,
-            threads=form.threads,
-            workgroup=form.workgroup,
+            params=config.params,
+            threads=config.threads,
+            workgroup=config.workgroup,
             type=layer.x.wgsl,
             scale_type=layer.weights[0].scales.wgsl,
             bias_type=layer.bias.wgsl if layer.bias is not None else "",
@@ -295,7 +295,7 @@ def project_q4(cx: Context, layer: Layer) -> None:
             residual=layer.residual is not None,
             bits=layer.weights[0].bits,
             high_first=layer.weights[0].high_first,
-            **form.flags,
+            **config.flags,
         )
 
 

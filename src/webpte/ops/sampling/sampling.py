@@ -87,7 +87,7 @@ def sample(
     bounds = _bounds(cx, vocabulary)
     parts, invocations = bounds["parts"], bounds["invocations"]
     unit = 2.0 ** (31 - vocabulary.bit_length())  # all tokens together weigh less than 2^32
-    params = Sample(vocabulary=vocabulary, unit=unit, **bounds, tops=tops, advance=advance.live)
+    params = Sample(vocabulary=vocabulary, unit=unit, **bounds, tops=tops, advance=advance.dynamic)
     type_ = kind(logits, bounds["lanes"])
     found = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
@@ -122,7 +122,7 @@ def _edit(
     steps = vocabulary // (4 if type_.endswith("x4") else 1)
     first, words = rows * COLUMNS, choices.numel
     last = max(words - -(-vocabulary // 32), 0)
-    params = Edit(rows=rows, vocabulary=vocabulary, steps=steps, first=first, last_mask=last, edits=edits.live)
+    params = Edit(rows=rows, vocabulary=vocabulary, steps=steps, first=first, last_mask=last, edits=edits.dynamic)
     cx.dispatch(
         "sampling/masked.wgsl",
         reads=(logits, choices),
@@ -141,7 +141,7 @@ def _bounds(cx: Context, vocabulary: int) -> dict[str, int]:
     """How a row is divided."""
     lanes = 4 if vocabulary % 4 == 0 else 1
     steps = vocabulary // lanes
-    invocations = cx.variant("sampler", (vocabulary,), cpu=(NARROW,), gpu=(WIDE,)).form
+    invocations = cx.variant("sampler", (vocabulary,), cpu=(NARROW,), gpu=(WIDE,)).config
     return {
         "steps": steps,
         "parts": min(MOST_PARTS, -(-steps // PART_STEPS)),

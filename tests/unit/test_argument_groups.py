@@ -12,13 +12,13 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.harness.graphs import GraphBuilder, live
 from webpte.graph import Call, DType, Origin
-from webpte.lowering import FLOATS, Context, Option, OpTraits, Tensor, op, registered, unregister
+from webpte.lowering import FLOATS, Context, OpTraits, Tensor, TensorOption, op, registered, unregister
 
 
 @dataclass(frozen=True)
 class Ramp:
     scale: float
-    dtype: Option
+    dtype: TensorOption
     sizes: list[int]
     like: Tensor | None
 

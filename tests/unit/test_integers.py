@@ -11,7 +11,7 @@ from tests.support.harness.writer import span_of
 from webpte.errors import GraphError, RangeError, UnsupportedError
 from webpte.graph import OVERFLOW, Call, Constant, DType, Int, Jump, Origin, String, TensorSpec
 from webpte.lowering import Context, Integers, OpTraits, Tensor, op, overload, registered, unregister
-from webpte.lowering.integers import BITS32, Check, Range, elements_of
+from webpte.lowering.integers import BITS32, OverflowCheck, Range, elements_of
 from webpte.plan import make_planner
 from webpte.plan.integers import exact_integers
 from webpte.runtime.kernels import CpuKernels
@@ -241,7 +241,7 @@ def test_an_op_of_the_users_says_what_it_makes():
 
     @op(
         "toy.squares.default",
-        traits=OpTraits(integers=Integers(lambda operands: Range(0, 2**40), Check("mul", "x", "x"))),
+        traits=OpTraits(integers=Integers(lambda operands: Range(0, 2**40), OverflowCheck("mul", "x", "x"))),
     )
     def squares(cx: Context, x: Tensor, *, out: Tensor) -> None: ...
 

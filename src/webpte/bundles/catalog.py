@@ -26,7 +26,7 @@ STORED = {"float32": "<f4", "float16": "<f2", "int32": "<i4", "int64": "<i8", "i
 
 
 @dataclass(frozen=True)
-class Check:
+class CatalogCheck:
     """A program, what it is given, and what its first outputs must be."""
 
     op: str
@@ -40,7 +40,7 @@ class Check:
     rtol: float
 
 
-def own_checks() -> Iterator[Check]:
+def own_checks() -> Iterator[CatalogCheck]:
     """What `webpte doctor` tries, with NumPy's answers."""
     for name, make in SELF_TEST_CASES.items():
         trial = make()
@@ -49,10 +49,10 @@ def own_checks() -> Iterator[Check]:
             return make_planner(graph, caps, CpuKernels())
 
         wanted = trial.expected.astype(trial.graph.tensor(trial.graph.outputs[0]).host_dtype.held)
-        yield Check(name, "probe", trial.graph, plan_for, "", trial.inputs, [wanted], trial.tolerance, 0.0)
+        yield CatalogCheck(name, "probe", trial.graph, plan_for, "", trial.inputs, [wanted], trial.tolerance, 0.0)
 
 
-def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator[Check]:
+def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator[CatalogCheck]:
     """Those of a folder; `keep` holds on to programs, whose constants are read later."""
     for path, entries in _programs(folder).items():
         program = keep(load_program(path))
@@ -67,7 +67,7 @@ def catalog_checks(folder: Path, keep: Callable[[Program], Program]) -> Iterator
         def plan_for(caps: Caps, program: Program = program) -> Planner:
             return program.planner("forward", caps)
 
-        yield Check(
+        yield CatalogCheck(
             str(first["op"]),
             str(first["case"]),
             program.graph("forward"),

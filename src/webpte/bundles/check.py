@@ -12,7 +12,7 @@ import numpy as np
 
 from ..errors import DeviceError, UnsupportedError
 from ..progress import OnProgress, Progress, ignore
-from .catalog import Check, catalog_checks, own_checks
+from .catalog import CatalogCheck, catalog_checks, own_checks
 from .methods import MethodWriter
 from .planned import for_any_data, with_schedules
 from .site import Site
@@ -44,7 +44,7 @@ def bundle_checks(
 
 
 def _add(
-    site: Site, methods: MethodWriter, checks: Sequence[Check], progress: OnProgress
+    site: Site, methods: MethodWriter, checks: Sequence[CatalogCheck], progress: OnProgress
 ) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
     """What the manifest says of those that a page can run, and of the others."""
     written, refused = [], []
@@ -67,7 +67,7 @@ def _add(
     return written, refused
 
 
-def _entry(site: Site, check: Check, method: str) -> dict[str, Any]:
+def _entry(site: Site, check: CatalogCheck, method: str) -> dict[str, Any]:
     """A check with its arrays, which lie in one file, one behind the other."""
     data, placed = bytearray(), []
     graph = check.graph

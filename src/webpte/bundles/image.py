@@ -16,7 +16,7 @@ CHANNELS = 3
 MOST_LABELS = 1 << 20  # bytes
 
 
-class Look(NamedTuple):
+class ImageOptions(NamedTuple):
     """How a picture becomes numbers, (red, green, blue) from 0 to 1 less the mean and divided by the deviation; and
     what its classes are called, a line each."""
 
@@ -44,13 +44,13 @@ def is_image(program: Program) -> bool:
     )
 
 
-def image_part(site: Site, program: Program, look: Look, shapes: Sequence[Shapes]) -> dict[str, Any]:
+def image_part(site: Site, program: Program, options: ImageOptions, shapes: Sequence[Shapes]) -> dict[str, Any]:
     """What the manifest says of it. A page makes pictures of the first shape."""
     height, width = shapes[0][0][2:]
-    mean, std = _three("mean", look.mean or (0, 0, 0)), _three("std", look.std or (1, 1, 1))
+    mean, std = _three("mean", options.mean or (0, 0, 0)), _three("std", options.std or (1, 1, 1))
     if not all(std):
         raise InputError(f"std is {list(std)}; nothing can be divided by 0")
-    labels = None if look.labels is None else site.add(_labels(program, look.labels).encode(), "text")
+    labels = None if options.labels is None else site.add(_labels(program, options.labels).encode(), "text")
     return {"height": height, "width": width, "mean": mean, "std": std, "labels": labels}
 
 

@@ -23,7 +23,7 @@ from ..runtime.checks import (
     described,
 )
 from .encoder import encoder_part, encoder_shapes, find_encoder
-from .image import Look, image_part, is_image
+from .image import ImageOptions, image_part, is_image
 from .language import add_language, slot_counts
 from .methods import MethodWriter
 from .planned import Shapes, extents, planned_at
@@ -67,13 +67,15 @@ def bundle(
     tokens = Path(texts) if texts is not None else beside(source, "tokenizer.json")
     given = _shapes(shapes)
     listing = check_optional_path(labels, "labels")
-    look = Look(None if listing is None else Path(listing), check_numbers(mean, "mean"), check_numbers(std, "std"))
+    options = ImageOptions(
+        None if listing is None else Path(listing), check_numbers(mean, "mean"), check_numbers(std, "std")
+    )
     site = Site(folder)
     try:
         if tokens is not None and takes_tokens(program):
-            kind, parts = _language(site, program, tokens, sequences, given, look, progress)
+            kind, parts = _language(site, program, tokens, sequences, given, options, progress)
         else:
-            kind, parts = _other(site, program, tokens, given, look, progress)
+            kind, parts = _other(site, program, tokens, given, options, progress)
         site.finish(kind, {"name": named or source.stem, **parts})
         return site.path
     finally:
@@ -98,10 +100,10 @@ def _language(
     tokenizer: Path,
     sequences: int,
     shapes: Mapping[str, Any],
-    look: Look,
+    options: ImageOptions,
     progress: OnProgress,
 ) -> tuple[str, dict[str, Any]]:
-    if named := [*(["shapes"] if shapes else []), *look.given]:
+    if named := [*(["shapes"] if shapes else []), *options.given]:
         raise InputError(
             f"{program.file.path} is a language model, for which {', '.join(named)} mean nothing", code="not_applicable"
         )
@@ -118,7 +120,7 @@ def _other(
     program: Program,
     tokenizer: Path | None,
     shapes: dict[str, list[Shapes]],
-    look: Look,
+    options: ImageOptions,
     progress: OnProgress,
 ) -> tuple[str, dict[str, Any]]:
     """The kind of bundle that a program becomes, and what the manifest says of it."""
@@ -142,10 +144,10 @@ def _other(
         part = encoder_part(site, program, encoder, tokenizer, shapes["forward"])
         return "encoder", {**parts, "encoder": part}
     if is_image(program):
-        return "image", {**parts, "image": image_part(site, program, look, shapes["forward"])}
-    if look.given:
+        return "image", {**parts, "image": image_part(site, program, options, shapes["forward"])}
+    if options.given:
         raise InputError(
-            f"{', '.join(look.given)} are for programs that take a picture, f32 (1, 3, height, width)",
+            f"{', '.join(options.given)} are for programs that take a picture, f32 (1, 3, height, width)",
             code="not_applicable",
         )
     return "program", parts

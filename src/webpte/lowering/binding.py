@@ -31,7 +31,7 @@ from ..graph import (
 )
 from ..graph.expressions import Element
 from .context import Context, LiveScalar, Tensor
-from .registry import Op, Option, Unused
+from .registry import Op, TensorOption, Unused
 
 Thunk = Callable[[], Any]
 
@@ -121,7 +121,7 @@ def _members(annotation: Any) -> tuple[Any, ...]:
 
 
 def _decode(frame: Frame, value_id: int, annotation: Any, where: str) -> Any:
-    if annotation is Option or annotation is Unused:
+    if annotation is TensorOption or annotation is Unused:
         return None
     members = _members(annotation)
     value = frame.graph.values[value_id]

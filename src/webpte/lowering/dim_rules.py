@@ -21,7 +21,7 @@ Dims = tuple[Dim, ...]
 UNLIMITED = 2**31 - 1  # the end of a slice that goes to the end
 
 
-class Known(Protocol):
+class KnownDims(Protocol):
     """What a rule may ask about a call; arguments are named as the op's parameters are."""
 
     def value(self, name: str) -> Value:
@@ -49,7 +49,7 @@ class Known(Protocol):
         """A name that nothing else has."""
 
 
-Rule = Callable[[Known], list[Dims]]
+Rule = Callable[[KnownDims], list[Dims]]
 
 
 def like(*names: str) -> Rule:
@@ -97,7 +97,7 @@ def columns(x: str, widths: str) -> Rule:
 def looked_up(table: str, indices: str) -> Rule:
     """A row of a stored table for each index."""
 
-    def rule(known: Known) -> list[Dims]:
+    def rule(known: KnownDims) -> list[Dims]:
         spec = known.value(table)
         stored = isinstance(spec, TensorSpec) and spec.stored
         return [(*known.dims(indices), known.bound()[-1])] if stored else []
@@ -113,7 +113,7 @@ def size_of(x: str, axis: str) -> Rule:
 def viewed(x: str, size: str) -> Rule:
     """The same elements under the dims `size`, where -1 stands for what is left."""
 
-    def rule(known: Known) -> list[Dims]:
+    def rule(known: KnownDims) -> list[Dims]:
         dims, sizes = known.dims(x), known.sizes(size)
         if len(dims) == len(sizes) and all(asked in (-1, own) for asked, own in zip(sizes, dims, strict=True)):
             return [dims]
@@ -137,7 +137,7 @@ def _left_over(dims: Dims, sizes: Dims) -> Dim | None:
 def expanded(x: str, size: str) -> Rule:
     """Repeated to `size`, where -1 keeps a dim."""
 
-    def rule(known: Known) -> list[Dims]:
+    def rule(known: KnownDims) -> list[Dims]:
         sizes, dims = known.sizes(size), known.dims(x)
         own = (1,) * (len(sizes) - len(dims)) + dims
         return [tuple(kept if asked == -1 else asked for asked, kept in zip(sizes, own, strict=True))]
@@ -148,7 +148,7 @@ def expanded(x: str, size: str) -> Rule:
 def permuted(x: str, order: str) -> Rule:
     """The dims in another order."""
 
-    def rule(known: Known) -> list[Dims]:
+    def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
         return [tuple(dims[axis] for axis in known.sizes(order) if isinstance(axis, int))]
 
@@ -158,7 +158,7 @@ def permuted(x: str, order: str) -> Rule:
 def transposed(x: str, first: str, second: str) -> Rule:
     """Two dims in each other's place."""
 
-    def rule(known: Known) -> list[Dims]:
+    def rule(known: KnownDims) -> list[Dims]:
         dims = list(known.dims(x))
         a, b = (_axis(known, name, len(dims)) for name in (first, second))
         dims[a], dims[b] = dims[b], dims[a]
@@ -170,7 +170,7 @@ def transposed(x: str, first: str, second: str) -> Rule:
 def unsqueezed(x: str, axis: str) -> Rule:
     """A dim of 1 more."""
 
-    def rule(known: Known) -> list[Dims]:
+    def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
         at = _axis(known, axis, len(dims) + 1)
         return [(*dims[:at], 1, *dims[at:])]
@@ -181,7 +181,7 @@ def unsqueezed(x: str, axis: str) -> Rule:
 def selected(x: str, axis: str) -> Rule:
     """A dim less."""
 
-    def rule(known: Known) -> list[Dims]:
+    def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
         at = _axis(known, axis, len(dims))
         return [(*dims[:at], *dims[at + 1 :])]
@@ -192,7 +192,7 @@ def selected(x: str, axis: str) -> Rule:
 def sliced(x: str, axis: str, start: str, end: str, step: str) -> Rule:
     """From the start: as many as the end says, where it cannot be beyond the last."""
 
-    def rule(known: Known) -> list[Dims]:
+    def rule(known: KnownDims) -> list[Dims]:
         dims = known.dims(x)
         at = _axis(known, axis, len(dims))
         if known.value(step) != Int(1) or known.value(start) not in (Int(0), Null()):
@@ -210,7 +210,7 @@ def sliced(x: str, axis: str, start: str, end: str, step: str) -> Rule:
 def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
     """`geometry` names stride, padding and dilation; a transposed convolution is not known."""
 
-    def rule(known: Known) -> list[Dims]:
+    def rule(known: KnownDims) -> list[Dims]:
         kernel, dims = known.value(weight), known.dims(x)
         if not isinstance(kernel, TensorSpec) or known.value(transposed) != Bool(False):
             return []
@@ -223,7 +223,7 @@ def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
     return rule
 
 
-def _extent(known: Known, size: Dim, kernel: int, stride: Dim, padding: Dim, dilation: Dim) -> Dim:
+def _extent(known: KnownDims, size: Dim, kernel: int, stride: Dim, padding: Dim, dilation: Dim) -> Dim:
     if not isinstance(stride, int) or not isinstance(padding, int) or not isinstance(dilation, int):
         raise ValueError("a geometry that changes")
     less = dilation * (kernel - 1) - 2 * padding  # what the kernel takes from the size
@@ -232,7 +232,7 @@ def _extent(known: Known, size: Dim, kernel: int, stride: Dim, padding: Dim, dil
     return size if (less, stride) == (0, 1) else known.derived(size, less, stride)
 
 
-def _axis(known: Known, name: str, rank: int) -> int:
+def _axis(known: KnownDims, name: str, rank: int) -> int:
     axis = known.value(name)
     if not isinstance(axis, Int):
         raise ValueError("an axis that changes")

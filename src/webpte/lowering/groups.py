@@ -24,7 +24,7 @@ from typing import Annotated, Any, NamedTuple
 Parameters = tuple[tuple[str, Any], ...]
 
 
-class Slot(NamedTuple):
+class ArgumentGroup(NamedTuple):
     """A parameter of a lowering: arguments `first` to `last` of the schema, and what makes one value of them."""
 
     first: int
@@ -32,13 +32,13 @@ class Slot(NamedTuple):
     make: Callable[..., Any] | None
 
 
-def flatten(hints: Mapping[str, Any]) -> tuple[Parameters, tuple[Slot, ...]]:
+def flatten(hints: Mapping[str, Any]) -> tuple[Parameters, tuple[ArgumentGroup, ...]]:
     """The schema's arguments by name and annotation, and which of them make each parameter, given the parameters'."""
     parameters: list[tuple[str, Any]] = []
     slots = []
     for name, hint in hints.items():
         made, members = _members(name, hint)
-        slots.append(Slot(len(parameters), len(parameters) + len(members), made))
+        slots.append(ArgumentGroup(len(parameters), len(parameters) + len(members), made))
         parameters += members
     return tuple(parameters), tuple(slots)
 
@@ -59,7 +59,7 @@ def _fields(group: type) -> dict[str, Any]:
     return typing.get_type_hints(group)
 
 
-def gather(slots: tuple[Slot, ...], arguments: Sequence[Any]) -> Sequence[Any]:
+def gather(slots: tuple[ArgumentGroup, ...], arguments: Sequence[Any]) -> Sequence[Any]:
     """The arguments of a schema as a lowering's parameters."""
     if all(slot.make is None for slot in slots):
         return arguments

@@ -38,7 +38,7 @@ BITS32 = Range(-(2**31), 2**31 - 1)
 BITS64 = Range(-(2**63), 2**63 - 1)
 
 
-class Operands(Protocol):
+class IntegerOperands(Protocol):
     """What a rule may ask about a call."""
 
     def range(self, name: str) -> Range | None:
@@ -54,10 +54,10 @@ class Operands(Protocol):
         """The largest dims of the result."""
 
 
-Rule = Callable[[Operands], Range | None]  # None: it may be anything
+Rule = Callable[[IntegerOperands], Range | None]  # None: it may be anything
 
 
-class Check(NamedTuple):
+class OverflowCheck(NamedTuple):
     """How the device looks whether a result fits: by computing `first` <kind> `sign` * `alpha` * `second` once more."""
 
     kind: str  # of `webpte.overflow`: add, mul, pow, div, cast
@@ -72,7 +72,7 @@ class Integers:
     """What is known of an op that takes or makes integers."""
 
     exact: Rule | None = None  # the range of its results in integers without end; None if it is no arithmetic
-    check: Check | None = None
+    check: OverflowCheck | None = None
     moves: tuple[str, ...] = ()  # its results are elements of these arguments
     one_beyond: bool = False  # of integers that fit, only the least gives one that does not: not worth the host's way
     positions: bool = False  # its numbers say where, and the end may be anything
@@ -96,7 +96,7 @@ def elements_of(*names: str, positions: bool = False) -> Integers:
 def added(first: str, second: str, alpha: str | None = None, sign: int = 1, checked: bool = True) -> Integers:
     """first + sign * alpha * second."""
 
-    def rule(operands: Operands) -> Range | None:
+    def rule(operands: IntegerOperands) -> Range | None:
         a, b = operands.range(first), operands.range(second)
         factor = (operands.range(alpha) if alpha is not None else None) or Range(1, 1)
         if a is None or b is None:
@@ -104,12 +104,12 @@ def added(first: str, second: str, alpha: str | None = None, sign: int = 1, chec
         scaled = _corners(b, factor, lambda x, y: sign * x * y)
         return Range(a.low + scaled.low, a.high + scaled.high)
 
-    return Integers(rule, Check("add", first, second, sign, alpha) if checked else None)
+    return Integers(rule, OverflowCheck("add", first, second, sign, alpha) if checked else None)
 
 
 def multiplied(first: str, second: str) -> Integers:
     return Integers(
-        _pairwise(first, second, lambda a, b: _corners(a, b, lambda x, y: x * y)), Check("mul", first, second)
+        _pairwise(first, second, lambda a, b: _corners(a, b, lambda x, y: x * y)), OverflowCheck("mul", first, second)
     )
 
 
@@ -120,7 +120,7 @@ def powered(base: str, exponent: str) -> Integers:
         size = max(a.size, 1) ** max(b.high, 0)
         return Range(-size, size)
 
-    return Integers(_pairwise(base, exponent, power), Check("pow", base, exponent))
+    return Integers(_pairwise(base, exponent, power), OverflowCheck("pow", base, exponent))
 
 
 def divided(dividend: str, divisor: str) -> Integers:
@@ -131,7 +131,7 @@ def divided(dividend: str, divisor: str) -> Integers:
             return None
         return a if b.low > 0 else Range(-a.size, a.size)
 
-    return Integers(_pairwise(dividend, divisor, quotient), Check("div", dividend, divisor))
+    return Integers(_pairwise(dividend, divisor, quotient), OverflowCheck("div", dividend, divisor))
 
 
 def remainder(dividend: str, divisor: str) -> Integers:
@@ -152,7 +152,7 @@ def larger(first: str, second: str) -> Integers:
 
 
 def clamped(name: str, low: str, high: str) -> Integers:
-    def rule(operands: Operands) -> Range | None:
+    def rule(operands: IntegerOperands) -> Range | None:
         a, least, most = operands.range(name), operands.range(low), operands.range(high)
         if a is None:
             return None
@@ -164,22 +164,24 @@ def clamped(name: str, low: str, high: str) -> Integers:
 
 
 def negated(name: str) -> Integers:
-    return Integers(_of_one(name, lambda a: Range(-a.high, -a.low)), Check("add", None, name, -1), one_beyond=True)
+    return Integers(
+        _of_one(name, lambda a: Range(-a.high, -a.low)), OverflowCheck("add", None, name, -1), one_beyond=True
+    )
 
 
 def absolute(name: str) -> Integers:
-    return Integers(_of_one(name, lambda a: Range(0, a.size)), Check("add", None, name, -1), one_beyond=True)
+    return Integers(_of_one(name, lambda a: Range(0, a.size)), OverflowCheck("add", None, name, -1), one_beyond=True)
 
 
 def converted(name: str) -> Integers:
     """The same numbers in another dtype. Integers that are cut wrap, as in PyTorch; what was a float is looked at."""
-    return Integers(_of_one(name, lambda a: a), Check("cast", name), converts=True)
+    return Integers(_of_one(name, lambda a: a), OverflowCheck("cast", name), converts=True)
 
 
 def summed(name: str, running: bool = False) -> Integers:
     """Sums of elements of a tensor; `running` if each result is one of all before it."""
 
-    def rule(operands: Operands) -> Range | None:
+    def rule(operands: IntegerOperands) -> Range | None:
         a, given, made = operands.range(name), numel(operands.dims(name)), numel(operands.made())
         count = max(given if running else -(-given // max(made, 1)), 1)
         return None if a is None else Range(min(a.low, a.low * count, 0), max(a.high, a.high * count, 0))
@@ -197,7 +199,7 @@ def filled_with(number: int | str) -> Integers:
 def spaced(start: str, step: str) -> Integers:
     """Evenly spaced numbers. Where data says what they start with, each call looks whether they fit."""
 
-    def rule(operands: Operands) -> Range | None:
+    def rule(operands: IntegerOperands) -> Range | None:
         first, between = operands.literal(start), operands.literal(step)
         if first is None or between is None:
             return BITS32
@@ -210,7 +212,7 @@ def spaced(start: str, step: str) -> Integers:
 def size_of(name: str, dim: str) -> Integers:
     """How large a tensor is along a dim."""
 
-    def rule(operands: Operands) -> Range | None:
+    def rule(operands: IntegerOperands) -> Range | None:
         dims, at = operands.dims(name), operands.range(dim)
         if at is None or not -len(dims) <= at.low < len(dims):  # which the op's lowering will refuse
             return Range(0, max(dims, default=1))
@@ -229,7 +231,7 @@ def _corners(a: Range, b: Range, function: Callable[[int, int], int]) -> Range:
 
 
 def _of_one(name: str, function: Callable[[Range], Range | None]) -> Rule:
-    def rule(operands: Operands) -> Range | None:
+    def rule(operands: IntegerOperands) -> Range | None:
         a = operands.range(name)
         return None if a is None else function(a)
 
@@ -237,7 +239,7 @@ def _of_one(name: str, function: Callable[[Range], Range | None]) -> Rule:
 
 
 def _pairwise(first: str, second: str, function: Callable[[Range, Range], Range | None]) -> Rule:
-    def rule(operands: Operands) -> Range | None:
+    def rule(operands: IntegerOperands) -> Range | None:
         a, b = operands.range(first), operands.range(second)
         return None if a is None or b is None else function(a, b)
 

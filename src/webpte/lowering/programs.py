@@ -20,7 +20,7 @@ from .registry import formula_of
 _DTYPES = {dtype.short: dtype for dtype in DType}
 
 
-class Operand(NamedTuple):
+class ProgramOperand(NamedTuple):
     """An argument of a step: input x<position>, an earlier result v<position>, or a number."""
 
     name: str
@@ -32,7 +32,7 @@ class Operand(NamedTuple):
 class Operation(NamedTuple):
     function: str
     number: str  # f32 or i32: what the function computes in
-    operands: tuple[Operand, ...]
+    operands: tuple[ProgramOperand, ...]
     result: str  # a dtype
     code: str | None = None  # of a function that is not ours
 
@@ -134,18 +134,18 @@ class Writer:
         """Those of the numbers, none of which may be an expression."""
         return tuple(number for number in self.numbers if isinstance(number, int))
 
-    def _operand(self, operand: Tensor | Term, dtype: DType) -> Operand:
+    def _operand(self, operand: Tensor | Term, dtype: DType) -> ProgramOperand:
         if not isinstance(operand, Tensor):
             return self._number(Number.of(operand, dtype))
         if operand not in self._names:
             self._input(operand)
         kind, position = self._names[operand]
-        return Operand(f"{kind}{position}", position, operand.dtype.short, dtype.short)
+        return ProgramOperand(f"{kind}{position}", position, operand.dtype.short, dtype.short)
 
-    def _number(self, number: Number) -> Operand:
+    def _number(self, number: Number) -> ProgramOperand:
         self.numbers.append(number.bits)
         position = len(self.numbers) - 1
-        return Operand(f"n{position}", position, None, number.type)
+        return ProgramOperand(f"n{position}", position, None, number.type)
 
     def _input(self, tensor: Tensor) -> None:
         self._names[tensor] = ("x", len(self.inputs))

@@ -26,7 +26,7 @@ from ..graph import Call, DType, Graph, TensorSpec
 from ..wgsl import home_of
 from .context import folder_of
 from .formulas import Describe
-from .groups import Parameters, Slot, flatten, gather
+from .groups import ArgumentGroup, Parameters, flatten, gather
 from .traits import OpTraits
 
 Function = Callable[..., Any]
@@ -38,7 +38,7 @@ BYTES = frozenset({DType.INT8, DType.UINT8})  # stored four to a word
 MOVABLE = WORDS | BYTES  # for ops that do nothing but alias and gather
 
 
-class Option:
+class TensorOption:
     """Annotation of dtype, layout, device, pin_memory: null inside delegates, dropped by out-variants."""
 
 
@@ -50,10 +50,10 @@ class Unused:
 class TensorOptions:
     """The options that whatever makes a tensor takes together."""
 
-    dtype: Option
-    layout: Option
-    device: Option
-    pin_memory: Option
+    dtype: TensorOption
+    layout: TensorOption
+    device: TensorOption
+    pin_memory: TensorOption
 
 
 class Op:
@@ -93,7 +93,7 @@ class Op:
         return get_type_hints(self._registered, include_extras=True)
 
     @functools.cached_property
-    def _schema(self) -> tuple[Parameters, tuple[Slot, ...]]:
+    def _schema(self) -> tuple[Parameters, tuple[ArgumentGroup, ...]]:
         return flatten({name: self._hints[name] for name in self._taken})
 
     @property
@@ -123,7 +123,7 @@ class Op:
         """
         parameters = self.parameters
         if call.kernel:
-            parameters = tuple(p for p in parameters if p[1] is not Option)
+            parameters = tuple(p for p in parameters if p[1] is not TensorOption)
         while len(parameters) > len(call.args) and parameters[-1][0] in self.defaults:
             parameters = parameters[:-1]
         if len(parameters) != len(call.args):
@@ -140,7 +140,7 @@ class Op:
 
     def shared_arguments(self, call: Call) -> dict[str, int]:
         """The same for a call of another overload, too: they differ in their last arguments."""
-        names = [name for name, annotation in self.parameters if not call.kernel or annotation is not Option]
+        names = [name for name, annotation in self.parameters if not call.kernel or annotation is not TensorOption]
         return dict(zip(names, call.args, strict=False))
 
     def _positions(self, names: tuple[str, ...], call: Call) -> tuple[int, ...]:

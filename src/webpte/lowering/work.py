@@ -17,7 +17,7 @@ from ..graph import numel
 Dims = tuple[int, ...]
 
 
-class Sizes(Protocol):
+class CallSizes(Protocol):
     """What was live in a call, by the names of its op's arguments."""
 
     @property
@@ -37,8 +37,8 @@ class Sizes(Protocol):
         """The numbers of a list."""
 
 
-Flops = Callable[[Sizes], int]  # multiplications and additions
-Share = Callable[[Sizes, Dims, bool], float]  # of a tensor with these dims, which is written or read
+Flops = Callable[[CallSizes], int]  # multiplications and additions
+Share = Callable[[CallSizes, Dims, bool], float]  # of a tensor with these dims, which is written or read
 
 
 def sums_over(rows: str) -> Flops:
@@ -49,13 +49,13 @@ def sums_over(rows: str) -> Flops:
 def rows_of(*tables: str) -> dict[str, Share]:
     """Tables, of each of which every row of the output takes one row."""
 
-    def share(sizes: Sizes, dims: Dims, written: bool) -> float:
+    def share(sizes: CallSizes, dims: Dims, written: bool) -> float:
         return numel(sizes.out[:-1]) / max(1, dims[0]) if len(dims) > 1 else 1.0
 
     return dict.fromkeys(tables, share)
 
 
-def part_taken(sizes: Sizes, dims: Dims, written: bool) -> float:
+def part_taken(sizes: CallSizes, dims: Dims, written: bool) -> float:
     """A tensor, of which the output is a part."""
     return numel(sizes.out) / max(1, numel(dims))
 
@@ -63,7 +63,7 @@ def part_taken(sizes: Sizes, dims: Dims, written: bool) -> float:
 def filled(tokens: str, start: str) -> Share:
     """A cache (B, C, H, D) of which `start` positions are filled, and those of the tokens (B, S, H, D) behind them."""
 
-    def share(sizes: Sizes, dims: Dims, written: bool) -> float:
+    def share(sizes: CallSizes, dims: Dims, written: bool) -> float:
         fresh = sizes.dims(tokens)[1]
         return (fresh if written else sizes.number(start) + fresh) / max(1, dims[1])
 

@@ -26,7 +26,7 @@ from ..graph import (
     ValueList,
 )
 from ..graph.expressions import TermEvaluator
-from ..lowering import BoundCall, Context, Frame, Option, find
+from ..lowering import BoundCall, Context, Frame, TensorOption, find
 from ..wgsl import Caps
 from .numpy_kernels import KERNELS, Kernel
 from .torch_kernels import run_torch, torch_kernel
@@ -45,7 +45,7 @@ def _reference(name: str) -> Kernel | None:
     if op is None or op.compute is None:
         return None
     compute = op.compute
-    options = [i for i, (_, annotation) in enumerate(op.parameters) if kernel and annotation is Option]
+    options = [i for i, (_, annotation) in enumerate(op.parameters) if kernel and annotation is TensorOption]
 
     def call(*args: Any) -> Any:
         full = list(args)

@@ -14,21 +14,21 @@ from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, Unused, op
 from ...lowering.traits import OpTraits
-from ...lowering.work import Sizes, filled
+from ...lowering.work import CallSizes, filled
 from ...wgsl import Live, Uniforms, u32
-from .attention_operands import FIRST, Operands, Seen
+from .attention_operands import FIRST, AttentionOperands, VisibleKeys
 from .attention_rows import attend, attend_rows
-from .attention_token import Fresh, attend_token, scratch_for_token
+from .attention_token import NewTokens, attend_token, scratch_for_token
 
 
-class CacheWrite(Uniforms):
+class CacheWriteParams(Uniforms):
     start: Live
     seq: u32
     capacity: u32
     row: u32  # elements per position: heads * head size
 
 
-class CacheFill(Uniforms):
+class CacheFillParams(Uniforms):
     start: Live
     table_row: Live  # of the first token in the rotary tables
     seq: u32
@@ -61,7 +61,7 @@ def write_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScalar, *d
         "attention/cache_write.wgsl",
         reads=(value,),
         writes=(cache, *done),
-        params=CacheWrite(start=start.dynamic, seq=seq, capacity=cache.dims[1], row=heads * width),
+        params=CacheWriteParams(start=start.dynamic, seq=seq, capacity=cache.dims[1], row=heads * width),
         threads=value.numel,
         type=value.wgsl,
         cache=cache.wgsl,
@@ -76,7 +76,7 @@ def _check_cache(value: Tensor, cache: Tensor) -> None:
 
 def fill_caches(
     cx: Context,
-    fresh: Fresh,
+    fresh: NewTokens,
     caches: tuple[Tensor, Tensor],
     start: LiveScalar,
     query: Tensor | None = None,
@@ -86,7 +86,7 @@ def fill_caches(
     key, rotary = fresh.key, fresh.rotary
     _, seq, key_heads, width = key.dims
     heads = query.dims[2] if query is not None else 0
-    params = CacheFill(
+    params = CacheFillParams(
         start=start.dynamic,
         table_row=rotary.row if rotary is not None else FIRST,
         seq=seq,
@@ -116,19 +116,21 @@ def guard_position(cx: Context, start: LiveScalar, tokens: Tensor, cache: Tensor
     cx.guard(start.term, 0, capacity - seq + 1, message)
 
 
-def _seen(query: Tensor, cache: Tensor, start: LiveScalar, mask: Tensor | None, dropout: float, causal: bool) -> Seen:
+def _seen(
+    query: Tensor, cache: Tensor, start: LiveScalar, mask: Tensor | None, dropout: float, causal: bool
+) -> VisibleKeys:
     """A mask decides alone, over the whole cache; without one, keys up to the last token of the query are seen."""
     if dropout != 0 or (mask is not None and causal):
         raise GraphError("attention over a KV cache takes no dropout, and a mask or is_causal but not both")
     if mask is not None:
-        return Seen(cache.dims[1])
-    return Seen(1 if causal else query.dims[1], start.dynamic, causal)
+        return VisibleKeys(cache.dims[1])
+    return VisibleKeys(1 if causal else query.dims[1], start.dynamic, causal)
 
 
 def attend_and_cache(
     cx: Context,
     query: Tensor,
-    fresh: Fresh,
+    fresh: NewTokens,
     caches: tuple[Tensor, Tensor],
     start: LiveScalar,
     *,
@@ -146,12 +148,12 @@ def attend_and_cache(
     for tokens, cache in zip((fresh.key, fresh.value), caches, strict=True):
         _check_cache(tokens, cache)
     guard_position(cx, start, fresh.key, caches[0])
-    operands = Operands(query, *caches)
+    operands = AttentionOperands(query, *caches)
     together = fresh.goes_with(query)
     if together and mask is None:
         partial = scratch_for_token(cx, operands)
         if operands.seq == 1:
-            attend_token(cx, operands, Seen(0, start.dynamic), fresh, scale, partial, out)
+            attend_token(cx, operands, VisibleKeys(0, start.dynamic), fresh, scale, partial, out)
             return
     if not together:
         write_cache(cx, fresh.key, caches[0], start)
@@ -159,7 +161,7 @@ def attend_and_cache(
     elif fresh.rotary is None:
         fill_caches(cx, fresh, caches, start)
     else:
-        operands = Operands(cx.scratch(query.dtype, query.dims), *caches)
+        operands = AttentionOperands(cx.scratch(query.dtype, query.dims), *caches)
         fill_caches(cx, fresh, caches, start, query, operands.query)
     attend_rows(cx, operands, seen, mask, scale, out)
 
@@ -175,7 +177,7 @@ def cached_reference(
     return attention_reference(q, k, v, mask, scale).swapaxes(1, 2)
 
 
-def cached_flops(sizes: Sizes) -> int:
+def cached_flops(sizes: CallSizes) -> int:
     """Scores and their sums over the keys, as if nothing were masked. Queries are (B, S, H, D)."""
     query = sizes.dims("query")
     return 4 * numel(query) * (int(sizes.number("start_pos")) + query[1])
@@ -213,7 +215,7 @@ def sdpa_with_kv_cache(
     attend_and_cache(
         cx,
         query,
-        Fresh(key, value),
+        NewTokens(key, value),
         (key_cache, value_cache),
         start_pos,
         mask=attn_mask,
@@ -268,7 +270,7 @@ def custom_sdpa(
     if attn_mask is None:  # with a mask the position plays no part
         guard_position(cx, start_pos, query, key)
     seen = _seen(query, key, start_pos, attn_mask, drpout_p, is_causal)
-    attend(cx, Operands(query, key, value), seen, attn_mask, scale, out)
+    attend(cx, AttentionOperands(query, key, value), seen, attn_mask, scale, out)
 
 
 @custom_sdpa.reference

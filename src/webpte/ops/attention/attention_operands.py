@@ -15,7 +15,7 @@ FIRST = LiveInt(0, -1)
 MAX_WIDTH = 256  # of a head's values: the invocations of a row hold them all
 
 
-class Attention(Uniforms):
+class AttentionParams(Uniforms):
     """The parameters that all of them share."""
 
     start: Live
@@ -32,7 +32,7 @@ class Attention(Uniforms):
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisibleKeys:
     """Token t of the query sees the first `start + keys` keys, with `causal` t more."""
 
     keys: int
@@ -41,7 +41,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Operands:
+class AttentionOperands:
     """Queries, keys and values of (B, S, H, D), with `heads_first` (B, H, S, D). They may differ in H, values in D."""
 
     query: Tensor
@@ -131,8 +131,8 @@ class Operands:
     def _batch_rows(self) -> int:
         return 0 if self.key.dims[0] == 1 else self.key_heads * self.capacity
 
-    def params(self, seen: Seen, scale: float | None) -> dict[str, Any]:
-        """The fields of `Attention`."""
+    def params(self, seen: VisibleKeys, scale: float | None) -> dict[str, Any]:
+        """The fields of `AttentionParams`."""
         return {
             "start": seen.start,
             "keys": seen.keys,

@@ -10,7 +10,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.shapes import broadcast, broadcast_strides
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import dims8, u32
-from .attention_operands import Attention, Operands, Seen
+from .attention_operands import AttentionOperands, AttentionParams, VisibleKeys
 from .attention_token import attend_token, scratch_for_token
 
 # Flags, not dtypes: a mask is read as words, so that a half mask alone does not ask the device for f16.
@@ -20,7 +20,7 @@ SHARED_BYTES = 8 << 10  # for keys, of the 16 KB that every device has
 MOST_COLUMNS = 8  # loads of a row of values that an invocation adds up
 
 
-class Tiled(Attention):
+class RowsParams(AttentionParams):
     causal: u32  # token t of the query sees as many times t keys more
     seq: u32
     row_blocks: u32  # workgroups for the rows of a key head
@@ -28,7 +28,7 @@ class Tiled(Attention):
     mask_strides: dims8  # over (batch, head, token, key)
 
 
-class Form(NamedTuple):
+class RowsConfig(NamedTuple):
     """How a workgroup goes over the keys."""
 
     across: int  # invocations that share four rows
@@ -37,7 +37,7 @@ class Form(NamedTuple):
     staged: bool = False  # keys pass through shared memory
     handing: bool = False  # the invocations are a subgroup, take a row each and hand each other what they load
 
-    def fit(self, operands: Operands, masked: bool) -> Form:
+    def fit(self, operands: AttentionOperands, masked: bool) -> RowsConfig:
         """The same, as far as registers and shared memory allow."""
         across, down, tile, staged, _ = self
         while operands.value_steps > MOST_COLUMNS * across:
@@ -47,13 +47,13 @@ class Form(NamedTuple):
         key_bytes = across * operands.key_steps * operands.lanes * 4  # of as many keys as there are invocations across
         while staged and tile > 1 and tile * key_bytes > SHARED_BYTES:
             tile //= 2
-        return Form(across, down, tile, staged and tile * key_bytes <= SHARED_BYTES)
+        return RowsConfig(across, down, tile, staged and tile * key_bytes <= SHARED_BYTES)
 
 
-class Work(NamedTuple):
+class RowsProblem(NamedTuple):
     """What is attended with."""
 
-    operands: Operands
+    operands: AttentionOperands
     mask: Tensor | None
 
     @property
@@ -63,13 +63,17 @@ class Work(NamedTuple):
 
 
 # A CPU gains nothing from shared memory, and pays for waiting at barriers.
-BROADCAST = Variant("broadcast", Requirements(subgroup=4, work=lambda work: work.plain), Form(8, 1, 2, handing=True))
-BY_ROWS = Variant("rows", ANYWHERE, Form(8, 1, 4))
-STAGED = Variant("staged", ANYWHERE, Form(8, 8, 4, staged=True))
+BROADCAST = Variant(
+    "broadcast", Requirements(subgroup=4, work=lambda work: work.plain), RowsConfig(8, 1, 2, handing=True)
+)
+BY_ROWS = Variant("rows", ANYWHERE, RowsConfig(8, 1, 4))
+STAGED = Variant("staged", ANYWHERE, RowsConfig(8, 8, 4, staged=True))
 VARIANTS = (BROADCAST, BY_ROWS, STAGED)
 
 
-def attend(cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, out: Tensor) -> None:
+def attend(
+    cx: Context, operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, out: Tensor
+) -> None:
     """Attention over keys and values that are all there: by the kernel for one token where it is one."""
     if operands.lanes == 4 and mask is None:
         partial = scratch_for_token(cx, operands)
@@ -80,7 +84,7 @@ def attend(cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, sca
 
 
 def attend_rows(
-    cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, out: Tensor
+    cx: Context, operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, out: Tensor
 ) -> None:
     """out = softmax(query keyᵀ * scale + mask) value over the keys that are seen.
 
@@ -90,7 +94,7 @@ def attend_rows(
     query, value = operands.query, operands.value
     out.dims = (*query.dims[:3], value.dims[3])
     shape = (operands.group, operands.key_steps, operands.value_steps, *operands.kinds)
-    work = Work(operands, mask)
+    work = RowsProblem(operands, mask)
     config = cx.variant("attention", shape, cpu=(BROADCAST, BY_ROWS), gpu=(STAGED,), work=work).config
     if config.handing:
         _by_subgroups(cx, operands, seen, scale, config, out)
@@ -99,7 +103,13 @@ def attend_rows(
 
 
 def _by_workgroups(
-    cx: Context, operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, config: Form, out: Tensor
+    cx: Context,
+    operands: AttentionOperands,
+    seen: VisibleKeys,
+    mask: Tensor | None,
+    scale: float | None,
+    config: RowsConfig,
+    out: Tensor,
 ) -> None:
     tensors = (operands.query, operands.key, operands.value)
     blocks = -(-operands.seq * operands.group // (ROWS * config.down))
@@ -124,7 +134,9 @@ def _by_workgroups(
     )
 
 
-def _by_subgroups(cx: Context, operands: Operands, seen: Seen, scale: float | None, config: Form, out: Tensor) -> None:
+def _by_subgroups(
+    cx: Context, operands: AttentionOperands, seen: VisibleKeys, scale: float | None, config: RowsConfig, out: Tensor
+) -> None:
     """As many rows as invocations, which hand each other what they load of queries and weights."""
     lanes = min(cx.caps.subgroup, config.across)
     blocks = -(-operands.seq * operands.group // lanes)
@@ -146,15 +158,15 @@ def _by_subgroups(cx: Context, operands: Operands, seen: Seen, scale: float | No
 
 
 def _params(
-    operands: Operands, seen: Seen, mask: Tensor | None, scale: float | None, blocks: int, across: int
-) -> Tiled:
+    operands: AttentionOperands, seen: VisibleKeys, mask: Tensor | None, scale: float | None, blocks: int, across: int
+) -> RowsParams:
     strides: tuple[int, ...] = ()
     if mask is not None:
         scores = (operands.batch, operands.heads, operands.seq, seen.keys)
         if broadcast(mask.dims, scores) != scores:
             raise ShapeError(f"a mask of {list(mask.dims)} does not fit scores of {list(scores)}")
         strides = broadcast_strides(mask.dims, scores)
-    return Tiled(
+    return RowsParams(
         **operands.params(seen, scale),
         causal=int(seen.causal),
         seq=operands.seq,

@@ -10,14 +10,14 @@ from ...lowering.context import Context, Tensor
 from ...lowering.loads import kind
 from ...lowering.variants import ANYWHERE, Requirements, Variant
 from ...wgsl import Live, LiveInt, Uniforms, u32
-from .attention_operands import FIRST, Attention, Operands, Seen
+from .attention_operands import FIRST, AttentionOperands, AttentionParams, VisibleKeys
 
 MOST_HEADS = 4  # query heads that look at the same keys together: what a vector holds
 MOST_SPLITS = 32
 FEW_WORKGROUPS = 8  # fewer do not keep a CPU's cores busy
 
 
-class TokenAttention(Attention):
+class TokenAttentionParams(AttentionParams):
     table_row: Live  # of the token in the rotary tables
     rotated: u32  # loads of a row that rotate, where halves pair up
     head_parts: u32  # workgroups for the query heads of a key head
@@ -25,7 +25,7 @@ class TokenAttention(Attention):
     slices: u32
 
 
-class SlotAttention(TokenAttention):
+class SlotAttentionParams(TokenAttentionParams):
     """Of tokens that each have a slot and a position, the latter relative to `start`."""
 
     rows: u32
@@ -34,13 +34,13 @@ class SlotAttention(TokenAttention):
     table_loads: u32  # of the cosines, which the sines follow
 
 
-class Merge(Uniforms):
+class MergeParams(Uniforms):
     splits: u32
     value_steps: u32
 
 
 @dataclass(frozen=True)
-class Rotary:
+class RotaryTables:
     """How queries and keys rotate with their position: token t takes row `row + t` of the tables."""
 
     pairs: str  # "neighbours" or "halves"
@@ -80,12 +80,12 @@ class Rotary:
 
 
 @dataclass(frozen=True)
-class Fresh:
+class NewTokens:
     """The key and the value of a token that the caches do not hold yet."""
 
     key: Tensor
     value: Tensor
-    rotary: Rotary | None = None
+    rotary: RotaryTables | None = None
     places: Tensor | None = None  # slot and position of each token, where they are tokens of several sequences
     cached_before: bool = False  # by another dispatch; the caches are behind their positions then
 
@@ -101,7 +101,7 @@ class Fresh:
         return (self.key, self.value, *tables, *(() if self.places is None else (self.places,)))
 
 
-class Form(NamedTuple):
+class TokenConfig(NamedTuple):
     """How a workgroup goes over the keys: first over their scores, then over their values."""
 
     lanes: int
@@ -111,7 +111,7 @@ class Form(NamedTuple):
     split_keys: int = 0  # as many keys are worth a workgroup of their own
     subgroup: bool = False  # the invocations are one, and hand each other what they load
 
-    def fit(self, cx: Context, value_steps: int) -> Form:
+    def fit(self, cx: Context, value_steps: int) -> TokenConfig:
         """The same, for this device and rows of values as wide as these."""
         lanes = min(self.lanes, cx.caps.subgroup) if self.subgroup else self.lanes
         wide = self.wide
@@ -135,15 +135,15 @@ class Form(NamedTuple):
 # A CPU loads for each invocation apart: few of them with much work each. A GPU wants neighbours to load what lies side
 # by side, and many workgroups.
 HANDING = Requirements(subgroup=4)
-BROADCAST = Variant("broadcast", HANDING, Form(8, 2, 1, 1, subgroup=True))
-BROADCAST_SPLIT = Variant("broadcast split", HANDING, Form(8, 2, 1, 1, split_keys=512, subgroup=True))
-ROWS = Variant("rows", ANYWHERE, Form(8, 4, 1, 2))
-LANES = Variant("lanes", ANYWHERE, Form(64, 4, 8, 1))
-LANES_SPLIT = Variant("lanes split", ANYWHERE, Form(64, 4, 8, 1, split_keys=128))
+BROADCAST = Variant("broadcast", HANDING, TokenConfig(8, 2, 1, 1, subgroup=True))
+BROADCAST_SPLIT = Variant("broadcast split", HANDING, TokenConfig(8, 2, 1, 1, split_keys=512, subgroup=True))
+ROWS = Variant("rows", ANYWHERE, TokenConfig(8, 4, 1, 2))
+LANES = Variant("lanes", ANYWHERE, TokenConfig(64, 4, 8, 1))
+LANES_SPLIT = Variant("lanes split", ANYWHERE, TokenConfig(64, 4, 8, 1, split_keys=128))
 VARIANTS = (BROADCAST, BROADCAST_SPLIT, ROWS, LANES, LANES_SPLIT)
 
 
-def scratch_for_token(cx: Context, operands: Operands) -> Tensor:
+def scratch_for_token(cx: Context, operands: AttentionOperands) -> Tensor:
     """What `attend_token` may need, whatever is chosen. Asked for at any number of tokens, for when it is one."""
     splits = max(variant.config.splits(operands.most_keys) for variant in VARIANTS)
     return cx.scratch(DType.FLOAT32, (operands.most_batch * operands.heads, splits, operands.value_steps + 1, 4))
@@ -151,35 +151,35 @@ def scratch_for_token(cx: Context, operands: Operands) -> Tensor:
 
 def attend_token(
     cx: Context,
-    operands: Operands,
-    seen: Seen,
-    fresh: Fresh | None,
+    operands: AttentionOperands,
+    seen: VisibleKeys,
+    fresh: NewTokens | None,
     scale: float | None,
     partial: Tensor,
     out: Tensor,
 ) -> None:
     """Attention of one token over the keys that are seen and, with `fresh`, its own, which is cached behind them."""
     out.dims = (*operands.query.dims[:3], operands.value.dims[3])
-    config = token_form(cx, operands)
+    config = token_config(cx, operands)
     split = config.splits(operands.most_keys) > 1
     dispatch_token(cx, operands, seen, fresh, scale, config, partial if split else out)
     if split:
         merge_splits(cx, operands, config, partial, out)
 
 
-def merge_splits(cx: Context, operands: Operands, config: Form, partial: Tensor, out: Tensor) -> None:
+def merge_splits(cx: Context, operands: AttentionOperands, config: TokenConfig, partial: Tensor, out: Tensor) -> None:
     value_steps = operands.value_steps
     cx.dispatch(
         "attention/attention_merge.wgsl",
         reads=(partial,),
         writes=(out,),
-        params=Merge(splits=config.splits(operands.most_keys), value_steps=value_steps),
+        params=MergeParams(splits=config.splits(operands.most_keys), value_steps=value_steps),
         threads=operands.batch * operands.heads * value_steps,
         type=operands.kinds[0],
     )
 
 
-def token_form(cx: Context, operands: Operands) -> Form:
+def token_config(cx: Context, operands: AttentionOperands) -> TokenConfig:
     steps = (operands.group, operands.key_steps, operands.value_steps, operands.most_keys)
     groups = operands.busy_batch * operands.key_heads * _head_parts(operands)
     shape = (*steps, *operands.kinds, groups)
@@ -188,18 +188,18 @@ def token_form(cx: Context, operands: Operands) -> Form:
     return chosen.config.fit(cx, operands.value_steps)
 
 
-def _head_parts(operands: Operands) -> int:
+def _head_parts(operands: AttentionOperands) -> int:
     """Workgroups for the query heads of a key head."""
     return -(-operands.group // MOST_HEADS)
 
 
 def dispatch_token(
     cx: Context,
-    operands: Operands,
-    seen: Seen,
-    fresh: Fresh | None,
+    operands: AttentionOperands,
+    seen: VisibleKeys,
+    fresh: NewTokens | None,
     scale: float | None,
-    config: Form,
+    config: TokenConfig,
     target: Tensor,
 ) -> None:
     """All of it, or its splits where `target` has room for them."""
@@ -226,14 +226,20 @@ def dispatch_token(
 
 
 def _params(
-    operands: Operands, seen: Seen, fresh: Fresh | None, scale: float | None, divided: dict[str, int]
-) -> TokenAttention:
+    operands: AttentionOperands,
+    seen: VisibleKeys,
+    fresh: NewTokens | None,
+    scale: float | None,
+    divided: dict[str, int],
+) -> TokenAttentionParams:
     if fresh is not None and fresh.places is not None:
-        return SlotAttention(**slot_params(operands, seen, fresh, scale), **divided)
-    return TokenAttention(**_token_params(operands, seen, fresh, scale), **divided)
+        return SlotAttentionParams(**slot_params(operands, seen, fresh, scale), **divided)
+    return TokenAttentionParams(**_token_params(operands, seen, fresh, scale), **divided)
 
 
-def _token_params(operands: Operands, seen: Seen, fresh: Fresh | None, scale: float | None) -> dict[str, Any]:
+def _token_params(
+    operands: AttentionOperands, seen: VisibleKeys, fresh: NewTokens | None, scale: float | None
+) -> dict[str, Any]:
     rotary = fresh.rotary if fresh is not None else None
     return {
         **operands.params(seen, scale),
@@ -242,15 +248,17 @@ def _token_params(operands: Operands, seen: Seen, fresh: Fresh | None, scale: fl
     }
 
 
-def slot_params(operands: Operands, seen: Seen, fresh: Fresh, scale: float | None) -> dict[str, Any]:
-    """The fields of `SlotAttention`, but for how the work is divided."""
+def slot_params(
+    operands: AttentionOperands, seen: VisibleKeys, fresh: NewTokens, scale: float | None
+) -> dict[str, Any]:
+    """The fields of `SlotAttentionParams`, but for how the work is divided."""
     slots, capacity = operands.key.dims[:2]
     table_loads = fresh.rotary.loads if fresh.rotary is not None else 0
     size = {"rows": operands.batch, "slots": slots, "capacity": capacity, "table_loads": table_loads}
     return {**_token_params(operands, seen, fresh, scale), **size}
 
 
-def token_flags(operands: Operands, rotary: Rotary | None, config: Form) -> dict[str, object]:
+def token_flags(operands: AttentionOperands, rotary: RotaryTables | None, config: TokenConfig) -> dict[str, object]:
     """What is compiled in beside them."""
     return {
         "type": operands.kinds[0],

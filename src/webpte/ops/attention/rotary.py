@@ -18,14 +18,14 @@ from ...lowering.traits import OpTraits
 from ...wgsl import Live, LiveInt, Uniforms, u32
 
 
-class Rotary(Uniforms):
+class RotaryParams(Uniforms):
     start: Live  # row of the table for the first token
     seq: u32
     heads: u32
     pairs: u32  # per head
 
 
-class HalfRotary(Uniforms):
+class HalfRotaryParams(Uniforms):
     start: Live  # row of the table for the first token
     seq: u32
     heads: u32
@@ -33,7 +33,7 @@ class HalfRotary(Uniforms):
     rotated: u32  # elements of it that rotate; the rest pass
 
 
-class BatchHalfRotary(HalfRotary):
+class BatchHalfRotaryParams(HalfRotaryParams):
     image: u32  # elements of one of the batch
     table: u32  # entries of its own table
 
@@ -61,7 +61,7 @@ def rotate_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, star
         "attention/rotary.wgsl",
         reads=(x, cosine, sine),
         writes=(out,),
-        params=Rotary(start=start, seq=seq, heads=heads, pairs=width // 2),
+        params=RotaryParams(start=start, seq=seq, heads=heads, pairs=width // 2),
         threads=x.numel // 2,
         type=x.wgsl,
         table=cosine.wgsl,
@@ -92,7 +92,7 @@ def apply_rotary_emb_interleaved(cx: Context, x: Tensor, freqs_cis: Tensor, *, o
         "attention/rotary.wgsl",
         reads=(x, freqs_cis),
         writes=(out,),
-        params=Rotary(start=LiveInt(0, -1), seq=seq, heads=1, pairs=width // 2),
+        params=RotaryParams(start=LiveInt(0, -1), seq=seq, heads=1, pairs=width // 2),
         threads=x.numel // 2,
         type=x.wgsl,
         table=freqs_cis.wgsl,
@@ -137,9 +137,9 @@ def rotate_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: L
         raise ShapeError(f"{list(x.dims)} cannot be rotated by tables of {list(cosine.dims)} and {list(sine.dims)}")
     out.dims = x.dims
     seq, heads = x.dims[1:3] if cosine.rank == 2 else (x.dims[2], 1)  # heads between a token and the next
-    params = HalfRotary(start=start, seq=seq, heads=heads, width=width, rotated=rotated)
+    params = HalfRotaryParams(start=start, seq=seq, heads=heads, width=width, rotated=rotated)
     if batched:
-        params = BatchHalfRotary(**vars(params), image=numel(x.dims[1:]), table=numel(cosine.dims[1:]))
+        params = BatchHalfRotaryParams(**vars(params), image=numel(x.dims[1:]), table=numel(cosine.dims[1:]))
     cx.dispatch(
         "attention/rotary_hf.wgsl",
         reads=(x, cosine, sine),

@@ -11,7 +11,7 @@ from ...lowering.registry import FLOATS, op
 from ...lowering.traits import OpTraits
 from .attention import IN_CACHE, attend_and_cache, cached_flops, cached_reference
 from .attention_operands import FIRST
-from .attention_token import Fresh, Rotary
+from .attention_token import NewTokens, RotaryTables
 from .rotary import guard_table, rotate_halves, rotate_neighbours, rotated_halves, rotated_neighbours
 
 
@@ -46,11 +46,11 @@ def rotary_attention(
     """sdpa_with_kv_cache of a rotated query and key. Without `table_start` the tables have a row for each token; else
     row table_start is the first token's, and `table_rows` of them, if given, are meant.
     """
-    rotary = Rotary(
+    rotary = RotaryTables(
         "halves" if halves else "neighbours", cosine, sine, FIRST if table_start is None else table_start.dynamic
     )
     _check_table(cx, query, key, cosine, table_start, table_rows)
-    fresh = Fresh(key, value, rotary)
+    fresh = NewTokens(key, value, rotary)
     if not (rotary.fits(query) and fresh.goes_with(query)):
         query, fresh = _rotated_apart(cx, query, fresh, rotary)
     caches = (key_cache, value_cache)
@@ -71,7 +71,7 @@ def _check_table(
         raise ShapeError(f"queries of {seq} and keys of {key.dims[1]} tokens cannot be rotated by {meant}")
 
 
-def _rotated_apart(cx: Context, query: Tensor, fresh: Fresh, rotary: Rotary) -> tuple[Tensor, Fresh]:
+def _rotated_apart(cx: Context, query: Tensor, fresh: NewTokens, rotary: RotaryTables) -> tuple[Tensor, NewTokens]:
     """Queries and keys rotated before, for widths that cannot be loaded in fours."""
     by = rotate_halves if rotary.pairs == "halves" else rotate_neighbours
     cosine, sine = rotary.tables
@@ -79,7 +79,7 @@ def _rotated_apart(cx: Context, query: Tensor, fresh: Fresh, rotary: Rotary) -> 
     for x in (query, fresh.key):
         rotated.append(cx.scratch(x.dtype, x.dims))
         by(cx, x, cosine, sine, rotary.row, rotated[-1])
-    return rotated[0], Fresh(rotated[1], fresh.value)
+    return rotated[0], NewTokens(rotated[1], fresh.value)
 
 
 @rotary_attention.reference

@@ -9,13 +9,13 @@ from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import OpTraits
-from ...lowering.work import Sizes
+from ...lowering.work import CallSizes
 from .attention import attention_reference
-from .attention_operands import Operands, Seen
+from .attention_operands import AttentionOperands, VisibleKeys
 from .attention_rows import attend
 
 
-def _flops(sizes: Sizes) -> int:
+def _flops(sizes: CallSizes) -> int:
     return 4 * numel(sizes.dims("q")) * sizes.dims("k")[2]
 
 
@@ -30,8 +30,8 @@ def sdpa(
     """
     if {q.rank, k.rank, v.rank} != {4}:
         raise ShapeError(f"queries {list(q.dims)}, keys {list(k.dims)} and values {list(v.dims)} need 4 dims each")
-    operands = Operands(q, k, v, heads_first=True)
-    attend(cx, operands, Seen(operands.capacity), attn_mask, scale, out)
+    operands = AttentionOperands(q, k, v, heads_first=True)
+    attend(cx, operands, VisibleKeys(operands.capacity), attn_mask, scale, out)
 
 
 @sdpa.reference

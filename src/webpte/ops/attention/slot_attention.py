@@ -13,33 +13,33 @@ from ...lowering.context import Context, LiveScalar, Tensor
 from ...lowering.loads import kind
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import OpTraits
-from ...lowering.work import Sizes
+from ...lowering.work import CallSizes
 from ...wgsl import Live, Uniforms, u32
 from .attention import attention_reference
-from .attention_operands import Operands, Seen
+from .attention_operands import AttentionOperands, VisibleKeys
 from .attention_token import (
-    Form,
-    Fresh,
-    Rotary,
-    SlotAttention,
+    NewTokens,
+    RotaryTables,
+    SlotAttentionParams,
+    TokenConfig,
     dispatch_token,
     merge_splits,
     scratch_for_token,
     slot_params,
+    token_config,
     token_flags,
-    token_form,
 )
 from .rotary import rotated_halves, rotated_neighbours
 
 MOST_SHARED_STEPS = 32  # loads of a key: drivers take seconds to compile the kernel for wider heads
 
 
-class SlotBlocks(SlotAttention):
+class SlotBlocksParams(SlotAttentionParams):
     first_row: u32  # behind the single ones
     row_blocks: u32  # workgroups for the rows of a key head
 
 
-class SlotFill(Uniforms):
+class SlotFillParams(Uniforms):
     start: Live
     slots: u32
     capacity: u32
@@ -50,7 +50,7 @@ class SlotFill(Uniforms):
 
 
 @dataclass(frozen=True)
-class SlotOperands(Operands):
+class SlotOperands(AttentionOperands):
     """Queries of (1, R, H, D) over caches of (slots, C, H, D): every row has a slot of its own to look at.
 
     Nothing but the device and the caches decides how its work is divided: a row's bits do not depend on the others.
@@ -83,7 +83,7 @@ class SlotOperands(Operands):
         return self.key_heads * self.capacity
 
 
-def _flops(sizes: Sizes) -> int:
+def _flops(sizes: CallSizes) -> int:
     """As if the caches were half full: how full they are is in a tensor."""
     return 2 * numel(sizes.dims("query")) * sizes.dims("key_cache")[1]
 
@@ -111,21 +111,21 @@ def slot_attention(
 
     `table` is (2, P, W), the cosines and sines that queries and keys rotate by at each position.
     """
-    rotary = None if table is None else Rotary("halves" if halves else "neighbours", table, None)
+    rotary = None if table is None else RotaryTables("halves" if halves else "neighbours", table, None)
     caches = (key_cache, value_cache)
     operands = SlotOperands(query, *caches)
-    config = token_form(cx, operands)
+    config = token_config(cx, operands)
     rows = operands.batch
     # Rows that follow each other can share what is loaded of keys where invocations can hand it to each other.
     shared = config.subgroup and operands.key_steps <= MOST_SHARED_STEPS
     operands = replace(operands, singles=min(singles, rows) if shared else rows)
-    fresh = Fresh(key, value, rotary, places, cached_before=singles < rows)  # a row may be seen by the next
+    fresh = NewTokens(key, value, rotary, places, cached_before=singles < rows)  # a row may be seen by the next
     _check(operands, fresh, places)
     partial = scratch_for_token(cx, operands)
     out.dims = query.dims
     if fresh.cached_before:
         _fill(cx, fresh, caches, places, advance)
-    seen, split = Seen(0, advance.dynamic), config.splits(operands.most_keys) > 1
+    seen, split = VisibleKeys(0, advance.dynamic), config.splits(operands.most_keys) > 1
     target = partial if split else out
     if operands.singles:
         dispatch_token(cx, operands, seen, fresh, scale, config, target)
@@ -138,10 +138,10 @@ def slot_attention(
 def _by_blocks(
     cx: Context,
     operands: SlotOperands,
-    seen: Seen,
-    fresh: Fresh,
+    seen: VisibleKeys,
+    fresh: NewTokens,
     scale: float | None,
-    config: Form,
+    config: TokenConfig,
     target: Tensor,
 ) -> None:
     """The rows behind the single ones, as many tokens times heads at a time as there are invocations."""
@@ -152,7 +152,7 @@ def _by_blocks(
         "attention/slot_block.wgsl",
         reads=(operands.query, *fresh.tensors, operands.key, operands.value),
         writes=(target,),
-        params=SlotBlocks(**slot_params(operands, seen, fresh, scale), **divided),
+        params=SlotBlocksParams(**slot_params(operands, seen, fresh, scale), **divided),
         threads=operands.key_heads * blocks * splits * config.lanes,
         workgroup=config.lanes,
         split=splits > 1,
@@ -160,7 +160,7 @@ def _by_blocks(
     )
 
 
-def _check(operands: SlotOperands, fresh: Fresh, places: Tensor) -> None:
+def _check(operands: SlotOperands, fresh: NewTokens, places: Tensor) -> None:
     rotary = fresh.rotary
     if fresh.key.dims[2:] != operands.key.dims[2:] or fresh.value.dims[2:] != operands.value.dims[2:]:
         raise ShapeError(f"keys of {list(fresh.key.dims)} do not fit caches of {list(operands.key.dims)}")
@@ -174,14 +174,14 @@ def _check(operands: SlotOperands, fresh: Fresh, places: Tensor) -> None:
         raise ShapeError(f"{operands.batch} rows have places of {places.dtype.short}{list(places.dims)}")
 
 
-def _fill(cx: Context, fresh: Fresh, caches: tuple[Tensor, Tensor], places: Tensor, advance: LiveScalar) -> None:
+def _fill(cx: Context, fresh: NewTokens, caches: tuple[Tensor, Tensor], places: Tensor, advance: LiveScalar) -> None:
     _, rows, key_heads, width = fresh.key.dims
     rotary = fresh.rotary
     cx.dispatch(
         "attention/slot_fill.wgsl",
         reads=fresh.tensors,
         writes=caches,
-        params=SlotFill(
+        params=SlotFillParams(
             start=advance.dynamic,
             slots=caches[0].dims[0],
             capacity=caches[0].dims[1],

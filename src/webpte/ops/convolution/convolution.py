@@ -12,15 +12,15 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import OpTraits
-from ...lowering.work import Sizes
+from ...lowering.work import CallSizes
 from ..matmul.epilogue import Epilogue, applied
-from ..matmul.product import UNLIMITED, Limits
-from .convolution_kernels import Geometry, Window, convolve
+from ..matmul.product import UNLIMITED, ClampRange
+from .convolution_kernels import ConvolutionGeometry, ConvolutionWindow, convolve
 
 CONVOLVED = dim_rules.convolved("input", "weight", "stride", "padding", "dilation", transposed="transposed")
 
 
-def _flops(sizes: Sizes) -> int:
+def _flops(sizes: CallSizes) -> int:
     """Every pixel of the output, or of the input if transposed, meets the taps of one slice of the weight."""
     weight = sizes.dims("weight")  # (outputs, inputs per group, kernel...), transposed (inputs, ...)
     side = sizes.dims("input") if sizes.number("transposed") else sizes.out
@@ -33,7 +33,7 @@ def convolution(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    geometry: Geometry,
+    geometry: ConvolutionGeometry,
     *,
     out: Tensor,
 ) -> None:
@@ -46,13 +46,13 @@ def conv_with_clamp(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    geometry: Geometry,
+    geometry: ConvolutionGeometry,
     output_min: int | float | None,
     output_max: int | float | None,
     *,
     out: Tensor,
 ) -> None:
-    convolve(cx, input, weight, bias, geometry.window(weight.dims), Limits.of(output_min, output_max), out)
+    convolve(cx, input, weight, bias, geometry.window(weight.dims), ClampRange.of(output_min, output_max), out)
 
 
 @op(CONVOLUTION, traits=OpTraits(work=_flops))
@@ -61,18 +61,20 @@ def convolution_with_epilogue(
     input: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    geometry: Geometry,
+    geometry: ConvolutionGeometry,
     output_min: int | float | None,
     output_max: int | float | None,
     epilogue: Epilogue,
     *,
     out: Tensor,
 ) -> None:
-    convolve(cx, input, weight, bias, geometry.window(weight.dims), Limits.of(output_min, output_max), out, epilogue)
+    convolve(
+        cx, input, weight, bias, geometry.window(weight.dims), ClampRange.of(output_min, output_max), out, epilogue
+    )
 
 
 @convolution.reference
-def _reference(input: Any, weight: Any, bias: Any, geometry: Geometry) -> Any:
+def _reference(input: Any, weight: Any, bias: Any, geometry: ConvolutionGeometry) -> Any:
     """Adds up one shifted, strided view per tap: gathered, or scattered if transposed."""
     window = geometry.window(weight.shape)
     axes, groups = weight.ndim - 2, geometry.groups
@@ -87,13 +89,13 @@ def _reference(input: Any, weight: Any, bias: Any, geometry: Geometry) -> Any:
     return total.astype(input.dtype)
 
 
-def _views(window: Window, tap: tuple[int, ...], counts: Dims) -> tuple[Any, ...]:
+def _views(window: ConvolutionWindow, tap: tuple[int, ...], counts: Dims) -> tuple[Any, ...]:
     """Where one tap lies in the padded image, for all positions of the kernel."""
     rows = zip(tap, window.stride, window.dilation, counts, strict=True)
     return (..., *(slice(t * d, t * d + s * (n - 1) + 1, s) for t, s, d, n in rows))
 
 
-def _gather(x: Any, weight: Any, taps: Any, window: Window) -> Any:
+def _gather(x: Any, weight: Any, taps: Any, window: ConvolutionWindow) -> Any:
     axes = len(window.kernel)
     counts = window.extent(x.shape[-axes:])
     padded = np.pad(x, [(0, 0)] * 3 + [(p, p) for p in window.padding])
@@ -103,7 +105,7 @@ def _gather(x: Any, weight: Any, taps: Any, window: Window) -> Any:
     )
 
 
-def _scatter(x: Any, weight: Any, taps: Any, window: Window) -> Any:
+def _scatter(x: Any, weight: Any, taps: Any, window: ConvolutionWindow) -> Any:
     axes = len(window.kernel)
     counts = x.shape[-axes:]
     kernels = weight.reshape(window.groups, -1, *weight.shape[1:])  # (G, I, O, ...)
@@ -117,7 +119,7 @@ def _scatter(x: Any, weight: Any, taps: Any, window: Window) -> Any:
 
 @conv_with_clamp.reference
 def _clamped_reference(
-    input: Any, weight: Any, bias: Any, geometry: Geometry, lowest: float | None, highest: float | None
+    input: Any, weight: Any, bias: Any, geometry: ConvolutionGeometry, lowest: float | None, highest: float | None
 ) -> Any:
     result = _reference(input, weight, bias, geometry)
     return result if lowest is None and highest is None else np.clip(result, lowest, highest)

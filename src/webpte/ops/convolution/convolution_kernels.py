@@ -21,9 +21,9 @@ from ..matmul.product import (
     SHARED_DEPTH,
     UNLIMITED,
     Addend,
+    ClampRange,
     CompiledEpilogue,
-    Limits,
-    Shape,
+    ProductShape,
     contiguous,
     epilogue_values,
     product,
@@ -33,7 +33,7 @@ from ..matmul.product import (
 AXES = 3
 
 
-class Convolution(Uniforms):
+class ConvolutionParams(Uniforms):
     groups: u32
     depth: u32  # input channels of a group
     channels: u32  # output channels of a group
@@ -54,7 +54,7 @@ class Convolution(Uniforms):
 
 
 @dataclass(frozen=True)
-class Geometry:
+class ConvolutionGeometry:
     """The arguments of a convolution's schema beside its tensors. One number may stand for all axes."""
 
     stride: list[int]
@@ -64,15 +64,15 @@ class Geometry:
     output_padding: list[int]
     groups: int
 
-    def window(self, weight: Dims) -> Window:
+    def window(self, weight: Dims) -> ConvolutionWindow:
         """The same for a weight of these dims."""
         kernel = weight[2:]
         lists = (self.stride, self.padding, self.dilation, self.output_padding)
         stride, padding, dilation, further = (tuple(v * len(kernel) if len(v) == 1 else v) for v in lists)
-        return Window(kernel, stride, padding, dilation, further, self.transposed, self.groups)
+        return ConvolutionWindow(kernel, stride, padding, dilation, further, self.transposed, self.groups)
 
 
-class Window(NamedTuple):
+class ConvolutionWindow(NamedTuple):
     """How taps, inputs and outputs lie to each other, per spatial axis."""
 
     kernel: Dims
@@ -103,8 +103,8 @@ def convolve(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    window: Window,
-    limits: Limits,
+    window: ConvolutionWindow,
+    limits: ClampRange,
     out: Tensor,
     epilogue: Epilogue | None = None,
 ) -> None:
@@ -124,16 +124,16 @@ def convolve(
     if single:
         project(cx, x, weight, bias, out, limits, compiled)
     elif window.pointwise:
-        shape = Shape(count, channels, weight.dims[1], pixels)  # (OC, IC) x (N, IC, pixels) -> (N, OC, pixels)
+        shape = ProductShape(count, channels, weight.dims[1], pixels)  # (OC, IC) x (N, IC, pixels) -> (N, OC, pixels)
         addend = Addend(bias, (0, 1, 0)) if bias is not None else None
         layout = contiguous(shape, shared=True)
         product(cx, weight, x, out, shape, layout, addend=addend, limits=limits, epilogue=compiled)
     else:
-        layer = Layer(x, weight, bias, out, count, x.dims[x.rank - axes :], sizes, limits, compiled)
+        layer = ConvolutionOperands(x, weight, bias, out, count, x.dims[x.rank - axes :], sizes, limits, compiled)
         _direct(cx, layer, window, channels)
 
 
-def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, window: Window) -> int:
+def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, window: ConvolutionWindow) -> int:
     """How many channels the output has, once all operands are known to fit."""
     axes, groups = weight.rank - 2, window.groups
     if not 1 <= axes <= AXES or x.rank not in (axes + 1, axes + 2):
@@ -154,7 +154,7 @@ def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, window: Window
     return channels
 
 
-class Layer(NamedTuple):
+class ConvolutionOperands(NamedTuple):
     """The operands of a convolution, and the sizes that its kernels need."""
 
     x: Tensor
@@ -164,7 +164,7 @@ class Layer(NamedTuple):
     batch: int
     sizes: Dims  # spatial, of x
     out_sizes: Dims
-    limits: Limits
+    limits: ClampRange
     epilogue: CompiledEpilogue | None
 
 
@@ -177,7 +177,7 @@ class Tiling(NamedTuple):
     shared: int = 0  # steps over the input channels that a workgroup holds
 
 
-class Form(NamedTuple):
+class ConvolutionConfig(NamedTuple):
     """A kernel and how it is laid over this result."""
 
     template: str
@@ -186,11 +186,11 @@ class Form(NamedTuple):
     flags: dict[str, object]
 
 
-class Work(NamedTuple):
+class ConvolutionProblem(NamedTuple):
     """A convolution as its kernels see it: `depth` input and `channels` output channels in a group."""
 
-    layer: Layer
-    window: Window
+    layer: ConvolutionOperands
+    window: ConvolutionWindow
     depth: int
     channels: int
 
@@ -208,11 +208,11 @@ TILE = Variant("tile", ANYWHERE, Tiling(most=4))
 SHARED = Variant("shared", ANYWHERE, Tiling(most=8, shared=SHARED_DEPTH))
 
 
-def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> None:
+def _direct(cx: Context, layer: ConvolutionOperands, window: ConvolutionWindow, all_channels: int) -> None:
     groups, epilogue, bias = window.groups, layer.epilogue, layer.bias
     depth = layer.x.dims[-len(layer.sizes) - 1] // groups
     channels = all_channels // groups
-    config = _form(cx, Work(layer, window, depth, channels))
+    config = _config(cx, ConvolutionProblem(layer, window, depth, channels))
     channel_tiles = -(-channels // config.tile)
     if config.template == DEPTHWISE.config.template:
         *outer, line = layer.out_sizes
@@ -222,7 +222,7 @@ def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> Non
         pixel_groups = -(-numel(layer.out_sizes) // (4 * config.workgroup))
         threads = layer.batch * groups * channel_tiles * pixel_groups * config.workgroup
     extra = [tensor for tensor, _ in epilogue.operands] if epilogue else []
-    block = with_epilogue(Convolution, len(extra), len(epilogue.bits) if epilogue else 0)
+    block = with_epilogue(ConvolutionParams, len(extra), len(epilogue.bits) if epilogue else 0)
     params = block(
         groups=groups,
         depth=depth,
@@ -255,7 +255,7 @@ def _direct(cx: Context, layer: Layer, window: Window, all_channels: int) -> Non
     )
 
 
-def _extents(layer: Layer, window: Window) -> dict[str, Dims]:
+def _extents(layer: ConvolutionOperands, window: ConvolutionWindow) -> dict[str, Dims]:
     """What is known of each of three axes: those that are missing have size 1."""
     ones, zeros = (1,) * (AXES - len(layer.sizes)), (0,) * (AXES - len(layer.sizes))
     return {
@@ -268,7 +268,7 @@ def _extents(layer: Layer, window: Window) -> dict[str, Dims]:
     }
 
 
-def _form(cx: Context, work: Work) -> Form:
+def _config(cx: Context, work: ConvolutionProblem) -> ConvolutionConfig:
     layer, window, depth, channels = work
     key = (channels, depth, window.groups, *window.kernel, *layer.out_sizes, layer.x.wgsl)
     cpu, gpu = (DEPTHWISE, BROADCAST, TILE), (DEPTHWISE, SHARED, TILE)
@@ -277,7 +277,7 @@ def _form(cx: Context, work: Work) -> Form:
     tiling = variant.config
     if variant is DEPTHWISE:
         sliding = (window.stride[-1], window.dilation[-1]) == (1, 1)
-        return Form(tiling.template, tiling.most, workgroup, {"sliding": sliding})
+        return ConvolutionConfig(tiling.template, tiling.most, workgroup, {"sliding": sliding})
     tile = next(t for t in (1, 4, 8, 16) if t >= min(channels, tiling.most))
     flags: dict[str, object] = {
         "channels": tile,
@@ -285,4 +285,4 @@ def _form(cx: Context, work: Work) -> Form:
         "shared": tiling.shared,
         "transposed": window.transposed,
     }
-    return Form(tiling.template, tile, workgroup, flags)
+    return ConvolutionConfig(tiling.template, tile, workgroup, flags)

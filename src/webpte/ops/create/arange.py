@@ -18,7 +18,7 @@ from ...wgsl import Live, Uniforms
 from .fill import numpy_dtype
 
 
-class Arange(Uniforms):
+class ArangeParams(Uniforms):
     start: Live
     step: Live
 
@@ -55,7 +55,7 @@ def arange(
     floating = is_float(out)
     if not floating and out.numel:
         _refuse_unfit(cx, apply("add", start, (out.numel - 1) * step))
-    params = Arange(start=cx.dynamic(bits_of(start, floating)), step=cx.dynamic(bits_of(step, floating)))
+    params = ArangeParams(start=cx.dynamic(bits_of(start, floating)), step=cx.dynamic(bits_of(step, floating)))
     cx.dispatch("create/arange.wgsl", writes=(out,), params=params, threads=out.numel, type=out.dtype.short)
 
 

@@ -18,14 +18,14 @@ from ...wgsl import Live, Uniforms
 from ..layout.strided import word
 
 
-class Fill(Uniforms):
+class FillParams(Uniforms):
     value: Live
 
 
 def fill(cx: Context, value: Term, out: Tensor) -> None:
     """Every element of `out` becomes `value`. The caller sets `out.dims`."""
     number = apply("ne", value, 0) if out.dtype is DType.BOOL else rounded(value, out.dtype)
-    params = Fill(value=cx.dynamic(bits_of(number, is_float(out))))
+    params = FillParams(value=cx.dynamic(bits_of(number, is_float(out))))
     cx.dispatch("create/fill.wgsl", writes=(out,), params=params, threads=out.numel, word=word(out))
 
 

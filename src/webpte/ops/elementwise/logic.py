@@ -43,7 +43,7 @@ def _(condition: Any, self: Any, other: Any) -> Any:
     return np.where(condition, self, other).astype(promoted(self, other))
 
 
-class AnyDim(Uniforms):
+class AnyDimParams(Uniforms):
     size: u32
     inner: u32  # elements between neighbours along the reduced dim
 
@@ -53,7 +53,7 @@ def any_dim(cx: Context, self: Tensor, dim: int, keepdim: bool, *, out: Tensor) 
     axes = axes_of([dim], self.rank)
     out.dims = reduced(self.dims, axes, keepdim)
     (axis,) = axes
-    params = AnyDim(size=self.dims[axis] if self.rank else 1, inner=strides(self.dims)[axis] if self.rank else 1)
+    params = AnyDimParams(size=self.dims[axis] if self.rank else 1, inner=strides(self.dims)[axis] if self.rank else 1)
     cx.dispatch(
         "elementwise/any_dim.wgsl", reads=(self,), writes=(out,), params=params, threads=out.numel, type=self.wgsl
     )

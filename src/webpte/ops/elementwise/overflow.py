@@ -16,7 +16,7 @@ from ...lowering.shapes import broadcast, broadcast_strides, check_rank, coalesc
 from ...wgsl import Uniforms, dims8, i32, u32
 
 
-class Overflow(Uniforms):
+class OverflowParams(Uniforms):
     count: u32
     first: i32  # the operands, where they are numbers
     second: i32
@@ -49,7 +49,7 @@ def overflow(
         "elementwise/overflow.wgsl",
         reads=tensors,
         writes=(out,),
-        params=Overflow(
+        params=OverflowParams(
             count=count,
             first=first,
             second=second,

@@ -21,7 +21,7 @@ from ..create.fill import numpy_dtype
 TABLES = FLOATS | BYTES | {DType.INT32}
 
 
-class EmbeddingByte(Uniforms):
+class EmbeddingByteParams(Uniforms):
     size: u32  # rows of the table
     first: u32  # where the part of it that is bound begins
     rows: u32  # and how many rows it has
@@ -50,7 +50,9 @@ def look_up(
             "embedding/embedding_byte.wgsl",
             reads=(part, scales, indices) if zeros is None else (part, scales, indices, zeros),
             writes=(out,),
-            params=EmbeddingByte(size=size, first=first, rows=rows, width=width, row_groups=row_groups, group=group),
+            params=EmbeddingByteParams(
+                size=size, first=first, rows=rows, width=width, row_groups=row_groups, group=group
+            ),
             threads=out.numel // wide,
             codes="2 bits" if byte_codes == 4 else table.dtype.short,
             type=kind(out, wide),

@@ -20,7 +20,7 @@ from ..create.fill import numpy_dtype
 TABLES = FLOATS | BYTES | {DType.INT32}
 
 
-class EmbeddingQ4(Uniforms):
+class EmbeddingQ4Params(Uniforms):
     size: u32  # rows of the table
     first: u32  # where the part of it that is bound begins
     rows: u32  # and how many rows it has
@@ -53,7 +53,7 @@ def look_up(
             "embedding/embedding_q4.wgsl",
             reads=(part, scales, indices) if zeros is None else (part, scales, indices, zeros),
             writes=(out,),
-            params=EmbeddingQ4(
+            params=EmbeddingQ4Params(
                 size=size, first=first, rows=rows, row_steps=row_steps, row_groups=row_groups, group=group
             ),
             threads=indices.numel * row_steps,

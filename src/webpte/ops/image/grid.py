@@ -16,14 +16,14 @@ _PADDINGS = ("zeros", "border", "reflection")
 _STEEPNESS = -0.75  # of PyTorch's cubic kernel
 
 
-class GridSample(Uniforms):
+class GridSampleParams(Uniforms):
     channels: u32
     height: u32
     width: u32
     points: u32  # of the grid, per image
 
 
-class GridPriors(Uniforms):
+class GridPriorsParams(Uniforms):
     width: u32
     stride: f32
     offset: f32
@@ -48,7 +48,7 @@ def grid_sampler_2d(
     if not height * width:
         raise ShapeError(f"images of {list(input.dims)} have nothing to sample")
     out.dims = (images, channels, *grid.dims[1:3])  # (N, C, H, W), (N, h, w, 2) -> (N, C, h, w)
-    params = GridSample(channels=channels, height=height, width=width, points=grid.dims[1] * grid.dims[2])
+    params = GridSampleParams(channels=channels, height=height, width=width, points=grid.dims[1] * grid.dims[2])
     cx.dispatch(
         "image/grid_sample.wgsl",
         reads=(input, grid),
@@ -120,7 +120,7 @@ def grid_priors(cx: Context, self: Tensor, stride: int, offset: float, *, out: T
         raise ShapeError(f"{list(self.dims)} has no height and width")
     height, width = self.dims[-2:]
     out.dims = (height * width, 2)  # (x, y) of every point, row by row
-    params = GridPriors(width=width, stride=float(stride), offset=offset)
+    params = GridPriorsParams(width=width, stride=float(stride), offset=offset)
     cx.dispatch("image/grid_priors.wgsl", writes=(out,), params=params, threads=out.numel, type=out.wgsl)
 
 

@@ -15,7 +15,7 @@ from ...lowering.shapes import Dims
 from ...wgsl import Uniforms, u32
 
 
-class Window(NamedTuple):
+class PoolWindow(NamedTuple):
     """How windows lie along one dim."""
 
     size: int
@@ -44,7 +44,7 @@ def _pair(values: list[int], default: list[int] | None = None) -> tuple[int, int
 
 def windows(
     dims: Dims, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil: bool
-) -> tuple[Window, Window]:
+) -> tuple[PoolWindow, PoolWindow]:
     """The windows along H and W by PyTorch's rule."""
     if len(dims) not in (3, 4):
         raise ShapeError(f"{list(dims)} is neither (N, C, H, W) nor (C, H, W)")
@@ -59,14 +59,14 @@ def windows(
             count -= 1  # a last window that starts in the padding is dropped
         if count < 1:
             raise ShapeError(f"a window of {k} with dilation {d} and padding {p} does not fit into {list(dims)}")
-        window = Window(size, k, s, p, d, count)
+        window = PoolWindow(size, k, s, p, d, count)
         if d > size and not all(window.span(i) for i in range(count)):
             raise ShapeError(f"a window of {k} with dilation {d} and padding {p} misses all of {list(dims)}")
         found.append(window)
     return found[0], found[1]
 
 
-class Pool(Uniforms):
+class PoolParams(Uniforms):
     height: u32
     width: u32
     out_height: u32
@@ -82,8 +82,8 @@ class Pool(Uniforms):
     divisor: u32  # of an average; 0 means the number of elements
 
 
-def _params(y: Window, x: Window, divisor: int = 0) -> Pool:
-    return Pool(
+def _params(y: PoolWindow, x: PoolWindow, divisor: int = 0) -> PoolParams:
+    return PoolParams(
         height=y.size,
         width=x.size,
         out_height=y.windows,
@@ -100,7 +100,7 @@ def _params(y: Window, x: Window, divisor: int = 0) -> Pool:
     )
 
 
-def _each_window(x: Any, rows: Window, columns: Window) -> Iterator[tuple[int, int, Any, range, range]]:
+def _each_window(x: Any, rows: PoolWindow, columns: PoolWindow) -> Iterator[tuple[int, int, Any, range, range]]:
     """For references: output position, the elements of its window (..., h, w), and where they are."""
     for i in range(rows.windows):
         for j in range(columns.windows):
@@ -162,7 +162,7 @@ def _(
     return out.astype(self.dtype)
 
 
-class AdaptivePool(Uniforms):
+class AdaptivePoolParams(Uniforms):
     height: u32
     width: u32
     out_height: u32
@@ -175,7 +175,7 @@ def adaptive_avg_pool2d(cx: Context, self: Tensor, output_size: list[int], *, ou
         raise ShapeError(f"{list(self.dims)} is neither (N, C, H, W) nor (C, H, W)")
     height, width = _pair(output_size)
     out.dims = (*self.dims[:-2], height, width)
-    params = AdaptivePool(height=self.dims[-2], width=self.dims[-1], out_height=height, out_width=width)
+    params = AdaptivePoolParams(height=self.dims[-2], width=self.dims[-1], out_height=height, out_width=width)
     cx.dispatch(
         "image/adaptive_avg_pool.wgsl", reads=(self,), writes=(out,), params=params, threads=out.numel, type=self.wgsl
     )
@@ -199,7 +199,9 @@ def _(self: Any, output_size: list[int]) -> Any:
 # -- maxima ------------------------------------------------------------------------------------------------------------
 
 
-def max_pool(cx: Context, x: Tensor, found: tuple[Window, Window], values: Tensor, indices: Tensor | None) -> None:
+def max_pool(
+    cx: Context, x: Tensor, found: tuple[PoolWindow, PoolWindow], values: Tensor, indices: Tensor | None
+) -> None:
     """The largest element of each window, and on request its position in H * W. Padding never wins."""
     rows, columns = found
     values.dims = (*x.dims[:-2], rows.windows, columns.windows)

@@ -16,7 +16,7 @@ from ..layout.strided import word
 Scale = float | None  # as the caller gave it; sizes decide where it is missing
 
 
-class Upsample(Uniforms):
+class UpsampleParams(Uniforms):
     height: u32
     width: u32
     out_height: u32
@@ -62,8 +62,8 @@ def _aligned_ratio(size: int, out_size: int) -> float:
     return float(np.float32(size - 1) / np.float32(out_size - 1)) if out_size > 1 else 0.0
 
 
-def _params(dims: Dims, size: Dims, ratios: list[float]) -> Upsample:
-    return Upsample(
+def _params(dims: Dims, size: Dims, ratios: list[float]) -> UpsampleParams:
+    return UpsampleParams(
         height=dims[2], width=dims[3], out_height=size[0], out_width=size[1], scale_y=ratios[0], scale_x=ratios[1]
     )
 

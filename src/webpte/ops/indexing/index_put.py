@@ -20,7 +20,7 @@ from ...wgsl import Uniforms, dims8, u32
 from ..layout.strided import gather, word
 
 
-class Put(Uniforms):
+class IndexPutParams(Uniforms):
     rank: u32
     size: u32  # number of places along the indexed dim
     scale: u32  # elements from one place to the next
@@ -73,7 +73,9 @@ def _put(cx: Context, indices: list[Tensor | None], values: Tensor, out: Tensor)
     dims, layouts = coalesce(written, steps, index_steps, broadcast_strides(values.dims, written))
     check_rank(dims)
     fields = dict(zip(("strides", "index_strides", "value_strides"), layouts, strict=True))
-    params = Put(rank=len(dims), size=out.dims[axis], scale=own[axis], count=index.numel, dims=dims, **fields)
+    params = IndexPutParams(
+        rank=len(dims), size=out.dims[axis], scale=own[axis], count=index.numel, dims=dims, **fields
+    )
     threads = int(np.prod(written, dtype=np.int64))
     cx.dispatch(
         "indexing/index_put.wgsl", reads=(values, index), writes=(out,), params=params, threads=threads, word=word(out)

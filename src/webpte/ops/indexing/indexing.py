@@ -19,7 +19,7 @@ from ...wgsl import Uniforms, dims8, u32
 from ..layout.strided import word
 
 
-class Indexed(Uniforms):
+class IndexedParams(Uniforms):
     rank: u32
     size: u32  # number of choices
     scale: u32  # elements from one choice to the next
@@ -28,7 +28,7 @@ class Indexed(Uniforms):
     index_strides: dims8
 
 
-class Offsets(Uniforms):
+class OffsetsParams(Uniforms):
     rank: u32
     size: u32
     scale: u32
@@ -53,7 +53,7 @@ def take(cx: Context, x: Tensor, index: Tensor, out: Tensor, size: int, scale: i
     _refuse_masks(index)
     dims, (steps, index_steps) = coalesce(out.dims, *layouts)
     check_rank(dims)
-    params = Indexed(rank=len(dims), size=size, scale=scale, dims=dims, strides=steps, index_strides=index_steps)
+    params = IndexedParams(rank=len(dims), size=size, scale=scale, dims=dims, strides=steps, index_strides=index_steps)
     cx.dispatch(
         "indexing/indexed.wgsl", reads=(x, index), writes=(out,), params=params, threads=out.numel, word=word(x)
     )
@@ -158,7 +158,7 @@ def _offsets(cx: Context, x: Tensor, given: list[tuple[int, Tensor]], shape: Dim
     for number, (axis, index) in enumerate(given):
         dims, (steps,) = coalesce(shape, broadcast_strides(index.dims, shape))
         check_rank(dims)
-        params = Offsets(rank=len(dims), size=x.dims[axis], scale=own[axis], dims=dims, strides=steps)
+        params = OffsetsParams(rank=len(dims), size=x.dims[axis], scale=own[axis], dims=dims, strides=steps)
         threads = numel(shape)
         cx.dispatch(
             "indexing/offsets.wgsl",

@@ -17,7 +17,7 @@ from ..layout.slicing import selected, taken_range
 from ..layout.strided import gather, word
 
 
-class Scatter(Uniforms):
+class ScatterParams(Uniforms):
     rank: u32
     step: u32  # elements per unit of `start`
     start: Live
@@ -33,7 +33,7 @@ def _replace(cx: Context, self: Tensor, src: Tensor, out: Tensor, steps: Dims, s
     gather(cx, self, out, strides(self.dims))
     dims, (walked,) = coalesce(src.dims, steps)
     check_rank(dims)
-    params = Scatter(rank=len(dims), step=step, start=start, dims=dims, strides=walked)
+    params = ScatterParams(rank=len(dims), step=step, start=start, dims=dims, strides=walked)
     cx.dispatch("indexing/scatter.wgsl", reads=(src,), writes=(out,), params=params, threads=src.numel, word=word(src))
 
 

@@ -16,7 +16,7 @@ from ...wgsl import Uniforms, u32
 from .strided import word
 
 
-class Stripe(Uniforms):
+class StripeParams(Uniforms):
     width: u32  # contiguous elements of the input per outer index
     out_width: u32
     offset: u32
@@ -26,7 +26,7 @@ def _write_stripes(cx: Context, parts: list[Tensor], widths: list[int], out: Ten
     """Part k fills the next widths[k] elements of every row of `out`, which holds one stripe of each."""
     row, offset = sum(widths), 0
     for part, width in zip(parts, widths, strict=True):
-        params = Stripe(width=width, out_width=row, offset=offset)
+        params = StripeParams(width=width, out_width=row, offset=offset)
         cx.dispatch("layout/cat.wgsl", reads=(part,), writes=(out,), params=params, threads=part.numel, word=word(out))
         offset += width
 

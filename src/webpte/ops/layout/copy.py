@@ -21,7 +21,7 @@ from ..create.fill import numpy_dtype
 from .strided import gather
 
 
-class Cast(Uniforms):
+class CastParams(Uniforms):
     rank: u32
     dims: dims8
     a_strides: dims8
@@ -30,7 +30,7 @@ class Cast(Uniforms):
 def copy_into(cx: Context, x: Tensor, out: Tensor) -> None:
     """`out` becomes `x`, element by element in flat order, converted to its dtype. The caller sets `out.dims`."""
     if x.dtype is not out.dtype:
-        _cast(cx, x, out, Cast(rank=0, dims=(), a_strides=()), flat=True)
+        _cast(cx, x, out, CastParams(rank=0, dims=(), a_strides=()), flat=True)
     elif not cx.alias(out, x):
         gather(cx, x, out, strides(out.dims))
 
@@ -46,10 +46,10 @@ def expand_into(cx: Context, x: Tensor, out: Tensor) -> None:
         gather(cx, x, out, broadcast_strides(x.dims, out.dims))
     else:
         walked = walk(out, x)
-        _cast(cx, x, out, Cast(rank=walked.rank, dims=walked.dims, a_strides=walked.layouts[0]), walked.flat)
+        _cast(cx, x, out, CastParams(rank=walked.rank, dims=walked.dims, a_strides=walked.layouts[0]), walked.flat)
 
 
-def _cast(cx: Context, x: Tensor, out: Tensor, params: Cast, flat: bool) -> None:
+def _cast(cx: Context, x: Tensor, out: Tensor, params: CastParams, flat: bool) -> None:
     cx.dispatch(
         "layout/cast.wgsl",
         reads=(x,),

@@ -17,7 +17,7 @@ from ...wgsl import Uniforms, dims8, u32
 from .strided import word, wrapped
 
 
-class Pad(Uniforms):
+class PadParams(Uniforms):
     rank: u32
     value: u32  # bits of the padding
     dims: dims8
@@ -50,7 +50,7 @@ def constant_pad_nd(cx: Context, self: Tensor, pad: list[int], value: int | floa
         raise ShapeError(f"pads {pad} take more than there is from {list(self.dims)}")
     out.dims = dims
     check_rank(dims)
-    params = Pad(
+    params = PadParams(
         rank=len(dims),
         value=bits_of(value, self.dtype),
         dims=dims,

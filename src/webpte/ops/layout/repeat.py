@@ -18,7 +18,7 @@ from .copy import copy_into
 from .strided import gather, word
 
 
-class Wrap(Uniforms):
+class WrapParams(Uniforms):
     rank: u32
     dims: dims8
     sizes: dims8  # of the input, below which positions wrap around
@@ -30,7 +30,7 @@ def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, 
     """out[i, j, ...] = x[(i + shifts[0]) % sizes[0], ...], with `x` read as shape `sizes`, `out` walked as `dims`."""
     walked = out.dims if dims is None else dims
     check_rank(walked)
-    params = Wrap(rank=len(walked), dims=walked, sizes=sizes, shifts=shifts, strides=strides(sizes))
+    params = WrapParams(rank=len(walked), dims=walked, sizes=sizes, shifts=shifts, strides=strides(sizes))
     cx.dispatch("layout/wrap.wgsl", reads=(x,), writes=(out,), params=params, threads=out.numel, word=word(x))
 
 

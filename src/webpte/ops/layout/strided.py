@@ -10,7 +10,7 @@ from ...wgsl import Live, LiveInt, Uniforms, dims8, u32
 START = LiveInt(0, -1)
 
 
-class Strided(Uniforms):
+class StridedParams(Uniforms):
     rank: u32
     step: u32  # elements per unit of `start`
     start: Live
@@ -18,7 +18,7 @@ class Strided(Uniforms):
     strides: dims8
 
 
-class StridedBytes(Strided):
+class StridedBytesParams(StridedParams):
     count: u32
 
 
@@ -43,10 +43,10 @@ def gather(
         step //= width
     fields = {"rank": len(walked), "step": step, "start": start, "dims": walked, "strides": wrapped(steps)}
     if x.dtype in BYTES:
-        packed = StridedBytes(**fields, count=out.numel)
+        packed = StridedBytesParams(**fields, count=out.numel)
         cx.dispatch("layout/strided_bytes.wgsl", reads=(x,), writes=(out,), params=packed, threads=-(-out.numel // 4))
         return
-    params = Strided(**fields)
+    params = StridedParams(**fields)
     threads = out.numel // width
     cx.dispatch(
         "layout/strided.wgsl", reads=(x,), writes=(out,), params=params, threads=threads, word=word(x), width=width

@@ -15,7 +15,17 @@ from ...lowering.shapes import broadcast, broadcast_strides, strides
 from ...lowering.traits import OpTraits
 from ...lowering.work import sums_over
 from .epilogue import Epilogue, applied
-from .product import UNLIMITED, Addend, CompiledEpilogue, Layout, Limits, Shape, Strides, contiguous, product
+from .product import (
+    UNLIMITED,
+    Addend,
+    ClampRange,
+    CompiledEpilogue,
+    MatrixStrides,
+    ProductLayout,
+    ProductShape,
+    contiguous,
+    product,
+)
 
 
 def project(
@@ -24,14 +34,14 @@ def project(
     weight: Tensor,
     bias: Tensor | None,
     out: Tensor,
-    limits: Limits = UNLIMITED,
+    limits: ClampRange = UNLIMITED,
     epilogue: CompiledEpilogue | None = None,
 ) -> None:
     """(M, K) x (N, K) -> (M, N). Only `weight` is asked for dims: N is the first of them, K all others together."""
     columns = weight.dims[0]
     inner = numel(weight.dims[1:])
     rows = out.numel // columns if columns else 0
-    shape = Shape(1, rows, inner, columns)
+    shape = ProductShape(1, rows, inner, columns)
     addend = Addend(bias, (0, 0, 1)) if bias is not None else None
     layout = contiguous(shape, by_rows=True)
     product(cx, x, weight, out, shape, layout, addend=addend, limits=limits, epilogue=epilogue)
@@ -84,7 +94,7 @@ def _(input: Any, weight: Any, bias: Any, epilogue: Epilogue) -> Any:
     return applied(_linear_reference(input, weight, bias), epilogue)
 
 
-class Axes(NamedTuple):
+class MatmulAxes(NamedTuple):
     """The letters of both factors and the product, as einsum has them: batch, head, m, n, k. Columns come last."""
 
     a: str = "bhmk"
@@ -92,26 +102,26 @@ class Axes(NamedTuple):
     y: str = "bhmn"
 
     @staticmethod
-    def parse(text: str) -> Axes:
-        return Axes(*text.replace("->", ",").split(","))
+    def parse(text: str) -> MatmulAxes:
+        return MatmulAxes(*text.replace("->", ",").split(","))
 
     def __str__(self) -> str:
         return f"{self.a},{self.b}->{self.y}"
 
 
-PLAIN = Axes()
+PLAIN = MatmulAxes()
 
 
-class Laid(NamedTuple):
+class MatmulProblem(NamedTuple):
     """A product of matrices that lie as axes say."""
 
-    shape: Shape
-    layout: Layout
+    shape: ProductShape
+    layout: ProductLayout
     dims: Dims  # of the result: (B, M, N), or (M, N) of matrices
     y_dims: Dims  # in the order of its letters
 
 
-def _lay(axes: Axes, mat1: Dims, mat2: Dims) -> Laid:
+def _lay(axes: MatmulAxes, mat1: Dims, mat2: Dims) -> MatmulProblem:
     split = [dims[letters.index("h")] for dims, letters in ((mat1, axes.a), (mat2, axes.b)) if len(dims) == 4]
     heads = split[0] if split else 1
     a_dims, b_dims = _four(mat1, axes.a, heads), _four(mat2, axes.b, heads)
@@ -119,10 +129,10 @@ def _lay(axes: Axes, mat1: Dims, mat2: Dims) -> Laid:
     if any(size[c] != d for c, d in zip(axes.a, a_dims, strict=True)):
         raise ShapeError(f"{list(mat1)} cannot be multiplied by {list(mat2)} as {axes}", code="operand_mismatch")
     y_dims = tuple(size[c] for c in axes.y)
-    shape = Shape(size["b"] * heads, size["m"], size["k"], size["n"])
+    shape = ProductShape(size["b"] * heads, size["m"], size["k"], size["n"])
     a, b, y = (_strided(c, d) for c, d in zip(axes, (a_dims, b_dims, y_dims), strict=True))
-    layout = Layout(a, b, y, by_rows=axes.b[-1] == "k", heads=heads)
-    return Laid(shape, layout, (shape.batch, shape.rows, shape.columns)[-min(len(mat1), 3) :], y_dims)
+    layout = ProductLayout(a, b, y, by_rows=axes.b[-1] == "k", heads=heads)
+    return MatmulProblem(shape, layout, (shape.batch, shape.rows, shape.columns)[-min(len(mat1), 3) :], y_dims)
 
 
 def _four(dims: Dims, letters: str, heads: int) -> Dims:
@@ -135,10 +145,10 @@ def _four(dims: Dims, letters: str, heads: int) -> Dims:
     return (batch // heads, heads, *dims[-2:])
 
 
-def _strided(letters: str, dims: Dims) -> Strides:
+def _strided(letters: str, dims: Dims) -> MatrixStrides:
     steps = dict(zip(letters, strides(dims), strict=True))
     (row,) = set(letters[:-1]) - {"b", "h"}
-    return Strides(steps["b"], steps["h"], steps[row])
+    return MatrixStrides(steps["b"], steps["h"], steps[row])
 
 
 def _multiply(
@@ -149,7 +159,7 @@ def _multiply(
     beta: float,
     alpha: float,
     out: Tensor,
-    axes: Axes = PLAIN,
+    axes: MatmulAxes = PLAIN,
     epilogue: Epilogue | None = None,
 ) -> None:
     """alpha * mat1 @ mat2 + beta * added."""
@@ -215,12 +225,12 @@ def laid_out_matmul(
     out: Tensor,
 ) -> None:
     epilogue = Epilogue(program, tensors, numbers, like) if program is not None else None
-    _multiply(cx, self, mat1, mat2, beta, alpha, out, Axes.parse(axes), epilogue)
+    _multiply(cx, self, mat1, mat2, beta, alpha, out, MatmulAxes.parse(axes), epilogue)
 
 
 @laid_out_matmul.reference
 def _(axes: str, self: Any, mat1: Any, mat2: Any, beta: float, alpha: float, program: Any, *rest: Any) -> Any:
-    letters = Axes.parse(axes)
+    letters = MatmulAxes.parse(axes)
     laid = _lay(letters, mat1.shape, mat2.shape)
     a, b = (m.reshape(_four(m.shape, c, laid.layout.heads)) for m, c in ((mat1, letters.a), (mat2, letters.b)))
     whole = alpha * np.einsum(f"{letters.a},{letters.b}->bhmn", *_wide(a, b))  # (B, H, M, N)

@@ -25,20 +25,20 @@ LANES = 8  # invocations that share a load, at most: more would unroll the kerne
 TILE_ROWS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32)
 
 
-class Limits(NamedTuple):
+class ClampRange(NamedTuple):
     """Results are clamped to these, given as order keys, so that infinities compare like other values."""
 
     lowest: int = INT32_LOW
     highest: int = INT32_HIGH
 
     @staticmethod
-    def of(lowest: float | None, highest: float | None) -> Limits:
+    def of(lowest: float | None, highest: float | None) -> ClampRange:
         """None does not limit."""
         least = INT32_LOW if lowest is None else order_key(lowest)
-        return Limits(least, INT32_HIGH if highest is None else order_key(highest))
+        return ClampRange(least, INT32_HIGH if highest is None else order_key(highest))
 
 
-UNLIMITED = Limits()
+UNLIMITED = ClampRange()
 
 
 class Addend(NamedTuple):
@@ -49,7 +49,7 @@ class Addend(NamedTuple):
     beta: float = 1.0
 
 
-class Shape(NamedTuple):
+class ProductShape(NamedTuple):
     """(B, M, K) x (B, K, N) -> (B, M, N)."""
 
     batch: int
@@ -63,8 +63,8 @@ class Shape(NamedTuple):
         return "row" if self.rows == 1 else "few" if self.rows <= FEW_ROWS else "many"
 
 
-class Strides(NamedTuple):
-    """Where the rows of an operand's matrices lie. Batches come in runs of `heads`: see Layout."""
+class MatrixStrides(NamedTuple):
+    """Where the rows of an operand's matrices lie. Batches come in runs of `heads`: see ProductLayout."""
 
     outer: int
     head: int
@@ -74,22 +74,25 @@ class Strides(NamedTuple):
         return all(step % width == 0 for step in self)
 
 
-class Layout(NamedTuple):
+class ProductLayout(NamedTuple):
     """Where the operands of a product lie, their columns always side by side."""
 
-    a: Strides
-    b: Strides
-    y: Strides
+    a: MatrixStrides
+    b: MatrixStrides
+    y: MatrixStrides
     by_rows: bool = False  # `b` has rows of K, not of N
     heads: int = 1  # batches that follow one another by `head`; then `outer` leads to the next run
 
 
-def contiguous(shape: Shape, by_rows: bool = False, shared: bool = False) -> Layout:
+def contiguous(shape: ProductShape, by_rows: bool = False, shared: bool = False) -> ProductLayout:
     """One matrix after the other; `shared`: `a` has one for all batches."""
     _, rows, inner, columns = shape
-    a = Strides(0 if shared else rows * inner, 0, inner)
-    return Layout(
-        a, Strides(inner * columns, 0, inner if by_rows else columns), Strides(rows * columns, 0, columns), by_rows
+    a = MatrixStrides(0 if shared else rows * inner, 0, inner)
+    return ProductLayout(
+        a,
+        MatrixStrides(inner * columns, 0, inner if by_rows else columns),
+        MatrixStrides(rows * columns, 0, columns),
+        by_rows,
     )
 
 
@@ -101,7 +104,7 @@ class CompiledEpilogue(NamedTuple):
     operands: tuple[tuple[Tensor, Dims], ...] = ()  # its other inputs, with strides over (batch, row, column)
 
 
-class Product(Uniforms):
+class ProductParams(Uniforms):
     rows: u32
     inner: u32
     columns: u32
@@ -147,7 +150,7 @@ def epilogue_values(epilogue: CompiledEpilogue | None) -> dict[str, Any]:
     return strides | ({"numbers": epilogue.bits} if epilogue.bits else {})
 
 
-class Form(NamedTuple):
+class ProductConfig(NamedTuple):
     """A kernel and how it is laid over the result."""
 
     template: str
@@ -164,12 +167,12 @@ def product(
     a: Tensor,
     b: Tensor,
     out: Tensor,
-    shape: Shape,
-    layout: Layout,
+    shape: ProductShape,
+    layout: ProductLayout,
     *,
     addend: Addend | None = None,
     alpha: float = 1.0,
-    limits: Limits = UNLIMITED,
+    limits: ClampRange = UNLIMITED,
     epilogue: CompiledEpilogue | None = None,
 ) -> None:
     """out = epilogue(clamp(alpha * a @ b + beta * addend))."""
@@ -177,7 +180,7 @@ def product(
     row_tiles, column_groups = -(-shape.rows // config.rows), -(-shape.columns // config.across)
     c_batch, c_row, c_column = addend.strides if addend else (0, 0, 0)
     extra = [tensor for tensor, _ in epilogue.operands] if epilogue else []
-    block = with_epilogue(Product, len(extra), len(epilogue.bits) if epilogue else 0)
+    block = with_epilogue(ProductParams, len(extra), len(epilogue.bits) if epilogue else 0)
     params = block(
         rows=shape.rows,
         inner=shape.inner,
@@ -217,28 +220,28 @@ def product(
     )
 
 
-def _steps(layout: Layout) -> dict[str, int]:
+def _steps(layout: ProductLayout) -> dict[str, int]:
     named = {"a": layout.a, "b": layout.b, "y": layout.y}
     return {f"{name}_{axis}": step for name, steps in named.items() for axis, step in steps._asdict().items()}
 
 
-def _shared(caps: Caps, shape: Shape, layout: Layout) -> Form:
-    return Form(SHARED_TEMPLATE, SHARED, 4, 64, SHARED, {})
+def _shared(caps: Caps, shape: ProductShape, layout: ProductLayout) -> ProductConfig:
+    return ProductConfig(SHARED_TEMPLATE, SHARED, 4, 64, SHARED, {})
 
 
-def _lanes(caps: Caps, shape: Shape, layout: Layout) -> Form:
+def _lanes(caps: Caps, shape: ProductShape, layout: ProductLayout) -> ProductConfig:
     rows, workgroup = next(r for r in (1, 2, 4) if r >= min(shape.rows, 4)), caps.workgroup(64)
     flags: dict[str, object] = {"rows": rows, "columns": 4, "a_width": _a_width(shape, layout)}
-    return Form("matmul/matmul_lanes.wgsl", rows, 4, workgroup, 4, flags)
+    return ProductConfig("matmul/matmul_lanes.wgsl", rows, 4, workgroup, 4, flags)
 
 
-def _a_width(shape: Shape, layout: Layout) -> int:
+def _a_width(shape: ProductShape, layout: ProductLayout) -> int:
     """Elements of a row of `a` that can be read at once, and as many of `b` if that is by rows."""
     fits = shape.inner % 4 == 0 and layout.a.fits(4) and (not layout.by_rows or layout.b.fits(4))
     return 4 if fits else 1
 
 
-def _tile(caps: Caps, shape: Shape, layout: Layout, *, most: int, handing: bool) -> Form:
+def _tile(caps: Caps, shape: ProductShape, layout: ProductLayout, *, most: int, handing: bool) -> ProductConfig:
     """An invocation owns up to `most` rows of the result; if `handing`, those of a subgroup share what they load.
 
     It adds up along K in one order, whatever its tile: a row's result does not depend on how many rows there are.
@@ -262,7 +265,7 @@ def _tile(caps: Caps, shape: Shape, layout: Layout, *, most: int, handing: bool)
         "b_width": b_width,
         "tail": not lanes or shape.inner // a_width % parts != 0,
     }
-    return Form("matmul/matmul_tile.wgsl", rows, columns, workgroup, columns * workgroup, flags, parts)
+    return ProductConfig("matmul/matmul_tile.wgsl", rows, columns, workgroup, columns * workgroup, flags, parts)
 
 
 def tile_rows(rows: int, most: int) -> int:
@@ -271,7 +274,7 @@ def tile_rows(rows: int, most: int) -> int:
     return next(size for size in TILE_ROWS if size >= -(-rows // -(-rows // most)))
 
 
-Rule = Callable[[Caps, Shape, Layout], Form]
+Rule = Callable[[Caps, ProductShape, ProductLayout], ProductConfig]
 TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tile, most=8, handing=False))
 BROADCAST: Variant[Rule] = Variant(
     "broadcast", Requirements(subgroup=4), functools.partial(_tile, most=32, handing=True)
@@ -280,7 +283,7 @@ BY_LANES: Variant[Rule] = Variant("lanes", ANYWHERE, _lanes)
 BY_WORKGROUPS: Variant[Rule] = Variant("shared", Requirements(workgroup=64), _shared)
 
 
-def _choose(cx: Context, shape: Shape, layout: Layout, type: str) -> Variant[Rule]:
+def _choose(cx: Context, shape: ProductShape, layout: ProductLayout, type: str) -> Variant[Rule]:
     by_rows = layout.by_rows
     key = (shape.kind, shape.columns, shape.inner, "rows" if by_rows else "columns", type)
     # Of one row there is little to share, and rows of `b` want to be read far along.

@@ -15,7 +15,7 @@ from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, f32, u32
 
 
-class BatchNorm(Uniforms):
+class BatchNormParams(Uniforms):
     channels: u32
     inner: u32  # elements of one channel
     eps: f32
@@ -50,7 +50,7 @@ def batch_norm(
         "norm/batch_norm.wgsl",
         reads=(input, running_mean, running_var, *affine),
         writes=(y,),
-        params=BatchNorm(channels=channels, inner=numel(input.dims[2:]), eps=eps),
+        params=BatchNormParams(channels=channels, inner=numel(input.dims[2:]), eps=eps),
         threads=y.numel,
         type=input.wgsl,
         statistics_type=running_mean.wgsl,

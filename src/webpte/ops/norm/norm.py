@@ -18,7 +18,7 @@ from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, f32, u32
 
 
-class RmsNorm(Uniforms):
+class RmsNormParams(Uniforms):
     steps: u32  # loads per row
     columns: f32
     lanes: u32
@@ -37,7 +37,7 @@ def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor)
         "norm/rms_norm.wgsl",
         reads=(x, weight),
         writes=(out,),
-        params=RmsNorm(steps=columns // wide, columns=columns, lanes=lanes, eps=eps),
+        params=RmsNormParams(steps=columns // wide, columns=columns, lanes=lanes, eps=eps),
         threads=rows * lanes,
         workgroup=workgroup_for(lanes),
         type=kind(x, wide),
@@ -53,7 +53,7 @@ def _(x: Any, weight: Any, eps: float) -> Any:
     return (wide / np.sqrt(np.mean(wide**2, axis=-1, keepdims=True) + eps) * weight).astype(x.dtype)
 
 
-class RowNorm(Uniforms):
+class RowNormParams(Uniforms):
     steps: u32  # loads per row
     columns: f32
     lanes: u32
@@ -63,7 +63,7 @@ class RowNorm(Uniforms):
     inner: u32  # neighbouring loads of a row that share one of weights
 
 
-class Affine(NamedTuple):
+class NormAffine(NamedTuple):
     """Which weight and bias the elements of a row have."""
 
     weight: Tensor | None
@@ -84,7 +84,7 @@ class Affine(NamedTuple):
 
 
 def row_norm(
-    cx: Context, x: Tensor, columns: int, eps: float, affine: Affine, out: tuple[Tensor, Tensor, Tensor]
+    cx: Context, x: Tensor, columns: int, eps: float, affine: NormAffine, out: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     """Bring each row of `columns` elements to mean 0 and variance 1, then scale and shift it."""
     affine.check()
@@ -93,7 +93,7 @@ def row_norm(
     lanes = lanes_per_any_row(cx, "row norm", columns)
     wide = 4 if columns % 4 == 0 and (affine.inner == 1 or affine.inner % 4 == 0) else 1
     weights_wide = wide if affine.inner == 1 else 1
-    params = RowNorm(
+    params = RowNormParams(
         steps=columns // wide,
         columns=columns,
         lanes=lanes,
@@ -145,7 +145,7 @@ def native_layer_norm(
     y.dims = input.dims
     mean.dims = rstd.dims = _row_dims(input.dims, split)
     columns = numel(normalised)
-    row_norm(cx, input, columns, eps, Affine(weight, bias, groups=1, weights=columns, inner=1), (y, mean, rstd))
+    row_norm(cx, input, columns, eps, NormAffine(weight, bias, groups=1, weights=columns, inner=1), (y, mean, rstd))
 
 
 def _row_dims(dims: Dims, split: int) -> Dims:
@@ -187,7 +187,7 @@ def native_group_norm(
     y.dims = input.dims
     mean.dims = rstd.dims = (N, group)
     channels = C // group
-    affine = Affine(weight, bias, groups=group, weights=channels, inner=HxW)
+    affine = NormAffine(weight, bias, groups=group, weights=channels, inner=HxW)
     row_norm(cx, input, channels * HxW, eps, affine, (y, mean, rstd))
 
 

@@ -12,16 +12,16 @@ from ...lowering import dim_rules
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, Unused, op
 from ...lowering.traits import OpTraits
-from ...lowering.work import Sizes, sums_over
+from ...lowering.work import CallSizes, sums_over
 from ..quantize.affine import numpy_fake_quantise
-from .linear_q4_kernels import Layer, Packed, project_q4
+from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
 
 
-def _plain(cx: Context, x: Tensor, weight: Packed, out: Tensor, **around: Any) -> None:
+def _plain(cx: Context, x: Tensor, weight: PackedWeight, out: Tensor, **around: Any) -> None:
     if weight.codes.rank != 2:
         raise ShapeError(f"codes {list(weight.codes.dims)} are not those of a matrix")
     out.dims = (*x.dims[:-1], weight.columns)
-    project_q4(cx, Layer(x, (weight,), (out,), **around))
+    project_q4(cx, LinearQ4Operands(x, (weight,), (out,), **around))
 
 
 @op(
@@ -39,7 +39,7 @@ def linear_q4gsw(
     *,
     out: Tensor,
 ) -> None:
-    _plain(cx, self, Packed(weights, weight_scales, group_size), out, bias=bias)
+    _plain(cx, self, PackedWeight(weights, weight_scales, group_size), out, bias=bias)
 
 
 @linear_q4gsw.reference
@@ -53,7 +53,7 @@ def _(self: Any, weights: Any, weight_scales: Any, group_size: int, bias: Any) -
     traits=OpTraits(work=sums_over("self"), dims=dim_rules.linear("self", "weight")),
 )
 def linear_qcs4w(cx: Context, self: Tensor, weight: Tensor, scales: Tensor, *, out: Tensor) -> None:
-    _plain(cx, self, Packed(weight, scales, self.dims[-1] if self.dims else 0, high_first=True), out)
+    _plain(cx, self, PackedWeight(weight, scales, self.dims[-1] if self.dims else 0, high_first=True), out)
 
 
 @linear_qcs4w.reference
@@ -82,7 +82,7 @@ def linear_dq8ca_q4gsw(
     *,
     out: Tensor,
 ) -> None:
-    weight = Packed(weights, weight_scales, group_size)
+    weight = PackedWeight(weights, weight_scales, group_size)
     _plain(cx, input, weight, out, bias=bias, row_qparams=(input_scales, input_zp))
 
 
@@ -95,7 +95,7 @@ def _(
 
 
 # What fusion.linears makes of several calls.
-def _joined_flops(sizes: Sizes) -> int:
+def _joined_flops(sizes: CallSizes) -> int:
     """Every row of the input times every row of the weights that were joined."""
     return 2 * numel(sizes.dims("x")) * sum(weight[0] for weight in sizes.each("codes"))
 
@@ -125,9 +125,9 @@ def linear_q4(
         raise ShapeError(f"codes {list(codes[0].dims)} do not split into columns {columns} of {len(out)} outputs")
     for result, count in zip(out, columns, strict=True):
         result.dims = (*x.dims[:-1], count)
-    weights = tuple(Packed(c, s, group, bits=bits) for c, s in zip(codes, scales, strict=True))
+    weights = tuple(PackedWeight(c, s, group, bits=bits) for c, s in zip(codes, scales, strict=True))
     row_qparams = None if x_scales is None or x_zeros is None else (x_scales, x_zeros)
-    project_q4(cx, Layer(x, weights, out, bias, residual, row_qparams))
+    project_q4(cx, LinearQ4Operands(x, weights, out, bias, residual, row_qparams))
 
 
 @linear_q4.reference

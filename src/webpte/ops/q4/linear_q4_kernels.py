@@ -23,7 +23,7 @@ HANDED = 8  # invocations that hand what they read to each other, at most
 SHARED_TILE = (32, 8)  # rows and columns of a workgroup, and quads of K in a step, of linear_q4_shared.wgsl
 
 
-class Packed(NamedTuple):
+class PackedWeight(NamedTuple):
     """A weight (N, K): numbers from -8 to 7, as codes from 0 to 15, or from -128 to 127, times scales[k / group, n]."""
 
     codes: Tensor  # (N, at least K / 2) bytes, or K
@@ -65,14 +65,14 @@ class Packed(NamedTuple):
         return next(words for words in (4, 2, 1) if self.group // self.word_codes % words == 0)
 
 
-class Layer(NamedTuple):
+class LinearQ4Operands(NamedTuple):
     """A linear layer with what is done around it: y = x W^T + bias + residual, its columns split among the outputs.
 
     With two weights it is silu(x A^T) * (x B^T).
     """
 
     x: Tensor  # (..., K)
-    weights: tuple[Packed, ...]
+    weights: tuple[PackedWeight, ...]
     outs: Sequence[Tensor]
     bias: Tensor | None = None
     residual: Tensor | None = None
@@ -104,7 +104,7 @@ class Layer(NamedTuple):
             raise ShapeError(f"a residual of {list(self.residual.dims)} does not fit a result of {list(dims)}")
 
 
-class Columns(Uniforms):
+class ColumnsParams(Uniforms):
     """What every kernel needs to know of the columns."""
 
     rows: u32
@@ -116,7 +116,7 @@ class Columns(Uniforms):
     scale_stride: u32
 
 
-class LinearQ4(Columns):
+class LinearQ4Params(ColumnsParams):
     stride: u32  # workgroups side by side, or for lanes below each other
     groups: u32
     group_loads: u32  # how many loads make a group, and a row of the weight
@@ -126,25 +126,25 @@ class LinearQ4(Columns):
     load_words: u32
 
 
-class LinearQ4Shared(Columns):
+class LinearQ4SharedParams(ColumnsParams):
     column_groups: u32
     group_words: u32
     row_words: u32
     step: u32
 
 
-class LinearQ4Any(Columns):
+class LinearQ4AnyParams(ColumnsParams):
     inner: u32
     groups: u32
     group: u32
     row_codes: u32  # what a row of the weight has room for
 
 
-class PackRows(Uniforms):
+class PackRowsParams(Uniforms):
     pairs: u32  # of words, in a row
 
 
-class Form(NamedTuple):
+class LinearQ4Config(NamedTuple):
     """A kernel and how it is laid over the result."""
 
     template: str
@@ -154,7 +154,7 @@ class Form(NamedTuple):
     workgroup: int
 
 
-def _columns(layer: Layer, first: int, count: int) -> dict[str, int]:
+def _columns(layer: LinearQ4Operands, first: int, count: int) -> dict[str, int]:
     """What every kernel is told of the `count` columns from `first` that it computes."""
     weight = layer.weights[0]
     starts = [sum(out.dims[-1] for out in layer.outs[:n]) for n in (1, 2)]
@@ -162,23 +162,23 @@ def _columns(layer: Layer, first: int, count: int) -> dict[str, int]:
     return bound | {"second": starts[0], "third": starts[1], "scale_stride": weight.scale_stride}
 
 
-def _any(caps: Caps, layer: Layer, bound: dict[str, int]) -> Form:
+def _any(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> LinearQ4Config:
     weight = layer.weights[0]
     groups, row_codes = -(-layer.inner // weight.group), weight.codes.dims[1] * 8 // weight.bits
-    params = LinearQ4Any(inner=layer.inner, groups=groups, group=weight.group, row_codes=row_codes, **bound)
-    return Form("q4/linear_q4_any.wgsl", {}, params, layer.rows * bound["columns"], 32)
+    params = LinearQ4AnyParams(inner=layer.inner, groups=groups, group=weight.group, row_codes=row_codes, **bound)
+    return LinearQ4Config("q4/linear_q4_any.wgsl", {}, params, layer.rows * bound["columns"], 32)
 
 
-def _shared(caps: Caps, layer: Layer, bound: dict[str, int]) -> Form:
+def _shared(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int]) -> LinearQ4Config:
     size, step = SHARED_TILE
     across = -(-bound["columns"] // size)
     weight = layer.weights[0]
     words = {"group_words": weight.group // weight.word_codes, "row_words": layer.inner // weight.word_codes}
-    params = LinearQ4Shared(column_groups=across, step=step, **words, **bound)
-    return Form("q4/linear_q4_shared.wgsl", {}, params, across * -(-layer.rows // size) * 64, 64)
+    params = LinearQ4SharedParams(column_groups=across, step=step, **words, **bound)
+    return LinearQ4Config("q4/linear_q4_shared.wgsl", {}, params, across * -(-layer.rows // size) * 64, 64)
 
 
-def _lanes(caps: Caps, layer: Layer, bound: dict[str, int], *, packed: bool) -> Form:
+def _lanes(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, packed: bool) -> LinearQ4Config:
     """A workgroup owns a few rows and columns; its invocations lie along K.
 
     Workgroups that share columns are neighbours: what one reads of the weight the next finds in a cache.
@@ -192,10 +192,12 @@ def _lanes(caps: Caps, layer: Layer, bound: dict[str, int], *, packed: bool) -> 
     down = -(-layer.rows // tile)
     params = _tiled_params(layer, bound, down, words, tile, columns)
     flags: dict[str, object] = {"packed": packed, "words": words, "tile": tile, "columns": columns}
-    return Form("q4/linear_q4_lanes.wgsl", flags, params, down * -(-bound["columns"] // columns) * workgroup, workgroup)
+    return LinearQ4Config(
+        "q4/linear_q4_lanes.wgsl", flags, params, down * -(-bound["columns"] // columns) * workgroup, workgroup
+    )
 
 
-def _tiles(caps: Caps, layer: Layer, bound: dict[str, int], *, broadcast: bool) -> Form:
+def _tiles(caps: Caps, layer: LinearQ4Operands, bound: dict[str, int], *, broadcast: bool) -> LinearQ4Config:
     """An invocation owns a few rows and columns; if `broadcast`, the invocations of a subgroup hand x to each other."""
     weight = layer.weights[0]
     tile, columns, words = _handed(layer.rows) if broadcast else _held(layer.rows)
@@ -214,7 +216,7 @@ def _tiles(caps: Caps, layer: Layer, bound: dict[str, int], *, broadcast: bool) 
     }
     across = -(-bound["columns"] // (columns * workgroup))
     params = _tiled_params(layer, bound, across, words, tile, columns)
-    return Form("q4/linear_q4.wgsl", flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
+    return LinearQ4Config("q4/linear_q4.wgsl", flags, params, across * -(-layer.rows // tile) * workgroup, workgroup)
 
 
 class Tile(NamedTuple):
@@ -248,13 +250,15 @@ def _even(rows: int, most: int) -> int:
     return -(-rows // -(-rows // most))
 
 
-def _tiled_params(layer: Layer, bound: dict[str, int], stride: int, words: int, tile: int, columns: int) -> LinearQ4:
+def _tiled_params(
+    layer: LinearQ4Operands, bound: dict[str, int], stride: int, words: int, tile: int, columns: int
+) -> LinearQ4Params:
     load, group = words * layer.weights[0].word_codes, layer.weights[0].group
     loads = {"groups": layer.inner // group, "group_loads": group // load, "row_loads": layer.inner // load}
-    return LinearQ4(stride=stride, tile=tile, tile_columns=columns, load_words=words, **loads, **bound)
+    return LinearQ4Params(stride=stride, tile=tile, tile_columns=columns, load_words=words, **loads, **bound)
 
 
-Rule = Callable[[Caps, Layer, dict[str, int]], Form]
+Rule = Callable[[Caps, LinearQ4Operands, dict[str, int]], LinearQ4Config]
 ANY: Variant[Rule] = Variant("any", ANYWHERE, _any)  # where rows or groups do not begin at words; never one of several
 TILE: Variant[Rule] = Variant("tile", ANYWHERE, functools.partial(_tiles, broadcast=False))
 BROADCAST: Variant[Rule] = Variant("broadcast", Requirements(subgroup=1), functools.partial(_tiles, broadcast=True))
@@ -265,7 +269,7 @@ PACKED: Variant[Rule] = Variant(
 SHARED: Variant[Rule] = Variant("shared", ANYWHERE, _shared)
 
 
-def project_q4(cx: Context, layer: Layer) -> None:
+def project_q4(cx: Context, layer: LinearQ4Operands) -> None:
     """Run a layer: (..., K) x (N, K) -> (..., N). The caller has set the dims of the outputs."""
     layer.check()
     variant = _choose(cx, layer) if layer.weights[0].words_per_load(layer.inner) else ANY
@@ -299,7 +303,7 @@ def project_q4(cx: Context, layer: Layer) -> None:
         )
 
 
-def _choose(cx: Context, layer: Layer) -> Variant[Rule]:
+def _choose(cx: Context, layer: LinearQ4Operands) -> Variant[Rule]:
     """The variant for the layer's shape. How many rows there are matters roughly: 1, a few, or many."""
     few = layer.rows <= FEW_ROWS
     kind = "row" if layer.rows == 1 else "few" if few else "many"
@@ -315,7 +319,7 @@ def _choose(cx: Context, layer: Layer) -> Variant[Rule]:
     return cx.variant(f"linear_q{layer.weights[0].bits}", shape, cpu=(BROADCAST, TILE), gpu=gpu, work=layer)
 
 
-def _rounded(cx: Context, layer: Layer, packed: bool) -> Tensor:
+def _rounded(cx: Context, layer: LinearQ4Operands, packed: bool) -> Tensor:
     """x as if it had been rounded to int8 and back, or its codes as linear_q4_pack.wgsl lays them out."""
     assert layer.row_qparams is not None
     scale, zero = layer.row_qparams
@@ -329,7 +333,7 @@ def _rounded(cx: Context, layer: Layer, packed: bool) -> Tensor:
         "q4/linear_q4_pack.wgsl",
         reads=(layer.x, scale, zero),
         writes=(codes,),
-        params=PackRows(pairs=pairs),
+        params=PackRowsParams(pairs=pairs),
         threads=layer.rows * pairs,
         type=layer.x.wgsl,
         scale_type=scale.wgsl,

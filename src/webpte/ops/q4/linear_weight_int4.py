@@ -21,7 +21,7 @@ from ...wgsl import Uniforms, u32
 WORD = 8  # codes
 
 
-class LinearWeightInt4(Uniforms):
+class LinearWeightInt4Params(Uniforms):
     inner: u32  # columns of the input
     columns: u32  # of the result
     part: u32  # columns of the part of the weight that is bound
@@ -60,7 +60,9 @@ def linear_weight_int4(
             "q4/linear_weight_int4.wgsl",
             reads=(self, part, scales_and_zeros),
             writes=(out,),
-            params=LinearWeightInt4(inner=inner, columns=columns, part=count, first=first, group=group_size // WORD),
+            params=LinearWeightInt4Params(
+                inner=inner, columns=columns, part=count, first=first, group=group_size // WORD
+            ),
             threads=rows * count,
             type=self.wgsl,
             scale_type=scales_and_zeros.wgsl,

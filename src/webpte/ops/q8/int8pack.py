@@ -13,7 +13,7 @@ from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, op
 from ...lowering.traits import OpTraits
 from ...lowering.work import sums_over
-from ..q4.linear_q4_kernels import Layer, Packed, project_q4
+from ..q4.linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
 
 
 @op(
@@ -29,7 +29,7 @@ def weight_int8pack_mm(cx: Context, self: Tensor, mat2: Tensor, scales: Tensor, 
         )
     columns, inner = mat2.dims
     out.dims = (*self.dims[:-1], columns)  # (..., K) x (N, K) -> (..., N)
-    project_q4(cx, Layer(self, (Packed(mat2, scales, inner, bits=8),), (out,)))
+    project_q4(cx, LinearQ4Operands(self, (PackedWeight(mat2, scales, inner, bits=8),), (out,)))
 
 
 @weight_int8pack_mm.reference

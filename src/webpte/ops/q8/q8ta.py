@@ -22,13 +22,13 @@ from ...graph import DType
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import FLOATS, Unused
 from ...wgsl import Uniforms, f32, i32
-from ..quantize.quantize import Fixed, numpy_quantize, quantize
+from ..quantize.quantize import PerTensorScale, numpy_quantize, quantize
 
 Q8TA = FLOATS | {DType.INT8, DType.INT32}  # codes; scales and biases; the sums
 ACTIVATIONS = ("none", "relu")
 
 
-class Scaling(Uniforms):
+class ScalingParams(Uniforms):
     """From the sums of a product to codes. Parameter blocks of products start with these."""
 
     x_scale: f32
@@ -45,43 +45,43 @@ def require_codes(*tensors: Tensor) -> None:
 
 
 @dataclass(frozen=True)
-class Coding:
+class QuantParams:
     """How codes stand for numbers: (code - zero_point) * scale."""
 
     scale: float
     zero_point: int
 
 
-InputCoding = Annotated[Coding, "input_"]
-OutputCoding = Annotated[Coding, "output_"]
+InputQuantParams = Annotated[QuantParams, "input_"]
+OutputQuantParams = Annotated[QuantParams, "output_"]
 
 
-def codes_of(cx: Context, x: Tensor, coding: Coding) -> Tensor:
+def codes_of(cx: Context, x: Tensor, coding: QuantParams) -> Tensor:
     """The codes of an input that is still a float: before ExecuTorch 1.2, ops with float results quantise it."""
     if x.dtype not in FLOATS:
         return x
     codes = cx.scratch(DType.INT8, x.dims)
-    quantize(cx, x, Fixed(coding.scale, coding.zero_point), (-128, 127), codes)
+    quantize(cx, x, PerTensorScale(coding.scale, coding.zero_point), (-128, 127), codes)
     return codes
 
 
 @dataclass(frozen=True)
-class Weights:
+class Q8Weights:
     """The arguments that describe a layer's weights."""
 
     weights: Tensor
     weight_sums: Unused
     weight_scales: Tensor
 
-    def channels(self, bias: Tensor | None, activation: str = "none") -> Channels:
-        return Channels(self.weight_scales, bias, activation)
+    def channels(self, bias: Tensor | None, activation: str = "none") -> ChannelEpilogue:
+        return ChannelEpilogue(self.weight_scales, bias, activation)
 
 
-class Ends(NamedTuple):
+class InputOutputQuant(NamedTuple):
     """How the input and the output of a product are quantised, if the output is."""
 
-    input: Coding
-    output: Coding | None = None
+    input: QuantParams
+    output: QuantParams | None = None
 
     @property
     def uniforms(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class Ends(NamedTuple):
         return {"x_scale": self.input.scale, "x_zero": self.input.zero_point, "inverse": inverse, "zero": zero}
 
 
-class Channels(NamedTuple):
+class ChannelEpilogue(NamedTuple):
     """What happens to a product, channel by channel."""
 
     scales: Tensor
@@ -129,11 +129,11 @@ def numpy_values(sums: Any, x_scale: float, scales: Any, bias: Any, activation: 
     return np.maximum(values, np.float32(0)) if activation == "relu" else values
 
 
-def numpy_input(x: Any, coding: Coding) -> Any:
+def numpy_input(x: Any, coding: QuantParams) -> Any:
     """What `codes_of` gives."""
     return numpy_codes(x.astype(np.float32), coding) if x.dtype.kind == "f" else x
 
 
-def numpy_codes(values: Any, coding: Coding) -> Any:
+def numpy_codes(values: Any, coding: QuantParams) -> Any:
     """Float32 values as int8 codes."""
     return numpy_quantize(values, np.float32(1.0 / coding.scale), coding.zero_point, -128, 127)

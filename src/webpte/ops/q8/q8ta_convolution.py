@@ -18,18 +18,18 @@ from ...graph import numel
 from ...lowering.context import Context, Dims, Tensor
 from ...lowering.registry import op
 from ...lowering.traits import OpTraits
-from ...lowering.work import Sizes
+from ...lowering.work import CallSizes
 from ...wgsl import u32
-from ..convolution.convolution_kernels import Window
+from ..convolution.convolution_kernels import ConvolutionWindow
 from .q8ta import (
     Q8TA,
-    Channels,
-    Coding,
-    Ends,
-    InputCoding,
-    OutputCoding,
-    Scaling,
-    Weights,
+    ChannelEpilogue,
+    InputOutputQuant,
+    InputQuantParams,
+    OutputQuantParams,
+    Q8Weights,
+    QuantParams,
+    ScalingParams,
     codes_of,
     numpy_codes,
     numpy_input,
@@ -38,7 +38,7 @@ from .q8ta import (
 )
 
 
-class Convolution(Scaling):
+class Q8taConvolutionParams(ScalingParams):
     count: u32  # output elements
     groups: u32
     depth: u32  # input channels of a group
@@ -62,7 +62,7 @@ class Convolution(Scaling):
 
 
 @dataclass(frozen=True)
-class Geometry:
+class Q8taGeometry:
     """The arguments of a convolution beside its layer, in the schema's order."""
 
     kernel_size: list[int]
@@ -72,7 +72,7 @@ class Geometry:
     groups: int
 
     @property
-    def window(self) -> Window:
+    def window(self) -> ConvolutionWindow:
         return _window(self)
 
 
@@ -88,20 +88,20 @@ class TransposedGeometry:
     groups: int
 
     @property
-    def window(self) -> Window:
+    def window(self) -> ConvolutionWindow:
         return _window(self, self.output_padding)
 
 
-def _window(geometry: Geometry | TransposedGeometry, output_padding: list[int] | None = None) -> Window:
+def _window(geometry: Q8taGeometry | TransposedGeometry, output_padding: list[int] | None = None) -> ConvolutionWindow:
     """`output_padding` is given where the convolution is transposed."""
     given = (geometry.kernel_size, geometry.stride, geometry.padding, geometry.dilation, output_padding or [0, 0])
     if any(len(values) != 2 for values in given):
         raise ShapeError(f"kernel, stride, padding, dilation and output padding {given} need 2 numbers each")
     kernel, stride, padding, dilation, further = map(tuple, given)
-    return Window(kernel, stride, padding, dilation, further, output_padding is not None, geometry.groups)
+    return ConvolutionWindow(kernel, stride, padding, dilation, further, output_padding is not None, geometry.groups)
 
 
-class Layout(NamedTuple):
+class WeightStrides(NamedTuple):
     """Where weights lie: bytes from one output channel, tap or input channel to the next."""
 
     channel: int
@@ -109,7 +109,7 @@ class Layout(NamedTuple):
     depth: int
 
 
-def _stays(window: Window) -> bool:
+def _stays(window: ConvolutionWindow) -> bool:
     """Whether each output pixel reads the one input pixel at its own place."""
     still = not any((*window.padding, *window.output_padding, window.transposed))
     return still and {*window.kernel, *window.stride} == {1}
@@ -119,10 +119,10 @@ def _convolve(
     cx: Context,
     x: Tensor,
     weights: Tensor,
-    ends: Ends,
-    channels: Channels,
-    window: Window,
-    layout: Layout,
+    ends: InputOutputQuant,
+    channels: ChannelEpilogue,
+    window: ConvolutionWindow,
+    layout: WeightStrides,
     out: Tensor,
 ) -> None:
     """(N, IC, H, W) -> (N, OC, H, W). The caller sets `out.dims`."""
@@ -149,13 +149,15 @@ def _convolve(
     )
 
 
-def _parameters(x: Tensor, ends: Ends, window: Window, layout: Layout, tiles: int, out: Tensor) -> Convolution:
+def _parameters(
+    x: Tensor, ends: InputOutputQuant, window: ConvolutionWindow, layout: WeightStrides, tiles: int, out: Tensor
+) -> Q8taConvolutionParams:
     axes = {
         f"{name}_{axis}": value
         for name in ("kernel", "stride", "padding", "dilation")
         for axis, value in zip("yx", getattr(window, name), strict=True)
     }
-    return Convolution(
+    return Q8taConvolutionParams(
         **ends.uniforms,
         **axes,
         count=out.numel,
@@ -173,7 +175,7 @@ def _parameters(x: Tensor, ends: Ends, window: Window, layout: Layout, tiles: in
     )
 
 
-def _extents(x: Tensor, weights: Tensor, columns: int, window: Window) -> Dims:
+def _extents(x: Tensor, weights: Tensor, columns: int, window: ConvolutionWindow) -> Dims:
     """The output's height and width, once all operands are known to fit."""
     require_codes(x, weights)
     if x.rank not in (3, 4) or x.dims[-3] % window.groups:
@@ -188,7 +190,13 @@ def _extents(x: Tensor, weights: Tensor, columns: int, window: Window) -> Dims:
 
 
 def _by_rows(
-    cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Channels, window: Window, out: Tensor
+    cx: Context,
+    x: Tensor,
+    weights: Tensor,
+    ends: InputOutputQuant,
+    channels: ChannelEpilogue,
+    window: ConvolutionWindow,
+    out: Tensor,
 ) -> None:
     """A convolution with a row of weights per output channel."""
     if ends.output is not None:
@@ -198,15 +206,15 @@ def _by_rows(
     count, columns = weights.dims
     sizes = _extents(x, weights, columns, window)
     out.dims = (*x.dims[:-3], count, *sizes)
-    _convolve(cx, x, weights, ends, channels, window, Layout(columns, x.dims[-3] // window.groups, 1), out)
+    _convolve(cx, x, weights, ends, channels, window, WeightStrides(columns, x.dims[-3] // window.groups, 1), out)
 
 
-def _taps(sizes: Sizes, side: Dims, channels: int) -> int:
+def _taps(sizes: CallSizes, side: Dims, channels: int) -> int:
     """Every pixel of one side meets every tap, and the other side's channels of a group. Packed weights do not tell."""
     return 2 * numel(side) * numel(tuple(sizes.numbers("kernel_size"))) * channels // int(sizes.number("groups"))
 
 
-def _flops(sizes: Sizes) -> int:
+def _flops(sizes: CallSizes) -> int:
     return _taps(sizes, sizes.out, sizes.dims("x")[-3])
 
 
@@ -220,16 +228,18 @@ def _flops(sizes: Sizes) -> int:
 def q8ta_conv2d(
     cx: Context,
     x: Tensor,
-    input: InputCoding,
-    layer: Weights,
-    output: OutputCoding,
+    input: InputQuantParams,
+    layer: Q8Weights,
+    output: OutputQuantParams,
     bias: Tensor | None,
-    geometry: Geometry,
+    geometry: Q8taGeometry,
     activation: str = "none",
     *,
     out: Tensor,
 ) -> None:
-    _by_rows(cx, x, layer.weights, Ends(input, output), layer.channels(bias, activation), geometry.window, out)
+    _by_rows(
+        cx, x, layer.weights, InputOutputQuant(input, output), layer.channels(bias, activation), geometry.window, out
+    )
 
 
 @op(
@@ -238,11 +248,11 @@ def q8ta_conv2d(
 def q8ta_conv2d_dw(
     cx: Context,
     x: Tensor,
-    input: InputCoding,
-    layer: Weights,
-    output: OutputCoding,
+    input: InputQuantParams,
+    layer: Q8Weights,
+    output: OutputQuantParams,
     bias: Tensor | None,
-    geometry: Geometry,
+    geometry: Q8taGeometry,
     activation: str = "none",
     *,
     out: Tensor,
@@ -253,27 +263,27 @@ def q8ta_conv2d_dw(
         raise ShapeError(f"weights {list(weights.dims)}, input {list(x.dims)} and {groups} groups are not depthwise")
     sizes = _extents(x, weights, numel(window.kernel), window)
     out.dims = (*x.dims[:-3], groups, *sizes)
-    layout = Layout(1, weights.dims[2], 0)
-    _convolve(cx, x, weights, Ends(input, output), layer.channels(bias, activation), window, layout, out)
+    layout = WeightStrides(1, weights.dims[2], 0)
+    _convolve(cx, x, weights, InputOutputQuant(input, output), layer.channels(bias, activation), window, layout, out)
 
 
 @op("et_vk.conv2d_q8ta_q8csw.default", dtypes=Q8TA, traits=OpTraits(work=_flops))
 def conv2d_q8ta_q8csw(
     cx: Context,
     x: Tensor,
-    input: InputCoding,
-    layer: Weights,
+    input: InputQuantParams,
+    layer: Q8Weights,
     bias: Tensor | None,
-    geometry: Geometry,
+    geometry: Q8taGeometry,
     *,
     out: Tensor,
 ) -> None:
     """That of ExecuTorch 1.0, from floats to floats."""
     codes = codes_of(cx, x, input)
-    _by_rows(cx, codes, layer.weights, Ends(input), layer.channels(bias), geometry.window, out)
+    _by_rows(cx, codes, layer.weights, InputOutputQuant(input), layer.channels(bias), geometry.window, out)
 
 
-def _transposed_flops(sizes: Sizes) -> int:
+def _transposed_flops(sizes: CallSizes) -> int:
     return _taps(sizes, sizes.dims("x"), sizes.out[-3])
 
 
@@ -281,16 +291,18 @@ def _transposed_flops(sizes: Sizes) -> int:
 def q8ta_conv2d_transposed(
     cx: Context,
     x: Tensor,
-    input: InputCoding,
-    layer: Weights,
-    output: OutputCoding,
+    input: InputQuantParams,
+    layer: Q8Weights,
+    output: OutputQuantParams,
     bias: Tensor | None,
     geometry: TransposedGeometry,
     activation: str,
     *,
     out: Tensor,
 ) -> None:
-    _by_rows(cx, x, layer.weights, Ends(input, output), layer.channels(bias, activation), geometry.window, out)
+    _by_rows(
+        cx, x, layer.weights, InputOutputQuant(input, output), layer.channels(bias, activation), geometry.window, out
+    )
 
 
 # -- references: one shifted view of the image per tap -----------------------------------------------------------------
@@ -298,17 +310,25 @@ def q8ta_conv2d_transposed(
 
 @q8ta_conv2d.reference
 @q8ta_conv2d_dw.reference
-def _(x: Any, input: Coding, layer: Weights, output: Coding, bias: Any, geometry: Geometry, activation: str) -> Any:
+def _(
+    x: Any,
+    input: QuantParams,
+    layer: Q8Weights,
+    output: QuantParams,
+    bias: Any,
+    geometry: Q8taGeometry,
+    activation: str,
+) -> Any:
     return _coded(_sums(x, input, layer, geometry), input, layer, bias, activation, output)
 
 
 @conv2d_q8ta_q8csw.reference
-def _(x: Any, input: Coding, layer: Weights, bias: Any, geometry: Geometry) -> Any:
+def _(x: Any, input: QuantParams, layer: Q8Weights, bias: Any, geometry: Q8taGeometry) -> Any:
     sums = _sums(numpy_input(x, input), input, layer, geometry)
     return numpy_values(sums, input.scale, layer.weight_scales, bias, "none", after=2).astype(x.dtype)
 
 
-def _sums(x: Any, input: Coding, layer: Weights, geometry: Geometry) -> Any:
+def _sums(x: Any, input: QuantParams, layer: Q8Weights, geometry: Q8taGeometry) -> Any:
     """The integer sums of a convolution that is not transposed, (..., OC, H, W)."""
     window = geometry.window
     kernels = _kernels(layer.weights, x.shape[-3], window)
@@ -323,7 +343,13 @@ def _sums(x: Any, input: Coding, layer: Weights, geometry: Geometry) -> Any:
 
 @q8ta_conv2d_transposed.reference
 def _(
-    x: Any, input: Coding, layer: Weights, output: Coding, bias: Any, geometry: TransposedGeometry, activation: str
+    x: Any,
+    input: QuantParams,
+    layer: Q8Weights,
+    output: QuantParams,
+    bias: Any,
+    geometry: TransposedGeometry,
+    activation: str,
 ) -> Any:
     window = geometry.window
     kernels = _kernels(layer.weights, x.shape[-3], window)
@@ -337,19 +363,19 @@ def _(
     return _coded(sums, input, layer, bias, activation, output)
 
 
-def _view(window: Window, tap: tuple[int, int], counts: Dims) -> tuple[Any, ...]:
+def _view(window: ConvolutionWindow, tap: tuple[int, int], counts: Dims) -> tuple[Any, ...]:
     """The pixels that one tap meets, for all positions of the kernel."""
     axes = zip(tap, window.dilation, window.stride, counts, strict=True)
     return (..., *(slice(k * d, k * d + s * (n - 1) + 1, s) for k, d, s, n in axes))
 
 
-def _grouped(x: Any, input: Coding, window: Window) -> Any:
+def _grouped(x: Any, input: QuantParams, window: ConvolutionWindow) -> Any:
     """(N, G, IC / G, H, W), as integers whose zero is 0."""
     depth = x.shape[-3] // window.groups
     return x.reshape(-1, window.groups, depth, *x.shape[-2:]).astype(np.int64) - input.zero_point
 
 
-def _kernels(weights: Any, channels: int, window: Window) -> Any:
+def _kernels(weights: Any, channels: int, window: ConvolutionWindow) -> Any:
     """(G, OC / G, Ky, Kx, IC / G)."""
     if weights.ndim == 3:  # (Ky, Kx, C)
         rows = weights[..., :channels].transpose(2, 0, 1)
@@ -358,5 +384,5 @@ def _kernels(weights: Any, channels: int, window: Window) -> Any:
     return rows.astype(np.int64).reshape(window.groups, -1, *window.kernel, channels // window.groups)
 
 
-def _coded(sums: Any, input: Coding, layer: Weights, bias: Any, activation: str, output: Coding) -> Any:
+def _coded(sums: Any, input: QuantParams, layer: Q8Weights, bias: Any, activation: str, output: QuantParams) -> Any:
     return numpy_codes(numpy_values(sums, input.scale, layer.weight_scales, bias, activation, after=2), output)

@@ -14,12 +14,12 @@ from ...lowering.registry import op
 from ...lowering.shapes import broadcast, check_rank, coalesce, strides
 from ...wgsl import Uniforms, dims8, f32, u32
 from ..quantize.quantize import numpy_dequantize
-from .q8ta import Coding, InputCoding, OutputCoding, numpy_codes
+from .q8ta import InputQuantParams, OutputQuantParams, QuantParams, numpy_codes
 
 CODES = frozenset({DType.INT8})
 
 
-class Add(Uniforms):
+class Q8taAddParams(Uniforms):
     count: u32
     rank: u32
     a_scale: f32
@@ -39,16 +39,16 @@ def q8ta_add(
     cx: Context,
     input_a: Tensor,
     input_b: Tensor,
-    a: Annotated[Coding, "input_a_"],
-    b: Annotated[Coding, "input_b_"],
-    output: OutputCoding,
+    a: Annotated[QuantParams, "input_a_"],
+    b: Annotated[QuantParams, "input_b_"],
+    output: OutputQuantParams,
     alpha: float,
     *,
     out: Tensor,
 ) -> None:
     out.dims = broadcast(input_a.dims, input_b.dims)
     walked = walk(out, input_a, input_b)
-    params = Add(
+    params = Q8taAddParams(
         count=out.numel,
         rank=walked.rank,
         a_scale=a.scale,
@@ -73,16 +73,16 @@ def q8ta_add(
 
 
 @q8ta_add.reference
-def _(input_a: Any, input_b: Any, a: Coding, b: Coding, output: Coding, alpha: float) -> Any:
+def _(input_a: Any, input_b: Any, a: QuantParams, b: QuantParams, output: QuantParams, alpha: float) -> Any:
     left, right = _numbers(input_a, a), _numbers(input_b, b)
     return numpy_codes(left + np.float32(alpha) * right, output)
 
 
-def _numbers(codes: Any, coding: Coding) -> Any:
+def _numbers(codes: Any, coding: QuantParams) -> Any:
     return numpy_dequantize(codes, coding.scale, coding.zero_point)
 
 
-class Requantize(Uniforms):
+class RequantizeParams(Uniforms):
     count: u32
     rank: u32
     x_scale: f32
@@ -93,7 +93,7 @@ class Requantize(Uniforms):
     x_strides: dims8
 
 
-class Change(NamedTuple):
+class Requantization(NamedTuple):
     """Scale and zero point of codes, and what they shall be."""
 
     x_scale: float
@@ -103,12 +103,12 @@ class Change(NamedTuple):
 
 
 def _requantize(
-    cx: Context, x: Tensor, out: Tensor, change: Change, walked: Dims, steps: Dims, relu: bool = False
+    cx: Context, x: Tensor, out: Tensor, change: Requantization, walked: Dims, steps: Dims, relu: bool = False
 ) -> None:
     """New codes for `x`, which is read with the strides `steps` over the dims `walked` of `out`."""
     dims, (layout,) = coalesce(walked, steps)
     check_rank(dims)
-    params = Requantize(count=out.numel, rank=len(dims), dims=dims, x_strides=layout, **change._asdict())
+    params = RequantizeParams(count=out.numel, rank=len(dims), dims=dims, x_strides=layout, **change._asdict())
     cx.dispatch(
         "q8/q8ta_requantize.wgsl",
         reads=(x,),
@@ -121,14 +121,14 @@ def _requantize(
 
 
 @op("et_vk.q8ta_relu.default", dtypes=CODES)
-def q8ta_relu(cx: Context, input: Tensor, given: InputCoding, output: OutputCoding, *, out: Tensor) -> None:
+def q8ta_relu(cx: Context, input: Tensor, given: InputQuantParams, output: OutputQuantParams, *, out: Tensor) -> None:
     out.dims = input.dims
-    change = Change(given.scale, given.zero_point, 1.0 / output.scale, output.zero_point)
+    change = Requantization(given.scale, given.zero_point, 1.0 / output.scale, output.zero_point)
     _requantize(cx, input, out, change, out.dims, strides(out.dims), relu=True)
 
 
 @q8ta_relu.reference
-def _(input: Any, given: Coding, output: Coding) -> Any:
+def _(input: Any, given: QuantParams, output: QuantParams) -> Any:
     return numpy_codes(np.maximum(_numbers(input, given), np.float32(0)), output)
 
 
@@ -136,7 +136,7 @@ def _(input: Any, given: Coding, output: Coding) -> Any:
 def q8ta_pixel_shuffle(
     cx: Context,
     input: Tensor,
-    given: InputCoding,
+    given: InputQuantParams,
     output_inv_scale: float,
     output_zero_point: int,
     upscale_factor: int,
@@ -150,16 +150,16 @@ def q8ta_pixel_shuffle(
     out.dims = (*outer, channels // (r * r), height * r, width * r)
     *rest, ry, rx, y, x = strides((*outer, channels // (r * r), r, r, height, width))
     walked = (*outer, channels // (r * r), height, r, width, r)  # (..., C, H, ry, W, rx)
-    change = Change(given.scale, given.zero_point, output_inv_scale, output_zero_point)
+    change = Requantization(given.scale, given.zero_point, output_inv_scale, output_zero_point)
     _requantize(cx, input, out, change, walked, (*rest, y, ry, x, rx))
 
 
 @q8ta_pixel_shuffle.reference
-def _(input: Any, given: Coding, output_inv_scale: float, output_zero_point: int, upscale_factor: int) -> Any:
+def _(input: Any, given: QuantParams, output_inv_scale: float, output_zero_point: int, upscale_factor: int) -> Any:
     r = upscale_factor
     *outer, channels, height, width = input.shape
     out = np.empty((*outer, channels // (r * r), height * r, width * r), np.int8)
-    codes = numpy_codes(_numbers(input, given), Coding(1.0 / output_inv_scale, output_zero_point))
+    codes = numpy_codes(_numbers(input, given), QuantParams(1.0 / output_inv_scale, output_zero_point))
     for dy in range(r):
         for dx in range(r):
             out[..., dy::r, dx::r] = codes[..., dy * r + dx :: r * r, :, :]

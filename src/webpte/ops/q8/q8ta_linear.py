@@ -17,13 +17,13 @@ from ...lowering.work import sums_over
 from ...wgsl import u32
 from .q8ta import (
     Q8TA,
-    Channels,
-    Coding,
-    Ends,
-    InputCoding,
-    OutputCoding,
-    Scaling,
-    Weights,
+    ChannelEpilogue,
+    InputOutputQuant,
+    InputQuantParams,
+    OutputQuantParams,
+    Q8Weights,
+    QuantParams,
+    ScalingParams,
     codes_of,
     numpy_codes,
     numpy_input,
@@ -34,7 +34,7 @@ from .q8ta import (
 ROWS = 4  # output rows one invocation computes when there are several; columns are always 4
 
 
-class Linear(Scaling):
+class Q8taLinearParams(ScalingParams):
     rows: u32
     inner: u32
     columns: u32
@@ -42,7 +42,9 @@ class Linear(Scaling):
     first_column: u32  # of the weights that are bound
 
 
-def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Channels, out: Tensor) -> None:
+def _linear(
+    cx: Context, x: Tensor, weights: Tensor, ends: InputOutputQuant, channels: ChannelEpilogue, out: Tensor
+) -> None:
     """(..., K) x (N, K) -> (..., N)."""
     require_codes(x, weights)
     if weights.rank != 2 or x.dims[-1:] != weights.dims[1:]:
@@ -59,7 +61,7 @@ def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Chann
             "q8/q8ta_linear_any.wgsl",
             reads=(x, weights, *channels.operands),
             writes=(out,),
-            params=Linear(**params, column_tiles=0, first_column=0),
+            params=Q8taLinearParams(**params, column_tiles=0, first_column=0),
             threads=-(-out.numel // 4),
             words=words,
             **flags,
@@ -71,7 +73,7 @@ def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Chann
             "q8/q8ta_linear.wgsl",
             reads=(x, part, *channels.operands),
             writes=(out,),
-            params=Linear(**params, column_tiles=count, first_column=4 * first),
+            params=Q8taLinearParams(**params, column_tiles=count, first_column=4 * first),
             threads=count * -(-rows // tile),
             tile=tile,
             **flags,
@@ -82,20 +84,20 @@ def _linear(cx: Context, x: Tensor, weights: Tensor, ends: Ends, channels: Chann
 def q8ta_linear(
     cx: Context,
     x: Tensor,
-    input: InputCoding,
-    layer: Weights,
-    output: OutputCoding,
+    input: InputQuantParams,
+    layer: Q8Weights,
+    output: OutputQuantParams,
     bias: Tensor | None,
     activation: str,
     *,
     out: Tensor,
 ) -> None:
     require_codes(out)
-    _linear(cx, x, layer.weights, Ends(input, output), layer.channels(bias, activation), out)
+    _linear(cx, x, layer.weights, InputOutputQuant(input, output), layer.channels(bias, activation), out)
 
 
 @q8ta_linear.reference
-def _(x: Any, input: Coding, layer: Weights, output: Coding, bias: Any, activation: str) -> Any:
+def _(x: Any, input: QuantParams, layer: Q8Weights, output: QuantParams, bias: Any, activation: str) -> Any:
     return numpy_codes(_values(x, input, layer, bias, activation), output)
 
 
@@ -103,8 +105,8 @@ def _(x: Any, input: Coding, layer: Weights, output: Coding, bias: Any, activati
 def linear_q8ta_q8csw(
     cx: Context,
     x: Tensor,
-    input: InputCoding,
-    layer: Weights,
+    input: InputQuantParams,
+    layer: Q8Weights,
     bias: Tensor | None,
     *,
     out: Tensor,
@@ -114,15 +116,15 @@ def linear_q8ta_q8csw(
             f"value {out.id} {out.spec} should be a float: ExecuTorch 1.5 mistakes its type where the layer has no "
             "bias. Give the layer one (zeros will do), or let its results be quantised too."
         )
-    _linear(cx, codes_of(cx, x, input), layer.weights, Ends(input), layer.channels(bias), out)
+    _linear(cx, codes_of(cx, x, input), layer.weights, InputOutputQuant(input), layer.channels(bias), out)
 
 
 @linear_q8ta_q8csw.reference
-def _(x: Any, input: Coding, layer: Weights, bias: Any) -> Any:
+def _(x: Any, input: QuantParams, layer: Q8Weights, bias: Any) -> Any:
     return _values(numpy_input(x, input), input, layer, bias, "none")
 
 
-def _values(x: Any, input: Coding, layer: Weights, bias: Any, activation: str) -> Any:
+def _values(x: Any, input: QuantParams, layer: Q8Weights, bias: Any, activation: str) -> Any:
     weights: Any = layer.weights
     sums = (x.astype(np.int64) - input.zero_point) @ weights.astype(np.int64).T
     return numpy_values(sums, input.scale, layer.weight_scales, bias, activation)

@@ -13,11 +13,11 @@ import numpy as np
 from ...errors import GraphError, ShapeError
 from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
-from ...lowering.registry import BYTES, FLOATS, Option, op
+from ...lowering.registry import BYTES, FLOATS, TensorOption, op
 from ...lowering.shapes import Dims, check_rank, coalesce, strides
 from ...wgsl import Uniforms, dims8, f32, u32
 from ..create.fill import numpy_dtype
-from ..reduce.reduce import Reduction
+from ..reduce.reduce import ReductionParams
 from ..reduce.reduce import walk as reduction_walk
 
 AFFINE = FLOATS | BYTES | {DType.INT32}
@@ -40,7 +40,7 @@ def _split(grid: Dims, block_size: list[int]) -> Dims:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockQuantization:
     """A scale, and a zero point unless that is 0, for each block of elements."""
 
     block_size: list[int]
@@ -48,7 +48,7 @@ class Blocks:
     zero_point: Tensor | None
 
 
-class Affine(Uniforms):
+class AffineParams(Uniforms):
     count: u32
     rank: u32
     lowest: f32
@@ -61,7 +61,7 @@ def affine(
     cx: Context,
     mode: str,
     x: Tensor,
-    blocks: Blocks,
+    blocks: BlockQuantization,
     out: Tensor,
     limits: tuple[float, float] = (0, 0),
 ) -> None:
@@ -78,7 +78,9 @@ def affine(
     steps = tuple(step for own in strides(grid) for step in (own, 0))
     dims, (s_strides,) = coalesce(_split(grid, block_size), steps)
     check_rank(dims)
-    params = Affine(count=x.numel, rank=len(dims), lowest=limits[0], highest=limits[1], dims=dims, s_strides=s_strides)
+    params = AffineParams(
+        count=x.numel, rank=len(dims), lowest=limits[0], highest=limits[1], dims=dims, s_strides=s_strides
+    )
     cx.dispatch(
         "quantize/affine.wgsl",
         reads=(x, scale) if zero_point is None else (x, scale, zero_point),
@@ -106,8 +108,8 @@ def _limits(lowest: float | None, highest: float | None, dtype: DType) -> tuple[
 def quantize_affine(
     cx: Context,
     input: Tensor,
-    blocks: Blocks,
-    output_dtype: Option,
+    blocks: BlockQuantization,
+    output_dtype: TensorOption,
     quant_min: int | float | None,
     quant_max: int | float | None,
     *,
@@ -120,7 +122,7 @@ def quantize_affine(
 @quantize_affine.reference
 def _(
     input: Any,
-    blocks: Blocks,
+    blocks: BlockQuantization,
     output_dtype: int,
     quant_min: float | None,
     quant_max: float | None,
@@ -134,11 +136,11 @@ def _(
 def dequantize_affine(
     cx: Context,
     input: Tensor,
-    blocks: Blocks,
-    input_dtype: Option,
+    blocks: BlockQuantization,
+    input_dtype: TensorOption,
     quant_min: int | float | None,
     quant_max: int | float | None,
-    output_dtype: Option,
+    output_dtype: TensorOption,
     *,
     out: Tensor,
 ) -> None:
@@ -149,7 +151,7 @@ def dequantize_affine(
 @dequantize_affine.reference
 def _(
     input: Any,
-    blocks: Blocks,
+    blocks: BlockQuantization,
     input_dtype: object,
     quant_min: object,
     quant_max: object,
@@ -164,11 +166,11 @@ def fake_quantise(cx: Context, x: Tensor, scale: Tensor, zero_point: Tensor) -> 
     """Every row of `x` as if it had been rounded to int8 and back."""
     rounded = cx.scratch(DType.FLOAT32, x.dims)
     row = [1] * (x.rank - 1) + [x.dims[-1]]
-    affine(cx, "fake", x, Blocks(row, scale, zero_point), rounded, _RANGES[DType.INT8])
+    affine(cx, "fake", x, BlockQuantization(row, scale, zero_point), rounded, _RANGES[DType.INT8])
     return rounded
 
 
-class Choose(Reduction):
+class ChooseAffineParams(ReductionParams):
     blocks: u32
     lowest: f32
     highest: f32
@@ -181,12 +183,12 @@ def choose_qparams_affine(
     input: Tensor,
     mapping_type: str,
     block_size: list[int],
-    target_dtype: Option,
+    target_dtype: TensorOption,
     quant_min: int | float | None,
     quant_max: int | float | None,
     eps: float | None,
-    scale_dtype: Option,
-    zero_point_dtype: Option,
+    scale_dtype: TensorOption,
+    zero_point_dtype: TensorOption,
     keepdim: bool = False,  # torchao 0.14, of ExecuTorch 1.0, has no such argument
     *,
     out: tuple[Tensor, Tensor],
@@ -202,7 +204,7 @@ def choose_qparams_affine(
     split = _split(grid, block_size)
     walked = vars(reduction_walk(split, set(range(1, len(split), 2)), 1.0))
     blocks = numel(grid)
-    params = Choose(**walked, blocks=blocks, lowest=lowest, highest=highest, eps=least)
+    params = ChooseAffineParams(**walked, blocks=blocks, lowest=lowest, highest=highest, eps=least)
     cx.dispatch(
         "quantize/affine_choose.wgsl",
         reads=(input,),
@@ -280,13 +282,13 @@ def spread(values: Any, dims: Dims, block_size: list[int]) -> Any:
     return result
 
 
-def _spread_both(blocks: Blocks, dims: Dims) -> tuple[Any, Any]:
+def _spread_both(blocks: BlockQuantization, dims: Dims) -> tuple[Any, Any]:
     """Zero point and scale of each element."""
     zero = np.zeros(()) if blocks.zero_point is None else spread(blocks.zero_point, dims, blocks.block_size)
     return zero, spread(blocks.scale, dims, blocks.block_size)
 
 
-def numpy_codes(x: Any, blocks: Blocks, limits: tuple[float, float]) -> Any:
+def numpy_codes(x: Any, blocks: BlockQuantization, limits: tuple[float, float]) -> Any:
     """Codes as float64, rounded in f32 as torchao does."""
     zeros, scales = _spread_both(blocks, x.shape)
     rounded = np.round(x.astype(np.float32) * (np.float32(1) / scales.astype(np.float32))).astype(np.float64)
@@ -295,7 +297,7 @@ def numpy_codes(x: Any, blocks: Blocks, limits: tuple[float, float]) -> Any:
 
 def numpy_fake_quantise(x: Any, scale: Any, zero_point: Any) -> Any:
     """The reference of `fake_quantise`, in float64."""
-    blocks = Blocks([1] * (x.ndim - 1) + [x.shape[-1]], scale, zero_point)
+    blocks = BlockQuantization([1] * (x.ndim - 1) + [x.shape[-1]], scale, zero_point)
     codes = numpy_codes(x, blocks, _RANGES[DType.INT8])
     zeros, scales = (given.astype(np.float64) for given in _spread_both(blocks, x.shape))
     return (codes - zeros) * scales

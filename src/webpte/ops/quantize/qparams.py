@@ -18,12 +18,12 @@ MOST_RUNS = 256  # per row, so that joining them stays short
 F32_EPS = float(np.finfo(np.float32).eps)
 
 
-class Ranges(Uniforms):
+class RowRangeParams(Uniforms):
     width: u32  # elements of a row
     runs: u32  # invocations that share a row
 
 
-class Choose(Uniforms):
+class ChooseQparamsParams(Uniforms):
     runs: u32
     lowest: f32
     highest: f32
@@ -50,7 +50,7 @@ def _choose(
         "quantize/qparams_range.wgsl",
         reads=(x,),
         writes=(ranges,),
-        params=Ranges(width=width, runs=runs),
+        params=RowRangeParams(width=width, runs=runs),
         threads=rows * runs,
         type=x.wgsl,
     )
@@ -59,7 +59,7 @@ def _choose(
         "quantize/qparams.wgsl",
         reads=(ranges,),
         writes=(scale, zero),
-        params=Choose(runs=runs, lowest=lowest, highest=highest, eps=eps),
+        params=ChooseQparamsParams(runs=runs, lowest=lowest, highest=highest, eps=eps),
         threads=rows,
         balanced=balanced,
         scale_type=scale.wgsl,

@@ -23,7 +23,7 @@ QUANTISED = FLOATS | CODES
 I32_MAX = 2**31 - 128  # the greatest i32 that is also an f32
 
 
-class Quantize(Uniforms):
+class QuantizeParams(Uniforms):
     count: u32  # elements
     inner: u32  # neighbours that share a scale
     scales: u32  # how many scales there are, before they start over
@@ -33,7 +33,7 @@ class Quantize(Uniforms):
     highest: f32
 
 
-class Dequantize(Uniforms):
+class DequantizeParams(Uniforms):
     count: u32
     inner: u32
     scales: u32
@@ -42,7 +42,7 @@ class Dequantize(Uniforms):
 
 
 @dataclass(frozen=True)
-class Codes:
+class QuantRange:
     """What codes may be: the arguments that end every quantisation."""
 
     quant_min: int
@@ -55,7 +55,7 @@ class Codes:
 
 
 @dataclass(frozen=True)
-class AnyCodes:
+class UnusedQuantRange:
     """The same where codes are given, and are what they are."""
 
     quant_min: Unused
@@ -63,14 +63,14 @@ class AnyCodes:
     dtype: Unused
 
 
-class Fixed(NamedTuple):
+class PerTensorScale(NamedTuple):
     """One scale for all elements, known on the host."""
 
     scale: float
     zero: int
 
 
-class Spread(NamedTuple):
+class PerBlockScales(NamedTuple):
     """Scales on the device: `inner` neighbours share one, and after `number` of them they start over."""
 
     scale: Tensor
@@ -79,29 +79,29 @@ class Spread(NamedTuple):
     number: int
 
 
-def _channels(x: Tensor, scales: Tensor, zeros: Tensor | None, axis: int) -> Spread:
+def _channels(x: Tensor, scales: Tensor, zeros: Tensor | None, axis: int) -> PerBlockScales:
     at = normalize_dim(axis, x.rank)
     if x.rank == 0:
         raise ShapeError("a scalar has no channels")
-    return _checked(x, Spread(scales, zeros, numel(x.dims[at + 1 :]), x.dims[at]))
+    return _checked(x, PerBlockScales(scales, zeros, numel(x.dims[at + 1 :]), x.dims[at]))
 
 
-def _tokens(x: Tensor, scales: Tensor, zeros: Tensor) -> Spread:
+def _tokens(x: Tensor, scales: Tensor, zeros: Tensor) -> PerBlockScales:
     if x.rank == 0:
         raise ShapeError("a scalar has no tokens")
-    return _checked(x, Spread(scales, zeros, x.dims[-1], numel(x.dims[:-1])))
+    return _checked(x, PerBlockScales(scales, zeros, x.dims[-1], numel(x.dims[:-1])))
 
 
-def _checked(x: Tensor, spread: Spread) -> Spread:
+def _checked(x: Tensor, spread: PerBlockScales) -> PerBlockScales:
     for given in (spread.scale, spread.zero):
         if given is not None and given.numel != spread.number:
             raise ShapeError(f"{given!r} has {given.numel} elements; {list(x.dims)} needs {spread.number}")
     return spread
 
 
-def _walk(x: Tensor, how: Fixed | Spread) -> tuple[dict[str, Any], dict[str, Any], tuple[Tensor, ...]]:
+def _walk(x: Tensor, how: PerTensorScale | PerBlockScales) -> tuple[dict[str, Any], dict[str, Any], tuple[Tensor, ...]]:
     """The uniforms, the flags and the operands that say which scale an element has."""
-    if isinstance(how, Fixed):
+    if isinstance(how, PerTensorScale):
         uniforms = {"count": x.numel, "inner": 1, "scales": 1, "zero": how.zero}
         return uniforms, {"scale_type": "", "zero_type": ""}, ()
     uniforms = {"count": x.numel, "inner": how.inner, "scales": how.number, "zero": 0}
@@ -118,20 +118,25 @@ def _require(tensor: Tensor, dtypes: frozenset[DType]) -> None:
 
 
 def quantize(
-    cx: Context, x: Tensor, how: Fixed | Spread, limits: tuple[int, int], out: Tensor, early: bool = False
+    cx: Context,
+    x: Tensor,
+    how: PerTensorScale | PerBlockScales,
+    limits: tuple[int, int],
+    out: Tensor,
+    early: bool = False,
 ) -> None:
     """out = round(x / scale) + zero within `limits`; the zero point is added before rounding if `early`."""
     _require(x, FLOATS)
     _require(out, CODES)
     out.dims = x.dims
     uniforms, flags, operands = _walk(x, how)
-    inverse = 1.0 / how.scale if isinstance(how, Fixed) else 1.0
+    inverse = 1.0 / how.scale if isinstance(how, PerTensorScale) else 1.0
     lowest, highest = limits
     cx.dispatch(
         "quantize/quantize.wgsl",
         reads=(x, *operands),
         writes=(out,),
-        params=Quantize(**uniforms, inverse=inverse, lowest=lowest, highest=min(highest, I32_MAX)),
+        params=QuantizeParams(**uniforms, inverse=inverse, lowest=lowest, highest=min(highest, I32_MAX)),
         threads=-(-x.numel // 4),
         type=x.wgsl,
         target=out.dtype.short,
@@ -140,18 +145,18 @@ def quantize(
     )
 
 
-def dequantize(cx: Context, x: Tensor, how: Fixed | Spread, out: Tensor) -> None:
+def dequantize(cx: Context, x: Tensor, how: PerTensorScale | PerBlockScales, out: Tensor) -> None:
     """out = (x - zero) * scale."""
     _require(x, CODES)
     _require(out, FLOATS)
     out.dims = x.dims
     uniforms, flags, operands = _walk(x, how)
-    scale = how.scale if isinstance(how, Fixed) else 1.0
+    scale = how.scale if isinstance(how, PerTensorScale) else 1.0
     cx.dispatch(
         "quantize/dequantize.wgsl",
         reads=(x, *operands),
         writes=(out,),
-        params=Dequantize(**uniforms, scale=scale),
+        params=DequantizeParams(**uniforms, scale=scale),
         threads=-(-x.numel // 4),
         source=x.dtype.short,
         type=out.wgsl,
@@ -173,11 +178,11 @@ def quantize_per_tensor(
     input: Tensor,
     scale: float,
     zero_point: int,
-    codes: Codes,
+    codes: QuantRange,
     *,
     out: Tensor,
 ) -> None:
-    quantize(cx, input, Fixed(scale, zero_point), codes.limits, out)
+    quantize(cx, input, PerTensorScale(scale, zero_point), codes.limits, out)
 
 
 @_named("quantize_per_tensor.tensor", "quantize_per_tensor.Tensor_out")
@@ -186,11 +191,11 @@ def quantize_per_tensor_tensor(
     input: Tensor,
     scale: Tensor,
     zero_point: Tensor,
-    codes: Codes,
+    codes: QuantRange,
     *,
     out: Tensor,
 ) -> None:
-    how = _checked(input, Spread(scale, zero_point, 1, 1))
+    how = _checked(input, PerBlockScales(scale, zero_point, 1, 1))
     quantize(cx, input, how, codes.limits, out)
 
 
@@ -207,12 +212,12 @@ def dequantize_per_tensor(
     input: Tensor,
     scale: float,
     zero_point: int,
-    codes: AnyCodes,
+    codes: UnusedQuantRange,
     out_dtype: Unused,
     *,
     out: Tensor,
 ) -> None:
-    dequantize(cx, input, Fixed(scale, zero_point), out)
+    dequantize(cx, input, PerTensorScale(scale, zero_point), out)
 
 
 @_named("dequantize_per_tensor.tensor", "dequantize_per_tensor.Tensor_out")
@@ -221,12 +226,12 @@ def dequantize_per_tensor_tensor(
     input: Tensor,
     scale: Tensor,
     zero_point: Tensor,
-    codes: AnyCodes,
+    codes: UnusedQuantRange,
     out_dtype: Unused,
     *,
     out: Tensor,
 ) -> None:
-    dequantize(cx, input, _checked(input, Spread(scale, zero_point, 1, 1)), out)
+    dequantize(cx, input, _checked(input, PerBlockScales(scale, zero_point, 1, 1)), out)
 
 
 @dequantize_per_tensor.reference
@@ -235,7 +240,7 @@ def _(
     input: Any,
     scale: Any,
     zero_point: Any,
-    codes: AnyCodes,
+    codes: UnusedQuantRange,
     out_dtype: int | None,
 ) -> Any:
     return numpy_dequantize(input, np.asarray(scale).item(), np.asarray(zero_point).item(), out_dtype)
@@ -251,7 +256,7 @@ def quantize_per_channel(
     scales: Tensor,
     zero_points: Tensor,
     axis: int,
-    codes: Codes,
+    codes: QuantRange,
     *,
     out: Tensor,
 ) -> None:
@@ -273,7 +278,7 @@ def dequantize_per_channel(
     scales: Tensor,
     zero_points: Tensor | None,
     axis: int,
-    codes: AnyCodes,
+    codes: UnusedQuantRange,
     out_dtype: Unused,
     *,
     out: Tensor,
@@ -287,7 +292,7 @@ def _(
     scales: Any,
     zero_points: Any,
     axis: int,
-    codes: AnyCodes,
+    codes: UnusedQuantRange,
     out_dtype: int | None,
 ) -> Any:
     zeros = 0 if zero_points is None else _along(zero_points, input, axis)
@@ -303,7 +308,7 @@ def quantize_per_token(
     input: Tensor,
     scales: Tensor,
     zero_points: Tensor,
-    codes: Codes,
+    codes: QuantRange,
     *,
     out: Tensor,
 ) -> None:
@@ -327,7 +332,7 @@ def dequantize_per_token(
     input: Tensor,
     scales: Tensor,
     zero_points: Tensor,
-    codes: AnyCodes,
+    codes: UnusedQuantRange,
     output_dtype: Unused,
     *,
     out: Tensor,
@@ -340,7 +345,7 @@ def _(
     input: Any,
     scales: Any,
     zero_points: Any,
-    codes: AnyCodes,
+    codes: UnusedQuantRange,
     output_dtype: int | None,
 ) -> Any:
     rows = input.reshape(-1, input.shape[-1])

@@ -17,7 +17,7 @@ from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
 
 
-class ArgReduce(Uniforms):
+class ArgReduceParams(Uniforms):
     size: u32
     inner: u32  # elements between neighbours along the reduced dim
     lanes: u32  # invocations that share an output
@@ -46,7 +46,7 @@ def arg_reduce(
         "reduce/argreduce.wgsl",
         reads=(x,),
         writes=writes,
-        params=ArgReduce(size=size, inner=inner, lanes=lanes),
+        params=ArgReduceParams(size=size, inner=inner, lanes=lanes),
         threads=indices.numel * lanes,
         workgroup=workgroup_for(lanes),
         type=x.wgsl,

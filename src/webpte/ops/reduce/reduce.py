@@ -17,7 +17,7 @@ from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, dims8, f32, u32
 
 
-class Reduction(Uniforms):
+class ReductionParams(Uniforms):
     """How to walk the input: the kept dims give the output index, the reduced ones the elements behind it."""
 
     rank: u32  # of the kept dims
@@ -33,7 +33,7 @@ class Reduction(Uniforms):
     outer_strides: dims8
 
 
-def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> Reduction:
+def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> ReductionParams:
     """The parameters that reduce a contiguous tensor of shape `dims` over `axes`."""
     own = strides(dims)
     parts = []
@@ -44,7 +44,7 @@ def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> Reductio
             raise ShapeError(f"shape {list(dims)} has {len(merged)} separate dims; at most {MAX_RANK} are supported")
         parts.append((merged, steps))
     (kept, kept_steps), (walked, walked_steps) = parts
-    return Reduction(
+    return ReductionParams(
         rank=len(kept),
         outer_rank=max(len(walked) - 1, 0),
         outer=numel(walked[:-1]),
@@ -257,7 +257,7 @@ def _(self: Any, dim: list[int] | None, unbiased: bool, keepdim: bool) -> Any:
 # -- running sums ------------------------------------------------------------------------------------------------------
 
 
-class Cumsum(Uniforms):
+class CumsumParams(Uniforms):
     size: u32
     inner: u32  # elements between neighbours along the dim
 
@@ -271,7 +271,7 @@ def cumsum(cx: Context, self: Tensor, dim: int, dtype: Unused, *, out: Tensor) -
         "reduce/cumsum.wgsl",
         reads=(self,),
         writes=(out,),
-        params=Cumsum(size=size, inner=inner),
+        params=CumsumParams(size=size, inner=inner),
         threads=self.numel // size if size else 0,
         workgroup=8,
         source=self.wgsl,

@@ -17,7 +17,7 @@ from ...lowering.traits import OpTraits
 from ...wgsl import Uniforms, u32
 
 
-class Softmax(Uniforms):
+class SoftmaxParams(Uniforms):
     size: u32  # loads per row
     inner: u32  # elements between neighbours along the dim
     lanes: u32
@@ -35,7 +35,7 @@ def normalised(cx: Context, x: Tensor, dim: int, out: Tensor, log: bool) -> None
         "reduce/softmax.wgsl",
         reads=(x,),
         writes=(out,),
-        params=Softmax(size=size // wide, inner=inner, lanes=lanes),
+        params=SoftmaxParams(size=size // wide, inner=inner, lanes=lanes),
         threads=rows * lanes,
         workgroup=workgroup_for(lanes),
         source=kind(x, wide),

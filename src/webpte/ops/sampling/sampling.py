@@ -41,7 +41,7 @@ LARGE = 3.4e38  # edits leave logits finite
 UNUSABLE, ALL_HIDDEN = -1, -2  # what stands in a token's place
 
 
-class Sample(Uniforms):
+class SampleParams(Uniforms):
     vocabulary: u32
     steps: u32  # loads per row
     parts: u32  # of a row
@@ -54,7 +54,7 @@ class Sample(Uniforms):
     advance: Live  # added to the step of every row
 
 
-class Edit(Uniforms):
+class EditParams(Uniforms):
     rows: u32
     vocabulary: u32
     steps: u32  # loads per row
@@ -87,7 +87,7 @@ def sample(
     bounds = _bounds(cx, vocabulary)
     parts, invocations = bounds["parts"], bounds["invocations"]
     unit = 2.0 ** (31 - vocabulary.bit_length())  # all tokens together weigh less than 2^32
-    params = Sample(vocabulary=vocabulary, unit=unit, **bounds, tops=tops, advance=advance.dynamic)
+    params = SampleParams(vocabulary=vocabulary, unit=unit, **bounds, tops=tops, advance=advance.dynamic)
     type_ = kind(logits, bounds["lanes"])
     found = cx.scratch(DType.INT32, (rows, parts, 8))
     changed = cx.scratch(DType.FLOAT32, (rows, vocabulary))
@@ -122,7 +122,7 @@ def _edit(
     steps = vocabulary // (4 if type_.endswith("x4") else 1)
     first, words = rows * COLUMNS, choices.numel
     last = max(words - -(-vocabulary // 32), 0)
-    params = Edit(rows=rows, vocabulary=vocabulary, steps=steps, first=first, last_mask=last, edits=edits.dynamic)
+    params = EditParams(rows=rows, vocabulary=vocabulary, steps=steps, first=first, last_mask=last, edits=edits.dynamic)
     cx.dispatch(
         "sampling/masked.wgsl",
         reads=(logits, choices),

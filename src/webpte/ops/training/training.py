@@ -11,16 +11,16 @@ from ...graph import DType, numel
 from ...lowering.context import Context, Tensor
 from ...lowering.registry import BYTES, FLOATS, op
 from ...lowering.traits import OpTraits
-from ...lowering.work import Sizes, sums_over
+from ...lowering.work import CallSizes, sums_over
 from ...wgsl import Uniforms, f32, u32
 from ..layout.strided import gather
-from ..matmul.product import Shape, contiguous, product
+from ..matmul.product import ProductShape, contiguous, product
 from ..q4.linear_q4 import numpy_q4
-from ..q4.linear_q4_kernels import Packed
+from ..q4.linear_q4_kernels import PackedWeight
 from ..reduce.reduce import reduce
 
 
-class FusedCe(Uniforms):
+class FusedCeParams(Uniforms):
     columns: u32
     count: f32  # rows that count
 
@@ -37,7 +37,7 @@ def fused_ce(cx: Context, logits: Tensor, labels: Tensor, n_valid: float, *, out
         "training/fused_ce.wgsl",
         reads=(logits, labels),
         writes=(losses, d_logits),
-        params=FusedCe(columns=columns, count=n_valid),
+        params=FusedCeParams(columns=columns, count=n_valid),
         threads=rows,
         workgroup=8,
         type=logits.wgsl,
@@ -59,7 +59,7 @@ def _(logits: Any, labels: Any, n_valid: float) -> Any:
     return losses[counted].sum().astype(logits.dtype), d_logits.astype(logits.dtype)
 
 
-class LinearQ4Backward(Uniforms):
+class LinearQ4BackwardParams(Uniforms):
     rows: u32  # of the part of the weight that is bound
     first: u32  # where that part begins
     inner: u32
@@ -73,7 +73,7 @@ class LinearQ4Backward(Uniforms):
 def linear_q4gsw_backward(
     cx: Context, d_out: Tensor, weights: Tensor, weight_scales: Tensor, group_size: int, *, out: Tensor
 ) -> None:
-    weight = Packed(weights, weight_scales, group_size)
+    weight = PackedWeight(weights, weight_scales, group_size)
     columns = weights.dims[-1] * 2
     weight.check(columns)
     if d_out.dims[-1:] != weights.dims[:1]:
@@ -88,7 +88,7 @@ def linear_q4gsw_backward(
             "training/linear_q4_backward.wgsl",
             reads=(d_out, part, weight_scales),
             writes=(out,),
-            params=LinearQ4Backward(
+            params=LinearQ4BackwardParams(
                 rows=rows,
                 first=first,
                 inner=weights.dims[0],
@@ -111,7 +111,7 @@ def _(d_out: Any, weights: Any, weight_scales: Any, group_size: int) -> Any:
     return np.einsum("...n,nk->...k", d_out.astype(np.float64), weight).astype(d_out.dtype)
 
 
-def _outer_flops(sizes: Sizes) -> int:
+def _outer_flops(sizes: CallSizes) -> int:
     return 2 * numel(sizes.dims("d_out")) * sizes.dims("x")[-1]
 
 
@@ -123,7 +123,7 @@ def linear_dw(cx: Context, d_out: Tensor, x: Tensor, *, out: Tensor) -> None:
     out.dims = (rows, columns)  # (..., N), (..., K) -> (N, K)
     turned = cx.scratch(d_out.dtype, (rows, inner))
     gather(cx, d_out, turned, (1, rows))
-    shape = Shape(1, rows, inner, columns)
+    shape = ProductShape(1, rows, inner, columns)
     product(cx, turned, x, out, shape, contiguous(shape))
 
 
@@ -133,7 +133,7 @@ def _(d_out: Any, x: Any) -> Any:
     return np.einsum("mn,mk->nk", *wide).astype(d_out.dtype)
 
 
-class Adamw(Uniforms):
+class AdamwParams(Uniforms):
     lr: f32
     decay: f32
     beta1: f32
@@ -177,7 +177,7 @@ def adamw_step(
         "training/adamw.wgsl",
         reads=(grad,),
         writes=(*state, *out) if returned else state,
-        params=Adamw(lr=lr, decay=1 - lr * weight_decay, eps=eps, **moments, **corrections),
+        params=AdamwParams(lr=lr, decay=1 - lr * weight_decay, eps=eps, **moments, **corrections),
         threads=param.numel,
         type=param.wgsl,
         returned=returned,
@@ -206,7 +206,7 @@ def _(
     return tuple(result.astype(param.dtype) for result in results)
 
 
-class RequantQ4(Uniforms):
+class RequantQ4Params(Uniforms):
     columns: u32
     row_bytes: u32
     bytes: u32
@@ -231,7 +231,7 @@ def q4gsw_requant(cx: Context, latent: Tensor, scales: Tensor, group_size: int, 
         "training/requant_q4.wgsl",
         reads=(latent, scales),
         writes=(out,),
-        params=RequantQ4(
+        params=RequantQ4Params(
             columns=columns, row_bytes=row_bytes, bytes=total, group=group_size, scale_stride=scales.dims[1]
         ),
         threads=-(-total // 4),

@@ -76,44 +76,19 @@ def _unpacked(codes: Any) -> Any:
 
 
 def _register(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> None:
-    """A table with so many codes in a byte, which `codes` unpacks for the reference; with a dtype and without one."""
+    """Register a table with `byte_codes` codes to a byte. `codes` unpacks them for the reference."""
 
     @op(
         f"quantized_decomposed.{name}.default",
-        kernels=(f"quantized_decomposed::{name}.out",),
-        dtypes=TABLES,
-        traits=OpTraits(
-            memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points"),
-            dims=dim_rules.looked_up("weight", "indices"),
-        ),
-    )
-    def plain(
-        cx: Context,
-        weight: Tensor,
-        weight_scales: Tensor,
-        weight_zero_points: Tensor | None,
-        weight_quant_min: Unused,
-        weight_quant_max: Unused,
-        indices: Tensor,
-        *,
-        out: Tensor,
-    ) -> None:
-        look_up(cx, weight, weight_scales, weight_zero_points, indices, out, byte_codes)
-
-    @plain.reference
-    def _(weight: Any, scales: Any, zeros: Any, least: object, greatest: object, indices: Any) -> Any:
-        return _numpy_rows(codes(weight), scales, zeros, indices, None)
-
-    @op(
         f"quantized_decomposed.{name}.dtype",
-        kernels=(f"quantized_decomposed::{name}.dtype_out",),
+        kernels=(f"quantized_decomposed::{name}.out", f"quantized_decomposed::{name}.dtype_out"),
         dtypes=TABLES,
         traits=OpTraits(
             memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points"),
             dims=dim_rules.looked_up("weight", "indices"),
         ),
     )
-    def of_dtype(
+    def lower(
         cx: Context,
         weight: Tensor,
         weight_scales: Tensor,
@@ -121,14 +96,14 @@ def _register(name: str, byte_codes: int, codes: Callable[[Any], Any]) -> None:
         weight_quant_min: Unused,
         weight_quant_max: Unused,
         indices: Tensor,
-        dtype: Unused,
+        dtype: Unused = None,  # type: ignore[assignment]  # of the overload `dtype` only
         *,
         out: Tensor,
     ) -> None:
         look_up(cx, weight, weight_scales, weight_zero_points, indices, out, byte_codes)
 
-    @of_dtype.reference
-    def _(weight: Any, scales: Any, zeros: Any, least: object, greatest: object, indices: Any, dtype: int) -> Any:
+    @lower.reference
+    def _(weight: Any, scales: Any, zeros: Any, low: object, high: object, indices: Any, dtype: int | None) -> Any:
         return _numpy_rows(codes(weight), scales, zeros, indices, dtype)
 
 

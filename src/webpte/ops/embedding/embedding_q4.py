@@ -103,37 +103,9 @@ def _(weight: Any, weight_scales: Any, group_size: int, indices: Any, is_linear_
 
 
 @op(
-    "quantized_decomposed.embedding_4bit.dtype",
-    kernels=("quantized_decomposed::embedding_4bit.dtype_out",),
-    dtypes=TABLES,
-    traits=OpTraits(memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points")),
-)
-def embedding_4bit_dtype(
-    cx: Context,
-    weight: Tensor,
-    weight_scales: Tensor,
-    weight_zero_points: Tensor | None,
-    weight_quant_min: int,
-    weight_quant_max: int,
-    indices: Tensor,
-    dtype: Unused,
-    *,
-    out: Tensor,
-) -> None:
-    _look_up_high_first(
-        cx, weight, weight_scales, weight_zero_points, (weight_quant_min, weight_quant_max), indices, out
-    )
-
-
-@embedding_4bit_dtype.reference
-def _(weight: Any, scales: Any, zeros: Any, least: int, greatest: int, indices: Any, dtype: int | None) -> Any:
-    table = _numpy_table(weight, scales, zeros, high_first=True)
-    return table[indices].astype(numpy_dtype(dtype, scales.dtype))
-
-
-@op(
     "quantized_decomposed.embedding_4bit.default",
-    kernels=("quantized_decomposed::embedding_4bit.out",),
+    "quantized_decomposed.embedding_4bit.dtype",
+    kernels=("quantized_decomposed::embedding_4bit.out", "quantized_decomposed::embedding_4bit.dtype_out"),
     dtypes=TABLES,
     traits=OpTraits(memory_traffic=rows_of("weight", "weight_scales", "weight_zero_points")),
 )
@@ -145,33 +117,24 @@ def embedding_4bit(
     weight_quant_min: int,
     weight_quant_max: int,
     indices: Tensor,
+    dtype: Unused = None,  # type: ignore[assignment]  # of the overload `dtype` only
     *,
     out: Tensor,
 ) -> None:
-    _look_up_high_first(
-        cx, weight, weight_scales, weight_zero_points, (weight_quant_min, weight_quant_max), indices, out
-    )
+    """Look up rows whose codes have the even column in the high half. The number of scales gives the group size."""
+    if (weight_quant_min, weight_quant_max) != (-8, 7):
+        raise GraphError(
+            f"weight_quant_min, weight_quant_max: expected -8, 7, got {weight_quant_min}, {weight_quant_max}",
+            code="code_range",
+        )
+    group = weight.dims[-1] * 2 // max(weight_scales.numel // weight.dims[0], 1)
+    look_up(cx, weight, weight_scales, weight_zero_points, group, indices, out, high_first=True)
 
 
 @embedding_4bit.reference
-def _(weight: Any, scales: Any, zeros: Any, least: int, greatest: int, indices: Any) -> Any:
-    return _numpy_table(weight, scales, zeros, high_first=True)[indices].astype(scales.dtype)
-
-
-def _look_up_high_first(
-    cx: Context,
-    codes: Tensor,
-    scales: Tensor,
-    zeros: Tensor | None,
-    extremes: tuple[int, int],
-    indices: Tensor,
-    out: Tensor,
-) -> None:
-    """With one group a row if the scales have no other number."""
-    if extremes != (-8, 7):
-        raise GraphError(f"4-bit codes are -8 to 7, not {extremes[0]} to {extremes[1]}", code="code_range")
-    group = codes.dims[-1] * 2 // max(scales.numel // codes.dims[0], 1)
-    look_up(cx, codes, scales, zeros, group, indices, out, high_first=True)
+def _(weight: Any, scales: Any, zeros: Any, low: int, high: int, indices: Any, dtype: int | None) -> Any:
+    table = _numpy_table(weight, scales, zeros, high_first=True)
+    return table[indices].astype(numpy_dtype(dtype, scales.dtype))
 
 
 def _numpy_table(codes: Any, scales: Any, zeros: Any, high_first: bool) -> Any:

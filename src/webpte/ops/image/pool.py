@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,21 +84,12 @@ class PoolParams(Uniforms):
 
 
 def _params(y: PoolWindow, x: PoolWindow, divisor: int = 0) -> PoolParams:
-    return PoolParams(
-        height=y.size,
-        width=x.size,
-        out_height=y.windows,
-        out_width=x.windows,
-        kernel_y=y.kernel,
-        kernel_x=x.kernel,
-        stride_y=y.stride,
-        stride_x=x.stride,
-        padding_y=y.padding,
-        padding_x=x.padding,
-        dilation_y=y.dilation,
-        dilation_x=x.dilation,
-        divisor=divisor,
-    )
+    axes = {
+        f"{name}_{axis}": getattr(window, name)
+        for name in ("kernel", "stride", "padding", "dilation")
+        for axis, window in (("y", y), ("x", x))
+    }
+    return PoolParams(height=y.size, width=x.size, out_height=y.windows, out_width=x.windows, divisor=divisor, **axes)
 
 
 def _each_window(x: Any, rows: PoolWindow, columns: PoolWindow) -> Iterator[tuple[int, int, Any, range, range]]:
@@ -219,54 +211,49 @@ def max_pool(
     )
 
 
+@dataclass(frozen=True)
+class MaxPoolArguments:
+    """The arguments of a maximum pooling after its input, in the schema's order."""
+
+    kernel_size: list[int]
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+    ceil_mode: bool
+
+    def windows(self, dims: Dims) -> tuple[PoolWindow, PoolWindow]:
+        return windows(dims, self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+
+
 @op("aten.max_pool2d_with_indices.default", dtypes=NUMBERS)
 def max_pool2d_with_indices(
-    cx: Context,
-    self: Tensor,
-    kernel_size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    ceil_mode: bool,
-    *,
-    out: tuple[Tensor, Tensor],
+    cx: Context, self: Tensor, pooling: MaxPoolArguments, *, out: tuple[Tensor, Tensor]
 ) -> None:
-    found = windows(self.dims, kernel_size, stride, padding, dilation, ceil_mode)
-    max_pool(cx, self, found, out[0], out[1])
-
-
-@max_pool2d_with_indices.reference
-def _(
-    self: Any, kernel_size: list[int], stride: list[int], padding: list[int], dilation: list[int], ceil_mode: bool
-) -> Any:
-    rows, columns = windows(self.shape, kernel_size, stride, padding, dilation, ceil_mode)
-    values = np.empty((*self.shape[:-2], rows.windows, columns.windows), self.dtype)
-    indices = np.empty(values.shape, np.int64)
-    for i, j, part, at, across in _each_window(self, rows, columns):
-        flat = part.reshape(*part.shape[:-2], -1)
-        values[..., i, j] = flat.max(axis=-1)
-        positions = np.add.outer(np.array(at) * self.shape[-1], np.array(across)).reshape(-1)
-        indices[..., i, j] = positions[flat.argmax(axis=-1)]
-    return values, indices
+    max_pool(cx, self, pooling.windows(self.dims), out[0], out[1])
 
 
 @op("aten.max_pool2d.default", dtypes=NUMBERS)
-def max_pool2d(
-    cx: Context,
-    self: Tensor,
-    kernel_size: list[int],
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    ceil_mode: bool,
-    *,
-    out: Tensor,
-) -> None:
-    max_pool(cx, self, windows(self.dims, kernel_size, stride, padding, dilation, ceil_mode), out, None)
+def max_pool2d(cx: Context, self: Tensor, pooling: MaxPoolArguments, *, out: Tensor) -> None:
+    max_pool(cx, self, pooling.windows(self.dims), out, None)
+
+
+@max_pool2d_with_indices.reference
+def _(self: Any, pooling: MaxPoolArguments) -> Any:
+    return _numpy_max_pool(self, pooling)
 
 
 @max_pool2d.reference
-def _(self: Any, *settings: Any) -> Any:
-    compute = max_pool2d_with_indices.compute
-    assert compute is not None
-    return compute(self, *settings)[0]
+def _(self: Any, pooling: MaxPoolArguments) -> Any:
+    return _numpy_max_pool(self, pooling)[0]
+
+
+def _numpy_max_pool(x: Any, pooling: MaxPoolArguments) -> tuple[Any, Any]:
+    rows, columns = pooling.windows(x.shape)
+    values = np.empty((*x.shape[:-2], rows.windows, columns.windows), x.dtype)
+    indices = np.empty(values.shape, np.int64)
+    for i, j, part, at, across in _each_window(x, rows, columns):
+        flat = part.reshape(*part.shape[:-2], -1)
+        values[..., i, j] = flat.max(axis=-1)
+        positions = np.add.outer(np.array(at) * x.shape[-1], np.array(across)).reshape(-1)
+        indices[..., i, j] = positions[flat.argmax(axis=-1)]
+    return values, indices

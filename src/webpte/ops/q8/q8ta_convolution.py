@@ -209,6 +209,27 @@ def _by_rows(
     _convolve(cx, x, weights, ends, channels, window, WeightStrides(columns, x.dims[-3] // window.groups, 1), out)
 
 
+def _depthwise(
+    cx: Context,
+    x: Tensor,
+    weights: Tensor,
+    ends: InputOutputQuant,
+    channels: ChannelEpilogue,
+    window: ConvolutionWindow,
+    out: Tensor,
+) -> None:
+    """A convolution of each channel by itself, with weights (Ky, Kx, channels)."""
+    require_codes(out)
+    if weights.dims[:2] != window.kernel or not window.groups == x.dims[-3] <= weights.dims[2]:
+        raise ShapeError(
+            f"weights: expected {list(window.kernel)} x {x.dims[-3]} channels in as many groups, got "
+            f"{list(weights.dims)} and {window.groups} groups"
+        )
+    sizes = _extents(x, weights, numel(window.kernel), window)
+    out.dims = (*x.dims[:-3], window.groups, *sizes)
+    _convolve(cx, x, weights, ends, channels, window, WeightStrides(1, weights.dims[2], 0), out)
+
+
 def _taps(sizes: CallSizes, side: Dims, channels: int) -> int:
     """Every pixel of one side meets every tap, and the other side's channels of a group. Packed weights do not tell."""
     return 2 * numel(side) * numel(tuple(sizes.numbers("kernel_size"))) * channels // int(sizes.number("groups"))
@@ -221,7 +242,9 @@ def _flops(sizes: CallSizes) -> int:
 @op(
     "et_vk.q8ta_conv2d.default",
     "et_vk.q8ta_conv2d_pw.default",
-    "et_vk.conv2d_q8ta_q8csw_q8to.default",  # in ExecuTorch 1.1, where it passes no activation
+    "et_vk.q8ta_conv2d_dw.default",
+    "et_vk.conv2d_q8ta_q8csw_q8to.default",  # the last two in ExecuTorch 1.1, where they pass no activation
+    "et_vk.conv2d_q8ta_q8csw_q8to_dw.default",
     dtypes=Q8TA,
     traits=OpTraits(work=_flops),
 )
@@ -237,34 +260,9 @@ def q8ta_conv2d(
     *,
     out: Tensor,
 ) -> None:
-    _by_rows(
-        cx, x, layer.weights, InputOutputQuant(input, output), layer.channels(bias, activation), geometry.window, out
-    )
-
-
-@op(
-    "et_vk.q8ta_conv2d_dw.default", "et_vk.conv2d_q8ta_q8csw_q8to_dw.default", dtypes=Q8TA, traits=OpTraits(work=_flops)
-)
-def q8ta_conv2d_dw(
-    cx: Context,
-    x: Tensor,
-    input: InputQuantParams,
-    layer: Q8Weights,
-    output: OutputQuantParams,
-    bias: Tensor | None,
-    geometry: Q8taGeometry,
-    activation: str = "none",
-    *,
-    out: Tensor,
-) -> None:
-    require_codes(out)
-    window, weights, groups = geometry.window, layer.weights, geometry.groups
-    if weights.rank != 3 or weights.dims[:2] != window.kernel or not groups == x.dims[-3] <= weights.dims[2]:
-        raise ShapeError(f"weights {list(weights.dims)}, input {list(x.dims)} and {groups} groups are not depthwise")
-    sizes = _extents(x, weights, numel(window.kernel), window)
-    out.dims = (*x.dims[:-3], groups, *sizes)
-    layout = WeightStrides(1, weights.dims[2], 0)
-    _convolve(cx, x, weights, InputOutputQuant(input, output), layer.channels(bias, activation), window, layout, out)
+    convolve = _depthwise if layer.weights.rank == 3 else _by_rows
+    channels = layer.channels(bias, activation)
+    convolve(cx, x, layer.weights, InputOutputQuant(input, output), channels, geometry.window, out)
 
 
 @op("et_vk.conv2d_q8ta_q8csw.default", dtypes=Q8TA, traits=OpTraits(work=_flops))
@@ -309,7 +307,6 @@ def q8ta_conv2d_transposed(
 
 
 @q8ta_conv2d.reference
-@q8ta_conv2d_dw.reference
 def _(
     x: Any,
     input: QuantParams,

@@ -5,7 +5,7 @@
 {$ include "elementwise/formulas.wgsl" $}
 
 {$ macro number(position, type) -$}
-{$ set bits = "live(p.number" ~ position ~ ")" if program.live else "p.numbers[" ~ position // 4 ~ "][" ~ position % 4 ~ "]" -$}
+{$ set bits = "live(p.number" ~ position ~ ")" if program.dynamic else "p.numbers[" ~ position // 4 ~ "][" ~ position % 4 ~ "]" -$}
 {{ bits if type != "f32" else "bitcast<f32>(" ~ bits ~ ")" }}
 {$- endmacro $}
 {$ macro argument(operand) -$}

@@ -54,7 +54,7 @@ INSIDE = {
         [0],
         [1],
         "wrong_arity",
-        ["1 arguments", "expected 3"],
+        ["got 1", "expected 3"],
     ),
     "wrong kinds": (
         [T(4), T(4), VkString("x"), VkNull()],
@@ -65,7 +65,7 @@ INSIDE = {
         ["argument self", "String", "Tensor"],
     ),
     "writes a number": ([T(4), T(4), VkInt(3)], [relu(0, 2), relu(0, 1)], [0], [1], "wrong_kind", ["value 3", "Int"]),
-    "writes nothing": ([T(4), T(4), VkValueList(())], [relu(0, 2), relu(0, 1)], [0], [1], "wrong_arity", ["0 outputs"]),
+    "writes nothing": ([T(4), T(4), VkValueList(())], [relu(0, 2), relu(0, 1)], [0], [1], "wrong_arity", ["got 0"]),
     "writes twice": (
         [T(4), T(4)],
         [relu(0, 1), relu(0, 1)],

@@ -78,21 +78,22 @@ class BoundCall:
             bad = self.call.outs[handles.index(None)]
             kind = type(frame.graph.values[bad]).__name__
             raise GraphError(
-                f"{self.call.name} ({self.call.origin}) writes value {bad}, which is a {kind}", code="wrong_kind"
+                f"{self.call.name} ({self.call.origin}): output value {bad}: expected a tensor or a SymInt, got {kind}",
+                code="wrong_kind",
             )
         origin = typing.get_origin(self.op.out_type)
         if origin in (tuple, list):
             expected = len(typing.get_args(self.op.out_type))
             if origin is tuple and len(handles) != expected:
                 raise GraphError(
-                    f"{self.call.name} ({self.call.origin}) has {len(handles)} outputs; expected {expected}. "
-                    "Several outputs are one ValueList.",
+                    f"{self.call.name} ({self.call.origin}): expected {expected} outputs in one "
+                    f"ValueList, got {len(handles)}",
                     code="wrong_arity",
                 )
             return handles
         if len(handles) != 1:
             raise GraphError(
-                f"{self.call.name} ({self.call.origin}) has {len(handles)} outputs; expected 1", code="wrong_arity"
+                f"{self.call.name} ({self.call.origin}): expected 1 output, got {len(handles)}", code="wrong_arity"
             )
         return handles[0]
 
@@ -128,7 +129,7 @@ def _decode(frame: Frame, value_id: int, annotation: Any, where: str) -> Any:
     if isinstance(value, Null):
         if types.NoneType in members:
             return None
-        raise GraphError(f"{where}: value {value_id} is Null, which the op does not allow", code="wrong_kind")
+        raise GraphError(f"{where}: value {value_id}: the op does not accept Null", code="wrong_kind")
     if isinstance(value, TensorSpec) and Tensor in members:
         return frame.tensors[value_id]
     for member in members:
@@ -147,7 +148,7 @@ def _live_scalar(frame: Frame, value_id: int, where: str) -> LiveScalar:
     if isinstance(value, (Int, Double, Bool)):
         return LiveScalar(frame.context, value_id, value.value)
     raise GraphError(
-        f"{where}: value {value_id} is a {type(value).__name__}, not a SymInt or a number", code="wrong_kind"
+        f"{where}: value {value_id}: expected a SymInt or a number, got {type(value).__name__}", code="wrong_kind"
     )
 
 
@@ -163,7 +164,7 @@ def _scalar(frame: Frame, value_id: int, members: Sequence[Any], where: str) -> 
     if handle is not None:
         return _Live(lambda: _coerce(handle.value, members, value_id, where))
     names = " or ".join(getattr(m, "__name__", str(m)) for m in members)
-    raise GraphError(f"{where}: value {value_id} is a {type(value).__name__}, expected {names}", code="wrong_kind")
+    raise GraphError(f"{where}: value {value_id}: expected {names}, got {type(value).__name__}", code="wrong_kind")
 
 
 def _coerce(value: Any, members: Sequence[Any], value_id: int, where: str) -> Any:
@@ -175,7 +176,7 @@ def _coerce(value: Any, members: Sequence[Any], value_id: int, where: str) -> An
         return float(value)
     if int in members and math.isfinite(value) and int(value) == value:
         return int(value)
-    raise GraphError(f"{where}: value {value_id} is {value!r}, expected a whole number", code="wrong_kind")
+    raise GraphError(f"{where}: value {value_id}: expected an integer, got {value!r}", code="wrong_kind")
 
 
 def _decode_list(frame: Frame, value_id: int, member: Any, where: str) -> Any:
@@ -186,7 +187,7 @@ def _decode_list(frame: Frame, value_id: int, member: Any, where: str) -> Any:
     if isinstance(value, (Int, Double)):  # a one-element size may be given as a number
         return [_coerce(value.value, kinds, value_id, where)]
     if not isinstance(value, ValueList):
-        raise GraphError(f"{where}: value {value_id} is a {type(value).__name__}, expected a list", code="wrong_kind")
+        raise GraphError(f"{where}: value {value_id}: expected a list, got {type(value).__name__}", code="wrong_kind")
     items = [_decode(frame, item, member, where) for item in value.ids]
     if any(isinstance(item, _Live) for item in items):
         return _Live(lambda: [item.thunk() if isinstance(item, _Live) else item for item in items])

@@ -70,14 +70,16 @@ class Tensor:
     @property
     def dims(self) -> Dims:
         if self._dims is None:
-            raise GraphError(f"value {self.id} {self.spec} is read before anything wrote it", code="read_before_write")
+            raise GraphError(f"value {self.id} {self.spec} is read before it is written", code="read_before_write")
         return self._dims
 
     @dims.setter
     def dims(self, dims: Dims) -> None:
         if len(dims) != len(self.bound) or any(not 0 <= d <= b for d, b in zip(dims, self.bound, strict=True)):
             raise ShapeError(
-                f"value {self.id} would have shape {list(dims)}, outside its bound {list(self.bound)}",
+                argument=f"value {self.id}",
+                expected=f"a shape within the bound {list(self.bound)}",
+                got=list(dims),
                 code="exceeds_bound",
             )
         self._dims = dims
@@ -105,7 +107,7 @@ class Tensor:
         try:
             return _WGSL_TYPES[self.dtype]
         except KeyError:
-            raise GraphError(f"value {self.id} has dtype {self.dtype.short}, which no kernel handles") from None
+            raise GraphError(f"value {self.id}: no kernel supports dtype {self.dtype.short}", code="dtype") from None
 
     def __repr__(self) -> str:
         return f"%{self.id} {self.dtype.short}{list(self._dims if self._dims is not None else self.bound)}"
@@ -139,7 +141,7 @@ class LiveScalar:
     @property
     def term(self) -> Term:
         if self._term is None:
-            raise GraphError(f"scalar {self.id} is read before anything wrote it", code="read_before_write")
+            raise GraphError(f"scalar {self.id} is read before it is written", code="read_before_write")
         return self._term
 
     def set(self, term: Term) -> None:
@@ -298,7 +300,10 @@ class Context:
             self.scratch_tensors[key] = tensor
         elif stored_bytes(dtype, dims) > stored_bytes(tensor.dtype, tensor.bound):
             if self.sealed:
-                raise GraphError(f"scratch of {list(dims)} was not asked for at build, which had {list(tensor.bound)}")
+                raise GraphError(
+                    f"scratch: expected at most {list(tensor.bound)}, the largest request while "
+                    f"planning, got {list(dims)}"
+                )
             tensor.spec = TensorSpec(dtype, dims, dtype)
             tensor.dtype, tensor.bound = dtype, dims
         self.measure(tensor)
@@ -314,7 +319,10 @@ class Context:
         aligned = OFFSET_ALIGNMENT // math.gcd(OFFSET_ALIGNMENT, row_bytes)  # rows between aligned offsets
         step = limit // row_bytes // aligned * aligned
         if step == 0:
-            raise ShapeError(f"{aligned} rows of {row_bytes} bytes of value {tensor.id} exceed the device's {limit}")
+            raise ShapeError(
+                f"value {tensor.id}: {aligned} rows of {row_bytes} bytes exceed the binding limit of {limit} bytes",
+                code="binding_limit",
+            )
         for first in range(0, rows, step):
             count = min(step, rows - first)
             yield first, count, Part(tensor, first * row_bytes, -(-count * row_bytes // 4) * 4)

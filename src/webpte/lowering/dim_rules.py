@@ -225,7 +225,7 @@ def convolved(x: str, weight: str, *geometry: str, transposed: str) -> Rule:
 
 def _extent(known: KnownDims, size: Dim, kernel: int, stride: Dim, padding: Dim, dilation: Dim) -> Dim:
     if not isinstance(stride, int) or not isinstance(padding, int) or not isinstance(dilation, int):
-        raise ValueError("a geometry that changes")
+        raise ValueError("the window is not constant")
     less = dilation * (kernel - 1) - 2 * padding  # what the kernel takes from the size
     if isinstance(size, int):
         return (size - less - 1) // stride + 1
@@ -235,5 +235,5 @@ def _extent(known: KnownDims, size: Dim, kernel: int, stride: Dim, padding: Dim,
 def _axis(known: KnownDims, name: str, rank: int) -> int:
     axis = known.value(name)
     if not isinstance(axis, Int):
-        raise ValueError("an axis that changes")
+        raise ValueError("the axis is not constant")
     return normalize_dim(axis.value, rank)

@@ -42,7 +42,7 @@ def bits_of(value: Term, floating: bool) -> Term:
 def fitting(value: int) -> int:
     """An integer that the device can hold; others are refused."""
     if not INT32_LOW <= value <= INT32_HIGH:
-        raise RangeError(f"{value} does not fit the 32-bit integers that the device computes with")
+        raise RangeError(f"{value} does not fit the device's 32-bit integers")
     return value
 
 

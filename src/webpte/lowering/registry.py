@@ -80,8 +80,9 @@ class Op:
         self.defaults = {p.name: p.default for p in signature if p.default is not inspect.Parameter.empty}
         if missing := [name for name in (*self._taken, "out") if name not in fn.__annotations__]:
             raise GraphError(
-                f"{names[0]}: {', '.join(missing)} must be annotated: that tells how a value is passed",
+                f"{names[0]}: parameters without a type annotation: {', '.join(missing)}",
                 code="unannotated_argument",
+                hint="Annotations say how each value is passed.",
             )
         self.host_args = host_args
         self.unsupported_if = unsupported_if
@@ -129,7 +130,7 @@ class Op:
         if len(parameters) != len(call.args):
             names = ", ".join(name for name, _ in parameters)
             raise GraphError(
-                f"{call.name} ({call.origin}) has {len(call.args)} arguments; expected {len(parameters)}: {names}",
+                f"{call.name} ({call.origin}): expected {len(parameters)} arguments ({names}), got {len(call.args)}",
                 code="wrong_arity",
             )
         return parameters

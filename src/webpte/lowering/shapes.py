@@ -27,7 +27,9 @@ def broadcast(*shapes: Dims) -> Dims:
     for sizes in zip(*padded, strict=True):
         wide = {s for s in sizes if s != 1}
         if len(wide) > 1:
-            raise ShapeError(f"shapes {', '.join(str(list(s)) for s in shapes)} do not broadcast", code="broadcast")
+            raise ShapeError(
+                f"shapes {', '.join(str(list(s)) for s in shapes)} cannot be broadcast together", code="broadcast"
+            )
         result.append(wide.pop() if wide else 1)
     return tuple(result)
 
@@ -73,4 +75,4 @@ def axes_of(dim: list[int] | None, rank: int) -> set[int]:
 def check_rank(dims: Dims) -> None:
     """Refuse a walk over more dims than a parameter block has room for."""
     if len(dims) > MAX_RANK:
-        raise ShapeError(f"shape {list(dims)} needs {len(dims)} strided dims; at most {MAX_RANK} are supported")
+        raise ShapeError(f"shape {list(dims)}: expected at most {MAX_RANK} strided dims, got {len(dims)}", code="rank")

@@ -71,7 +71,7 @@ def write_cache(cx: Context, value: Tensor, cache: Tensor, start: LiveScalar, *d
 
 def _check_cache(value: Tensor, cache: Tensor) -> None:
     if cache.dims[2:] != value.dims[2:] or cache.dims[0] != value.dims[0]:
-        raise ShapeError(f"{list(value.dims)} does not fit the cache {list(cache.dims)}")
+        raise ShapeError(f"value {list(value.dims)} does not fit the cache {list(cache.dims)}", code="operand_mismatch")
 
 
 def fill_caches(
@@ -121,7 +121,10 @@ def _seen(
 ) -> VisibleKeys:
     """A mask decides alone, over the whole cache; without one, keys up to the last token of the query are seen."""
     if dropout != 0 or (mask is not None and causal):
-        raise GraphError("attention over a KV cache takes no dropout, and a mask or is_causal but not both")
+        raise GraphError(
+            "attention over a KV cache supports either attn_mask or is_causal, and no dropout",
+            code="unsupported_argument",
+        )
     if mask is not None:
         return VisibleKeys(cache.dims[1])
     return VisibleKeys(1 if causal else query.dims[1], start.dynamic, causal)

@@ -52,13 +52,24 @@ class AttentionOperands:
     def __post_init__(self) -> None:
         q, k, v = self.query, self.key, self.value
         if k.dims[:3] != v.dims[:3] or k.dims[3] != q.dims[3] or not self._batches_fit:
-            raise ShapeError(f"queries {list(q.dims)}, keys {list(k.dims)} and values {list(v.dims)} do not fit")
+            raise ShapeError(
+                f"query {list(q.dims)}, key {list(k.dims)} and value {list(v.dims)} have incompatible shapes",
+                code="operand_mismatch",
+            )
         if self.key_heads == 0 or self.heads % self.key_heads:
-            raise ShapeError(f"{self.heads} query heads cannot share {self.key_heads} key heads")
+            raise ShapeError(
+                f"the number of query heads, {self.heads}, is not a multiple of the number of key "
+                f"heads, {self.key_heads}",
+                code="head_count",
+            )
         if not 0 < v.dims[3] <= MAX_WIDTH:
-            raise ShapeError(f"heads of {v.dims[3]} values; attention runs with 1 to {MAX_WIDTH}")
+            raise ShapeError(
+                argument="value", expected=f"heads of 1 to {MAX_WIDTH} elements", got=v.dims[3], code="head_size"
+            )
         if k.dtype is not v.dtype:
-            raise GraphError(f"keys are {k.dtype.short}, values {v.dtype.short}; they must have one dtype")
+            raise GraphError(
+                f"key and value: expected the same dtype, got {k.dtype.short} and {v.dtype.short}", code="dtype"
+            )
 
     @property
     def _batches_fit(self) -> bool:

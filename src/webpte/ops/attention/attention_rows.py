@@ -164,7 +164,12 @@ def _params(
     if mask is not None:
         scores = (operands.batch, operands.heads, operands.seq, seen.keys)
         if broadcast(mask.dims, scores) != scores:
-            raise ShapeError(f"a mask of {list(mask.dims)} does not fit scores of {list(scores)}")
+            raise ShapeError(
+                argument="attn_mask",
+                expected=f"a shape that broadcasts to {list(scores)}",
+                got=list(mask.dims),
+                code="operand_mismatch",
+            )
         strides = broadcast_strides(mask.dims, scores)
     return RowsParams(
         **operands.params(seen, scale),

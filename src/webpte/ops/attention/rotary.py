@@ -45,7 +45,10 @@ def apply_rotary_emb(
     """Token s takes row s of the tables, which have no more."""
     for x, y in zip((xq, xk), out, strict=True):
         if freqs_cos.dims[0] != x.dims[1]:
-            raise ShapeError(f"{x.dims[1]} tokens cannot be rotated by tables of {list(freqs_cos.dims)}")
+            raise ShapeError(
+                f"rotary tables {list(freqs_cos.dims)} do not have a row for each of {x.dims[1]} tokens",
+                code="operand_mismatch",
+            )
         rotate_neighbours(cx, x, freqs_cos, freqs_sin, LiveInt(0, -1), y)
 
 
@@ -54,7 +57,9 @@ def rotate_neighbours(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, star
     _, seq, heads, width = x.dims  # (B, S, H, D)
     if width % 2 or cosine.dims[1:] != (width // 2,) or sine.dims != cosine.dims:
         raise ShapeError(
-            f"{list(x.dims)} needs an even width and tables half as wide, got {list(cosine.dims)} and {list(sine.dims)}"
+            f"rotary embedding of {list(x.dims)}: expected an even width and tables of half the "
+            f"width, got tables {list(cosine.dims)} and {list(sine.dims)}",
+            code="operand_mismatch",
         )
     out.dims = x.dims
     cx.dispatch(
@@ -85,7 +90,11 @@ def _(xq: Any, xk: Any, freqs_cos: Any, freqs_sin: Any) -> Any:
 def apply_rotary_emb_interleaved(cx: Context, x: Tensor, freqs_cis: Tensor, *, out: Tensor) -> None:
     """The table has (cosine, sine) pairs, one per pair of x, in whatever shape: [N, C] or [1, N, C/2, 2]."""
     if x.rank != 3 or x.dims[2] % 2 or freqs_cis.numel != x.dims[1] * x.dims[2]:
-        raise ShapeError(f"{list(x.dims)} is no [B, N, C] with C even and N * C table entries in {freqs_cis}")
+        raise ShapeError(
+            f"rotary embedding: expected [B, N, C] with an even C and a table of N * C elements, got "
+            f"{list(x.dims)} and {freqs_cis}",
+            code="operand_mismatch",
+        )
     _, seq, width = x.dims  # (B, N, C)
     out.dims = x.dims
     cx.dispatch(
@@ -122,7 +131,9 @@ def apply_rotary_emb_hf(
     Tables of rank 3 have the tokens behind the heads, as Hugging Face's models rotate: (B, H, S, D) by (B, S, R).
     """
     if freqs_cos.rank == 3 and not (start_pos.literal and start_pos.value == 0):
-        raise ShapeError(f"tables of {list(freqs_cos.dims)} have a row for each token: they begin at position 0")
+        raise ShapeError(
+            f"start_pos: expected 0 with batched tables {list(freqs_cos.dims)}, which have a row for each token"
+        )
     guard_table(cx, start_pos, xq.dims[freqs_cos.rank - 1], freqs_cos.dims[-2])
     for x, y in zip((xq, xk), out, strict=True):
         rotate_halves(cx, x, freqs_cos, freqs_sin, start_pos.dynamic, y)
@@ -134,7 +145,10 @@ def rotate_halves(cx: Context, x: Tensor, cosine: Tensor, sine: Tensor, start: L
     batched = numel(cosine.dims[:-2]) > 1
     fits = sine.dims == cosine.dims and (cosine.rank == 2 or cosine.dims[0] in (1, x.dims[0]))
     if rotated % 2 or rotated > width or not fits:
-        raise ShapeError(f"{list(x.dims)} cannot be rotated by tables of {list(cosine.dims)} and {list(sine.dims)}")
+        raise ShapeError(
+            f"rotary tables {list(cosine.dims)} and {list(sine.dims)} do not fit {list(x.dims)}",
+            code="operand_mismatch",
+        )
     out.dims = x.dims
     seq, heads = x.dims[1:3] if cosine.rank == 2 else (x.dims[2], 1)  # heads between a token and the next
     params = HalfRotaryParams(start=start, seq=seq, heads=heads, width=width, rotated=rotated)

@@ -68,7 +68,10 @@ def _check_table(
     given = table.dims[0] if start is None else rows
     if key.dims[1] != seq or (given is not None and given != seq):
         meant = f"{table.dims[0] if given is None else given} rows of {list(table.dims)}"
-        raise ShapeError(f"queries of {seq} and keys of {key.dims[1]} tokens cannot be rotated by {meant}")
+        raise ShapeError(
+            f"rotary embedding: expected as many queries, keys and table rows, got {seq}, {key.dims[1]} and {meant}",
+            code="operand_mismatch",
+        )
 
 
 def _rotated_apart(cx: Context, query: Tensor, fresh: NewTokens, rotary: RotaryTables) -> tuple[Tensor, NewTokens]:

@@ -29,7 +29,10 @@ def sdpa(
     what it means to F.scaled_dot_product_attention: True is seen.
     """
     if {q.rank, k.rank, v.rank} != {4}:
-        raise ShapeError(f"queries {list(q.dims)}, keys {list(k.dims)} and values {list(v.dims)} need 4 dims each")
+        raise ShapeError(
+            f"query, key, value: expected 4 dims each, got {list(q.dims)}, {list(k.dims)} and {list(v.dims)}",
+            code="rank",
+        )
     operands = AttentionOperands(q, k, v, heads_first=True)
     attend(cx, operands, VisibleKeys(operands.capacity), attn_mask, scale, out)
 

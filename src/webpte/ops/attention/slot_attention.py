@@ -163,15 +163,25 @@ def _by_blocks(
 def _check(operands: SlotOperands, fresh: NewTokens, places: Tensor) -> None:
     rotary = fresh.rotary
     if fresh.key.dims[2:] != operands.key.dims[2:] or fresh.value.dims[2:] != operands.value.dims[2:]:
-        raise ShapeError(f"keys of {list(fresh.key.dims)} do not fit caches of {list(operands.key.dims)}")
+        raise ShapeError(
+            f"key {list(fresh.key.dims)} does not fit the cache {list(operands.key.dims)}", code="operand_mismatch"
+        )
     if not fresh.goes_with(operands.query) or (rotary is not None and not rotary.fits(operands.query)):
         raise ShapeError(
-            f"heads of {operands.query.dims[3]} elements, or their rotary tables, cannot be loaded in fours"
+            f"head size: expected a multiple of 4 with rotary tables to match, got {operands.query.dims[3]}",
+            code="head_size",
         )
     if rotary is not None and rotary.cosine.dims[1] < operands.capacity:
-        raise ShapeError(f"rotary tables of {rotary.cosine.dims[1]} rows for a cache of {operands.capacity}")
+        raise ShapeError(
+            f"rotary tables of {rotary.cosine.dims[1]} rows do not cover a cache of {operands.capacity} positions",
+            code="operand_mismatch",
+        )
     if places.dims != (operands.batch, 2) or places.dtype is not DType.INT32:
-        raise ShapeError(f"{operands.batch} rows have places of {places.dtype.short}{list(places.dims)}")
+        raise ShapeError(
+            f"places: expected i32 with a slot and a position for each of {operands.batch} rows, got "
+            f"{places.dtype.short}{list(places.dims)}",
+            code="operand_mismatch",
+        )
 
 
 def _fill(cx: Context, fresh: NewTokens, caches: tuple[Tensor, Tensor], places: Tensor, advance: LiveScalar) -> None:

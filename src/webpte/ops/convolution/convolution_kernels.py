@@ -114,7 +114,10 @@ def convolve(
     *batch, _ = x.dims[: x.rank - axes]  # empty for an unbatched input
     sizes = window.extent(x.dims[x.rank - axes :])
     if any(size < 1 for size in sizes):
-        raise ShapeError(f"input {list(x.dims)} is too small for weight {list(weight.dims)}: output {list(sizes)}")
+        raise ShapeError(
+            f"input {list(x.dims)} is too small for weight {list(weight.dims)}: the output would be {list(sizes)}",
+            code="too_small",
+        )
     dims = (*batch, channels, *sizes)
     out.dims = epilogue.shape(dims) if epilogue else dims
     count, pixels = numel(tuple(batch)), numel(sizes)
@@ -137,10 +140,18 @@ def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, window: Convol
     """How many channels the output has, once all operands are known to fit."""
     axes, groups = weight.rank - 2, window.groups
     if not 1 <= axes <= AXES or x.rank not in (axes + 1, axes + 2):
-        raise ShapeError(f"input {list(x.dims)} and weight {list(weight.dims)} do not make a convolution")
+        raise ShapeError(
+            f"input {list(x.dims)} and weight {list(weight.dims)} are not the operands of a convolution",
+            code="operand_mismatch",
+        )
     lists = (window.stride, window.padding, window.dilation, window.output_padding)
     if any(len(values) != axes for values in lists):
-        raise ShapeError(f"stride, padding, dilation and output_padding {lists} need {axes} numbers each")
+        raise ShapeError(
+            argument="stride, padding, dilation, output_padding",
+            expected=f"{axes} integers each",
+            got=lists,
+            code="wrong_length",
+        )
     given = x.dims[x.rank - axes - 1]
     if window.transposed:
         fits, channels = weight.dims[0] == given and given % groups == 0, weight.dims[1] * groups
@@ -149,7 +160,8 @@ def _out_channels(x: Tensor, weight: Tensor, bias: Tensor | None, window: Convol
     if not fits or (bias is not None and bias.dims != (channels,)):
         bias_dims = list(bias.dims) if bias is not None else None
         raise ShapeError(
-            f"input {list(x.dims)}, weight {list(weight.dims)}, bias {bias_dims} and {groups} groups do not fit"
+            f"input {list(x.dims)}, weight {list(weight.dims)}, bias {bias_dims} and {groups} groups are incompatible",
+            code="operand_mismatch",
         )
     return channels
 

@@ -26,7 +26,7 @@ class ArangeParams(Uniforms):
 def _length(cx: Context, start: Term, end: Term, step: float) -> int:
     span: Number = cx.specialize(apply("sub", end, start))
     if step == 0 or span * step < 0:
-        raise ShapeError(f"no numbers lead from {start} to {end} in steps of {step}")
+        raise ShapeError(f"arange: no values from {start} to {end} with step {step}", code="empty")
     if all(is_whole(number) for number in (start, end, step)):
         return int(-(-span // step))
     return math.ceil(span / step)

@@ -33,7 +33,10 @@ def select_as_symint(cx: Context, x: Tensor, dim: int, index: int, *, out: LiveS
     size = x.dims[axis]
     if not -size <= index < size:
         raise ShapeError(
-            f"index {index} is outside dim {dim} of value {x.id}, which has {size} elements", code="index_out_of_range"
+            argument="index",
+            expected=f"an index into dim {dim} of value {x.id}, of size {size}",
+            got=index,
+            code="index_out_of_range",
         )
     position = [0] * x.rank  # the other dims are pinned to their first element
     position[axis] = index % size
@@ -43,7 +46,7 @@ def select_as_symint(cx: Context, x: Tensor, dim: int, index: int, *, out: LiveS
 @op("_local_scalar_dense", kernels=(ITEM,), host_args=("self",))
 def item(cx: Context, self: Tensor, *, out: LiveScalar) -> None:
     if self.numel != 1:
-        raise ShapeError(f"value {self.id} has {self.numel} elements; only one can become a number")
+        raise ShapeError(f"value {self.id}: expected 1 element, got {self.numel}", code="not_a_scalar")
     out.set(cx.element(self, (0,) * self.rank))
 
 

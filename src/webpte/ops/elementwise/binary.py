@@ -122,7 +122,12 @@ _ROUNDED: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
 )
 def div_mode(self: Tensor, other: Tensor | Term, rounding_mode: str | None, *, out: Tensor) -> Formula:
     if rounding_mode is not None and rounding_mode not in _ROUNDED:
-        raise GraphError(f"rounding_mode {rounding_mode!r} is none of {', '.join(_ROUNDED)}")
+        raise GraphError(
+            argument="rounding_mode",
+            expected=f"one of {', '.join(_ROUNDED)}",
+            got=repr(rounding_mode),
+            code="unknown_choice",
+        )
     return Formula("div" if rounding_mode is None else _ROUNDED[rounding_mode][0], (self, other))
 
 

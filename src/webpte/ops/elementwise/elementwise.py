@@ -150,7 +150,10 @@ def joined(cx: Context, program: str, tensors: list[Tensor], numbers: list[int |
     for tensor, reached in zip(out, compiled.reached, strict=True):
         if broadcast(*(tensors[i].dims for i in reached)) != dims:
             shapes = ", ".join(str(list(t.dims)) for t in tensors)
-            raise ShapeError(f"operands {shapes} give results of different shapes; load with passes=() to run each op")
+            raise ShapeError(
+                f"fused elementwise call: operands {shapes} give results of different shapes",
+                hint="Load with passes=() to run each op alone.",
+            )
         tensor.dims = dims
     _run(cx, compiled, tensors, [LiveInt(b, -1) for b in bits], out)
 

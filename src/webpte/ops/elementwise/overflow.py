@@ -33,7 +33,7 @@ def overflow(
 ) -> None:
     """`called` names the op that is looked at: for messages."""
     if kind not in _EXACT:
-        raise GraphError(f"the overflow of {kind!r} is not known; of {', '.join(_EXACT)} it is")
+        raise GraphError(argument="kind", expected=f"one of {', '.join(_EXACT)}", got=repr(kind), code="unknown_choice")
     tensors = [operand for operand in (self, other) if isinstance(operand, Tensor)]
     whole = broadcast(*(tensor.dims for tensor in tensors))
     layouts = [

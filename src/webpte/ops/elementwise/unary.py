@@ -116,7 +116,7 @@ def clamp_bounds(low: float | None, high: float | None, out: Tensor) -> tuple[Nu
     """Bounds as integers, or floats as order keys, so that infinities compare like other values."""
     key = order_key if is_float(out) else saturated
     if not is_float(out) and (saturated(low or 0) < (low or 0) or saturated(high or 0) > (high or 0)):
-        raise RangeError(f"integers cannot be made at least {low} and at most {high}: the device's have 32 bits")
+        raise RangeError(f"min, max: expected 32-bit integers, got {low} and {high}")
     return Number(INT32_LOW if low is None else key(low)), Number(INT32_HIGH if high is None else key(high))
 
 

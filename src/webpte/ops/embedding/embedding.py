@@ -28,7 +28,7 @@ def embedding(
     out: Tensor,
 ) -> None:
     if weight.rank != 2:
-        raise ShapeError(f"a table has rows and columns; this one is {list(weight.dims)}")
+        raise ShapeError(argument="weight", expected="a matrix", got=list(weight.dims), code="rank")
     take_along(cx, weight, 0, indices, out)  # (V, E), (...,) -> (..., E)
 
 

@@ -35,12 +35,16 @@ def look_up(
 ) -> None:
     """(V, E), (...,) -> (..., E): (code - zero) * scale. Each row has a scale and a zero, or each group of columns."""
     if indices.dtype is not DType.INT32 or table.dtype not in BYTES:
-        raise GraphError(f"a table of bytes is indexed by i32: not {table!r} by {indices!r}")
+        raise GraphError(
+            f"embedding: expected an 8-bit table and i32 indices, got {table!r} and {indices!r}", code="dtype"
+        )
     size, row_bytes = table.dims if table.rank == 2 else (0, 0)
     width, row_groups = row_bytes * byte_codes, scales.dims[1] if scales.rank == 2 else 1
     fits = size > 0 and row_groups > 0 and width % row_groups == 0
     if not fits or any(t.numel != size * row_groups for t in (scales, zeros) if t is not None):
-        raise ShapeError(f"scales {scales!r} and zeros {zeros!r} do not fit codes {table!r}")
+        raise ShapeError(
+            f"scales {scales!r} and zero points {zeros!r} do not fit the table {table!r}", code="operand_mismatch"
+        )
     out.dims = (*indices.dims, width)
     group = width // row_groups
     wide = 4 if group % 4 == 0 else 1

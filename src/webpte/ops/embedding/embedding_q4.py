@@ -42,7 +42,7 @@ def look_up(
     """(V, E / 2), (...,) -> (..., E): (code - 8 - zero) * scale, with a scale and a zero for every `group` columns."""
     row_groups = _groups_of(codes, scales, zeros, group)
     if indices.dtype is not DType.INT32:
-        raise GraphError(f"indices of a table are i32, not {indices!r}", code="dtype")
+        raise GraphError(argument="indices", expected="i32", got=repr(indices), code="dtype")
     size, row_bytes = codes.dims
     out.dims = (*indices.dims, row_bytes * 2)
     words = row_bytes % 4 == 0 and group % 8 == 0  # no word has codes of two rows or groups
@@ -72,7 +72,7 @@ def _groups_of(codes: Tensor, scales: Tensor, zeros: Tensor | None, group: int) 
     fits = all(t.numel == size * row_groups for t in (scales, zeros) if t is not None)
     if not size or row_groups * group != row_bytes * 2 or not fits:
         raise ShapeError(
-            f"scales {scales!r} and zeros {zeros!r} in groups of {group} do not fit codes {codes!r}",
+            f"scales {scales!r} and zero points {zeros!r} in groups of {group} do not fit the table {codes!r}",
             code="operand_mismatch",
         )
     return row_groups
@@ -124,7 +124,9 @@ def embedding_4bit(
     """Look up rows whose codes have the even column in the high half. The number of scales gives the group size."""
     if (weight_quant_min, weight_quant_max) != (-8, 7):
         raise GraphError(
-            f"weight_quant_min, weight_quant_max: expected -8, 7, got {weight_quant_min}, {weight_quant_max}",
+            argument="weight_quant_min, weight_quant_max",
+            expected="-8 to 7",
+            got=f"{weight_quant_min} to {weight_quant_max}",
             code="code_range",
         )
     group = weight.dims[-1] * 2 // max(weight_scales.numel // weight.dims[0], 1)

@@ -41,12 +41,14 @@ def grid_sampler_2d(
     out: Tensor,
 ) -> None:
     if not (0 <= interpolation_mode < 3 and 0 <= padding_mode < 3):
-        raise GraphError(f"interpolation {interpolation_mode} or padding {padding_mode} is unknown")
+        raise GraphError(
+            f"unknown interpolation_mode {interpolation_mode} or padding_mode {padding_mode}", code="unknown_choice"
+        )
     if input.rank != 4 or grid.rank != 4 or grid.dims[0] != input.dims[0] or grid.dims[3] != 2:
-        raise ShapeError(f"a grid {list(grid.dims)} cannot sample {list(input.dims)}")
+        raise ShapeError(f"grid {list(grid.dims)} does not fit the input {list(input.dims)}", code="operand_mismatch")
     images, channels, height, width = input.dims
     if not height * width:
-        raise ShapeError(f"images of {list(input.dims)} have nothing to sample")
+        raise ShapeError(f"input {list(input.dims)} has no elements to sample", code="empty")
     out.dims = (images, channels, *grid.dims[1:3])  # (N, C, H, W), (N, h, w, 2) -> (N, C, h, w)
     params = GridSampleParams(channels=channels, height=height, width=width, points=grid.dims[1] * grid.dims[2])
     cx.dispatch(
@@ -117,7 +119,7 @@ def _(input: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_c
 @op("et_vk.grid_priors.default")
 def grid_priors(cx: Context, self: Tensor, stride: int, offset: float, *, out: Tensor) -> None:
     if self.rank < 2:
-        raise ShapeError(f"{list(self.dims)} has no height and width")
+        raise ShapeError(f"input: expected a height and a width, got shape {list(self.dims)}", code="rank")
     height, width = self.dims[-2:]
     out.dims = (height * width, 2)  # (x, y) of every point, row by row
     params = GridPriorsParams(width=width, stride=float(stride), offset=offset)

@@ -17,7 +17,10 @@ from ..layout.strided import gather
 def pixel_shuffle(cx: Context, self: Tensor, upscale_factor: int, *, out: Tensor) -> None:
     r = upscale_factor
     if self.rank < 3 or r < 1 or self.dims[-3] % (r * r):
-        raise ShapeError(f"{list(self.dims)} has no channels for an upscale factor of {r}")
+        raise ShapeError(
+            f"the channels of {list(self.dims)} are not a multiple of the squared upscale factor {r}",
+            code="operand_mismatch",
+        )
     *outer, channels, height, width = self.dims
     out.dims = (*outer, channels // (r * r), height * r, width * r)
     read = (*outer, channels // (r * r), r, r, height, width)  # (..., C, ry, rx, H, W)
@@ -41,7 +44,10 @@ def _(self: Any, upscale_factor: int) -> Any:
 def pixel_unshuffle(cx: Context, self: Tensor, downscale_factor: int, *, out: Tensor) -> None:
     r = downscale_factor
     if self.rank < 3 or r < 1 or self.dims[-2] % r or self.dims[-1] % r:
-        raise ShapeError(f"{list(self.dims)} cannot be downscaled by {r}")
+        raise ShapeError(
+            f"the height and width of {list(self.dims)} are not multiples of the downscale factor {r}",
+            code="operand_mismatch",
+        )
     *outer, channels, height, width = self.dims
     out.dims = (*outer, channels * r * r, height // r, width // r)
     read = (*outer, channels, height // r, r, width // r, r)  # (..., C, H, ry, W, rx)

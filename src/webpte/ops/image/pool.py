@@ -39,7 +39,7 @@ def _pair(values: list[int], default: list[int] | None = None) -> tuple[int, int
     """An argument for both dims; one number serves both, and an empty list means the default."""
     given = values or default or []
     if len(given) not in (1, 2):
-        raise ShapeError(f"{values} is not one or two numbers")
+        raise ShapeError(f"pooling: expected one or two integers, got {values}", code="wrong_length")
     return given[0], given[-1]
 
 
@@ -48,21 +48,28 @@ def windows(
 ) -> tuple[PoolWindow, PoolWindow]:
     """The windows along H and W by PyTorch's rule."""
     if len(dims) not in (3, 4):
-        raise ShapeError(f"{list(dims)} is neither (N, C, H, W) nor (C, H, W)")
+        raise ShapeError(argument="input", expected="(N, C, H, W) or (C, H, W)", got=list(dims), code="rank")
     settings = zip(dims[-2:], _pair(kernel), _pair(stride, kernel), _pair(padding), _pair(dilation), strict=True)
     found = []
     for size, k, s, p, d in settings:
         if min(k, s, d) < 1 or not 0 <= p <= k // 2:
-            raise ShapeError(f"a window of {k} with stride {s}, padding {p} and dilation {d} is not possible")
+            raise ShapeError(
+                f"invalid pooling window: kernel {k}, stride {s}, padding {p}, dilation {d}", code="invalid_window"
+            )
         room = size + 2 * p - d * (k - 1) - 1
         count = (room + (s - 1 if ceil else 0)) // s + 1
         if ceil and (count - 1) * s >= size + p:
             count -= 1  # a last window that starts in the padding is dropped
         if count < 1:
-            raise ShapeError(f"a window of {k} with dilation {d} and padding {p} does not fit into {list(dims)}")
+            raise ShapeError(
+                f"a pooling window of {k} with dilation {d} and padding {p} does not fit {list(dims)}", code="too_small"
+            )
         window = PoolWindow(size, k, s, p, d, count)
         if d > size and not all(window.span(i) for i in range(count)):
-            raise ShapeError(f"a window of {k} with dilation {d} and padding {p} misses all of {list(dims)}")
+            raise ShapeError(
+                f"a pooling window of {k} with dilation {d} and padding {p} covers no element of {list(dims)}",
+                code="too_small",
+            )
         found.append(window)
     return found[0], found[1]
 
@@ -118,7 +125,9 @@ def avg_pool2d(
 ) -> None:
     rows, columns = windows(self.dims, kernel_size, stride, padding, [1], ceil_mode)
     if divisor_override is not None and divisor_override < 1:
-        raise ShapeError(f"a divisor of {divisor_override} is not possible")
+        raise ShapeError(
+            argument="divisor_override", expected="at least 1", got=divisor_override, code="invalid_window"
+        )
     out.dims = (*self.dims[:-2], rows.windows, columns.windows)
     cx.dispatch(
         "image/avg_pool.wgsl",
@@ -164,7 +173,7 @@ class AdaptivePoolParams(Uniforms):
 @op("aten._adaptive_avg_pool2d.default", dtypes=FLOATS)
 def adaptive_avg_pool2d(cx: Context, self: Tensor, output_size: list[int], *, out: Tensor) -> None:
     if self.rank not in (3, 4) or 0 in self.dims[-2:]:
-        raise ShapeError(f"{list(self.dims)} is neither (N, C, H, W) nor (C, H, W)")
+        raise ShapeError(argument="input", expected="(N, C, H, W) or (C, H, W)", got=list(self.dims), code="rank")
     height, width = _pair(output_size)
     out.dims = (*self.dims[:-2], height, width)
     params = AdaptivePoolParams(height=self.dims[-2], width=self.dims[-1], out_height=height, out_width=width)

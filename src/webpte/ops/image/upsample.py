@@ -31,14 +31,17 @@ def _output_size(
     """The output's (H, W) and the scales that steer the positions."""
     scales: tuple[Scale, Scale] = (None, None)
     if len(dims) != 4 or (output_size is None) == (scale_factors is None):
-        raise ShapeError(f"{list(dims)} cannot be resized to size {output_size} by {scale_factors}: give one of them")
+        raise ShapeError(
+            f"upsampling of {list(dims)}: expected 4 dims and either an output size or scale factors, got "
+            f"{output_size} and {scale_factors}"
+        )
     if scale_factors is not None:
         scale_y, scale_x = scales = (scale_factors[0], scale_factors[1])
         output_size = [int(dims[2] * scale_y), int(dims[3] * scale_x)]
     assert output_size is not None
     size = (output_size[0], output_size[1])
     if min(*size, *dims[2:]) < 1:
-        raise ShapeError(f"images of {list(dims[2:])} cannot be resized to {list(size)}")
+        raise ShapeError(f"images of {list(dims[2:])} cannot be resized to {list(size)}", code="empty")
     return size, scales
 
 

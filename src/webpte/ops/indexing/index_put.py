@@ -62,11 +62,16 @@ def index_put_(
 def _put(cx: Context, indices: list[Tensor | None], values: Tensor, out: Tensor) -> None:
     ((axis, index),) = [(axis, t) for axis, t in enumerate(indices) if t is not None]
     if len(indices) > out.rank or values.dtype is not out.dtype:
-        raise GraphError(f"{len(indices)} indices cannot put {values!r} into {out!r}")
+        raise GraphError(
+            f"index_put: {len(indices)} indices and values {values!r} do not fit {out!r}", code="operand_mismatch"
+        )
     outer, inner = out.dims[:axis], out.dims[axis + 1 :]
     written = (*outer, *index.dims, *inner)
     if broadcast(values.dims, written) != written:
-        raise ShapeError(f"values {list(values.dims)} cannot be put into {list(written)} of {list(out.dims)}")
+        raise ShapeError(
+            f"values {list(values.dims)} do not broadcast to the indexed shape {list(written)} of {list(out.dims)}",
+            code="operand_mismatch",
+        )
     own = strides(out.dims)
     steps = (*own[:axis], *(0,) * index.rank, *own[axis + 1 :])
     index_steps = (*(0,) * len(outer), *strides(index.dims), *(0,) * len(inner))

@@ -40,8 +40,9 @@ def _refuse_masks(*indices: Tensor) -> None:
     for index in indices:
         if index.dtype is not DType.INT32:
             raise UnsupportedError(
-                f"the index {index!r} holds no integers. How many elements a mask selects is known only from its data, "
-                "so the result has no shape; keep the shape with torch.where, or pass indices."
+                f"index {index!r}: boolean masks are not supported, because the shape of the result depends on data",
+                hint="Keep the shape with torch.where, or pass integer indices.",
+                code="mask_index",
             )
 
 
@@ -64,7 +65,7 @@ def take_along(cx: Context, x: Tensor, axis: int, index: Tensor, out: Tensor) ->
     outer, inner = x.dims[:axis], x.dims[axis + 1 :]
     out.dims = (*outer, *index.dims, *inner)
     if x.dims[axis] == 0 and out.numel:
-        raise ShapeError(f"dim {axis} of {list(x.dims)} is empty: there is nothing to index")
+        raise ShapeError(f"dim {axis} of {list(x.dims)} has no elements to index", code="empty")
     own = strides(x.dims)
     x_steps = (*own[:axis], *(0,) * index.rank, *own[axis + 1 :])
     index_steps = (*(0,) * len(outer), *strides(index.dims), *(0,) * len(inner))
@@ -75,7 +76,7 @@ def take_along(cx: Context, x: Tensor, axis: int, index: Tensor, out: Tensor) ->
 def index_select(cx: Context, self: Tensor, dim: int, index: Tensor, *, out: Tensor) -> None:
     axis = normalize_dim(dim, self.rank)
     if index.rank > 1:
-        raise ShapeError(f"index_select takes a list of indices, got shape {list(index.dims)}")
+        raise ShapeError(argument="index", expected="at most 1 dim", got=list(index.dims), code="rank")
     if self.rank == 0:
         out.dims = ()
         take(cx, self, index, out, 1, 1, (), ())
@@ -104,13 +105,17 @@ def gather(cx: Context, self: Tensor, dim: int, index: Tensor, sparse_grad: Unus
     if self.rank == 0 or index.rank == 0:  # a scalar counts as one element
         size = numel(self.dims)
         if max(self.rank, index.rank) > 1:
-            raise ShapeError(f"indices {list(index.dims)} cannot gather from {list(self.dims)}")
+            raise ShapeError(
+                f"index {list(index.dims)} and input {list(self.dims)} differ in rank", code="operand_mismatch"
+            )
         take(cx, self, index, out, size, 1, (0,) * index.rank, (1,) * index.rank)
         return
     axis = normalize_dim(dim, self.rank)
     fits = all(i <= s or d == axis for d, (i, s) in enumerate(zip(index.dims, self.dims, strict=False)))
     if index.rank != self.rank or not fits or (out.numel and not self.dims[axis]):
-        raise ShapeError(f"indices {list(index.dims)} cannot gather from {list(self.dims)} along dim {dim}")
+        raise ShapeError(
+            f"index {list(index.dims)} does not fit {list(self.dims)} along dim {dim}", code="operand_mismatch"
+        )
     own = strides(self.dims)
     steps = tuple(0 if d == axis else s for d, s in enumerate(own))
     take(cx, self, index, out, self.dims[axis], own[axis], steps, strides(index.dims))
@@ -128,7 +133,11 @@ def _(self: Any, dim: int, index: Any, sparse_grad: object) -> Any:
 def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tensor) -> None:
     given = [(axis, t) for axis, t in enumerate(indices) if t is not None]
     if len(indices) > self.rank or not given:
-        raise GraphError(f"{len(given)} indices in a list of {len(indices)} for {list(self.dims)}")
+        raise GraphError(
+            f"indices: expected 1 to {self.rank} for shape {list(self.dims)}, got {len(given)} in a "
+            f"list of {len(indices)}",
+            code="wrong_length",
+        )
     _refuse_masks(*(t for _, t in given))
     if len(given) == 1:
         ((axis, only),) = given
@@ -144,7 +153,7 @@ def index(cx: Context, self: Tensor, indices: list[Tensor | None], *, out: Tenso
     behind = kept[len(before) :]
     out.dims = (*(self.dims[d] for d in before), *shape, *(self.dims[d] for d in behind))
     if out.numel and not all(self.dims[axis] for axis in axes):
-        raise ShapeError(f"an indexed dim of {list(self.dims)} is empty")
+        raise ShapeError(f"an indexed dim of {list(self.dims)} has no elements", code="empty")
     offsets = _offsets(cx, self, given, shape)
     steps = (*(own[d] for d in before), *(0,) * len(shape), *(own[d] for d in behind))
     index_steps = (*(0,) * len(before), *strides(shape), *(0,) * len(behind))

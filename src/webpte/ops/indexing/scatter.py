@@ -28,7 +28,7 @@ class ScatterParams(Uniforms):
 def _replace(cx: Context, self: Tensor, src: Tensor, out: Tensor, steps: Dims, start: LiveInt, step: int) -> None:
     """out = self, but out.flat[start * step + i * steps[0] + ...] = src[i, ...]."""
     if src.dtype is not self.dtype:
-        raise GraphError(f"{src!r} cannot be put into {self!r}")
+        raise GraphError(f"src {src!r} and self {self!r} have different dtypes", code="dtype")
     out.dims = self.dims
     gather(cx, self, out, strides(self.dims))
     dims, (walked,) = coalesce(src.dims, steps)
@@ -51,7 +51,7 @@ def slice_scatter(
 ) -> None:
     axis = normalize_dim(dim, self.rank)
     if step < 1:
-        raise ShapeError(f"step {step} is not positive")
+        raise ShapeError(argument="step", expected="at least 1", got=step, code="invalid_step")
     first = _first(cx, self, src, axis, start, end, step)
     own = strides(self.dims)
     steps = (*own[:axis], own[axis] * step, *own[axis + 1 :])
@@ -77,7 +77,12 @@ def _first(
         length = -(-reach // step)
     wanted = (*self.dims[:axis], length, *self.dims[axis + 1 :])
     if src.dims != wanted:
-        raise ShapeError(f"{list(src.dims)} cannot replace a slice of {list(wanted)}")
+        raise ShapeError(
+            argument="src",
+            expected=f"the shape of the slice, {list(wanted)}",
+            got=list(src.dims),
+            code="operand_mismatch",
+        )
     return first
 
 
@@ -87,7 +92,12 @@ def _(self: Any, src: Any, dim: int, start: int | None, end: int | None, step: i
     where = [slice(None)] * self.ndim
     where[dim] = slice(start, end, step)
     if result[tuple(where)].shape != src.shape:
-        raise ShapeError(f"{list(src.shape)} cannot replace a slice of {list(result[tuple(where)].shape)}")
+        raise ShapeError(
+            argument="src",
+            expected=f"the shape of the slice, {list(result[tuple(where)].shape)}",
+            got=list(src.shape),
+            code="operand_mismatch",
+        )
     result[tuple(where)] = src
     return result
 
@@ -99,7 +109,12 @@ def select_scatter(cx: Context, self: Tensor, src: Tensor, dim: int, index: Live
     own = strides(self.dims)
     steps, wanted = own[:axis] + own[axis + 1 :], self.dims[:axis] + self.dims[axis + 1 :]
     if src.dims != wanted:
-        raise ShapeError(f"{list(src.dims)} cannot replace a part of {list(wanted)}")
+        raise ShapeError(
+            argument="src",
+            expected=f"the shape of the selection, {list(wanted)}",
+            got=list(src.dims),
+            code="operand_mismatch",
+        )
     _replace(cx, self, src, out, steps, cx.dynamic(at), own[axis])
 
 

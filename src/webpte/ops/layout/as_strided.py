@@ -19,7 +19,7 @@ def as_strided_copy(
 ) -> None:
     if len(size) != len(stride) or min((*size, *stride, storage_offset or 0), default=0) < 0:
         raise ShapeError(
-            f"cannot read at size {size}, stride {stride} and offset {storage_offset}", code="invalid_stride"
+            f"as_strided: invalid size {size}, stride {stride} or offset {storage_offset}", code="invalid_stride"
         )
     out.dims = tuple(size)
     start = storage_offset or 0

@@ -42,7 +42,7 @@ def cat(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     parts = [t for t in tensors if t.dims != (0,)] or tensors[:1]
     rest = {(*t.dims[:axis], *t.dims[axis + 1 :]) for t in parts}
     if len(rest) > 1 or any(t.rank != out.rank for t in parts):
-        raise ShapeError(f"{_listed(tensors)} cannot be joined along dim {dim}")
+        raise ShapeError(f"{_listed(tensors)} cannot be concatenated along dim {dim}", code="operand_mismatch")
     first = parts[0].dims
     out.dims = (*first[:axis], sum(t.dims[axis] for t in parts), *first[axis + 1 :])
     _write_stripes(cx, parts, [numel(t.dims[axis:]) for t in parts], out)
@@ -59,7 +59,7 @@ def stack(cx: Context, tensors: list[Tensor], dim: int, *, out: Tensor) -> None:
     axis = normalize_dim(dim, out.rank)
     dims = tensors[0].dims
     if any(t.dims != dims for t in tensors):
-        raise ShapeError(f"{_listed(tensors)} cannot be stacked")
+        raise ShapeError(f"{_listed(tensors)} differ in shape and cannot be stacked", code="operand_mismatch")
     out.dims = (*dims[:axis], len(tensors), *dims[axis:])
     _write_stripes(cx, tensors, [numel(dims[axis:])] * len(tensors), out)
 

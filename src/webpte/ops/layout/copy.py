@@ -39,7 +39,7 @@ def expand_into(cx: Context, x: Tensor, out: Tensor) -> None:
     """`out` becomes `x`, repeated to its dims and converted to its dtype."""
     same = x.bound == out.bound  # then no dim repeats, at any live shape
     if (x.dims if same else broadcast(x.dims, out.dims)) != out.dims:
-        raise ShapeError(f"{list(x.dims)} cannot be copied into {list(out.dims)}")
+        raise ShapeError(f"{list(x.dims)} does not broadcast to {list(out.dims)}", code="broadcast")
     if same:
         copy_into(cx, x, out)
     elif x.dtype is out.dtype:

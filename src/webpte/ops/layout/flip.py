@@ -40,7 +40,7 @@ def roll(cx: Context, self: Tensor, shifts: list[int], dims: list[int], *, out: 
     if not dims and len(shifts) == 1:  # without dims the flattened tensor rolls
         sizes, axes = (self.numel,), [0]
     if len(axes) != len(shifts):
-        raise ShapeError(f"{len(shifts)} shifts {shifts} do not match {len(dims)} dims {dims}")
+        raise ShapeError(f"shifts, dims: expected the same length, got {shifts} and {dims}", code="wrong_length")
     moved = [0] * len(sizes)
     for axis, shift in zip(axes, shifts, strict=True) if sizes and self.numel else ():
         moved[axis] = (moved[axis] - shift) % sizes[axis]

@@ -41,13 +41,18 @@ def bits_of(value: float, dtype: DType) -> int:
 @op("aten.constant_pad_nd.default")
 def constant_pad_nd(cx: Context, self: Tensor, pad: list[int], value: int | float, *, out: Tensor) -> None:
     if len(pad) % 2 or len(pad) > 2 * self.rank:
-        raise ShapeError(f"{len(pad)} pads {pad} for the {self.rank} dims of {list(self.dims)}")
+        raise ShapeError(
+            argument="pad",
+            expected=f"two integers for each of at most {self.rank} dims of {list(self.dims)}",
+            got=pad,
+            code="wrong_length",
+        )
     untouched = self.rank - len(pad) // 2
     before = (0,) * untouched + tuple(pad[-2::-2])  # given from the last dim to the first
     after = (0,) * untouched + tuple(pad[::-2])
     dims = tuple(b + size + a for b, size, a in zip(before, self.dims, after, strict=True))
     if min(dims, default=0) < 0:
-        raise ShapeError(f"pads {pad} take more than there is from {list(self.dims)}")
+        raise ShapeError(f"negative padding {pad} removes more elements than {list(self.dims)} has", code="too_small")
     out.dims = dims
     check_rank(dims)
     params = PadParams(

@@ -21,7 +21,12 @@ from .strided import gather
 def reorder(cx: Context, x: Tensor, order: list[int], out: Tensor) -> None:
     """Dim d of `out` is dim order[d] of `x`."""
     if sorted(order) != list(range(x.rank)):
-        raise ShapeError(f"{order} is no order of the {x.rank} dims of {list(x.dims)}")
+        raise ShapeError(
+            argument="dims",
+            expected=f"a permutation of the {x.rank} dims of {list(x.dims)}",
+            got=order,
+            code="invalid_permutation",
+        )
     out.dims = tuple(x.dims[d] for d in order)
     moving = [d for d in order if x.bound[d] != 1]
     if moving == sorted(moving):
@@ -67,7 +72,7 @@ def _(self: Any, dim0: int, dim1: int) -> Any:
 @op("aten.t_copy.default", dtypes=MOVABLE, traits=OpTraits(integers=elements_of("self")))
 def t_copy(cx: Context, self: Tensor, *, out: Tensor) -> None:
     if self.rank > 2:
-        raise ShapeError(f"t_copy takes at most 2 dims, got {list(self.dims)}")
+        raise ShapeError(argument="input", expected="at most 2 dims", got=list(self.dims), code="rank")
     reorder(cx, self, list(range(self.rank))[::-1], out)
 
 

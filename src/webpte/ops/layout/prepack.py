@@ -20,12 +20,10 @@ from ...lowering.traits import OpTraits
 def prepack(cx: Context, x: Tensor, *, out: Tensor) -> None:
     source = x.spec.constant
     if source is None:
-        raise DataError(
-            f"value {x.id} {x.spec} has no constant data to fill value {out.id} {out.spec} with", code="no_constant"
-        )
+        raise DataError(f"value {x.id} {x.spec} has no constant data for value {out.id} {out.spec}", code="no_constant")
     if x.bound != out.bound or x.dtype is not out.dtype:
         raise DataError(
-            f"value {x.id} {x.spec} cannot fill value {out.id} {out.spec}: shape or dtype differs", code="mismatch"
+            f"value {x.id} {x.spec} and value {out.id} {out.spec} differ in shape or dtype", code="mismatch"
         )
     out.dims = x.dims
     cx.materialise(out, source)

@@ -41,11 +41,11 @@ def wrap_around(cx: Context, x: Tensor, out: Tensor, sizes: Dims, shifts: Dims, 
 def expand_copy(cx: Context, self: Tensor, size: list[int], implicit: Unused, *, out: Tensor) -> None:
     missing = len(size) - self.rank
     if missing < 0:
-        raise ShapeError(f"{list(self.dims)} cannot be expanded to the shorter {size}")
+        raise ShapeError(f"{list(self.dims)} has more dims than the size {size} to expand to", code="broadcast")
     wanted = tuple(self.dims[d - missing] if s == -1 and d >= missing else s for d, s in enumerate(size))
     unchanged = self.bound == out.bound  # exporters emit many expands that expand nothing, at any live shape
     if broadcast(self.dims, wanted) != wanted or (unchanged and self.dims != wanted):
-        raise ShapeError(f"{list(self.dims)} cannot be expanded to {list(wanted)}")
+        raise ShapeError(f"{list(self.dims)} cannot be expanded to {list(wanted)}", code="broadcast")
     out.dims = wanted
     if unchanged:
         copy_into(cx, self, out)
@@ -63,7 +63,12 @@ def _(self: Any, size: list[int], implicit: object) -> Any:
 def repeat(cx: Context, self: Tensor, repeats: list[int], *, out: Tensor) -> None:
     missing = len(repeats) - self.rank
     if missing < 0 or any(r < 0 for r in repeats):
-        raise ShapeError(f"{list(self.dims)} cannot be repeated {repeats} times")
+        raise ShapeError(
+            argument="repeats",
+            expected=f"at least {self.rank} integers of at least 0",
+            got=repeats,
+            code="wrong_length",
+        )
     sizes = (1,) * missing + self.dims  # (d1, d2) -> (1, d1, d2)
     out.dims = tuple(r * s for r, s in zip(repeats, sizes, strict=True))
     wrap_around(cx, self, out, sizes, (0,) * len(sizes))

@@ -54,7 +54,7 @@ def slice_copy(
 ) -> None:
     axis = normalize_dim(dim, self.rank)
     if step < 1:
-        raise ShapeError(f"step {step} is not positive")
+        raise ShapeError(argument="step", expected="at least 1", got=step, code="invalid_step")
     if _takes_all(start, end, step, self.bound[axis]):
         out.dims = self.dims
         copy_into(cx, self, out)

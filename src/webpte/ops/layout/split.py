@@ -20,7 +20,7 @@ from .strided import gather
 
 def _check_count(out: list[Tensor], wanted: int) -> None:
     if len(out) != wanted:
-        raise ShapeError(f"{wanted} parts for {len(out)} outputs")
+        raise ShapeError(f"expected {wanted} outputs, one for each part, got {len(out)}", code="wrong_length")
 
 
 @op("aten.split_with_sizes_copy.default", traits=OpTraits(integers=elements_of("self")))
@@ -28,7 +28,9 @@ def split_with_sizes_copy(cx: Context, self: Tensor, split_sizes: list[int], dim
     axis = normalize_dim(dim, self.rank)
     _check_count(out, len(split_sizes))
     if sum(split_sizes) != self.dims[axis] or min(split_sizes, default=0) < 0:
-        raise ShapeError(f"dim {dim} of {list(self.dims)} cannot be cut into {split_sizes}")
+        raise ShapeError(
+            f"split_sizes {split_sizes} do not add up to dim {dim} of {list(self.dims)}", code="wrong_length"
+        )
     first = 0
     for part, size in zip(out, split_sizes, strict=True):
         take_range(cx, self, part, axis, first, size)
@@ -45,7 +47,7 @@ def split_copy(cx: Context, self: Tensor, split_size: int, dim: int, *, out: lis
     axis = normalize_dim(dim, self.rank)
     size = self.dims[axis]
     if split_size <= 0:
-        raise ShapeError(f"parts of {split_size} along dim {dim} of {list(self.dims)}")
+        raise ShapeError(f"split_size {split_size} is invalid for dim {dim} of {list(self.dims)}", code="wrong_length")
     _check_count(out, max(1, -(-size // split_size)))
     for part, first in zip(out, range(0, max(1, size), split_size), strict=True):
         take_range(cx, self, part, axis, first, min(split_size, size - first))

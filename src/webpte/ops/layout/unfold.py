@@ -19,7 +19,9 @@ def unfold_copy(cx: Context, self: Tensor, dimension: int, size: int, step: int,
     axis = normalize_dim(dimension, self.rank)
     dims = self.dims or (1,)  # a scalar counts as one element
     if not 0 <= size <= dims[axis] or step < 1:
-        raise ShapeError(f"windows of {size}, every {step}, do not fit dim {dimension} of {list(self.dims)}")
+        raise ShapeError(
+            f"windows of {size} with step {step} do not fit dim {dimension} of {list(self.dims)}", code="too_small"
+        )
     own = strides(dims)
     steps = (*own[:axis], own[axis] * step, *own[axis + 1 :], own[axis])
     windows = (dims[axis] - size) // step + 1

@@ -16,7 +16,8 @@ from .copy import copy_into
 def _reshape(cx: Context, self: Tensor, dims: tuple[int, ...], out: Tensor) -> None:
     if numel(dims) != self.numel:
         raise ShapeError(
-            f"{list(self.dims)} cannot be viewed as {list(dims)}: {self.numel} elements, not {numel(dims)}"
+            f"view of {list(self.dims)} as {list(dims)}: expected {self.numel} elements, got {numel(dims)}",
+            code="element_count",
         )
     out.dims = dims
     copy_into(cx, self, out)
@@ -38,7 +39,7 @@ def view_copy(cx: Context, self: Tensor, size: list[int], *, out: Tensor) -> Non
     known = numel(tuple(s for s in size if s != -1))
     if -1 in size:
         if known == 0 or self.numel % known:
-            raise ShapeError(f"{list(self.dims)} cannot be viewed as {size}")
+            raise ShapeError(f"{list(self.dims)} cannot be viewed as {size}", code="element_count")
         size = [self.numel // known if s == -1 else s for s in size]
     _reshape(cx, self, tuple(size), out)
 

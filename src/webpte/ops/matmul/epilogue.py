@@ -28,7 +28,9 @@ class Epilogue:
         if self.like is None:
             return dims
         if self.like.numel != numel(dims):
-            raise ShapeError(f"a result of {list(dims)} does not fit {list(self.like.dims)}")
+            raise ShapeError(
+                f"result {list(dims)} and epilogue {list(self.like.dims)} differ in size", code="operand_mismatch"
+            )
         return self.like.dims
 
     def compile(self, dtype: DType, dims: Dims, split: tuple[int, int]) -> CompiledEpilogue:
@@ -46,12 +48,12 @@ def _strides(dims: Dims, result: Dims, split: tuple[int, int]) -> Dims:
     if numel(dims) != numel(result):
         extra = max(0, len(dims) - len(result))
         if numel(dims[:extra]) != 1 or broadcast(dims[extra:], result) != result:
-            raise ShapeError(f"an operand of {list(dims)} does not fit a result of {list(result)}")
+            raise ShapeError(f"operand {list(dims)} does not broadcast to the result {list(result)}", code="broadcast")
         layout = broadcast_strides(dims[extra:], result)
     axes = (slice(0, split[0]), slice(*split), slice(split[1], None))
     merged = [coalesce(result[axis], layout[axis])[1][0] for axis in axes]
     if any(len(steps) > 1 for steps in merged):
-        raise ShapeError(f"an operand of {list(dims)} cannot be read along a result of {list(result)}")
+        raise ShapeError(f"operand {list(dims)} has no single stride along the result {list(result)}", code="broadcast")
     return tuple(steps[0] if steps else 0 for steps in merged)
 
 

@@ -51,10 +51,14 @@ def _linear(
     cx: Context, input: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, epilogue: Epilogue | None = None
 ) -> None:
     if weight.rank != 2 or input.dims[-1:] != weight.dims[1:]:
-        raise ShapeError(f"input {list(input.dims)} does not fit weight {list(weight.dims)}")
+        raise ShapeError(
+            f"input {list(input.dims)} and weight {list(weight.dims)} have incompatible shapes", code="operand_mismatch"
+        )
     columns = weight.dims[0]
     if bias is not None and bias.dims != (columns,):
-        raise ShapeError(f"bias {list(bias.dims)} does not fit weight {list(weight.dims)}")
+        raise ShapeError(
+            f"bias {list(bias.dims)} and weight {list(weight.dims)} have incompatible shapes", code="operand_mismatch"
+        )
     dims = (*input.dims[:-1], columns)  # (..., K) x (N, K) -> (..., N)
     out.dims = epilogue.shape(dims) if epilogue else dims
     compiled = epilogue.compile(input.dtype, dims, (0, len(dims) - 1)) if epilogue else None
@@ -141,7 +145,9 @@ def _four(dims: Dims, letters: str, heads: int) -> Dims:
     if len(dims) == 4:
         return dims
     if len(dims) not in (2, 3) or letters[:2] != "bh" or batch % heads:
-        raise ShapeError(f"a tensor of shape {list(dims)} has no axes {letters} with {heads} heads")
+        raise ShapeError(
+            f"a tensor of shape {list(dims)} does not have axes {letters} with {heads} heads", code="operand_mismatch"
+        )
     return (batch // heads, heads, *dims[-2:])
 
 
@@ -167,7 +173,7 @@ def _multiply(
     addend = None
     if added is not None and beta != 0:  # with beta = 0 PyTorch does not look at it: its NaNs do not count
         if broadcast(added.dims, dims) != dims:
-            raise ShapeError(f"{list(added.dims)} cannot be added to a product of shape {list(dims)}")
+            raise ShapeError(f"{list(added.dims)} does not broadcast to the product {list(dims)}", code="broadcast")
         addend = Addend(added, (0, 0, 0, *broadcast_strides(added.dims, dims))[-3:], float(beta))
     shown = y_dims if out.rank == 4 else dims
     out.dims = epilogue.shape(shown) if epilogue else shown

@@ -36,13 +36,17 @@ def batch_norm(
 ) -> None:
     y, save_mean, save_invstd = out
     if input.rank < 2:
-        raise ShapeError(f"{list(input.dims)} has no channels")
+        raise ShapeError(
+            argument="input", expected="at least 2 dims, the second being channels", got=list(input.dims), code="rank"
+        )
     channels = input.dims[1]
     affine = tuple(t for t in (weight, bias) if t is not None)
     for tensor in (running_mean, running_var, *affine):
         if tensor.dims != (channels,):
             raise ShapeError(
-                f"{list(tensor.dims)} statistics or weights for the {channels} channels of {list(input.dims)}"
+                f"statistics and weights: expected {channels} elements, the channels of "
+                f"{list(input.dims)}, got {list(tensor.dims)}",
+                code="operand_mismatch",
             )
     y.dims = input.dims
     save_mean.dims = save_invstd.dims = (0,)  # only training fills them

@@ -28,7 +28,9 @@ class RmsNormParams(Uniforms):
 @op("et_vk.rms_norm.default", dtypes=FLOATS, traits=OpTraits(dims=dim_rules.like("x")))
 def rms_norm(cx: Context, x: Tensor, weight: Tensor, eps: float, *, out: Tensor) -> None:
     if not x.dims or weight.dims != x.dims[-1:]:
-        raise ShapeError(f"weight {list(weight.dims)} does not fit the last dim of {list(x.dims)}")
+        raise ShapeError(
+            f"weight {list(weight.dims)} and the last dim of {list(x.dims)} differ", code="operand_mismatch"
+        )
     out.dims = x.dims
     rows, columns = numel(x.dims[:-1]), x.dims[-1]
     lanes = lanes_per_any_row(cx, "rms norm", columns)
@@ -80,7 +82,10 @@ class NormAffine(NamedTuple):
         expected = self.groups * self.weights
         for tensor in self.tensors:
             if tensor.numel != expected:
-                raise ShapeError(f"weight or bias {list(tensor.dims)} has {tensor.numel} elements; expected {expected}")
+                raise ShapeError(
+                    f"weight or bias {list(tensor.dims)}: expected {expected} elements, got {tensor.numel}",
+                    code="operand_mismatch",
+                )
 
 
 def row_norm(
@@ -140,7 +145,12 @@ def native_layer_norm(
     normalised = tuple(normalized_shape)
     split = input.rank - len(normalised)
     if split < 0 or not normalised or input.dims[split:] != normalised:
-        raise ShapeError(f"{list(input.dims)} does not end with the normalised shape {normalized_shape}")
+        raise ShapeError(
+            argument="normalized_shape",
+            expected=f"the last dims of {list(input.dims)}",
+            got=normalized_shape,
+            code="operand_mismatch",
+        )
     y, mean, rstd = out
     y.dims = input.dims
     mean.dims = rstd.dims = _row_dims(input.dims, split)
@@ -180,9 +190,14 @@ def native_group_norm(
     out: tuple[Tensor, Tensor, Tensor],
 ) -> None:
     if input.rank < 2 or input.dims[:2] != (N, C) or numel(input.dims[2:]) != HxW:
-        raise ShapeError(f"{list(input.dims)} is not a batch of {N} with {C} channels of {HxW} elements")
+        raise ShapeError(
+            argument="input",
+            expected=f"{N} samples with {C} channels of {HxW} elements",
+            got=list(input.dims),
+            code="operand_mismatch",
+        )
     if group < 1 or C % group:
-        raise ShapeError(f"{C} channels cannot be split into {group} groups")
+        raise ShapeError(f"{C} channels are not a multiple of {group} groups", code="group_count")
     y, mean, rstd = out
     y.dims = input.dims
     mean.dims = rstd.dims = (N, group)

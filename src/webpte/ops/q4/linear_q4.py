@@ -19,7 +19,7 @@ from .linear_q4_kernels import LinearQ4Operands, PackedWeight, project_q4
 
 def _plain(cx: Context, x: Tensor, weight: PackedWeight, out: Tensor, **around: Any) -> None:
     if weight.codes.rank != 2:
-        raise ShapeError(f"codes {list(weight.codes.dims)} are not those of a matrix")
+        raise ShapeError(argument="weights", expected="a matrix of codes", got=list(weight.codes.dims), code="rank")
     out.dims = (*x.dims[:-1], weight.columns)
     project_q4(cx, LinearQ4Operands(x, (weight,), (out,), **around))
 
@@ -122,7 +122,10 @@ def linear_q4(
 ) -> None:
     """The columns of a weight among several outputs, or two weights that make a gate; see Layer."""
     if len(out) != len(columns) or not 0 < len(out) <= 3 or sum(columns) != codes[0].dims[0]:
-        raise ShapeError(f"codes {list(codes[0].dims)} do not split into columns {columns} of {len(out)} outputs")
+        raise ShapeError(
+            f"codes {list(codes[0].dims)} cannot be split into {columns} columns for {len(out)} outputs",
+            code="operand_mismatch",
+        )
     for result, count in zip(out, columns, strict=True):
         result.dims = (*x.dims[:-1], count)
     weights = tuple(PackedWeight(c, s, group, bits=bits) for c, s in zip(codes, scales, strict=True))

@@ -44,8 +44,8 @@ class PackedWeight(NamedTuple):
         fits = row_bytes == inner if self.bits == 8 else row_bytes * 2 >= inner  # rows of 4-bit codes may be padded
         if not grouped or not fits or stride < columns:
             raise ShapeError(
-                f"codes {list(self.codes.dims)} and scales {list(self.scales.dims)} in groups of {self.group} "
-                f"do not fit {inner} columns of the input",
+                f"codes {list(self.codes.dims)} and scales {list(self.scales.dims)} in groups of "
+                f"{self.group} do not fit {inner} columns of the input",
                 code="operand_mismatch",
             )
 
@@ -94,14 +94,19 @@ class LinearQ4Operands(NamedTuple):
         for weight in self.weights:
             weight.check(self.inner)
             if weight.columns != self.columns or weight.scale_stride != self.weights[0].scale_stride:
-                raise ShapeError(f"weights of {self.columns} and {weight.columns} columns do not make a gate")
+                raise ShapeError(
+                    f"gate and up projection: expected equal numbers of columns, got {self.columns}, {weight.columns}",
+                    code="operand_mismatch",
+                )
         if self.bias is not None and self.bias.numel < self.columns:
             raise ShapeError(
                 f"bias {list(self.bias.dims)} does not fit {self.columns} columns", code="operand_mismatch"
             )
         dims = (*self.x.dims[:-1], self.columns)
         if self.residual is not None and self.residual.dims != dims:
-            raise ShapeError(f"a residual of {list(self.residual.dims)} does not fit a result of {list(dims)}")
+            raise ShapeError(
+                f"residual {list(self.residual.dims)} and result {list(dims)} differ in shape", code="operand_mismatch"
+            )
 
 
 class ColumnsParams(Uniforms):

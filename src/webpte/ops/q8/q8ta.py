@@ -41,7 +41,7 @@ def require_codes(*tensors: Tensor) -> None:
     """The other operands are floats or sums: only here is it known which must be int8."""
     for tensor in tensors:
         if tensor.dtype is not DType.INT8:
-            raise GraphError(f"value {tensor.id} {tensor.spec} should be i8")
+            raise GraphError(argument=f"value {tensor.id}", expected="i8", got=tensor.spec, code="dtype")
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,18 @@ class ChannelEpilogue(NamedTuple):
 
     def check(self, count: int) -> None:
         if self.activation not in ACTIVATIONS:
-            raise GraphError(f"the activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}")
+            raise GraphError(
+                argument="activation",
+                expected=f"one of {', '.join(ACTIVATIONS)}",
+                got=repr(self.activation),
+                code="unknown_choice",
+            )
         for given in (self.scales, self.bias):
             if given is not None and given.numel < count:
-                raise ShapeError(f"{given!r} has {given.numel} elements for {count} channels")
+                raise ShapeError(
+                    f"{given!r}: expected an element for each of {count} channels, got {given.numel}",
+                    code="operand_mismatch",
+                )
 
     @property
     def operands(self) -> tuple[Tensor, ...]:

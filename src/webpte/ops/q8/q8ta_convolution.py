@@ -96,7 +96,12 @@ def _window(geometry: Q8taGeometry | TransposedGeometry, output_padding: list[in
     """`output_padding` is given where the convolution is transposed."""
     given = (geometry.kernel_size, geometry.stride, geometry.padding, geometry.dilation, output_padding or [0, 0])
     if any(len(values) != 2 for values in given):
-        raise ShapeError(f"kernel, stride, padding, dilation and output padding {given} need 2 numbers each")
+        raise ShapeError(
+            argument="kernel_size, stride, padding, dilation, output_padding",
+            expected="2 integers each",
+            got=given,
+            code="wrong_length",
+        )
     kernel, stride, padding, dilation, further = map(tuple, given)
     return ConvolutionWindow(kernel, stride, padding, dilation, further, output_padding is not None, geometry.groups)
 
@@ -179,13 +184,25 @@ def _extents(x: Tensor, weights: Tensor, columns: int, window: ConvolutionWindow
     """The output's height and width, once all operands are known to fit."""
     require_codes(x, weights)
     if x.rank not in (3, 4) or x.dims[-3] % window.groups:
-        raise ShapeError(f"input {list(x.dims)} is no image with channels in {window.groups} groups")
+        raise ShapeError(
+            argument="input",
+            expected=f"(N, C, H, W) or (C, H, W), C being a multiple of {window.groups} groups",
+            got=list(x.dims),
+            code="operand_mismatch",
+        )
     needed = numel(window.kernel) * (x.dims[-3] // window.groups)
     if columns < needed:
-        raise ShapeError(f"weights {list(weights.dims)} have {columns} numbers per channel, not {needed}")
+        raise ShapeError(
+            f"weights {list(weights.dims)}: expected at least {needed} codes per channel, got {columns}",
+            code="operand_mismatch",
+        )
     sizes = window.extent(x.dims[-2:])
     if any(size < 1 for size in sizes):
-        raise ShapeError(f"input {list(x.dims)} is too small for a kernel of {list(window.kernel)}: {list(sizes)}")
+        raise ShapeError(
+            f"input {list(x.dims)} is too small for a kernel of {list(window.kernel)}: the output "
+            f"would be {list(sizes)}",
+            code="too_small",
+        )
     return sizes
 
 
@@ -202,7 +219,12 @@ def _by_rows(
     if ends.output is not None:
         require_codes(out)
     if weights.rank != 2 or weights.dims[0] % window.groups:
-        raise ShapeError(f"weights {list(weights.dims)} have no rows for {window.groups} groups")
+        raise ShapeError(
+            argument="weights",
+            expected=f"a matrix whose rows are a multiple of {window.groups} groups",
+            got=list(weights.dims),
+            code="operand_mismatch",
+        )
     count, columns = weights.dims
     sizes = _extents(x, weights, columns, window)
     out.dims = (*x.dims[:-3], count, *sizes)
@@ -222,8 +244,10 @@ def _depthwise(
     require_codes(out)
     if weights.dims[:2] != window.kernel or not window.groups == x.dims[-3] <= weights.dims[2]:
         raise ShapeError(
-            f"weights: expected {list(window.kernel)} x {x.dims[-3]} channels in as many groups, got "
-            f"{list(weights.dims)} and {window.groups} groups"
+            argument="weights",
+            expected=f"{list(window.kernel)} x {x.dims[-3]} channels in as many groups",
+            got=f"{list(weights.dims)} and {window.groups} groups",
+            code="operand_mismatch",
         )
     sizes = _extents(x, weights, numel(window.kernel), window)
     out.dims = (*x.dims[:-3], window.groups, *sizes)

@@ -145,7 +145,10 @@ def q8ta_pixel_shuffle(
 ) -> None:
     r = upscale_factor
     if input.rank < 3 or r < 1 or input.dims[-3] % (r * r):
-        raise ShapeError(f"{list(input.dims)} has no channels for an upscale factor of {r}")
+        raise ShapeError(
+            f"the channels of {list(input.dims)} are not a multiple of the squared upscale factor {r}",
+            code="operand_mismatch",
+        )
     *outer, channels, height, width = input.dims
     out.dims = (*outer, channels // (r * r), height * r, width * r)
     *rest, ry, rx, y, x = strides((*outer, channels // (r * r), r, r, height, width))

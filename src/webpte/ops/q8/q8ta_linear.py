@@ -48,7 +48,9 @@ def _linear(
     """(..., K) x (N, K) -> (..., N)."""
     require_codes(x, weights)
     if weights.rank != 2 or x.dims[-1:] != weights.dims[1:]:
-        raise ShapeError(f"input {list(x.dims)} does not fit weights {list(weights.dims)}")
+        raise ShapeError(
+            f"input {list(x.dims)} and weights {list(weights.dims)} have incompatible shapes", code="operand_mismatch"
+        )
     columns, inner = weights.dims
     channels.check(columns)
     out.dims = (*x.dims[:-1], columns)
@@ -113,8 +115,10 @@ def linear_q8ta_q8csw(
 ) -> None:
     if out.dtype not in FLOATS:
         raise GraphError(
-            f"value {out.id} {out.spec} should be a float: ExecuTorch 1.5 mistakes its type where the layer has no "
-            "bias. Give the layer one (zeros will do), or let its results be quantised too."
+            f"value {out.id} {out.spec}: expected a float",
+            hint="ExecuTorch 1.5 stores a wrong dtype if the layer has no bias. Give the layer a bias "
+            "(zeros suffice), or quantize its results.",
+            code="dtype",
         )
     _linear(cx, codes_of(cx, x, input), layer.weights, InputOutputQuant(input), layer.channels(bias), out)
 

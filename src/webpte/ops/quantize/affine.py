@@ -30,7 +30,9 @@ def grid_of(dims: Dims, block_size: list[int]) -> Dims:
     """How many blocks there are along each dim."""
     fits = len(block_size) == len(dims) and all(b > 0 and d % b == 0 for d, b in zip(dims, block_size, strict=True))
     if not fits:
-        raise ShapeError(f"blocks of {block_size} do not divide a tensor of {list(dims)}", code="block_size")
+        raise ShapeError(
+            argument="block_size", expected=f"divisors of the dims {list(dims)}", got=block_size, code="block_size"
+        )
     return tuple(d // b for d, b in zip(dims, block_size, strict=True))
 
 
@@ -71,7 +73,7 @@ def affine(
     for given in (scale, zero_point):
         if given is not None and given.numel != numel(grid):
             raise ShapeError(
-                f"{given!r} has {given.numel} elements for {numel(grid)} blocks of {block_size}",
+                f"{given!r}: expected an element for each of {numel(grid)} blocks of {block_size}, got {given.numel}",
                 code="operand_mismatch",
             )
     # Each element's scale: a step along a dim of blocks is a step among the scales, one inside a block is none.
@@ -99,7 +101,9 @@ def affine(
 def _limits(lowest: float | None, highest: float | None, dtype: DType) -> tuple[float, float]:
     """What codes are clamped to: what is given, else what the dtype can hold."""
     if dtype not in _RANGES:
-        raise GraphError(f"codes cannot be {dtype.short}", code="dtype")
+        raise GraphError(
+            argument="dtype", expected=f"one of {', '.join(d.short for d in _RANGES)}", got=dtype.short, code="dtype"
+        )
     low, high = _RANGES[dtype]
     return (low if lowest is None else lowest, high if highest is None else highest)
 
@@ -194,7 +198,9 @@ def choose_qparams_affine(
     out: tuple[Tensor, Tensor],
 ) -> None:
     if mapping_type not in MAPPINGS:
-        raise GraphError(f"the mapping {mapping_type} is none of {', '.join(MAPPINGS)}", code="unknown_choice")
+        raise GraphError(
+            argument="mapping_type", expected=f"one of {', '.join(MAPPINGS)}", got=mapping_type, code="unknown_choice"
+        )
     scale, zero_point = out
     grid = grid_of(input.dims, block_size)
     scale.dims = zero_point.dims = _kept(grid, block_size, scale.rank)

@@ -42,7 +42,7 @@ def _choose(
 ) -> None:
     """A scale and a zero point for each of `rows` runs of `width` elements."""
     if width == 0:
-        raise ShapeError(f"{list(x.dims)} has no elements to choose a scale from")
+        raise ShapeError(f"{list(x.dims)} has no elements to compute a scale from", code="empty")
     scale, zero = out
     runs = min(max(width // RUN, 1), MOST_RUNS)
     ranges = cx.scratch(DType.FLOAT32, (rows, runs, 2))
@@ -104,7 +104,7 @@ def choose_qparams_per_token_asymmetric(
     cx: Context, input: Tensor, dtype: Unused, *, out: tuple[Tensor, Tensor]
 ) -> None:
     if input.rank == 0:
-        raise ShapeError("a scalar has no tokens")
+        raise ShapeError(argument="input", expected="at least 1 dim", got="a scalar", code="rank")
     scale, zero = out
     scale.dims = zero.dims = (*input.dims[:-1], 1)  # (..., K) -> (..., 1)
     _choose(cx, input, numel(input.dims[:-1]), input.dims[-1], (-128, 127), F32_EPS, True, out)

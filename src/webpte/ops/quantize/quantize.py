@@ -82,20 +82,23 @@ class PerBlockScales(NamedTuple):
 def _channels(x: Tensor, scales: Tensor, zeros: Tensor | None, axis: int) -> PerBlockScales:
     at = normalize_dim(axis, x.rank)
     if x.rank == 0:
-        raise ShapeError("a scalar has no channels")
+        raise ShapeError(argument="input", expected="at least 1 dim", got="a scalar", code="rank")
     return _checked(x, PerBlockScales(scales, zeros, numel(x.dims[at + 1 :]), x.dims[at]))
 
 
 def _tokens(x: Tensor, scales: Tensor, zeros: Tensor) -> PerBlockScales:
     if x.rank == 0:
-        raise ShapeError("a scalar has no tokens")
+        raise ShapeError(argument="input", expected="at least 1 dim", got="a scalar", code="rank")
     return _checked(x, PerBlockScales(scales, zeros, x.dims[-1], numel(x.dims[:-1])))
 
 
 def _checked(x: Tensor, spread: PerBlockScales) -> PerBlockScales:
     for given in (spread.scale, spread.zero):
         if given is not None and given.numel != spread.number:
-            raise ShapeError(f"{given!r} has {given.numel} elements; {list(x.dims)} needs {spread.number}")
+            raise ShapeError(
+                f"{given!r}: expected {spread.number} elements for {list(x.dims)}, got {given.numel}",
+                code="operand_mismatch",
+            )
     return spread
 
 
@@ -113,7 +116,10 @@ def _require(tensor: Tensor, dtypes: frozenset[DType]) -> None:
     """Only here is it known which operands are codes and which are values."""
     if tensor.dtype not in dtypes:
         raise GraphError(
-            f"value {tensor.id} {tensor.spec} should be one of {', '.join(sorted(d.short for d in dtypes))}"
+            argument=f"value {tensor.id}",
+            expected=f"one of {', '.join(sorted(d.short for d in dtypes))}",
+            got=tensor.spec,
+            code="dtype",
         )
 
 

@@ -36,7 +36,9 @@ def arg_reduce(
         size, inner = x.dims[axis], strides(x.dims)[axis]
     if size == 0:
         where = "at all" if dim is None else f"along dim {dim}"
-        raise ShapeError(f"{list(x.dims)} has no elements {where}, so none is the {'largest' if largest else 'least'}")
+        raise ShapeError(
+            f"{list(x.dims)} has no elements {where}: there is no {'maximum' if largest else 'minimum'}", code="empty"
+        )
     writes: tuple[Tensor, ...] = (indices,)
     if values is not None:
         values.dims = indices.dims

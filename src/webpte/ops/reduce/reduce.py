@@ -41,7 +41,9 @@ def walk(dims: Dims, axes: set[int], divisor: float, lanes: int = 1) -> Reductio
         chosen = [d for d in range(len(dims)) if (d in axes) is wanted]
         merged, (steps,) = coalesce(tuple(dims[d] for d in chosen), tuple(own[d] for d in chosen))
         if len(merged) > MAX_RANK:
-            raise ShapeError(f"shape {list(dims)} has {len(merged)} separate dims; at most {MAX_RANK} are supported")
+            raise ShapeError(
+                f"shape {list(dims)}: expected at most {MAX_RANK} separate dims, got {len(merged)}", code="rank"
+            )
         parts.append((merged, steps))
     (kept, kept_steps), (walked, walked_steps) = parts
     return ReductionParams(
@@ -70,9 +72,11 @@ def reduce(cx: Context, name: str, x: Tensor, dim: list[int] | None, keepdim: bo
     out.dims = reduced(x.dims, axes, keepdim)
     count = count_of(x.dims, axes)
     if count == 0 and name not in ("sum", "prod"):
-        raise ShapeError(f"{list(x.dims)} has no elements along {dim or 'its dims'}, so there is no {name}")
+        raise ShapeError(f"{list(x.dims)} has no elements along {dim or 'its dims'}: there is no {name}", code="empty")
     if name == "mean" and out.dtype not in FLOATS:
-        raise GraphError(f"the mean of value {x.id} {x.spec} would be {out.dtype.short}; a mean is a float")
+        raise GraphError(
+            f"mean of value {x.id} {x.spec}: expected a floating-point result, got {out.dtype.short}", code="dtype"
+        )
     lanes = lanes_per_row(cx, "reduction", out.numel, count)
     params = walk(x.dims, axes, count, lanes)
     cx.dispatch(
@@ -213,7 +217,11 @@ def variance(cx: Context, x: Tensor, dim: list[int] | None, correction: float, k
     out.dims = reduced(x.dims, axes, keepdim)
     count = count_of(x.dims, axes)
     if count <= correction:
-        raise ShapeError(f"{list(x.dims)} over {dim or 'all dims'}: the variance of {count} less {correction} values")
+        raise ShapeError(
+            f"variance of {list(x.dims)} over {dim or 'all dims'}: expected more than {correction} "
+            f"elements, got {count}",
+            code="empty",
+        )
     lanes = lanes_per_row(cx, "variance", out.numel, count)
     params = walk(x.dims, axes, count - correction, lanes)
     cx.dispatch(

@@ -106,11 +106,16 @@ def sample(
 def _checked_dims(logits: Tensor, choices: Tensor) -> tuple[int, int]:
     """Rows and vocabulary."""
     if logits.rank != 2:
-        raise ShapeError(f"logits have shape {list(logits.dims)}; expected rows by vocabulary")
+        raise ShapeError(argument="logits", expected="(rows, vocabulary)", got=list(logits.dims), code="rank")
     rows, vocabulary = logits.dims  # (P, V)
     words = choices.numel
     if words < rows * COLUMNS or words % 4:
-        raise ShapeError(f"choices have {words} words; expected fours, and {rows} x {COLUMNS} of them at least")
+        raise ShapeError(
+            argument="choices",
+            expected=f"a multiple of 4 and at least {rows} x {COLUMNS} words",
+            got=words,
+            code="operand_mismatch",
+        )
     return rows, vocabulary
 
 

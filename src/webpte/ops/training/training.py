@@ -28,7 +28,7 @@ class FusedCeParams(Uniforms):
 @op("et_vk.fused_ce.default", dtypes=FLOATS | {DType.INT32})
 def fused_ce(cx: Context, logits: Tensor, labels: Tensor, n_valid: float, *, out: tuple[Tensor, Tensor]) -> None:
     if logits.rank != 2 or labels.dims != logits.dims[:1] or labels.dtype is not DType.INT32:
-        raise ShapeError(f"labels {labels!r} do not fit logits {logits!r}", code="operand_mismatch")
+        raise ShapeError(f"labels {labels!r} and logits {logits!r} have incompatible shapes", code="operand_mismatch")
     loss, d_logits = out
     d_logits.dims = logits.dims
     rows, columns = logits.dims
@@ -78,7 +78,8 @@ def linear_q4gsw_backward(
     weight.check(columns)
     if d_out.dims[-1:] != weights.dims[:1]:
         raise ShapeError(
-            f"a gradient of {list(d_out.dims)} does not fit codes {list(weights.dims)}", code="operand_mismatch"
+            f"gradient {list(d_out.dims)} and codes {list(weights.dims)} have incompatible shapes",
+            code="operand_mismatch",
         )
     out.dims = (*d_out.dims[:-1], columns)  # (..., N) x (N, K) -> (..., K)
     words = weight.words_per_load(columns) > 0
@@ -118,7 +119,7 @@ def _outer_flops(sizes: CallSizes) -> int:
 @op("et_vk.linear_dW.default", dtypes=FLOATS, traits=OpTraits(work=_outer_flops))
 def linear_dw(cx: Context, d_out: Tensor, x: Tensor, *, out: Tensor) -> None:
     if not d_out.dims or d_out.dims[:-1] != x.dims[:-1] or d_out.dtype is not x.dtype:
-        raise ShapeError(f"a gradient {d_out!r} does not fit an input {x!r}", code="operand_mismatch")
+        raise ShapeError(f"gradient {d_out!r} and input {x!r} have incompatible shapes", code="operand_mismatch")
     rows, columns, inner = d_out.dims[-1], x.dims[-1], numel(x.dims[:-1])
     out.dims = (rows, columns)  # (..., N), (..., K) -> (N, K)
     turned = cx.scratch(d_out.dtype, (rows, inner))
@@ -166,7 +167,8 @@ def adamw_step(
     state = (param, m, v)
     if any(t.dims != param.dims or t.dtype is not param.dtype for t in (*state, grad)):
         raise ShapeError(
-            f"parameter {param!r}, moments {m!r} and {v!r}, gradient {grad!r} are not alike", code="operand_mismatch"
+            f"parameter {param!r}, moments {m!r} and {v!r} and gradient {grad!r} differ in shape or dtype",
+            code="operand_mismatch",
         )
     for result in out:
         result.dims = param.dims
@@ -217,7 +219,10 @@ class RequantQ4Params(Uniforms):
 @op("et_vk.q4gsw_requant.default", dtypes=FLOATS | BYTES)
 def q4gsw_requant(cx: Context, latent: Tensor, scales: Tensor, group_size: int, *, out: Tensor) -> None:
     if latent.rank != 2 or scales.rank != 2 or group_size < 1:
-        raise GraphError(f"weights {latent!r} and scales {scales!r} in groups of {group_size} are not matrices")
+        raise GraphError(
+            f"weights {latent!r} and scales {scales!r} in groups of {group_size}: expected matrices",
+            code="operand_mismatch",
+        )
     rows, columns = latent.dims
     if scales.dims[0] * group_size < columns or scales.dims[1] < rows:
         raise ShapeError(

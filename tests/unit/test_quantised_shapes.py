@@ -56,7 +56,7 @@ REFUSED = [
         [(I8, 3, 64), [1, 32], (F32, 3), None, None, None, None, None],
         (F32, 3, 64),
         "operand_mismatch",
-        ["3 elements", "6 blocks"],
+        ["got 3", "6 blocks"],
     ),
     ("torchao.quantize_affine.default", [X, [1, 64], (F32, 3), (I8, 3), None, 0, 1], (F32, 3, 64), "dtype", ["f32"]),
     (

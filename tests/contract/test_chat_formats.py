@@ -9,10 +9,9 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models.talker import CHARACTERS, write_checkpoint
-from webpte.export.chat_format import end_ids, tool_format
-from webpte.export.checkpoint import read_checkpoint
+from webpte.export.checkpoint import read_checkpoint, write_language
 from webpte.export.families import families
-from webpte.export.language import write_language
+from webpte.export.family import end_ids, tool_format
 from webpte.llm import Tokenizer, ToolCall, ToolFormat, parse_tool_calls
 from webpte.llm.special_tokens import read_special_tokens
 

@@ -17,11 +17,11 @@ import webpte
 from tests.support.harness.errors import check, raises
 from tests.support.models import gguf_talker, talker
 from webpte.export import export_llm
-from webpte.export.building import build_module
 from webpte.export.checkpoint import read_checkpoint
-from webpte.export.kernel_noise import quiet
+from webpte.export.family import build_module
 from webpte.export.llm import quantised_module
 from webpte.export.options import Options
+from webpte.export.suppress_output import quiet
 from webpte.text import size
 
 HEAD = talker.WIDTH // talker.HEADS
@@ -369,7 +369,7 @@ def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, opti
     def work(*given):
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr("webpte.export.places.Weights.read", work)
+    monkeypatch.setattr("webpte.export.weights.Weights.read", work)
     with raises(error, *values):
         export_llm(folder, tmp_path / "x.pte", **options)
     assert not list(tmp_path.iterdir())
@@ -389,13 +389,13 @@ def test_a_full_disk_is_told_before_any_work(folder, tmp_path, monkeypatch, opti
     def work(*given):
         raise ReadError
 
-    monkeypatch.setattr("webpte.export.places.Weights.read", work)
+    monkeypatch.setattr("webpte.export.weights.Weights.read", work)
     for free, refused in (
         (needed - 1, raises(webpte.InputError, "x.pte", size(needed))),
         (needed, pytest.raises(ReadError)),
     ):
         usage = SimpleNamespace(free=free)
-        monkeypatch.setattr("webpte.export.placing.shutil.disk_usage", lambda path, usage=usage: usage)
+        monkeypatch.setattr("webpte.export.options.shutil.disk_usage", lambda path, usage=usage: usage)
         with refused:
             export_llm(folder, tmp_path / "x.pte", **options)
     assert not list(tmp_path.iterdir())

@@ -19,8 +19,8 @@ from tests.support.models.llama import llama
 from tests.support.models.tiny_llm import CHUNK, CONTEXT, write_tokenizer
 from webpte import CancelledError, CancelToken, InputError
 from webpte.export.checkpoint import read_checkpoint
-from webpte.export.kernel_noise import quiet
 from webpte.export.report import eager_predictions, measured, quality_lines, write_quality
+from webpte.export.suppress_output import quiet
 from webpte.llm import LLM, LogitsError
 from webpte.tools.evaluation import TextTokens, rolling_windows, sliding_windows
 from webpte.tools.evaluation.programs import evaluate, text_tokens

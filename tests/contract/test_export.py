@@ -54,7 +54,7 @@ def test_executorch_runs_a_file_with_names():
     from executorch.exir import ExecutorchBackendConfig, to_edge
     from executorch.runtime import Runtime
 
-    from webpte.export.naming import naming_pass
+    from webpte.export.lowering import naming_pass
 
     class Scaled(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, tokens, factor):

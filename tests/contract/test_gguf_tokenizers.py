@@ -11,7 +11,7 @@ import pytest
 
 import webpte
 from tests.support.harness.errors import raises
-from webpte.export.fields import Fields
+from webpte.export.config import Fields
 from webpte.export.gguf_tokenizer import rebuild_tokenizer
 
 TEXTS = (

@@ -19,16 +19,16 @@ from tests.support.harness.gate import slow_but
 from tests.support.models import example_models, gguf_talker
 from webpte.cli import main
 from webpte.export import ExportWarning, export_llm
-from webpte.export.building import build_module, empty_module
 from webpte.export.checkpoint import read_checkpoint
+from webpte.export.family import build_module, empty_module
 from webpte.export.llm import quantise_module, quantised_module
 from webpte.export.options import Options
-from webpte.export.places import Weights
-from webpte.export.quantising.choosing import measured_losses
+from webpte.export.quantising.bit_allocation import measured_losses
 from webpte.export.quantising.compensation import compensated, result_error
 from webpte.export.quantising.grid import Codes, exact, extremes, least_squares, nearest
 from webpte.export.quantising.quantise import shapes_of
 from webpte.export.quantising.recipe import linear_recipe
+from webpte.export.weights import Weights
 from webpte.llm import LLM
 
 

@@ -17,8 +17,8 @@ from tests.support.harness.wrong_calls import Wrong, check
 from tests.support.models import example_models
 from tests.support.models.whisper import SAMPLES, sound
 from webpte.errors import CancelledError, FormatError, InputError, UnsupportedError
-from webpte.export.kernel_noise import quiet
 from webpte.export.speech import export_speech
+from webpte.export.suppress_output import quiet
 from webpte.speech import Transcriber
 from webpte.speech.audio import LogMel
 
@@ -88,8 +88,7 @@ def test_quantised_programs_are_the_eager_quantised_model(kind):
     import torch
 
     from webpte.export.pretrained import load_pretrained
-    from webpte.export.speech_modules import decode_module, encode_module
-    from webpte.export.speech_quantising import quantise_speech
+    from webpte.export.speech import decode_module, encode_module, quantise_speech
 
     quantised = example_models.quantised_whisper(kind)
     model = load_pretrained("WhisperForConditionalGeneration", folder() / "whisper")

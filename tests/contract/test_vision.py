@@ -16,7 +16,7 @@ from tests.support.models import task_checkpoints
 from tests.support.models.task_checkpoints import PROCESSORS, exported
 from webpte.errors import FormatError, InputError, UnsupportedError
 from webpte.export import export_checkpoint
-from webpte.export.processors import read_processor
+from webpte.export.vision import read_processor
 from webpte.task_file import TaskFile, task_path
 from webpte.vision import Classifier, Detector
 from webpte.vision.images import read_preprocessor

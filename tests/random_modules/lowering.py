@@ -14,8 +14,8 @@ from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEv
 from torch import nn
 from torch._export import utils
 
-from webpte.export.kernel_noise import quiet
 from webpte.export.lowering import cache_patterns
+from webpte.export.suppress_output import quiet
 
 from .names import NAMES
 from .program import Input, Method, Program, Sizes, source

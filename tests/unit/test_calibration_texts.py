@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from webpte.export.quantising.texts import chat_pieces, in_pieces
+from webpte.export.quantising.calibration import chat_pieces, in_pieces
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
 TOKENS: dict[str, str | bool] = {"bos_token": "^", "eos_token": "~", "add_bos_token": True}

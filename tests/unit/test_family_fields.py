@@ -10,8 +10,8 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from webpte.export.architecture import Architecture
+from webpte.export.config import Fields
 from webpte.export.families import families, family_of_config
-from webpte.export.fields import Fields
 from webpte.export.hugging_face import read_config
 
 LLAMA3 = {

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..export import ExportWarning, export_checkpoint
-from ..export.kinds import Exported
-from ..export.placing import discard
+from ..export.dispatch import Exported, discard
 from ..export.report import quality_lines, read_quality
 from ..text import size
 from . import interrupts

@@ -3,8 +3,8 @@
 ExecuTorch's exporter is the standard and stays the source of truth; these functions only call it the way that works.
 """
 
+from .dispatch import export_checkpoint
 from .encoders import export_encoder
-from .kinds import export_checkpoint
 from .llm import export_llm
 from .lowering import lower
 from .options import ExportWarning

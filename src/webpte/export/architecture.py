@@ -1,4 +1,4 @@
-"""What a language model computes, in the words of no checkpoint: every family's fields are read into this."""
+"""Describe what a language model computes, independently of the checkpoint's format."""
 
 from __future__ import annotations
 

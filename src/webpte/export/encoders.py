@@ -1,4 +1,4 @@
-"""From an encoder of texts, as transformers and sentence-transformers save it, to a program for `webpte.embed`."""
+"""Export text encoders of transformers and sentence-transformers as programs for `webpte.embed`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from ..errors import FormatError, InputError, UnsupportedError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..task_file import write_task
 from .checkpoint import check_source
-from .encoder_modules import dense, sentence_encoder
-from .kernel_noise import quiet
 from .lowering import LOWERING, Steps, lower_steps, require_executorch
 from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
-from .sentence_modules import POOLINGS, Sentences, read_dense, read_sentences
+from .sentence_transformers import POOLINGS, Sentences, dense, read_dense, read_sentences, sentence_encoder
+from .suppress_output import quiet
 
 if TYPE_CHECKING:
     import torch

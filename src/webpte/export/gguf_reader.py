@@ -1,6 +1,6 @@
-"""A reader of GGUF's header that verifies as it goes: no length, count, type or offset is used before it is checked.
+"""Parse the header of a GGUF file. Every length, count, type and offset is checked before it is used.
 
-The file is read once from front to back and arrays do not nest, so the work is bounded by the size of the header.
+The parser reads the file once from front to back, and arrays do not nest. The work is bounded by the header's size.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from ..errors import FormatError, HubError, InputError, UnsupportedError
 from ..progress import OnProgress
 from ..text import size
 from .hub_files import HubFile, Place, fetch_file, network_errors, told
-from .kernel_noise import quiet
-from .sentence_modules import read_modules
+from .sentence_transformers import read_modules
+from .suppress_output import quiet
 
 PathLike = str | os.PathLike[str]
 

@@ -1,4 +1,4 @@
-"""From the checkpoint of a language model to a program that `webpte generate` runs."""
+"""Export the checkpoint of a language model as a program for `webpte generate`."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..progress import CancelToken, OnProgress, cancellable, ignore
-from .building import empty_module, fill
-from .checkpoint import check_source, read_checkpoint
-from .family import Checkpoint
-from .kernel_noise import quiet, without_kernel_noise
-from .language import write_language
+from .checkpoint import check_source, read_checkpoint, write_language
+from .family import Checkpoint, empty_module, fill
 from .lowering import LOWERING, Steps, lower_steps, require_executorch
-from .options import ExportWarning, Options, check_target
-from .placing import check_room
+from .options import ExportWarning, Options, check_room, check_target
 from .quantising import Report, quantise
-from .quantising.choosing import within_budget
+from .quantising.bit_allocation import within_budget
+from .quantising.calibration import calibration_text, chat_pieces, in_pieces
 from .quantising.quantise import shapes_of
-from .quantising.texts import calibration_text, chat_pieces, in_pieces
 from .report import measured, quality_path, write_quality
+from .suppress_output import quiet, without_kernel_noise
 
 if TYPE_CHECKING:
     import torch

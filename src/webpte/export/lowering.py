@@ -1,4 +1,4 @@
-"""From an `nn.Module` to a .pte file."""
+"""Lower an `nn.Module` to a .pte file with ExecuTorch."""
 
 from __future__ import annotations
 
@@ -11,13 +11,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import UnsupportedError
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
-from .kernel_noise import quiet
-from .naming import naming_pass
 from .options import check_target
 from .quantising.recipe import check_quantizer
+from .suppress_output import quiet
 
 if TYPE_CHECKING:
     import torch
+
+
+def naming_pass(**options: Any) -> Any:
+    """ExecuTorch's memory planning, which also gives each tensor that callers pass the name it has in `forward`."""
+    from executorch.exir.passes import MemoryPlanningPass
+    from executorch.exir.schema import ExtraTensorInfo
+    from executorch.exir.tensor import TensorSpec
+
+    class Naming(MemoryPlanningPass):  # type: ignore[misc]
+        def run(self, graph_module: Any, graph_signature: Any = None) -> Any:
+            result = super().run(graph_module, graph_signature)
+            named = set(graph_signature.user_inputs) if graph_signature is not None else ()
+            for node in result.graph_module.graph.nodes:
+                spec = node.meta.get("spec") if node.op == "placeholder" and node.name in named else None
+                if isinstance(spec, TensorSpec) and spec.extra_tensor_info is None:
+                    spec.extra_tensor_info = ExtraTensorInfo(fully_qualified_name=node.name)
+            return result
+
+    return Naming(**options)
+
 
 PathLike = str | os.PathLike[str]
 Inputs = tuple[Any, ...]

@@ -1,17 +1,18 @@
-"""What an export is asked for, checked before any work: exporting takes minutes."""
+"""Check the options and the target of an export before any work: an export takes minutes."""
 
 from __future__ import annotations
 
 import glob
 import math
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import InputError
+from ..text import size
 from .family import Checkpoint
-from .places import EMBEDDING
 from .quantising.recipe import (
     AS_IT_IS,
     AUTO,
@@ -26,6 +27,7 @@ from .quantising.recipe import (
     embedding_kind,
     linear_recipe,
 )
+from .weights import EMBEDDING
 
 PathLike = str | os.PathLike[str]
 
@@ -110,3 +112,13 @@ def check_target(path: Path) -> None:
             raise InputError(
                 f"{companion} is a folder; files of that name are written beside {path.name}: move it away"
             )
+
+
+def check_room(path: Path, needed: int) -> None:
+    """Whether the disk has room for a program with weights of so many bytes."""
+    free = shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise InputError(
+            f"the weights of {path.name} take {size(needed)}, and its disk has {size(free)} left: free some space, "
+            "write to another disk, or quantise to fewer bits"
+        )

@@ -1,4 +1,4 @@
-"""Models that `transformers` builds from a folder it saved: whole, in f32, with attention that can be cut into ops."""
+"""Load models with `transformers` in f32, with attention that decomposes into ops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import FormatError, UnsupportedError
 from .hugging_face import read_json
-from .kernel_noise import quiet
+from .suppress_output import quiet
 
 
 def require_transformers() -> None:

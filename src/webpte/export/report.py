@@ -1,6 +1,6 @@
-"""How far a quantised module is from the float one, on the built-in text: measured before it is lowered.
+"""Measure a quantised module against the float module on the built-in text, before it is lowered.
 
-The float module is quantised in place, so what it predicts is computed first and kept in a file for the while.
+The module is quantised in place. The float module's predictions are therefore computed first and kept in a file.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from ..text import size
 from ..tools.evaluation.measures import Array, ModelComparison, Quality
 from ..tools.evaluation.texts import evaluation_text
 from ..tools.evaluation.windows import TextWindow, chunks, rolling_windows
-from .building import fill
-from .family import Checkpoint
-from .language import text_tokens
+from .checkpoint import text_tokens
+from .family import Checkpoint, fill
 
 if TYPE_CHECKING:
     import torch

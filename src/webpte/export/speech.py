@@ -1,23 +1,161 @@
-"""From a Whisper checkpoint to a program that `webpte.speech.Transcriber` runs."""
+"""Export Whisper checkpoints as programs for `webpte.speech.Transcriber`.
+
+The encoder and the decoder are torch modules with the weights of transformers' model and the attention of ExecuTorch,
+so that both are delegated completely. `et_vk.sdpa` is the fused attention of ExecuTorch's Vulkan backend. The decoder's
+self-attention is `update_cache` and `custom_sdpa`, which a pattern of that backend fuses into one op with a cache.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..errors import FormatError, UnsupportedError
+from ..errors import FormatError, InputError, UnsupportedError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..task_file import write_task
 from .checkpoint import check_source
-from .fields import Fields, Neutral
+from .config import Fields, Neutral
 from .hugging_face import read_json
-from .kernel_noise import quiet
 from .lowering import LOWERING, MethodToBe, Steps, lower_methods, require_executorch
 from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
+from .quantising import Report, quantise
+from .quantising.quantise import shapes_of
+from .quantising.recipe import EIGHT, check_quantizer, linear_recipe
 from .report import write_quality
-from .speech_quantising import check_speech_quantizer, quantise_speech
+from .suppress_output import quiet
+
+if TYPE_CHECKING:
+    import torch
+
+
+def encode_module(model: Any) -> torch.nn.Module:
+    """A spectrogram (1, bands, 2 S) to hidden states (1, S, C), and keys and values (1, H, S, D) of every layer."""
+    import torch
+
+    class Encode(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = model.model.encoder
+            self.cross = torch.nn.ModuleList([layer.encoder_attn for layer in model.model.decoder.layers])
+
+        def forward(self, mel: Any) -> Any:
+            gelu = torch.nn.functional.gelu
+            hidden = gelu(self.encoder.conv2(gelu(self.encoder.conv1(mel))))  # (1, C, S)
+            hidden = hidden.transpose(1, 2) + self.encoder.embed_positions.weight  # (1, S, C)
+            for layer in self.encoder.layers:
+                attention, normed = layer.self_attn, layer.self_attn_layer_norm(hidden)
+                projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+                query, key, value = (_heads(project(normed), attention) for project in projections)
+                hidden = hidden + _attend(attention, query, key, value)
+                hidden = hidden + _feed_forward(layer, hidden)
+            hidden = self.encoder.layer_norm(hidden)
+            keys = [_heads(attention.k_proj(hidden), attention).contiguous() for attention in self.cross]
+            values = [_heads(attention.v_proj(hidden), attention).contiguous() for attention in self.cross]
+            return hidden, keys, values
+
+    return Encode().eval()
+
+
+def decode_module(model: Any) -> torch.nn.Module:
+    """Tokens (1, T) behind those before `position` (1,), with what `Encode` gave: logits (1, V) of the last."""
+    import torch
+
+    decoder = model.model.decoder
+    positions = model.config.max_target_positions
+    heads, vocabulary = model.config.decoder_attention_heads, model.config.vocab_size
+    cache = (1, positions, heads, model.config.d_model // heads)
+
+    class Decode(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.decoder = decoder
+            self.head = model.proj_out
+            for number in range(len(decoder.layers)):
+                self.register_buffer(f"keys_{number}", torch.zeros(cache))
+                self.register_buffer(f"values_{number}", torch.zeros(cache))
+
+        def forward(self, tokens: Any, position: Any, keys: Any, values: Any) -> Any:
+            start = position[0].item()
+            torch._check_is_size(start)
+            torch._check(start < positions)
+            places = decoder.embed_positions.weight.narrow(0, start, tokens.shape[1])  # (T, C)
+            hidden = decoder.embed_tokens(tokens) * decoder.embed_scale + places  # (1, T, C)
+            for number, layer in enumerate(self.decoder.layers):
+                caches = getattr(self, f"keys_{number}"), getattr(self, f"values_{number}")
+                hidden = hidden + _attend_to_past(layer.self_attn, layer.self_attn_layer_norm(hidden), caches, start)
+                attention, normed = layer.encoder_attn, layer.encoder_attn_layer_norm(hidden)
+                query = _heads(attention.q_proj(normed), attention)
+                hidden = hidden + _attend(attention, query, keys[number], values[number])
+                hidden = hidden + _feed_forward(layer, hidden)
+            logits = self.head(self.decoder.layer_norm(hidden)[:, -1])
+            return (
+                logits if logits.shape[-1] == vocabulary else logits[:, :vocabulary]
+            )  # a head may have been filled up
+
+    return Decode().eval()
+
+
+def _heads(hidden: Any, attention: Any) -> Any:
+    """(1, T, C) to (1, H, T, D)."""
+    return hidden.view(1, -1, attention.num_heads, attention.head_dim).transpose(1, 2)
+
+
+def _attend(attention: Any, query: Any, key: Any, value: Any) -> Any:
+    import torch
+
+    found = torch.ops.et_vk.sdpa(query, key, value, None, attention.scaling)  # (1, H, T, D)
+    return attention.out_proj(found.transpose(1, 2).reshape(1, -1, attention.embed_dim))  # (1, T, C)
+
+
+def _attend_to_past(attention: Any, hidden: Any, caches: tuple[Any, Any], start: Any) -> Any:
+    import torch
+
+    shape = (1, hidden.shape[1], attention.num_heads, attention.head_dim)
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    query, key, value = (project(hidden).view(shape) for project in projections)  # (1, T, H, D)
+    torch.ops.llama.update_cache(key, caches[0], start)
+    torch.ops.llama.update_cache(value, caches[1], start)
+    found = torch.ops.llama.custom_sdpa(query, *caches, start, None, 0, True, attention.scaling)  # (1, T, H, D)
+    return attention.out_proj(found.view(hidden.shape))
+
+
+def _feed_forward(layer: Any, hidden: Any) -> Any:
+    return layer.fc2(layer.activation_fn(layer.fc1(layer.final_layer_norm(hidden))))
+
+
+_KINDS = ("4w", "8w")
+_TABLE, _HEAD = "model.decoder.embed_tokens", "proj_out"  # one tensor in the checkpoint
+_ROWS = 4  # the exporter takes rows by fours
+
+
+def check_speech_quantizer(mode: str, group_size: int) -> None:
+    if mode not in _KINDS:
+        raise InputError(f"quantize is one of {', '.join(_KINDS)} for a model of speech, not {mode!r}")
+    check_quantizer(mode, group_size)
+
+
+def quantise_speech(model: Any, mode: str, group_size: int, progress: OnProgress = ignore) -> Report:
+    """In place. The head may get rows of zeros, which the module of the decoder leaves out of its result."""
+    with quiet():
+        model.proj_out = _filled(model.proj_out)
+        recipe = linear_recipe(shapes_of(model), mode, group_size)
+        recipe.linears[_HEAD] = recipe.embedding = EIGHT
+        return quantise(model, recipe, embedding=_TABLE, progress=progress)
+
+
+def _filled(head: torch.nn.Linear) -> torch.nn.Linear:
+    """Of its own, so that the table stays as it is until it is quantised, with a number of rows that is taken."""
+    import torch
+
+    rows = -(-head.out_features // _ROWS) * _ROWS
+    filled = torch.nn.Linear(head.in_features, rows, bias=False)
+    with torch.no_grad():
+        filled.weight.zero_()
+        filled.weight[: head.out_features] = head.weight
+    return filled
+
 
 PathLike = str | os.PathLike[str]
 MOST_TOKENS = 64  # of one call of the decoder; prompts are a few, and then it is one at a time
@@ -98,8 +236,6 @@ def _methods(model: Any) -> dict[str, MethodToBe]:
         import executorch.backends.vulkan.custom_ops_lib
         import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401
         import torch
-
-    from .speech_modules import decode_module, encode_module
 
     config = model.config
     encode, decode = encode_module(model), decode_module(model)

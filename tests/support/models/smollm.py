@@ -121,7 +121,7 @@ def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
     import torch
 
     from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.kernel_noise import quiet
+    from webpte.export.suppress_output import quiet
 
     rows: list[list[np.ndarray]] = []
     with quiet(), torch.no_grad():
@@ -142,7 +142,7 @@ def _goldens(quantize: str) -> list[dict[str, Any]]:
     import tokenizers
 
     from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.kernel_noise import quiet
+    from webpte.export.suppress_output import quiet
     from webpte.llm.chat import render_chat
 
     source = read_checkpoint(gguf())

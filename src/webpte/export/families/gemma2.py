@@ -7,10 +7,9 @@ import struct
 from dataclasses import replace
 
 from ..architecture import Architecture, Layer
+from ..config import Fields, decoder_config, decoder_gguf
 from ..family import Family
-from ..fields import Fields
-from ..places import GGUF, HUGGING_FACE, Names
-from ..reading import decoder_config, decoder_gguf
+from ..weights import GGUF, HUGGING_FACE, Names
 
 _WINDOW = 4096  # these are what transformers takes where config.json leaves a field out
 _SCALAR = 256.0

@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..architecture import Architecture, Layer, Rope
+from ..config import Fields, decoder_config, decoder_gguf, read_rope
 from ..family import Family
-from ..fields import Fields
-from ..reading import decoder_config, decoder_gguf
-from ..rope_fields import read_rope
 from .gemma2 import GGUF_NAMES, NAMES, as_gemma, cap, gguf_as_gemma, windows_of
 
 _PATTERN = 6  # every so many layers one sees all tokens, where config.json does not say

@@ -6,11 +6,9 @@ from dataclasses import replace
 
 from ...llm.tools import ToolFormat
 from ..architecture import Architecture
-from ..chat_format import IN_TAGS
-from ..family import Family
-from ..fields import Fields
-from ..places import GGUF_IN_PAIRS
-from ..reading import decoder_config, decoder_gguf
+from ..config import Fields, decoder_config, decoder_gguf
+from ..family import IN_TAGS, Family
+from ..weights import GGUF_IN_PAIRS
 
 
 def read_config(fields: Fields) -> Architecture:

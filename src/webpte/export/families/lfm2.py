@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...llm.tools import ToolFormat
 from ..architecture import Architecture, Layer
+from ..config import Fields, decoder_config
 from ..family import Family
-from ..fields import Fields
-from ..places import HUGGING_FACE, Names
-from ..reading import decoder_config
+from ..weights import HUGGING_FACE, Names
 
 if TYPE_CHECKING:
     import torch

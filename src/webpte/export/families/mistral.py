@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from ...llm.tools import ToolFormat
 from ..architecture import Architecture, Layer
+from ..config import Fields, decoder_config
 from ..family import Family
-from ..fields import Fields
-from ..reading import decoder_config
 
 _WINDOW = 4096  # what transformers takes where config.json leaves it out
 

@@ -7,10 +7,9 @@ from typing import Any
 
 from ...llm.tools import ToolFormat
 from ..architecture import Architecture, Layer
+from ..config import Fields, Neutral, decoder_config, decoder_gguf
 from ..family import Family
-from ..fields import Fields, Neutral
-from ..places import GGUF, HUGGING_FACE, Names
-from ..reading import decoder_config, decoder_gguf
+from ..weights import GGUF, HUGGING_FACE, Names
 
 # Older files call LongRoPE by the names of what it grew out of.
 _ALIASES = {"su": "longrope", "yarn": "longrope"}

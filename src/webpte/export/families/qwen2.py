@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..architecture import Architecture, Layer
-from ..chat_format import IN_TAGS
-from ..family import Family
-from ..fields import Fields, Neutral
-from ..reading import attention_windows, decoder_config, decoder_gguf
+from ..config import Fields, Neutral, attention_windows, decoder_config, decoder_gguf
+from ..family import IN_TAGS, Family
 
 _WINDOW_LAYERS = 28  # what transformers takes where config.json leaves it out
 

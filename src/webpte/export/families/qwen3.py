@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..architecture import Architecture
-from ..chat_format import IN_TAGS, PARAMETERS_IN_TAGS
-from ..family import Family
-from ..fields import Fields, Neutral
-from ..reading import decoder_config, decoder_gguf
+from ..config import Fields, Neutral, decoder_config, decoder_gguf
+from ..family import IN_TAGS, PARAMETERS_IN_TAGS, Family
 from .qwen2 import window_layers
 
 

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 from ...errors import FormatError
 from ..architecture import Architecture, Delta, Layer
-from ..chat_format import IN_TAGS, PARAMETERS_IN_TAGS
-from ..family import Family
-from ..fields import Fields, Neutral
-from ..places import HUGGING_FACE, Names
-from ..reading import decoder_config
+from ..config import Fields, Neutral, decoder_config
+from ..family import IN_TAGS, PARAMETERS_IN_TAGS, Family
+from ..weights import HUGGING_FACE, Names
 
 if TYPE_CHECKING:
     import torch

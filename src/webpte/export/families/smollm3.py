@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..architecture import Architecture, Layer
-from ..chat_format import IN_TAGS
-from ..family import Family
-from ..fields import Fields
-from ..places import GGUF_IN_PAIRS
-from ..reading import attention_windows, decoder_config, decoder_gguf
+from ..config import Fields, attention_windows, decoder_config, decoder_gguf
+from ..family import IN_TAGS, Family
+from ..weights import GGUF_IN_PAIRS
 
 _INTERVAL = 4  # what transformers takes where config.json leaves it out, and GGUF does not name
 

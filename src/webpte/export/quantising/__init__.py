@@ -1,6 +1,5 @@
-"""Quantising a module's weights, so that it stays close to what it was."""
+"""Quantise the weights of a module, close to the float module."""
 
-from .quantise import quantise, quantise_linears
-from .report import Report
+from .quantise import Report, quantise, quantise_linears
 
 __all__ = ["Report", "quantise", "quantise_linears"]

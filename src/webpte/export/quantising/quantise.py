@@ -1,20 +1,115 @@
-"""A module's linear layers and embedding, replaced by quantised ones."""
+"""Replace a module's linear layers and embedding by quantised ones, and report the result."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from ...progress import OnProgress, Progress, ignore
 from .calibration import Calibration, Moments, Read, whole
 from .compensation import compensated
 from .grid import Codes, check_range, exact, least_squares, squared_error
-from .layers import quantised_embedding, quantised_linear, stored_codes
 from .recipe import AS_IT_IS, EMBEDDING, HEAD, Kind, Recipe, linear_recipe
-from .report import Layer, Report
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True)
+class Layer:
+    name: str
+    kind: Kind
+    rows: int
+    columns: int
+    error: float  # mean squared, relative to the mean square of the weight
+
+    @property
+    def weights(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def bits(self) -> float:
+        """Of all of it, scales among them."""
+        return self.weights * self.kind.bits_per_weight(self.columns)
+
+
+@dataclass
+class Report:
+    layers: list[Layer] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)  # what is less than the checkpoint could give
+
+    @property
+    def bits_per_weight(self) -> float:
+        """Of the linear layers and the embedding."""
+        return sum(layer.bits for layer in self.layers) / max(1, sum(layer.weights for layer in self.layers))
+
+    def compare(self, formats: Mapping[str, str]) -> None:
+        """Note what became of layers that a checkpoint has in these formats, by name."""
+        found = Counter(
+            (formats[layer.name], str(layer.kind), layer.error == 0)
+            for layer in self.layers
+            if layer.name in formats and layer.kind != AS_IT_IS
+        )
+        for (stored, kind, lossless), count in found.items():
+            of = f"{count} layers that are {stored} in the checkpoint"
+            if lossless:
+                self.notes.append(f"{of} keep their values as {kind}")
+            else:
+                self.warnings.append(f"{of} are quantised a second time, as {kind}; from f16 or f32 less would be lost")
+
+    def json(self) -> dict[str, Any]:
+        layers = {
+            layer.name: {"kind": layer.kind.name, "group": layer.kind.group or None, "error": layer.error}
+            for layer in self.layers
+        }
+        return {
+            "bits_per_weight": self.bits_per_weight,
+            "kinds": dict(Counter(str(layer.kind) for layer in self.layers)),
+            "layers": layers,
+            "notes": self.notes,
+            "warnings": self.warnings,
+        }
+
+
+def quantised_linear(linear: torch.nn.Linear, codes: Codes, kind: str) -> torch.nn.Module:
+    """The layer with these codes in the place of its weight: `kind` is "4w", "8da4w" or "8w"."""
+    import torch
+    from torchao.quantization import IntxUnpackedToInt8Tensor
+    from torchao.quantization.quantize_.workflows.intx import intx_unpacked_to_int8_tensor as intx
+
+    if kind == "8w":
+        from ..modules.quantised import Linear8
+
+        return Linear8(codes, linear.bias)
+    by_token = intx.IntxUnpackedToInt8TensorActivationQuantization.INT8_ASYM_PER_TOKEN
+    zeros = torch.zeros(codes.scales.shape, dtype=torch.int8)
+    rounding = by_token if kind == "8da4w" else None
+    block = (1, codes.group)
+    weight = IntxUnpackedToInt8Tensor(codes.codes, codes.scales, zeros, torch.int4, block, torch.float32, rounding)
+    linear.weight = torch.nn.Parameter(weight, requires_grad=False)
+    return linear
+
+
+def stored_codes(weight: torch.Tensor, group: int, bits: int) -> Codes | None:
+    """The codes and scales of a weight that torchao quantised, where it did so in the same way."""
+    import torch
+    from torchao.quantization import IntxUnpackedToInt8Tensor
+
+    if not isinstance(weight, IntxUnpackedToInt8Tensor):
+        return None
+    same = weight.target_dtype == {4: torch.int4, 8: torch.int8}[bits] and tuple(weight.block_size) == (1, group)
+    if not same or bool((weight.zero_point != 0).any()):
+        return None
+    return Codes(weight.qdata, weight.scale.float().reshape(len(weight.qdata), -1))
+
+
+def quantised_embedding(codes: Codes, bits: int) -> torch.nn.Module:
+    from ..modules.quantised import Embedding
+
+    return Embedding(codes, bits)
 
 
 def quantise_linears(

@@ -1,4 +1,4 @@
-"""What becomes of each layer of a model, told by names and sizes alone: before any work, and without torch."""
+"""Choose the format of each layer from names and shapes alone: before any work, and without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the tensors of a module are in a checkpoint, what is done to them, and those that fit nowhere."""
+"""Map the parameters of a module to the tensors of a checkpoint, and refuse tensors that do not fit."""
 
 from __future__ import annotations
 

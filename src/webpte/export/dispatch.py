@@ -1,10 +1,13 @@
-"""What a checkpoint is for, told without torch, and who exports it."""
+"""Export a checkpoint of any kind: choose the exporter, time its stages, and write the output files atomically."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import os
+import shutil
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,15 +15,94 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError, UnsupportedError
-from ..progress import cancellable, ignore
+from ..progress import OnProgress, Progress, cancellable, ignore
 from .checkpoint import check_source
-from .clock import Clock, Stage, peak_memory
 from .hub import Fetched, fetch, is_hub_name
 from .hugging_face import judge_folder, read_json
 from .lowering import require_executorch
 from .options import check_target
-from .placing import placing
-from .sentence_modules import read_sentences
+from .report import quality_path
+from .sentence_transformers import read_sentences
+
+
+@dataclass
+class Stage:
+    name: str
+    seconds: float
+    peak_memory: int | None  # bytes of the process so far, at most; None where the system does not tell
+
+
+class Clock:
+    """Given as `progress`, passes every event on. A stage ends where another begins."""
+
+    def __init__(self, progress: OnProgress) -> None:
+        self._progress = progress
+        self._began = time.perf_counter()
+        self._stages: dict[str, Stage] = {}
+        self._running: str | None = None
+
+    def __call__(self, event: Progress) -> None:
+        if event.stage != self._running:
+            self._end()
+            self._running = event.stage
+        self._progress(event)
+
+    def stages(self) -> list[Stage]:
+        """Up to now, in the order they began."""
+        self._end()
+        return list(self._stages.values())
+
+    def _end(self) -> None:
+        now = time.perf_counter()
+        if self._running is not None:
+            stage = self._stages.setdefault(self._running, Stage(self._running, 0.0, None))
+            stage.seconds += now - self._began
+            stage.peak_memory = peak_memory()
+        self._began = now
+
+
+def peak_memory() -> int | None:
+    """Of this process since it began, in bytes."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
+@contextmanager
+def placing(path: Path) -> Iterator[Placing]:
+    """A folder to write the program to, and what stands beside it. Interrupted or failed, nothing of it is left."""
+    folder = _folder(path)
+    folder.mkdir()
+    try:
+        made = Placing(folder / path.name, [])
+        yield made
+        largest_first = sorted(folder.iterdir(), key=lambda file: (file.name != path.name, -file.stat().st_size))
+        if not quality_path(made.program).exists():
+            quality_path(path).unlink(missing_ok=True)  # of another program, which is replaced
+        for file in reversed(largest_first):  # the program last: where it is, all that it needs is
+            os.replace(file, path.parent / file.name)
+        made.files.extend(path.parent / file.name for file in largest_first)
+    finally:
+        discard(path)
+
+
+def discard(path: Path) -> None:
+    """What an export to `path` by this process has written so far; also for a process that is being ended."""
+    shutil.rmtree(_folder(path), ignore_errors=True)
+
+
+def _folder(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+@dataclass(frozen=True)
+class Placing:
+    program: Path  # where to write it
+    files: list[Path]  # in the end: all that were written, in their places, the program first, then by size
+
 
 PathLike = str | os.PathLike[str]
 

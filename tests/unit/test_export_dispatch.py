@@ -9,7 +9,7 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from webpte.export import export_checkpoint
-from webpte.export.kinds import kind_of
+from webpte.export.dispatch import kind_of
 
 KINDS = {
     "LlamaForCausalLM": "language",

@@ -1,4 +1,4 @@
-"""Keep what libraries print out of stderr: ExecuTorch's kernels, from C++, and loggers that an import configures."""
+"""Suppress output of libraries: stderr lines of ExecuTorch's C++ kernels, and loggers that imports configure."""
 
 from __future__ import annotations
 

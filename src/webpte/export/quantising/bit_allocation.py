@@ -1,4 +1,4 @@
-"""Which layers get 8 bits within a budget: those by which the model loses the most in 4."""
+"""Choose the layers that get 8 bits within a budget: those that lose the most in 4 bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 Unit = tuple[str, ...]  # layers of one input: they are computed together, and only where they are of one kind
-LONGEST = 128  # tokens that are read for every unit
+MAX_MEASURED_TOKENS = 128  # tokens that are read for every unit
 
 
 def within_budget(
@@ -37,7 +37,7 @@ def within_budget(
             f"budget is {budget:g} bits per weight; with every layer in 4 bits, and embedding and head as they are "
             f"asked for, it is {least:.2f}. Give more, larger groups, or embedding and head in 4 bits."
         )
-    losses = measured_losses(module, recipe, list(pieces[0])[:LONGEST], progress)
+    losses = measured_losses(module, recipe, list(pieces[0])[:MAX_MEASURED_TOKENS], progress)
     costs = {unit: bits_of(dict.fromkeys(unit, EIGHT), shapes) - bits_of(_of(kinds, unit), shapes) for unit in losses}
     raised: list[str] = []
     for unit in sorted(losses, key=lambda unit: losses[unit] / costs[unit], reverse=True):

@@ -60,13 +60,13 @@ def _quantize_smollm2() -> dict[str, Array]:
 
     from tests.support.models.smollm import MAX_CONTEXT, MAX_TOKENS, gguf
     from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.kernel_noise import quiet
     from webpte.export.llm import quantised_module
-    from webpte.export.options import Options
+    from webpte.export.options import LLMOptions
+    from webpte.export.suppress_output import suppress_logs
 
     # The head in 4 bits: other runtimes are measured with these very codes, and have one format for all layers.
-    options = Options("4w", embedding="4,32", head="4", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
-    with quiet(), torch.no_grad():
+    options = LLMOptions("4w", embedding="4,32", head="4", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
+    with suppress_logs(), torch.no_grad():
         module, _ = quantised_module(read_checkpoint(gguf()), options)
         state = {name: parameter.detach() for name, parameter in module.named_parameters()}
         words = module.get_submodule("tok_embeddings")(torch.arange(int(SMOLLM2_SIZES["vocab"])))

@@ -9,7 +9,7 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from tests.support.models.talker import CHARACTERS, write_checkpoint
-from webpte.export.checkpoint import read_checkpoint, write_language
+from webpte.export.checkpoint import read_checkpoint, write_tokenizer_files
 from webpte.export.families import families
 from webpte.export.family import end_ids, tool_format
 from webpte.llm import Tokenizer, ToolCall, ToolFormat, parse_tool_calls
@@ -85,7 +85,7 @@ def test_what_is_written_beside_a_program_is_read_back(tmp_path):
     config = json.loads((tmp_path / "tokenizer_config.json").read_text())
     config["chat_template"] += "{% if tools %}<tool_call>{% endif %}"
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    write_language(read_checkpoint(tmp_path), tmp_path / "model.pte")
+    write_tokenizer_files(read_checkpoint(tmp_path), tmp_path / "model.pte")
     words = Tokenizer.load(tmp_path / "model.tokenizer.json")
     found = read_special_tokens(tmp_path / "model.tokenizer_config.json", words, None, ())
     assert found.tool_format == ToolFormat("object", "<tool_call>", "</tool_call>")

@@ -12,7 +12,7 @@ import webpte
 from tests.support.harness.errors import raises
 from tests.support.models import talker
 from tests.support.models.tiny_llm import write_tiny_llm
-from webpte.export.checkpoint import read_checkpoint, write_language
+from webpte.export.checkpoint import read_checkpoint, write_tokenizer_files
 from webpte.export.config import Fields
 from webpte.export.gguf_tokenizer import special_tokens as gguf_special_tokens
 from webpte.export.hugging_face import _special_tokens as folder_special_tokens
@@ -196,7 +196,7 @@ def test_export_writes_the_names_beside_the_program(tmp_path):
     assert found == {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<p>", "add_bos_token": True}
     talker.write_checkpoint(tmp_path / "talker")
     source = replace(read_checkpoint(tmp_path / "talker"), chat_template=None, special_tokens=found)
-    write_language(source, tmp_path / "out.pte")
+    write_tokenizer_files(source, tmp_path / "out.pte")
     assert json.loads((tmp_path / "out.tokenizer_config.json").read_text()) == found
     assert not (tmp_path / "out.chat_template.jinja").exists()
 

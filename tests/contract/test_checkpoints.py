@@ -20,8 +20,8 @@ from webpte.export import export_llm
 from webpte.export.checkpoint import read_checkpoint
 from webpte.export.family import build_module
 from webpte.export.llm import quantised_module
-from webpte.export.options import Options
-from webpte.export.suppress_output import quiet
+from webpte.export.options import LLMOptions
+from webpte.export.suppress_output import suppress_logs
 from webpte.text import size
 
 HEAD = talker.WIDTH // talker.HEADS
@@ -156,7 +156,7 @@ def test_stored_rotary_frequencies_are_taken_where_they_are_those_computed(folde
     plain = (10000.0 ** -(np.arange(0, HEAD, 2) / HEAD)).astype(np.float16)
     more = {f"model.layers.{n}.self_attn.rotary_emb.inv_freq": plain for n in (0, 1)}
     changed(folder, tmp_path / "c", tensors=more)
-    assert len(read_checkpoint(tmp_path / "c").weights.places) == len(talker.weights())
+    assert len(read_checkpoint(tmp_path / "c").weights.sources) == len(talker.weights())
     changed(folder, tmp_path / "c", {"rope_theta": 500.0}, more)
     with raises(webpte.UnsupportedError, "inv_freq"):
         read_checkpoint(tmp_path / "c")
@@ -226,7 +226,7 @@ def test_files_are_chosen_as_transformers_does(folder, tmp_path):
 
     changed(folder, tmp_path / "c")
     save_file({"tok_embeddings.weight": np.zeros(3, np.float32)}, tmp_path / "c" / "consolidated.safetensors")
-    assert len(read_checkpoint(tmp_path / "c").weights.places) == len(talker.weights())
+    assert len(read_checkpoint(tmp_path / "c").weights.sources) == len(talker.weights())
 
     (tmp_path / "c" / "model.safetensors").unlink()
     names = list(talker.weights())
@@ -235,7 +235,7 @@ def test_files_are_chosen_as_transformers_does(folder, tmp_path):
         save_file({name: talker.weights()[name] for name in some}, tmp_path / "c" / file)
     index = {name: file for file, some in parts.items() for name in some}
     (tmp_path / "c" / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
-    assert len(read_checkpoint(tmp_path / "c").weights.places) == len(talker.weights())
+    assert len(read_checkpoint(tmp_path / "c").weights.sources) == len(talker.weights())
 
     (tmp_path / "c" / "b.safetensors").unlink()
     with raises(webpte.FormatError, "b.safetensors"):
@@ -257,8 +257,8 @@ def test_a_gguf_file_reads_as_the_folder_does(folder, tmp_path):
     eps = theirs.architecture.norm_eps
     assert eps == pytest.approx(ours.architecture.norm_eps)  # stored as f32
     assert replace(theirs.architecture, norm_eps=ours.architecture.norm_eps) == ours.architecture
-    assert ours.weights.places.keys() == theirs.weights.places.keys()
-    for name in ours.weights.places:
+    assert ours.weights.sources.keys() == theirs.weights.sources.keys()
+    for name in ours.weights.sources:
         assert torch.equal(ours.weights.read(name), theirs.weights.read(name)), name
 
 
@@ -369,7 +369,7 @@ def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, opti
     def work(*given):
         raise AssertionError("weights were read")
 
-    monkeypatch.setattr("webpte.export.weights.Weights.read", work)
+    monkeypatch.setattr("webpte.export.weights.CheckpointWeights.read", work)
     with raises(error, *values):
         export_llm(folder, tmp_path / "x.pte", **options)
     assert not list(tmp_path.iterdir())
@@ -379,8 +379,8 @@ def test_options_are_checked_before_any_work(folder, tmp_path, monkeypatch, opti
 def test_a_full_disk_is_told_before_any_work(folder, tmp_path, monkeypatch, options):
     """With a byte less than the weights take; with as many, weights are read."""
     source = read_checkpoint(folder)
-    needed = Options(**options).weight_bytes(source)
-    counts = {name: math.prod(place.shape) for name, place in source.weights.places.items()}
+    needed = LLMOptions(**options).weight_bytes(source)
+    counts = {name: math.prod(place.shape) for name, place in source.weights.sources.items()}
     assert needed == 4 * sum(counts.values()) if not options else needed < 1.3 * sum(counts.values())
 
     class ReadError(Exception):
@@ -389,7 +389,7 @@ def test_a_full_disk_is_told_before_any_work(folder, tmp_path, monkeypatch, opti
     def work(*given):
         raise ReadError
 
-    monkeypatch.setattr("webpte.export.weights.Weights.read", work)
+    monkeypatch.setattr("webpte.export.weights.CheckpointWeights.read", work)
     for free, refused in (
         (needed - 1, raises(webpte.InputError, "x.pte", size(needed))),
         (needed, pytest.raises(ReadError)),
@@ -404,7 +404,7 @@ def test_a_full_disk_is_told_before_any_work(folder, tmp_path, monkeypatch, opti
 def test_a_head_that_cannot_be_quantised_stays_as_it_is(folder, tmp_path):
     rows = {name: np.ones((129, talker.WIDTH), np.float32) for name in ("model.embed_tokens.weight", "lm_head.weight")}
     odd = changed(folder, tmp_path / "c", {"vocab_size": 129}, rows)
-    _, report = quantised_module(read_checkpoint(odd), Options("4w", calibrate=False))
+    _, report = quantised_module(read_checkpoint(odd), LLMOptions("4w", calibrate=False))
     kinds = {layer.name: layer.kind.name for layer in report.layers}
     assert kinds.pop("output") == "f32" and kinds.pop("tok_embeddings") == "8w" and set(kinds.values()) == {"4w"}
     assert any("output, 129 by 64, is f32: 129 rows are not divided by 4" in line for line in report.notes)
@@ -432,7 +432,7 @@ def test_a_mistral_equals_hugging_face(folder, tmp_path):
     }
     source = changed(folder, tmp_path / "c", config)
     tokens = torch.tensor([[(7 * i + 3) % len(talker.CHARACTERS) for i in range(20)]])
-    with quiet(), torch.no_grad():
+    with suppress_logs(), torch.no_grad():
         want = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)(tokens).logits[0, -1]
         module = build_module(read_checkpoint(source), 64, 32)
         got = module(tokens, {"input_pos": torch.tensor([0])})[0]

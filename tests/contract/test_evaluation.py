@@ -19,8 +19,8 @@ from tests.support.models.llama import llama
 from tests.support.models.tiny_llm import CHUNK, CONTEXT, write_tokenizer
 from webpte import CancelledError, CancelToken, InputError
 from webpte.export.checkpoint import read_checkpoint
-from webpte.export.report import eager_predictions, measured, quality_lines, write_quality
-from webpte.export.suppress_output import quiet
+from webpte.export.report import eager_predictions, quality_lines, quality_measure, write_quality
+from webpte.export.suppress_output import suppress_logs
 from webpte.llm import LLM, LogitsError
 from webpte.tools.evaluation import TextTokens, rolling_windows, sliding_windows
 from webpte.tools.evaluation.programs import evaluate, text_tokens
@@ -49,7 +49,7 @@ def models(folder):
 
 def module(name):
     """The very module that was exported."""
-    with quiet(), torch.random.fork_rng(devices=[]):
+    with suppress_logs(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return llama(**PROGRAMS[name][1]).methods["forward"].module
 
@@ -203,7 +203,7 @@ def short(monkeypatch):
 
 
 def report(source, done, asked=None):
-    with measured(module("float"), source, CONTEXT, CHUNK + 1, asked) as measure:
+    with quality_measure(module("float"), source, CONTEXT, CHUNK + 1, asked) as measure:
         return measure(module(done))
 
 
@@ -233,7 +233,7 @@ def test_an_export_that_quantises_writes_its_quality(tmp_path, capsys, short, mo
 
 
 def test_large_models_are_measured_when_asked(source, short, monkeypatch):
-    monkeypatch.setattr("webpte.export.report.MOST_FLOAT_BYTES", 1000)
+    monkeypatch.setattr("webpte.export.report.MAX_FLOAT_BYTES", 1000)
     left = report(source, "4w")
     assert list(left) == ["left_out"] and "over 1 kB; --quality measures it all the same" in left["left_out"]
     assert list(quality_lines(left)) == [f"quality was not measured: {left['left_out']}"]
@@ -242,7 +242,7 @@ def test_large_models_are_measured_when_asked(source, short, monkeypatch):
 
 
 def test_large_vocabularies_are_measured_on_fewer_tokens(source, short, monkeypatch):
-    monkeypatch.setattr("webpte.export.report.MOST_KEPT_BYTES", 4 * source.architecture.vocab_size * 50)
+    monkeypatch.setattr("webpte.export.report.MAX_PREDICTION_BYTES", 4 * source.architecture.vocab_size * 50)
     assert report(source, "4w")["tokens"] == 50
 
 

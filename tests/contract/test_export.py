@@ -54,7 +54,7 @@ def test_executorch_runs_a_file_with_names():
     from executorch.exir import ExecutorchBackendConfig, to_edge
     from executorch.runtime import Runtime
 
-    from webpte.export.lowering import naming_pass
+    from webpte.export.lowering import input_names_pass
 
     class Scaled(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, tokens, factor):
@@ -62,7 +62,7 @@ def test_executorch_runs_a_file_with_names():
 
     x, factor = torch.arange(3.0), torch.full((3,), 2.0)
     edge = to_edge(torch.export.export(Scaled(), (x, factor)))
-    made = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=naming_pass(alloc_graph_input=False)))
+    made = edge.to_executorch(ExecutorchBackendConfig(memory_planning_pass=input_names_pass(alloc_graph_input=False)))
     (theirs,) = Runtime.get().load_program(made.buffer).load_method("forward").execute((x, factor))
     with webpte.load(made.buffer) as program:
         assert np.array_equal(program.method()(factor=factor, tokens=x), theirs)

@@ -22,13 +22,13 @@ from webpte.export import ExportWarning, export_llm
 from webpte.export.checkpoint import read_checkpoint
 from webpte.export.family import build_module, empty_module
 from webpte.export.llm import quantise_module, quantised_module
-from webpte.export.options import Options
-from webpte.export.quantising.bit_allocation import measured_losses
+from webpte.export.options import LLMOptions
+from webpte.export.quantising.bit_allocation import measure_losses
 from webpte.export.quantising.compensation import compensated, result_error
-from webpte.export.quantising.grid import Codes, exact, extremes, least_squares, nearest
+from webpte.export.quantising.grid import QuantizedWeight, exact, extremes, least_squares, nearest
 from webpte.export.quantising.quantise import shapes_of
 from webpte.export.quantising.recipe import linear_recipe
-from webpte.export.weights import Weights
+from webpte.export.weights import CheckpointWeights
 from webpte.llm import LLM
 
 
@@ -40,13 +40,13 @@ def drawn(rows: int, columns: int, seed: int) -> torch.Tensor:
     return weight
 
 
-def by_the_maximum(weight: torch.Tensor, group: int, bits: int) -> Codes:
+def by_the_maximum(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight:
     low, high = extremes(bits)
     scales = weight.unflatten(1, (-1, group)).abs().amax(-1).clamp(min=1e-12) * 2 / (high - low)
-    return Codes(nearest(weight, scales, bits), scales)
+    return QuantizedWeight(nearest(weight, scales, bits), scales)
 
 
-def squares(weight: torch.Tensor, codes: Codes) -> torch.Tensor:
+def squares(weight: torch.Tensor, codes: QuantizedWeight) -> torch.Tensor:
     """Of each group, (N, G)."""
     return ((weight - codes.values()) ** 2).unflatten(1, (-1, codes.group)).sum(-1)
 
@@ -142,7 +142,7 @@ KINDS = {"4w": {"4w": 12, "8w": 4}, "8w": {"8w": 15, "4w": 1}, "8da4w": {"8da4w"
 def test_an_export_equals_the_quantised_module(checkpoint, name):
     """Also where rows of several sequences are computed at once, which tables of bytes and 8-bit layers allow."""
     options: dict[str, Any] = {"max_context": 256, "max_tokens": 128, **RECIPES[name]}  # calibrated in few calls
-    module, report = quantised_module(read_checkpoint(checkpoint), Options(**options))
+    module, report = quantised_module(read_checkpoint(checkpoint), LLMOptions(**options))
     kinds = Counter(layer.kind.name for layer in report.layers)
     assert kinds == KINDS[name] and report.bits_per_weight < 12
     tokens = [(7 * i + 3) % 96 for i in range(20)]
@@ -152,7 +152,7 @@ def test_an_export_equals_the_quantised_module(checkpoint, name):
 
     made_of = inspect.getsource(save_checkpoint), json.dumps(options)
     written = example_models.cached(f"quantised-{name}", [], make, *made_of, exporter=EXPORTER) / "m.pte"
-    assert Options(**options).weight_bytes(read_checkpoint(checkpoint)) < written.stat().st_size
+    assert LLMOptions(**options).weight_bytes(read_checkpoint(checkpoint)) < written.stat().st_size
     with torch.no_grad(), LLM.load(written) as llm:
         assert llm.batching_unsupported_reason is None
         talk, position = llm.sequence(), 0
@@ -240,21 +240,21 @@ def test_weights_are_read_and_dropped_layer_by_layer(checkpoint, monkeypatch, ca
     """Beside a layer, or a block that a text is read with, no float matrix stands but the embedding; values are those
     of a model that was read whole."""
     source = read_checkpoint(checkpoint)
-    options = Options("4w", group_size=8, calibrate=calibrate, max_context=48, max_tokens=32)
+    options = LLMOptions("4w", group_size=8, calibrate=calibrate, max_context=48, max_tokens=32)
     first = build_module(source, 48, 32)
     block = sum(weight.numel() for name, weight in first.named_parameters() if name.startswith("layers.0."))
     quantise_module(first, source, options)
     streamed = empty_module(source, 48, 32)
-    read, standing = Weights.read, []
+    read, standing = CheckpointWeights.read, []
 
     def noted(self, name):
         floats = [type(p) is torch.nn.Parameter and p.dim() == 2 and not p.is_meta for p in streamed.parameters()]
         standing.append(sum(p.numel() for p, is_float in zip(streamed.parameters(), floats, strict=True) if is_float))
         return read(self, name)
 
-    monkeypatch.setattr(Weights, "read", noted)
+    monkeypatch.setattr(CheckpointWeights, "read", noted)
     quantise_module(streamed, source, options)
-    assert len(standing) == len(source.weights.places)  # each once
+    assert len(standing) == len(source.weights.sources)  # each once
     assert max(standing) <= (96 * 64 + block if calibrate else 0)
     want, got = first.state_dict(), streamed.state_dict()
     assert list(want) == list(got) and all(torch.equal(codes_of(want[name]), codes_of(got[name])) for name in want)
@@ -267,7 +267,7 @@ def codes_of(tensor: torch.Tensor) -> torch.Tensor:
 def test_a_budget_raises_the_layers_that_lose_the_most(checkpoint):
     """Layers of one input together, and no more than the budget."""
     source = read_checkpoint(checkpoint)
-    options = Options("auto", group_size=8, embedding="4,32", head="4", budget=8.1, max_context=48, max_tokens=32)
+    options = LLMOptions("auto", group_size=8, embedding="4,32", head="4", budget=8.1, max_context=48, max_tokens=32)
     _, report = quantised_module(source, options)
     eights = {layer.name for layer in report.layers if layer.kind.name == "8w"}
     assert eights and report.bits_per_weight <= 8.1
@@ -280,12 +280,12 @@ def test_a_budget_raises_the_layers_that_lose_the_most(checkpoint):
 
 
 def test_what_a_unit_loses_is_what_the_model_predicts_otherwise(checkpoint):
-    module, _ = quantised_module(read_checkpoint(checkpoint), Options(max_context=48, max_tokens=32))
+    module, _ = quantised_module(read_checkpoint(checkpoint), LLMOptions(max_context=48, max_tokens=32))
     recipe = linear_recipe(shapes_of(module), "4w", 8)
     before = {name: weight.clone() for name, weight in module.state_dict().items()}
     with torch.no_grad():
         module.layers[1].feed_forward.w2.weight.zero_()
-        losses = measured_losses(module, recipe, [5, 9, 40, 33, 21, 60])
+        losses = measure_losses(module, recipe, [5, 9, 40, 33, 21, 60])
         assert losses[("layers.1.feed_forward.w2",)] == 0  # zeros have codes that are exact
         assert min(losses.values()) >= 0 and sum(loss > 1e-6 for loss in losses.values()) >= 6
         assert ("layers.0.attention.wq", "layers.0.attention.wk", "layers.0.attention.wv") in losses

@@ -18,7 +18,7 @@ from tests.support.models import example_models
 from tests.support.models.whisper import SAMPLES, sound
 from webpte.errors import CancelledError, FormatError, InputError, UnsupportedError
 from webpte.export.speech import export_speech
-from webpte.export.suppress_output import quiet
+from webpte.export.suppress_output import suppress_logs
 from webpte.speech import Transcriber
 from webpte.speech.audio import LogMel
 
@@ -96,7 +96,7 @@ def test_quantised_programs_are_the_eager_quantised_model(kind):
     mel = features(sound("tones", 0.8))
     tokens = torch.tensor(np.random.default_rng(1).integers(0, 158, (1, 11)))
     decoder = decode_module(model)
-    with torch.no_grad(), quiet():  # torch warns of what its exporter asks for
+    with torch.no_grad(), suppress_logs():  # torch warns of what its exporter asks for
         hidden, keys, values = encode_module(model)(mel)
         logits = [
             decoder(tokens, torch.tensor([0]), keys, values),

@@ -100,9 +100,9 @@ def quantised(checkpoint: Path, quantize: str) -> Any:
     """The module that is exported."""
     from webpte.export.checkpoint import read_checkpoint
     from webpte.export.llm import quantised_module
-    from webpte.export.options import Options
+    from webpte.export.options import LLMOptions
 
-    options = Options(quantize, GROUP, max_context=CONTEXT, max_tokens=MAX_TOKENS)
+    options = LLMOptions(quantize, GROUP, max_context=CONTEXT, max_tokens=MAX_TOKENS)
     return quantised_module(read_checkpoint(checkpoint), options)[0]
 
 

@@ -32,7 +32,7 @@ SENTENCEPIECE = {
 
 def read(path: Path) -> None:
     source = read_checkpoint(path)
-    for name in list(source.weights.places)[:FEW]:
+    for name in list(source.weights.sources)[:FEW]:
         source.weights.read(name)
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch._export import utils
 
 from webpte.export.lowering import cache_patterns
-from webpte.export.suppress_output import quiet
+from webpte.export.suppress_output import suppress_logs
 
 from .names import NAMES
 from .program import Input, Method, Program, Sizes, source
@@ -41,7 +41,7 @@ def lower(program: Program) -> bytes:
         options["force_fp16"] = True
     partitioner = VulkanPartitioner(options, [_edge_op(name) for name in how.blocklist])
     config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=not how.dim_order)
-    with quiet(), torch.no_grad(), torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):
+    with suppress_logs(), torch.no_grad(), torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):
         traced = {name: _trace(program, name) for name in program.methods}
         if how.one_step:
             edge = to_edge_transform_and_lower(traced, partitioner=[partitioner], compile_config=config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from webpte.export.quantising.calibration import chat_pieces, in_pieces
+from webpte.export.quantising.calibration import chat_pieces, token_pieces
 
 TEMPLATE = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ eos_token }}{% endfor %}"
 TOKENS: dict[str, str | bool] = {"bos_token": "^", "eos_token": "~", "add_bos_token": True}
@@ -38,5 +38,5 @@ def test_a_template_that_fails_leaves_the_text(tokenizer, template):
 
 
 def test_a_text_is_cut_into_pieces_and_a_short_rest_left_out(tokenizer):
-    assert in_pieces(tokenizer.to_str(), "abcdefgh", 3, 95) == [[65, 66, 67], [68, 69, 70]]
-    assert in_pieces(tokenizer.to_str(), "ab", 3, 95) == [[65, 66]]
+    assert token_pieces(tokenizer.to_str(), "abcdefgh", 3, 95) == [[65, 66, 67], [68, 69, 70]]
+    assert token_pieces(tokenizer.to_str(), "ab", 3, 95) == [[65, 66]]

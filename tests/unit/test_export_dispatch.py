@@ -9,7 +9,7 @@ import pytest
 import webpte
 from tests.support.harness.errors import raises
 from webpte.export import export_checkpoint
-from webpte.export.dispatch import kind_of
+from webpte.export.dispatch import model_kind
 
 KINDS = {
     "LlamaForCausalLM": "language",
@@ -25,17 +25,17 @@ KINDS = {
 @pytest.mark.parametrize(("architecture", "kind"), KINDS.items())
 def test_a_kind_is_told_by_the_architecture(tmp_path, architecture, kind):
     (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
-    assert kind_of(tmp_path) == kind_of(tmp_path / "config.json") == kind
+    assert model_kind(tmp_path) == model_kind(tmp_path / "config.json") == kind
 
 
 def test_a_kind_is_told_by_other_files(tmp_path):
     (tmp_path / "config.json").write_text("{}")
-    assert kind_of(tmp_path) == "language"  # whose family is asked for next
+    assert model_kind(tmp_path) == "language"  # whose family is asked for next
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["Qwen3ForCausalLM"]}))
     (tmp_path / "modules.json").write_text("[]")
-    assert kind_of(tmp_path) == "encoder"
+    assert model_kind(tmp_path) == "encoder"
     (tmp_path / "x.gguf").write_bytes(b"GGUF" + bytes(60))
-    assert kind_of(tmp_path / "x.gguf") == "language"
+    assert model_kind(tmp_path / "x.gguf") == "language"
 
 
 def test_what_no_exporter_takes_is_refused_by_name(tmp_path):

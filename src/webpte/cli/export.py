@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..export import ExportWarning, export_checkpoint
-from ..export.dispatch import Exported, discard
+from ..export.dispatch import ExportResult, remove_partial_output
 from ..export.report import quality_lines, read_quality
 from ..text import size
 from . import interrupts
@@ -83,7 +83,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     options = {name: getattr(arguments, name) for name in _OPTIONS if getattr(arguments, name) is not None}
     # ExecuTorch prints to stdout, which is for our own output and may be JSON.
-    cleanup = interrupts.before_the_end(lambda: discard(Path(arguments.output)))
+    cleanup = interrupts.before_the_end(lambda: remove_partial_output(Path(arguments.output)))
     with _warnings_after(), bars() as progress, cleanup, contextlib.redirect_stdout(sys.stderr):
         exported = export_checkpoint(
             arguments.file, arguments.output, jobs=arguments.jobs, **options, progress=progress
@@ -118,7 +118,7 @@ def _warnings_after() -> Iterator[None]:
         say(f"warning: {text}", error=True)
 
 
-def _report(exported: Exported) -> dict[str, Any]:
+def _report(exported: ExportResult) -> dict[str, Any]:
     fetched = exported.fetched
     return {
         "files": [{"path": str(file), "bytes": os.path.getsize(file)} for file in exported.files],
@@ -130,7 +130,7 @@ def _report(exported: Exported) -> dict[str, Any]:
     }
 
 
-def _print_stages(exported: Exported) -> None:
+def _print_stages(exported: ExportResult) -> None:
     """Print time and memory of each stage on stderr."""
     for stage in exported.stages:
         memory = "" if stage.peak_memory is None else f"  {size(stage.peak_memory)}"

@@ -57,7 +57,7 @@ class Delta:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerSpec:
     """In what a layer may differ from its neighbours."""
 
     rope: str | None = "rope"  # which of the model's turns its queries and keys; None: not at all
@@ -78,7 +78,7 @@ class Architecture:
     hidden_dim: int
     vocab_size: int
     norm_eps: float
-    layers: tuple[Layer, ...]
+    layers: tuple[LayerSpec, ...]
     ropes: Mapping[str, Rope]
     tied: bool = False  # the output head is the embedding
     qkv_bias: bool = False
@@ -109,7 +109,7 @@ class Architecture:
         """Say of each layer how many rows its cache has. One of a window needs those that the first token of a call
         sees, and one for each further token; a call has fewer than `max_tokens`."""
 
-        def rows(layer: Layer) -> int | None:
+        def rows(layer: LayerSpec) -> int | None:
             if layer.window is not None and layer.window < max_context:
                 return min(max_context, layer.window + max_tokens - 2)
             return max_context if self.attention_cap is not None else None
@@ -125,7 +125,7 @@ class Architecture:
         return max((layer.window or 1) - 1 for layer in rings), min(layer.rows or 0 for layer in rings)
 
     @property
-    def keeps_last(self) -> bool:
+    def has_recurrent_state(self) -> bool:
         """Whether layers keep a state that is that of the last token, and not a row for each."""
         return any(layer.taps or layer.delta is not None for layer in self.layers)
 

@@ -53,7 +53,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return read_folder(_folder_of(path))
 
 
-def write_language(source: Checkpoint, target: Path) -> None:
+def write_tokenizer_files(source: Checkpoint, target: Path) -> None:
     """Beside a program."""
     texts = {"tokenizer.json": source.tokenizer, "chat_template.jinja": source.chat_template}
     config: dict[str, Any] = dict(source.special_tokens)
@@ -72,5 +72,5 @@ def text_tokens(source: Checkpoint, text: str) -> TextTokens:
 
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "model.pte"
-        write_language(source, target)
+        write_tokenizer_files(source, target)
         return tokens_beside(target, text, source.bos_id, source.eos_ids)

@@ -16,15 +16,15 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..errors import FormatError, UnsupportedError
-from .architecture import MAX_LAYERS, Architecture, Layer, Rope
+from .architecture import MAX_LAYERS, Architecture, LayerSpec, Rope
 
-MAX_SIZE = 1 << 20  # of a dim of a model, and of a vocabulary
-MAX_CONTEXT = 1 << 40  # tokens: a number of a formula, for which no memory is taken
+MAX_DIM_SIZE = 1 << 20  # of a dim of a model, and of a vocabulary
+MAX_CONTEXT_TOKENS = 1 << 40  # tokens: a number of a formula, for which no memory is taken
 MAX_TOKEN_ID = (1 << 31) - 1
-MIN_REAL, MAX_REAL = 1e-30, 1e30  # of factors: beyond, products of them are no longer finite
+MIN_NUMBER, MAX_NUMBER = 1e-30, 1e30  # of factors: beyond, products of them are no longer finite
 
 
-class Neutral(NamedTuple):
+class FieldRule(NamedTuple):
     """A field that changes what a model computes, unless its value is one of these."""
 
     values: tuple[Any, ...] | Callable[[Any], bool]
@@ -37,7 +37,7 @@ class Neutral(NamedTuple):
 class Fields:
     """The fields of one checkpoint, by name; `where` is named in errors.
 
-    Whoever asks for a field vouches for every value it may have. What nobody asked for is judged by `refuse_others`.
+    Whoever asks for a field vouches for every value it may have. What nobody asked for is judged by `refuse_unread`.
     """
 
     def __init__(self, where: str, values: Mapping[str, Any]) -> None:
@@ -47,13 +47,13 @@ class Fields:
         self._asked: set[str] = set()
         self._refused: dict[str, str] = {}
 
-    def under(self, prefix: str) -> Fields:
+    def with_prefix(self, prefix: str) -> Fields:
         """The same fields, named without a prefix that they share."""
         view = copy.copy(self)
         view.prefix = prefix
         return view
 
-    def need(self, *names: str) -> None:
+    def require(self, *names: str) -> None:
         if missing := [self.prefix + name for name in names if self.get(name) is None]:
             raise FormatError(f"{self.where} has no {', '.join(missing)}", code="missing_field")
 
@@ -63,66 +63,66 @@ class Fields:
         value = self.values.get(self.prefix + name)
         return default if value is None else value
 
-    def whole(self, name: str, default: int | None = None, most: int = MAX_SIZE) -> int:
+    def integer(self, name: str, default: int | None = None, most: int = MAX_DIM_SIZE) -> int:
         """A size: an integer from 1 to `most`."""
         value = self.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise self.wrong(name, value, f"a whole number above 0 and at most {most}")
+            raise self.invalid(name, value, f"a whole number above 0 and at most {most}")
         return value
 
     def token_id(self, name: str) -> int | None:
         """The number of a token, where there is one."""
         value = self.get(name)
         if value is not None and not is_token_id(value):
-            raise self.wrong(name, value, "the number of a token")
+            raise self.invalid(name, value, "the number of a token")
         return value  # type: ignore[no-any-return]
 
     def string(self, name: str) -> str | None:
         value = self.get(name)
         if value is not None and not isinstance(value, str):
-            raise self.wrong(name, value, "a string")
+            raise self.invalid(name, value, "a string")
         return value
 
     def list_of(self, name: str, *types: type) -> list[Any]:
         """A list whose elements are of these types; empty where there is none."""
         value = self.get(name, [])
         if not isinstance(value, list) or not all(type(element) in types for element in value):
-            raise self.wrong(name, value, f"a list of {' or '.join(each.__name__ for each in types)}")
+            raise self.invalid(name, value, f"a list of {' or '.join(each.__name__ for each in types)}")
         return value
 
-    def real(self, name: str, default: float | None = None) -> float:
+    def number(self, name: str, default: float | None = None) -> float:
         """A number above 0."""
         value = self.get(name, default)
         if not _is_factor(value):
-            raise self.wrong(name, value, f"a number above 0, from {MIN_REAL:g} to {MAX_REAL:g},")
+            raise self.invalid(name, value, f"a number above 0, from {MIN_NUMBER:g} to {MAX_NUMBER:g},")
         return float(value)
 
-    def flag(self, name: str, default: bool = False) -> bool:
+    def boolean(self, name: str, default: bool = False) -> bool:
         value = self.get(name, default)
         if not isinstance(value, bool):
-            raise self.wrong(name, value, "true or false")
+            raise self.invalid(name, value, "true or false")
         return value
 
-    def reals(self, name: str) -> tuple[float, ...]:
+    def numbers(self, name: str) -> tuple[float, ...]:
         """Numbers above 0."""
         value = self.get(name)
         if not isinstance(value, list | tuple) or not all(map(_is_factor, value)):
-            raise self.wrong(name, value, "a list of numbers above 0")
+            raise self.invalid(name, value, "a list of numbers above 0")
         return tuple(float(number) for number in value)
 
-    def wrong(self, name: str, value: Any, wanted: str) -> FormatError:
+    def invalid(self, name: str, value: Any, wanted: str) -> FormatError:
         return FormatError(
-            f"{self.where}: {self.prefix}{name} is {shown(value)}; {wanted} is wanted", code="invalid_field"
+            f"{self.where}: {self.prefix}{name} is {as_json(value)}; {wanted} is wanted", code="invalid_field"
         )
 
     def refuse(self, name: str, changes: str) -> None:
-        """Told by `refuse_others`, together with all the others; `changes` says what the field changes."""
+        """Told by `refuse_unread`, together with all the others; `changes` says what the field changes."""
         self._asked.add(self.prefix + name)
         self._refused[self.prefix + name] = (
-            f"{self.prefix}{name} = {shown(self.values.get(self.prefix + name))}: {changes}"
+            f"{self.prefix}{name} = {as_json(self.values.get(self.prefix + name))}: {changes}"
         )
 
-    def refuse_others(self, harmless: Callable[[str], bool], rules: Mapping[str, Neutral], remedy: str = "") -> None:
+    def refuse_unread(self, harmless: Callable[[str], bool], rules: Mapping[str, FieldRule], remedy: str = "") -> None:
         """Raise one error with every field that would change what is computed; `harmless` have no effect."""
         refused = dict(self._refused)
         unknown = False
@@ -133,9 +133,9 @@ class Fields:
             rule = rules.get(name)
             if rule is None:
                 unknown = True
-                refused[name] = f"{name} = {shown(value)}: an unknown field, and what it changes is unknown"
+                refused[name] = f"{name} = {as_json(value)}: an unknown field, and what it changes is unknown"
             elif not rule.admits(value):
-                refused[name] = f"{name} = {shown(value)}: {rule.changes}"
+                refused[name] = f"{name} = {as_json(value)}: {rule.changes}"
         if not refused:
             return
         count = "a field that changes" if len(refused) == 1 else f"{len(refused)} fields that change"
@@ -151,10 +151,10 @@ def is_token_id(value: object) -> bool:
 
 
 def _is_factor(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and MIN_REAL <= value <= MAX_REAL
+    return isinstance(value, int | float) and not isinstance(value, bool) and MIN_NUMBER <= value <= MAX_NUMBER
 
 
-def shown(value: Any) -> str:
+def as_json(value: Any) -> str:
     """A value in a message, as JSON and cut to a line."""
     text = json.dumps(value, default=str, ensure_ascii=True)
     return text if len(text) <= 90 else f"{text[:87]}..."
@@ -175,17 +175,17 @@ def read_rope(
     aliases: Mapping[str, str] | None = None,
     harmless: tuple[str, ...] = (),
 ) -> Rope:
-    """What is refused is told by `refuse_others`. `partial`: transformers lets this model turn a part of each head.
+    """What is refused is told by `refuse_unread`. `partial`: transformers lets this model turn a part of each head.
 
     Where nothing is said, that is `share`. Settings that are `harmless` change nothing for this model.
     """
     name, settings = _settings(fields)
     base = _once(fields, name, settings, "rope_theta", theta)
     if base <= 1:
-        raise fields.wrong("rope_theta", base, "a number above 1")
+        raise fields.invalid("rope_theta", base, "a number above 1")
     share = _once(fields, name, settings, "partial_rotary_factor", share)
     if share > 1:
-        raise fields.wrong("partial_rotary_factor", share, "a share of each head, at most 1,")
+        raise fields.invalid("partial_rotary_factor", share, "a share of each head, at most 1,")
     rope = Rope(base, int(head_dim * share))
     if share != 1 and not partial:
         where = name if "partial_rotary_factor" in settings else "partial_rotary_factor"
@@ -229,7 +229,7 @@ def _once(fields: Fields, name: str, settings: Mapping[str, Any], key: str, defa
     told = {where: value for where, value in told.items() if value is not None}
     if any(value != next(iter(told.values())) for value in told.values()):
         raise FormatError(f"{fields.where} contradicts itself: {', '.join(f'{n} is {v}' for n, v in told.items())}")
-    return Fields(fields.where, told).real(next(iter(told), key), default)
+    return Fields(fields.where, told).number(next(iter(told), key), default)
 
 
 # -- kinds: what stands in the settings -> divisors of frequencies --------------------------------------------------
@@ -240,13 +240,13 @@ def _default(rope: Rope, given: Fields, config: Fields) -> Rope:
 
 
 def _linear(rope: Rope, given: Fields, config: Fields) -> Rope:
-    return replace(rope, divisors=(given.real("factor"),) * (rope.width // 2))
+    return replace(rope, divisors=(given.number("factor"),) * (rope.width // 2))
 
 
 def _llama3(rope: Rope, given: Fields, config: Fields) -> Rope:
     """Slow pairs by the factor, fast ones not at all, and smoothly between."""
-    factor, low, high = (given.real(name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-    original = given.whole(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT)
+    factor, low, high = (given.number(name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    original = given.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
     if low >= high:
         raise FormatError(
             f"{given.where}: low_freq_factor is {low:g}, high_freq_factor {high:g}; it must be larger",
@@ -262,20 +262,20 @@ def _llama3(rope: Rope, given: Fields, config: Fields) -> Rope:
 
 def _yarn(rope: Rope, given: Fields, config: Fields) -> Rope:
     """As Llama 3's, by the number of the pair instead of its frequency, and louder."""
-    original = given.whole(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT)
-    factor = given.real("factor", config.whole("max_position_embeddings", original, MAX_CONTEXT) / original)
+    original = given.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
+    factor = given.number("factor", config.integer("max_position_embeddings", original, MAX_CONTEXT_TOKENS) / original)
     if factor > _MAX_FACTOR:
-        raise given.wrong("factor", factor, f"a number of at most {_MAX_FACTOR:g}")
+        raise given.invalid("factor", factor, f"a number of at most {_MAX_FACTOR:g}")
     low, high = (
-        rope.width * math.log(original / (given.real(name, turns) * 2 * math.pi)) / (2 * math.log(rope.theta))
+        rope.width * math.log(original / (given.number(name, turns) * 2 * math.pi)) / (2 * math.log(rope.theta))
         for name, turns in (("beta_fast", 32.0), ("beta_slow", 1.0))
     )
-    if given.flag("truncate", True):
+    if given.boolean("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, rope.width - 1)
     high = high + 0.001 if low == high else high
     ramp = [min(1.0, max(0.0, (pair - low) / (high - low))) for pair in range(rope.width // 2)]
-    amplitude = given.real("attention_factor", _loudness(given, factor))
+    amplitude = given.number("attention_factor", _loudness(given, factor))
     return replace(rope, divisors=tuple(1 / (part / factor + 1 - part) for part in ramp), amplitude=amplitude)
 
 
@@ -284,7 +284,7 @@ def _loudness(given: Fields, factor: float) -> float:
         return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
 
     if given.get("mscale") and given.get("mscale_all_dim"):
-        return grown(given.real("mscale")) / grown(given.real("mscale_all_dim"))
+        return grown(given.number("mscale")) / grown(given.number("mscale_all_dim"))
     return grown(1.0)
 
 
@@ -292,19 +292,19 @@ def _longrope(rope: Rope, given: Fields, config: Fields) -> Rope:
     """Two sets of divisors: one for contexts as they were trained first, one for longer ones."""
     beside = config.get(_ORIGINAL)  # Phi's, which transformers prefers
     if beside is None:
-        original = given.whole(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT)
+        original = given.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
     else:
-        original = config.whole(_ORIGINAL, most=MAX_CONTEXT)
+        original = config.integer(_ORIGINAL, most=MAX_CONTEXT_TOKENS)
     if original < 2:
-        raise given.wrong(_ORIGINAL, original, "a number above 1")
-    factor = given.real("factor", config.whole("max_position_embeddings", original, MAX_CONTEXT) / original)
+        raise given.invalid(_ORIGINAL, original, "a number above 1")
+    factor = given.number("factor", config.integer("max_position_embeddings", original, MAX_CONTEXT_TOKENS) / original)
     loud = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     return replace(
         rope,
-        divisors=given.reals("short_factor"),
-        long_divisors=given.reals("long_factor"),
+        divisors=given.numbers("short_factor"),
+        long_divisors=given.numbers("long_factor"),
         original=original,
-        amplitude=given.real("attention_factor", loud),
+        amplitude=given.number("attention_factor", loud),
     )
 
 
@@ -342,13 +342,13 @@ def decoder_config(
 
     `norm_eps` is what the family calls it; `hidden_dim` is given where it is not intermediate_size.
     """
-    fields.need("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", norm_eps)
+    fields.require("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", norm_eps)
     if hidden_dim is None:
-        fields.need("intermediate_size")
-    dim, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+        fields.require("intermediate_size")
+    dim, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     if head_dim is None and fields.get("head_dim") is None and dim % heads:
         raise FormatError(f"{fields.where}: {heads} heads of a width of {dim} are {dim / heads:g} wide; say head_dim")
-    size = fields.whole("head_dim", head_dim or dim // heads or None)
+    size = fields.integer("head_dim", head_dim or dim // heads or None)
     _check_activation(fields, activation)
     if ropes is None:
         rope = read_rope(
@@ -357,14 +357,14 @@ def decoder_config(
     return Architecture(
         dim=dim,
         n_heads=heads,
-        n_kv_heads=fields.whole("num_key_value_heads", kv_heads or heads),
+        n_kv_heads=fields.integer("num_key_value_heads", kv_heads or heads),
         head_dim=size,
-        hidden_dim=hidden_dim or fields.whole("intermediate_size"),
-        vocab_size=fields.whole("vocab_size"),
-        norm_eps=fields.real(norm_eps),
-        layers=(Layer(),) * fields.whole("num_hidden_layers", most=MAX_LAYERS),
+        hidden_dim=hidden_dim or fields.integer("intermediate_size"),
+        vocab_size=fields.integer("vocab_size"),
+        norm_eps=fields.number(norm_eps),
+        layers=(LayerSpec(),) * fields.integer("num_hidden_layers", most=MAX_LAYERS),
         ropes={"rope": rope} if ropes is None else ropes(fields, size),
-        tied=fields.flag("tie_word_embeddings", tied),
+        tied=fields.boolean("tie_word_embeddings", tied),
         activation=activation,
     )
 
@@ -383,11 +383,11 @@ def attention_windows(fields: Fields, count: int, sliding: list[bool], default: 
     """
     names = ["sliding_attention" if slides else "full_attention" for slides in sliding]
     told = fields.get("sliding_window", default if "sliding_window" not in fields.values else None)  # null is none
-    window = None if told is None else fields.whole("sliding_window", default)
-    used = fields.flag("use_sliding_window") and window is not None
+    window = None if told is None else fields.integer("sliding_window", default)
+    used = fields.boolean("use_sliding_window") and window is not None
     kinds = fields.get("layer_types", names if used else ["full_attention"] * count)
     if not isinstance(kinds, list) or len(kinds) != count:
-        raise fields.wrong("layer_types", kinds, f"a list of {count} names")
+        raise fields.invalid("layer_types", kinds, f"a list of {count} names")
     known = ("full_attention", "sliding_attention") if used else ("full_attention",)
     if any(kind not in known for kind in kinds):
         fields.refuse("layer_types", "some layers do not attend to all tokens")
@@ -397,37 +397,37 @@ def attention_windows(fields: Fields, count: int, sliding: list[bool], default: 
 def decoder_gguf(fields: Fields, *, theta: float = 10000.0) -> Architecture:
     """A Llama's, from the keys of a GGUF file under its architecture's name."""
     eps = "attention.layer_norm_rms_epsilon"
-    fields.need("embedding_length", "block_count", "attention.head_count", "feed_forward_length", eps)
-    fields.under("tokenizer.ggml.").need("tokens", "model")
-    dim, heads = fields.whole("embedding_length"), fields.whole("attention.head_count")
-    size = fields.whole("attention.key_length", dim // heads or None)
-    if fields.whole("attention.value_length", size) != size:
+    fields.require("embedding_length", "block_count", "attention.head_count", "feed_forward_length", eps)
+    fields.with_prefix("tokenizer.ggml.").require("tokens", "model")
+    dim, heads = fields.integer("embedding_length"), fields.integer("attention.head_count")
+    size = fields.integer("attention.key_length", dim // heads or None)
+    if fields.integer("attention.value_length", size) != size:
         fields.refuse("attention.value_length", f"values of another size than keys, {size}")
     return Architecture(
         dim=dim,
         n_heads=heads,
-        n_kv_heads=fields.whole("attention.head_count_kv", heads),
+        n_kv_heads=fields.integer("attention.head_count_kv", heads),
         head_dim=size,
-        hidden_dim=fields.whole("feed_forward_length"),
-        vocab_size=len(fields.under("").list_of("tokenizer.ggml.tokens", str)),
-        norm_eps=fields.real(eps),
-        layers=(Layer(window=_gguf_window(fields)),) * fields.whole("block_count", most=MAX_LAYERS),
+        hidden_dim=fields.integer("feed_forward_length"),
+        vocab_size=len(fields.with_prefix("").list_of("tokenizer.ggml.tokens", str)),
+        norm_eps=fields.number(eps),
+        layers=(LayerSpec(window=_gguf_window(fields)),) * fields.integer("block_count", most=MAX_LAYERS),
         ropes={"rope": _gguf_rope(fields, size, theta)},
     )
 
 
 def _gguf_window(fields: Fields) -> int | None:
-    return fields.whole("attention.sliding_window") if fields.get("attention.sliding_window") else None
+    return fields.integer("attention.sliding_window") if fields.get("attention.sliding_window") else None
 
 
 def _gguf_rope(fields: Fields, size: int, theta: float) -> Rope:
     """Divisors of frequencies, such as Llama 3's, are stored as a tensor, which the reader shows as a field."""
-    rope = Rope(fields.real("rope.freq_base", theta), fields.whole("rope.dimension_count", size))
+    rope = Rope(fields.number("rope.freq_base", theta), fields.integer("rope.dimension_count", size))
     if rope.theta <= 1:
-        raise fields.wrong("rope.freq_base", rope.theta, "a number above 1")
-    kind, tensors = fields.get("rope.scaling.type", "none"), fields.under("")
+        raise fields.invalid("rope.freq_base", rope.theta, "a number above 1")
+    kind, tensors = fields.get("rope.scaling.type", "none"), fields.with_prefix("")
     if tensors.get("rope_freqs.weight") is not None:
-        rope = replace(rope, divisors=tensors.reals("rope_freqs.weight"))
+        rope = replace(rope, divisors=tensors.numbers("rope_freqs.weight"))
     if kind == "none":
         return rope
     if kind not in ("linear", "yarn") or rope.divisors is not None:

@@ -17,28 +17,28 @@ from typing import Any
 from ..errors import InputError, UnsupportedError
 from ..progress import OnProgress, Progress, cancellable, ignore
 from .checkpoint import check_source
-from .hub import Fetched, fetch, is_hub_name
-from .hugging_face import judge_folder, read_json
+from .hub import HubCheckpoint, fetch, is_hub_name
+from .hugging_face import read_json, validate_folder
 from .lowering import require_executorch
 from .options import check_target
 from .report import quality_path
-from .sentence_transformers import read_sentences
+from .sentence_transformers import read_encoder_config
 
 
 @dataclass
-class Stage:
+class ExportStage:
     name: str
     seconds: float
     peak_memory: int | None  # bytes of the process so far, at most; None where the system does not tell
 
 
-class Clock:
+class StageTimer:
     """Given as `progress`, passes every event on. A stage ends where another begins."""
 
     def __init__(self, progress: OnProgress) -> None:
         self._progress = progress
         self._began = time.perf_counter()
-        self._stages: dict[str, Stage] = {}
+        self._stages: dict[str, ExportStage] = {}
         self._running: str | None = None
 
     def __call__(self, event: Progress) -> None:
@@ -47,7 +47,7 @@ class Clock:
             self._running = event.stage
         self._progress(event)
 
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[ExportStage]:
         """Up to now, in the order they began."""
         self._end()
         return list(self._stages.values())
@@ -55,7 +55,7 @@ class Clock:
     def _end(self) -> None:
         now = time.perf_counter()
         if self._running is not None:
-            stage = self._stages.setdefault(self._running, Stage(self._running, 0.0, None))
+            stage = self._stages.setdefault(self._running, ExportStage(self._running, 0.0, None))
             stage.seconds += now - self._began
             stage.peak_memory = peak_memory()
         self._began = now
@@ -72,12 +72,12 @@ def peak_memory() -> int | None:
 
 
 @contextmanager
-def placing(path: Path) -> Iterator[Placing]:
+def atomic_output(path: Path) -> Iterator[AtomicOutput]:
     """A folder to write the program to, and what stands beside it. Interrupted or failed, nothing of it is left."""
-    folder = _folder(path)
+    folder = _partial_folder(path)
     folder.mkdir()
     try:
-        made = Placing(folder / path.name, [])
+        made = AtomicOutput(folder / path.name, [])
         yield made
         largest_first = sorted(folder.iterdir(), key=lambda file: (file.name != path.name, -file.stat().st_size))
         if not quality_path(made.program).exists():
@@ -86,20 +86,20 @@ def placing(path: Path) -> Iterator[Placing]:
             os.replace(file, path.parent / file.name)
         made.files.extend(path.parent / file.name for file in largest_first)
     finally:
-        discard(path)
+        remove_partial_output(path)
 
 
-def discard(path: Path) -> None:
+def remove_partial_output(path: Path) -> None:
     """What an export to `path` by this process has written so far; also for a process that is being ended."""
-    shutil.rmtree(_folder(path), ignore_errors=True)
+    shutil.rmtree(_partial_folder(path), ignore_errors=True)
 
 
-def _folder(path: Path) -> Path:
+def _partial_folder(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 @dataclass(frozen=True)
-class Placing:
+class AtomicOutput:
     program: Path  # where to write it
     files: list[Path]  # in the end: all that were written, in their places, the program first, then by size
 
@@ -127,14 +127,14 @@ EXPORTERS = {
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """What an export wrote, and what it took. Stands wherever the path of the program does."""
 
     path: Path
     files: tuple[Path, ...]  # the program first
-    stages: tuple[Stage, ...]
+    stages: tuple[ExportStage, ...]
     peak_memory: int | None  # bytes of the process, at most; None where the system does not tell
-    fetched: Fetched | None  # where the checkpoint has a name on a hub
+    fetched: HubCheckpoint | None  # where the checkpoint has a name on a hub
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -144,7 +144,7 @@ class Exported:
         return sum(stage.seconds for stage in self.stages)
 
 
-def export_checkpoint(source: PathLike, path: PathLike, *, jobs: int | None = None, **options: Any) -> Exported:
+def export_checkpoint(source: PathLike, path: PathLike, *, jobs: int | None = None, **options: Any) -> ExportResult:
     """Export a checkpoint of any kind: calls `export_llm` or the exporter of its kind with the same options.
 
     `source` is a folder with config.json and safetensors, a .gguf file, or the name of either on a hub:
@@ -153,24 +153,24 @@ def export_checkpoint(source: PathLike, path: PathLike, *, jobs: int | None = No
     """
     target = Path(path)
     check_target(target)
-    clock = Clock(cancellable(options.get("progress", ignore), options.get("cancel")))
+    clock = StageTimer(cancellable(options.get("progress", ignore), options.get("cancel")))
 
-    def judge(found: Path) -> None:
-        kind = kind_of(found)
+    def validate(found: Path) -> None:
+        kind = model_kind(found)
         _exporter(source, kind, options)
         if kind == "language":
-            judge_folder(found)
+            validate_folder(found)
         elif kind == "encoder":
-            read_sentences(found)
+            read_encoder_config(found)
 
-    fetched = fetch(source, clock, judge) if is_hub_name(source) else None
+    fetched = fetch(source, clock, validate) if is_hub_name(source) else None
     local = Path(source) if fetched is None else fetched.path
-    exporter = _exporter(source, kind_of(local), options)
-    with threads(jobs), placing(target) as made:
+    exporter = _exporter(source, model_kind(local), options)
+    with threads(jobs), atomic_output(target) as made:
         exporter(local, made.program, **(options | {"progress": clock}))
         if fetched is not None:
             fetched.write(made.program)
-    return Exported(target, tuple(made.files), tuple(clock.stages()), peak_memory(), fetched)
+    return ExportResult(target, tuple(made.files), tuple(clock.stages()), peak_memory(), fetched)
 
 
 @contextmanager
@@ -210,7 +210,7 @@ def _exporter(source: PathLike, kind: str, options: Mapping[str, Any]) -> Callab
     return exporter
 
 
-def kind_of(source: PathLike) -> str:
+def model_kind(source: PathLike) -> str:
     """ "language", "encoder", "image classifier", "detector" or "speech"."""
     path = Path(source)
     check_source(path)

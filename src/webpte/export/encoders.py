@@ -10,11 +10,11 @@ from ..errors import FormatError, InputError, UnsupportedError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..task_file import write_task
 from .checkpoint import check_source
-from .lowering import LOWERING, Steps, lower_steps, require_executorch
+from .lowering import LOWERING_STAGES, Steps, lower_steps, require_executorch
 from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
-from .sentence_transformers import POOLINGS, Sentences, dense, read_dense, read_sentences, sentence_encoder
-from .suppress_output import quiet
+from .sentence_transformers import POOLINGS, EncoderConfig, dense, read_dense, read_encoder_config, sentence_encoder
+from .suppress_output import suppress_logs
 
 if TYPE_CHECKING:
     import torch
@@ -30,8 +30,8 @@ _PLAIN = {
 }
 # What is in a checkpoint beside the encoder: heads of its training, positions that are counted here.
 _UNUSED = ("pooler.", "cls.", "lm_head.", "head.", "decoder.", "vocab_", "embeddings.position_ids", "qa_outputs.")
-MOST_TOKENS, MOST_BATCH = 512, 32
-LARGEST_TENSOR = 128 << 20  # bytes that a shader of any device can see as one buffer
+MAX_TOKENS, MAX_BATCH_TEXTS = 512, 32
+MAX_TENSOR_BYTES = 128 << 20  # bytes that a shader of any device can see as one buffer
 
 
 def export_encoder(
@@ -57,13 +57,13 @@ def export_encoder(
     check_source(source)
     require_executorch()
     require_transformers()
-    sentences = read_sentences(source if source.is_dir() else source.parent)
+    sentences = read_encoder_config(source if source.is_dir() else source.parent)
     config = _config(sentences.folder)
     pooling = pooling or sentences.pooling
     if pooling is None:
         raise InputError(f"{sentences.folder} does not say how to pool: pass pooling, such as --pooling mean")
     normalize = sentences.normalize if normalize is None else normalize
-    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING])
+    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING_STAGES])
     steps.next()
     tokens = _most_tokens(sentences, config, max_tokens)
     tokenizer, pad = _tokenizer(sentences.folder, config["vocab_size"])
@@ -99,26 +99,26 @@ def _config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def _most_tokens(sentences: Sentences, config: dict[str, Any], asked: int | None) -> int:
+def _most_tokens(sentences: EncoderConfig, config: dict[str, Any], asked: int | None) -> int:
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int):
         raise FormatError(f"{sentences.folder / 'config.json'} has no max_position_embeddings")
     there = positions - MODEL_TYPES[config["model_type"]]
     if asked is not None and asked > there:
         raise InputError(f"max_tokens is {asked}; the model has positions for {there} tokens")
-    return asked or min(sentences.max_tokens or there, there, MOST_TOKENS)
+    return asked or min(sentences.max_tokens or there, there, MAX_TOKENS)
 
 
 def _fitting_batch(config: Any, tokens: int) -> int:
     """The most texts of which no tensor is larger than devices can be relied on for."""
     hidden = getattr(config, "intermediate_size", 4 * config.hidden_size)
     widest = int(max(config.num_attention_heads * tokens, hidden))
-    return max(1, min(MOST_BATCH, LARGEST_TENSOR // (4 * tokens * widest)))
+    return max(1, min(MAX_BATCH_TEXTS, MAX_TENSOR_BYTES // (4 * tokens * widest)))
 
 
 def _tokenizer(folder: Path, vocabulary: int) -> tuple[str, int]:
     """tokenizer.json as transformers uses it, and the token that fills short rows."""
-    with quiet():
+    with suppress_logs():
         from transformers import AutoTokenizer
 
         try:
@@ -131,7 +131,7 @@ def _tokenizer(folder: Path, vocabulary: int) -> tuple[str, int]:
     return text, int(found.pad_token_id or 0)
 
 
-def _encoder(bert: Any, pooling: str, normalize: bool, sentences: Sentences) -> tuple[torch.nn.Module, int]:
+def _encoder(bert: Any, pooling: str, normalize: bool, sentences: EncoderConfig) -> tuple[torch.nn.Module, int]:
     """The module, and how many numbers a vector has."""
     layers = [dense(folder, read_dense(folder)) for folder in sentences.dense]
     width = int(bert.config.hidden_size)

@@ -13,9 +13,9 @@ from ..errors import FormatError
 from ..llm.tokenizer_file import read_tokenizer
 from ..llm.tools import ToolFormat
 from .architecture import Architecture
-from .config import Fields, Neutral, is_token_id
-from .suppress_output import quiet
-from .weights import GGUF, HUGGING_FACE, Names, Weights
+from .config import FieldRule, Fields, is_token_id
+from .suppress_output import suppress_logs
+from .weights import GGUF, HUGGING_FACE, CheckpointWeights, TensorNames
 
 if TYPE_CHECKING:
     import torch
@@ -66,9 +66,9 @@ class Family:
     config: Callable[[Fields], Architecture]
     gguf_types: tuple[str, ...] = ()  # of general.architecture in GGUF files; none: the format has no name for it
     gguf: Callable[[Fields], Architecture] | None = None
-    rules: Mapping[str, Neutral] = field(default_factory=dict)  # of its own fields of config.json
-    names: Names = HUGGING_FACE
-    gguf_names: Names = GGUF
+    rules: Mapping[str, FieldRule] = field(default_factory=dict)  # of its own fields of config.json
+    names: TensorNames = HUGGING_FACE
+    gguf_names: TensorNames = GGUF
     build: Build = plain_decoder
     # Texts of tokens that end an answer, besides those that the files name; tokenizers that have them not do without.
     end_tokens: tuple[str, ...] = ()
@@ -81,7 +81,7 @@ class Checkpoint:
 
     family: Family
     architecture: Architecture
-    weights: Weights  # by the names of the module's parameters, read one at a time
+    weights: CheckpointWeights  # by the names of the module's parameters, read one at a time
     tokenizer: str  # the text of tokenizer.json
     chat_template: str | None
     bos_id: int | None
@@ -124,7 +124,7 @@ def fill(module: torch.nn.Module, source: Checkpoint, part: str = "") -> None:
 def skeleton(family: Family, model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
     import torch
 
-    with quiet(), torch.device("meta"):
+    with suppress_logs(), torch.device("meta"):
         module = family.build(model, max_context, max_tokens).eval()
     absent = [name for name, buffer in module.named_buffers() if buffer.is_meta]
     assert not absent, f"buffers without values: {absent}; make them with device='cpu'"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from ..errors import FormatError, UnsupportedError
 from .architecture import Architecture
-from .config import MAX_SIZE, Fields, Neutral
+from .config import MAX_DIM_SIZE, FieldRule, Fields
 from .families import family_of_gguf
 from .family import Checkpoint, Family, end_ids, shapes_of
 from .gguf_reader import StoredTensor, read_header
 from .gguf_tokenizer import rebuild_tokenizer, special_tokens
-from .weights import HEAD, Weights, check_layers, places, refuse_tensors
+from .weights import HEAD, CheckpointWeights, check_layers, check_tensors, map_weights
 
 if TYPE_CHECKING:
     import torch
@@ -37,32 +37,32 @@ _SCALE = "numbers on the way are scaled by it"
 _EXPERTS = "its layers choose among experts"
 _FREQUENCIES = "other rotary frequencies than the default"
 
-_RULES: dict[str, Neutral] = {
-    "general.type": Neutral(("model",), "the file is not a model of its own"),
-    "split.count": Neutral((0, 1), "the model is in several files; merge them with gguf-split"),
-    "split.no": Neutral((0,), "the model is in several files; merge them with gguf-split"),
+_RULES: dict[str, FieldRule] = {
+    "general.type": FieldRule(("model",), "the file is not a model of its own"),
+    "split.count": FieldRule((0, 1), "the model is in several files; merge them with gguf-split"),
+    "split.no": FieldRule((0,), "the model is in several files; merge them with gguf-split"),
 }
 # Under the name of the architecture:
-_OF_MODELS: dict[str, Neutral] = {
-    "rope.scaling.type": Neutral(("none",), _FREQUENCIES),
-    "rope.scaling.factor": Neutral((0, 1), _FREQUENCIES),
-    "rope.scaling.attn_factor": Neutral((1,), _FREQUENCIES),
-    "rope.scaling.original_context_length": Neutral((), _FREQUENCIES),
-    "rope.scaling.finetuned": Neutral((False,), _FREQUENCIES),
-    "rope.scale_linear": Neutral((0, 1), _FREQUENCIES),
-    "attention.causal": Neutral((True,), "tokens see those behind them"),
-    "attention.scale": Neutral((0,), "attention scores are scaled otherwise"),
-    "attention.clamp_kqv": Neutral((0,), "queries, keys and values are capped"),
-    "attention.max_alibi_bias": Neutral((0,), "positions are told by a bias"),
-    "attn_logit_softcapping": Neutral((0,), "attention scores are capped"),
-    "final_logit_softcapping": Neutral((0,), "logits are capped"),
-    "logit_scale": Neutral((0, 1), _SCALE),
-    "residual_scale": Neutral((0, 1), _SCALE),
-    "embedding_scale": Neutral((0, 1), _SCALE),
-    "use_parallel_residual": Neutral((False,), "attention and feed-forward run side by side"),
-    "expert_count": Neutral((0,), _EXPERTS),
-    "expert_used_count": Neutral((0,), _EXPERTS),
-    "tensor_data_layout": Neutral(("Meta AI original pth",), "weights are stored in another order"),
+_OF_MODELS: dict[str, FieldRule] = {
+    "rope.scaling.type": FieldRule(("none",), _FREQUENCIES),
+    "rope.scaling.factor": FieldRule((0, 1), _FREQUENCIES),
+    "rope.scaling.attn_factor": FieldRule((1,), _FREQUENCIES),
+    "rope.scaling.original_context_length": FieldRule((), _FREQUENCIES),
+    "rope.scaling.finetuned": FieldRule((False,), _FREQUENCIES),
+    "rope.scale_linear": FieldRule((0, 1), _FREQUENCIES),
+    "attention.causal": FieldRule((True,), "tokens see those behind them"),
+    "attention.scale": FieldRule((0,), "attention scores are scaled otherwise"),
+    "attention.clamp_kqv": FieldRule((0,), "queries, keys and values are capped"),
+    "attention.max_alibi_bias": FieldRule((0,), "positions are told by a bias"),
+    "attn_logit_softcapping": FieldRule((0,), "attention scores are capped"),
+    "final_logit_softcapping": FieldRule((0,), "logits are capped"),
+    "logit_scale": FieldRule((0, 1), _SCALE),
+    "residual_scale": FieldRule((0, 1), _SCALE),
+    "embedding_scale": FieldRule((0, 1), _SCALE),
+    "use_parallel_residual": FieldRule((False,), "attention and feed-forward run side by side"),
+    "expert_count": FieldRule((0,), _EXPERTS),
+    "expert_used_count": FieldRule((0,), _EXPERTS),
+    "tensor_data_layout": FieldRule(("Meta AI original pth",), "weights are stored in another order"),
 }
 _WITHOUT_EFFECT_OF_MODELS = {
     "context_length": "how far it was trained; rotary tables are computed for any position",
@@ -76,7 +76,7 @@ def is_ignored_key(key: str, architecture: str) -> bool:
     return key not in _RULES and key.startswith(tuple(_WITHOUT_EFFECT))
 
 
-def key_rules(architecture: str) -> dict[str, Neutral]:
+def key_rules(architecture: str) -> dict[str, FieldRule]:
     return _RULES | {f"{architecture}.{key}": rule for key, rule in _OF_MODELS.items()}
 
 
@@ -91,15 +91,15 @@ def read_gguf(path: Path) -> Checkpoint:
     model = read_keys(family, fields, str(architecture))
     model = replace(model, tied=family.gguf_names.stored(HEAD) not in tensors)
     check_layers(fields.where, model.n_layers, len(tensors))
-    wanted = places(shapes_of(family, model), model, family.gguf_names)
-    refuse_tensors(fields.where, family.name, {name: stored.shape for name, stored in tensors.items()}, wanted, ())
-    keys = fields.under("tokenizer.ggml.")
+    wanted = map_weights(shapes_of(family, model), model, family.gguf_names)
+    check_tensors(fields.where, family.name, {name: stored.shape for name, stored in tensors.items()}, wanted, ())
+    keys = fields.with_prefix("tokenizer.ggml.")
     ends = [keys.token_id(f"{kind}_token_id") for kind in ("eos", "eot", "eom")]  # of a text, a turn, a message
     tokenizer = rebuild_tokenizer(fields, path)
     return Checkpoint(
         family,
         model,
-        Weights(wanted, lambda name: _load(path, tensors[name]), _formats(tensors)),
+        CheckpointWeights(wanted, lambda name: _load(path, tensors[name]), _formats(tensors)),
         tokenizer,
         fields.string("tokenizer.chat_template"),
         keys.token_id("bos_token_id"),
@@ -111,8 +111,8 @@ def read_gguf(path: Path) -> Checkpoint:
 def read_keys(family: Family, fields: Fields, architecture: str) -> Architecture:
     """Every key read, or known to change nothing, or refused by name."""
     assert family.gguf is not None, family.name
-    model = family.gguf(fields.under(f"{architecture}."))
-    fields.refuse_others(lambda name: is_ignored_key(name, architecture), key_rules(architecture))
+    model = family.gguf(fields.with_prefix(f"{architecture}."))
+    fields.refuse_unread(lambda name: is_ignored_key(name, architecture), key_rules(architecture))
     model.check(fields.where)
     return model
 
@@ -125,7 +125,7 @@ def _formats(tensors: Mapping[str, StoredTensor]) -> dict[str, str]:
 
 def _numbers(path: Path, tensor: StoredTensor) -> list[float] | None:
     """Divisors of rotary frequencies; ones, which change nothing, are as good as none."""
-    if math.prod(tensor.shape) > MAX_SIZE:
+    if math.prod(tensor.shape) > MAX_DIM_SIZE:
         raise FormatError(f"{path}: {tensor.name} is {list(tensor.shape)}; expected a factor for each pair of a head")
     numbers = _load(path, tensor).flatten().tolist()
     return None if all(number == 1 for number in numbers) else numbers

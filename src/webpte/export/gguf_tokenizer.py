@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FormatError, UnsupportedError
-from .config import Fields, shown
+from .config import Fields, as_json
 
 _NORMAL, _CONTROL, _USER_DEFINED, _BYTE = 1, 3, 4, 6  # of gguf.TokenType
 _SPACE = "▁"  # what a space is in pieces
@@ -21,11 +21,11 @@ def rebuild_sentencepiece(fields: Fields) -> str:
     """The text of a tokenizer.json."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers
 
-    keys = fields.under("tokenizer.ggml.")
-    keys.need("tokens", "scores", "token_type")
+    keys = fields.with_prefix("tokenizer.ggml.")
+    keys.require("tokens", "scores", "token_type")
     _refuse_rewriting(keys)
     pieces, scores, kinds = _columns(keys)
-    prefixed = keys.flag("add_space_prefix", True)
+    prefixed = keys.boolean("add_space_prefix", True)
     if not prefixed:  # what users defined is stored with spaces as they are, and is looked for in texts without any
         pieces = [p.replace(" ", _SPACE) if kind == _USER_DEFINED else p for p, kind in zip(pieces, kinds, strict=True)]
     unknown = keys.token_id("unknown_token_id")
@@ -134,7 +134,7 @@ def _byte_level(fields: Fields, path: Path) -> str:
     """BPE over bytes, from the vocabulary and the merges."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-    keys = fields.under("tokenizer.ggml.")
+    keys = fields.with_prefix("tokenizer.ggml.")
     kind, cut = keys.string("model"), keys.string("pre") or "default"
     if kind != "gpt2" or cut not in _KINDS:
         described = f"tokenizer.ggml.model = {kind}, tokenizer.ggml.pre = {cut}"
@@ -144,7 +144,7 @@ def _byte_level(fields: Fields, path: Path) -> str:
             "Export from the safetensors checkpoint, which has a tokenizer.json.",
             ["tokenizer.ggml.model" if kind != "gpt2" else "tokenizer.ggml.pre"],
         )
-    keys.need("merges")
+    keys.require("merges")
     tokens = keys.list_of("tokens", str)
     vocabulary = {token: number for number, token in enumerate(tokens)}
     merges = [_pair(fields.where, merge, vocabulary) for merge in keys.list_of("merges", str)]
@@ -165,7 +165,7 @@ def _pair(where: str, merge: str, vocabulary: Mapping[str, int]) -> tuple[str, s
     left, _, right = merge.partition(" ")
     if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
         raise FormatError(
-            f"{where}: tokenizer.ggml.merges has {shown(merge)}; expected two tokens and a space between them, which "
+            f"{where}: tokenizer.ggml.merges has {as_json(merge)}; expected two tokens and a space between them, which "
             "together are a token",
             code="merges",
         )
@@ -174,7 +174,7 @@ def _pair(where: str, merge: str, vocabulary: Mapping[str, int]) -> tuple[str, s
 
 def special_tokens(fields: Fields) -> dict[str, str | bool]:
     """By the names they have in tokenizer_config.json."""
-    keys = fields.under("tokenizer.ggml.")
+    keys = fields.with_prefix("tokenizer.ggml.")
     tokens = keys.list_of("tokens", str)
     names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
     found: dict[str, str | bool] = {}
@@ -184,7 +184,7 @@ def special_tokens(fields: Fields) -> dict[str, str | bool]:
             found[name] = tokens[number]
     # Where the file does not say, it is the custom of the kind of tokenizer.
     custom = is_sentencepiece(fields) or keys.string("pre") in _BOS_FIRST
-    found["add_bos_token"] = keys.flag("add_bos_token", custom)
+    found["add_bos_token"] = keys.boolean("add_bos_token", custom)
     return found
 
 

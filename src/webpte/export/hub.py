@@ -18,9 +18,9 @@ from typing import TypeGuard
 from ..errors import FormatError, HubError, InputError, UnsupportedError
 from ..progress import OnProgress
 from ..text import size
-from .hub_files import HubFile, Place, fetch_file, network_errors, told
+from .hub_files import CachedRepository, HubFile, fetch_file, hub_errors, network_errors
 from .sentence_transformers import read_modules
-from .suppress_output import quiet
+from .suppress_output import suppress_logs
 
 PathLike = str | os.PathLike[str]
 
@@ -56,7 +56,7 @@ class HubName:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class HubCheckpoint:
     """A checkpoint in the cache, and which it is."""
 
     path: Path  # of the folder, or of the .gguf file
@@ -67,8 +67,10 @@ class Fetched:
 
     def write(self, target: Path) -> None:
         """Beside a program: what it was made of, to be made again with `@commit`."""
-        told = {name: value for name, value in asdict(self).items() if name != "path"}
-        target.with_name(f"{target.stem}.source.json").write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        hub_errors = {name: value for name, value in asdict(self).items() if name != "path"}
+        target.with_name(f"{target.stem}.source.json").write_text(
+            json.dumps(hub_errors, indent=2) + "\n", encoding="utf-8"
+        )
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,12 @@ def is_hub_name(source: PathLike) -> TypeGuard[str]:
     return isinstance(source, str) and source.startswith("hf:")
 
 
-def fetch(source: str, progress: OnProgress, judge: Callable[[Path], None]) -> Fetched:
-    """Everything an export reads. `judge` refuses a folder by its config.json, before weights are fetched."""
+def fetch(source: str, progress: OnProgress, validate: Callable[[Path], None]) -> HubCheckpoint:
+    """Everything an export reads. `validate` refuses a folder by its config.json, before weights are fetched."""
     name = HubName.parse(source)
-    with told(name.repository, name.revision), quiet():
+    with hub_errors(name.repository, name.revision), suppress_logs():
         listing = _list(name)
-        place = Place(name.repository, listing.commit)
+        place = CachedRepository(name.repository, listing.commit)
         if name.file is not None:
             wanted = [_listed(name, listing, name.file)]
             path = _fetch_all(place, "weights", wanted, progress) / name.file
@@ -96,18 +98,18 @@ def fetch(source: str, progress: OnProgress, judge: Callable[[Path], None]) -> F
         names = {part + file for part in parts for file in _SMALL}
         small = [file for file in listing.files.values() if file.name in names]
         folder = _fetch_all(place, "config", small, progress)
-        judge(folder)
+        validate(folder)
         weights = [file for part, weighs in parts.items() if weighs for file in _weights(name, listing, folder, part)]
         _fetch_all(place, "weights", weights, progress)
     return _fetched(name, listing, folder, [*small, *weights])
 
 
-def _fetched(name: HubName, listing: _Listing, path: Path, files: Iterable[HubFile]) -> Fetched:
+def _fetched(name: HubName, listing: _Listing, path: Path, files: Iterable[HubFile]) -> HubCheckpoint:
     hashes = {file.name: file.hash for file in files}
-    return Fetched(path, name.repository, name.revision, listing.commit, hashes)
+    return HubCheckpoint(path, name.repository, name.revision, listing.commit, hashes)
 
 
-def _fetch_all(place: Place, what: str, files: list[HubFile], progress: OnProgress) -> Path:
+def _fetch_all(place: CachedRepository, what: str, files: list[HubFile], progress: OnProgress) -> Path:
     """The folder in the cache that has them."""
     missing = sum(file.size - place.held(file) for file in files)
     free = shutil.disk_usage(place.made()).free
@@ -127,7 +129,7 @@ def _fetch_all(place: Place, what: str, files: list[HubFile], progress: OnProgre
 # ---------------------------------------------------------------- which files
 
 
-def _parts(listing: _Listing, place: Place, progress: OnProgress) -> dict[str, bool]:
+def _parts(listing: _Listing, place: CachedRepository, progress: OnProgress) -> dict[str, bool]:
     """How names of files begin, and whether weights are among them: "" or, where modules.json tells, "1_Pooling/"."""
     if _MODULES not in listing.files:
         return {"": True}
@@ -137,7 +139,7 @@ def _parts(listing: _Listing, place: Place, progress: OnProgress) -> dict[str, b
 
 
 def _list(name: HubName) -> _Listing:
-    """Every file of the revision, from the hub, or as the hub told it last where it cannot be reached."""
+    """Every file of the revision, from the hub, or or from the last listing if the hub cannot be reached."""
     from huggingface_hub import HfApi, constants, errors
 
     try:
@@ -162,7 +164,7 @@ def _list(name: HubName) -> _Listing:
 
 
 def _remember(name: HubName, listing: _Listing) -> None:
-    folder = Place(name.repository, listing.commit).made()
+    folder = CachedRepository(name.repository, listing.commit).made()
     text = json.dumps({"commit": listing.commit, "files": [asdict(file) for file in listing.files.values()]})
     for revision in (name.revision, listing.commit):
         path = folder / f"{revision.replace('/', '--')}.json"
@@ -173,7 +175,9 @@ def _remember(name: HubName, listing: _Listing) -> None:
 
 def _recall(name: HubName) -> _Listing | None:
     try:
-        found = json.loads((Place(name.repository, "").notes / f"{name.revision.replace('/', '--')}.json").read_text())
+        found = json.loads(
+            (CachedRepository(name.repository, "").notes / f"{name.revision.replace('/', '--')}.json").read_text()
+        )
         return _Listing(found["commit"], {file["name"]: HubFile(**file) for file in found["files"]})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, HubError):
         return None

@@ -53,7 +53,7 @@ def _is_name(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
+class CachedRepository:
     """Where the hub's library keeps a commit of a repository."""
 
     repository: str
@@ -89,7 +89,9 @@ class Place:
         return 0
 
 
-def fetch_file(place: Place, file: HubFile, stage: str, extent: tuple[int, int], progress: OnProgress) -> None:
+def fetch_file(
+    place: CachedRepository, file: HubFile, stage: str, extent: tuple[int, int], progress: OnProgress
+) -> None:
     """Into the snapshot, checked against its hash whether it was there or not. `extent` is (before, of all files)."""
     before, total = extent
 
@@ -113,7 +115,7 @@ def fetch_file(place: Place, file: HubFile, stage: str, extent: tuple[int, int],
     report(file.size)
 
 
-def _download(place: Place, file: HubFile, report: Report) -> None:
+def _download(place: CachedRepository, file: HubFile, report: Report) -> None:
     """Go on where the last download was cut, by this process or another; enter the cache only when whole and right."""
     from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.file_download import http_get
@@ -151,7 +153,7 @@ def _download(place: Place, file: HubFile, report: Report) -> None:
         os.replace(partial, blob)
 
 
-def _link(place: Place, file: HubFile) -> None:
+def _link(place: CachedRepository, file: HubFile) -> None:
     """A name for the bytes, as the library makes it."""
     pointer, blob = place.snapshot / file.name, place.root / "blobs" / file.hash
     pointer.parent.mkdir(parents=True, exist_ok=True)
@@ -216,7 +218,7 @@ def network_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def told(repository: str, revision: str) -> Iterator[None]:
+def hub_errors(repository: str, revision: str) -> Iterator[None]:
     """The library's errors as ours: what is not there, closed, out of reach, or without room."""
     from huggingface_hub import constants, errors
 

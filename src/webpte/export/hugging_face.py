@@ -9,10 +9,10 @@ from typing import Any
 
 from ..errors import FormatError, UnsupportedError
 from .architecture import Architecture
-from .config import Fields, Neutral
+from .config import FieldRule, Fields
 from .families import family_of_config
 from .family import Checkpoint, Family, end_ids, shapes_of
-from .weights import EMBEDDING, HEAD, Place, Weights, check_layers, places, refuse_tensors
+from .weights import EMBEDDING, HEAD, CheckpointWeights, WeightSource, check_layers, check_tensors, map_weights
 
 # Why they change nothing -> the fields.
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
@@ -69,50 +69,50 @@ _SCALE = "numbers on the way are scaled by it"
 _EXPERTS = "its layers choose among experts"
 _STORED = "its weights are stored quantised; export from the checkpoint they were made of"
 
-FIELD_RULES: dict[str, Neutral] = {
-    "auto_map": Neutral(_no_model_code, "the model is code of its own, which is not run"),
-    "hidden_activation": Neutral(("silu", "swish"), "another activation than silu"),
-    "attention_bias": Neutral((False,), _BIAS),
-    "attention_out_bias": Neutral((False,), _BIAS),
-    "attention_qkv_bias": Neutral((False,), _BIAS),
-    "qkv_bias": Neutral((False,), _BIAS),
-    "mlp_bias": Neutral((False,), _BIAS),
-    "use_bias": Neutral((False,), _BIAS),
-    "bias": Neutral((False,), _BIAS),
-    "lm_head_bias": Neutral((False,), _BIAS),
-    "partial_rotary_factor": Neutral((1,), "only a part of each head is rotated"),
-    "rotary_pct": Neutral((1,), "only a part of each head is rotated"),
-    "rope_interleaved": Neutral((False,), "neighbours are rotated as pairs, not halves"),
-    "no_rope_layers": Neutral(_each(1), "some layers are not rotated"),
-    "no_rope_layer_interval": Neutral((), "some layers are not rotated"),
-    "use_mrope": Neutral((False,), "positions have several parts"),
-    "alibi": Neutral((False,), "positions are told by a bias"),
-    "layer_types": Neutral(_each("full_attention"), "some layers do not attend to all tokens"),
-    "use_sliding_window": Neutral((False,), "some layers do not attend to all tokens"),
-    "is_causal": Neutral((True,), "tokens see those behind them"),
-    "use_bidirectional_attention": Neutral((False,), "tokens see those behind them"),
-    "is_encoder_decoder": Neutral((False,), "an encoder"),
-    "add_cross_attention": Neutral((False,), "an encoder is attended to"),
-    "tie_encoder_decoder": Neutral((False,), "an encoder"),
-    "attn_logit_softcapping": Neutral((), "attention scores are capped"),
-    "final_logit_softcapping": Neutral((), "logits are capped"),
-    "clip_qkv": Neutral((), "queries, keys and values are capped"),
-    "query_pre_attn_scalar": Neutral((), "attention scores are scaled otherwise"),
-    "attention_multiplier": Neutral((), "attention scores are scaled otherwise"),
-    "embedding_multiplier": Neutral((1,), _SCALE),
-    "residual_multiplier": Neutral((1,), _SCALE),
-    "logits_scaling": Neutral((1,), _SCALE),
-    "logit_scale": Neutral((1,), _SCALE),
-    "use_qk_norm": Neutral((False,), "queries and keys are normalised"),
-    "qk_norm": Neutral((False,), "queries and keys are normalised"),
-    "qk_layernorm": Neutral((False,), "queries and keys are normalised"),
-    "use_parallel_residual": Neutral((False,), "attention and feed-forward run side by side"),
-    "num_local_experts": Neutral((0,), _EXPERTS),
-    "num_experts": Neutral((0,), _EXPERTS),
-    "n_routed_experts": Neutral((0,), _EXPERTS),
-    "num_experts_per_tok": Neutral((0,), _EXPERTS),
-    "quantization_config": Neutral((), _STORED),
-    "quantization": Neutral((), _STORED),
+FIELD_RULES: dict[str, FieldRule] = {
+    "auto_map": FieldRule(_no_model_code, "the model is code of its own, which is not run"),
+    "hidden_activation": FieldRule(("silu", "swish"), "another activation than silu"),
+    "attention_bias": FieldRule((False,), _BIAS),
+    "attention_out_bias": FieldRule((False,), _BIAS),
+    "attention_qkv_bias": FieldRule((False,), _BIAS),
+    "qkv_bias": FieldRule((False,), _BIAS),
+    "mlp_bias": FieldRule((False,), _BIAS),
+    "use_bias": FieldRule((False,), _BIAS),
+    "bias": FieldRule((False,), _BIAS),
+    "lm_head_bias": FieldRule((False,), _BIAS),
+    "partial_rotary_factor": FieldRule((1,), "only a part of each head is rotated"),
+    "rotary_pct": FieldRule((1,), "only a part of each head is rotated"),
+    "rope_interleaved": FieldRule((False,), "neighbours are rotated as pairs, not halves"),
+    "no_rope_layers": FieldRule(_each(1), "some layers are not rotated"),
+    "no_rope_layer_interval": FieldRule((), "some layers are not rotated"),
+    "use_mrope": FieldRule((False,), "positions have several parts"),
+    "alibi": FieldRule((False,), "positions are told by a bias"),
+    "layer_types": FieldRule(_each("full_attention"), "some layers do not attend to all tokens"),
+    "use_sliding_window": FieldRule((False,), "some layers do not attend to all tokens"),
+    "is_causal": FieldRule((True,), "tokens see those behind them"),
+    "use_bidirectional_attention": FieldRule((False,), "tokens see those behind them"),
+    "is_encoder_decoder": FieldRule((False,), "an encoder"),
+    "add_cross_attention": FieldRule((False,), "an encoder is attended to"),
+    "tie_encoder_decoder": FieldRule((False,), "an encoder"),
+    "attn_logit_softcapping": FieldRule((), "attention scores are capped"),
+    "final_logit_softcapping": FieldRule((), "logits are capped"),
+    "clip_qkv": FieldRule((), "queries, keys and values are capped"),
+    "query_pre_attn_scalar": FieldRule((), "attention scores are scaled otherwise"),
+    "attention_multiplier": FieldRule((), "attention scores are scaled otherwise"),
+    "embedding_multiplier": FieldRule((1,), _SCALE),
+    "residual_multiplier": FieldRule((1,), _SCALE),
+    "logits_scaling": FieldRule((1,), _SCALE),
+    "logit_scale": FieldRule((1,), _SCALE),
+    "use_qk_norm": FieldRule((False,), "queries and keys are normalised"),
+    "qk_norm": FieldRule((False,), "queries and keys are normalised"),
+    "qk_layernorm": FieldRule((False,), "queries and keys are normalised"),
+    "use_parallel_residual": FieldRule((False,), "attention and feed-forward run side by side"),
+    "num_local_experts": FieldRule((0,), _EXPERTS),
+    "num_experts": FieldRule((0,), _EXPERTS),
+    "n_routed_experts": FieldRule((0,), _EXPERTS),
+    "num_experts_per_tok": FieldRule((0,), _EXPERTS),
+    "quantization_config": FieldRule((), _STORED),
+    "quantization": FieldRule((), _STORED),
 }  # fmt: skip
 
 
@@ -120,7 +120,7 @@ _FLOATS = ("F64", "F32", "F16", "BF16")
 _REMEDY = "If you know that an unknown field changes nothing, take it out of config.json."
 
 
-def judge_folder(folder: Path) -> tuple[Family, Architecture, Fields]:
+def validate_folder(folder: Path) -> tuple[Family, Architecture, Fields]:
     """Everything but the weights, which may not be there yet."""
     fields = Fields(str(folder / "config.json"), read_json(folder / "config.json"))
     family = family_of_config(str(folder), fields.get("model_type"))
@@ -131,12 +131,12 @@ def judge_folder(folder: Path) -> tuple[Family, Architecture, Fields]:
 
 
 def read_folder(folder: Path) -> Checkpoint:
-    family, model, fields = judge_folder(folder)
+    family, model, fields = validate_folder(folder)
     found = _find_tensors(folder, model)
     check_layers(str(folder), model.n_layers, len(found))
-    wanted = places(shapes_of(family, model), model, family.names)
+    wanted = map_weights(shapes_of(family, model), model, family.names)
     head = family.names.stored(HEAD)
-    refuse_tensors(str(folder), family.name, {n: shape for n, (_, shape) in found.items()}, wanted, {head} & {*found})
+    check_tensors(str(folder), family.name, {n: shape for n, (_, shape) in found.items()}, wanted, {head} & {*found})
     load = _loader({name: path for name, (path, _) in found.items()})
     if model.tied and head in found:
         _check_head(folder, load, head, wanted)
@@ -146,7 +146,7 @@ def read_folder(folder: Path) -> Checkpoint:
     return Checkpoint(
         family,
         model,
-        Weights(wanted, load),
+        CheckpointWeights(wanted, load),
         tokenizer,
         _chat_template(folder),
         fields.token_id("bos_token_id"),
@@ -164,8 +164,8 @@ def read_config(family: Family, fields: Fields) -> Architecture:
     def known(names: Any) -> bool:
         return isinstance(names, list) and all(name in family.classes for name in names)
 
-    head = Neutral(known, "the head of another task, or another model")
-    fields.refuse_others(IGNORED_FIELDS.__contains__, {**FIELD_RULES, **family.rules, "architectures": head}, _REMEDY)
+    head = FieldRule(known, "the head of another task, or another model")
+    fields.refuse_unread(IGNORED_FIELDS.__contains__, {**FIELD_RULES, **family.rules, "architectures": head}, _REMEDY)
     model.check(fields.where)
     return model
 
@@ -245,7 +245,7 @@ def _loader(files: Mapping[str, Path]) -> Callable[[str], Any]:
     return load
 
 
-def _check_head(folder: Path, load: Callable[[str], Any], head: str, wanted: Mapping[str, Place]) -> None:
+def _check_head(folder: Path, load: Callable[[str], Any], head: str, wanted: Mapping[str, WeightSource]) -> None:
     import torch
 
     if not torch.equal(load(head), load(wanted[EMBEDDING].stored)):

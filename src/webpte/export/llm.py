@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..progress import CancelToken, OnProgress, cancellable, ignore
-from .checkpoint import check_source, read_checkpoint, write_language
+from .checkpoint import check_source, read_checkpoint, write_tokenizer_files
 from .family import Checkpoint, empty_module, fill
-from .lowering import LOWERING, Steps, lower_steps, require_executorch
-from .options import ExportWarning, Options, check_room, check_target
-from .quantising import Report, quantise
+from .lowering import LOWERING_STAGES, Steps, lower_steps, require_executorch
+from .options import ExportWarning, LLMOptions, check_disk_space, check_target
+from .quantising import QuantizationReport, quantise
 from .quantising.bit_allocation import within_budget
-from .quantising.calibration import calibration_text, chat_pieces, in_pieces
+from .quantising.calibration import calibration_text, chat_pieces, token_pieces
 from .quantising.quantise import shapes_of
-from .report import measured, quality_path, write_quality
-from .suppress_output import quiet, without_kernel_noise
+from .report import quality_measure, quality_path, write_quality
+from .suppress_output import suppress_kernel_messages, suppress_logs
 
 if TYPE_CHECKING:
     import torch
@@ -44,72 +44,73 @@ def export_llm(
 ) -> Path:
     """Write `path`, and beside it `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` under its stem.
 
-    `quantize` is "4w", "8w", "8da4w" or "auto". `embedding` is "8", "none", or bits and group size such as "4,32";
-    `head` is "8", "none", or "4" for what the layers have. Where layers are quantised, both are "8" if not given.
+    `quantize` is "4w", "8w", "8da4w" or "auto". `embedding` is "8", "none", or bits and group size such as "4,32".
+    `head` is "8", "none", or "4" for the format of the layers. If layers are quantised, both default to "8".
     "auto" is "4w" with as many layers in 8 bits as `budget`, in bits per weight, allows: those that lose the most.
-    `calibrate` rounds weights for what they are given while the model reads a text: a built-in one, or that of a file.
-    One call takes fewer than `max_tokens` tokens; longer prompts are fed in pieces.
+    `calibrate` rounds weights for their inputs while the model reads a text: the built-in text, or that of a file.
+    One call takes fewer than `max_tokens` tokens; longer prompts are processed in chunks.
 
-    What is quantised is measured against the float model, and the figures are written beside the program, as
-    `quality.json`; a model of over 2 GB only with `quality=True`, and none with `quality=False`. Layers that the
-    checkpoint has quantised in a way that the program cannot hold are quantised a second time: an `ExportWarning`.
+    A quantised model is measured against the float model, and the figures are written beside the program as
+    `quality.json`. A model of over 2 GB is measured only with `quality=True`, and no model with `quality=False`.
+    Layers whose format in the checkpoint has no equivalent in the program are quantised again, with an
+    `ExportWarning`.
     """
     target = Path(path)
-    options = Options(quantize, group_size, embedding, head, budget, calibrate, max_context, max_tokens)
+    options = LLMOptions(quantize, group_size, embedding, head, budget, calibrate, max_context, max_tokens)
     options.check()
     check_target(target)
     check_source(Path(checkpoint))
     require_executorch()
-    told = cancellable(progress, cancel)
-    steps = Steps(told, ["read", "build", *LOWERING])
+    report = cancellable(progress, cancel)
+    steps = Steps(report, ["read", "build", *LOWERING_STAGES])
     steps.next()
     source = read_checkpoint(Path(checkpoint))
     options.check_fit(source)
-    check_room(target, options.weight_bytes(source))
+    check_disk_space(target, options.weight_bytes(source))
     steps.next()
-    asked = False if quality is None and (quantize or embedding) is None else quality
-    with quiet(), without_kernel_noise():
+    requested = False if quality is None and (quantize or embedding) is None else quality
+    with suppress_logs(), suppress_kernel_messages():
         module = empty_module(source, max_context, max_tokens)
-        with measured(module, source, max_context, max_tokens, asked, told) as measure:
-            done = quantise_module(module, source, options, told)
+        with quality_measure(module, source, max_context, max_tokens, requested, report) as measure:
+            layers = quantise_module(module, source, options, report)
             figures = measure(module)
-    for text in done.warnings:
+    for text in layers.warnings:
         warnings.warn(text, ExportWarning, stacklevel=2)
     _lower(module, source, target, max_context, max_tokens, steps)
-    write_language(source, target)
+    write_tokenizer_files(source, target)
     if figures is None:
-        quality_path(target).unlink(missing_ok=True)  # of what was there before
+        quality_path(target).unlink(missing_ok=True)  # of the program that is replaced
     else:
-        write_quality(target, {"bytes": target.stat().st_size, **figures, "quantised": done.json()})
+        write_quality(target, {"bytes": target.stat().st_size, **figures, "quantised": layers.json()})
     return target
 
 
-def quantised_module(source: Checkpoint, options: Options) -> tuple[torch.nn.Module, Report]:
-    """The module that is exported, and what was done to it."""
-    with quiet(), without_kernel_noise():
+def quantised_module(source: Checkpoint, options: LLMOptions) -> tuple[torch.nn.Module, QuantizationReport]:
+    """Return the module that is exported, and the report of its quantisation."""
+    with suppress_logs(), suppress_kernel_messages():
         module = empty_module(source, options.max_context, options.max_tokens)
         return module, quantise_module(module, source, options)
 
 
 def quantise_module(
-    module: torch.nn.Module, source: Checkpoint, options: Options, progress: OnProgress = ignore
-) -> Report:
-    """In place. Weights are read as they are asked for, and dropped when they are quantised."""
-    pieces = _read_while_quantising(source, options) if options.quantize is not None and options.calibrate else []
+    module: torch.nn.Module, source: Checkpoint, options: LLMOptions, progress: OnProgress = ignore
+) -> QuantizationReport:
+    """Quantise a module in place; read each weight when it is needed, and drop it when it is quantised."""
+    pieces = _calibration_pieces(source, options) if options.quantize is not None and options.calibrate else []
     recipe = options.recipe(shapes_of(module))
     if options.budget is not None:
-        fill(module, source)  # what one layer loses is measured beside all others
+        fill(module, source)  # the loss of one layer is measured with all others in float
         recipe = within_budget(module, recipe, options.budget, pieces, progress)
     formats = {name.removesuffix(".weight"): kind for name, kind in source.weights.formats().items()}
     read = functools.partial(fill, module, source)
     report = quantise(module, recipe, pieces=pieces, formats=formats, read=read, progress=progress)
-    fill(module, source)  # what is not quantised: norms, biases, or all of it
+    fill(module, source)  # parameters that are not quantised
     return report
 
 
-def _read_while_quantising(source: Checkpoint, options: Options) -> list[list[int]]:
+def _calibration_pieces(source: Checkpoint, options: LLMOptions) -> list[list[int]]:
     size, vocabulary = options.max_tokens - 1, source.architecture.vocab_size
-    pieces = in_pieces(source.tokenizer, calibration_text(options.calibrate), size, vocabulary)
+    pieces = token_pieces(source.tokenizer, calibration_text(options.calibrate), size, vocabulary)
     if options.calibrate is True and source.chat_template is not None:
         pieces += chat_pieces(source.tokenizer, source.chat_template, source.special_tokens, size, vocabulary)
     return pieces
@@ -120,7 +121,7 @@ def _lower(
 ) -> None:
     import torch
 
-    # Two tokens: a size of one would be taken for a constant.
+    # Two tokens: torch.export specialises a size of one as a constant.
     example = (torch.tensor([[1, 2]]), {"input_pos": torch.tensor([0])})
     shapes = ({1: torch.export.Dim("tokens", max=max_tokens - 1)}, {"input_pos": {0: 1}})
     lower_steps(
@@ -129,7 +130,7 @@ def _lower(
         shapes,
         steps,
         path=path,
-        options={"require_dynamic_shapes": True, "alias_buffer_mutations": source.architecture.keeps_last},
+        options={"require_dynamic_shapes": True, "alias_buffer_mutations": source.architecture.has_recurrent_state},
         constant_methods=_metadata(source, max_context, max_tokens),
     )
 

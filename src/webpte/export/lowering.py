@@ -13,13 +13,13 @@ from ..errors import UnsupportedError
 from ..progress import CancelToken, OnProgress, Progress, cancellable, ignore
 from .options import check_target
 from .quantising.recipe import check_quantizer
-from .suppress_output import quiet
+from .suppress_output import suppress_logs
 
 if TYPE_CHECKING:
     import torch
 
 
-def naming_pass(**options: Any) -> Any:
+def input_names_pass(**options: Any) -> Any:
     """ExecuTorch's memory planning, which also gives each tensor that callers pass the name it has in `forward`."""
     from executorch.exir.passes import MemoryPlanningPass
     from executorch.exir.schema import ExtraTensorInfo
@@ -40,7 +40,7 @@ def naming_pass(**options: Any) -> Any:
 
 PathLike = str | os.PathLike[str]
 Inputs = tuple[Any, ...]
-LOWERING = ("trace", "edge", "delegate", "write")
+LOWERING_STAGES = ("trace", "edge", "delegate", "write")
 
 
 def lower(
@@ -70,12 +70,12 @@ def lower(
         check_quantizer(quantize, group_size)
     check_target(Path(path))
     require_executorch()
-    steps = Steps(cancellable(progress, cancel), ["quantize"] * (quantize is not None) + list(LOWERING))
+    steps = Steps(cancellable(progress, cancel), ["quantize"] * (quantize is not None) + list(LOWERING_STAGES))
     if quantize is not None:
         from .quantising import quantise_linears
 
         steps.next()
-        with quiet():
+        with suppress_logs():
             module = quantise_linears(module, quantize, group_size, steps.progress)
     chosen = dict(options or {})
     if dynamic_shapes:
@@ -107,8 +107,8 @@ def lower_steps(
     cancel_transposes: bool = False,
     strict: bool = True,
 ) -> list[Path]:
-    """The steps named in LOWERING."""
-    with quiet():
+    """The steps named in LOWERING_STAGES."""
+    with suppress_logs():
         steps.next()
         traced = {"forward": _trace(module.eval(), inputs, shapes, strict, cancel_transposes)}
         program = _to_program(traced, {"forward": options}, operator_blocklist, constant_methods, steps)
@@ -116,7 +116,7 @@ def lower_steps(
         return _write(program, path, steps)
 
 
-class MethodToBe(NamedTuple):
+class MethodSpec(NamedTuple):
     """One of several methods of a program."""
 
     module: torch.nn.Module
@@ -124,9 +124,9 @@ class MethodToBe(NamedTuple):
     shapes: Any = None
 
 
-def lower_methods(methods: Mapping[str, MethodToBe], steps: Steps, *, path: Path) -> list[Path]:
-    """The steps named in LOWERING, of a program with several methods."""
-    with quiet():
+def lower_methods(methods: Mapping[str, MethodSpec], steps: Steps, *, path: Path) -> list[Path]:
+    """The steps named in LOWERING_STAGES, of a program with several methods."""
+    with suppress_logs():
         steps.next()
         traced = {
             name: _trace(method.module.eval(), method.inputs, method.shapes, strict=True, cancel_transposes=False)
@@ -205,7 +205,7 @@ def _to_program(
     return delegated.to_executorch(
         ExecutorchBackendConfig(
             extract_delegate_segments=True,
-            memory_planning_pass=naming_pass(alloc_graph_input=False),
+            memory_planning_pass=input_names_pass(alloc_graph_input=False),
             sym_shape_eval_pass=ConstraintBasedSymShapeEvalPass(),
         )
     )

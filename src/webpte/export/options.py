@@ -14,12 +14,12 @@ from ..errors import InputError
 from ..text import size
 from .family import Checkpoint
 from .quantising.recipe import (
-    AS_IT_IS,
     AUTO,
-    EIGHT,
-    Kind,
+    INT8,
+    UNQUANTIZED,
     Recipe,
     Shape,
+    WeightFormat,
     check_budget,
     check_embedding,
     check_head,
@@ -37,7 +37,7 @@ class ExportWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class Options:
+class LLMOptions:
     """Of `export_llm`. Without being given, embedding and head have 8 bits where anything is quantised."""
 
     quantize: str | None = None
@@ -68,9 +68,9 @@ class Options:
         """Of linear layers, before a budget raises some of them."""
         return "4w" if self.quantize == AUTO else str(self.quantize)
 
-    def embedding_kind(self) -> Kind:
+    def embedding_kind(self) -> WeightFormat:
         if self.embedding is None:
-            return AS_IT_IS if self.quantize is None else EIGHT
+            return UNQUANTIZED if self.quantize is None else INT8
         return embedding_kind(self.embedding)
 
     def recipe(self, linears: Mapping[str, Shape]) -> Recipe:
@@ -90,12 +90,12 @@ class Options:
         recipe = self._recipe_of(source)
         kinds = {f"{name}.weight": kind for name, kind in recipe.linears.items()} | {EMBEDDING: recipe.embedding}
         bits = 0.0
-        for name, place in source.weights.places.items():
-            bits += math.prod(place.shape) * kinds.get(name, AS_IT_IS).bits_per_weight(place.shape[-1])
+        for name, place in source.weights.sources.items():
+            bits += math.prod(place.shape) * kinds.get(name, UNQUANTIZED).bits_per_weight(place.shape[-1])
         return int(bits / 8)
 
     def _recipe_of(self, source: Checkpoint) -> Recipe:
-        shapes = {name: place.shape for name, place in source.weights.places.items() if name != EMBEDDING}
+        shapes = {name: place.shape for name, place in source.weights.sources.items() if name != EMBEDDING}
         return self.recipe({name.removesuffix(".weight"): shape for name, shape in shapes.items() if len(shape) == 2})
 
 
@@ -114,7 +114,7 @@ def check_target(path: Path) -> None:
             )
 
 
-def check_room(path: Path, needed: int) -> None:
+def check_disk_space(path: Path, needed: int) -> None:
     """Whether the disk has room for a program with weights of so many bytes."""
     free = shutil.disk_usage(path.parent).free
     if needed > free:

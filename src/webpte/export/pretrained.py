@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import FormatError, UnsupportedError
 from .hugging_face import read_json
-from .suppress_output import quiet
+from .suppress_output import suppress_logs
 
 
 def require_transformers() -> None:
@@ -39,7 +39,7 @@ def read_config(folder: Path, allowed: Collection[str], what: str) -> dict[str, 
 def load_pretrained(auto: str, folder: Path, unused: tuple[str, ...] = (), **options: Any) -> Any:
     """The model by one of transformers' Auto classes. Tensors that it lacks or leaves over are refused, but for those
     whose names begin with `unused`."""
-    with quiet():
+    with suppress_logs():
         import transformers
 
         transformers.utils.logging.disable_progress_bar()

@@ -27,88 +27,90 @@ from .family import Checkpoint, fill
 if TYPE_CHECKING:
     import torch
 
-MOST_FLOAT_BYTES = 2 << 30  # of a float model that is measured without being asked to
-MOST_KEPT_BYTES = 1 << 30  # of predictions: where the vocabulary is large, fewer tokens are measured
-MOST_TOKENS = 4096  # of a tokenizer that knows characters only
+MAX_FLOAT_BYTES = 2 << 30  # of a float model that is measured by default
+MAX_PREDICTION_BYTES = 1 << 30  # of predictions: fewer tokens are measured where the vocabulary is large
+MAX_MEASURED_TOKENS = 4096  # of a tokenizer that knows characters only
 TEXT = "the built-in text"
 SUFFIX = ".quality.json"  # of the file beside a program
 Measure = Callable[["torch.nn.Module"], dict[str, Any] | None]
 
 
 @contextmanager
-def measured(
+def quality_measure(
     module: torch.nn.Module,
     source: Checkpoint,
     max_context: int,
     max_tokens: int,
-    asked: bool | None,
+    requested: bool | None,
     progress: OnProgress = ignore,
 ) -> Iterator[Measure]:
-    """Begun with the float module; what is yielded is called with the module that became of it.
+    """Enter with the float module, and yield a function to call with the quantised module.
 
-    Without being `asked`, a model is measured unless it is large. What is not measured says why. Weights that are not
-    read yet are read whole if it is measured.
+    If `requested` is None, a model is measured unless it is large. A model that is not measured gives the reason.
+    Weights that are not read yet are read if it is measured.
     """
-    if asked is False:
-        yield lambda done: None
+    if requested is False:
+        yield lambda quantised: None
         return
-    found = _windows(source, max_context)
-    reason = found if isinstance(found, str) else _too_large(module) if asked is None else None
+    windows = _windows(source, max_context)
+    reason = windows if isinstance(windows, str) else _too_large(module) if requested is None else None
     if reason is not None:
-        yield lambda done: {"left_out": reason}
+        yield lambda quantised: {"left_out": reason}
         return
-    assert not isinstance(found, str)
+    assert not isinstance(windows, str)
     fill(module, source)
-    with Measuring(module, found, max_tokens - 1, progress) as measuring:
-        yield lambda done: measuring.against(done, progress)
+    with QualityMeasurement(module, windows, max_tokens - 1, progress) as measurement:
+        yield lambda quantised: measurement.compare(quantised, progress)
 
 
 def _windows(source: Checkpoint, max_context: int) -> list[TextWindow] | str:
-    """Of the built-in text, or why the model cannot be measured on it."""
+    """Return windows of the built-in text, or the reason why the model cannot be measured on it."""
     vocabulary = source.architecture.vocab_size
     try:
         text = text_tokens(source, evaluation_text())
         if (largest := max(*text.tokens, text.start or 0, 0)) >= vocabulary:
-            return f"the tokenizer gives token {largest}, and the model knows {vocabulary}"
-        most = min(MOST_TOKENS, MOST_KEPT_BYTES // (4 * vocabulary))
-        return rolling_windows(text.first(max(2, most)), max_context)
+            return f"the tokenizer has token {largest}; the model's vocabulary has {vocabulary} tokens"
+        count = min(MAX_MEASURED_TOKENS, MAX_PREDICTION_BYTES // (4 * vocabulary))
+        return rolling_windows(text.first(max(2, count)), max_context)
     except Error as error:
         return str(error)
 
 
 def _too_large(module: torch.nn.Module) -> str | None:
     nbytes = sum(4 * parameter.numel() for parameter in module.parameters())
-    if nbytes <= MOST_FLOAT_BYTES:
+    if nbytes <= MAX_FLOAT_BYTES:
         return None
-    return f"the float model has {size(nbytes)}, over {size(MOST_FLOAT_BYTES)}; --quality measures it all the same"
+    return (
+        f"the float model has {size(nbytes)}, over the limit of {size(MAX_FLOAT_BYTES)}; pass --quality to measure it"
+    )
 
 
-class Measuring:
-    """What a module predicts, kept in a file while the context lasts; `against` compares another with it."""
+class QualityMeasurement:
+    """Keep the predictions of a module in a file while the context lasts, and compare another module with them."""
 
     def __init__(
-        self, module: torch.nn.Module, found: Sequence[TextWindow], piece: int, progress: OnProgress = ignore
+        self, module: torch.nn.Module, windows: Sequence[TextWindow], piece: int, progress: OnProgress = ignore
     ) -> None:
-        self._windows = found
+        self._windows = windows
         self._piece = piece  # tokens that one call takes
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed where the context ends
         for logits, _ in self._predictions(module, "float", progress):
             self._file.write(logits.astype(np.float32).tobytes())
 
-    def __enter__(self) -> Measuring:
+    def __enter__(self) -> QualityMeasurement:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._file.close()
 
-    def against(self, module: torch.nn.Module, progress: OnProgress = ignore) -> dict[str, Any]:
-        """How far the module is from the float one."""
-        both = ModelComparison()
+    def compare(self, module: torch.nn.Module, progress: OnProgress = ignore) -> dict[str, Any]:
+        """Return the divergence of a module from the float module, as JSON values."""
+        comparison = ModelComparison()
         self._file.seek(0)
         for logits, targets in self._predictions(module, "quality", progress):
             kept = np.frombuffer(self._file.read(4 * logits.size), np.float32)
-            both.add(kept.reshape(logits.shape), logits, targets)
-        return {**self._about(), **_figures(both.result())}
+            comparison.add(kept.reshape(logits.shape), logits, targets)
+        return {**self._about(), **_figures(comparison.result())}
 
     def _about(self) -> dict[str, Any]:
         scored = sum(window.scored for window in self._windows)
@@ -116,7 +118,7 @@ class Measuring:
         return {"text": TEXT, "tokens": scored, "windows": len(self._windows), "context": longest}
 
     def _predictions(self, module: torch.nn.Module, stage: str, progress: OnProgress) -> Iterator[tuple[Array, Array]]:
-        """Logits (N, V) of the module and the tokens that came, (N,), piece by piece."""
+        """Yield logits (N, V) of the module and the next tokens (N,), piece by piece."""
         total, done = sum(window.scored for window in self._windows), 0
         progress(Progress(stage, 0, total, "tokens"))
         for window in self._windows:
@@ -127,46 +129,46 @@ class Measuring:
 
 
 def eager_predictions(module: torch.nn.Module, window: TextWindow, piece: int) -> Iterator[tuple[Array, Array]]:
-    """Logits (N, V) of a module that is called with tokens and a position, and the tokens that came, (N,)."""
+    """Yield logits (N, V) of a module that takes tokens and a position, and the next tokens (N,)."""
     import torch
 
     with _restored(module), torch.no_grad():
         for fed, targets, at in chunks(window, piece):
-            for start in range(0, len(fed), piece):  # what is known before may be longer than a call
-                given = torch.tensor([fed[start : start + piece]])
-                logits = module(given, {"input_pos": torch.tensor([at + start])})  # (1, S, V)
+            for start in range(0, len(fed), piece):  # the context may be longer than one call
+                tokens = torch.tensor([fed[start : start + piece]])
+                logits = module(tokens, {"input_pos": torch.tensor([at + start])})  # (1, S, V)
             if len(targets):
                 yield logits[0].float().numpy(), targets
 
 
 @contextmanager
 def _restored(module: torch.nn.Module) -> Iterator[None]:
-    """Logits of every token; and caches as they were afterwards: what stands in them would be exported."""
+    """Return logits of every token inside; restore the caches afterwards, because their values are exported."""
     full, module.generate_full_logits = module.generate_full_logits, True
-    kept = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
         yield
     finally:
         module.generate_full_logits = full
         for name, buffer in module.named_buffers():
-            buffer.copy_(kept[name])
+            buffer.copy_(buffers[name])
 
 
 def quality_path(program: Path) -> Path:
-    """Beside a program, under its stem."""
+    """Return the path of the quality file beside a program."""
     return program.with_name(program.stem + SUFFIX)
 
 
-def write_quality(program: Path, found: Mapping[str, Any]) -> Path:
+def write_quality(program: Path, quality: Mapping[str, Any]) -> Path:
     path = quality_path(program)
-    path.write_text(json.dumps(dict(found), indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(dict(quality), indent=2) + "\n", encoding="utf-8")
     return path
 
 
 def read_quality(files: Iterable[Path]) -> dict[str, Any] | None:
-    """What an export wrote among these files, if it did."""
-    found = next((file for file in files if file.name.endswith(SUFFIX)), None)
-    return None if found is None else dict(json.loads(found.read_text(encoding="utf-8")))
+    """Return the contents of the quality file among these files, if there is one."""
+    path = next((file for file in files if file.name.endswith(SUFFIX)), None)
+    return None if path is None else dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def quality_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -177,7 +179,7 @@ def quality_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"{done['bits_per_weight']:.2f} bits per weight; layers: {told}"
         yield from done["notes"]
     if "left_out" in found:
-        yield f"quality was not measured: {found['left_out']}"
+        yield f"quality was not quality_measure: {found['left_out']}"
     if "kl" not in found:
         return
     kl, same = found["kl"], found["agreement"]["value"]
@@ -187,10 +189,10 @@ def quality_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _figures(quality: Quality) -> dict[str, Any]:
-    found = {
+    estimates = {
         "kl": quality.kl,
         "agreement": quality.agreement,
         "float_perplexity": quality.reference_perplexity,
         "perplexity": quality.perplexity,
     }
-    return {name: estimate._asdict() for name, estimate in found.items()}
+    return {name: estimate._asdict() for name, estimate in estimates.items()}

@@ -29,7 +29,7 @@ _SIZES = {"word_embedding_dimension", "embedding_dimension"}
 
 
 @dataclass(frozen=True)
-class Sentences:
+class EncoderConfig:
     """How texts are encoded, as far as the folder says."""
 
     folder: Path  # of the transformer
@@ -42,10 +42,10 @@ class Sentences:
     default_prompt: str | None = None
 
 
-def read_sentences(folder: Path) -> Sentences:
+def read_encoder_config(folder: Path) -> EncoderConfig:
     """A folder without modules.json is a transformer alone, which does not say how to pool."""
     if not (folder / "modules.json").exists():
-        return Sentences(folder)
+        return EncoderConfig(folder)
     modules = read_modules(folder)
     kinds, paths = [kind for kind, _ in modules], [folder / part for _, part in modules]
     middle = kinds[2:-1] if kinds[-1] == "Normalize" else kinds[2:]
@@ -58,7 +58,7 @@ def read_sentences(folder: Path) -> Sentences:
         )
     prompts, default = _prompts(folder / "config_sentence_transformers.json")
     max_tokens, lowercase = _text(paths[0] / "sentence_bert_config.json")
-    return Sentences(
+    return EncoderConfig(
         paths[0],
         _pooling(paths[1] / "config.json", bool(prompts)),
         kinds[-1] == "Normalize",

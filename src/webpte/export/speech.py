@@ -15,16 +15,16 @@ from ..errors import FormatError, InputError, UnsupportedError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..task_file import write_task
 from .checkpoint import check_source
-from .config import Fields, Neutral
+from .config import FieldRule, Fields
 from .hugging_face import read_json
-from .lowering import LOWERING, MethodToBe, Steps, lower_methods, require_executorch
+from .lowering import LOWERING_STAGES, MethodSpec, Steps, lower_methods, require_executorch
 from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
-from .quantising import Report, quantise
+from .quantising import QuantizationReport, quantise
 from .quantising.quantise import shapes_of
-from .quantising.recipe import EIGHT, check_quantizer, linear_recipe
+from .quantising.recipe import INT8, check_quantizer, linear_recipe
 from .report import write_quality
-from .suppress_output import quiet
+from .suppress_output import suppress_logs
 
 if TYPE_CHECKING:
     import torch
@@ -136,12 +136,12 @@ def check_speech_quantizer(mode: str, group_size: int) -> None:
     check_quantizer(mode, group_size)
 
 
-def quantise_speech(model: Any, mode: str, group_size: int, progress: OnProgress = ignore) -> Report:
+def quantise_speech(model: Any, mode: str, group_size: int, progress: OnProgress = ignore) -> QuantizationReport:
     """In place. The head may get rows of zeros, which the module of the decoder leaves out of its result."""
-    with quiet():
+    with suppress_logs():
         model.proj_out = _filled(model.proj_out)
         recipe = linear_recipe(shapes_of(model), mode, group_size)
-        recipe.linears[_HEAD] = recipe.embedding = EIGHT
+        recipe.linears[_HEAD] = recipe.embedding = INT8
         return quantise(model, recipe, embedding=_TABLE, progress=progress)
 
 
@@ -158,7 +158,7 @@ def _filled(head: torch.nn.Linear) -> torch.nn.Linear:
 
 
 PathLike = str | os.PathLike[str]
-MOST_TOKENS = 64  # of one call of the decoder; prompts are a few, and then it is one at a time
+MAX_CALL_TOKENS = 64  # of one call of the decoder; prompts are a few, and then it is one at a time
 
 # What of generation_config.json changes no token of a greedy answer.
 _HARMLESS = frozenset((
@@ -174,20 +174,22 @@ _DERIVED = frozenset((
     "n_samples", "nb_max_frames", "padding_side", "return_attention_mask", "processor_class", "mel_filters",
 ))  # fmt: skip
 _RULES = {
-    "do_sample": Neutral((False,), "tokens are chosen at random; here the likeliest is taken"),
-    "num_beams": Neutral((1,), "several answers are followed at once; here one is"),
-    "num_beam_groups": Neutral((1,), "several answers are followed at once; here one is"),
-    "repetition_penalty": Neutral((1, 1.0), "tokens that were said become less likely"),
-    "encoder_repetition_penalty": Neutral((1, 1.0), "tokens that were said become less likely"),
-    "no_repeat_ngram_size": Neutral((0,), "what was said may not be said again"),
-    "encoder_no_repeat_ngram_size": Neutral((0,), "what was said may not be said again"),
-    "condition_on_prev_tokens": Neutral((False,), "each window begins with the text of the one before"),
+    "do_sample": FieldRule((False,), "tokens are chosen at random; here the likeliest is taken"),
+    "num_beams": FieldRule((1,), "several answers are followed at once; here one is"),
+    "num_beam_groups": FieldRule((1,), "several answers are followed at once; here one is"),
+    "repetition_penalty": FieldRule((1, 1.0), "tokens that were said become less likely"),
+    "encoder_repetition_penalty": FieldRule((1, 1.0), "tokens that were said become less likely"),
+    "no_repeat_ngram_size": FieldRule((0,), "what was said may not be said again"),
+    "encoder_no_repeat_ngram_size": FieldRule((0,), "what was said may not be said again"),
+    "condition_on_prev_tokens": FieldRule((False,), "each window begins with the text of the one before"),
 }
 _RULES_OF_SPECTROGRAMS = {
-    "feature_extractor_type": Neutral(("WhisperFeatureExtractor",), "another kind of input than Whisper's spectrogram"),
-    "dither": Neutral((0, 0.0), "noise is added to the audio"),
-    "do_normalize": Neutral((False,), "the audio is scaled first"),
-    "padding_value": Neutral((0, 0.0), "what comes behind short audio"),
+    "feature_extractor_type": FieldRule(
+        ("WhisperFeatureExtractor",), "another kind of input than Whisper's spectrogram"
+    ),
+    "dither": FieldRule((0, 0.0), "noise is added to the audio"),
+    "do_normalize": FieldRule((False,), "the audio is scaled first"),
+    "padding_value": FieldRule((0, 0.0), "what comes behind short audio"),
 }
 
 
@@ -217,7 +219,7 @@ def export_speech(
     words = _tokenizer(folder)
     require_executorch()
     require_transformers()
-    steps = Steps(cancellable(progress, cancel), ["read", "build", *LOWERING])
+    steps = Steps(cancellable(progress, cancel), ["read", "build", *LOWERING_STAGES])
     steps.next()
     model = load_pretrained("WhisperForConditionalGeneration", folder)
     about["language_names"] = _language_names(about["languages"])
@@ -231,8 +233,8 @@ def export_speech(
     return target
 
 
-def _methods(model: Any) -> dict[str, MethodToBe]:
-    with quiet():  # importing these registers the ops that the modules call
+def _methods(model: Any) -> dict[str, MethodSpec]:
+    with suppress_logs():  # importing these registers the ops that the modules call
         import executorch.backends.vulkan.custom_ops_lib
         import executorch.extension.llm.custom_ops.custom_ops  # noqa: F401
         import torch
@@ -244,23 +246,23 @@ def _methods(model: Any) -> dict[str, MethodToBe]:
     shape = (1, heads, config.max_source_positions, config.d_model // heads)
     # Each of its own: torch.export takes inputs that are one object in the example for one in every call.
     keys, values = ([torch.zeros(shape) for _ in range(layers)] for _ in range(2))
-    count = torch.export.Dim("tokens", max=min(MOST_TOKENS, config.max_target_positions - 1))
+    count = torch.export.Dim("tokens", max=min(MAX_CALL_TOKENS, config.max_target_positions - 1))
     # Three tokens: a size of one would be taken for a constant.
     example = (torch.tensor([[1, 2, 3]]), torch.tensor([0]), keys, values)
     shapes = ({1: count}, None, [None] * layers, [None] * layers)
-    return {"encode": MethodToBe(encode, (mel,)), "decode": MethodToBe(decode, example, shapes)}
+    return {"encode": MethodSpec(encode, (mel,)), "decode": MethodSpec(decode, example, shapes)}
 
 
 def _spectrogram(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     """How audio becomes what the model hears."""
     path = folder / "preprocessor_config.json"
     fields = Fields(str(path), read_json(path))
-    bands, rate = fields.whole("feature_size", 80), fields.whole("sampling_rate", 16000)
-    hop, window = fields.whole("hop_length", 160), fields.whole("chunk_length", 30) * rate
-    about = {"rate": rate, "bands": bands, "fft": fields.whole("n_fft", 400), "hop": hop, "window": window}
-    fields.refuse_others(_DERIVED.__contains__, _RULES_OF_SPECTROGRAMS)
+    bands, rate = fields.integer("feature_size", 80), fields.integer("sampling_rate", 16000)
+    hop, window = fields.integer("hop_length", 160), fields.integer("chunk_length", 30) * rate
+    about = {"rate": rate, "bands": bands, "fft": fields.integer("n_fft", 400), "hop": hop, "window": window}
+    fields.refuse_unread(_DERIVED.__contains__, _RULES_OF_SPECTROGRAMS)
     model = Fields(str(folder / "config.json"), config)
-    heard = (model.whole("num_mel_bins", 80), 2 * model.whole("max_source_positions", 1500))
+    heard = (model.integer("num_mel_bins", 80), 2 * model.integer("max_source_positions", 1500))
     if (bands, window // hop) != heard:
         raise FormatError(
             f"{path} makes {bands} bands of {window // hop} frames, but the model of config.json takes {heard[0]} of "
@@ -273,17 +275,17 @@ def _generation(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     """What tokens mean, and which may not be said."""
     path = folder / "generation_config.json"
     fields = Fields(str(path), read_json(path))
-    fields.need("decoder_start_token_id", "eos_token_id")
+    fields.require("decoder_start_token_id", "eos_token_id")
     end = fields.get("eos_token_id")
     if not isinstance(end, int):
         raise UnsupportedError(f"{path}: eos_token_id is {end}; one is wanted", ["eos_token_id"])
     languages = {name.strip("<|>"): token for name, token in fields.get("lang_to_id", {}).items()}
-    many, default = fields.flag("is_multilingual", bool(languages)), fields.get("language")
+    many, default = fields.boolean("is_multilingual", bool(languages)), fields.get("language")
     tasks = fields.get("task_to_id", {})
-    positions = Fields(str(folder / "config.json"), config).whole("max_target_positions", 448)
+    positions = Fields(str(folder / "config.json"), config).integer("max_target_positions", 448)
     about = {
         "positions": positions,
-        "max_length": fields.whole("max_length", positions),
+        "max_length": fields.integer("max_length", positions),
         "start_token": fields.get("decoder_start_token_id"),
         "end_token": end,
         "no_timestamps_token": fields.get("no_timestamps_token_id"),
@@ -294,12 +296,12 @@ def _generation(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
         "tasks": tasks if many else {},
         "language": default.strip("<|>") if many and isinstance(default, str) else None,
     }
-    fields.refuse_others(_HARMLESS.__contains__, _RULES)
+    fields.refuse_unread(_HARMLESS.__contains__, _RULES)
     return about
 
 
 def _language_names(languages: dict[str, int]) -> dict[str, str]:
-    with quiet():
+    with suppress_logs():
         from transformers.models.whisper.tokenization_whisper import LANGUAGES
     return {code: LANGUAGES[code] for code in languages if code in LANGUAGES}
 

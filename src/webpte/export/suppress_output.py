@@ -19,7 +19,7 @@ _STDERR = 2
 
 
 @contextmanager
-def without_kernel_noise() -> Iterator[None]:
+def suppress_kernel_messages() -> Iterator[None]:
     """While it lasts, the process's stderr is a file; then, also after a failure, all but the noise is written.
 
     Python's `sys.stderr` goes on to where it went, so bars are drawn. May be nested, and entered by several threads:
@@ -113,7 +113,7 @@ def _writes_to(stream: TextIO | None, number: int) -> bool:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def suppress_logs() -> Iterator[None]:
     """Importing the partitioner sets the root logger to INFO and logs to it; put everything back as it was."""
     root = logging.getLogger()
     level, handlers, disabled = root.level, root.handlers[:], root.manager.disable

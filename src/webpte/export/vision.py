@@ -11,16 +11,16 @@ from ..errors import FormatError, InputError, UnsupportedError
 from ..progress import CancelToken, OnProgress, cancellable, ignore
 from ..task_file import write_task
 from .checkpoint import check_source
-from .lowering import LOWERING, Steps, lower_steps, require_executorch
+from .lowering import LOWERING_STAGES, Steps, lower_steps, require_executorch
 from .options import check_target
 from .pretrained import load_pretrained, read_config, require_transformers
-from .suppress_output import quiet
+from .suppress_output import suppress_logs
 
 if TYPE_CHECKING:
     import torch
 
 
-def classifying(model: Any) -> torch.nn.Module:
+def classifier_module(model: Any) -> torch.nn.Module:
     """Pixels (B, 3, H, W) to logits (B, classes)."""
     import torch
 
@@ -57,7 +57,7 @@ def _padded_embeddings(vit: Any) -> torch.nn.Module:
     return PaddedEmbeddings()
 
 
-def detecting(model: Any, frame: tuple[int, int], masked: bool) -> tuple[torch.nn.Module, int]:
+def detector_module(model: Any, frame: tuple[int, int], masked: bool) -> tuple[torch.nn.Module, int]:
     """Pixels (1, 3, H, W), and with `masked` 1 (1, H, W) where they are picture, to logits (1, queries, classes + 1)
     and boxes (1, queries, 4); and how many queries there are."""
     import torch
@@ -149,7 +149,7 @@ def read_processor(folder: Path, image_size: tuple[int, int] | None = None) -> d
 def _processor(folder: Path) -> dict[str, Any]:
     if not (folder / "preprocessor_config.json").exists():
         raise FormatError(f"{folder} has no preprocessor_config.json, which says how to prepare pictures")
-    with quiet():
+    with suppress_logs():
         from transformers import AutoImageProcessor
 
         try:
@@ -199,15 +199,15 @@ def _colours(where: Path, name: str, found: dict[str, Any]) -> list[float]:
 PathLike = str | os.PathLike[str]
 CLASSIFIERS = ("vit", "resnet", "mobilenet_v2", "swin")
 DETECTORS = {"yolos": False, "detr": True}  # whether they look at a mask of what is picture and what was padded
-MOST_BATCH = 8
-LONGEST_SIDE = 1 << 12
+MAX_BATCH_IMAGES = 8
+MAX_SIDE_PIXELS = 1 << 12
 
 
 def export_classifier(
     checkpoint: PathLike,
     path: PathLike,
     *,
-    max_batch: int = MOST_BATCH,
+    max_batch: int = MAX_BATCH_IMAGES,
     progress: OnProgress = ignore,
     cancel: CancelToken | None = None,
 ) -> Path:
@@ -217,16 +217,16 @@ def export_classifier(
     """
     if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
         raise InputError(f"max_batch is a whole number, at least 1, not {max_batch!r}")
-    folder, target = _checked(checkpoint, path)
+    folder, target = _check_paths(checkpoint, path)
     config = read_config(folder, CLASSIFIERS, "classifiers of pictures")
-    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING])
+    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING_STAGES])
     steps.next()
     fields = read_processor(folder)
     model = load_pretrained("AutoModelForImageClassification", folder)
     labels = _labels(folder, model.config)
     several = config.get("problem_type") == "multi_label_classification" or len(labels) == 1
     frame = fields["crop"] or fields["size"]
-    _lower(classifying(model), [(3, *frame)], target, max_batch, steps)
+    _lower(classifier_module(model), [(3, *frame)], target, max_batch, steps)
     write_task(target, "image classification", {"scores": "sigmoid" if several else "softmax", **fields,
                                                 "labels": labels})  # fmt: skip
     return target
@@ -246,22 +246,22 @@ def export_detector(
     to `image_size`, height and width, such as "480x640".
     """
     size = _image_size(image_size)
-    folder, target = _checked(checkpoint, path)
+    folder, target = _check_paths(checkpoint, path)
     config = read_config(folder, DETECTORS, "detectors")
     masked = DETECTORS[config["model_type"]]
-    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING])
+    steps = Steps(cancellable(progress, cancel), ["read", *LOWERING_STAGES])
     steps.next()
     fields = read_processor(folder, size)
     model = load_pretrained("AutoModelForObjectDetection", folder)
     labels = _labels(folder, model.config)
     frame = tuple(fields["pad"] or fields["crop"] or fields["size"])
-    module, queries = detecting(model, frame, masked)
+    module, queries = detector_module(model, frame, masked)
     _lower(module, [(3, *frame), *([frame] if masked else [])], target, 1, steps)
     write_task(target, "object detection", {"queries": queries, "mask": masked, **fields, "labels": labels})
     return target
 
 
-def _checked(checkpoint: PathLike, path: PathLike) -> tuple[Path, Path]:
+def _check_paths(checkpoint: PathLike, path: PathLike) -> tuple[Path, Path]:
     """The folder to read and the file to write."""
     source, target = Path(checkpoint), Path(path)
     check_target(target)
@@ -279,8 +279,8 @@ def _image_size(given: object) -> tuple[int, int] | None:
     height = width = 0
     if isinstance(sides, (list, tuple)) and len(sides) == 2 and all(type(side) is int for side in sides):
         height, width = sides
-    if not 1 <= min(height, width) <= max(height, width) <= LONGEST_SIDE:
-        raise InputError(f'image_size is height and width, 1 to {LONGEST_SIDE}, such as "480x640", not {given!r}')
+    if not 1 <= min(height, width) <= max(height, width) <= MAX_SIDE_PIXELS:
+        raise InputError(f'image_size is height and width, 1 to {MAX_SIDE_PIXELS}, such as "480x640", not {given!r}')
     return height, width
 
 

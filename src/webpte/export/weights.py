@@ -18,7 +18,7 @@ EMBEDDING, HEAD = "tok_embeddings.weight", "output.weight"
 
 
 @dataclass(frozen=True)
-class Place:
+class WeightSource:
     """Where a tensor of the module is in a checkpoint, and what is done to it: rows are chosen, reordered, scaled."""
 
     stored: str  # the checkpoint's name of the tensor that it is, or is rows of
@@ -38,7 +38,7 @@ class Place:
             return self.shape[::-1]
         return self.shape if self.stored_rows is None else (self.stored_rows, *self.shape[1:])
 
-    def take(self, tensor: torch.Tensor) -> torch.Tensor:
+    def convert(self, tensor: torch.Tensor) -> torch.Tensor:
         """From the stored tensor to the module's."""
         if self.taps:
             return tensor.permute(2, 1, 0)
@@ -61,7 +61,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Names:
+class TensorNames:
     """How a kind of checkpoint calls the parts of a module; parts of one name are rows of one tensor, in this order."""
 
     parts: Mapping[str, str]  # of the module -> of the checkpoint, without ".weight"; "{}" is the number of a layer
@@ -80,7 +80,7 @@ def pattern(name: str) -> str:
     return re.sub(r"^layers\.\d+\.", "layers.{}.", name.rpartition(".")[0])
 
 
-HUGGING_FACE = Names(
+HUGGING_FACE = TensorNames(
     {
         "tok_embeddings": "model.embed_tokens",
         "norm": "model.norm",
@@ -98,7 +98,7 @@ HUGGING_FACE = Names(
         "layers.{}.ffn_norm": "model.layers.{}.post_attention_layernorm",
     }
 )
-GGUF = Names(
+GGUF = TensorNames(
     {
         "tok_embeddings": "token_embd",
         "norm": "output_norm",
@@ -116,23 +116,23 @@ GGUF = Names(
         "layers.{}.ffn_norm": "blk.{}.ffn_norm",
     }
 )
-GGUF_IN_PAIRS = Names(GGUF.parts, halves=False)
+GGUF_IN_PAIRS = TensorNames(GGUF.parts, halves=False)
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
-def places(shapes: Shapes, model: Architecture, names: Names) -> dict[str, Place]:
+def map_weights(shapes: Shapes, model: Architecture, names: TensorNames) -> dict[str, WeightSource]:
     """Of each tensor of the module (shape by name) the place in a checkpoint."""
     order = {part: number for number, part in enumerate(names.parts)}
     sharing: dict[str, list[str]] = defaultdict(list)
     for name in shapes:
         if not (model.tied and name == HEAD):
             sharing[names.stored(name)].append(name)
-    found: dict[str, Place] = {}
+    found: dict[str, WeightSource] = {}
     for stored, together in sharing.items():
         first, rows = 0, sum(shapes[name][0] for name in together)
         for name in sorted(together, key=lambda name: order[pattern(name)]):
-            place = Place(stored, shapes[name], **_changes(name, model, names.halves))
+            place = WeightSource(stored, shapes[name], **_changes(name, model, names.halves))
             found[name] = replace(place, first_row=first, stored_rows=rows) if len(together) > 1 else place
             first += shapes[name][0]
     if model.tied:
@@ -172,24 +172,27 @@ def _changes(name: str, model: Architecture, halves: bool) -> dict[str, Any]:
     return changes | {"heads": heads, "turning": model.ropes[rope].width if rope is not None else 0}
 
 
-class Weights:
+class CheckpointWeights:
     """The tensors of a module, read one at a time from a checkpoint."""
 
     def __init__(
-        self, places: Mapping[str, Place], load: Callable[[str], torch.Tensor], formats: Mapping[str, str] | None = None
+        self,
+        sources: Mapping[str, WeightSource],
+        load: Callable[[str], torch.Tensor],
+        formats: Mapping[str, str] | None = None,
     ) -> None:
-        self.places = places
+        self.sources = sources
         self._load = load  # by the checkpoint's name, as f32
         self._formats = formats or {}  # by the checkpoint's name, of those that are stored quantised
 
     def formats(self) -> dict[str, str]:
         """By the module's name, of the tensors that are stored quantised."""
-        stored = ((name, self._formats.get(place.stored)) for name, place in self.places.items())
+        stored = ((name, self._formats.get(place.stored)) for name, place in self.sources.items())
         return {name: found for name, found in stored if found is not None}
 
     def read(self, name: str) -> torch.Tensor:
         """By the module's name, as f32 in the module's shape."""
-        return self.places[name].take(self._load(self.places[name].stored)).contiguous()
+        return self.sources[name].convert(self._load(self.sources[name].stored)).contiguous()
 
 
 def check_layers(where: str, layers: int, tensors: int) -> None:
@@ -198,7 +201,9 @@ def check_layers(where: str, layers: int, tensors: int) -> None:
         raise FormatError(f"{where} describes a model of {layers} layers, and has {tensors} tensors", code="layers")
 
 
-def refuse_tensors(where: str, family: str, found: Shapes, wanted: Mapping[str, Place], spare: Iterable[str]) -> None:
+def check_tensors(
+    where: str, family: str, found: Shapes, wanted: Mapping[str, WeightSource], spare: Iterable[str]
+) -> None:
     """Raise one error with every tensor that is left over, or with all that are missing or misfit.
 
     `spare` may be there and are not needed.

@@ -111,9 +111,9 @@ def _make(quantize: str, folder: Path) -> None:
 def _eager(source: Any, quantize: str) -> Any:
     """The module that is exported, quantised."""
     from webpte.export.llm import quantised_module
-    from webpte.export.options import Options
+    from webpte.export.options import LLMOptions
 
-    options = Options(quantize, embedding="4,32", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
+    options = LLMOptions(quantize, embedding="4,32", max_context=MAX_CONTEXT, max_tokens=MAX_TOKENS)
     return quantised_module(source, options)[0]
 
 
@@ -121,10 +121,10 @@ def _nudged_logits(quantize: str, goldens: list[dict[str, Any]]) -> np.ndarray:
     import torch
 
     from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.suppress_output import quiet
+    from webpte.export.suppress_output import suppress_logs
 
     rows: list[list[np.ndarray]] = []
-    with quiet(), torch.no_grad():
+    with suppress_logs(), torch.no_grad():
         module = _eager(read_checkpoint(gguf()), quantize)
         factor = 1.0
         module.tok_embeddings.register_forward_hook(lambda *call: call[-1] * factor)
@@ -142,13 +142,13 @@ def _goldens(quantize: str) -> list[dict[str, Any]]:
     import tokenizers
 
     from webpte.export.checkpoint import read_checkpoint
-    from webpte.export.suppress_output import quiet
+    from webpte.export.suppress_output import suppress_logs
     from webpte.llm.chat import render_chat
 
     source = read_checkpoint(gguf())
     assert source.chat_template is not None
     tokenizer = tokenizers.Tokenizer.from_str(source.tokenizer)
-    with quiet():
+    with suppress_logs():
         module = _eager(source, quantize)
         rows = []
         for prompt in PROMPTS:

@@ -6,17 +6,17 @@ import math
 import struct
 from dataclasses import replace
 
-from ..architecture import Architecture, Layer
+from ..architecture import Architecture, LayerSpec
 from ..config import Fields, decoder_config, decoder_gguf
 from ..family import Family
-from ..weights import GGUF, HUGGING_FACE, Names
+from ..weights import GGUF, HUGGING_FACE, TensorNames
 
 _WINDOW = 4096  # these are what transformers takes where config.json leaves a field out
 _SCALAR = 256.0
 _ATTENTION_CAP, _LOGITS_CAP = 50.0, 30.0
 _LAYERS_OF_27B = 46
 
-NAMES = Names(
+NAMES = TensorNames(
     {
         **HUGGING_FACE.parts,
         "layers.{}.post_attention_norm": "model.layers.{}.post_attention_layernorm",
@@ -24,7 +24,7 @@ NAMES = Names(
         "layers.{}.post_ffn_norm": "model.layers.{}.post_feedforward_layernorm",
     }
 )
-GGUF_NAMES = Names(
+GGUF_NAMES = TensorNames(
     {
         **GGUF.parts,
         "layers.{}.post_attention_norm": "blk.{}.post_attention_norm",
@@ -38,7 +38,7 @@ def read_config(fields: Fields) -> Architecture:
     sliding = [number % 2 == 0 for number in range(model.n_layers)]
     return replace(
         as_gemma(fields, model),
-        layers=tuple(Layer(window=window) for window in windows_of(fields, sliding)),
+        layers=tuple(LayerSpec(window=window) for window in windows_of(fields, sliding)),
         attention_cap=cap(fields, "attn_logit_softcapping", _ATTENTION_CAP),
         logits_cap=cap(fields, "final_logit_softcapping", _LOGITS_CAP),
     )
@@ -46,10 +46,10 @@ def read_config(fields: Fields) -> Architecture:
 
 def read_gguf(fields: Fields) -> Architecture:
     model = decoder_gguf(fields)
-    window = fields.whole("attention.sliding_window", _WINDOW)
+    window = fields.integer("attention.sliding_window", _WINDOW)
     return replace(
         gguf_as_gemma(model, _LAYERS_OF_27B),
-        layers=tuple(Layer(window=window if number % 2 == 0 else None) for number in range(model.n_layers)),
+        layers=tuple(LayerSpec(window=window if number % 2 == 0 else None) for number in range(model.n_layers)),
         attention_cap=cap(fields, "attn_logit_softcapping", _ATTENTION_CAP),
         logits_cap=cap(fields, "final_logit_softcapping", _LOGITS_CAP),
     )
@@ -64,14 +64,14 @@ def gguf_as_gemma(model: Architecture, layers_of_27b: int) -> Architecture:
 
 def as_gemma(fields: Fields, model: Architecture) -> Architecture:
     """What all of them have."""
-    biases = fields.flag("attention_bias")
+    biases = fields.boolean("attention_bias")
     return replace(
         model,
         qkv_bias=biases,
         out_bias=biases,
         post_norms=True,
         norm_offset=1.0,
-        attention_scale=fields.real("query_pre_attn_scalar", _SCALAR) ** -0.5,
+        attention_scale=fields.number("query_pre_attn_scalar", _SCALAR) ** -0.5,
         embedding_factor=_rounded(fields, math.sqrt(model.dim)),
     )
 
@@ -81,10 +81,10 @@ def windows_of(fields: Fields, sliding: list[bool]) -> list[int | None]:
     names = {True: "sliding_attention", False: "full_attention"}
     kinds = fields.get("layer_types", [names[slides] for slides in sliding])
     if not isinstance(kinds, list) or len(kinds) != len(sliding):
-        raise fields.wrong("layer_types", kinds, f"a list of {len(sliding)} names")
+        raise fields.invalid("layer_types", kinds, f"a list of {len(sliding)} names")
     if any(kind not in names.values() for kind in kinds):
         fields.refuse("layer_types", "layers of another kind than full_attention and sliding_attention")
-    window = fields.whole("sliding_window", _WINDOW)
+    window = fields.integer("sliding_window", _WINDOW)
     return [window if kind == names[True] else None for kind in kinds]
 
 
@@ -92,7 +92,7 @@ def cap(fields: Fields, name: str, default: float | None) -> float | None:
     """Null is no cap; a field that is left out is the default."""
     if name in fields.values and fields.get(name) is None:
         return None
-    return fields.real(name, default) if fields.get(name, default) is not None else None
+    return fields.number(name, default) if fields.get(name, default) is not None else None
 
 
 def _rounded(fields: Fields, factor: float) -> float:

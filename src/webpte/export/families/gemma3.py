@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..architecture import Architecture, Layer, Rope
+from ..architecture import Architecture, LayerSpec, Rope
 from ..config import Fields, decoder_config, decoder_gguf, read_rope
 from ..family import Family
 from .gemma2 import GGUF_NAMES, NAMES, as_gemma, cap, gguf_as_gemma, windows_of
@@ -19,7 +19,7 @@ _LAYERS_OF_27B = 62
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(fields, tied=True, head_dim=256, kv_heads=4, activation="gelu_tanh", ropes=_ropes)
     told = fields.get("_sliding_window_pattern", _PATTERN)  # as newer versions of transformers write it
-    every = fields.whole("sliding_window_pattern", told)
+    every = fields.integer("sliding_window_pattern", told)
     windows = windows_of(fields, [(number + 1) % every != 0 for number in range(model.n_layers)])
     return replace(
         as_gemma(fields, model),
@@ -31,9 +31,9 @@ def read_config(fields: Fields) -> Architecture:
 
 def read_gguf(fields: Fields) -> Architecture:
     model = decoder_gguf(fields, theta=_GLOBAL)
-    window = fields.whole("attention.sliding_window")
-    every = fields.whole("attention.sliding_window_pattern", _PATTERN)
-    local = Rope(fields.real("rope.freq_base_swa", _LOCAL), model.head_dim)
+    window = fields.integer("attention.sliding_window")
+    every = fields.integer("attention.sliding_window_pattern", _PATTERN)
+    local = Rope(fields.number("rope.freq_base_swa", _LOCAL), model.head_dim)
     return replace(
         gguf_as_gemma(model, _LAYERS_OF_27B),
         layers=_layers([window if (number + 1) % every else None for number in range(model.n_layers)]),
@@ -43,8 +43,8 @@ def read_gguf(fields: Fields) -> Architecture:
     )
 
 
-def _layers(windows: Sequence[int | None]) -> tuple[Layer, ...]:
-    return tuple(Layer("full_attention" if window is None else "sliding_attention", window) for window in windows)
+def _layers(windows: Sequence[int | None]) -> tuple[LayerSpec, ...]:
+    return tuple(LayerSpec("full_attention" if window is None else "sliding_attention", window) for window in windows)
 
 
 def _ropes(fields: Fields, size: int) -> Mapping[str, Rope]:
@@ -64,7 +64,7 @@ def _rope(fields: Fields, kind: str, new: Any, old: Mapping[str, Any], size: int
     settings = {**old, "rope_parameters": new, "max_position_embeddings": fields.get("max_position_embeddings")}
     inner = Fields(f"{fields.where}: {kind}", settings)
     rope = read_rope(inner, size, theta=theta)
-    inner.refuse_others(lambda name: True, {})  # those that reading it refused
+    inner.refuse_unread(lambda name: True, {})  # those that reading it refused
     return rope
 
 

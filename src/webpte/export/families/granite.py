@@ -12,22 +12,22 @@ from ..weights import GGUF_IN_PAIRS
 
 
 def read_config(fields: Fields) -> Architecture:
-    biases = fields.flag("attention_bias")
+    biases = fields.boolean("attention_bias")
     return replace(
         decoder_config(fields),
         qkv_bias=biases,
         out_bias=biases,
-        mlp_bias=fields.flag("mlp_bias"),
-        attention_scale=fields.real("attention_multiplier", 1.0),
-        embedding_factor=fields.real("embedding_multiplier", 1.0),
-        residual_factor=fields.real("residual_multiplier", 1.0),
-        logits_factor=1 / fields.real("logits_scaling", 1.0),
+        mlp_bias=fields.boolean("mlp_bias"),
+        attention_scale=fields.number("attention_multiplier", 1.0),
+        embedding_factor=fields.number("embedding_multiplier", 1.0),
+        residual_factor=fields.number("residual_multiplier", 1.0),
+        logits_factor=1 / fields.number("logits_scaling", 1.0),
     )
 
 
 def read_gguf(fields: Fields) -> Architecture:
     def told(name: str) -> float | None:  # 0 is how the format leaves it out
-        return fields.real(name) if fields.get(name) else None
+        return fields.number(name) if fields.get(name) else None
 
     return replace(
         decoder_gguf(fields),

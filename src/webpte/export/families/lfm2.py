@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...llm.tools import ToolFormat
-from ..architecture import Architecture, Layer
+from ..architecture import Architecture, LayerSpec
 from ..config import Fields, decoder_config
 from ..family import Family
-from ..weights import HUGGING_FACE, Names
+from ..weights import HUGGING_FACE, TensorNames
 
 if TYPE_CHECKING:
     import torch
@@ -36,29 +36,29 @@ _NAMES = {
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(
         fields,
-        tied=fields.flag("tie_embedding", True),
+        tied=fields.boolean("tie_embedding", True),
         kv_heads=8,
         theta=1000000.0,
         norm_eps="norm_eps",
         hidden_dim=_hidden_dim(fields),
     )
-    taps = fields.whole("conv_L_cache", 3)
+    taps = fields.integer("conv_L_cache", 3)
     if taps < 2:
-        raise fields.wrong("conv_L_cache", taps, "a whole number above 1")
-    if fields.flag("conv_bias"):
+        raise fields.invalid("conv_L_cache", taps, "a whole number above 1")
+    if fields.boolean("conv_bias"):
         fields.refuse("conv_bias", "biases are added, which is not done here")
     kinds = _kinds(fields, model.n_layers)
-    layers = tuple(Layer() if kind == "full_attention" else Layer(rope=None, taps=taps) for kind in kinds)
+    layers = tuple(LayerSpec() if kind == "full_attention" else LayerSpec(rope=None, taps=taps) for kind in kinds)
     return replace(model, layers=layers, qk_norm=True)
 
 
 def _kinds(fields: Fields, count: int) -> list[str]:
     attending = fields.get("full_attn_idxs", list(range(count)))
     if not isinstance(attending, list):
-        raise fields.wrong("full_attn_idxs", attending, "a list of layers")
+        raise fields.invalid("full_attn_idxs", attending, "a list of layers")
     kinds = fields.get("layer_types", ["full_attention" if number in attending else "conv" for number in range(count)])
     if not isinstance(kinds, list) or len(kinds) != count:
-        raise fields.wrong("layer_types", kinds, f"a list of {count} names")
+        raise fields.invalid("layer_types", kinds, f"a list of {count} names")
     if any(kind not in ("full_attention", "conv") for kind in kinds):
         fields.refuse("layer_types", "some layers neither attend to all tokens nor convolve")
     return kinds
@@ -66,14 +66,14 @@ def _kinds(fields: Fields, count: int) -> list[str]:
 
 def _hidden_dim(fields: Fields) -> int:
     """The size that is told, or, as it stands by default, two thirds of it rounded up."""
-    told = fields.whole("block_ff_dim", fields.whole("intermediate_size", 12288))
-    multiple, factor = fields.whole("block_multiple_of", 256), fields.get("block_ffn_dim_multiplier")
-    if not fields.flag("block_auto_adjust_ff_dim", True):
+    told = fields.integer("block_ff_dim", fields.integer("intermediate_size", 12288))
+    multiple, factor = fields.integer("block_multiple_of", 256), fields.get("block_ffn_dim_multiplier")
+    if not fields.boolean("block_auto_adjust_ff_dim", True):
         return told
     size = int(2 * told / 3)
     if "block_ffn_dim_multiplier" in fields.values and factor is None:
         return size
-    size = int(fields.real("block_ffn_dim_multiplier", 1.0) * size)
+    size = int(fields.number("block_ffn_dim_multiplier", 1.0) * size)
     return max(1, -(-size // multiple)) * multiple
 
 
@@ -90,7 +90,7 @@ FAMILY = Family(
     model_types=("lfm2",),
     classes=("Lfm2ForCausalLM",),
     config=read_config,
-    names=Names({**HUGGING_FACE.parts, **_NAMES}),
+    names=TensorNames({**HUGGING_FACE.parts, **_NAMES}),
     build=build,
     end_tokens=("<|im_end|>",),
     tool_formats={"<|tool_list_start|>": _PYTHON, "<|tool_call_start|>": _PYTHON},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...llm.tools import ToolFormat
-from ..architecture import Architecture, Layer
+from ..architecture import Architecture, LayerSpec
 from ..config import Fields, decoder_config, decoder_gguf
 from ..family import IN_TAGS, Family
 from ..weights import GGUF_IN_PAIRS
@@ -16,14 +16,14 @@ _JSON = ToolFormat("object", "<|python_tag|>", bare=True, arguments="parameters"
 
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(fields)
-    window = fields.whole("sliding_window") if fields.get("sliding_window") is not None else None
-    biases = fields.flag("attention_bias")
+    window = fields.integer("sliding_window") if fields.get("sliding_window") is not None else None
+    biases = fields.boolean("attention_bias")
     return replace(
         model,
-        layers=(Layer(window=window),) * model.n_layers,
+        layers=(LayerSpec(window=window),) * model.n_layers,
         qkv_bias=biases,
         out_bias=biases,
-        mlp_bias=fields.flag("mlp_bias"),
+        mlp_bias=fields.boolean("mlp_bias"),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...llm.tools import ToolFormat
-from ..architecture import Architecture, Layer
+from ..architecture import Architecture, LayerSpec
 from ..config import Fields, decoder_config
 from ..family import Family
 
@@ -16,7 +16,7 @@ def read_config(fields: Fields) -> Architecture:
     model = decoder_config(fields, kv_heads=8)
     told = "sliding_window" in fields.values
     window = fields.get("sliding_window") if told else _WINDOW
-    layer = Layer(window=None if window is None else fields.whole("sliding_window", _WINDOW))
+    layer = LayerSpec(window=None if window is None else fields.integer("sliding_window", _WINDOW))
     return replace(model, layers=(layer,) * model.n_layers)
 
 

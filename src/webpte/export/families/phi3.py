@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...llm.tools import ToolFormat
-from ..architecture import Architecture, Layer
-from ..config import Fields, Neutral, decoder_config, decoder_gguf
+from ..architecture import Architecture, LayerSpec
+from ..config import FieldRule, Fields, decoder_config, decoder_gguf
 from ..family import Family
-from ..weights import GGUF, HUGGING_FACE, Names
+from ..weights import GGUF, HUGGING_FACE, TensorNames
 
 # Older files call LongRoPE by the names of what it grew out of.
 _ALIASES = {"su": "longrope", "yarn": "longrope"}
@@ -21,41 +21,41 @@ def _its_own_code(classes: Any) -> bool:
 
 
 _RULES = {
-    "auto_map": Neutral(_its_own_code, "the model is code of its own, which is not run"),
-    "full_attn_mod": Neutral((1,), "some layers do not attend to all tokens"),
-    "interpolate_factor": Neutral((1,), "positions are scaled"),
+    "auto_map": FieldRule(_its_own_code, "the model is code of its own, which is not run"),
+    "full_attn_mod": FieldRule((1,), "some layers do not attend to all tokens"),
+    "interpolate_factor": FieldRule((1,), "positions are scaled"),
 }
 
 
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(fields, partial=True, rope_aliases=_ALIASES)
     fields.get("original_max_position_embeddings")  # LongRoPE reads it, and to other ropes it is nothing
-    window = fields.whole("sliding_window") if fields.get("sliding_window") is not None else None
-    return replace(model, layers=(Layer(window=window),) * model.n_layers)
+    window = fields.integer("sliding_window") if fields.get("sliding_window") is not None else None
+    return replace(model, layers=(LayerSpec(window=window),) * model.n_layers)
 
 
 def read_gguf(fields: Fields) -> Architecture:
     """LongRoPE is two tensors and a factor; without them frequencies are as they are."""
     model = decoder_gguf(fields)
-    rope, tensors = model.ropes["rope"], fields.under("")
-    amplitude = fields.real("rope.scaling.attn_factor", 1.0)
+    rope, tensors = model.ropes["rope"], fields.with_prefix("")
+    amplitude = fields.number("rope.scaling.attn_factor", 1.0)
     original = fields.get("rope.scaling.original_context_length")
     short, long = tensors.get("rope_factors_short.weight"), tensors.get("rope_factors_long.weight")
     if short is not None or long is not None:
         rope = replace(
             rope,
-            divisors=None if short is None else tensors.reals("rope_factors_short.weight"),
-            long_divisors=(1.0,) * (rope.width // 2) if long is None else tensors.reals("rope_factors_long.weight"),
-            original=fields.whole("rope.scaling.original_context_length", original),
+            divisors=None if short is None else tensors.numbers("rope_factors_short.weight"),
+            long_divisors=(1.0,) * (rope.width // 2) if long is None else tensors.numbers("rope_factors_long.weight"),
+            original=fields.integer("rope.scaling.original_context_length", original),
         )
     return replace(model, ropes={"rope": replace(rope, amplitude=amplitude)})
 
 
-def _fused(names: Names, attention: str, gates: str) -> Names:
+def _fused(names: TensorNames, attention: str, gates: str) -> TensorNames:
     parts = dict(names.parts)
     parts |= {f"layers.{{}}.attention.{part}": attention for part in ("wq", "wk", "wv")}
     parts |= {f"layers.{{}}.feed_forward.{part}": gates for part in ("w1", "w3")}
-    return Names(parts)
+    return TensorNames(parts)
 
 
 FAMILY = Family(

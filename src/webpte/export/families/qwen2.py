@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..architecture import Architecture, Layer
-from ..config import Fields, Neutral, attention_windows, decoder_config, decoder_gguf
+from ..architecture import Architecture, LayerSpec
+from ..config import FieldRule, Fields, attention_windows, decoder_config, decoder_gguf
 from ..family import IN_TAGS, Family
 
 _WINDOW_LAYERS = 28  # what transformers takes where config.json leaves it out
@@ -16,13 +16,13 @@ def read_config(fields: Fields) -> Architecture:
     return replace(model, layers=window_layers(fields, model.n_layers), qkv_bias=True)
 
 
-def window_layers(fields: Fields, count: int) -> tuple[Layer, ...]:
+def window_layers(fields: Fields, count: int) -> tuple[LayerSpec, ...]:
     """Layers from number max_window_layers on slide, as Qwen2's and Qwen3's do."""
     first = fields.get("max_window_layers", _WINDOW_LAYERS)
     if isinstance(first, bool) or not isinstance(first, int) or first < 0:
-        raise fields.wrong("max_window_layers", first, "a whole number")
+        raise fields.invalid("max_window_layers", first, "a whole number")
     windows = attention_windows(fields, count, [number >= first for number in range(count)], default=4096)
-    return tuple(Layer(window=window) for window in windows)
+    return tuple(LayerSpec(window=window) for window in windows)
 
 
 def read_gguf(fields: Fields) -> Architecture:
@@ -38,7 +38,7 @@ FAMILY = Family(
     config=read_config,
     rules=dict.fromkeys(
         ("attention_bias", "qkv_bias", "attention_qkv_bias"),
-        Neutral((True,), "queries, keys and values have biases here"),
+        FieldRule((True,), "queries, keys and values have biases here"),
     ),
     gguf_types=("qwen2",),
     gguf=read_gguf,

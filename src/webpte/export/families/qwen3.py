@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..architecture import Architecture
-from ..config import Fields, Neutral, decoder_config, decoder_gguf
+from ..config import FieldRule, Fields, decoder_config, decoder_gguf
 from ..family import IN_TAGS, PARAMETERS_IN_TAGS, Family
 from .qwen2 import window_layers
 
 
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(fields, head_dim=128, kv_heads=32)
-    biases = fields.flag("attention_bias")
+    biases = fields.boolean("attention_bias")
     return replace(model, layers=window_layers(fields, model.n_layers), qk_norm=True, qkv_bias=biases, out_bias=biases)
 
 
@@ -28,7 +28,7 @@ FAMILY = Family(
     classes=("Qwen3ForCausalLM",),
     config=read_config,
     rules=dict.fromkeys(
-        ("qk_norm", "use_qk_norm", "qk_layernorm"), Neutral((True,), "queries and keys are normalised here")
+        ("qk_norm", "use_qk_norm", "qk_layernorm"), FieldRule((True,), "queries and keys are normalised here")
     ),
     gguf_types=("qwen3",),
     gguf=read_gguf,

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ...errors import FormatError
-from ..architecture import Architecture, Delta, Layer
-from ..config import Fields, Neutral, decoder_config
+from ..architecture import Architecture, Delta, LayerSpec
+from ..config import FieldRule, Fields, decoder_config
 from ..family import IN_TAGS, PARAMETERS_IN_TAGS, Family
-from ..weights import HUGGING_FACE, Names
+from ..weights import HUGGING_FACE, TensorNames
 
 if TYPE_CHECKING:
     import torch
@@ -30,31 +30,31 @@ _AXES = ("mrope_section", "mrope_interleaved")
 
 def read_config(fields: Fields) -> Architecture:
     model = decoder_config(fields, head_dim=256, kv_heads=4, partial=True, share=0.25, rope_harmless=_AXES)
-    biases = fields.flag("attention_bias")
+    biases = fields.boolean("attention_bias")
     delta = Delta(
-        key_heads=fields.whole("linear_num_key_heads", 16),
-        value_heads=fields.whole("linear_num_value_heads", 32),
-        key_dim=fields.whole("linear_key_head_dim", 128),
-        value_dim=fields.whole("linear_value_head_dim", 128),
-        taps=fields.whole("linear_conv_kernel_dim", 4),
+        key_heads=fields.integer("linear_num_key_heads", 16),
+        value_heads=fields.integer("linear_num_value_heads", 32),
+        key_dim=fields.integer("linear_key_head_dim", 128),
+        value_dim=fields.integer("linear_value_head_dim", 128),
+        taps=fields.integer("linear_conv_kernel_dim", 4),
     )
     if delta.value_heads % delta.key_heads:
         raise FormatError(f"{fields.where}: {delta.value_heads} heads cannot share {delta.key_heads} keys evenly")
     if delta.taps < 2:
-        raise fields.wrong("linear_conv_kernel_dim", delta.taps, "a whole number above 1")
+        raise fields.invalid("linear_conv_kernel_dim", delta.taps, "a whole number above 1")
     layers = tuple(
-        Layer() if kind == "full_attention" else Layer(rope=None, delta=delta)
+        LayerSpec() if kind == "full_attention" else LayerSpec(rope=None, delta=delta)
         for kind in _kinds(fields, model.n_layers)
     )
     return replace(model, layers=layers, qk_norm=True, norm_offset=1.0, qkv_bias=biases, out_bias=biases)
 
 
 def _kinds(fields: Fields, count: int) -> list[str]:
-    every = fields.whole("full_attention_interval", 4)
+    every = fields.integer("full_attention_interval", 4)
     usual = ["linear_attention" if (number + 1) % every else "full_attention" for number in range(count)]
     kinds = fields.get("layer_types", usual)
     if not isinstance(kinds, list) or len(kinds) != count:
-        raise fields.wrong("layer_types", kinds, f"a list of {count} names")
+        raise fields.invalid("layer_types", kinds, f"a list of {count} names")
     if any(kind not in ("full_attention", "linear_attention") for kind in kinds):
         fields.refuse("layer_types", "some layers attend neither to all tokens nor linearly")
     return kinds
@@ -73,8 +73,8 @@ FAMILY = Family(
     model_types=("qwen3_5_text",),
     classes=("Qwen3_5ForCausalLM",),
     config=read_config,
-    rules={"mamba_ssm_dtype": Neutral(("float32",), "the state is rounded")},
-    names=Names({**HUGGING_FACE.parts, **_NAMES}),
+    rules={"mamba_ssm_dtype": FieldRule(("float32",), "the state is rounded")},
+    names=TensorNames({**HUGGING_FACE.parts, **_NAMES}),
     build=build,
     end_tokens=("<|im_end|>", "<|endoftext|>"),
     tool_formats={"<function=": PARAMETERS_IN_TAGS, "<tool_call>": IN_TAGS},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..architecture import Architecture, Layer
+from ..architecture import Architecture, LayerSpec
 from ..config import Fields, attention_windows, decoder_config, decoder_gguf
 from ..family import IN_TAGS, Family
 from ..weights import GGUF_IN_PAIRS
@@ -18,27 +18,27 @@ def read_config(fields: Fields) -> Architecture:
     fields.get("max_window_layers")  # Qwen's; transformers does not read it here
     # transformers slides the window of layers that do not turn.
     windows = attention_windows(fields, model.n_layers, [not turns for turns in turning])
-    biases = fields.flag("attention_bias")
+    biases = fields.boolean("attention_bias")
     return replace(
         model,
         layers=_layers(turning, windows),
         qkv_bias=biases,
         out_bias=biases,
-        mlp_bias=fields.flag("mlp_bias"),
+        mlp_bias=fields.boolean("mlp_bias"),
     )
 
 
 def _turning(fields: Fields, count: int) -> list[bool]:
-    interval = fields.whole("no_rope_layer_interval", _INTERVAL)
+    interval = fields.integer("no_rope_layer_interval", _INTERVAL)
     listed = fields.get("no_rope_layers", [int((number + 1) % interval != 0) for number in range(count)])
     if not isinstance(listed, list) or len(listed) < count or any(value not in (0, 1) for value in listed):
-        raise fields.wrong("no_rope_layers", listed, f"a list of {count} ones and zeros")
+        raise fields.invalid("no_rope_layers", listed, f"a list of {count} ones and zeros")
     return [bool(value) for value in listed[:count]]
 
 
-def _layers(turning: list[bool], windows: list[int | None]) -> tuple[Layer, ...]:
+def _layers(turning: list[bool], windows: list[int | None]) -> tuple[LayerSpec, ...]:
     pairs = zip(turning, windows, strict=True)
-    return tuple(Layer("rope" if turns else None, window) for turns, window in pairs)
+    return tuple(LayerSpec("rope" if turns else None, window) for turns, window in pairs)
 
 
 def read_gguf(fields: Fields) -> Architecture:

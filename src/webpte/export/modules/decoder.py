@@ -1,4 +1,4 @@
-"""A decoder with a KV cache and the signature of ExecuTorch's runners: tokens and a position to logits of the last token.
+"""A decoder with a KV cache, as ExecuTorch's runners call it: tokens and a position in, logits of the last token out.
 
 Parts have the names of ExecuTorch's Llama. Queries and keys rotate as pairs of neighbours, by stored tables. Attention
 is the fused op that writes the cache itself. Plain ops compute what the fused op cannot: sliding windows over a ring
@@ -20,19 +20,19 @@ from executorch.extension.llm.custom_ops import custom_ops  # noqa: F401 — reg
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..architecture import Architecture, Layer
+from ..architecture import Architecture, LayerSpec
 
 HIDDEN = 1e30  # is subtracted from scores, once for each position too far: no weight is left
 
 
-class Seen(NamedTuple):
+class CacheRows(NamedTuple):
     """Of a call's tokens."""
 
     index: Tensor  # the row of each, (S,)
     mask: Tensor  # what is added to their scores, (S, R)
 
 
-class Rows(nn.Module):
+class RingTables(nn.Module):
     """Where a cache of `rows` keeps tokens, and which of them a token sees: the latest `window`, itself included."""
 
     def __init__(self, max_context: int, rows: int, window: int) -> None:
@@ -48,14 +48,14 @@ class Rows(nn.Module):
         for name, table in tables.items():
             self.register_buffer(name, table, persistent=False)
 
-    def forward(self, positions: Tensor) -> Seen:
+    def forward(self, positions: Tensor) -> CacheRows:
         ahead = self.place.index_select(0, positions) - self.row  # (S, R)
         behind = ahead + (-ahead).clamp(0, 1) * self.rows  # how far back from the token the row's is
         mask = (self.back.index_select(0, positions) - behind).clamp(max=0) * HIDDEN
-        return Seen(self.index.index_select(0, positions), mask)
+        return CacheRows(self.index.index_select(0, positions), mask)
 
 
-class PlainCache(nn.Module):
+class RingCache(nn.Module):
     """Keys and values, heads first, and attention to those that are seen."""
 
     def __init__(self, rows: int, heads: int, head_dim: int, cap: float | None) -> None:
@@ -65,7 +65,7 @@ class PlainCache(nn.Module):
         for name in ("k_cache", "v_cache"):
             self.register_buffer(name, torch.zeros(1, heads, rows, head_dim, device="cpu"))
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: Seen) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: CacheRows) -> Tensor:
         """Of queries (1, S, H, D), keys and values (1, S, K, D)."""
         self.k_cache.index_copy_(2, seen.index, k.transpose(1, 2))
         self.v_cache.index_copy_(2, seen.index, v.transpose(1, 2))
@@ -92,7 +92,7 @@ class Position(NamedTuple):
 
     start: int  # of the first
     turns: Turns
-    seen: Mapping[str, Seen]  # in caches that are not of the fused op, by their kind
+    seen: Mapping[str, CacheRows]  # in caches that are not of the fused op, by their kind
     begun: Tensor  # (1,): 0 where the first is the first of a text, which no state of another may reach into; else 1
 
 
@@ -111,7 +111,7 @@ class Decoder(nn.Module):
         self.generate_full_logits = False  # of every token, (1, S, V)
         self.tok_embeddings = nn.Embedding(model.vocab_size, model.dim)
         self.seen = nn.ModuleDict(_kinds_of_rows(model, max_context))
-        layers = [(block or Block)(model, number, max_context) for number in range(model.n_layers)]
+        layers = [(block or DecoderBlock)(model, number, max_context) for number in range(model.n_layers)]
         self.layers = nn.ModuleList(layers)
         self.norm = RMSNorm(model.dim, model.norm_eps)
         self.output = nn.Linear(model.dim, model.vocab_size, bias=False)
@@ -148,12 +148,12 @@ class Decoder(nn.Module):
         return {name: (rows(cosines), rows(sines)) for name, cosines, sines in tables}
 
 
-class Block(nn.Module):
+class DecoderBlock(nn.Module):
     """Attention and a feed-forward, each behind a norm and added to what came in."""
 
     def __init__(self, model: Architecture, number: int, max_context: int) -> None:
         super().__init__()
-        self.attention = Attention(model, number, max_context)
+        self.attention = DecoderAttention(model, number, max_context)
         self.feed_forward = FeedForward(model)
         self.attention_norm = RMSNorm(model.dim, model.norm_eps)
         self.ffn_norm = RMSNorm(model.dim, model.norm_eps)
@@ -166,7 +166,7 @@ class Block(nn.Module):
         return out
 
 
-class Attention(nn.Module):
+class DecoderAttention(nn.Module):
     """Grouped heads over a cache of (1, C, H, D)."""
 
     def __init__(self, model: Architecture, number: int, max_context: int) -> None:
@@ -183,7 +183,7 @@ class Attention(nn.Module):
         self.rotate = RotaryEmbedding()
         self.seen = _kind_of_rows(model.layers[number])
         rows, sizes = model.layers[number].rows, (model.n_kv_heads, model.head_dim)
-        self.kv_cache = Cache(max_context, *sizes) if rows is None else PlainCache(rows, *sizes, model.attention_cap)
+        self.kv_cache = Cache(max_context, *sizes) if rows is None else RingCache(rows, *sizes, model.attention_cap)
 
     def forward(self, x: Tensor, position: Position) -> Tensor:
         q, k, v = (self._heads(linear(x)) for linear in (self.wq, self.wk, self.wv))  # (1, S, H, D)
@@ -219,14 +219,16 @@ class Cache(nn.Module):
         return mixed
 
 
-def _kind_of_rows(layer: Layer) -> str | None:
+def _kind_of_rows(layer: LayerSpec) -> str | None:
     return None if layer.rows is None else f"{layer.rows} rows of {layer.window}"
 
 
 def _kinds_of_rows(model: Architecture, max_context: int) -> dict[str, nn.Module]:
     """What is the same for all layers of a kind is computed once."""
     layers = {kind: layer for layer in model.layers if (kind := _kind_of_rows(layer)) is not None}
-    return {kind: Rows(max_context, layer.rows or 0, layer.window or max_context) for kind, layer in layers.items()}
+    return {
+        kind: RingTables(max_context, layer.rows or 0, layer.window or max_context) for kind, layer in layers.items()
+    }
 
 
 class FeedForward(nn.Module):

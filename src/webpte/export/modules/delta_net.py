@@ -16,7 +16,7 @@ from torch import Tensor, bmm, nn
 from torch.nn import functional
 
 from ..architecture import Architecture
-from .decoder import Attention, Decoder, FeedForward, Position
+from .decoder import Decoder, DecoderAttention, FeedForward, Position
 from .short_conv import CausalConv
 
 
@@ -100,7 +100,7 @@ class DeltaBlock(nn.Module):
         return out
 
 
-class GatedAttention(Attention):
+class GatedAttention(DecoderAttention):
     """Each head of `wq` has a gate of its output behind its query."""
 
     def __init__(self, model: Architecture, number: int, max_context: int) -> None:

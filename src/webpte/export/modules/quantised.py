@@ -7,13 +7,13 @@ from executorch.exir.passes import _quant_patterns_and_replacements  # noqa: F40
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..quantising.grid import Codes
+from ..quantising.grid import QuantizedWeight
 
 
 class Linear8(nn.Module):
     """x W' with int8 codes and one scale for each result."""
 
-    def __init__(self, codes: Codes, bias: nn.Parameter | None) -> None:
+    def __init__(self, codes: QuantizedWeight, bias: nn.Parameter | None) -> None:
         super().__init__()
         self.register_buffer("codes", codes.codes)
         self.register_buffer("scales", codes.scales.flatten())
@@ -28,10 +28,10 @@ class Linear8(nn.Module):
         return functional.linear(x, weight, self.bias)
 
 
-class Embedding(nn.Module):
+class QuantizedEmbedding(nn.Module):
     """Rows of a table of codes; 4-bit ones lie two in a byte, the first in the upper half."""
 
-    def __init__(self, codes: Codes, bits: int) -> None:
+    def __init__(self, codes: QuantizedWeight, bits: int) -> None:
         super().__init__()
         table = codes.codes
         if bits == 4:

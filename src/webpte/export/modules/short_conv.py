@@ -7,7 +7,7 @@ from executorch.examples.models.llama.norm import RMSNorm
 from torch import Tensor, nn
 
 from ..architecture import Architecture
-from .decoder import Block, Decoder, FeedForward, Position
+from .decoder import Decoder, DecoderBlock, FeedForward, Position
 
 
 class CausalConv(nn.Module):
@@ -37,7 +37,7 @@ class ConvDecoder(Decoder):
 
 def _block(model: Architecture, number: int, max_context: int) -> nn.Module:
     layer = model.layers[number]
-    return ConvBlock(model, layer.taps) if layer.taps else Block(model, number, max_context)
+    return ConvBlock(model, layer.taps) if layer.taps else DecoderBlock(model, number, max_context)
 
 
 class ConvBlock(nn.Module):

@@ -10,7 +10,7 @@ from ...errors import InputError
 from ...progress import OnProgress, Progress, ignore
 from .calibration import Calibration
 from .grid import check_range, least_squares
-from .recipe import EIGHT, EMBEDDING, Kind, Recipe, Shape
+from .recipe import EMBEDDING, INT8, Recipe, Shape, WeightFormat
 
 if TYPE_CHECKING:
     import torch
@@ -37,29 +37,29 @@ def within_budget(
             f"budget is {budget:g} bits per weight; with every layer in 4 bits, and embedding and head as they are "
             f"asked for, it is {least:.2f}. Give more, larger groups, or embedding and head in 4 bits."
         )
-    losses = measured_losses(module, recipe, list(pieces[0])[:MAX_MEASURED_TOKENS], progress)
-    costs = {unit: bits_of(dict.fromkeys(unit, EIGHT), shapes) - bits_of(_of(kinds, unit), shapes) for unit in losses}
+    losses = measure_losses(module, recipe, list(pieces[0])[:MAX_MEASURED_TOKENS], progress)
+    costs = {unit: bits_of(dict.fromkeys(unit, INT8), shapes) - bits_of(_of(kinds, unit), shapes) for unit in losses}
     raised: list[str] = []
     for unit in sorted(losses, key=lambda unit: losses[unit] / costs[unit], reverse=True):
         if costs[unit] <= left:
             left -= costs[unit]
-            kinds |= dict.fromkeys(unit, EIGHT)
+            kinds |= dict.fromkeys(unit, INT8)
             raised += unit
     told = f"{len(raised)} of {len(kinds)} layers are in 8 bits, those that would lose the most by 4"
     return replace(recipe, linears=kinds, notes=[*recipe.notes, told])
 
 
-def bits_of(kinds: Mapping[str, Kind], shapes: Mapping[str, Shape]) -> float:
+def bits_of(kinds: Mapping[str, WeightFormat], shapes: Mapping[str, Shape]) -> float:
     return sum(
         shapes[name][0] * shapes[name][1] * kind.bits_per_weight(shapes[name][1]) for name, kind in kinds.items()
     )
 
 
-def _of(kinds: Mapping[str, Kind], unit: Unit) -> dict[str, Kind]:
+def _of(kinds: Mapping[str, WeightFormat], unit: Unit) -> dict[str, WeightFormat]:
     return {name: kinds[name] for name in unit}
 
 
-def measured_losses(
+def measure_losses(
     module: torch.nn.Module, recipe: Recipe, piece: Sequence[int], progress: OnProgress = ignore
 ) -> dict[Unit, float]:
     """Of each unit in blocks that is in 4 bits, the divergence of what the model predicts with that alone rounded."""

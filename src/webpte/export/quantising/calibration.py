@@ -29,7 +29,7 @@ def calibration_text(given: bool | str | os.PathLike[str]) -> str:
         raise InputError(f"calibrate: {given} cannot be read as text: {error}") from error
 
 
-def in_pieces(tokenizer: str, text: str, size: int, vocabulary: int) -> list[list[int]]:
+def token_pieces(tokenizer: str, text: str, size: int, vocabulary: int) -> list[list[int]]:
     """Its tokens in pieces of `size`, by the text of a tokenizer.json. A short rest is left out."""
     ids = read_tokenizer("the tokenizer", tokenizer.encode()).encode(text).ids
     tokens = [token for token in ids if token < vocabulary][:MAX_CALIBRATION_TOKENS]
@@ -56,19 +56,19 @@ def chat_pieces(
 
 
 Moments = dict[str, "torch.Tensor"]  # X'X of the inputs of a linear layer, by its name
-Given = tuple[tuple[Any, ...], dict[str, Any]]  # what a block is called with
+BlockCall = tuple[tuple[Any, ...], dict[str, Any]]  # what a block is called with
 Quantise = Callable[[str, Moments], None]  # the name of a block, and what its layers were given
 Read = Callable[[str], None]  # fills in the parameters whose names begin so
 
 
-def whole(part: str) -> None:
+def skip_reading(part: str) -> None:
     """Reads what is there already."""
 
 
 class Calibration:
     """A language model with its blocks in `layers`, each called once with what the one before it gave."""
 
-    def __init__(self, module: torch.nn.Module, pieces: Sequence[Sequence[int]], read: Read = whole) -> None:
+    def __init__(self, module: torch.nn.Module, pieces: Sequence[Sequence[int]], read: Read = skip_reading) -> None:
         self._module = module
         self._pieces = pieces
         self._read = read
@@ -93,21 +93,21 @@ class Calibration:
             return self._behind(hidden)
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[CalibrationPass]:
         """The first piece, read once, so that single blocks can be changed and what follows be read again."""
         import torch
 
         with torch.no_grad(), _restored(self._module):
-            yield Reading(self._module, self._blocks, self._arguments(self._pieces[0]), self._call)
+            yield CalibrationPass(self._module, self._blocks, self._arguments(self._pieces[0]), self._call)
 
-    def _arguments(self, piece: Sequence[int]) -> list[Given]:
+    def _arguments(self, piece: Sequence[int]) -> list[BlockCall]:
         """What every block is called with; of what the blocks hand on, only the first one's is of use.
 
         No block is computed, and nothing behind them: their weights may not have been read yet.
         """
         import torch
 
-        calls: list[Given] = []
+        calls: list[BlockCall] = []
 
         class Enough(Exception):  # noqa: N818 — not a failure
             pass
@@ -131,7 +131,7 @@ class Calibration:
         raise AssertionError(f"the model called {len(calls)} of its {count} blocks")
 
     @staticmethod
-    def _call(block: torch.nn.Module, given: Given, hidden: Any) -> Any:
+    def _call(block: torch.nn.Module, given: BlockCall, hidden: Any) -> Any:
         args, kwargs = given
         result = block(hidden, *args[1:], **kwargs)
         return result[0] if isinstance(result, tuple) else result
@@ -146,14 +146,14 @@ class Calibration:
         return {"output": rows.T @ rows}
 
 
-class Reading:
+class CalibrationPass:
     """A piece of text on its way through the blocks."""
 
     def __init__(
         self,
         module: torch.nn.Module,
         blocks: Sequence[torch.nn.Module],
-        calls: Sequence[Given],
+        calls: Sequence[BlockCall],
         call: Callable[..., Any],
     ) -> None:
         self._module, self._list, self._calls, self._call = module, blocks, calls, call

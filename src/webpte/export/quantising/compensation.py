@@ -1,14 +1,14 @@
 """Rounding that knows its inputs: what one column of a weight is wrong by, the columns after it make up for.
 
 The error that counts is that of the layer's results over a text: E H E' for a weight that is wrong by E, where H = X'X
-sums up the inputs. Codes and scales change, and nothing is stored that was not stored before.
+sums up the inputs. QuantizedWeight and scales change, and nothing is stored that was not stored before.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .grid import Codes, extremes, least_squares
+from .grid import QuantizedWeight, extremes, least_squares
 
 if TYPE_CHECKING:
     import torch
@@ -18,20 +18,20 @@ BLOCK = 32  # columns between which errors are handed on one by one, and beyond 
 SWEEPS = 1  # times that scales and codes are looked at again
 
 
-def result_error(weight: torch.Tensor, codes: Codes, moments: torch.Tensor) -> float:
+def result_error(weight: torch.Tensor, codes: QuantizedWeight, moments: torch.Tensor) -> float:
     """The squared error of the layer's results, summed over rows and inputs."""
     wrong = weight - codes.values()
     return float(((wrong @ moments) * wrong).sum())
 
 
-def compensated(weight: torch.Tensor, group: int, bits: int, moments: torch.Tensor) -> Codes:
+def compensated(weight: torch.Tensor, group: int, bits: int, moments: torch.Tensor) -> QuantizedWeight:
     """Codes of a weight (N, K) for inputs with these moments (K, K); never worse for them than the nearest codes."""
     weight, damped = weight.detach().float(), _damped(moments)
     plain = least_squares(weight, group, bits, damped.diagonal())
-    found = Codes(_round_in_order(weight, plain.scales, bits, damped), plain.scales)
+    found = QuantizedWeight(_round_in_order(weight, plain.scales, bits, damped), plain.scales)
     for _ in range(SWEEPS):
-        found = Codes(found.codes, _refitted(weight, found, damped))
-        found = Codes(_descend(weight, found, bits, damped), found.scales)
+        found = QuantizedWeight(found.codes, _refitted(weight, found, damped))
+        found = QuantizedWeight(_descend(weight, found, bits, damped), found.scales)
     return min(plain, found, key=lambda codes: result_error(weight, codes, damped))
 
 
@@ -66,7 +66,7 @@ def _round_in_order(weight: torch.Tensor, scales: torch.Tensor, bits: int, momen
     return result.T.contiguous().to(torch.int8)
 
 
-def _refitted(weight: torch.Tensor, found: Codes, moments: torch.Tensor) -> torch.Tensor:
+def _refitted(weight: torch.Tensor, found: QuantizedWeight, moments: torch.Tensor) -> torch.Tensor:
     """The scales of each row that give the least error with these codes: a small linear system a row."""
     import torch
 
@@ -82,7 +82,7 @@ def _refitted(weight: torch.Tensor, found: Codes, moments: torch.Tensor) -> torc
     return torch.where(used, solved, found.scales)
 
 
-def _descend(weight: torch.Tensor, found: Codes, bits: int, moments: torch.Tensor) -> torch.Tensor:
+def _descend(weight: torch.Tensor, found: QuantizedWeight, bits: int, moments: torch.Tensor) -> torch.Tensor:
     """Every code once more, the best there is beside all the others: the error falls with every change."""
     import torch
 

@@ -26,7 +26,7 @@ LONG = 256  # groups that are summed up as they lie; the values of shorter ones 
 
 
 @dataclass(frozen=True)
-class Codes:
+class QuantizedWeight:
     """A weight (N, K) as whole numbers times a scale for every `K / G` columns of a row."""
 
     codes: torch.Tensor  # (N, K) int8
@@ -47,7 +47,9 @@ def extremes(bits: int) -> tuple[int, int]:
     return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
-def least_squares(weight: torch.Tensor, group: int, bits: int, importance: torch.Tensor | None = None) -> Codes:
+def least_squares(
+    weight: torch.Tensor, group: int, bits: int, importance: torch.Tensor | None = None
+) -> QuantizedWeight:
     """The codes and scales with the least squared error, column by column as `importance` (K,) weighs it.
 
     For every group several clips are tried, with either sign, each with the scale that fits its codes best, and the
@@ -55,19 +57,19 @@ def least_squares(weight: torch.Tensor, group: int, bits: int, importance: torch
     maximum.
     """
 
-    def fit(rows: torch.Tensor) -> Codes:
+    def fit(rows: torch.Tensor) -> QuantizedWeight:
         scales = _Fit(rows, group, bits, importance).scales()
-        return Codes(nearest(rows, scales, bits), scales)
+        return QuantizedWeight(nearest(rows, scales, bits), scales)
 
     with _workers() as each:
         return _joined(each(fit, _in_parts(weight)))
 
 
-def _joined(parts: Iterable[Codes]) -> Codes:
+def _joined(parts: Iterable[QuantizedWeight]) -> QuantizedWeight:
     import torch
 
     every = list(parts)
-    return Codes(torch.cat([part.codes for part in every]), torch.cat([part.scales for part in every]))
+    return QuantizedWeight(torch.cat([part.codes for part in every]), torch.cat([part.scales for part in every]))
 
 
 def nearest(weight: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Tensor:
@@ -78,12 +80,12 @@ def nearest(weight: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Tens
     return (grouped / scales[..., None]).round_().clamp_(*extremes(bits)).flatten(1).to(torch.int8)
 
 
-def squared_error(weight: torch.Tensor, codes: Codes) -> float:
+def squared_error(weight: torch.Tensor, codes: QuantizedWeight) -> float:
     """Mean, relative to the mean square of the weight."""
     wrong = whole = 0.0
     count = _rows(weight)
     for rows, part, steps in zip(*(tensor.split(count) for tensor in (weight, codes.codes, codes.scales)), strict=True):
-        wrong += float(((rows - Codes(part, steps).values()) ** 2).sum())
+        wrong += float(((rows - QuantizedWeight(part, steps).values()) ** 2).sum())
         whole += float((rows**2).sum())
     return wrong / whole if whole else 0.0
 
@@ -169,7 +171,7 @@ def _clips(bits: int, count: int) -> list[float]:
     return [least + (1 - least) * (number + 1) / count for number in range(count)]
 
 
-def exact(weight: torch.Tensor, group: int, bits: int) -> Codes | None:
+def exact(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None:
     """Codes that give the very values, where every group has them: of a weight that was quantised before.
 
     If a group's largest value is k steps, the step is that value by k, or a neighbour of it: the product and the
@@ -216,7 +218,7 @@ def _near(grouped: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
     return (((grouped / steps).round() * steps - grouped).abs() <= grouped.abs() * NEAR).all(-1)
 
 
-def _exact_rows(weight: torch.Tensor, group: int, bits: int) -> Codes | None:
+def _exact_rows(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None:
     import torch
 
     grouped = weight.unflatten(1, (-1, group))  # (N, G, group)
@@ -239,7 +241,7 @@ def _exact_rows(weight: torch.Tensor, group: int, bits: int) -> Codes | None:
         fitted = torch.where(((whole >= low) & (whole <= high)).all(-1, keepdim=True), fitted, 0.0)
         places = left.nonzero()[near].unbind(1)
         steps[places], codes[places] = fitted.squeeze(-1), whole
-    return None if bool((steps == 0).any()) else Codes(codes.flatten(1).to(torch.int8), steps)
+    return None if bool((steps == 0).any()) else QuantizedWeight(codes.flatten(1).to(torch.int8), steps)
 
 
 def _neighbour(step: torch.Tensor, offset: int) -> torch.Tensor:

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...progress import OnProgress, Progress, ignore
-from .calibration import Calibration, Moments, Read, whole
+from .calibration import Calibration, Moments, Read, skip_reading
 from .compensation import compensated
-from .grid import Codes, check_range, exact, least_squares, squared_error
-from .recipe import AS_IT_IS, EMBEDDING, HEAD, Kind, Recipe, linear_recipe
+from .grid import QuantizedWeight, check_range, exact, least_squares, squared_error
+from .recipe import EMBEDDING, HEAD, UNQUANTIZED, Recipe, WeightFormat, linear_recipe
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass(frozen=True)
-class Layer:
+class LayerResult:
     name: str
-    kind: Kind
+    kind: WeightFormat
     rows: int
     columns: int
     error: float  # mean squared, relative to the mean square of the weight
@@ -36,8 +36,8 @@ class Layer:
 
 
 @dataclass
-class Report:
-    layers: list[Layer] = field(default_factory=list)
+class QuantizationReport:
+    layers: list[LayerResult] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)  # what is less than the checkpoint could give
 
@@ -51,7 +51,7 @@ class Report:
         found = Counter(
             (formats[layer.name], str(layer.kind), layer.error == 0)
             for layer in self.layers
-            if layer.name in formats and layer.kind != AS_IT_IS
+            if layer.name in formats and layer.kind != UNQUANTIZED
         )
         for (stored, kind, lossless), count in found.items():
             of = f"{count} layers that are {stored} in the checkpoint"
@@ -74,7 +74,7 @@ class Report:
         }
 
 
-def quantised_linear(linear: torch.nn.Linear, codes: Codes, kind: str) -> torch.nn.Module:
+def quantised_linear(linear: torch.nn.Linear, codes: QuantizedWeight, kind: str) -> torch.nn.Module:
     """The layer with these codes in the place of its weight: `kind` is "4w", "8da4w" or "8w"."""
     import torch
     from torchao.quantization import IntxUnpackedToInt8Tensor
@@ -93,7 +93,7 @@ def quantised_linear(linear: torch.nn.Linear, codes: Codes, kind: str) -> torch.
     return linear
 
 
-def stored_codes(weight: torch.Tensor, group: int, bits: int) -> Codes | None:
+def stored_codes(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None:
     """The codes and scales of a weight that torchao quantised, where it did so in the same way."""
     import torch
     from torchao.quantization import IntxUnpackedToInt8Tensor
@@ -103,13 +103,13 @@ def stored_codes(weight: torch.Tensor, group: int, bits: int) -> Codes | None:
     same = weight.target_dtype == {4: torch.int4, 8: torch.int8}[bits] and tuple(weight.block_size) == (1, group)
     if not same or bool((weight.zero_point != 0).any()):
         return None
-    return Codes(weight.qdata, weight.scale.float().reshape(len(weight.qdata), -1))
+    return QuantizedWeight(weight.qdata, weight.scale.float().reshape(len(weight.qdata), -1))
 
 
-def quantised_embedding(codes: Codes, bits: int) -> torch.nn.Module:
-    from ..modules.quantised import Embedding
+def quantised_embedding(codes: QuantizedWeight, bits: int) -> torch.nn.Module:
+    from ..modules.quantised import QuantizedEmbedding
 
-    return Embedding(codes, bits)
+    return QuantizedEmbedding(codes, bits)
 
 
 def quantise_linears(
@@ -130,20 +130,20 @@ def quantise(
     *,
     pieces: Sequence[Sequence[int]] = (),
     formats: Mapping[str, str] | None = None,
-    read: Read = whole,
+    read: Read = skip_reading,
     embedding: str = EMBEDDING,
     progress: OnProgress = ignore,
-) -> Report:
+) -> QuantizationReport:
     """Replace the layers that `recipe` names, in place.
 
     `pieces` are tokens of a text, in pieces that one call takes: linear layers in blocks are then rounded for what they
     are given while the model reads it. Without any, weights are rounded to what is nearest to them. `formats` tells, by
     name, how layers were quantised in the checkpoint: the report says which are so for the second time. `read` is
     called before parameters are looked at and may fill them in; quantised, they are dropped. So a model never stands in
-    memory whole as floats. `embedding` is the name of the table of tokens.
+    memory skip_reading as floats. `embedding` is the name of the table of tokens.
     """
-    report = Report(notes=list(recipe.notes))
-    work = _Work(module, recipe, report, read, embedding, progress)
+    report = QuantizationReport(notes=list(recipe.notes))
+    work = _Quantizer(module, recipe, report, read, embedding, progress)
     if pieces:
         behind = Calibration(module, pieces, read).run(work.block)
         work.rest(behind)
@@ -160,14 +160,14 @@ def shapes_of(module: torch.nn.Module) -> dict[str, tuple[int, ...]]:
     return {n: tuple(m.weight.shape) for n, m in module.named_modules() if isinstance(m, torch.nn.Linear)}
 
 
-class _Work:
+class _Quantizer:
     """Layers in the order in which they are asked for, each once."""
 
     def __init__(
         self,
         module: torch.nn.Module,
         recipe: Recipe,
-        report: Report,
+        report: QuantizationReport,
         read: Read,
         embedding: str,
         progress: OnProgress,
@@ -178,7 +178,7 @@ class _Work:
         self._report = report
         self._read = read
         self._progress = progress
-        self._total = len(self._left) + (recipe.embedding != AS_IT_IS)
+        self._total = len(self._left) + (recipe.embedding != UNQUANTIZED)
 
     def block(self, name: str, moments: Moments) -> None:
         for layer in [layer for layer in self._left if layer.startswith(f"{name}.")]:
@@ -190,7 +190,7 @@ class _Work:
 
     def embedding(self) -> None:
         name, kind = self._embedding
-        if kind == AS_IT_IS:
+        if kind == UNQUANTIZED:
             return
         self._read(f"{name}.")
         weight = self._module.get_parameter(f"{name}.weight").detach()
@@ -206,7 +206,7 @@ class _Work:
         linear = self._module.get_submodule(name)
         assert isinstance(linear, torch.nn.Linear)
         weight = linear.weight.detach()
-        if kind == AS_IT_IS:
+        if kind == UNQUANTIZED:
             self._note(name, kind, weight, None)
             return
         codes = stored_codes(weight, kind.group or weight.shape[1], kind.bits)
@@ -216,7 +216,9 @@ class _Work:
         self._replace(name, quantised_linear(linear, codes, kind.name))
         self._note(name, kind, weight, codes)
 
-    def _codes(self, name: str, weight: torch.Tensor, kind: Kind, moments: torch.Tensor | None) -> Codes:
+    def _codes(
+        self, name: str, weight: torch.Tensor, kind: WeightFormat, moments: torch.Tensor | None
+    ) -> QuantizedWeight:
         group = kind.group or weight.shape[1]
         same = exact(weight, group, kind.bits)
         if same is not None:
@@ -230,8 +232,8 @@ class _Work:
         parent, _, own = name.rpartition(".")
         setattr(self._module.get_submodule(parent), own, layer)
 
-    def _note(self, name: str, kind: Kind, weight: torch.Tensor, codes: Codes | None) -> None:
+    def _note(self, name: str, kind: WeightFormat, weight: torch.Tensor, codes: QuantizedWeight | None) -> None:
         error = 0.0 if codes is None else squared_error(weight, codes)
         rows, columns = weight.shape
-        self._report.layers.append(Layer(name, kind, rows, columns, error))
+        self._report.layers.append(LayerResult(name, kind, rows, columns, error))
         self._progress(Progress("quantize", len(self._report.layers), self._total, "layers"))

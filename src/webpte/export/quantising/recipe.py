@@ -16,7 +16,7 @@ HEAD = "output"
 Shape = tuple[int, ...]  # rows, columns
 
 
-class Kind(NamedTuple):
+class WeightFormat(NamedTuple):
     """How a weight is stored. Scales are f32, one for every `group` columns of a row, or one a row."""
 
     name: str  # "4w", "8w", "8da4w", or "f32": as it is
@@ -34,16 +34,16 @@ class Kind(NamedTuple):
         return f"{self.name} in groups of {self.group}" if self.group else self.name
 
 
-AS_IT_IS = Kind("f32")
-EIGHT = Kind("8w")
+UNQUANTIZED = WeightFormat("f32")
+INT8 = WeightFormat("8w")
 
 
 @dataclass
 class Recipe:
     """The kind of each linear layer and of the embedding, by name, and what there is to say about it."""
 
-    linears: dict[str, Kind]
-    embedding: Kind = AS_IT_IS
+    linears: dict[str, WeightFormat]
+    embedding: WeightFormat = UNQUANTIZED
     notes: list[str] = field(default_factory=list)
 
 
@@ -75,26 +75,26 @@ def check_head(head: str | None, mode: str | None) -> None:
         raise InputError("head is '4' and quantize '8w': a head in fewer bits than the layers loses the most")
 
 
-def embedding_kind(text: str) -> Kind:
+def embedding_kind(text: str) -> WeightFormat:
     """ "4,32", "8" or "none"."""
     bits, _, group = (part.strip() for part in text.partition(","))
     if bits in ("8", "none") and not group:
-        return EIGHT if bits == "8" else AS_IT_IS
+        return INT8 if bits == "8" else UNQUANTIZED
     if bits != "4" or not group.isdecimal() or int(group) < 2 or int(group) % 2:
         raise InputError(
             f'embedding is "8", "none", or "4,GROUP" with an even group size, such as "4,32", not {text!r}'
         )
-    return Kind("4w", int(group))
+    return WeightFormat("4w", int(group))
 
 
 def linear_recipe(linears: Mapping[str, Shape], mode: str, group_size: int, head: str | None = None) -> Recipe:
     """The kinds of linear layers of these shapes; those that cannot be in 4 bits are in 8, or stay as they are."""
     check_quantizer(mode, group_size)
-    wanted = EIGHT if mode == "8w" else Kind(mode, group_size)
+    wanted = INT8 if mode == "8w" else WeightFormat(mode, group_size)
     recipe = Recipe({})
     for name, shape in linears.items():
-        asked = {"8": EIGHT, "none": AS_IT_IS}.get(head or "", wanted) if name == HEAD else wanted
-        kind = recipe.linears[name] = next(kind for kind in (asked, EIGHT, AS_IT_IS) if fits(kind, shape))
+        asked = {"8": INT8, "none": UNQUANTIZED}.get(head or "", wanted) if name == HEAD else wanted
+        kind = recipe.linears[name] = next(kind for kind in (asked, INT8, UNQUANTIZED) if fits(kind, shape))
         if kind != asked:
             recipe.notes.append(f"{name}, {shape[0]} by {shape[1]}, is {kind}: {_misfit(asked, shape)}")
     if linears and all(kind != wanted for name, kind in recipe.linears.items() if name != HEAD or head is None):
@@ -104,12 +104,12 @@ def linear_recipe(linears: Mapping[str, Shape], mode: str, group_size: int, head
     return recipe
 
 
-def fits(kind: Kind, shape: Shape) -> bool:
+def fits(kind: WeightFormat, shape: Shape) -> bool:
     """Whether ExecuTorch can export it: it asks for rows by fours, and the delegate for columns."""
-    return kind == AS_IT_IS or not (shape[0] % 4 or shape[1] % 4 or (kind.group and shape[1] % kind.group))
+    return kind == UNQUANTIZED or not (shape[0] % 4 or shape[1] % 4 or (kind.group and shape[1] % kind.group))
 
 
-def _misfit(kind: Kind, shape: Shape) -> str:
+def _misfit(kind: WeightFormat, shape: Shape) -> str:
     if shape[0] % 4:
         return f"{shape[0]} rows are not divided by 4"
     if shape[1] % 4:
@@ -117,7 +117,7 @@ def _misfit(kind: Kind, shape: Shape) -> str:
     return f"{shape[1]} columns are not divided by the group size, {kind.group}"
 
 
-def check_embedding(kind: Kind, width: int) -> None:
+def check_embedding(kind: WeightFormat, width: int) -> None:
     group = kind.group
     if group and (width % group or width == group):  # ExecuTorch cannot fuse an embedding with one group a row
         raise UnsupportedError(

@@ -205,8 +205,8 @@ def test_the_head_is_tied_as_the_config_says(folder, tmp_path, config, tensors, 
         ({"rms_norm_eps": -1.0}, ["rms_norm_eps", "-1.0"]),
         ({"rope_theta": "x"}, ["rope_theta", '"x"']),
         ({"rope_parameters": {"rope_theta": 500.0}}, ["rope_theta", "10000.0", "rope_parameters.rope_theta", "500.0"]),
-        ({"num_key_value_heads": 3}, ["4 heads", "3 key"]),
-        ({"num_attention_heads": 3}, ["3 heads", "64", "21.3333", "head_dim"]),
+        ({"num_key_value_heads": 3}, ["attention heads", "3 key", "got 4"]),
+        ({"num_attention_heads": 3}, ["num_attention_heads, 3", "got 64", "head_dim"]),
     ],
 )
 def test_a_config_that_makes_no_sense_is_refused(folder, tmp_path, config, values):

@@ -119,7 +119,7 @@ def _warnings_after() -> Iterator[None]:
 
 
 def _report(exported: ExportResult) -> dict[str, Any]:
-    fetched = exported.fetched
+    fetched = exported.hub_checkpoint
     return {
         "files": [{"path": str(file), "bytes": os.path.getsize(file)} for file in exported.files],
         "seconds": round(exported.seconds, 3),
@@ -137,5 +137,5 @@ def _print_stages(exported: ExportResult) -> None:
         say(f"{stage.name:<14} {stage.seconds:7.1f} s{memory}", error=True)
     peak = "" if exported.peak_memory is None else f", peak memory {size(exported.peak_memory)}"
     say(f"exported in {exported.seconds:.0f} s{peak}", error=True)
-    if exported.fetched is not None:
-        say(f"from {exported.fetched.repository} at {exported.fetched.commit}", error=True)
+    if exported.hub_checkpoint is not None:
+        say(f"from {exported.hub_checkpoint.repository} at {exported.hub_checkpoint.commit}", error=True)

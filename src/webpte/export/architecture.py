@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 MAX_LAYERS = 1000
-MAX_ELEMENTS = 1 << 24  # of a row of a weight or of a state: sizes are refused before memory is taken for them
+MAX_ELEMENTS = 1 << 24  # of a row of a weight or of a state: larger sizes are refused before memory is allocated
 
 
 @dataclass(frozen=True)
 class Rope:
-    """How queries and keys turn with their position: pair i by `theta ** (-2 i / width) / divisors[i]` a step."""
+    """Rotary embedding: pair i of queries and keys rotates by `theta ** (-2 i / width) / divisors[i]` per position."""
 
     theta: float
-    width: int  # elements of each head that turn, its first ones
-    divisors: tuple[float, ...] | None = None  # one for each pair; None is ones
+    width: int  # the number of leading elements of each head that rotate
+    divisors: tuple[float, ...] | None = None  # one for each pair; None: all 1
     amplitude: float = 1.0  # cosines and sines are multiplied by it
-    # Divisors of contexts above `original`: LongRoPE has two sets.
+    # Divisors for contexts above `original`: LongRoPE has two sets.
     long_divisors: tuple[float, ...] | None = None
     original: int | None = None
 
     def tables(self, context: int, head_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Cosines and sines of `context` positions, (C, D / 2); pairs that do not turn stay as they are."""
+        """Return cosines and sines of `context` positions, (C, D / 2). Pairs beyond `width` do not rotate."""
         import torch
 
         long = self.long_divisors is not None and self.original is not None and context > self.original
@@ -53,23 +53,25 @@ class Delta:
     value_heads: int
     key_dim: int
     value_dim: int
-    taps: int  # latest tokens that queries, keys and values are convolved over
+    taps: int  # kernel size of the convolution over queries, keys and values
 
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """In what a layer may differ from its neighbours."""
+    """The properties in which layers of one model may differ."""
 
-    rope: str | None = "rope"  # which of the model's turns its queries and keys; None: not at all
-    window: int | None = None  # how many tokens a token sees, itself included, where that is fewer than all before it
-    rows: int | None = None  # of its cache, where attention is of plain ops; None: the fused one has all of the context
-    taps: int = 0  # latest tokens that it convolves over, itself included, in the place of attention; 0: it attends
-    delta: Delta | None = None  # it attends linearly
+    rope: str | None = "rope"  # the name of its rope; None: no rotary embedding
+    window: int | None = None  # the tokens that a token attends to, itself included; None: all before it
+    rows: int | None = (
+        None  # of its cache if attention is computed by plain ops; None: fused attention over the whole context
+    )
+    taps: int = 0  # kernel size of the convolution that replaces attention; 0: attention
+    delta: Delta | None = None  # linear attention
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """A decoder. Sizes are named as by ExecuTorch's Llama."""
+    """A decoder. Sizes have the names of ExecuTorch's Llama."""
 
     dim: int
     n_heads: int
@@ -80,20 +82,20 @@ class Architecture:
     norm_eps: float
     layers: tuple[LayerSpec, ...]
     ropes: Mapping[str, Rope]
-    tied: bool = False  # the output head is the embedding
+    tied: bool = False  # the output head shares the embedding's weights
     qkv_bias: bool = False
-    out_bias: bool = False  # of the linear behind attention
+    out_bias: bool = False  # of the linear after attention
     mlp_bias: bool = False
-    qk_norm: bool = False  # queries and keys are normalised by head, before they turn
-    post_norms: bool = False  # what attention and the feed-forward add is normalised before
-    norm_offset: float = 0.0  # is added to the weights of all norms
-    activation: str = "silu"  # of the feed-forward's gate, or "gelu_tanh"
+    qk_norm: bool = False  # queries and keys are normalised by head, before rotation
+    post_norms: bool = False  # the outputs of attention and feed-forward are normalised
+    norm_offset: float = 0.0  # added to the weights of all norms
+    activation: str = "silu"  # of the feed-forward's gate: "silu" or "gelu_tanh"
     attention_cap: float | None = None  # scores x become cap * tanh(x / cap)
     logits_cap: float | None = None
-    attention_scale: float | None = None  # of scores; None is 1 / sqrt(head_dim)
-    # These are multiplied into weights when they are read: the graph stays that of a Llama.
+    attention_scale: float | None = None  # of scores; None: 1 / sqrt(head_dim)
+    # Multiplied into weights when they are read, so that the graph stays that of a Llama.
     embedding_factor: float = 1.0
-    residual_factor: float = 1.0  # of what attention and the feed-forward add
+    residual_factor: float = 1.0  # of the outputs of attention and feed-forward
     logits_factor: float = 1.0
 
     @property
@@ -102,12 +104,15 @@ class Architecture:
 
     @property
     def query_factor(self) -> float:
-        """What queries are multiplied by for attention that divides scores by the root of head_dim."""
+        """Return the factor of queries for attention that divides scores by sqrt(head_dim)."""
         return 1.0 if self.attention_scale is None else self.attention_scale * math.sqrt(self.head_dim)
 
     def with_rows(self, max_context: int, max_tokens: int) -> Architecture:
-        """Say of each layer how many rows its cache has. One of a window needs those that the first token of a call
-        sees, and one for each further token; a call has fewer than `max_tokens`."""
+        """Return the architecture with the rows of each layer's cache.
+
+        A layer with a window needs the rows that the first token of a call attends to, and one for each further token.
+        A call has fewer than `max_tokens` tokens.
+        """
 
         def rows(layer: LayerSpec) -> int | None:
             if layer.window is not None and layer.window < max_context:
@@ -116,8 +121,11 @@ class Architecture:
 
         return replace(self, layers=tuple(replace(layer, rows=rows(layer)) for layer in self.layers))
 
-    def reach(self, max_context: int, max_tokens: int) -> tuple[int, int] | None:
-        """Positions before a token that it needs, and latest positions that caches hold; None: all of the fused op."""
+    def cache_window(self, max_context: int, max_tokens: int) -> tuple[int, int] | None:
+        """Return the positions before a token that it needs, and the latest positions that caches hold.
+
+        None means that all layers have fused attention over the whole context.
+        """
         plain = [layer for layer in self.with_rows(max_context, max_tokens).layers if layer.rows is not None]
         rings = [layer for layer in plain if layer.rows != max_context]
         if not rings:
@@ -126,38 +134,48 @@ class Architecture:
 
     @property
     def has_recurrent_state(self) -> bool:
-        """Whether layers keep a state that is that of the last token, and not a row for each."""
+        """Return whether layers keep a state of the last token only, instead of a row for each token."""
         return any(layer.taps or layer.delta is not None for layer in self.layers)
 
     def check(self, where: str) -> None:
-        """Sizes that a module can have; heads that share keys evenly and turn in pairs."""
+        """Check that sizes are within limits, that heads share keys evenly, and that they rotate in pairs."""
         deltas = [layer.delta for layer in self.layers if layer.delta is not None]
         products = {
             "vocab_size": self.vocab_size,
-            "the feed-forward's width": self.hidden_dim,
+            "the width of the feed-forward": self.hidden_dim,
             "heads times their width": self.n_heads * self.head_dim,
-            "taps times the width": max((layer.taps for layer in self.layers), default=0) * self.dim,
+            "the size of a convolution": max((layer.taps for layer in self.layers), default=0) * self.dim,
             "a state of linear attention": max((d.value_heads * d.key_dim * d.value_dim for d in deltas), default=0),
-            "taps of linear attention": max(
+            "the convolution of linear attention": max(
                 (d.taps * (d.key_heads * d.key_dim * 2 + d.value_heads * d.value_dim) for d in deltas), default=0
             ),
         }
         for name, size in products.items():
             if size > MAX_ELEMENTS:
-                raise UnsupportedError(f"{where}: {name} is {size}; at most {MAX_ELEMENTS} is allowed", code="size")
+                raise UnsupportedError(
+                    argument=f"{where}: {name}", expected=f"at most {MAX_ELEMENTS}", got=size, code="size"
+                )
         if self.n_heads % self.n_kv_heads:
             raise FormatError(
-                f"{where}: {self.n_heads} heads cannot share {self.n_kv_heads} key and value heads evenly"
+                argument=f"{where}: attention heads",
+                expected=f"a multiple of the {self.n_kv_heads} key and value heads",
+                got=self.n_heads,
+                code="head_count",
             )
         if self.head_dim % 2 or any(rope.width % 2 or rope.width > self.head_dim for rope in self.ropes.values()):
             widths = ", ".join(str(rope.width) for rope in self.ropes.values())
             raise UnsupportedError(
-                f"{where}: of heads {self.head_dim} wide, {widths} turn; even numbers are wanted", code="odd_width"
+                argument=f"{where}: head_dim and rotary width",
+                expected="even numbers, the second at most the first",
+                got=f"{self.head_dim} and {widths}",
+                code="odd_width",
             )
         for name, rope in self.ropes.items():
             for divisors in (rope.divisors, rope.long_divisors):
                 if divisors is not None and len(divisors) != rope.width // 2:
                     raise FormatError(
-                        f"{where}: {name} has {len(divisors)} factors of frequencies for {rope.width // 2} pairs",
+                        argument=f"{where}: {name}",
+                        expected=f"{rope.width // 2} factors of frequencies",
+                        got=len(divisors),
                         code="factor_count",
                     )

@@ -14,35 +14,53 @@ from .family import Checkpoint
 
 
 def check_source(path: Path) -> None:
-    """Whether a checkpoint is there, told by its first bytes: importing torch takes seconds, reading one minutes."""
+    """Check by its first bytes that a path is a checkpoint. Importing torch takes seconds, and reading one minutes."""
     if path.is_dir():
         _folder_of(path)
         return
     with MappedFile(path) as file:
-        found = recognise(file)
+        kind = recognise(file)
     if path.suffix == ".gguf":
-        if found is None or "GGUF" not in found.kind:
-            instead = f" but {found.kind}" if found is not None else ""
-            raise FormatError(f"{path} is not a GGUF file{instead}. Download or copy it again.")
+        if kind is None or "GGUF" not in kind.kind:
+            raise FormatError(
+                argument=str(path),
+                expected="a GGUF file",
+                got="unknown data" if kind is None else kind.kind,
+                code="not_gguf",
+                hint="Download or copy it again.",
+            )
         return
-    if found is not None and "GGUF" in found.kind:
-        raise InputError(f"{path} is a GGUF checkpoint: rename it to {path.stem}.gguf, by which it is told")
-    if found is not None and found.kind.startswith("an ExecuTorch program"):
-        raise InputError(f"{path} is a program already: webpte inspect {path} shows it, webpte generate talks to it")
-    _folder_of(path, found)
+    if kind is not None and "GGUF" in kind.kind:
+        raise InputError(
+            f"{path} is a GGUF checkpoint without the suffix .gguf",
+            code="gguf_suffix",
+            hint=f"Rename it to {path.stem}.gguf.",
+        )
+    if kind is not None and kind.kind.startswith("an ExecuTorch program"):
+        raise InputError(
+            f"{path} is already a program",
+            code="already_program",
+            hint=f"Run webpte inspect {path} or webpte generate {path}.",
+        )
+    _folder_of(path, kind)
 
 
-def _folder_of(path: Path, found: ForeignFile | None = None) -> Path:
-    """The folder of a checkpoint, which is named itself or by a file in it."""
+def _folder_of(path: Path, kind: ForeignFile | None = None) -> Path:
+    """Return the folder of a checkpoint: `path`, or the folder that has it."""
     folder = path if path.is_dir() else path.parent
     if not (folder / "config.json").exists():
-        known = f" It is {found.kind}: {found.remedy}" if found is not None else ""
-        raise FormatError(f"{path} is neither a .gguf file nor a folder with config.json and safetensors.{known}")
+        raise FormatError(
+            argument=str(path),
+            expected="a .gguf file, or a folder with config.json and safetensors",
+            got="neither" if kind is None else kind.kind,
+            code="not_a_checkpoint",
+            **({} if kind is None else {"hint": kind.remedy}),
+        )
     return folder
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """A .gguf file, or a folder (or a file in it) with config.json and safetensors."""
+    """Read a .gguf file, or a folder (or a file in it) with config.json and safetensors."""
     check_source(path)
     if path.suffix == ".gguf":
         from .gguf_file import read_gguf
@@ -54,7 +72,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
 
 
 def write_tokenizer_files(source: Checkpoint, target: Path) -> None:
-    """Beside a program."""
+    """Write tokenizer.json, tokenizer_config.json and chat_template.jinja beside a program."""
     texts = {"tokenizer.json": source.tokenizer, "chat_template.jinja": source.chat_template}
     config: dict[str, Any] = dict(source.special_tokens)
     if source.tool_format is not None:
@@ -67,7 +85,7 @@ def write_tokenizer_files(source: Checkpoint, target: Path) -> None:
 
 
 def text_tokens(source: Checkpoint, text: str) -> TextTokens:
-    """Return a text as the program of a checkpoint will read it."""
+    """Return the tokens of a text, as the exported program will read it."""
     from ..tools.evaluation.programs import tokens_beside
 
     with tempfile.TemporaryDirectory() as folder:

@@ -18,63 +18,64 @@ from typing import Any, NamedTuple
 from ..errors import FormatError, UnsupportedError
 from .architecture import MAX_LAYERS, Architecture, LayerSpec, Rope
 
-MAX_DIM_SIZE = 1 << 20  # of a dim of a model, and of a vocabulary
-MAX_CONTEXT_TOKENS = 1 << 40  # tokens: a number of a formula, for which no memory is taken
+MAX_DIM_SIZE = 1 << 20  # of hidden sizes, layers and vocabularies
+MAX_CONTEXT_TOKENS = 1 << 40  # used in formulas only: no memory is allocated for it
 MAX_TOKEN_ID = (1 << 31) - 1
-MIN_NUMBER, MAX_NUMBER = 1e-30, 1e30  # of factors: beyond, products of them are no longer finite
+MIN_NUMBER, MAX_NUMBER = 1e-30, 1e30  # limits of factors: products of larger ones would not be finite
 
 
 class FieldRule(NamedTuple):
-    """A field that changes what a model computes, unless its value is one of these."""
+    """A field that changes what a model computes, unless it has a neutral value."""
 
-    values: tuple[Any, ...] | Callable[[Any], bool]
-    changes: str
+    neutral: tuple[Any, ...] | Callable[[Any], bool]
+    effect: str  # of other values
 
-    def admits(self, value: Any) -> bool:
-        return self.values(value) if callable(self.values) else value in self.values
+    def is_neutral(self, value: Any) -> bool:
+        return self.neutral(value) if callable(self.neutral) else value in self.neutral
 
 
 class Fields:
     """The fields of one checkpoint, by name; `where` is named in errors.
 
-    Whoever asks for a field vouches for every value it may have. What nobody asked for is judged by `refuse_unread`.
+    Code that reads a field accepts every value of it. `refuse_unread` checks the fields that were not read.
     """
 
     def __init__(self, where: str, values: Mapping[str, Any]) -> None:
         self.where = where
         self.values = values
-        self.prefix = ""  # of the names that are asked for, such as "llama." in GGUF files
-        self._asked: set[str] = set()
+        self.prefix = ""  # of the names that are read, such as "llama." in GGUF files
+        self._read: set[str] = set()
         self._refused: dict[str, str] = {}
 
     def with_prefix(self, prefix: str) -> Fields:
-        """The same fields, named without a prefix that they share."""
+        """Return the same fields, named without a common prefix."""
         view = copy.copy(self)
         view.prefix = prefix
         return view
 
     def require(self, *names: str) -> None:
+        """Raise an error that lists the fields of these names that are missing."""
         if missing := [self.prefix + name for name in names if self.get(name) is None]:
-            raise FormatError(f"{self.where} has no {', '.join(missing)}", code="missing_field")
+            raise FormatError(f"{self.where}: missing field {', '.join(missing)}", code="missing_field")
 
     def get(self, name: str, default: Any = None) -> Any:
-        """As it stands, null being as good as absent."""
-        self._asked.add(self.prefix + name)
+        """Return the value of a field; null counts as absent."""
+        self._read.add(self.prefix + name)
         value = self.values.get(self.prefix + name)
         return default if value is None else value
 
-    def integer(self, name: str, default: int | None = None, most: int = MAX_DIM_SIZE) -> int:
-        """A size: an integer from 1 to `most`."""
+    def integer(self, name: str, default: int | None = None, maximum: int = MAX_DIM_SIZE) -> int:
+        """Return an integer from 1 to `maximum`."""
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise self.invalid(name, value, f"a whole number above 0 and at most {most}")
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
+            raise self.invalid(name, value, f"an integer from 1 to {maximum}")
         return value
 
     def token_id(self, name: str) -> int | None:
-        """The number of a token, where there is one."""
+        """Return a token id, or None if the field is absent."""
         value = self.get(name)
         if value is not None and not is_token_id(value):
-            raise self.invalid(name, value, "the number of a token")
+            raise self.invalid(name, value, "a token id")
         return value  # type: ignore[no-any-return]
 
     def string(self, name: str) -> str | None:
@@ -84,17 +85,17 @@ class Fields:
         return value
 
     def list_of(self, name: str, *types: type) -> list[Any]:
-        """A list whose elements are of these types; empty where there is none."""
+        """Return a list whose elements have these types; empty if the field is absent."""
         value = self.get(name, [])
         if not isinstance(value, list) or not all(type(element) in types for element in value):
             raise self.invalid(name, value, f"a list of {' or '.join(each.__name__ for each in types)}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A number above 0."""
+        """Return a number above 0."""
         value = self.get(name, default)
         if not _is_factor(value):
-            raise self.invalid(name, value, f"a number above 0, from {MIN_NUMBER:g} to {MAX_NUMBER:g},")
+            raise self.invalid(name, value, f"a number from {MIN_NUMBER:g} to {MAX_NUMBER:g}")
         return float(value)
 
     def boolean(self, name: str, default: bool = False) -> bool:
@@ -104,45 +105,45 @@ class Fields:
         return value
 
     def numbers(self, name: str) -> tuple[float, ...]:
-        """Numbers above 0."""
+        """Return a list of numbers above 0."""
         value = self.get(name)
         if not isinstance(value, list | tuple) or not all(map(_is_factor, value)):
             raise self.invalid(name, value, "a list of numbers above 0")
         return tuple(float(number) for number in value)
 
-    def invalid(self, name: str, value: Any, wanted: str) -> FormatError:
+    def invalid(self, name: str, value: Any, expected: str) -> FormatError:
+        """Return the error of a field with an invalid value."""
         return FormatError(
-            f"{self.where}: {self.prefix}{name} is {as_json(value)}; {wanted} is wanted", code="invalid_field"
+            argument=f"{self.where}: {self.prefix}{name}", expected=expected, got=as_json(value), code="invalid_field"
         )
 
-    def refuse(self, name: str, changes: str) -> None:
-        """Told by `refuse_unread`, together with all the others; `changes` says what the field changes."""
-        self._asked.add(self.prefix + name)
+    def refuse(self, name: str, effect: str) -> None:
+        """Add a field to the error of `refuse_unread`; `effect` says what the field changes."""
+        self._read.add(self.prefix + name)
         self._refused[self.prefix + name] = (
-            f"{self.prefix}{name} = {as_json(self.values.get(self.prefix + name))}: {changes}"
+            f"{self.prefix}{name} = {as_json(self.values.get(self.prefix + name))}: {effect}"
         )
 
-    def refuse_unread(self, harmless: Callable[[str], bool], rules: Mapping[str, FieldRule], remedy: str = "") -> None:
-        """Raise one error with every field that would change what is computed; `harmless` have no effect."""
+    def refuse_unread(self, ignored: Callable[[str], bool], rules: Mapping[str, FieldRule], hint: str = "") -> None:
+        """Raise one error that lists every field that changes what is computed; `ignored` fields have no effect."""
         refused = dict(self._refused)
         unknown = False
         for name, value in self.values.items():
             unset = value is None or (isinstance(value, str | list | tuple | dict) and not value)
-            if unset or name in self._asked or harmless(name):
+            if unset or name in self._read or ignored(name):
                 continue
             rule = rules.get(name)
             if rule is None:
                 unknown = True
-                refused[name] = f"{name} = {as_json(value)}: an unknown field, and what it changes is unknown"
-            elif not rule.admits(value):
-                refused[name] = f"{name} = {as_json(value)}: {rule.changes}"
+                refused[name] = f"{name} = {as_json(value)}: an unknown field"
+            elif not rule.is_neutral(value):
+                refused[name] = f"{name} = {as_json(value)}: {rule.effect}"
         if not refused:
             return
-        count = "a field that changes" if len(refused) == 1 else f"{len(refused)} fields that change"
-        lines = [f"{self.where} has {count} what the model computes and cannot be exported:"]
-        lines += [f"  {line}" for line in refused.values()]
+        count = "a field that is" if len(refused) == 1 else f"{len(refused)} fields that are"
+        lines = [f"{self.where} has {count} not supported:", *(f"  {line}" for line in refused.values())]
         raise UnsupportedError(
-            "\n".join(lines + [remedy] * (unknown and bool(remedy))), list(refused), code="unsupported_field"
+            "\n".join(lines + [hint] * (unknown and bool(hint))), list(refused), code="unsupported_field"
         )
 
 
@@ -155,13 +156,13 @@ def _is_factor(value: object) -> bool:
 
 
 def as_json(value: Any) -> str:
-    """A value in a message, as JSON and cut to a line."""
+    """Return a value as JSON, cut to one line of a message."""
     text = json.dumps(value, default=str, ensure_ascii=True)
     return text if len(text) <= 90 else f"{text[:87]}..."
 
 
 _ANY = ("rope_type", "type", "rope_theta", "partial_rotary_factor")
-_MAX_FACTOR = 1e9  # of YaRN: its inverse is added to 1, and must not vanish
+_MAX_FACTOR = 1e9  # of YaRN: its inverse is added to 1 and must not vanish
 _ORIGINAL = "original_max_position_embeddings"
 
 
@@ -173,11 +174,12 @@ def read_rope(
     partial: bool = False,
     share: float = 1.0,
     aliases: Mapping[str, str] | None = None,
-    harmless: tuple[str, ...] = (),
+    ignored: tuple[str, ...] = (),
 ) -> Rope:
-    """What is refused is told by `refuse_unread`. `partial`: transformers lets this model turn a part of each head.
+    """Return the rotary settings of config.json. `refuse_unread` reports settings that are not supported.
 
-    Where nothing is said, that is `share`. Settings that are `harmless` change nothing for this model.
+    With `partial`, transformers rotates only a part of each head of this model; `share` is its default. Settings in
+    `ignored` have no effect for this model.
     """
     name, settings = _settings(fields)
     base = _once(fields, name, settings, "rope_theta", theta)
@@ -185,7 +187,7 @@ def read_rope(
         raise fields.invalid("rope_theta", base, "a number above 1")
     share = _once(fields, name, settings, "partial_rotary_factor", share)
     if share > 1:
-        raise fields.invalid("partial_rotary_factor", share, "a share of each head, at most 1,")
+        raise fields.invalid("partial_rotary_factor", share, "a number of at most 1")
     rope = Rope(base, int(head_dim * share))
     if share != 1 and not partial:
         where = name if "partial_rotary_factor" in settings else "partial_rotary_factor"
@@ -194,62 +196,65 @@ def read_rope(
     kind = settings.get("rope_type", settings.get("type", "default"))
     kind = (aliases or {}).get(kind, kind) if isinstance(kind, str) else None
     if kind not in KINDS:
-        fields.refuse(name, f"other rotary frequencies than are known here: {', '.join(KINDS)}")
+        fields.refuse(name, f"rotary frequencies other than {', '.join(KINDS)}")
         return rope
     known, make = KINDS[kind]
-    if strange := [
-        key for key, value in settings.items() if value is not None and key not in (*_ANY, *known, *harmless)
+    if unknown := [
+        key for key, value in settings.items() if value is not None and key not in (*_ANY, *known, *ignored)
     ]:
-        fields.refuse(name, f"{', '.join(strange)} is unknown, and what it changes in rotary frequencies")
+        fields.refuse(name, f"unknown rotary setting {', '.join(unknown)}")
         return rope
     inner = Fields(f"{fields.where}: {name}", settings)
     return make(rope, inner, fields)
 
 
-def scaled_rope(kind: str, rope: Rope, given: Fields) -> Rope:
-    """Where nothing but the settings themselves is told, as in GGUF."""
-    return KINDS[kind][1](rope, given, given)
+def scaled_rope(kind: str, rope: Rope, settings: Fields) -> Rope:
+    """Return a rope scaled by settings alone, without a config.json, as in GGUF."""
+    return KINDS[kind][1](rope, settings, settings)
 
 
 def _settings(fields: Fields) -> tuple[str, dict[str, Any]]:
-    """Older versions of transformers call them rope_scaling, newer ones rope_parameters."""
-    found = {name: fields.get(name) for name in ("rope_scaling", "rope_parameters") if fields.get(name)}
-    for name, value in found.items():
+    """Return the settings and their name: rope_scaling in older versions of transformers, rope_parameters in newer."""
+    settings = {name: fields.get(name) for name in ("rope_scaling", "rope_parameters") if fields.get(name)}
+    for name, value in settings.items():
         if not isinstance(value, dict):
-            fields.refuse(name, "other rotary frequencies than the default")
+            fields.refuse(name, "rotary frequencies other than the default")
             return name, {}
-    if len(found) == 2 and found["rope_scaling"] != found["rope_parameters"]:
-        raise FormatError(f"{fields.where} contradicts itself: rope_scaling and rope_parameters differ")
-    return next(iter(found.items()), ("rope_parameters", {}))
+    if len(settings) == 2 and settings["rope_scaling"] != settings["rope_parameters"]:
+        raise FormatError(f"{fields.where}: rope_scaling and rope_parameters differ", code="contradiction")
+    return next(iter(settings.items()), ("rope_parameters", {}))
 
 
 def _once(fields: Fields, name: str, settings: Mapping[str, Any], key: str, default: float) -> float:
-    """A number that stands with the other settings, or beside them."""
-    told = {key: fields.get(key), f"{name}.{key}": settings.get(key)}
-    told = {where: value for where, value in told.items() if value is not None}
-    if any(value != next(iter(told.values())) for value in told.values()):
-        raise FormatError(f"{fields.where} contradicts itself: {', '.join(f'{n} is {v}' for n, v in told.items())}")
-    return Fields(fields.where, told).number(next(iter(told), key), default)
+    """Return a number that is one of the rotary settings, or a field of config.json itself."""
+    both = {key: fields.get(key), f"{name}.{key}": settings.get(key)}
+    values = {where: value for where, value in both.items() if value is not None}
+    if any(value != next(iter(values.values())) for value in values.values()):
+        differing = ", ".join(f"{where} is {value}" for where, value in values.items())
+        raise FormatError(f"{fields.where}: {differing}; expected equal values", code="contradiction")
+    return Fields(fields.where, values).number(next(iter(values), key), default)
 
 
-# -- kinds: what stands in the settings -> divisors of frequencies --------------------------------------------------
+# -- rope types: settings -> divisors of frequencies --------------------------------------------------
 
 
-def _default(rope: Rope, given: Fields, config: Fields) -> Rope:
+def _default(rope: Rope, settings: Fields, config: Fields) -> Rope:
     return rope
 
 
-def _linear(rope: Rope, given: Fields, config: Fields) -> Rope:
-    return replace(rope, divisors=(given.number("factor"),) * (rope.width // 2))
+def _linear(rope: Rope, settings: Fields, config: Fields) -> Rope:
+    return replace(rope, divisors=(settings.number("factor"),) * (rope.width // 2))
 
 
-def _llama3(rope: Rope, given: Fields, config: Fields) -> Rope:
-    """Slow pairs by the factor, fast ones not at all, and smoothly between."""
-    factor, low, high = (given.number(name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
-    original = given.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
+def _llama3(rope: Rope, settings: Fields, config: Fields) -> Rope:
+    """Divide low frequencies by the factor, keep high ones, and interpolate between."""
+    factor, low, high = (settings.number(name) for name in ("factor", "low_freq_factor", "high_freq_factor"))
+    original = settings.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
     if low >= high:
         raise FormatError(
-            f"{given.where}: low_freq_factor is {low:g}, high_freq_factor {high:g}; it must be larger",
+            argument=f"{settings.where}: high_freq_factor",
+            expected=f"a number above low_freq_factor, {low:g}",
+            got=f"{high:g}",
             code="invalid_field",
         )
     divisors = []
@@ -260,51 +265,54 @@ def _llama3(rope: Rope, given: Fields, config: Fields) -> Rope:
     return replace(rope, divisors=tuple(divisors))
 
 
-def _yarn(rope: Rope, given: Fields, config: Fields) -> Rope:
-    """As Llama 3's, by the number of the pair instead of its frequency, and louder."""
-    original = given.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
-    factor = given.number("factor", config.integer("max_position_embeddings", original, MAX_CONTEXT_TOKENS) / original)
+def _yarn(rope: Rope, settings: Fields, config: Fields) -> Rope:
+    """As Llama 3, but by the index of the pair instead of its frequency, and with a larger amplitude."""
+    original = settings.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
+    factor = settings.number(
+        "factor", config.integer("max_position_embeddings", original, MAX_CONTEXT_TOKENS) / original
+    )
     if factor > _MAX_FACTOR:
-        raise given.invalid("factor", factor, f"a number of at most {_MAX_FACTOR:g}")
+        raise settings.invalid("factor", factor, f"a number of at most {_MAX_FACTOR:g}")
     low, high = (
-        rope.width * math.log(original / (given.number(name, turns) * 2 * math.pi)) / (2 * math.log(rope.theta))
+        rope.width * math.log(original / (settings.number(name, turns) * 2 * math.pi)) / (2 * math.log(rope.theta))
         for name, turns in (("beta_fast", 32.0), ("beta_slow", 1.0))
     )
-    if given.boolean("truncate", True):
+    if settings.boolean("truncate", True):
         low, high = math.floor(low), math.ceil(high)
     low, high = max(low, 0), min(high, rope.width - 1)
     high = high + 0.001 if low == high else high
     ramp = [min(1.0, max(0.0, (pair - low) / (high - low))) for pair in range(rope.width // 2)]
-    amplitude = given.number("attention_factor", _loudness(given, factor))
+    amplitude = settings.number("attention_factor", _yarn_amplitude(settings, factor))
     return replace(rope, divisors=tuple(1 / (part / factor + 1 - part) for part in ramp), amplitude=amplitude)
 
 
-def _loudness(given: Fields, factor: float) -> float:
+def _yarn_amplitude(settings: Fields, factor: float) -> float:
     def grown(scale: float) -> float:
         return 0.1 * scale * math.log(factor) + 1 if factor > 1 else 1.0
 
-    if given.get("mscale") and given.get("mscale_all_dim"):
-        return grown(given.number("mscale")) / grown(given.number("mscale_all_dim"))
+    if settings.get("mscale") and settings.get("mscale_all_dim"):
+        return grown(settings.number("mscale")) / grown(settings.number("mscale_all_dim"))
     return grown(1.0)
 
 
-def _longrope(rope: Rope, given: Fields, config: Fields) -> Rope:
-    """Two sets of divisors: one for contexts as they were trained first, one for longer ones."""
-    beside = config.get(_ORIGINAL)  # Phi's, which transformers prefers
-    if beside is None:
-        original = given.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
+def _longrope(rope: Rope, settings: Fields, config: Fields) -> Rope:
+    """Two sets of divisors: one for contexts up to the original length, one for longer ones."""
+    if config.get(_ORIGINAL) is None:  # transformers prefers the field of config.json, which Phi has
+        original = settings.integer(_ORIGINAL, config.get("max_position_embeddings"), MAX_CONTEXT_TOKENS)
     else:
-        original = config.integer(_ORIGINAL, most=MAX_CONTEXT_TOKENS)
+        original = config.integer(_ORIGINAL, maximum=MAX_CONTEXT_TOKENS)
     if original < 2:
-        raise given.invalid(_ORIGINAL, original, "a number above 1")
-    factor = given.number("factor", config.integer("max_position_embeddings", original, MAX_CONTEXT_TOKENS) / original)
-    loud = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+        raise settings.invalid(_ORIGINAL, original, "a number above 1")
+    factor = settings.number(
+        "factor", config.integer("max_position_embeddings", original, MAX_CONTEXT_TOKENS) / original
+    )
+    amplitude = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
     return replace(
         rope,
-        divisors=given.numbers("short_factor"),
-        long_divisors=given.numbers("long_factor"),
+        divisors=settings.numbers("short_factor"),
+        long_divisors=settings.numbers("long_factor"),
         original=original,
-        amplitude=given.number("attention_factor", loud),
+        amplitude=settings.number("attention_factor", amplitude),
     )
 
 
@@ -332,27 +340,33 @@ def decoder_config(
     partial: bool = False,
     share: float = 1.0,
     rope_aliases: Mapping[str, str] | None = None,
-    ropes: Callable[[Fields, int], Mapping[str, Rope]] | None = None,  # of a model that has several
+    ropes: Callable[[Fields, int], Mapping[str, Rope]] | None = None,  # of a model with several ropes
     activation: str = "silu",
-    rope_harmless: tuple[str, ...] = (),
+    rope_ignored: tuple[str, ...] = (),
     norm_eps: str = "rms_norm_eps",
     hidden_dim: int | None = None,
 ) -> Architecture:
-    """A Llama's, from config.json. Defaults are those transformers has where a file leaves a field out.
+    """Read the fields of config.json that all decoders have. Defaults are those of transformers.
 
-    `norm_eps` is what the family calls it; `hidden_dim` is given where it is not intermediate_size.
+    `norm_eps` is the family's name of that field. `hidden_dim` replaces intermediate_size.
     """
     fields.require("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size", norm_eps)
     if hidden_dim is None:
         fields.require("intermediate_size")
     dim, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     if head_dim is None and fields.get("head_dim") is None and dim % heads:
-        raise FormatError(f"{fields.where}: {heads} heads of a width of {dim} are {dim / heads:g} wide; say head_dim")
+        raise FormatError(
+            argument=f"{fields.where}: hidden_size",
+            expected=f"a multiple of num_attention_heads, {heads}",
+            got=dim,
+            code="head_dim",
+            hint="Add head_dim to the file.",
+        )
     size = fields.integer("head_dim", head_dim or dim // heads or None)
     _check_activation(fields, activation)
     if ropes is None:
         rope = read_rope(
-            fields, size, theta=theta, partial=partial, share=share, aliases=rope_aliases, harmless=rope_harmless
+            fields, size, theta=theta, partial=partial, share=share, aliases=rope_aliases, ignored=rope_ignored
         )
     return Architecture(
         dim=dim,
@@ -362,7 +376,7 @@ def decoder_config(
         hidden_dim=hidden_dim or fields.integer("intermediate_size"),
         vocab_size=fields.integer("vocab_size"),
         norm_eps=fields.number(norm_eps),
-        layers=(LayerSpec(),) * fields.integer("num_hidden_layers", most=MAX_LAYERS),
+        layers=(LayerSpec(),) * fields.integer("num_hidden_layers", maximum=MAX_LAYERS),
         ropes={"rope": rope} if ropes is None else ropes(fields, size),
         tied=fields.boolean("tie_word_embeddings", tied),
         activation=activation,
@@ -373,17 +387,18 @@ def _check_activation(fields: Fields, activation: str) -> None:
     names = {"silu": ("silu", "swish"), "gelu_tanh": ("gelu_pytorch_tanh",)}[activation]
     for field in ("hidden_act", *(["hidden_activation"] if activation != "silu" else [])):
         if fields.get(field, names[0]) not in names:
-            fields.refuse(field, f"another activation than {names[0]}")
+            fields.refuse(field, f"an activation other than {names[0]}")
 
 
 def attention_windows(fields: Fields, count: int, sliding: list[bool], default: int | None = None) -> list[int | None]:
-    """How many tokens each layer sees, for models that switch windows on with `use_sliding_window`.
+    """Return the attention window of each layer, for models that enable windows with `use_sliding_window`.
 
-    `sliding` are the layers that slide where `layer_types` does not say so.
+    `sliding` says which layers have a window if the file has no `layer_types`.
     """
     names = ["sliding_attention" if slides else "full_attention" for slides in sliding]
-    told = fields.get("sliding_window", default if "sliding_window" not in fields.values else None)  # null is none
-    window = None if told is None else fields.integer("sliding_window", default)
+    # A null sliding_window means no window; an absent one means the default.
+    size = fields.get("sliding_window", default if "sliding_window" not in fields.values else None)
+    window = None if size is None else fields.integer("sliding_window", default)
     used = fields.boolean("use_sliding_window") and window is not None
     kinds = fields.get("layer_types", names if used else ["full_attention"] * count)
     if not isinstance(kinds, list) or len(kinds) != count:
@@ -411,7 +426,7 @@ def decoder_gguf(fields: Fields, *, theta: float = 10000.0) -> Architecture:
         hidden_dim=fields.integer("feed_forward_length"),
         vocab_size=len(fields.with_prefix("").list_of("tokenizer.ggml.tokens", str)),
         norm_eps=fields.number(eps),
-        layers=(LayerSpec(window=_gguf_window(fields)),) * fields.integer("block_count", most=MAX_LAYERS),
+        layers=(LayerSpec(window=_gguf_window(fields)),) * fields.integer("block_count", maximum=MAX_LAYERS),
         ropes={"rope": _gguf_rope(fields, size, theta)},
     )
 
@@ -421,7 +436,7 @@ def _gguf_window(fields: Fields) -> int | None:
 
 
 def _gguf_rope(fields: Fields, size: int, theta: float) -> Rope:
-    """Divisors of frequencies, such as Llama 3's, are stored as a tensor, which the reader shows as a field."""
+    """Read the rotary keys of GGUF. Divisors of frequencies, such as those of Llama 3, are a tensor."""
     rope = Rope(fields.number("rope.freq_base", theta), fields.integer("rope.dimension_count", size))
     if rope.theta <= 1:
         raise fields.invalid("rope.freq_base", rope.theta, "a number above 1")
@@ -431,9 +446,9 @@ def _gguf_rope(fields: Fields, size: int, theta: float) -> Rope:
     if kind == "none":
         return rope
     if kind not in ("linear", "yarn") or rope.divisors is not None:
-        fields.refuse("rope.scaling.type", "other rotary frequencies than are known here: none, linear, yarn")
+        fields.refuse("rope.scaling.type", "rotary frequencies other than none, linear, yarn")
         return rope
-    told = {"factor": fields.get("rope.scaling.factor")}
+    scaling = {"factor": fields.get("rope.scaling.factor")}
     if kind == "yarn":
-        told["original_max_position_embeddings"] = fields.get("rope.scaling.original_context_length")
-    return scaled_rope(kind, rope, Fields(f"{fields.where}: rope.scaling", told))
+        scaling["original_max_position_embeddings"] = fields.get("rope.scaling.original_context_length")
+    return scaled_rope(kind, rope, Fields(f"{fields.where}: rope.scaling", scaling))

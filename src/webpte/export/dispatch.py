@@ -27,13 +27,15 @@ from .sentence_transformers import read_encoder_config
 
 @dataclass
 class ExportStage:
+    """Duration and memory of one stage of an export."""
+
     name: str
     seconds: float
-    peak_memory: int | None  # bytes of the process so far, at most; None where the system does not tell
+    peak_memory: int | None  # bytes of the process at the end of the stage; None if the system does not report it
 
 
 class StageTimer:
-    """Given as `progress`, passes every event on. A stage ends where another begins."""
+    """Time the stages of an export: pass it as `progress`. A stage ends when the next one begins."""
 
     def __init__(self, progress: OnProgress) -> None:
         self._progress = progress
@@ -48,7 +50,7 @@ class StageTimer:
         self._progress(event)
 
     def stages(self) -> list[ExportStage]:
-        """Up to now, in the order they began."""
+        """Return the stages so far, in the order in which they began."""
         self._end()
         return list(self._stages.values())
 
@@ -62,35 +64,38 @@ class StageTimer:
 
 
 def peak_memory() -> int | None:
-    """Of this process since it began, in bytes."""
+    """Return the peak memory of this process in bytes, or None if the system does not report it."""
     try:
         import resource
     except ImportError:  # Windows
         return None
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # bytes on macOS, KiB on Linux
 
 
 @contextmanager
 def atomic_output(path: Path) -> Iterator[AtomicOutput]:
-    """A folder to write the program to, and what stands beside it. Interrupted or failed, nothing of it is left."""
+    """Yield a temporary folder for the output files, and move them to `path`'s folder at the end.
+
+    If the export fails or is interrupted, no file is left.
+    """
     folder = _partial_folder(path)
     folder.mkdir()
     try:
-        made = AtomicOutput(folder / path.name, [])
-        yield made
+        output = AtomicOutput(folder / path.name, [])
+        yield output
         largest_first = sorted(folder.iterdir(), key=lambda file: (file.name != path.name, -file.stat().st_size))
-        if not quality_path(made.program).exists():
-            quality_path(path).unlink(missing_ok=True)  # of another program, which is replaced
-        for file in reversed(largest_first):  # the program last: where it is, all that it needs is
+        if not quality_path(output.program).exists():
+            quality_path(path).unlink(missing_ok=True)  # of the program that is replaced
+        for file in reversed(largest_first):  # the program last: once it exists, all files that it needs exist
             os.replace(file, path.parent / file.name)
-        made.files.extend(path.parent / file.name for file in largest_first)
+        output.files.extend(path.parent / file.name for file in largest_first)
     finally:
         remove_partial_output(path)
 
 
 def remove_partial_output(path: Path) -> None:
-    """What an export to `path` by this process has written so far; also for a process that is being ended."""
+    """Remove the files that an export to `path` by this process has written so far."""
     shutil.rmtree(_partial_folder(path), ignore_errors=True)
 
 
@@ -100,14 +105,16 @@ def _partial_folder(path: Path) -> Path:
 
 @dataclass(frozen=True)
 class AtomicOutput:
-    program: Path  # where to write it
-    files: list[Path]  # in the end: all that were written, in their places, the program first, then by size
+    """The output files of an export."""
+
+    program: Path  # in the temporary folder
+    files: list[Path]  # the final paths after the context ends: the program, then the others by size
 
 
 PathLike = str | os.PathLike[str]
 
-# How the names of transformers' classes end, in `architectures` of config.json.
-_ENDINGS = {
+# Suffixes of transformers' class names in `architectures` of config.json -> the kind of model.
+_CLASS_SUFFIXES = {
     "ForCausalLM": "language",
     "ForImageClassification": "image classifier",
     "ForObjectDetection": "detector",
@@ -116,7 +123,7 @@ _ENDINGS = {
     "Model": "encoder",
 }
 
-# The module here and the function in it. A kind is exported as soon as it has a line here.
+# The kind of model -> the module of this package and the function in it.
 EXPORTERS = {
     "language": ("llm", "export_llm"),
     "encoder": ("encoders", "export_encoder"),
@@ -128,13 +135,13 @@ EXPORTERS = {
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What an export wrote, and what it took. Stands wherever the path of the program does."""
+    """The files of an export, and its durations and memory. Usable as the path of the program."""
 
     path: Path
     files: tuple[Path, ...]  # the program first
     stages: tuple[ExportStage, ...]
-    peak_memory: int | None  # bytes of the process, at most; None where the system does not tell
-    fetched: HubCheckpoint | None  # where the checkpoint has a name on a hub
+    peak_memory: int | None  # bytes of the process; None if the system does not report it
+    hub_checkpoint: HubCheckpoint | None  # if the checkpoint came from a hub
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -145,42 +152,42 @@ class ExportResult:
 
 
 def export_checkpoint(source: PathLike, path: PathLike, *, jobs: int | None = None, **options: Any) -> ExportResult:
-    """Export a checkpoint of any kind: calls `export_llm` or the exporter of its kind with the same options.
+    """Export a checkpoint of any kind with the exporter of its kind, such as `export_llm`, and the same options.
 
     `source` is a folder with config.json and safetensors, a .gguf file, or the name of either on a hub:
-    `hf:org/name[@revision]`, `hf:org/name/file.gguf[@revision]`. `jobs` is the number of threads; all cores without
-    it. All files appear at the end, together; stopped or failed, the export leaves none.
+    `hf:org/name[@revision]`, `hf:org/name/file.gguf[@revision]`. `jobs` is the number of threads,
+    by default one for each core. All files appear together at the end. An export that fails or is stopped leaves none.
     """
     target = Path(path)
     check_target(target)
-    clock = StageTimer(cancellable(options.get("progress", ignore), options.get("cancel")))
+    timer = StageTimer(cancellable(options.get("progress", ignore), options.get("cancel")))
 
-    def validate(found: Path) -> None:
-        kind = model_kind(found)
+    def validate(folder: Path) -> None:
+        kind = model_kind(folder)
         _exporter(source, kind, options)
         if kind == "language":
-            validate_folder(found)
+            validate_folder(folder)
         elif kind == "encoder":
-            read_encoder_config(found)
+            read_encoder_config(folder)
 
-    fetched = fetch(source, clock, validate) if is_hub_name(source) else None
-    local = Path(source) if fetched is None else fetched.path
+    downloaded = fetch(source, timer, validate) if is_hub_name(source) else None
+    local = Path(source) if downloaded is None else downloaded.path
     exporter = _exporter(source, model_kind(local), options)
-    with threads(jobs), atomic_output(target) as made:
-        exporter(local, made.program, **(options | {"progress": clock}))
-        if fetched is not None:
-            fetched.write(made.program)
-    return ExportResult(target, tuple(made.files), tuple(clock.stages()), peak_memory(), fetched)
+    with threads(jobs), atomic_output(target) as output:
+        exporter(local, output.program, **(options | {"progress": timer}))
+        if downloaded is not None:
+            downloaded.write(output.program)
+    return ExportResult(target, tuple(output.files), tuple(timer.stages()), peak_memory(), downloaded)
 
 
 @contextmanager
 def threads(jobs: int | None) -> Iterator[None]:
-    """So many for torch, while something is exported."""
+    """Set the number of torch's threads while the context lasts."""
     if jobs is None:
         yield
         return
     if isinstance(jobs, bool) or not isinstance(jobs, int) or jobs < 1:
-        raise InputError(f"jobs is {jobs!r}; a whole number above 0 is wanted")
+        raise InputError(argument="jobs", expected="an integer above 0", got=repr(jobs), code="jobs")
     require_executorch()
     import torch
 
@@ -193,41 +200,47 @@ def threads(jobs: int | None) -> Iterator[None]:
 
 
 def _exporter(source: PathLike, kind: str, options: Mapping[str, Any]) -> Callable[..., Path]:
-    """Of a kind, if it takes these options."""
+    """Return the exporter of a kind of model, after checking that it takes these options."""
     if kind not in EXPORTERS:
-        known = ", ".join(EXPORTERS)
-        raise UnsupportedError(f"{source} holds a model of the kind {kind!r}; exported are {known}", ["architectures"])
+        raise UnsupportedError(
+            items=["architectures"],
+            argument=str(source),
+            expected=f"a model of the kinds {', '.join(EXPORTERS)}",
+            got=repr(kind),
+            code="unknown_kind",
+        )
     module, name = EXPORTERS[kind]
     exporter: Callable[..., Path] = getattr(importlib.import_module(f".{module}", __package__), name)
-    taken = inspect.signature(exporter).parameters
-    if strange := [option for option in options if option not in taken]:
-        fitting = ", ".join(name for name, given in taken.items() if given.kind is given.KEYWORD_ONLY)
+    parameters = inspect.signature(exporter).parameters
+    if unknown := [option for option in options if option not in parameters]:
+        known = ", ".join(name for name, option in parameters.items() if option.kind is option.KEYWORD_ONLY)
         raise InputError(
-            f"{source} holds a model of the kind {kind!r}, which is exported without {', '.join(strange)}; "
-            f"the options are {fitting}",
+            f"{source}: models of the kind {kind!r} do not take the option {', '.join(unknown)}",
             code="unknown_option",
+            hint=f"The options are {known}.",
         )
     return exporter
 
 
 def model_kind(source: PathLike) -> str:
-    """ "language", "encoder", "image classifier", "detector" or "speech"."""
+    """Return "language", "encoder", "image classifier", "detector" or "speech"."""
     path = Path(source)
     check_source(path)
     if path.suffix == ".gguf":
         return "language"
     folder = path if path.is_dir() else path.parent
-    if (folder / "modules.json").exists():  # of sentence-transformers, whose models may be language models else
+    if (folder / "modules.json").exists():  # of sentence-transformers: their transformer may be a language model
         return "encoder"
     names = read_json(folder / "config.json").get("architectures")
     for name in names if isinstance(names, list) else ():
-        kind = next((kind for ending, kind in _ENDINGS.items() if str(name).endswith(ending)), None)
+        kind = next((kind for ending, kind in _CLASS_SUFFIXES.items() if str(name).endswith(ending)), None)
         if kind is None:
             raise UnsupportedError(
-                f"{folder / 'config.json'}: architectures has {name}; the names of what is exported end in "
-                f"{', '.join(_ENDINGS)}",
-                ["architectures"],
+                items=["architectures"],
+                argument=f"{folder / 'config.json'}: architectures",
+                expected=f"a name that ends in {', '.join(_CLASS_SUFFIXES)}",
+                got=name,
                 code="unknown_architecture",
             )
         return kind
-    return "language"  # older files do not say; their model_type is looked at as all other fields are
+    return "language"  # older files have no architectures; their model_type is checked with the other fields

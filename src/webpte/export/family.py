@@ -20,7 +20,7 @@ from .weights import GGUF, HUGGING_FACE, CheckpointWeights, TensorNames
 if TYPE_CHECKING:
     import torch
 
-# By a text that chat templates of the format have and others have not; None: a format that is not known here.
+# A string that only chat templates of the format contain -> the format; None: a format that is not supported.
 ToolFormats = Mapping[str, ToolFormat | None]
 
 IN_TAGS = ToolFormat("object", "<tool_call>", "</tool_call>")
@@ -28,23 +28,25 @@ PARAMETERS_IN_TAGS = ToolFormat("parameters", "<tool_call>", "</tool_call>")
 
 
 def tool_format(formats: ToolFormats, template: str | None) -> ToolFormat | None:
-    """The format that the chat template is of: one family's models may write calls in several ways, or in none."""
-    return next((found for sign, found in formats.items() if template is not None and sign in template), None)
+    """Return the tool-call format of a chat template. Models of one family may have different formats, or none."""
+    return next((known for sign, known in formats.items() if template is not None and sign in template), None)
 
 
-def end_ids(where: str, told: Iterable[Any], names: Iterable[str], tokenizer: str) -> tuple[int, ...]:
-    """Numbers of the tokens that end an answer: those that files tell, and those named here that the tokenizer has."""
-    found: dict[int, None] = {}
-    for value in told:
+def end_ids(where: str, values: Iterable[Any], names: Iterable[str], tokenizer: str) -> tuple[int, ...]:
+    """Return the ids of the tokens that end an answer: `values` of eos_token_id, and `names` in the vocabulary."""
+    ids: dict[int, None] = {}
+    for value in values:
         for number in value if isinstance(value, list) else [value]:
             if not is_token_id(number):
-                raise FormatError(f"{where}: eos_token_id has {number!r}; numbers of tokens are wanted")
-            found[number] = None
-    known = read_tokenizer(f"{where}: its tokenizer.json", tokenizer.encode()).get_vocab()
-    return tuple(found | {known[name]: None for name in names if name in known})
+                raise FormatError(
+                    argument=f"{where}: eos_token_id", expected="token ids", got=repr(number), code="eos_token_id"
+                )
+            ids[number] = None
+    vocabulary = read_tokenizer(f"{where}: its tokenizer.json", tokenizer.encode()).get_vocab()
+    return tuple(ids | {vocabulary[name]: None for name in names if name in vocabulary})
 
 
-# (what it computes, context, tokens of a call) -> the module, parameters on the device of the caller's choice
+# (architecture, max_context, max_tokens) -> the module, with parameters on torch's current device
 Build = Callable[[Architecture, int, int], "torch.nn.Module"]
 
 
@@ -56,59 +58,61 @@ def plain_decoder(model: Architecture, max_context: int, max_tokens: int) -> tor
 
 @dataclass(frozen=True)
 class Family:
-    """One kind of model: how its fields are read, where its tensors are, how it ends an answer."""
+    """A kind of model: how its fields are read, the names of its tensors, and the tokens that end an answer."""
 
-    name: str  # that people know
-    models: str  # some of them
-    special: str  # what it does that a Llama does not
-    model_types: tuple[str, ...]  # of config.json
-    classes: tuple[str, ...]  # of `architectures` there
+    name: str  # for documents and messages
+    models: str  # examples, for documents
+    special: str  # differences from Llama, for documents
+    model_types: tuple[str, ...]  # values of `model_type` in config.json
+    classes: tuple[str, ...]  # values of `architectures` in config.json
     config: Callable[[Fields], Architecture]
-    gguf_types: tuple[str, ...] = ()  # of general.architecture in GGUF files; none: the format has no name for it
+    gguf_types: tuple[
+        str, ...
+    ] = ()  # values of general.architecture in GGUF files; none: the format does not support it
     gguf: Callable[[Fields], Architecture] | None = None
-    rules: Mapping[str, FieldRule] = field(default_factory=dict)  # of its own fields of config.json
+    rules: Mapping[str, FieldRule] = field(default_factory=dict)  # of fields of config.json, in place of FIELD_RULES
     names: TensorNames = HUGGING_FACE
     gguf_names: TensorNames = GGUF
     build: Build = plain_decoder
-    # Texts of tokens that end an answer, besides those that the files name; tokenizers that have them not do without.
+    # Tokens that end an answer, besides those of eos_token_id. Tokens that the tokenizer does not have are ignored.
     end_tokens: tuple[str, ...] = ()
     tool_formats: ToolFormats = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model of a known family, and what a runner needs to speak its language."""
+    """A model of a known family, with its tokenizer and chat template."""
 
     family: Family
     architecture: Architecture
-    weights: CheckpointWeights  # by the names of the module's parameters, read one at a time
+    weights: CheckpointWeights  # read one at a time, by the names of the module's parameters
     tokenizer: str  # the text of tokenizer.json
     chat_template: str | None
     bos_id: int | None
     eos_ids: tuple[int, ...]
-    # As in tokenizer_config.json: texts by name, such as bos_token, and with add_bos_token one before every text.
+    # As in tokenizer_config.json: strings by name, such as bos_token. With add_bos_token, every text begins with it.
     special_tokens: Mapping[str, str | bool] = field(default_factory=dict)
 
     @property
     def tool_format(self) -> ToolFormat | None:
-        """How it writes calls of tools, as its chat template has it."""
+        """Return the tool-call format of its chat template."""
         return tool_format(self.family.tool_formats, self.chat_template)
 
 
 def build_module(source: Checkpoint, max_context: int, max_tokens: int) -> torch.nn.Module:
-    """With its weights, as f32."""
+    """Return the module of a checkpoint with its weights, as f32."""
     module = empty_module(source, max_context, max_tokens)
     fill(module, source)
     return module
 
 
 def empty_module(source: Checkpoint, max_context: int, max_tokens: int) -> torch.nn.Module:
-    """Its parameters take no memory yet: `fill` reads them."""
-    return skeleton(source.family, source.architecture, max_context, max_tokens)
+    """Return the module of a checkpoint with parameters on the meta device, for `fill` to read."""
+    return _meta_module(source.family, source.architecture, max_context, max_tokens)
 
 
 def fill(module: torch.nn.Module, source: Checkpoint, part: str = "") -> None:
-    """Read the parameters whose names begin with `part`, such as `layers.3.`, one at a time, unless they are read."""
+    """Read the parameters whose names begin with `part`, such as `layers.3.`, and that are not read yet."""
     import torch
 
     for name, parameter in list(module.named_parameters()):
@@ -116,21 +120,27 @@ def fill(module: torch.nn.Module, source: Checkpoint, part: str = "") -> None:
             continue
         weight = source.weights.read(name)
         if weight.shape != parameter.shape:
-            raise FormatError(f"{name} is {list(weight.shape)} in the checkpoint, {list(parameter.shape)} in the model")
+            raise FormatError(
+                argument=name,
+                expected=f"the shape {list(parameter.shape)}",
+                got=list(weight.shape),
+                code="tensor_shape",
+            )
         owner, _, last = name.rpartition(".")
         setattr(module.get_submodule(owner), last, torch.nn.Parameter(weight, requires_grad=False))
 
 
-def skeleton(family: Family, model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
+def _meta_module(family: Family, model: Architecture, max_context: int, max_tokens: int) -> torch.nn.Module:
+    """Build a module without memory for its parameters."""
     import torch
 
     with suppress_logs(), torch.device("meta"):
         module = family.build(model, max_context, max_tokens).eval()
     absent = [name for name, buffer in module.named_buffers() if buffer.is_meta]
-    assert not absent, f"buffers without values: {absent}; make them with device='cpu'"
+    assert not absent, f"buffers on the meta device: {absent}; create them with device='cpu'"
     return module
 
 
 def shapes_of(family: Family, model: Architecture) -> dict[str, tuple[int, ...]]:
-    """Of the parameters, by name."""
-    return {name: tuple(p.shape) for name, p in skeleton(family, model, 2, 2).named_parameters()}
+    """Return the shapes of the parameters by name."""
+    return {name: tuple(p.shape) for name, p in _meta_module(family, model, 2, 2).named_parameters()}

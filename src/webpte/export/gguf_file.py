@@ -21,28 +21,28 @@ from .weights import HEAD, CheckpointWeights, check_layers, check_tensors, map_w
 if TYPE_CHECKING:
     import torch
 
-# Tensors that are settings: divisors of rotary frequencies. They are read as fields are.
+# Tensors that are settings: divisors of rotary frequencies. They are read as fields.
 ROTARY_TENSORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
-# Namespaces and keys that do not shape the model -> what they tell.
+# Namespaces and keys without effect on the model -> their contents.
 _WITHOUT_EFFECT = {
-    "general.": "where the file comes from and how it is stored",
-    "tokenizer.": "how text becomes tokens; read for the tokenizer and the chat template",
-    "quantize.": "how its weights were rounded",
-    "mradermacher.": "who converted it, and when",
-    "split.tensors.count": "tensors in all parts of a file; that there is one part is checked",
+    "general.": "origin and storage of the file",
+    "tokenizer.": "the tokenizer and the chat template, which are read separately",
+    "quantize.": "how its weights were quantised",
+    "mradermacher.": "the converter",
+    "split.tensors.count": "the number of tensors in all parts; split.count is checked",
 }
 
-_SCALE = "numbers on the way are scaled by it"
-_EXPERTS = "its layers choose among experts"
-_FREQUENCIES = "other rotary frequencies than the default"
+_SCALE = "activations are scaled"
+_EXPERTS = "a mixture of experts"
+_FREQUENCIES = "rotary frequencies other than the default"
 
 _RULES: dict[str, FieldRule] = {
-    "general.type": FieldRule(("model",), "the file is not a model of its own"),
+    "general.type": FieldRule(("model",), "the file is not a complete model"),
     "split.count": FieldRule((0, 1), "the model is in several files; merge them with gguf-split"),
     "split.no": FieldRule((0,), "the model is in several files; merge them with gguf-split"),
 }
-# Under the name of the architecture:
+# Keys with the architecture's name as prefix:
 _OF_MODELS: dict[str, FieldRule] = {
     "rope.scaling.type": FieldRule(("none",), _FREQUENCIES),
     "rope.scaling.factor": FieldRule((0, 1), _FREQUENCIES),
@@ -50,56 +50,61 @@ _OF_MODELS: dict[str, FieldRule] = {
     "rope.scaling.original_context_length": FieldRule((), _FREQUENCIES),
     "rope.scaling.finetuned": FieldRule((False,), _FREQUENCIES),
     "rope.scale_linear": FieldRule((0, 1), _FREQUENCIES),
-    "attention.causal": FieldRule((True,), "tokens see those behind them"),
-    "attention.scale": FieldRule((0,), "attention scores are scaled otherwise"),
+    "attention.causal": FieldRule((True,), "attention is not causal"),
+    "attention.scale": FieldRule((0,), "attention scores have another scale"),
     "attention.clamp_kqv": FieldRule((0,), "queries, keys and values are capped"),
-    "attention.max_alibi_bias": FieldRule((0,), "positions are told by a bias"),
+    "attention.max_alibi_bias": FieldRule((0,), "positions are encoded by a bias (ALiBi)"),
     "attn_logit_softcapping": FieldRule((0,), "attention scores are capped"),
     "final_logit_softcapping": FieldRule((0,), "logits are capped"),
     "logit_scale": FieldRule((0, 1), _SCALE),
     "residual_scale": FieldRule((0, 1), _SCALE),
     "embedding_scale": FieldRule((0, 1), _SCALE),
-    "use_parallel_residual": FieldRule((False,), "attention and feed-forward run side by side"),
+    "use_parallel_residual": FieldRule((False,), "attention and feed-forward run in parallel"),
     "expert_count": FieldRule((0,), _EXPERTS),
     "expert_used_count": FieldRule((0,), _EXPERTS),
     "tensor_data_layout": FieldRule(("Meta AI original pth",), "weights are stored in another order"),
 }
 _WITHOUT_EFFECT_OF_MODELS = {
-    "context_length": "how far it was trained; rotary tables are computed for any position",
-    "vocab_size": "the tokens are counted",
+    "context_length": "training context; rotary tables are computed for any position",
+    "vocab_size": "the tokens of the tokenizer are counted",
 }
 
 
 def is_ignored_key(key: str, architecture: str) -> bool:
+    """Return whether a key has no effect on the model."""
     if key.startswith(f"{architecture}."):
         return key.removeprefix(f"{architecture}.") in _WITHOUT_EFFECT_OF_MODELS
     return key not in _RULES and key.startswith(tuple(_WITHOUT_EFFECT))
 
 
 def key_rules(architecture: str) -> dict[str, FieldRule]:
+    """Return the rules of keys that no family reads."""
     return _RULES | {f"{architecture}.{key}": rule for key, rule in _OF_MODELS.items()}
 
 
 def read_gguf(path: Path) -> Checkpoint:
+    """Read a GGUF checkpoint."""
     if find_spec("gguf") is None:
-        raise UnsupportedError("reading GGUF needs the gguf package: pip install 'webpte[export]'")
+        raise UnsupportedError(
+            "GGUF files require the package gguf", code="missing_package", hint="Run pip install 'webpte[export]'."
+        )
     values, tensors = read_header(path)
     values |= {name: _numbers(path, tensors.pop(name)) for name in ROTARY_TENSORS if name in tensors}
     fields = Fields(str(path), values)
     architecture = values.get("general.architecture")
     family = family_of_gguf(fields.where, architecture)
     model = read_keys(family, fields, str(architecture))
-    model = replace(model, tied=family.gguf_names.stored(HEAD) not in tensors)
+    model = replace(model, tied=family.gguf_names.stored_name(HEAD) not in tensors)
     check_layers(fields.where, model.n_layers, len(tensors))
-    wanted = map_weights(shapes_of(family, model), model, family.gguf_names)
-    check_tensors(fields.where, family.name, {name: stored.shape for name, stored in tensors.items()}, wanted, ())
+    sources = map_weights(shapes_of(family, model), model, family.gguf_names)
+    check_tensors(fields.where, family.name, {name: stored.shape for name, stored in tensors.items()}, sources, ())
     keys = fields.with_prefix("tokenizer.ggml.")
-    ends = [keys.token_id(f"{kind}_token_id") for kind in ("eos", "eot", "eom")]  # of a text, a turn, a message
+    ends = [keys.token_id(f"{kind}_token_id") for kind in ("eos", "eot", "eom")]  # end of text, of turn, of message
     tokenizer = rebuild_tokenizer(fields, path)
     return Checkpoint(
         family,
         model,
-        CheckpointWeights(wanted, lambda name: _load(path, tensors[name]), _formats(tensors)),
+        CheckpointWeights(sources, lambda name: _load(path, tensors[name]), _formats(tensors)),
         tokenizer,
         fields.string("tokenizer.chat_template"),
         keys.token_id("bos_token_id"),
@@ -109,7 +114,7 @@ def read_gguf(path: Path) -> Checkpoint:
 
 
 def read_keys(family: Family, fields: Fields, architecture: str) -> Architecture:
-    """Every key read, or known to change nothing, or refused by name."""
+    """Read the keys of a model, and refuse keys that are neither read nor without effect."""
     assert family.gguf is not None, family.name
     model = family.gguf(fields.with_prefix(f"{architecture}."))
     fields.refuse_unread(lambda name: is_ignored_key(name, architecture), key_rules(architecture))
@@ -118,15 +123,20 @@ def read_keys(family: Family, fields: Fields, architecture: str) -> Architecture
 
 
 def _formats(tensors: Mapping[str, StoredTensor]) -> dict[str, str]:
-    """Of those that are quantised: everything but floats."""
+    """Return the formats of the tensors that are quantised."""
     names = {name: tensor.type.name for name, tensor in tensors.items()}
     return {name: kind for name, kind in names.items() if kind not in ("F64", "F32", "F16", "BF16")}
 
 
 def _numbers(path: Path, tensor: StoredTensor) -> list[float] | None:
-    """Divisors of rotary frequencies; ones, which change nothing, are as good as none."""
+    """Return divisors of rotary frequencies, or None if all are 1."""
     if math.prod(tensor.shape) > MAX_DIM_SIZE:
-        raise FormatError(f"{path}: {tensor.name} is {list(tensor.shape)}; expected a factor for each pair of a head")
+        raise FormatError(
+            argument=f"{path}: {tensor.name}",
+            expected="a factor for each pair of a head",
+            got=f"the shape {list(tensor.shape)}",
+            code="tensor_shape",
+        )
     numbers = _load(path, tensor).flatten().tolist()
     return None if all(number == 1 for number in numbers) else numbers
 
@@ -138,9 +148,10 @@ def _load(path: Path, tensor: StoredTensor) -> torch.Tensor:
 
     rows = np.frombuffer(tensor.span.view(), np.uint8).reshape(-1, tensor.row_bytes)
     try:
-        with np.errstate(all="ignore"):  # damaged scales are NaN or infinite, which whoever uses the weight looks for
+        with np.errstate(all="ignore"):  # damaged scales are NaN or infinite; users of the weight check for them
             dense = gguf.quants.dequantize(rows, tensor.type)
     except NotImplementedError as error:
-        stored = f"{path}: {tensor.name} is stored as {tensor.type.name}"
-        raise UnsupportedError(f"{stored}: {error}", [tensor.name]) from error
+        raise UnsupportedError(
+            f"{path}: {tensor.name} has the format {tensor.type.name}: {error}", [tensor.name], code="tensor_type"
+        ) from error
     return torch.from_numpy(dense.copy()).reshape(tensor.shape).float()

@@ -51,7 +51,7 @@ def read_header(path: Path) -> Header:
     for number in range(key_count):
         key = cursor.string(f"key {number} of {key_count}", MAX_NAME_BYTES)
         if key in values:
-            raise cursor.error(f"key {quoted_name(key)}", "it is there twice")
+            raise cursor.error(f"key {quoted_name(key)}", "duplicate key")
         values[key] = _read_value(cursor, f"the value of {quoted_name(key)}")
     infos = [_read_tensor_info(cursor, f"tensor {number} of {tensor_count}") for number in range(tensor_count)]
     alignment = values.get("general.alignment", DEFAULT_ALIGNMENT)

@@ -14,11 +14,12 @@ from ..errors import FormatError, UnsupportedError
 from .config import Fields, as_json
 
 _NORMAL, _CONTROL, _USER_DEFINED, _BYTE = 1, 3, 4, 6  # of gguf.TokenType
-_SPACE = "▁"  # what a space is in pieces
+_TOKENIZER_HINT = "Export from the safetensors checkpoint, which has a tokenizer.json."
+_SPACE = "▁"  # represents a space in pieces
 
 
 def rebuild_sentencepiece(fields: Fields) -> str:
-    """The text of a tokenizer.json."""
+    """Return the contents of a tokenizer.json."""
     from tokenizers import AddedToken, Tokenizer, models, normalizers
 
     keys = fields.with_prefix("tokenizer.ggml.")
@@ -26,7 +27,7 @@ def rebuild_sentencepiece(fields: Fields) -> str:
     _refuse_rewriting(keys)
     pieces, scores, kinds = _columns(keys)
     prefixed = keys.boolean("add_space_prefix", True)
-    if not prefixed:  # what users defined is stored with spaces as they are, and is looked for in texts without any
+    if not prefixed:  # user-defined pieces are stored with spaces, but matched in text without spaces
         pieces = [p.replace(" ", _SPACE) if kind == _USER_DEFINED else p for p, kind in zip(pieces, kinds, strict=True)]
     unknown = keys.token_id("unknown_token_id")
     model = models.BPE(
@@ -48,23 +49,24 @@ def rebuild_sentencepiece(fields: Fields) -> str:
 
 
 def _refuse_rewriting(keys: Fields) -> None:
-    """What changes a text before it is cut, in ways that the file does not tell."""
-    found = {
+    """Refuse tokenizers that rewrite the text in ways that the file does not describe."""
+    refused = {
         f"tokenizer.ggml.{key}": why
         for key, why in (
-            ("precompiled_charsmap", "characters are replaced by others"),
-            ("remove_extra_whitespaces", "spaces are taken out"),
+            ("precompiled_charsmap", "characters are replaced"),
+            ("remove_extra_whitespaces", "spaces are removed"),
         )
         if keys.get(key)
     }
     if keys.values.get("general.architecture") == "phi3":
-        found["general.architecture"] = "some of Phi-3's special tokens take the spaces behind them along"
-    if found:
-        reasons = ", ".join(f"{key}: {why}" for key, why in found.items())
+        refused["general.architecture"] = "some special tokens of Phi-3 include the spaces after them"
+    if refused:
+        reasons = ", ".join(f"{key}: {why}" for key, why in refused.items())
         raise UnsupportedError(
-            f"{keys.where} has a tokenizer that cannot be rebuilt ({reasons}). "
-            "Export from the safetensors checkpoint, which has a tokenizer.json.",
-            list(found),
+            f"{keys.where}: the tokenizer cannot be rebuilt ({reasons})",
+            list(refused),
+            code="tokenizer",
+            hint=_TOKENIZER_HINT,
         )
 
 
@@ -73,21 +75,24 @@ def _columns(keys: Fields) -> tuple[list[str], list[float], list[int]]:
     kinds = keys.list_of("token_type", int)
     if not len(pieces) == len(scores) == len(kinds):
         raise FormatError(
-            f"{keys.where}: tokenizer.ggml has {len(pieces)} tokens, {len(scores)} scores and {len(kinds)} types"
+            argument=f"{keys.where}: tokenizer.ggml",
+            expected="a score and a type for each token",
+            got=f"{len(pieces)} tokens, {len(scores)} scores and {len(kinds)} types",
+            code="tokenizer",
         )
     return pieces, scores, kinds
 
 
 def _merges(pieces: Sequence[str], scores: Sequence[float], kinds: Sequence[int]) -> list[tuple[str, str]]:
-    """Every pair of pieces that are one together: those of the highest score first."""
+    """Return every pair of pieces whose concatenation is a piece, the highest scores first."""
     known: Mapping[str, int] = {p: n for n, p in enumerate(pieces) if kinds[n] == _NORMAL}
-    found = [
+    merges = [
         (-scores[number], known[piece[:cut]], known[piece[cut:]])
         for piece, number in known.items()
         for cut in range(1, len(piece))
         if piece[:cut] in known and piece[cut:] in known
     ]
-    return [(pieces[left], pieces[right]) for _, left, right in sorted(found)]
+    return [(pieces[left], pieces[right]) for _, left, right in sorted(merges)]
 
 
 def _decoder(prefixed: bool) -> Any:
@@ -97,15 +102,15 @@ def _decoder(prefixed: bool) -> Any:
     return decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if prefixed else steps)
 
 
-# GGUF's names of how text is cut before merging. Of others nothing is known, and a guess would give other tokens.
+# GGUF's names of pre-tokenizers. Unknown ones are refused: a guess would give other tokens.
 _GPT2 = ("default", "gpt-2")
-_DIGITS = ("smollm", "refact", "starcoder", "command-r")  # as GPT-2's, each digit by itself; Granite's is refact
+_DIGITS = ("smollm", "refact", "starcoder", "command-r")  # as GPT-2, but each digit is separate; Granite has refact
 _LLAMA3 = ("llama-bpe", "llama3", "llama-v3", "lfm2")
 _QWEN2 = ("qwen2", "deepseek-r1-qwen")
 _GPT4O = ("gpt-4o",)  # Phi-4-mini's
 _TEKKEN = ("tekken",)  # that of newer Mistrals
 _KINDS = _GPT2 + _DIGITS + _LLAMA3 + _QWEN2 + _GPT4O + _TEKKEN
-_BOS_FIRST = _LLAMA3 + _TEKKEN  # of these it is the custom that every text begins with BOS
+_BOS_FIRST = _LLAMA3 + _TEKKEN  # with these, every text begins with BOS by default
 
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -122,7 +127,7 @@ _WORDS = {
 
 
 def rebuild_tokenizer(fields: Fields, path: Path) -> str:
-    """The text of a tokenizer.json."""
+    """Return the contents of a tokenizer.json."""
     return rebuild_sentencepiece(fields) if is_sentencepiece(fields) else _byte_level(fields, path)
 
 
@@ -131,24 +136,25 @@ def is_sentencepiece(fields: Fields) -> bool:
 
 
 def _byte_level(fields: Fields, path: Path) -> str:
-    """BPE over bytes, from the vocabulary and the merges."""
+    """Return a byte-level BPE tokenizer, from the vocabulary and the merges."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
     keys = fields.with_prefix("tokenizer.ggml.")
     kind, cut = keys.string("model"), keys.string("pre") or "default"
     if kind != "gpt2" or cut not in _KINDS:
-        described = f"tokenizer.ggml.model = {kind}, tokenizer.ggml.pre = {cut}"
         raise UnsupportedError(
-            f"{path} has a tokenizer that cannot be rebuilt ({described}); SentencePiece's BPE, model llama, and "
-            f"byte-level BPE, model gpt2, of the kinds {', '.join(_KINDS)} can be. "
-            "Export from the safetensors checkpoint, which has a tokenizer.json.",
-            ["tokenizer.ggml.model" if kind != "gpt2" else "tokenizer.ggml.pre"],
+            items=["tokenizer.ggml.model" if kind != "gpt2" else "tokenizer.ggml.pre"],
+            argument=f"{path}: tokenizer",
+            expected=f"model = llama, or model = gpt2 with pre = {', '.join(_KINDS)}",
+            got=f"tokenizer.ggml.model = {kind}, tokenizer.ggml.pre = {cut}",
+            code="tokenizer",
+            hint=_TOKENIZER_HINT,
         )
     keys.require("merges")
     tokens = keys.list_of("tokens", str)
     vocabulary = {token: number for number, token in enumerate(tokens)}
     merges = [_pair(fields.where, merge, vocabulary) for merge in keys.list_of("merges", str)]
-    # Words that are tokens are taken whole, in Llama 3's and newer Mistrals'.
+    # Tokenizers of Llama 3 and newer Mistrals do not split words that are tokens.
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=cut in _BOS_FIRST))
     if cut in _QWEN2:
         tokenizer.normalizer = normalizers.NFC()
@@ -161,7 +167,7 @@ def _byte_level(fields: Fields, path: Path) -> str:
 
 
 def _pair(where: str, merge: str, vocabulary: Mapping[str, int]) -> tuple[str, str]:
-    """The two tokens of a merge. The tokenizers package takes the word of whoever calls it that they are there."""
+    """Return the two tokens of a merge. They are checked because the tokenizers package does not."""
     left, _, right = merge.partition(" ")
     if left not in vocabulary or right not in vocabulary or left + right not in vocabulary:
         raise FormatError(
@@ -173,19 +179,19 @@ def _pair(where: str, merge: str, vocabulary: Mapping[str, int]) -> tuple[str, s
 
 
 def special_tokens(fields: Fields) -> dict[str, str | bool]:
-    """By the names they have in tokenizer_config.json."""
+    """Return the special tokens by their names in tokenizer_config.json."""
     keys = fields.with_prefix("tokenizer.ggml.")
     tokens = keys.list_of("tokens", str)
     names = {"bos": "bos_token", "eos": "eos_token", "unknown": "unk_token", "padding": "pad_token"}
-    found: dict[str, str | bool] = {}
+    special: dict[str, str | bool] = {}
     for key, name in names.items():
         number = keys.token_id(f"{key}_token_id")
         if number is not None and number < len(tokens):
-            found[name] = tokens[number]
-    # Where the file does not say, it is the custom of the kind of tokenizer.
-    custom = is_sentencepiece(fields) or keys.string("pre") in _BOS_FIRST
-    found["add_bos_token"] = keys.boolean("add_bos_token", custom)
-    return found
+            special[name] = tokens[number]
+    # If the key is absent, the kind of tokenizer decides.
+    default = is_sentencepiece(fields) or keys.string("pre") in _BOS_FIRST
+    special["add_bos_token"] = keys.boolean("add_bos_token", default)
+    return special
 
 
 def _splitters(kind: str) -> list[Any]:

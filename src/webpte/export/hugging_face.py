@@ -14,38 +14,38 @@ from .families import family_of_config
 from .family import Checkpoint, Family, end_ids, shapes_of
 from .weights import EMBEDDING, HEAD, CheckpointWeights, WeightSource, check_layers, check_tensors, map_weights
 
-# Why they change nothing -> the fields.
+# The reason why fields have no effect -> the fields.
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
-    "where the file comes from and what wrote it": (
+    "origin of the file": (
         "_name_or_path", "_commit_hash", "transformers_version", "tokenizer_class", "is_llama_config", "unsloth_fixed",
         "unsloth_version", "transformers.js_config",
     ),
-    "the type weights are stored in; they are read as f32": ("dtype", "torch_dtype", "use_bfloat16"),
-    "how transformers computes the same numbers": (
+    "dtype of the stored weights; they are read as f32": ("dtype", "torch_dtype", "use_bfloat16"),
+    "implementation choices of transformers": (
         "use_cache", "cache_implementation", "pretraining_tp", "chunk_size_feed_forward", "gradient_checkpointing",
         "attn_implementation",
         "_attn_implementation", "_attn_implementation_autoset", "_flash_attn_2_enabled", "use_flash_attention",
         "torchscript", "tf_legacy_loss",
     ),
-    "what a call of transformers returns": (
+    "return values of transformers": (
         "output_attentions", "output_hidden_states", "output_scores", "return_dict", "use_return_dict",
         "return_dict_in_generate",
     ),
-    "training alone": (
+    "training only": (
         "initializer_range", "attention_dropout", "hidden_dropout", "dropout", "resid_pdrop", "embd_pdrop",
         "attn_pdrop", "classifier_dropout", "label_smoothing",
     ),
-    "how far it was trained; rotary tables are computed for any position": (
+    "training context; rotary tables are computed for any position": (
         "max_position_embeddings", "max_sequence_length", "model_max_length",
     ),
-    "tokens that the caller puts in": (
+    "tokens that the caller inserts": (
         "pad_token_id", "unk_token_id", "sep_token_id", "cls_token_id", "mask_token_id", "decoder_start_token_id",
         "prefix",
     ),
-    "other tasks than language": (
+    "other tasks than language modelling": (
         "id2label", "label2id", "num_labels", "problem_type", "finetuning_task", "task_specific_params", "is_decoder",
     ),
-    "defaults of generation, which older versions of transformers kept here": (
+    "generation defaults of older versions of transformers": (
         "max_length", "min_length", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty",
         "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
         "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "forced_bos_token_id",
@@ -61,17 +61,17 @@ def _no_model_code(classes: Any) -> bool:
 
 
 def _each(*values: Any) -> Any:
-    return lambda found: isinstance(found, list) and all(value in values for value in found)
+    return lambda items: isinstance(items, list) and all(item in values for item in items)
 
 
-_BIAS = "biases are added, which is not done here"
-_SCALE = "numbers on the way are scaled by it"
-_EXPERTS = "its layers choose among experts"
-_STORED = "its weights are stored quantised; export from the checkpoint they were made of"
+_BIAS = "biases, which are not supported"
+_SCALE = "activations are scaled"
+_EXPERTS = "a mixture of experts"
+_STORED = "the weights are quantised; export the float checkpoint"
 
 FIELD_RULES: dict[str, FieldRule] = {
-    "auto_map": FieldRule(_no_model_code, "the model is code of its own, which is not run"),
-    "hidden_activation": FieldRule(("silu", "swish"), "another activation than silu"),
+    "auto_map": FieldRule(_no_model_code, "the model needs its own code, which is not run"),
+    "hidden_activation": FieldRule(("silu", "swish"), "an activation other than silu"),
     "attention_bias": FieldRule((False,), _BIAS),
     "attention_out_bias": FieldRule((False,), _BIAS),
     "attention_qkv_bias": FieldRule((False,), _BIAS),
@@ -82,23 +82,23 @@ FIELD_RULES: dict[str, FieldRule] = {
     "lm_head_bias": FieldRule((False,), _BIAS),
     "partial_rotary_factor": FieldRule((1,), "only a part of each head is rotated"),
     "rotary_pct": FieldRule((1,), "only a part of each head is rotated"),
-    "rope_interleaved": FieldRule((False,), "neighbours are rotated as pairs, not halves"),
+    "rope_interleaved": FieldRule((False,), "elements rotate as neighbours, not as halves"),
     "no_rope_layers": FieldRule(_each(1), "some layers are not rotated"),
     "no_rope_layer_interval": FieldRule((), "some layers are not rotated"),
-    "use_mrope": FieldRule((False,), "positions have several parts"),
-    "alibi": FieldRule((False,), "positions are told by a bias"),
-    "layer_types": FieldRule(_each("full_attention"), "some layers do not attend to all tokens"),
-    "use_sliding_window": FieldRule((False,), "some layers do not attend to all tokens"),
-    "is_causal": FieldRule((True,), "tokens see those behind them"),
-    "use_bidirectional_attention": FieldRule((False,), "tokens see those behind them"),
-    "is_encoder_decoder": FieldRule((False,), "an encoder"),
-    "add_cross_attention": FieldRule((False,), "an encoder is attended to"),
-    "tie_encoder_decoder": FieldRule((False,), "an encoder"),
+    "use_mrope": FieldRule((False,), "positions have several axes"),
+    "alibi": FieldRule((False,), "positions are encoded by a bias (ALiBi)"),
+    "layer_types": FieldRule(_each("full_attention"), "some layers have no full attention"),
+    "use_sliding_window": FieldRule((False,), "some layers have no full attention"),
+    "is_causal": FieldRule((True,), "attention is not causal"),
+    "use_bidirectional_attention": FieldRule((False,), "attention is not causal"),
+    "is_encoder_decoder": FieldRule((False,), "an encoder-decoder model"),
+    "add_cross_attention": FieldRule((False,), "cross-attention to an encoder-decoder model"),
+    "tie_encoder_decoder": FieldRule((False,), "an encoder-decoder model"),
     "attn_logit_softcapping": FieldRule((), "attention scores are capped"),
     "final_logit_softcapping": FieldRule((), "logits are capped"),
     "clip_qkv": FieldRule((), "queries, keys and values are capped"),
-    "query_pre_attn_scalar": FieldRule((), "attention scores are scaled otherwise"),
-    "attention_multiplier": FieldRule((), "attention scores are scaled otherwise"),
+    "query_pre_attn_scalar": FieldRule((), "attention scores have another scale"),
+    "attention_multiplier": FieldRule((), "attention scores have another scale"),
     "embedding_multiplier": FieldRule((1,), _SCALE),
     "residual_multiplier": FieldRule((1,), _SCALE),
     "logits_scaling": FieldRule((1,), _SCALE),
@@ -106,7 +106,7 @@ FIELD_RULES: dict[str, FieldRule] = {
     "use_qk_norm": FieldRule((False,), "queries and keys are normalised"),
     "qk_norm": FieldRule((False,), "queries and keys are normalised"),
     "qk_layernorm": FieldRule((False,), "queries and keys are normalised"),
-    "use_parallel_residual": FieldRule((False,), "attention and feed-forward run side by side"),
+    "use_parallel_residual": FieldRule((False,), "attention and feed-forward run in parallel"),
     "num_local_experts": FieldRule((0,), _EXPERTS),
     "num_experts": FieldRule((0,), _EXPERTS),
     "n_routed_experts": FieldRule((0,), _EXPERTS),
@@ -117,36 +117,40 @@ FIELD_RULES: dict[str, FieldRule] = {
 
 
 _FLOATS = ("F64", "F32", "F16", "BF16")
-_REMEDY = "If you know that an unknown field changes nothing, take it out of config.json."
+_HINT = "If you know that an unknown field has no effect, remove it from config.json."
 
 
 def validate_folder(folder: Path) -> tuple[Family, Architecture, Fields]:
-    """Everything but the weights, which may not be there yet."""
+    """Read and check everything but the weights, which may not be downloaded yet."""
     fields = Fields(str(folder / "config.json"), read_json(folder / "config.json"))
     family = family_of_config(str(folder), fields.get("model_type"))
     model = read_config(family, fields)
     if (folder / "adapter_config.json").exists():
-        raise UnsupportedError(f"{folder} has an adapter_config.json: merge the adapter into the weights first")
+        raise UnsupportedError(
+            f"{folder} has an adapter_config.json", code="adapter", hint="Merge the adapter into the weights first."
+        )
     return family, model, fields
 
 
 def read_folder(folder: Path) -> Checkpoint:
+    """Read the checkpoint in a folder."""
     family, model, fields = validate_folder(folder)
-    found = _find_tensors(folder, model)
-    check_layers(str(folder), model.n_layers, len(found))
-    wanted = map_weights(shapes_of(family, model), model, family.names)
-    head = family.names.stored(HEAD)
-    check_tensors(str(folder), family.name, {n: shape for n, (_, shape) in found.items()}, wanted, {head} & {*found})
-    load = _loader({name: path for name, (path, _) in found.items()})
-    if model.tied and head in found:
-        _check_head(folder, load, head, wanted)
+    tensors = _find_tensors(folder, model)
+    check_layers(str(folder), model.n_layers, len(tensors))
+    sources = map_weights(shapes_of(family, model), model, family.names)
+    head = family.names.stored_name(HEAD)
+    shapes = {name: shape for name, (_, shape) in tensors.items()}
+    check_tensors(str(folder), family.name, shapes, sources, {head} & {*tensors})
+    load = _loader({name: path for name, (path, _) in tensors.items()})
+    if model.tied and head in tensors:
+        _check_head(folder, load, head, sources)
     generation = read_json(folder / "generation_config.json") if (folder / "generation_config.json").exists() else {}
-    ends = [found for found in (fields.get("eos_token_id"), generation.get("eos_token_id")) if found is not None]
+    ends = [end for end in (fields.get("eos_token_id"), generation.get("eos_token_id")) if end is not None]
     tokenizer = _read_text(folder / "tokenizer.json")
     return Checkpoint(
         family,
         model,
-        CheckpointWeights(wanted, load),
+        CheckpointWeights(sources, load),
         tokenizer,
         _chat_template(folder),
         fields.token_id("bos_token_id"),
@@ -156,7 +160,7 @@ def read_folder(folder: Path) -> Checkpoint:
 
 
 def read_config(family: Family, fields: Fields) -> Architecture:
-    """Every field read, or known to change nothing, or refused by name."""
+    """Read config.json, and refuse fields that are neither read nor without effect."""
     model = family.config(fields)
     for name in ("model_type", "bos_token_id", "eos_token_id"):
         fields.get(name)
@@ -164,8 +168,8 @@ def read_config(family: Family, fields: Fields) -> Architecture:
     def known(names: Any) -> bool:
         return isinstance(names, list) and all(name in family.classes for name in names)
 
-    head = FieldRule(known, "the head of another task, or another model")
-    fields.refuse_unread(IGNORED_FIELDS.__contains__, {**FIELD_RULES, **family.rules, "architectures": head}, _REMEDY)
+    head = FieldRule(known, "a head of another task, or another model")
+    fields.refuse_unread(IGNORED_FIELDS.__contains__, {**FIELD_RULES, **family.rules, "architectures": head}, _HINT)
     model.check(fields.where)
     return model
 
@@ -174,11 +178,11 @@ def read_config(family: Family, fields: Fields) -> Architecture:
 
 
 def _find_tensors(folder: Path, model: Architecture) -> dict[str, tuple[Path, tuple[int, ...]]]:
-    """File and shape of every tensor but those the model computes itself."""
+    """Return file and shape of every tensor, except rotary frequencies that are computed here."""
     from safetensors import SafetensorError, safe_open
 
-    found: dict[str, tuple[Path, tuple[int, ...]]] = {}
-    odd: list[str] = []
+    tensors: dict[str, tuple[Path, tuple[int, ...]]] = {}
+    not_float: list[str] = []
     for path in _weight_files(folder):
         try:
             with safe_open(path, "pt") as file:
@@ -186,41 +190,46 @@ def _find_tensors(folder: Path, model: Architecture) -> dict[str, tuple[Path, tu
                     part = file.get_slice(name)
                     if name.endswith("rotary_emb.inv_freq") and _is_plain(file.get_tensor(name), model):
                         continue
-                    if name in found:
-                        raise FormatError(f"{name} is in {found[name][0]} and in {path}")
+                    if name in tensors:
+                        raise FormatError(f"{name} is in {tensors[name][0]} and in {path}", code="duplicate_tensor")
                     if part.get_dtype() not in _FLOATS:
-                        odd.append(f"{name} ({part.get_dtype()})")
-                    found[name] = (path, tuple(part.get_shape()))
+                        not_float.append(f"{name} ({part.get_dtype()})")
+                    tensors[name] = (path, tuple(part.get_shape()))
         except (OSError, SafetensorError) as error:
-            raise FormatError(f"{path} cannot be read: {error}") from error
-    if not found:
-        raise FormatError(f"{folder} has no safetensors with weights")
-    if odd:
-        raise UnsupportedError(f"{folder} has tensors that are not floats: {', '.join(odd)}", odd)
-    return found
+            raise FormatError(f"{path} cannot be read: {error}", code="unreadable") from error
+    if not tensors:
+        raise FormatError(f"{folder} has no safetensors with weights", code="no_safetensors")
+    if not_float:
+        raise UnsupportedError(
+            f"{folder} has tensors that are not floats: {', '.join(not_float)}", not_float, code="tensor_type"
+        )
+    return tensors
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """Those that transformers would load; others may hold the same weights under other names."""
+    """Return the files that transformers would load; others may hold the same weights under other names."""
     if (folder / "model.safetensors").exists():
         return [folder / "model.safetensors"]
     if (folder / "model.safetensors.index.json").exists():
         index = read_json(folder / "model.safetensors.index.json").get("weight_map")
         if not isinstance(index, dict) or not all(map(_is_weight_file, index.values())):
             raise FormatError(
-                f"{folder / 'model.safetensors.index.json'}: weight_map: expected names of .safetensors files beside it"
+                argument=f"{folder / 'model.safetensors.index.json'}: weight_map",
+                expected="names of .safetensors files beside it",
+                got=f"{index!r:.100}",
+                code="weight_map",
             )
         return sorted({folder / name for name in index.values()})
     return sorted(folder.glob("*.safetensors"))
 
 
 def _is_weight_file(name: object) -> bool:
-    """Whether it names a file of the folder itself."""
+    """Return whether a value is the name of a .safetensors file, without a path."""
     return isinstance(name, str) and name.endswith(".safetensors") and name.isprintable() and not {*name} & {*"/\\"}
 
 
 def _is_plain(frequencies: Any, model: Architecture) -> bool:
-    """Whether stored rotary frequencies, perhaps rounded to half precision, are those that are computed here."""
+    """Return whether stored rotary frequencies equal the computed ones, up to rounding to half precision."""
     import torch
 
     for rope in model.ropes.values():
@@ -232,7 +241,7 @@ def _is_plain(frequencies: Any, model: Architecture) -> bool:
 
 
 def _loader(files: Mapping[str, Path]) -> Callable[[str], Any]:
-    """Reads a tensor when it is asked for."""
+    """Return a function that reads a tensor by name."""
     from safetensors import SafetensorError, safe_open
 
     def load(name: str) -> Any:
@@ -240,17 +249,17 @@ def _loader(files: Mapping[str, Path]) -> Callable[[str], Any]:
             with safe_open(files[name], "pt") as file:
                 return file.get_tensor(name).float()
         except (OSError, SafetensorError) as error:
-            raise FormatError(f"{files[name]} cannot be read: {error}") from error
+            raise FormatError(f"{files[name]} cannot be read: {error}", code="unreadable") from error
 
     return load
 
 
-def _check_head(folder: Path, load: Callable[[str], Any], head: str, wanted: Mapping[str, WeightSource]) -> None:
+def _check_head(folder: Path, load: Callable[[str], Any], head: str, sources: Mapping[str, WeightSource]) -> None:
     import torch
 
-    if not torch.equal(load(head), load(wanted[EMBEDDING].stored)):
+    if not torch.equal(load(head), load(sources[EMBEDDING].stored_name)):
         raise FormatError(
-            f"{folder} contradicts itself: tie_word_embeddings is true, but {head} differs from the embedding"
+            f"{folder}: tie_word_embeddings is true, but {head} differs from the embedding", code="contradiction"
         )
 
 
@@ -258,20 +267,21 @@ def _check_head(folder: Path, load: Callable[[str], Any], head: str, wanted: Map
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file."""
     try:
-        found = json.loads(_read_text(path))
-    except (ValueError, RecursionError) as error:  # the second where lists nest a thousand deep
+        value = json.loads(_read_text(path))
+    except (ValueError, RecursionError) as error:  # RecursionError: lists nested a thousand deep
         raise FormatError(f"{path} is not valid JSON: {error}", code="invalid_json") from error
-    if not isinstance(found, dict):
-        raise FormatError(f"{path} is not a JSON object")
-    return found
+    if not isinstance(value, dict):
+        raise FormatError(argument=str(path), expected="a JSON object", got=type(value).__name__, code="invalid_json")
+    return value
 
 
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} cannot be read: {error}") from error
+        raise FormatError(f"{path} cannot be read: {error}", code="unreadable") from error
 
 
 def _chat_template(folder: Path) -> str | None:
@@ -284,12 +294,12 @@ def _chat_template(folder: Path) -> str | None:
 
 
 def _special_tokens(folder: Path) -> dict[str, str | bool]:
-    """What chat templates may call by name. transformers has kept it in either file, as texts or as objects."""
-    found: dict[str, str | bool] = {}
+    """Return the special tokens by name. transformers stores them in either file, as strings or as objects."""
+    tokens: dict[str, str | bool] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         listed = read_json(folder / name) if (folder / name).exists() else {}
         for key, value in listed.items():
             text = value.get("content") if isinstance(value, dict) else value
             if key.endswith("_token") and isinstance(text, str | bool):
-                found[key] = text
-    return found
+                tokens[key] = text
+    return tokens

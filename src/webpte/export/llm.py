@@ -145,8 +145,8 @@ def _metadata(source: Checkpoint, max_context: int, max_tokens: int) -> dict[str
         "use_sdpa_with_kv_cache": True,
         "enable_dynamic_shape": True,
     }
-    if (reach := source.architecture.reach(max_context, max_tokens)) is not None:
-        metadata["get_state_reach"] = list(reach)
+    if (window := source.architecture.cache_window(max_context, max_tokens)) is not None:
+        metadata["get_state_reach"] = list(window)
     if source.bos_id is not None:
         metadata["get_bos_id"] = source.bos_id
     if source.eos_ids:

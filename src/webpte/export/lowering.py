@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 
 def input_names_pass(**options: Any) -> Any:
-    """ExecuTorch's memory planning, which also gives each tensor that callers pass the name it has in `forward`."""
+    """Return ExecuTorch's memory planning pass, extended to write the names of `forward`'s inputs into the file.
+
+    ExecuTorch writes only the names of buffers.
+    """
     from executorch.exir.passes import MemoryPlanningPass
     from executorch.exir.schema import ExtraTensorInfo
     from executorch.exir.tensor import TensorSpec
 
-    class Naming(MemoryPlanningPass):  # type: ignore[misc]
+    class InputNamesPass(MemoryPlanningPass):  # type: ignore[misc]
         def run(self, graph_module: Any, graph_signature: Any = None) -> Any:
             result = super().run(graph_module, graph_signature)
             named = set(graph_signature.user_inputs) if graph_signature is not None else ()
@@ -35,7 +38,7 @@ def input_names_pass(**options: Any) -> Any:
                     spec.extra_tensor_info = ExtraTensorInfo(fully_qualified_name=node.name)
             return result
 
-    return Naming(**options)
+    return InputNamesPass(**options)
 
 
 PathLike = str | os.PathLike[str]
@@ -107,7 +110,7 @@ def lower_steps(
     cancel_transposes: bool = False,
     strict: bool = True,
 ) -> list[Path]:
-    """The steps named in LOWERING_STAGES."""
+    """Run the stages of LOWERING_STAGES."""
     with suppress_logs():
         steps.next()
         traced = {"forward": _trace(module.eval(), inputs, shapes, strict, cancel_transposes)}
@@ -117,7 +120,7 @@ def lower_steps(
 
 
 class MethodSpec(NamedTuple):
-    """One of several methods of a program."""
+    """A module to lower as one of several methods of a program."""
 
     module: torch.nn.Module
     inputs: Inputs
@@ -125,7 +128,7 @@ class MethodSpec(NamedTuple):
 
 
 def lower_methods(methods: Mapping[str, MethodSpec], steps: Steps, *, path: Path) -> list[Path]:
-    """The steps named in LOWERING_STAGES, of a program with several methods."""
+    """Run the stages of LOWERING_STAGES for a program with several methods."""
     with suppress_logs():
         steps.next()
         traced = {
@@ -139,7 +142,7 @@ def lower_methods(methods: Mapping[str, MethodSpec], steps: Steps, *, path: Path
 
 
 class Steps:
-    """Tells which step begins and which ends. Steps take seconds to minutes each and do not tell how far they are."""
+    """Report the begin and the end of each step. A step takes seconds to minutes and has no progress of its own."""
 
     def __init__(self, progress: OnProgress, names: list[str]) -> None:
         self.progress = progress
@@ -152,7 +155,7 @@ class Steps:
         self._number += 1
 
     def done(self) -> None:
-        """All have ended."""
+        """Report the end of the last step."""
         assert self._number == len(self._names), f"{self._names[self._number :]} never began"
         self._end()
 
@@ -162,10 +165,14 @@ class Steps:
 
 
 def require_executorch() -> None:
-    """Looked for and not imported, which takes seconds: what was asked for is checked first."""
+    """Check that the packages are installed without importing them, which takes seconds."""
     absent = [name for name in ("torch", "executorch", "safetensors", "tokenizers") if find_spec(name) is None]
     if absent:
-        raise UnsupportedError(f"exporting needs {', '.join(absent)}: pip install 'webpte[export]'")
+        raise UnsupportedError(
+            f"exporting requires the packages {', '.join(absent)}",
+            code="missing_package",
+            hint="Run pip install 'webpte[export]'.",
+        )
 
 
 def _trace(module: torch.nn.Module, inputs: Inputs, shapes: Any, strict: bool, cancel_transposes: bool) -> Any:
@@ -188,7 +195,7 @@ def _to_program(
     constants: Mapping[str, Any] | None,
     steps: Steps,
 ) -> Any:
-    """Methods by name, each with options for the partitioner of its own."""
+    """Lower methods by name, each with its own options of the partitioner."""
     from executorch.backends.vulkan.partitioner.vulkan_partitioner import VulkanPartitioner
     from executorch.exir import EdgeCompileConfig, ExecutorchBackendConfig, to_edge
     from executorch.exir.passes.sym_shape_eval_pass import ConstraintBasedSymShapeEvalPass
@@ -212,7 +219,7 @@ def _to_program(
 
 
 def _refuse_wide_constants(delegated: Any) -> None:
-    """Integers beyond 32 bits that delegates hold: the file would have what is left of them, and nobody could tell."""
+    """Refuse constants of delegates beyond 32 bits: the file would silently hold truncated values."""
     import torch
 
     modules = (m for name in delegated.methods for m in delegated.exported_program(name).graph_module.modules())
@@ -223,9 +230,12 @@ def _refuse_wide_constants(delegated: Any) -> None:
             whole = isinstance(tensor, torch.Tensor) and tensor.dtype == torch.int64 and tensor.numel()
             if whole and not torch.equal(tensor, tensor.to(torch.int32)):
                 raise UnsupportedError(
-                    f"{name} holds integers from {tensor.min()} to {tensor.max()}; a delegate has 32 bits for each. "
-                    "Name the ops that use it in operator_blocklist: outside delegates they are computed in 64 bits.",
-                    [name],
+                    items=[name],
+                    argument=name,
+                    expected="integers of 32 bits in a delegate",
+                    got=f"values from {tensor.min()} to {tensor.max()}",
+                    code="wide_constant",
+                    hint="Add the ops that use it to operator_blocklist: outside delegates they compute in 64 bits.",
                 )
 
 
@@ -235,7 +245,7 @@ def _write(program: Any, path: Path, steps: Steps) -> list[Path]:
     try:
         with open(temporary, "wb") as file:
             program.write_to_file(file)
-        steps.done()  # the last place to stop at: nothing is left behind yet
+        steps.done()  # the last point for a cancellation: no file is left yet
         program.write_tensor_data_to_file(str(path.parent))
         os.replace(temporary, path)
     finally:
@@ -244,7 +254,7 @@ def _write(program: Any, path: Path, steps: Steps) -> list[Path]:
 
 
 def cache_patterns() -> None:
-    """Trace ExecuTorch's fusion patterns once per process: it does so at every partition, for most of the time."""
+    """Trace ExecuTorch's fusion patterns once per process. ExecuTorch traces them at every partition."""
     from executorch.backends.vulkan.patterns.pattern_registry import fusable_patterns
 
     for entry in fusable_patterns.values():
@@ -253,9 +263,9 @@ def cache_patterns() -> None:
 
 
 def keep_caches() -> None:
-    """Let `alias_buffer_mutations` pass by KV caches: fused attention writes them in place already.
+    """Exclude KV caches from `alias_buffer_mutations`: fused attention already writes them in place.
 
-    ExecuTorch asks for the new value of such a buffer before the buffer is there, and fails.
+    ExecuTorch would look up the new value of such a buffer before the buffer exists, and fail.
     """
     from executorch.backends.vulkan import vulkan_preprocess
 
@@ -268,8 +278,8 @@ def keep_caches() -> None:
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
-            given = {node.name for node in self.program.graph_module.graph.nodes if node.op == "placeholder"}
+            inputs = {node.name for node in self.program.graph_module.graph.nodes if node.op == "placeholder"}
             moved: dict[str, Any] = vars(self)["buffer_mutation_inputs"]
-            self.buffer_mutation_inputs = {name: node for name, node in moved.items() if name not in given}
+            self.buffer_mutation_inputs = {name: node for name, node in moved.items() if name not in inputs}
 
     vulkan_preprocess.VkGraphBuilder = Builder

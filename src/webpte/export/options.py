@@ -33,12 +33,12 @@ PathLike = str | os.PathLike[str]
 
 
 class ExportWarning(UserWarning):
-    """A program that is less than what its checkpoint could have become."""
+    """A program that loses more than its checkpoint requires."""
 
 
 @dataclass(frozen=True)
 class LLMOptions:
-    """Of `export_llm`. Without being given, embedding and head have 8 bits where anything is quantised."""
+    """Options of `export_llm`. If anything is quantised, embedding and head default to 8 bits."""
 
     quantize: str | None = None
     group_size: int = 32
@@ -50,22 +50,30 @@ class LLMOptions:
     max_tokens: int = 256
 
     def check(self) -> None:
-        """What can be told without the checkpoint."""
+        """Check what does not depend on the checkpoint."""
         if self.quantize is not None:
             check_quantizer(self.mode, self.group_size)
         check_budget(self.quantize, self.budget, bool(self.calibrate))
         check_head(self.head, self.quantize)
         self.embedding_kind()
         if not isinstance(self.calibrate, bool) and not Path(self.calibrate).is_file():
-            raise InputError(f"calibrate is true, false or a file of text; there is no file {self.calibrate}")
+            raise InputError(
+                argument="calibrate",
+                expected="true, false or the path of a text file",
+                got=f"{self.calibrate}, which does not exist",
+                code="missing_file",
+            )
         if not 1 < self.max_tokens <= self.max_context:
             raise InputError(
-                f"max_tokens is {self.max_tokens}; it must be above 1 and at most max_context, {self.max_context}"
+                argument="max_tokens",
+                expected=f"2 to max_context, {self.max_context}",
+                got=self.max_tokens,
+                code="max_tokens",
             )
 
     @property
     def mode(self) -> str:
-        """Of linear layers, before a budget raises some of them."""
+        """Return the format of linear layers, before a budget raises some of them to 8 bits."""
         return "4w" if self.quantize == AUTO else str(self.quantize)
 
     def embedding_kind(self) -> WeightFormat:
@@ -74,51 +82,58 @@ class LLMOptions:
         return embedding_kind(self.embedding)
 
     def recipe(self, linears: Mapping[str, Shape]) -> Recipe:
-        """What becomes of a model with linear layers of these shapes."""
+        """Return the formats of a model with linear layers of these shapes."""
         if self.quantize is None:
             return Recipe({}, self.embedding_kind())
         recipe = linear_recipe(linears, self.mode, self.group_size, self.head or "8")
         return replace(recipe, embedding=self.embedding_kind())
 
     def check_fit(self, source: Checkpoint) -> None:
-        """Whether a model of these sizes can be exported like this."""
+        """Check that the layers of a checkpoint can be quantised with these options."""
         self._recipe_of(source)
         check_embedding(self.embedding_kind(), source.architecture.dim)
 
     def weight_bytes(self, source: Checkpoint) -> int:
-        """What weights take in the program, and scales; a budget may ask for more."""
+        """Return the bytes of weights and scales in the program, before a budget raises layers to 8 bits."""
         recipe = self._recipe_of(source)
         kinds = {f"{name}.weight": kind for name, kind in recipe.linears.items()} | {EMBEDDING: recipe.embedding}
         bits = 0.0
-        for name, place in source.weights.sources.items():
-            bits += math.prod(place.shape) * kinds.get(name, UNQUANTIZED).bits_per_weight(place.shape[-1])
+        for name, weight in source.weights.sources.items():
+            bits += math.prod(weight.shape) * kinds.get(name, UNQUANTIZED).bits_per_weight(weight.shape[-1])
         return int(bits / 8)
 
     def _recipe_of(self, source: Checkpoint) -> Recipe:
-        shapes = {name: place.shape for name, place in source.weights.sources.items() if name != EMBEDDING}
+        shapes = {name: weight.shape for name, weight in source.weights.sources.items() if name != EMBEDDING}
         return self.recipe({name.removesuffix(".weight"): shape for name, shape in shapes.items() if len(shape) == 2})
 
 
 def check_target(path: Path) -> None:
-    """Whether a file can be written there."""
+    """Check that an export can write its files there."""
     if path.is_dir():
-        raise InputError(f"{path} is a folder; name the .pte file to write")
+        raise InputError(
+            argument=str(path), expected="the path of a .pte file", got="a folder", code="target_is_folder"
+        )
     if not path.parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.parent}", code="missing_folder")
+        raise InputError(f"{path}: the folder {path.parent} does not exist", code="missing_folder")
     if not os.access(path.parent, os.W_OK):
-        raise InputError(f"{path} cannot be written: the folder {path.parent} is not writable")
+        raise InputError(f"{path}: the folder {path.parent} is not writable", code="not_writable")
     for companion in path.parent.glob(f"{glob.escape(path.stem)}.*"):
         if companion.is_dir():
             raise InputError(
-                f"{companion} is a folder; files of that name are written beside {path.name}: move it away"
+                f"{companion} is a folder, and the export writes a file of that name beside {path.name}",
+                code="target_is_folder",
+                hint="Move the folder.",
             )
 
 
 def check_disk_space(path: Path, needed: int) -> None:
-    """Whether the disk has room for a program with weights of so many bytes."""
+    """Check that the disk has space for a program with `needed` bytes of weights."""
     free = shutil.disk_usage(path.parent).free
     if needed > free:
         raise InputError(
-            f"the weights of {path.name} take {size(needed)}, and its disk has {size(free)} left: free some space, "
-            "write to another disk, or quantise to fewer bits"
+            argument=path.name,
+            expected=f"{size(needed)} of free disk space for its weights",
+            got=size(free),
+            code="disk_space",
+            hint="Free some space, write to another disk, or quantise to fewer bits.",
         )

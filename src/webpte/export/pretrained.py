@@ -14,37 +14,55 @@ from .suppress_output import suppress_logs
 
 def require_transformers() -> None:
     if find_spec("transformers") is None:
-        raise UnsupportedError("exporting this model needs transformers: pip install 'webpte[export]'")
+        raise UnsupportedError(
+            "exporting this model requires the package transformers",
+            code="missing_package",
+            hint="Run pip install 'webpte[export]'.",
+        )
 
 
 def read_config(folder: Path, allowed: Collection[str], what: str) -> dict[str, Any]:
-    """config.json of a model that may be exported as `what`; others are refused by name."""
+    """Return config.json of a model that can be exported as `what`."""
     config = read_json(folder / "config.json")
     where = folder / "config.json"
     kind = config.get("model_type")
     if kind not in allowed:
         raise UnsupportedError(
-            f"{where}: model_type is {kind}; exported as {what} are {', '.join(sorted(allowed))}", ["model_type"]
+            items=["model_type"],
+            argument=f"{where}: model_type",
+            expected=f"one of {', '.join(sorted(allowed))} for {what}",
+            got=kind,
+            code="model_type",
         )
     if config.get("auto_map"):
-        raise UnsupportedError(f"{where}: auto_map names code of the model's own, which is not run", ["auto_map"])
+        raise UnsupportedError(
+            f"{where}: auto_map refers to code of the model, which is not run", ["auto_map"], code="model_code"
+        )
     if config.get("quantization_config"):
-        raise UnsupportedError(f"{where}: the weights are quantised already: export the float model",
-                               ["quantization_config"])  # fmt: skip
+        raise UnsupportedError(
+            f"{where}: the weights are already quantised",
+            ["quantization_config"],
+            code="quantised_checkpoint",
+            hint="Export the float model.",
+        )
     if (folder / "adapter_config.json").exists():
-        raise UnsupportedError(f"{folder} has an adapter_config.json: merge the adapter into the weights first")
+        raise UnsupportedError(
+            f"{folder} has an adapter_config.json", code="adapter", hint="Merge the adapter into the weights first."
+        )
     return config
 
 
 def load_pretrained(auto: str, folder: Path, unused: tuple[str, ...] = (), **options: Any) -> Any:
-    """The model by one of transformers' Auto classes. Tensors that it lacks or leaves over are refused, but for those
-    whose names begin with `unused`."""
+    """Return the model of a folder, by one of transformers' classes.
+
+    Missing and unknown tensors are refused, except those whose names begin with `unused`.
+    """
     with suppress_logs():
         import transformers
 
         transformers.utils.logging.disable_progress_bar()
         try:
-            model, told = getattr(transformers, auto).from_pretrained(
+            model, loading = getattr(transformers, auto).from_pretrained(
                 folder,
                 local_files_only=True,
                 use_safetensors=True,
@@ -54,15 +72,16 @@ def load_pretrained(auto: str, folder: Path, unused: tuple[str, ...] = (), **opt
                 **options,
             )
         except (OSError, ValueError, RuntimeError, KeyError) as error:
-            raise FormatError(f"{folder} cannot be loaded by transformers: {error}") from error
-    missing, strange = (
-        sorted(name for name in told[key] if not str(name).startswith(unused))
+            raise FormatError(f"{folder}: transformers cannot load the model: {error}", code="unreadable") from error
+    missing, unknown = (
+        sorted(name for name in loading[key] if not str(name).startswith(unused))
         for key in ("missing_keys", "unexpected_keys")
     )
-    if missing or strange or told["mismatched_keys"]:
-        misfit = [str(key) for key in told["mismatched_keys"]]
+    if missing or unknown or loading["mismatched_keys"]:
+        misfit = [str(key) for key in loading["mismatched_keys"]]
         raise FormatError(
-            f"{folder} does not hold the model it describes: missing {missing[:5]}, unknown {strange[:5]}, of other "
-            f"shapes {misfit[:5]}"
+            f"{folder} does not hold the model that it describes: missing tensors {missing[:5]}, unknown tensors "
+            f"{unknown[:5]}, tensors of other shapes {misfit[:5]}",
+            code="tensors",
         )
     return model.eval()

@@ -171,21 +171,21 @@ def read_quality(files: Iterable[Path]) -> dict[str, Any] | None:
     return None if path is None else dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def quality_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """For people."""
-    if "quantised" in found:
-        done = found["quantised"]
-        told = ", ".join(f"{count} × {kind}" for kind, count in done["kinds"].items())
-        yield f"{done['bits_per_weight']:.2f} bits per weight; layers: {told}"
-        yield from done["notes"]
-    if "left_out" in found:
-        yield f"quality was not quality_measure: {found['left_out']}"
-    if "kl" not in found:
+def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the contents of a quality file as lines of text."""
+    if "quantised" in quality:
+        layers = quality["quantised"]
+        formats = ", ".join(f"{count} × {kind}" for kind, count in layers["kinds"].items())
+        yield f"{layers['bits_per_weight']:.2f} bits per weight; layers: {formats}"
+        yield from layers["notes"]
+    if "left_out" in quality:
+        yield f"quality was not measured: {quality['left_out']}"
+    if "kl" not in quality:
         return
-    kl, same = found["kl"], found["agreement"]["value"]
-    yield f"KL to the float model {kl['value']:.4f} ± {kl['error']:.4f}, the same likeliest token in {same:.1%}"
-    before, after = found["float_perplexity"]["value"], found["perplexity"]["value"]
-    yield f"perplexity {after:.2f}, of the float model {before:.2f}; on {found['tokens']:,} tokens of {found['text']}"
+    kl, same = quality["kl"], quality["agreement"]["value"]
+    yield f"KL divergence from the float model {kl['value']:.4f} ± {kl['error']:.4f}; same top token in {same:.1%}"
+    before, after = quality["float_perplexity"]["value"], quality["perplexity"]["value"]
+    yield f"perplexity {after:.2f} (float model {before:.2f}) on {quality['tokens']:,} tokens of {quality['text']}"
 
 
 def _figures(quality: Quality) -> dict[str, Any]:

@@ -19,59 +19,59 @@ EMBEDDING, HEAD = "tok_embeddings.weight", "output.weight"
 
 @dataclass(frozen=True)
 class WeightSource:
-    """Where a tensor of the module is in a checkpoint, and what is done to it: rows are chosen, reordered, scaled."""
+    """The tensor of a checkpoint that a parameter is read from, and its conversion: rows, their order, a factor."""
 
-    stored: str  # the checkpoint's name of the tensor that it is, or is rows of
-    shape: tuple[int, ...]  # in the module
+    stored_name: str  # of the tensor in the checkpoint that holds the parameter, or has it as rows
+    shape: tuple[int, ...]  # of the parameter
     first_row: int = 0
-    stored_rows: int | None = None  # of all that lies behind that name; None: of this alone
-    # Rows of so many heads, of which `turning` elements turn as halves, become pairs of neighbours.
+    stored_rows: int | None = None  # of the whole stored tensor, if it holds several parameters
+    # In rows of `heads` heads, `rotary_width` elements that rotate as halves become pairs of neighbours.
     heads: int = 0
-    turning: int = 0
+    rotary_width: int = 0
     factor: float = 1.0
-    plus: float = 0.0
-    taps: bool = False  # of a convolution: stored as (N, 1, L), in the module (L, 1, N)
+    offset: float = 0.0
+    is_conv: bool = False  # stored as (N, 1, L), in the module (L, 1, N)
 
     @property
     def stored_shape(self) -> tuple[int, ...]:
-        if self.taps:
+        if self.is_conv:
             return self.shape[::-1]
         return self.shape if self.stored_rows is None else (self.stored_rows, *self.shape[1:])
 
     def convert(self, tensor: torch.Tensor) -> torch.Tensor:
-        """From the stored tensor to the module's."""
-        if self.taps:
+        """Return the parameter that a stored tensor holds."""
+        if self.is_conv:
             return tensor.permute(2, 1, 0)
         if self.stored_rows is not None:
             tensor = tensor[self.first_row : self.first_row + self.shape[0]]
         if self.heads:
-            tensor = tensor[self.order()]
-        if (self.factor, self.plus) != (1.0, 0.0):
-            tensor = tensor * self.factor + self.plus
+            tensor = tensor[self.row_order()]
+        if (self.factor, self.offset) != (1.0, 0.0):
+            tensor = tensor * self.factor + self.offset
         return tensor
 
-    def order(self) -> torch.Tensor:
-        """The row, before it is reordered, of each row of the module."""
+    def row_order(self) -> torch.Tensor:
+        """Return, for each row of the parameter, its row in the stored order."""
         import torch
 
-        size, half = self.shape[0] // self.heads, self.turning // 2
+        size, half = self.shape[0] // self.heads, self.rotary_width // 2
         pairs = torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).reshape(-1)
-        head = torch.cat([pairs, torch.arange(self.turning, size)])  # (size,)
+        head = torch.cat([pairs, torch.arange(self.rotary_width, size)])  # (size,)
         return (torch.arange(self.heads)[:, None] * size + head).reshape(-1)
 
 
 @dataclass(frozen=True)
 class TensorNames:
-    """How a kind of checkpoint calls the parts of a module; parts of one name are rows of one tensor, in this order."""
+    """Names of a module's parts in a checkpoint. Parts that share a name are rows of one tensor, in this order."""
 
-    parts: Mapping[str, str]  # of the module -> of the checkpoint, without ".weight"; "{}" is the number of a layer
-    halves: bool = True  # elements that turn together are half a head apart; else they stand beside each other
+    parts: Mapping[str, str]  # in the module -> in the checkpoint, without ".weight"; "{}" is the number of a layer
+    halves: bool = True  # elements that rotate together are half a head apart; otherwise they are neighbours
 
-    def stored(self, name: str) -> str:
-        """The checkpoint's name of a tensor of the module."""
+    def stored_name(self, name: str) -> str:
+        """Return the checkpoint's name of a parameter."""
         part, kind = pattern(name), name.rpartition(".")[2]
         if part not in self.parts:
-            raise FormatError(f"the family gives no name to {name}, which its module has")
+            raise FormatError(f"{name}: the family's TensorNames has no name for this parameter of its module")
         return f"{self.parts[part].format(*re.findall(r'[0-9]+', name)[:1])}.{kind}"
 
 
@@ -122,22 +122,22 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def map_weights(shapes: Shapes, model: Architecture, names: TensorNames) -> dict[str, WeightSource]:
-    """Of each tensor of the module (shape by name) the place in a checkpoint."""
+    """Return the source of each parameter; `shapes` has the shape of each by name."""
     order = {part: number for number, part in enumerate(names.parts)}
     sharing: dict[str, list[str]] = defaultdict(list)
     for name in shapes:
         if not (model.tied and name == HEAD):
-            sharing[names.stored(name)].append(name)
-    found: dict[str, WeightSource] = {}
+            sharing[names.stored_name(name)].append(name)
+    sources: dict[str, WeightSource] = {}
     for stored, together in sharing.items():
         first, rows = 0, sum(shapes[name][0] for name in together)
         for name in sorted(together, key=lambda name: order[pattern(name)]):
-            place = WeightSource(stored, shapes[name], **_changes(name, model, names.halves))
-            found[name] = replace(place, first_row=first, stored_rows=rows) if len(together) > 1 else place
+            source = WeightSource(stored, shapes[name], **_conversion(name, model, names.halves))
+            sources[name] = replace(source, first_row=first, stored_rows=rows) if len(together) > 1 else source
             first += shapes[name][0]
     if model.tied:
-        found[HEAD] = replace(found[EMBEDDING], factor=model.logits_factor)
-    return found
+        sources[HEAD] = replace(sources[EMBEDDING], factor=model.logits_factor)
+    return sources
 
 
 _NORMS = (
@@ -146,11 +146,11 @@ _NORMS = (
 )  # fmt: skip
 
 
-def _changes(name: str, model: Architecture, halves: bool) -> dict[str, Any]:
-    """What a decoder does to a tensor: reorder what turns, and multiply in what would cost a pass of its own."""
+def _conversion(name: str, model: Architecture, halves: bool) -> dict[str, Any]:
+    """Return the conversion of a parameter: rows that rotate are reordered, and multipliers go into the weights."""
     part = pattern(name).removeprefix("layers.{}.")
     if part.endswith(".conv"):
-        return {"taps": True}
+        return {"is_conv": True}
     heads = {
         "attention.wq": model.n_heads,
         "attention.wk": model.n_kv_heads,
@@ -165,15 +165,15 @@ def _changes(name: str, model: Architecture, halves: bool) -> dict[str, Any]:
         "output": model.logits_factor,
     }.get(part, 1.0)
     offset = model.norm_offset if part in _NORMS else 0.0
-    changes = {"factor": factor, "plus": offset * factor}
+    conversion = {"factor": factor, "offset": offset * factor}
     if heads is None or not halves:
-        return changes
+        return conversion
     rope = model.layers[int(name.split(".")[1])].rope
-    return changes | {"heads": heads, "turning": model.ropes[rope].width if rope is not None else 0}
+    return conversion | {"heads": heads, "rotary_width": model.ropes[rope].width if rope is not None else 0}
 
 
 class CheckpointWeights:
-    """The tensors of a module, read one at a time from a checkpoint."""
+    """The parameters of a module, read one at a time from a checkpoint."""
 
     def __init__(
         self,
@@ -186,46 +186,51 @@ class CheckpointWeights:
         self._formats = formats or {}  # by the checkpoint's name, of those that are stored quantised
 
     def formats(self) -> dict[str, str]:
-        """By the module's name, of the tensors that are stored quantised."""
-        stored = ((name, self._formats.get(place.stored)) for name, place in self.sources.items())
-        return {name: found for name, found in stored if found is not None}
+        """Return the format of each parameter that is stored quantised, by name."""
+        formats = ((name, self._formats.get(source.stored_name)) for name, source in self.sources.items())
+        return {name: kind for name, kind in formats if kind is not None}
 
     def read(self, name: str) -> torch.Tensor:
-        """By the module's name, as f32 in the module's shape."""
-        return self.sources[name].convert(self._load(self.sources[name].stored)).contiguous()
+        """Return a parameter by name, as f32."""
+        return self.sources[name].convert(self._load(self.sources[name].stored_name)).contiguous()
 
 
 def check_layers(where: str, layers: int, tensors: int) -> None:
-    """Refuse more layers than tensors before a module with so many is built."""
+    """Refuse more layers than tensors, before a module with that many layers is built."""
     if layers > tensors:
-        raise FormatError(f"{where} describes a model of {layers} layers, and has {tensors} tensors", code="layers")
+        raise FormatError(
+            argument=where,
+            expected=f"at least one tensor for each of {layers} layers",
+            got=f"{tensors} tensors",
+            code="layers",
+        )
 
 
 def check_tensors(
-    where: str, family: str, found: Shapes, wanted: Mapping[str, WeightSource], spare: Iterable[str]
+    where: str, family: str, shapes: Shapes, sources: Mapping[str, WeightSource], optional: Iterable[str]
 ) -> None:
-    """Raise one error with every tensor that is left over, or with all that are missing or misfit.
+    """Raise one error that lists all unknown tensors of a checkpoint, or all that are missing or of another shape.
 
-    `spare` may be there and are not needed.
+    `optional` names tensors that may be present and are not read.
     """
-    shapes = {place.stored: place.stored_shape for place in wanted.values()}
-    if strange := [name for name in found if name not in shapes and name not in spare]:
-        count = "a tensor" if len(strange) == 1 else f"{len(strange)} tensors"
-        first = f"{where} has {count} that no part of a {family} takes; without them it would be another model:"
-        raise UnsupportedError("\n".join([first, *by_layer(strange)]), strange)
-    missing = [f"{name} is missing" for name in shapes if name not in found]
-    wrong = [
-        f"{name} is {list(found[name])}, not {list(shape)}"
-        for name, shape in shapes.items()
-        if name in found and found[name] != shape
+    expected = {source.stored_name: source.stored_shape for source in sources.values()}
+    if unknown := [name for name in shapes if name not in expected and name not in optional]:
+        count = "a tensor" if len(unknown) == 1 else f"{len(unknown)} tensors"
+        first = f"{where} has {count} that {family} models do not have; without them it would be another model:"
+        raise UnsupportedError("\n".join([first, *by_layer(unknown)]), unknown, code="unknown_tensor")
+    missing = [f"{name} is missing" for name in expected if name not in shapes]
+    misfit = [
+        f"{name}: expected the shape {list(shape)}, got {list(shapes[name])}"
+        for name, shape in expected.items()
+        if name in shapes and shapes[name] != shape
     ]
-    if missing or wrong:
-        lines = [f"{where} does not hold the model it describes:", *(f"  {line}" for line in wrong)]
-        raise FormatError("\n".join(lines + by_layer(missing)))
+    if missing or misfit:
+        lines = [f"{where} does not hold the model that it describes:", *(f"  {line}" for line in misfit)]
+        raise FormatError("\n".join(lines + by_layer(missing)), code="tensors")
 
 
 def by_layer(names: Iterable[str]) -> list[str]:
-    """A line per name; one for all layers that repeat it."""
+    """Return a line for each name, and one line for names that differ only by the layer."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         groups[re.sub(r"(?<=\.)\d+(?=\.)", "*", name)].append(name)

@@ -1,4 +1,4 @@
-"""A file for each family of models, found by looking here: there is no list to edit."""
+"""One file for each family of models. Families are found by listing this package."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pkgutil import iter_modules
 from ...errors import UnsupportedError
 from ..family import Family
 
-# Why some are not exported -> how config.json or GGUF calls them.
-_REFUSED: dict[str, tuple[str, ...]] = {
-    "whose layers choose among experts: ExecuTorch gathers those of each token as float weights, or has them computed "
-    "on the CPU": (
+# The reason why models are not supported -> their names in config.json or GGUF.
+_UNSUPPORTED: dict[str, tuple[str, ...]] = {
+    "which is a mixture of experts: ExecuTorch gathers the experts of each token as float weights, or computes them on "
+    "the CPU": (
         "mixtral", "qwen2_moe", "qwen3_moe", "granitemoe", "granitemoehybrid", "olmoe", "phimoe", "deepseek_v2",
         "deepseek_v3", "gpt_oss", "llama4", "llama4_text", "qwen2moe", "qwen3moe", "granitehybrid", "deepseek2",
         "gpt-oss",
     ),
-    "which sees images: export one of text alone, whose model_type is gemma3_text": ("gemma3",),
+    "which takes images: export a text-only model, with model_type gemma3_text": ("gemma3",),
     "which shares caches between layers and has embeddings of each": ("gemma3n", "gemma3n_text", "gemma4"),
-    "the first Gemma: Gemma 2 and 3 are exported": ("gemma",),
+    "the first Gemma: Gemma 2 and 3 are supported": ("gemma",),
 }  # fmt: skip
 
 
 @cache
 def families() -> dict[str, Family]:
-    """By the name of the file that describes it."""
-    return {found.name: import_module(f"{__name__}.{found.name}").FAMILY for found in iter_modules(__path__)}
+    """Return the families by the names of their files."""
+    return {file.name: import_module(f"{__name__}.{file.name}").FAMILY for file in iter_modules(__path__)}
 
 
 def family_of_config(where: str, model_type: object) -> Family:
@@ -38,13 +38,13 @@ def family_of_gguf(where: str, architecture: object) -> Family:
     return _find(where, "general.architecture", architecture, known)
 
 
-def _find(where: str, field: str, found: object, known: dict[str, Family]) -> Family:
-    if isinstance(found, str) and found in known:
-        return known[found]
-    reason = next((reason for reason, names in _REFUSED.items() if found in names), None)
+def _find(where: str, field: str, name: object, known: dict[str, Family]) -> Family:
+    if isinstance(name, str) and name in known:
+        return known[name]
+    reason = next((reason for reason, names in _UNSUPPORTED.items() if name in names), None)
     raise UnsupportedError(
-        f"{where} holds a {found} model{'' if reason is None else f', {reason}'}; supported are those whose {field} is "
-        f"one of {', '.join(sorted(known))}",
+        f"{where} holds a {name} model{'' if reason is None else f', {reason}'}",
         [field],
         code="unknown_family",
+        hint=f"Supported values of {field} are {', '.join(sorted(known))}.",
     )

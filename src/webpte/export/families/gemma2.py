@@ -1,4 +1,4 @@
-"""Gemma 2: every other layer has a sliding window, scores and logits are capped, and each part has two norms."""
+"""Gemma 2: every second layer has a sliding window, scores and logits are capped, and each part has two norms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..config import Fields, decoder_config, decoder_gguf
 from ..family import Family
 from ..weights import GGUF, HUGGING_FACE, TensorNames
 
-_WINDOW = 4096  # these are what transformers takes where config.json leaves a field out
+_WINDOW = 4096  # these are the defaults of transformers
 _SCALAR = 256.0
 _ATTENTION_CAP, _LOGITS_CAP = 50.0, 30.0
 _LAYERS_OF_27B = 46
@@ -56,14 +56,14 @@ def read_gguf(fields: Fields) -> Architecture:
 
 
 def gguf_as_gemma(model: Architecture, layers_of_27b: int) -> Architecture:
-    """Converters add the one to norms. What scores are divided by stands in no key: models of 27B have their own."""
+    """Set what GGUF has no keys for. Converters add 1 to norms. The 27B models have their own attention scale."""
     width = model.dim / model.n_heads if model.n_layers == layers_of_27b else model.head_dim
     (factor,) = struct.unpack("<f", struct.pack("<f", math.sqrt(model.dim)))
     return replace(model, activation="gelu_tanh", post_norms=True, attention_scale=width**-0.5, embedding_factor=factor)
 
 
 def as_gemma(fields: Fields, model: Architecture) -> Architecture:
-    """What all of them have."""
+    """Set what all Gemma models share."""
     biases = fields.boolean("attention_bias")
     return replace(
         model,
@@ -77,30 +77,30 @@ def as_gemma(fields: Fields, model: Architecture) -> Architecture:
 
 
 def windows_of(fields: Fields, sliding: list[bool]) -> list[int | None]:
-    """Of each layer; `sliding` are those that slide where `layer_types` does not say so."""
+    """Return the window of each layer; `sliding` is the default of `layer_types`."""
     names = {True: "sliding_attention", False: "full_attention"}
     kinds = fields.get("layer_types", [names[slides] for slides in sliding])
     if not isinstance(kinds, list) or len(kinds) != len(sliding):
         raise fields.invalid("layer_types", kinds, f"a list of {len(sliding)} names")
     if any(kind not in names.values() for kind in kinds):
-        fields.refuse("layer_types", "layers of another kind than full_attention and sliding_attention")
+        fields.refuse("layer_types", "layers other than full_attention and sliding_attention")
     window = fields.integer("sliding_window", _WINDOW)
     return [window if kind == names[True] else None for kind in kinds]
 
 
 def cap(fields: Fields, name: str, default: float | None) -> float | None:
-    """Null is no cap; a field that is left out is the default."""
+    """Return a cap: None if the field is null, the default if it is absent."""
     if name in fields.values and fields.get(name) is None:
         return None
     return fields.number(name, default) if fields.get(name, default) is not None else None
 
 
 def _rounded(fields: Fields, factor: float) -> float:
-    """To the type the model computes in: transformers multiplies embeddings by a number of their own type."""
+    """Round to the dtype of the model: transformers multiplies embeddings by a number of that dtype."""
     kinds = [fields.get(name) for name in ("dtype", "torch_dtype") if fields.get(name) is not None]
     kind = str(kinds[0]).removeprefix("torch.") if kinds else "float32"
     (bits,) = struct.unpack("<I", struct.pack("<f", factor))
-    if kind == "bfloat16":  # the upper half of a float32, the nearest and of two the even one
+    if kind == "bfloat16":  # the upper half of a float32, rounded to nearest even
         bits = bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000
     elif kind == "float16":
         return float(struct.unpack("<e", struct.pack("<e", factor))[0])

@@ -1,4 +1,4 @@
-"""LFM2: most layers convolve over the latest tokens instead of attending to all."""
+"""LFM2: most layers are convolutions over the latest tokens instead of attention."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ def read_config(fields: Fields) -> Architecture:
     )
     taps = fields.integer("conv_L_cache", 3)
     if taps < 2:
-        raise fields.invalid("conv_L_cache", taps, "a whole number above 1")
+        raise fields.invalid("conv_L_cache", taps, "an integer above 1")
     if fields.boolean("conv_bias"):
-        fields.refuse("conv_bias", "biases are added, which is not done here")
-    kinds = _kinds(fields, model.n_layers)
+        fields.refuse("conv_bias", "biases, which are not supported")
+    kinds = _layer_types(fields, model.n_layers)
     layers = tuple(LayerSpec() if kind == "full_attention" else LayerSpec(rope=None, taps=taps) for kind in kinds)
     return replace(model, layers=layers, qk_norm=True)
 
 
-def _kinds(fields: Fields, count: int) -> list[str]:
+def _layer_types(fields: Fields, count: int) -> list[str]:
     attending = fields.get("full_attn_idxs", list(range(count)))
     if not isinstance(attending, list):
         raise fields.invalid("full_attn_idxs", attending, "a list of layers")
@@ -60,17 +60,17 @@ def _kinds(fields: Fields, count: int) -> list[str]:
     if not isinstance(kinds, list) or len(kinds) != count:
         raise fields.invalid("layer_types", kinds, f"a list of {count} names")
     if any(kind not in ("full_attention", "conv") for kind in kinds):
-        fields.refuse("layer_types", "some layers neither attend to all tokens nor convolve")
+        fields.refuse("layer_types", "layers other than full_attention and conv")
     return kinds
 
 
 def _hidden_dim(fields: Fields) -> int:
-    """The size that is told, or, as it stands by default, two thirds of it rounded up."""
-    told = fields.integer("block_ff_dim", fields.integer("intermediate_size", 12288))
+    """Return block_ff_dim, or by default two thirds of it rounded up to block_multiple_of."""
+    size_field = fields.integer("block_ff_dim", fields.integer("intermediate_size", 12288))
     multiple, factor = fields.integer("block_multiple_of", 256), fields.get("block_ffn_dim_multiplier")
     if not fields.boolean("block_auto_adjust_ff_dim", True):
-        return told
-    size = int(2 * told / 3)
+        return size_field
+    size = int(2 * size_field / 3)
     if "block_ffn_dim_multiplier" in fields.values and factor is None:
         return size
     size = int(fields.number("block_ffn_dim_multiplier", 1.0) * size)

@@ -20,7 +20,7 @@ def window_layers(fields: Fields, count: int) -> tuple[LayerSpec, ...]:
     """Layers from number max_window_layers on slide, as Qwen2's and Qwen3's do."""
     first = fields.get("max_window_layers", _WINDOW_LAYERS)
     if isinstance(first, bool) or not isinstance(first, int) or first < 0:
-        raise fields.invalid("max_window_layers", first, "a whole number")
+        raise fields.invalid("max_window_layers", first, "an integer")
     windows = attention_windows(fields, count, [number >= first for number in range(count)], default=4096)
     return tuple(LayerSpec(window=window) for window in windows)
 

@@ -1,4 +1,4 @@
-"""Qwen3.5: three of four layers attend linearly, by the gated delta rule."""
+"""Qwen3.5: three of four layers have linear attention, by the gated delta rule."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _NAMES = {
     "layers.{}.attention.head_norm": "model.layers.{}.linear_attn.norm",
     "layers.{}.attention.out": "model.layers.{}.linear_attn.out_proj",
 }
-# Images have positions of three axes, interleaved; those of text are the same along all.
+# Images have positions of three interleaved axes. Positions of text are equal along all axes.
 _AXES = ("mrope_section", "mrope_interleaved")
 
 
 def read_config(fields: Fields) -> Architecture:
-    model = decoder_config(fields, head_dim=256, kv_heads=4, partial=True, share=0.25, rope_harmless=_AXES)
+    model = decoder_config(fields, head_dim=256, kv_heads=4, partial=True, share=0.25, rope_ignored=_AXES)
     biases = fields.boolean("attention_bias")
     delta = Delta(
         key_heads=fields.integer("linear_num_key_heads", 16),
@@ -39,24 +39,29 @@ def read_config(fields: Fields) -> Architecture:
         taps=fields.integer("linear_conv_kernel_dim", 4),
     )
     if delta.value_heads % delta.key_heads:
-        raise FormatError(f"{fields.where}: {delta.value_heads} heads cannot share {delta.key_heads} keys evenly")
+        raise FormatError(
+            argument=f"{fields.where}: linear_num_value_heads",
+            expected=f"a multiple of linear_num_key_heads, {delta.key_heads}",
+            got=delta.value_heads,
+            code="head_count",
+        )
     if delta.taps < 2:
-        raise fields.invalid("linear_conv_kernel_dim", delta.taps, "a whole number above 1")
+        raise fields.invalid("linear_conv_kernel_dim", delta.taps, "an integer above 1")
     layers = tuple(
         LayerSpec() if kind == "full_attention" else LayerSpec(rope=None, delta=delta)
-        for kind in _kinds(fields, model.n_layers)
+        for kind in _layer_types(fields, model.n_layers)
     )
     return replace(model, layers=layers, qk_norm=True, norm_offset=1.0, qkv_bias=biases, out_bias=biases)
 
 
-def _kinds(fields: Fields, count: int) -> list[str]:
+def _layer_types(fields: Fields, count: int) -> list[str]:
     every = fields.integer("full_attention_interval", 4)
     usual = ["linear_attention" if (number + 1) % every else "full_attention" for number in range(count)]
     kinds = fields.get("layer_types", usual)
     if not isinstance(kinds, list) or len(kinds) != count:
         raise fields.invalid("layer_types", kinds, f"a list of {count} names")
     if any(kind not in ("full_attention", "linear_attention") for kind in kinds):
-        fields.refuse("layer_types", "some layers attend neither to all tokens nor linearly")
+        fields.refuse("layer_types", "layers other than full_attention and linear_attention")
     return kinds
 
 

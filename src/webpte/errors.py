@@ -158,12 +158,12 @@ class CancelledError(Error):
 
 
 class HubError(Error):
-    """A checkpoint could not be fetched from a hub: not there, closed, out of reach, or other bytes than promised."""
+    """A checkpoint could not be downloaded from a hub: missing, gated, unreachable, or with another hash."""
 
     code = "hub"
 
-    def __init__(self, message: str, reason: str = "") -> None:
-        super().__init__(message, code=reason)
+    def __init__(self, message: str, reason: str = "", *, hint: str | None = None) -> None:
+        super().__init__(message, code=reason, **({} if hint is None else {"hint": hint}))
         # "repository", "revision", "file", "gated", "offline", "unreachable", "hash" or "disk"
         self.reason = reason
 

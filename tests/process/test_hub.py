@@ -164,7 +164,7 @@ def test_modules_that_are_not_understood_are_refused_before_weights_are_fetched(
     unknown = modules(("Transformer", ""), ("Pooling", "1_Pooling"), ("LSTM", "2_LSTM"))
     outside = modules(("Transformer", ""), ("Pooling", "../1_Pooling"))
     for listed, kind, code, expected in (
-        (unknown, webpte.UnsupportedError, "unknown_module", "Transformer, Pooling, LSTM;"),
+        (unknown, webpte.UnsupportedError, "unknown_module", "got Transformer, Pooling, LSTM"),
         (outside, webpte.FormatError, "file_name", "'../1_Pooling'"),
     ):
         hub.add(NAME, FILES | POOLING | {"modules.json": listed})

@@ -214,7 +214,7 @@ def test_a_ring_has_rows_for_a_window_and_a_call():
     ) is None
     capped = read("gemma2")
     assert [layer.rows for layer in capped.with_rows(512, 256).layers] == [512] * 4
-    assert capped.cache_window(512, 256) == (512, 512) and capped.reach(8192, 256) == (4095, 4096 + 254)
+    assert capped.cache_window(512, 256) == (512, 512) and capped.cache_window(8192, 256) == (4095, 4096 + 254)
 
 
 def test_what_makes_a_gemma_is_read():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 PathLike = str | os.PathLike[str]
-# model_type -> how many of its position embeddings no token has: some begin to count behind the padding token.
+# model_type -> position embeddings that no token uses: some models number positions after the padding token.
 MODEL_TYPES = {"bert": 0, "distilbert": 0, "modernbert": 0, "roberta": 2, "xlm-roberta": 2, "mpnet": 2}
 # Fields of config.json that would change the mathematics, and that transformers reads no longer.
 _PLAIN = {
@@ -47,9 +47,9 @@ def export_encoder(
 ) -> Path:
     """Write `path`, and beside it `tokenizer.json` and `task.json` under its stem, for `webpte.embed.Embedder.load`.
 
-    `pooling` ("mean", "cls", "max" or "last") and `normalize` are the model's own unless given. Texts have up to
-    `max_tokens` tokens, unless given as many as the model was made for, at most 512; one call takes up to `max_batch`
-    texts, unless given 32 or as many as every device has room for.
+    `pooling` ("mean", "cls", "max" or "last") and `normalize` default to the model's own. Texts have up to `max_tokens`
+    tokens, by default the model's limit, at most 512. One call takes up to `max_batch` texts, by default 32, or fewer
+    if a tensor would exceed the limits of common devices.
     """
     target, source = Path(path), Path(checkpoint)
     _check_options(pooling, normalize, max_tokens, max_batch)
@@ -61,11 +61,15 @@ def export_encoder(
     config = _config(sentences.folder)
     pooling = pooling or sentences.pooling
     if pooling is None:
-        raise InputError(f"{sentences.folder} does not say how to pool: pass pooling, such as --pooling mean")
+        raise InputError(
+            f"{sentences.folder} does not define a pooling",
+            code="pooling",
+            hint="Pass pooling, such as --pooling mean.",
+        )
     normalize = sentences.normalize if normalize is None else normalize
     steps = Steps(cancellable(progress, cancel), ["read", *LOWERING_STAGES])
     steps.next()
-    tokens = _most_tokens(sentences, config, max_tokens)
+    tokens = _max_tokens(sentences, config, max_tokens)
     tokenizer, pad = _tokenizer(sentences.folder, config["vocab_size"])
     bert = load_pretrained("AutoModel", sentences.folder, _UNUSED)
     module, dimensions = _encoder(bert, pooling, normalize, sentences)
@@ -81,63 +85,84 @@ def export_encoder(
 
 def _check_options(pooling: object, normalize: object, max_tokens: object, max_batch: object) -> None:
     if pooling is not None and pooling not in POOLINGS.values():
-        raise InputError(f"pooling is one of {', '.join(POOLINGS.values())}, not {pooling!r}")
+        raise InputError(
+            argument="pooling", expected=f"one of {', '.join(POOLINGS.values())}", got=repr(pooling), code="pooling"
+        )
     if normalize is not None and not isinstance(normalize, bool):
-        raise InputError(f"normalize is True or False, not {normalize!r}")
-    for name, value, least in (("max_tokens", max_tokens, 2), ("max_batch", max_batch, 1)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-            raise InputError(f"{name} is a whole number, at least {least}, not {value!r}")
+        raise InputError(argument="normalize", expected="True or False", got=repr(normalize), code="normalize")
+    for name, value, minimum in (("max_tokens", max_tokens, 2), ("max_batch", max_batch, 1)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < minimum):
+            raise InputError(argument=name, expected=f"an integer of at least {minimum}", got=repr(value), code=name)
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    config = read_config(folder, MODEL_TYPES, "encoders of texts")
-    odd = [f"{name} is {config[name]!r}" for name, plain in _PLAIN.items() if config.get(name) not in plain]
-    if odd:
-        raise UnsupportedError(f"{folder / 'config.json'}: {', '.join(odd)}, which is not computed", odd)
+    config = read_config(folder, MODEL_TYPES, "text encoders")
+    refused = [f"{name} is {config[name]!r}" for name, plain in _PLAIN.items() if config.get(name) not in plain]
+    if refused:
+        raise UnsupportedError(
+            f"{folder / 'config.json'}: {', '.join(refused)}, which is not supported", refused, code="unsupported_field"
+        )
     if not isinstance(config.get("vocab_size"), int):
-        raise FormatError(f"{folder / 'config.json'} has no vocab_size")
+        raise FormatError(f"{folder / 'config.json'}: missing field vocab_size", code="missing_field")
     return config
 
 
-def _most_tokens(sentences: EncoderConfig, config: dict[str, Any], asked: int | None) -> int:
+def _max_tokens(sentences: EncoderConfig, config: dict[str, Any], requested: int | None) -> int:
     positions = config.get("max_position_embeddings")
     if not isinstance(positions, int):
-        raise FormatError(f"{sentences.folder / 'config.json'} has no max_position_embeddings")
-    there = positions - MODEL_TYPES[config["model_type"]]
-    if asked is not None and asked > there:
-        raise InputError(f"max_tokens is {asked}; the model has positions for {there} tokens")
-    return asked or min(sentences.max_tokens or there, there, MAX_TOKENS)
+        raise FormatError(
+            f"{sentences.folder / 'config.json'}: missing field max_position_embeddings", code="missing_field"
+        )
+    available = positions - MODEL_TYPES[config["model_type"]]
+    if requested is not None and requested > available:
+        raise InputError(
+            argument="max_tokens",
+            expected=f"at most the model's positions, for {available} tokens",
+            got=requested,
+            code="max_tokens",
+        )
+    return requested or min(sentences.max_tokens or available, available, MAX_TOKENS)
 
 
 def _fitting_batch(config: Any, tokens: int) -> int:
-    """The most texts of which no tensor is larger than devices can be relied on for."""
+    """Return the number of texts in a call for which no tensor exceeds MAX_TENSOR_BYTES."""
     hidden = getattr(config, "intermediate_size", 4 * config.hidden_size)
     widest = int(max(config.num_attention_heads * tokens, hidden))
     return max(1, min(MAX_BATCH_TEXTS, MAX_TENSOR_BYTES // (4 * tokens * widest)))
 
 
 def _tokenizer(folder: Path, vocabulary: int) -> tuple[str, int]:
-    """tokenizer.json as transformers uses it, and the token that fills short rows."""
+    """Return tokenizer.json as transformers loads it, and the id of the padding token."""
     with suppress_logs():
         from transformers import AutoTokenizer
 
         try:
-            found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-            text = str(found.backend_tokenizer.to_str())
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            text = str(tokenizer.backend_tokenizer.to_str())
         except (OSError, ValueError, KeyError, AttributeError, ImportError) as error:
-            raise FormatError(f"the tokenizer of {folder} cannot be read: {error}") from error
-    if len(found) > vocabulary:
-        raise FormatError(f"{folder}: the tokenizer knows {len(found)} tokens, the model {vocabulary}")
-    return text, int(found.pad_token_id or 0)
+            raise FormatError(f"{folder}: the tokenizer cannot be read: {error}", code="tokenizer") from error
+    if len(tokenizer) > vocabulary:
+        raise FormatError(
+            argument=f"{folder}: tokenizer",
+            expected=f"at most the model's {vocabulary} tokens",
+            got=len(tokenizer),
+            code="tokenizer",
+        )
+    return text, int(tokenizer.pad_token_id or 0)
 
 
 def _encoder(bert: Any, pooling: str, normalize: bool, sentences: EncoderConfig) -> tuple[torch.nn.Module, int]:
-    """The module, and how many numbers a vector has."""
+    """Return the module, and the size of its vectors."""
     layers = [dense(folder, read_dense(folder)) for folder in sentences.dense]
     width = int(bert.config.hidden_size)
     for folder, layer in zip(sentences.dense, layers, strict=True):
         if layer[0].in_features != width:
-            raise FormatError(f"{folder} takes {layer[0].in_features} numbers; those before it give {width}")
+            raise FormatError(
+                argument=f"{folder}: in_features",
+                expected=f"the size of its input, {width}",
+                got=layer[0].in_features,
+                code="tensor_shape",
+            )
         width = int(layer[0].out_features)
     return sentence_encoder(bert, pooling, layers, normalize), width
 
@@ -145,7 +170,7 @@ def _encoder(bert: Any, pooling: str, normalize: bool, sentences: EncoderConfig)
 def _lower(module: torch.nn.Module, target: Path, rows: int, tokens: int, steps: Steps) -> None:
     import torch
 
-    # Two rows: a size of one would be taken for a constant.
+    # Two rows: torch.export specialises a size of one as a constant.
     ids = torch.ones(min(2, rows), min(5, tokens), dtype=torch.long)
     dims = {1: torch.export.Dim("tokens", min=2, max=tokens)}
     if rows > 1:

@@ -1,7 +1,7 @@
-"""Checkpoints by name: `hf:org/name[@revision]` is fetched from a Hugging Face hub into the cache all its tools share.
+"""Download checkpoints by name, `hf:org/name[@revision]`, from a Hugging Face hub into the hub's shared cache.
 
-The listing of a commit names every file with its hash. config.json and its neighbours come first and are judged before
-any weights are fetched. Only files that an export reads are fetched: never pickles, never code.
+The listing of a commit has every file with its hash. config.json and other small files are downloaded first and checked
+before any weights. Only files that an export reads are downloaded: no pickles and no code.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PathLike = str | os.PathLike[str]
 
 _NAME = re.compile(r"hf:(?P<repository>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<file>[^@]+))?(?:@(?P<revision>.+))?")
 _INDEX = "model.safetensors.index.json"
-_MODULES = "modules.json"  # of sentence-transformers: names a folder for each step, such as 1_Pooling
+_MODULES = "modules.json"  # of sentence-transformers: lists a folder for each step, such as 1_Pooling
 _WITH_WEIGHTS = ("Transformer", "Dense")
 _SMALL = {
     *("config.json", "generation_config.json", "adapter_config.json", _INDEX),
@@ -39,7 +39,7 @@ _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 @dataclass(frozen=True)
 class HubName:
-    """What `hf:org/name[/file.gguf][@revision]` says."""
+    """The parts of `hf:org/name[/file.gguf][@revision]`."""
 
     repository: str
     file: str | None
@@ -47,30 +47,32 @@ class HubName:
 
     @classmethod
     def parse(cls, text: str) -> HubName:
-        found = _NAME.fullmatch(text)
-        file = found["file"] if found else None
-        if not found or (file is not None and not file.endswith(".gguf")):
-            raise InputError(f"{text!r} is not a name of a checkpoint: hf:org/name, hf:org/name@revision or "
-                             "hf:org/name/file.gguf is wanted", code="invalid_name")  # fmt: skip
-        return cls(found["repository"], file, found["revision"] or "main")
+        match = _NAME.fullmatch(text)
+        file = match["file"] if match else None
+        if not match or (file is not None and not file.endswith(".gguf")):
+            raise InputError(
+                argument="checkpoint",
+                expected="hf:org/name, hf:org/name@revision or hf:org/name/file.gguf",
+                got=repr(text),
+                code="invalid_name",
+            )
+        return cls(match["repository"], file, match["revision"] or "main")
 
 
 @dataclass(frozen=True)
 class HubCheckpoint:
-    """A checkpoint in the cache, and which it is."""
+    """A checkpoint in the hub's cache, with its commit and the hashes of its files."""
 
     path: Path  # of the folder, or of the .gguf file
     repository: str
-    revision: str  # as asked for
-    commit: str  # which that was
+    revision: str  # as in the name
+    commit: str  # of the revision
     files: dict[str, str]  # hash by name
 
     def write(self, target: Path) -> None:
-        """Beside a program: what it was made of, to be made again with `@commit`."""
-        hub_errors = {name: value for name, value in asdict(self).items() if name != "path"}
-        target.with_name(f"{target.stem}.source.json").write_text(
-            json.dumps(hub_errors, indent=2) + "\n", encoding="utf-8"
-        )
+        """Write NAME.source.json beside a program: the commit and the hashes, to repeat the export."""
+        origin = {name: value for name, value in asdict(self).items() if name != "path"}
+        target.with_name(f"{target.stem}.source.json").write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -84,15 +86,15 @@ def is_hub_name(source: PathLike) -> TypeGuard[str]:
 
 
 def fetch(source: str, progress: OnProgress, validate: Callable[[Path], None]) -> HubCheckpoint:
-    """Everything an export reads. `validate` refuses a folder by its config.json, before weights are fetched."""
+    """Download the files that an export reads. `validate` checks config.json before weights are downloaded."""
     name = HubName.parse(source)
     with hub_errors(name.repository, name.revision), suppress_logs():
         listing = _list(name)
         place = CachedRepository(name.repository, listing.commit)
         if name.file is not None:
-            wanted = [_listed(name, listing, name.file)]
-            path = _fetch_all(place, "weights", wanted, progress) / name.file
-            return _fetched(name, listing, path, wanted)
+            files = [_listed(name, listing, name.file)]
+            path = _fetch_all(place, "weights", files, progress) / name.file
+            return _hub_checkpoint(name, listing, path, files)
         _refuse_without_config(name, listing)
         parts = _parts(listing, place, progress)
         names = {part + file for part in parts for file in _SMALL}
@@ -101,23 +103,23 @@ def fetch(source: str, progress: OnProgress, validate: Callable[[Path], None]) -
         validate(folder)
         weights = [file for part, weighs in parts.items() if weighs for file in _weights(name, listing, folder, part)]
         _fetch_all(place, "weights", weights, progress)
-    return _fetched(name, listing, folder, [*small, *weights])
+    return _hub_checkpoint(name, listing, folder, [*small, *weights])
 
 
-def _fetched(name: HubName, listing: _Listing, path: Path, files: Iterable[HubFile]) -> HubCheckpoint:
+def _hub_checkpoint(name: HubName, listing: _Listing, path: Path, files: Iterable[HubFile]) -> HubCheckpoint:
     hashes = {file.name: file.hash for file in files}
     return HubCheckpoint(path, name.repository, name.revision, listing.commit, hashes)
 
 
 def _fetch_all(place: CachedRepository, what: str, files: list[HubFile], progress: OnProgress) -> Path:
-    """The folder in the cache that has them."""
-    missing = sum(file.size - place.held(file) for file in files)
-    free = shutil.disk_usage(place.made()).free
+    """Download files that are missing, and return their folder in the cache."""
+    missing = sum(file.size - place.bytes_present(file) for file in files)
+    free = shutil.disk_usage(place.create()).free
     if missing > free:
         raise HubError(
-            f"{place.repository}: {size(missing)} are to be fetched, and {place.made()} has {size(free)} left. Free "
-            "some space, or set HF_HOME to a folder on another disk",
+            f"{place.repository}: the download needs {size(missing)}; {place.create()} has {size(free)} free",
             "disk",
+            hint="Free some space, or set HF_HOME to a folder on another disk.",
         )
     total, done = sum(file.size for file in files), 0
     for file in files:
@@ -130,7 +132,7 @@ def _fetch_all(place: CachedRepository, what: str, files: list[HubFile], progres
 
 
 def _parts(listing: _Listing, place: CachedRepository, progress: OnProgress) -> dict[str, bool]:
-    """How names of files begin, and whether weights are among them: "" or, where modules.json tells, "1_Pooling/"."""
+    """Return the folders of modules, such as "" or "1_Pooling/", and whether each has weights."""
     if _MODULES not in listing.files:
         return {"": True}
     folder = _fetch_all(place, "modules", [listing.files[_MODULES]], progress)
@@ -151,20 +153,22 @@ def _list(name: HubName) -> _Listing:
         if remembered is None:
             raise
         return remembered
-    except errors.HFValidationError:  # of the name; a ValueError, too
+    except errors.HFValidationError:  # of an invalid name; it is a ValueError too
         raise
-    except (TypeError, ValueError, KeyError, AttributeError) as error:  # the library takes the form of it on trust
-        raise HubError(f"the hub's listing of {name.repository} cannot be read: {error!r:.200}", "listing") from error
+    except (TypeError, ValueError, KeyError, AttributeError) as error:  # the library does not check the listing's form
+        raise HubError(f"{name.repository}: the hub's listing cannot be read: {error!r:.200}", "listing") from error
     if not isinstance(info.sha, str) or not _COMMIT.fullmatch(info.sha):
-        raise HubError(f"the hub gives no commit for {name.repository}@{name.revision}, but {info.sha!r:.100}", "hash")
-    found = [HubFile.of(sibling) for sibling in info.siblings or ()]
-    listing = _Listing(info.sha, {file.name: file for file in found if file is not None})
+        raise HubError(
+            f"{name.repository}@{name.revision}: expected a commit hash from the hub, got {info.sha!r:.100}", "hash"
+        )
+    files = [HubFile.of(sibling) for sibling in info.siblings or ()]
+    listing = _Listing(info.sha, {file.name: file for file in files if file is not None})
     _remember(name, listing)
     return listing
 
 
 def _remember(name: HubName, listing: _Listing) -> None:
-    folder = CachedRepository(name.repository, listing.commit).made()
+    folder = CachedRepository(name.repository, listing.commit).create()
     text = json.dumps({"commit": listing.commit, "files": [asdict(file) for file in listing.files.values()]})
     for revision in (name.revision, listing.commit):
         path = folder / f"{revision.replace('/', '--')}.json"
@@ -175,10 +179,10 @@ def _remember(name: HubName, listing: _Listing) -> None:
 
 def _recall(name: HubName) -> _Listing | None:
     try:
-        found = json.loads(
-            (CachedRepository(name.repository, "").notes / f"{name.revision.replace('/', '--')}.json").read_text()
+        listing = json.loads(
+            (CachedRepository(name.repository, "").metadata / f"{name.revision.replace('/', '--')}.json").read_text()
         )
-        return _Listing(found["commit"], {file["name"]: HubFile(**file) for file in found["files"]})
+        return _Listing(listing["commit"], {file["name"]: HubFile(**file) for file in listing["files"]})
     except (OSError, ValueError, KeyError, TypeError, AttributeError, HubError):
         return None
 
@@ -186,8 +190,8 @@ def _recall(name: HubName) -> _Listing | None:
 def _listed(name: HubName, listing: _Listing, file: str) -> HubFile:
     if file in listing.files:
         return listing.files[file]
-    there = sorted(other for other in listing.files if Path(other).suffix == Path(file).suffix)
-    has = f"it has {', '.join(there)}" if there else f"nor any other {Path(file).suffix} file"
+    others = sorted(other for other in listing.files if Path(other).suffix == Path(file).suffix)
+    has = f"it has {', '.join(others)}" if others else f"it has no {Path(file).suffix} file"
     raise HubError(f"{name.repository}@{name.revision} has no {file}; {has}", "file")
 
 
@@ -196,14 +200,14 @@ def _refuse_without_config(name: HubName, listing: _Listing) -> None:
         return
     if packed := sorted(file for file in listing.files if file.endswith(".gguf")):
         lines = "\n".join(f"  hf:{name.repository}/{file}" for file in packed)
-        raise InputError(f"{name.repository} holds GGUF files; name one of them:\n{lines}", code="ambiguous_file")
-    raise FormatError(
-        f"{name.repository}@{name.revision} holds no model: it has no config.json and no .gguf file", code="no_model"
-    )
+        raise InputError(
+            f"{name.repository} has several GGUF files; choose one of them:\n{lines}", code="ambiguous_file"
+        )
+    raise FormatError(f"{name.repository}@{name.revision} has neither config.json nor a .gguf file", code="no_model")
 
 
 def _weights(name: HubName, listing: _Listing, folder: Path, part: str) -> list[HubFile]:
-    """The safetensors that transformers would load, of those whose names begin with `part`."""
+    """Return the safetensors in the folder `part` that transformers would load."""
     whole, index = f"{part}model.safetensors", f"{part}{_INDEX}"
     if whole in listing.files:
         return [listing.files[whole]]
@@ -211,11 +215,13 @@ def _weights(name: HubName, listing: _Listing, folder: Path, part: str) -> list[
         try:
             shards = sorted(set(json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"].values()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise FormatError(f"{name.repository}: {index} has no weight_map of file names") from error
-        if strange := [shard for shard in shards if not str(shard).endswith(".safetensors")]:
+            raise FormatError(
+                f"{name.repository}: {index}: expected a weight_map of file names", code="weight_map"
+            ) from error
+        if unknown := [shard for shard in shards if not str(shard).endswith(".safetensors")]:
             raise UnsupportedError(
-                f"{name.repository}: {index} names {strange[0]}, which is no safetensors",
-                strange,
+                f"{name.repository}: {index}: expected .safetensors files, got {unknown[0]}",
+                unknown,
                 code="no_safetensors",
             )
         return [_listed(name, listing, part + shard) for shard in shards]

@@ -1,4 +1,4 @@
-"""One file of a hub in the shared cache: fetched in as many goes as it takes, and never used with another hash."""
+"""Download single files of a hub into the shared cache: resumable, and checked against their hashes."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from ..progress import OnProgress, Progress
 
 _CHUNK = 1 << 22
 _MAX_BYTES = 1 << 50  # of a file
-_NAME = re.compile(r"[^\\:\x00-\x1f\x7f]{1,512}")  # without what separates folders or drives on Windows
+_NAME = re.compile(r"[^\\:\x00-\x1f\x7f]{1,512}")  # without separators of folders or drives on Windows
 _HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
 class HubFile:
+    """A file in the listing of a commit."""
+
     name: str
     size: int
     hash: str  # SHA-256 of a large file's bytes, or Git's SHA-1 of a small one
 
     def __post_init__(self) -> None:
-        """Refuse names and hashes that would become paths outside of the cache: the listing is the hub's."""
+        """Refuse names and hashes that would be paths outside the cache: the hub is not trusted."""
         if not _is_name(self.name) or any(part in ("", ".", "..") for part in self.name.split("/")):
-            raise HubError(f"the hub lists a file named {self.name!r:.100}, which is not a relative path", "listing")
+            raise HubError(f"the hub's listing: expected relative paths, got {self.name!r:.100}", "listing")
         if not isinstance(self.hash, str) or not _HASH.fullmatch(self.hash):
             raise HubError(f"{self.name}: expected a SHA-1 or SHA-256 hash, got {self.hash!r:.100}", "listing")
         if type(self.size) is not int or not 0 <= self.size <= _MAX_BYTES:
@@ -39,8 +41,7 @@ class HubFile:
 
     @classmethod
     def of(cls, sibling: Any) -> HubFile | None:
-        """Return None for a file without a hash, which could not be checked, and for one whose name not every system
-        allows: they count as absent."""
+        """Return a file of the listing, or None if it has no hash or a name that some systems do not allow."""
         digest = sibling.lfs.sha256 if sibling.lfs is not None else sibling.blob_id
         if sibling.size is None or digest is None or not _is_name(sibling.rfilename):
             return None
@@ -48,13 +49,13 @@ class HubFile:
 
 
 def _is_name(value: object) -> bool:
-    """Whether every system allows it: it is UTF-8, and has no character that means something in a path."""
+    """Return whether every system allows the name of a file."""
     return isinstance(value, str) and _NAME.fullmatch(value) is not None and value.isprintable()
 
 
 @dataclass(frozen=True)
 class CachedRepository:
-    """Where the hub's library keeps a commit of a repository."""
+    """The folders of one commit of a repository in the hub's cache."""
 
     repository: str
     commit: str
@@ -66,23 +67,24 @@ class CachedRepository:
         return Path(constants.HF_HUB_CACHE) / f"models--{self.repository.replace('/', '--')}"
 
     @property
-    def notes(self) -> Path:
-        """Ours, beside the library's own: listings, and files that are not whole yet."""
+    def metadata(self) -> Path:
+        """Return the folder of webpte, beside those of the library: listings and partial downloads."""
         return self.root / ".webpte"
 
     @property
     def snapshot(self) -> Path:
         return self.root / "snapshots" / self.commit
 
-    def made(self) -> Path:
-        self.notes.mkdir(parents=True, exist_ok=True)
-        return self.notes
+    def create(self) -> Path:
+        """Create the folder of webpte and return it."""
+        self.metadata.mkdir(parents=True, exist_ok=True)
+        return self.metadata
 
     def partial(self, file: HubFile) -> Path:
-        return self.notes / f"{file.hash}.partial"
+        return self.metadata / f"{file.hash}.partial"
 
-    def held(self, file: HubFile) -> int:
-        """Bytes of it that are here."""
+    def bytes_present(self, file: HubFile) -> int:
+        """Return the bytes of a file that are already in the cache."""
         for path in (self.snapshot / file.name, self.root / "blobs" / file.hash, self.partial(file)):
             if path.exists():
                 return min(path.stat().st_size, file.size)
@@ -92,7 +94,7 @@ class CachedRepository:
 def fetch_file(
     place: CachedRepository, file: HubFile, stage: str, extent: tuple[int, int], progress: OnProgress
 ) -> None:
-    """Into the snapshot, checked against its hash whether it was there or not. `extent` is (before, of all files)."""
+    """Download a file into the snapshot if it is missing, and check its hash. `extent` is (bytes before, total)."""
     before, total = extent
 
     def report(done: int) -> None:
@@ -108,23 +110,23 @@ def fetch_file(
         for path in (pointer, blob):
             path.unlink(missing_ok=True)
         raise HubError(
-            f"{place.repository}: {file.name} is not what the hub promised, its hash is not {file.hash}. The copy was "
-            "removed: export again to fetch it again",
+            f"{place.repository}: {file.name} in the cache does not have the hash {file.hash}. The copy was removed",
             "hash",
+            hint="Export again to download it again.",
         )
     report(file.size)
 
 
 def _download(place: CachedRepository, file: HubFile, report: Report) -> None:
-    """Go on where the last download was cut, by this process or another; enter the cache only when whole and right."""
+    """Resume or start a download; move the file into the cache after its hash is checked."""
     from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import WeakFileLock, build_hf_headers  # type: ignore[attr-defined]
 
     if constants.is_offline_mode():
-        raise HubError(f"{file.name} of {place.repository} is not in the cache, and HF_HUB_OFFLINE is set", "offline")
+        raise HubError(f"{place.repository}: {file.name} is not in the cache, and HF_HUB_OFFLINE is set", "offline")
     partial = place.partial(file)
-    with WeakFileLock(place.made() / f"{file.hash}.lock"):
+    with WeakFileLock(place.create() / f"{file.hash}.lock"):
         if partial.exists() and partial.stat().st_size > file.size:
             partial.unlink()
         with open(partial, "ab") as opened:
@@ -140,13 +142,13 @@ def _download(place: CachedRepository, file: HubFile, report: Report) -> None:
             except OSError as error:
                 if type(error) is not OSError or error.errno is not None:
                     raise
-                opened.truncate(0)  # the library's word for another size than promised: refused below
+                opened.truncate(0)  # the library's error for a wrong size: refused below
         if _digest(partial, file) != file.hash:
             partial.unlink()
             raise HubError(
-                f"{place.repository}: the hub sent other bytes for {file.name} than it promised: the hash is not "
-                f"{file.hash}. Nothing of it was kept. Export again; if it stays so, a proxy or the hub is at fault",
+                f"{place.repository}: the download of {file.name} does not have the hash {file.hash}, and was removed",
                 "hash",
+                hint="Export again. If the error persists, check the proxy and the hub.",
             )
         blob = place.root / "blobs" / file.hash
         blob.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +156,7 @@ def _download(place: CachedRepository, file: HubFile, report: Report) -> None:
 
 
 def _link(place: CachedRepository, file: HubFile) -> None:
-    """A name for the bytes, as the library makes it."""
+    """Link a file of the snapshot to its blob, as the library does."""
     pointer, blob = place.snapshot / file.name, place.root / "blobs" / file.hash
     pointer.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -166,7 +168,7 @@ def _link(place: CachedRepository, file: HubFile) -> None:
 
 
 class _Counted:
-    """A file that tells how far it is with every write."""
+    """A file that reports its size after every write."""
 
     def __init__(self, file: BinaryIO, report: Report) -> None:
         self._file = file
@@ -188,7 +190,7 @@ class _Counted:
 
 
 def _silent() -> Any:
-    """The library's bar, drawn nowhere: ours is."""
+    """Return the library's progress bar, disabled: webpte draws its own."""
     from huggingface_hub.utils.tqdm import tqdm
 
     class Silent(tqdm):
@@ -211,7 +213,7 @@ def _digest(path: Path, file: HubFile) -> str:
 
 
 def network_errors() -> tuple[type[Exception], ...]:
-    """Of whichever library the hub's speaks HTTP with, and the system's own."""
+    """Return the network errors of the HTTP library that huggingface_hub uses, and of the system."""
     from huggingface_hub.errors import HfHubHTTPError
 
     return (*(base for base in HfHubHTTPError.__bases__ if base is not OSError), ConnectionError, TimeoutError)
@@ -219,7 +221,7 @@ def network_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def hub_errors(repository: str, revision: str) -> Iterator[None]:
-    """The library's errors as ours: what is not there, closed, out of reach, or without room."""
+    """Convert errors of huggingface_hub and of the system to `HubError`."""
     from huggingface_hub import constants, errors
 
     where, host = f"{repository}@{revision}", constants.ENDPOINT
@@ -229,50 +231,53 @@ def hub_errors(repository: str, revision: str) -> Iterator[None]:
         raise
     except errors.GatedRepoError as error:
         raise HubError(
-            f"{repository} is gated: accept its conditions at {host}/{repository}, then set HF_TOKEN to a token of "
-            f"that account{_with_token()}",
+            f"{repository} is gated{_with_token()}",
             "gated",
+            hint=f"Accept its conditions at {host}/{repository}, then set HF_TOKEN to a token of that account.",
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise HubError(
-            f"{host} has no model {repository}, or it is private. Check the spelling; for a private one set HF_TOKEN"
-            f"{_with_token()}",
+            f"{host} has no model {repository}, or it is private{_with_token()}",
             "repository",
+            hint="Check the name. For a private model, set HF_TOKEN.",
         ) from error
     except errors.RevisionNotFoundError as error:
         raise HubError(
-            f"{repository} has no revision {revision!r}: name a branch, a tag or a commit", "revision"
+            f"{repository} has no revision {revision!r}", "revision", hint="Name a branch, a tag or a commit."
         ) from error
     except errors.HFValidationError as error:
-        raise HubError(f"hf:{repository} cannot be the name of a model: {error}", "repository") from error
+        raise HubError(f"hf:{repository} is not a valid name of a model: {error}", "repository") from error
     except errors.OfflineModeIsEnabled as error:
         raise HubError(
-            f"{where} was never fetched here, and HF_HUB_OFFLINE is set. Unset it once, or export a local folder",
+            f"{where} is not in the cache, and HF_HUB_OFFLINE is set",
             "offline",
+            hint="Unset it for the download, or export a local folder.",
         ) from error
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", "no status")
         reason = "gated" if status in (401, 403) else "unreachable"
-        remedy = "set HF_TOKEN to a token that may read it" + _with_token() if reason == "gated" else "try again later"
-        raise HubError(f"{host} answered {status} for {where}: {remedy}", reason) from error
+        token = _with_token() if reason == "gated" else ""
+        hint = "Set HF_TOKEN to a token with access." if reason == "gated" else "Try again later."
+        raise HubError(f"{host} answered {status} for {where}{token}", reason, hint=hint) from error
     except network_errors() as error:
         raise HubError(
-            f"{host} cannot be reached for {where} ({type(error).__name__}: {error}). What was fetched is kept: export "
-            "again when the network is back",
+            f"{host} cannot be reached for {where} ({type(error).__name__}: {error})",
             "unreachable",
+            hint="Export again when the network is available. Partial downloads are resumed.",
         ) from error
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            text = (
-                f"the disk of {constants.HF_HUB_CACHE} is full. Free some space, or set HF_HOME to a folder elsewhere"
-            )
-            raise HubError(f"{where}: {text}", "disk") from error
-        raise HubError(f"{where} cannot be kept in {constants.HF_HUB_CACHE}: {error}", "disk") from error
+            raise HubError(
+                f"{where}: the disk of {constants.HF_HUB_CACHE} is full",
+                "disk",
+                hint="Free some space, or set HF_HOME to a folder on another disk.",
+            ) from error
+        raise HubError(f"{where} cannot be written to {constants.HF_HUB_CACHE}: {error}", "disk") from error
 
 
 def _with_token() -> str:
     from huggingface_hub import get_token
 
     with suppress(OSError):
-        return " (one is set, and may not read it)" if get_token() else ""
+        return " (the HF_TOKEN that is set has no access)" if get_token() else ""
     return ""

@@ -15,14 +15,14 @@ from .hugging_face import read_json
 if TYPE_CHECKING:
     import torch
 
-# 1_Pooling/config.json -> our names. Of the others there, such as weightedmean, none may be on.
+# Fields of 1_Pooling/config.json -> names here. Other modes, such as weightedmean, are refused if enabled.
 POOLINGS = {
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
     "pooling_mode_lasttoken": "last",
 }
-_MODES = {"mean": "mean", "cls": "cls", "max": "max", "lasttoken": "last"}  # as newer versions write it
+_MODES = {"mean": "mean", "cls": "cls", "max": "max", "lasttoken": "last"}  # values of pooling_mode in newer versions
 ACTIVATIONS = ("Identity", "Tanh")  # of a Dense module
 _FOLDER = re.compile(r"\w[\w-]*")
 _SIZES = {"word_embedding_dimension", "embedding_dimension"}
@@ -30,7 +30,7 @@ _SIZES = {"word_embedding_dimension", "embedding_dimension"}
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """How texts are encoded, as far as the folder says."""
+    """How texts are encoded, as far as the folder defines it."""
 
     folder: Path  # of the transformer
     pooling: str | None = None
@@ -43,7 +43,7 @@ class EncoderConfig:
 
 
 def read_encoder_config(folder: Path) -> EncoderConfig:
-    """A folder without modules.json is a transformer alone, which does not say how to pool."""
+    """Read the folder of an encoder. A folder without modules.json is a transformer without pooling."""
     if not (folder / "modules.json").exists():
         return EncoderConfig(folder)
     modules = read_modules(folder)
@@ -51,9 +51,10 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
     middle = kinds[2:-1] if kinds[-1] == "Normalize" else kinds[2:]
     if kinds[:2] != ["Transformer", "Pooling"] or any(kind != "Dense" for kind in middle):
         raise UnsupportedError(
-            f"{folder / 'modules.json'} lists {', '.join(kinds)}; what is understood is Transformer, Pooling, any "
-            "number of Dense, and perhaps Normalize",
-            kinds,
+            items=kinds,
+            argument=str(folder / "modules.json"),
+            expected="Transformer, Pooling, any number of Dense, and optionally Normalize",
+            got=", ".join(kinds),
             code="unknown_module",
         )
     prompts, default = _prompts(folder / "config_sentence_transformers.json")
@@ -71,85 +72,121 @@ def read_encoder_config(folder: Path) -> EncoderConfig:
 
 
 def read_modules(folder: Path) -> list[tuple[str, str]]:
-    """Kind and folder of each module, as modules.json names them: the folder may be "", the whole one."""
+    """Return kind and folder of each module in modules.json; "" is the folder itself."""
     path = folder / "modules.json"
     try:
         listed = json.loads(path.read_text(encoding="utf-8"))
-        found = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in listed]
+        modules = [(str(module["type"]).rpartition(".")[2], str(module["path"])) for module in listed]
     except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FormatError(f"{path} is no list of modules with type and path: {error!r}") from error
-    if not found:
-        raise FormatError(f"{path} lists no modules")
-    if odd := [part for _, part in found if part and not _FOLDER.fullmatch(part)]:
-        raise FormatError(f"{path} names {odd[0]!r}, which is no folder beside it", code="file_name")
-    return found
+        raise FormatError(
+            argument=str(path), expected="a list of modules with type and path", got=repr(error), code="modules"
+        ) from error
+    if not modules:
+        raise FormatError(argument=str(path), expected="at least one module", got="none", code="modules")
+    if paths := [part for _, part in modules if part and not _FOLDER.fullmatch(part)]:
+        raise FormatError(
+            argument=str(path), expected="names of folders beside it", got=repr(paths[0]), code="file_name"
+        )
+    return modules
 
 
 def _pooling(path: Path, prompts: bool) -> str:
     config = read_json(path)
     if config.pop("include_prompt", True) is not True and prompts:
-        raise UnsupportedError(f"{path}: include_prompt is false, and prompts are pooled here", ["include_prompt"])
+        raise UnsupportedError(
+            f"{path}: include_prompt is false; the tokens of prompts are always pooled",
+            ["include_prompt"],
+            code="pooling",
+        )
     modes = {name: value for name, value in config.items() if name not in _SIZES}
-    if isinstance(told := modes.get("pooling_mode"), str):
-        if told in _MODES and len(modes) == 1:
-            return _MODES[told]
-        raise UnsupportedError(f"{path}: pooling_mode is {told}; understood are {', '.join(_MODES)}", ["pooling_mode"])
+    if isinstance(mode := modes.get("pooling_mode"), str):
+        if mode in _MODES and len(modes) == 1:
+            return _MODES[mode]
+        raise UnsupportedError(
+            items=["pooling_mode"],
+            argument=f"{path}: pooling_mode",
+            expected=f"one of {', '.join(_MODES)}",
+            got=mode,
+            code="pooling",
+        )
     chosen = [name for name, on in modes.items() if on is not False]
     if len(chosen) != 1 or chosen[0] not in POOLINGS or modes[chosen[0]] is not True:
         raise UnsupportedError(
-            f"{path}: {', '.join(chosen) or 'nothing'} is on; one of {', '.join(POOLINGS)} is understood", chosen
+            items=chosen,
+            argument=str(path),
+            expected=f"one enabled mode of {', '.join(POOLINGS)}",
+            got=", ".join(chosen) or "none",
+            code="pooling",
         )
     return POOLINGS[chosen[0]]
 
 
 def _text(path: Path) -> tuple[int | None, bool]:
-    """The most tokens, and whether texts are put in lower case before the tokenizer sees them."""
+    """Return the limit of tokens, and whether texts are lowercased before tokenization."""
     config = read_json(path) if path.exists() else {}
-    most, lower = config.pop("max_seq_length", None), config.pop("do_lower_case", False)
-    if strange := [name for name, value in config.items() if value not in ({}, None)]:
-        raise UnsupportedError(f"{path}: {', '.join(strange)} may change how texts are read, and is unknown", strange)
-    if not isinstance(lower, bool) or not (most is None or (isinstance(most, int) and most > 1)):
-        raise FormatError(f"{path}: max_seq_length is {most!r}, do_lower_case is {lower!r}")
-    return most, lower
+    limit, lower = config.pop("max_seq_length", None), config.pop("do_lower_case", False)
+    if unknown := [name for name, value in config.items() if value not in ({}, None)]:
+        raise UnsupportedError(f"{path}: unknown field {', '.join(unknown)}", unknown, code="unsupported_field")
+    if not isinstance(lower, bool) or not (limit is None or (isinstance(limit, int) and limit > 1)):
+        raise FormatError(
+            argument=f"{path}: max_seq_length and do_lower_case",
+            expected="an integer above 1 and a boolean",
+            got=f"{limit!r} and {lower!r}",
+            code="invalid_field",
+        )
+    return limit, lower
 
 
 def _prompts(path: Path) -> tuple[dict[str, str], str | None]:
     config: dict[str, Any] = read_json(path) if path.exists() else {}
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
-        raise FormatError(f"{path}: prompts are texts by name, not {prompts!r}")
+        raise FormatError(
+            argument=f"{path}: prompts", expected="strings by name", got=repr(prompts), code="invalid_field"
+        )
     if default is not None and default not in prompts:
-        raise FormatError(f"{path}: default_prompt_name is {default!r}, which is none of its prompts")
+        raise FormatError(
+            argument=f"{path}: default_prompt_name",
+            expected="the name of a prompt",
+            got=repr(default),
+            code="invalid_field",
+        )
     # Newer versions write empty prompts for every model.
     return {name: text for name, text in prompts.items() if text or name == default}, default
 
 
 def read_dense(folder: Path) -> dict[str, Any]:
-    """A linear and its activation: sizes, `bias`, and the name of the activation in torch."""
+    """Return the sizes, the bias and the activation (a class of torch.nn) of a Dense module."""
     path = folder / "config.json"
     config = read_json(path)
-    found = {
+    layer = {
         "in": config.pop("in_features", None),
         "out": config.pop("out_features", None),
         "bias": config.pop("bias", True),
         "activation": str(config.pop("activation_function", "Tanh")).rpartition(".")[2],
     }
-    odd = [name for name, value in config.items() if value is not None]
-    if odd or found["activation"] not in ACTIVATIONS:
+    unknown = [name for name, value in config.items() if value is not None]
+    if unknown or layer["activation"] not in ACTIVATIONS:
         raise UnsupportedError(
-            f"{path}: {', '.join(odd) or found['activation']} is not understood; activations are "
-            f"{', '.join(ACTIVATIONS)}",
-            odd or ["activation_function"],
+            f"{path}: unsupported {', '.join(unknown) or layer['activation']}",
+            unknown or ["activation_function"],
+            code="unsupported_field",
+            hint=f"Supported activations are {', '.join(ACTIVATIONS)}.",
         )
-    if not all(isinstance(found[name], int) for name in ("in", "out")) or not isinstance(found["bias"], bool):
-        raise FormatError(f"{path} has no in_features, out_features and bias of a linear: {found}")
-    return found
+    if not all(isinstance(layer[name], int) for name in ("in", "out")) or not isinstance(layer["bias"], bool):
+        raise FormatError(
+            argument=str(path),
+            expected="in_features, out_features and bias of a linear",
+            got=layer,
+            code="invalid_field",
+        )
+    return layer
 
 
 def sentence_encoder(
     bert: torch.nn.Module, pooling: str, layers: Sequence[torch.nn.Module], normalize: bool
 ) -> torch.nn.Module:
-    """Tokens and their mask (B, T), 1 for a token and 0 behind the end, to vectors (B, D)."""
+    """Return a module from tokens and their mask (B, T), 1 for tokens and 0 for padding, to vectors (B, D)."""
     import torch
 
     class SentenceEncoder(torch.nn.Module):  # type: ignore[misc]
@@ -160,14 +197,14 @@ def sentence_encoder(
 
         def forward(self, tokens: Any, mask: Any) -> Any:
             hidden = self.bert(input_ids=tokens, attention_mask=mask).last_hidden_state  # (B, T, C)
-            vector = self.layers(pooled(hidden, mask, pooling))  # (B, D)
+            vector = self.layers(pool(hidden, mask, pooling))  # (B, D)
             return torch.nn.functional.normalize(vector, dim=1) if normalize else vector
 
     return SentenceEncoder().eval()
 
 
-def pooled(hidden: Any, mask: Any, pooling: str) -> Any:
-    """Vectors of tokens (B, T, C) to one of each text (B, C)."""
+def pool(hidden: Any, mask: Any, pooling: str) -> Any:
+    """Pool vectors of tokens (B, T, C) to one vector per text (B, C)."""
     import torch
 
     if pooling == "cls":
@@ -183,7 +220,7 @@ def pooled(hidden: Any, mask: Any, pooling: str) -> Any:
 
 
 def dense(folder: Path, config: Mapping[str, Any]) -> torch.nn.Sequential:
-    """A linear with its activation, of a Dense module of sentence-transformers."""
+    """Return the linear and the activation of a Dense module."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -194,6 +231,6 @@ def dense(folder: Path, config: Mapping[str, Any]) -> torch.nn.Sequential:
         linear.load_state_dict({name.removeprefix("linear."): tensor.float() for name, tensor in weights.items()})
     except (OSError, SafetensorError, RuntimeError) as error:
         raise FormatError(
-            f"{folder / 'model.safetensors'} does not hold the linear of {dict(config)}: {error}"
+            f"{folder / 'model.safetensors'} does not hold the linear of {dict(config)}: {error}", code="tensors"
         ) from error
     return torch.nn.Sequential(linear, getattr(torch.nn, config["activation"])())

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def encode_module(model: Any) -> torch.nn.Module:
-    """A spectrogram (1, bands, 2 S) to hidden states (1, S, C), and keys and values (1, H, S, D) of every layer."""
+    """Return a module from a spectrogram (1, bands, 2 S) to hidden states (1, S, C), keys and values (1, H, S, D)."""
     import torch
 
     class Encode(torch.nn.Module):  # type: ignore[misc]
@@ -59,7 +59,7 @@ def encode_module(model: Any) -> torch.nn.Module:
 
 
 def decode_module(model: Any) -> torch.nn.Module:
-    """Tokens (1, T) behind those before `position` (1,), with what `Encode` gave: logits (1, V) of the last."""
+    """Return a module from tokens (1, T) at `position` (1,) and outputs of `Encode` to logits (1, V) of the last."""
     import torch
 
     decoder = model.model.decoder
@@ -90,9 +90,7 @@ def decode_module(model: Any) -> torch.nn.Module:
                 hidden = hidden + _attend(attention, query, keys[number], values[number])
                 hidden = hidden + _feed_forward(layer, hidden)
             logits = self.head(self.decoder.layer_norm(hidden)[:, -1])
-            return (
-                logits if logits.shape[-1] == vocabulary else logits[:, :vocabulary]
-            )  # a head may have been filled up
+            return logits if logits.shape[-1] == vocabulary else logits[:, :vocabulary]  # the head may have been padded
 
     return Decode().eval()
 
@@ -105,8 +103,8 @@ def _heads(hidden: Any, attention: Any) -> Any:
 def _attend(attention: Any, query: Any, key: Any, value: Any) -> Any:
     import torch
 
-    found = torch.ops.et_vk.sdpa(query, key, value, None, attention.scaling)  # (1, H, T, D)
-    return attention.out_proj(found.transpose(1, 2).reshape(1, -1, attention.embed_dim))  # (1, T, C)
+    mixed = torch.ops.et_vk.sdpa(query, key, value, None, attention.scaling)  # (1, H, T, D)
+    return attention.out_proj(mixed.transpose(1, 2).reshape(1, -1, attention.embed_dim))  # (1, T, C)
 
 
 def _attend_to_past(attention: Any, hidden: Any, caches: tuple[Any, Any], start: Any) -> Any:
@@ -117,8 +115,8 @@ def _attend_to_past(attention: Any, hidden: Any, caches: tuple[Any, Any], start:
     query, key, value = (project(hidden).view(shape) for project in projections)  # (1, T, H, D)
     torch.ops.llama.update_cache(key, caches[0], start)
     torch.ops.llama.update_cache(value, caches[1], start)
-    found = torch.ops.llama.custom_sdpa(query, *caches, start, None, 0, True, attention.scaling)  # (1, T, H, D)
-    return attention.out_proj(found.view(hidden.shape))
+    mixed = torch.ops.llama.custom_sdpa(query, *caches, start, None, 0, True, attention.scaling)  # (1, T, H, D)
+    return attention.out_proj(mixed.view(hidden.shape))
 
 
 def _feed_forward(layer: Any, hidden: Any) -> Any:
@@ -127,26 +125,31 @@ def _feed_forward(layer: Any, hidden: Any) -> Any:
 
 _KINDS = ("4w", "8w")
 _TABLE, _HEAD = "model.decoder.embed_tokens", "proj_out"  # one tensor in the checkpoint
-_ROWS = 4  # the exporter takes rows by fours
+_ROWS = 4  # the exporter requires a multiple of this
 
 
 def check_speech_quantizer(mode: str, group_size: int) -> None:
     if mode not in _KINDS:
-        raise InputError(f"quantize is one of {', '.join(_KINDS)} for a model of speech, not {mode!r}")
+        raise InputError(
+            argument="quantize",
+            expected=f"one of {', '.join(_KINDS)} for speech models",
+            got=repr(mode),
+            code="quantize",
+        )
     check_quantizer(mode, group_size)
 
 
 def quantise_speech(model: Any, mode: str, group_size: int, progress: OnProgress = ignore) -> QuantizationReport:
-    """In place. The head may get rows of zeros, which the module of the decoder leaves out of its result."""
+    """Quantise a model in place. The head may be padded with rows of zeros, which the decoder module drops."""
     with suppress_logs():
-        model.proj_out = _filled(model.proj_out)
+        model.proj_out = _padded_head(model.proj_out)
         recipe = linear_recipe(shapes_of(model), mode, group_size)
         recipe.linears[_HEAD] = recipe.embedding = INT8
         return quantise(model, recipe, embedding=_TABLE, progress=progress)
 
 
-def _filled(head: torch.nn.Linear) -> torch.nn.Linear:
-    """Of its own, so that the table stays as it is until it is quantised, with a number of rows that is taken."""
+def _padded_head(head: torch.nn.Linear) -> torch.nn.Linear:
+    """Return a copy of the head with a multiple of four rows. The embedding, which shares its weights, is unchanged."""
     import torch
 
     rows = -(-head.out_features // _ROWS) * _ROWS
@@ -158,10 +161,10 @@ def _filled(head: torch.nn.Linear) -> torch.nn.Linear:
 
 
 PathLike = str | os.PathLike[str]
-MAX_CALL_TOKENS = 64  # of one call of the decoder; prompts are a few, and then it is one at a time
+MAX_CALL_TOKENS = 64  # of one call of the decoder: a short prompt, then one token at a time
 
-# What of generation_config.json changes no token of a greedy answer.
-_HARMLESS = frozenset((
+# Fields of generation_config.json without effect on greedy decoding.
+_IGNORED = frozenset((
     "_from_model_config", "transformers_version", "pad_token_id", "bos_token_id", "use_cache", "alignment_heads",
     "median_filter_width", "prev_sot_token_id", "return_timestamps", "task", "forced_decoder_ids",
     "prompt_condition_type", "temperature", "top_k", "top_p", "min_length", "length_penalty", "early_stopping",
@@ -169,27 +172,25 @@ _HARMLESS = frozenset((
     "epsilon_cutoff", "eta_cutoff", "remove_invalid_values", "num_return_sequences", "diversity_penalty",
     "cache_implementation",
 ))  # fmt: skip
-# What of preprocessor_config.json follows from the rest, or is of batches.
+# Fields of preprocessor_config.json that follow from others, or concern batches.
 _DERIVED = frozenset((
     "n_samples", "nb_max_frames", "padding_side", "return_attention_mask", "processor_class", "mel_filters",
 ))  # fmt: skip
 _RULES = {
-    "do_sample": FieldRule((False,), "tokens are chosen at random; here the likeliest is taken"),
-    "num_beams": FieldRule((1,), "several answers are followed at once; here one is"),
-    "num_beam_groups": FieldRule((1,), "several answers are followed at once; here one is"),
-    "repetition_penalty": FieldRule((1, 1.0), "tokens that were said become less likely"),
-    "encoder_repetition_penalty": FieldRule((1, 1.0), "tokens that were said become less likely"),
-    "no_repeat_ngram_size": FieldRule((0,), "what was said may not be said again"),
-    "encoder_no_repeat_ngram_size": FieldRule((0,), "what was said may not be said again"),
-    "condition_on_prev_tokens": FieldRule((False,), "each window begins with the text of the one before"),
+    "do_sample": FieldRule((False,), "sampling; decoding here is greedy"),
+    "num_beams": FieldRule((1,), "beam search; decoding here is greedy"),
+    "num_beam_groups": FieldRule((1,), "beam search; decoding here is greedy"),
+    "repetition_penalty": FieldRule((1, 1.0), "a penalty of repeated tokens"),
+    "encoder_repetition_penalty": FieldRule((1, 1.0), "a penalty of repeated tokens"),
+    "no_repeat_ngram_size": FieldRule((0,), "a ban of repeated n-grams"),
+    "encoder_no_repeat_ngram_size": FieldRule((0,), "a ban of repeated n-grams"),
+    "condition_on_prev_tokens": FieldRule((False,), "each window is prompted with the text of the previous one"),
 }
 _RULES_OF_SPECTROGRAMS = {
-    "feature_extractor_type": FieldRule(
-        ("WhisperFeatureExtractor",), "another kind of input than Whisper's spectrogram"
-    ),
+    "feature_extractor_type": FieldRule(("WhisperFeatureExtractor",), "an input other than Whisper's spectrogram"),
     "dither": FieldRule((0, 0.0), "noise is added to the audio"),
-    "do_normalize": FieldRule((False,), "the audio is scaled first"),
-    "padding_value": FieldRule((0, 0.0), "what comes behind short audio"),
+    "do_normalize": FieldRule((False,), "the audio is normalised"),
+    "padding_value": FieldRule((0, 0.0), "padding other than silence"),
 }
 
 
@@ -204,9 +205,9 @@ def export_speech(
 ) -> Path:
     """Write `path` with the methods `encode` and `decode`, and beside it `task.json` and `tokenizer.json` by its stem.
 
-    The checkpoint is a folder in Hugging Face's format. `quantize` is "4w" or "8w": linear layers in 4 bits and
-    groups, or in 8 bits and a scale a row, by the values of their weights alone. The table of tokens, and the head
-    over it, then have 8 bits; what became of each layer is written to `quality.json`.
+    The checkpoint is a folder in Hugging Face's format. `quantize` is "4w" (linear layers in 4 bits and groups) or
+    "8w" (8 bits and a scale per row), without calibration. Embedding and head then have 8 bits. The format of each
+    layer is written to `quality.json`.
     """
     target, folder = Path(path), Path(checkpoint)
     if quantize is not None:
@@ -216,7 +217,7 @@ def export_speech(
     folder = folder if folder.is_dir() else folder.parent
     config = read_config(folder, ("whisper",), "speech")
     about = {**_spectrogram(folder, config), **_generation(folder, config)}
-    words = _tokenizer(folder)
+    tokenizer = _tokenizer(folder)
     require_executorch()
     require_transformers()
     steps = Steps(cancellable(progress, cancel), ["read", "build", *LOWERING_STAGES])
@@ -224,12 +225,12 @@ def export_speech(
     model = load_pretrained("WhisperForConditionalGeneration", folder)
     about["language_names"] = _language_names(about["languages"])
     steps.next()
-    done = None if quantize is None else quantise_speech(model, quantize, group_size, steps.progress)
+    layers = None if quantize is None else quantise_speech(model, quantize, group_size, steps.progress)
     lower_methods(_methods(model), steps, path=target)
     write_task(target, "speech", about)
-    if done is not None:
-        write_quality(target, {"bytes": target.stat().st_size, "quantised": done.json()})
-    target.with_name(f"{target.stem}.tokenizer.json").write_text(words, encoding="utf-8")
+    if layers is not None:
+        write_quality(target, {"bytes": target.stat().st_size, "quantised": layers.json()})
+    target.with_name(f"{target.stem}.tokenizer.json").write_text(tokenizer, encoding="utf-8")
     return target
 
 
@@ -244,17 +245,17 @@ def _methods(model: Any) -> dict[str, MethodSpec]:
     mel = torch.zeros(1, config.num_mel_bins, 2 * config.max_source_positions)
     layers, heads = config.decoder_layers, config.decoder_attention_heads
     shape = (1, heads, config.max_source_positions, config.d_model // heads)
-    # Each of its own: torch.export takes inputs that are one object in the example for one in every call.
+    # Separate tensors: torch.export treats inputs that are one object in the example as one input.
     keys, values = ([torch.zeros(shape) for _ in range(layers)] for _ in range(2))
     count = torch.export.Dim("tokens", max=min(MAX_CALL_TOKENS, config.max_target_positions - 1))
-    # Three tokens: a size of one would be taken for a constant.
+    # Three tokens: torch.export specialises a size of one as a constant.
     example = (torch.tensor([[1, 2, 3]]), torch.tensor([0]), keys, values)
     shapes = ({1: count}, None, [None] * layers, [None] * layers)
     return {"encode": MethodSpec(encode, (mel,)), "decode": MethodSpec(decode, example, shapes)}
 
 
 def _spectrogram(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """How audio becomes what the model hears."""
+    """Return the settings of the spectrogram."""
     path = folder / "preprocessor_config.json"
     fields = Fields(str(path), read_json(path))
     bands, rate = fields.integer("feature_size", 80), fields.integer("sampling_rate", 16000)
@@ -262,25 +263,32 @@ def _spectrogram(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
     about = {"rate": rate, "bands": bands, "fft": fields.integer("n_fft", 400), "hop": hop, "window": window}
     fields.refuse_unread(_DERIVED.__contains__, _RULES_OF_SPECTROGRAMS)
     model = Fields(str(folder / "config.json"), config)
-    heard = (model.integer("num_mel_bins", 80), 2 * model.integer("max_source_positions", 1500))
-    if (bands, window // hop) != heard:
+    expected = (model.integer("num_mel_bins", 80), 2 * model.integer("max_source_positions", 1500))
+    if (bands, window // hop) != expected:
         raise FormatError(
-            f"{path} makes {bands} bands of {window // hop} frames, but the model of config.json takes {heard[0]} of "
-            f"{heard[1]}"
+            f"{path} defines {bands} bands of {window // hop} frames, but the model of config.json takes "
+            f"{expected[0]} of {expected[1]}",
+            code="spectrogram",
         )
     return about
 
 
 def _generation(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """What tokens mean, and which may not be said."""
+    """Return the special tokens and the suppressed tokens."""
     path = folder / "generation_config.json"
     fields = Fields(str(path), read_json(path))
     fields.require("decoder_start_token_id", "eos_token_id")
     end = fields.get("eos_token_id")
     if not isinstance(end, int):
-        raise UnsupportedError(f"{path}: eos_token_id is {end}; one is wanted", ["eos_token_id"])
+        raise UnsupportedError(
+            items=["eos_token_id"],
+            argument=f"{path}: eos_token_id",
+            expected="one token id",
+            got=end,
+            code="eos_token_id",
+        )
     languages = {name.strip("<|>"): token for name, token in fields.get("lang_to_id", {}).items()}
-    many, default = fields.boolean("is_multilingual", bool(languages)), fields.get("language")
+    multilingual, default = fields.boolean("is_multilingual", bool(languages)), fields.get("language")
     tasks = fields.get("task_to_id", {})
     positions = Fields(str(folder / "config.json"), config).integer("max_target_positions", 448)
     about = {
@@ -292,11 +300,11 @@ def _generation(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
         "suppress_tokens": fields.get("suppress_tokens", []),
         "begin_suppress_tokens": fields.get("begin_suppress_tokens", []),
         "max_initial_timestamp_index": fields.get("max_initial_timestamp_index"),
-        "languages": languages if many else {},
-        "tasks": tasks if many else {},
-        "language": default.strip("<|>") if many and isinstance(default, str) else None,
+        "languages": languages if multilingual else {},
+        "tasks": tasks if multilingual else {},
+        "language": default.strip("<|>") if multilingual and isinstance(default, str) else None,
     }
-    fields.refuse_unread(_HARMLESS.__contains__, _RULES)
+    fields.refuse_unread(_IGNORED.__contains__, _RULES)
     return about
 
 
@@ -311,6 +319,7 @@ def _tokenizer(folder: Path) -> str:
         return (folder / "tokenizer.json").read_text(encoding="utf-8")
     except OSError as error:
         raise FormatError(
-            f"{folder} has no tokenizer.json that can be read: {error.strerror}. transformers writes one: "
-            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder)"
+            f"{folder}: tokenizer.json cannot be read: {error.strerror}",
+            code="tokenizer",
+            hint="Write it with transformers: AutoTokenizer.from_pretrained(folder).save_pretrained(folder).",
         ) from error

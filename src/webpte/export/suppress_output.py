@@ -13,17 +13,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, TextIO
 
-# One line for each call of fused attention, and some on how many cores there are. They tell of nothing that is wrong.
+# One line for each call of fused attention, and some about the CPU's cores. None reports a problem.
 _NOISE = re.compile(rb"\[kernel_runtime_context\.h:\d+\] No temp allocator provided|\[cpuinfo_utils\.cpp:\d+\] ")
 _STDERR = 2
 
 
 @contextmanager
 def suppress_kernel_messages() -> Iterator[None]:
-    """While it lasts, the process's stderr is a file; then, also after a failure, all but the noise is written.
+    """Redirect the process's stderr to a file; at the end, also after a failure, write all but the kernels' messages.
 
-    Python's `sys.stderr` goes on to where it went, so bars are drawn. May be nested, and entered by several threads:
-    there is one stderr, and the last to leave puts it back.
+    Python's `sys.stderr` is not redirected, so progress bars are drawn. The context may be nested, and entered by
+    several threads: there is one stderr, and the last to leave restores it.
     """
     _enter()
     try:
@@ -32,11 +32,11 @@ def suppress_kernel_messages() -> Iterator[None]:
         _leave()
 
 
-class _Taken:
-    """Stderr, taken away from those who write to its number."""
+class _Redirection:
+    """The redirection of file descriptor 2."""
 
     def __init__(self) -> None:
-        self._file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed when it is given back
+        self._file: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed in restore()
         self._before = os.dup(_STDERR)
         self._stderr = sys.stderr
         if _writes_to(sys.stderr, _STDERR):
@@ -45,9 +45,9 @@ class _Taken:
         self._ours = sys.stderr
         os.dup2(self._file.fileno(), _STDERR)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         if self._stderr is not None:
-            self._stderr.flush()  # who kept the old one wrote to the file, as the kernels did
+            self._stderr.flush()  # code that kept the old object wrote to the file
         if sys.stderr is self._ours:
             sys.stderr = self._stderr
         os.dup2(self._before, _STDERR)
@@ -59,36 +59,36 @@ class _Taken:
 
 _lock = threading.Lock()
 _inside = 0
-_taken: _Taken | None = None
+_redirection: _Redirection | None = None
 _kept: TextIO | None = None
 
 
 def _enter() -> None:
-    global _inside, _taken
+    global _inside, _redirection
     with _lock:
         if _inside == 0:
-            _taken = _Taken() if _is_open(_STDERR) else None
+            _redirection = _Redirection() if _is_open(_STDERR) else None
         _inside += 1
 
 
 def _leave() -> None:
-    global _inside, _taken
+    global _inside, _redirection
     with _lock:
         _inside -= 1
-        if _inside == 0 and _taken is not None:
-            taken, _taken = _taken, None
-            taken.give_back()
+        if _inside == 0 and _redirection is not None:
+            redirection, _redirection = _redirection, None
+            redirection.restore()
 
 
 def _beside(number: int, stderr: TextIO) -> TextIO:
-    """Text for the file of that number. Never closed, but used again: handlers of logs may keep what they found."""
+    """Return a text stream for a file descriptor. It is reused and never closed: log handlers may keep it."""
     global _kept
     if _kept is None or _kept.closed:
         _kept = open(  # noqa: SIM115
             os.dup(number),
             "w",
             buffering=1,
-            encoding=stderr.encoding or "utf-8",  # a stand-in for stderr, such as rich's, may not say
+            encoding=stderr.encoding or "utf-8",  # a substitute for stderr, such as rich's, may have none
             errors=stderr.errors or "backslashreplace",
         )
     else:
@@ -114,7 +114,7 @@ def _writes_to(stream: TextIO | None, number: int) -> bool:
 
 @contextmanager
 def suppress_logs() -> Iterator[None]:
-    """Importing the partitioner sets the root logger to INFO and logs to it; put everything back as it was."""
+    """Suppress logs and warnings; restore the root logger, which importing the partitioner sets to INFO."""
     root = logging.getLogger()
     level, handlers, disabled = root.level, root.handlers[:], root.manager.disable
     logging.disable(logging.WARNING)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def classifier_module(model: Any) -> torch.nn.Module:
-    """Pixels (B, 3, H, W) to logits (B, classes)."""
+    """Return a module from pixels (B, 3, H, W) to logits (B, classes)."""
     import torch
 
     if model.config.model_type == "vit":
@@ -39,13 +39,13 @@ def classifier_module(model: Any) -> torch.nn.Module:
 
 
 def _padded_embeddings(vit: Any) -> torch.nn.Module:
-    """The same without `cls_token.expand`: the exporter fails where a batch that varies is asked for by that alone."""
+    """Return the same embeddings without `cls_token.expand`, for which the exporter fails with a dynamic batch."""
     import torch
 
     class PaddedEmbeddings(torch.nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.patch_embeddings = vit.patch_embeddings  # by this name the model asks for its dtype
+            self.patch_embeddings = vit.patch_embeddings  # the model reads its dtype by this name
             positions = vit.position_embeddings.detach().clone()  # (1, 1 + N, C)
             positions[:, :1] += vit.cls_token.detach()
             self.register_buffer("positions", positions)
@@ -58,8 +58,8 @@ def _padded_embeddings(vit: Any) -> torch.nn.Module:
 
 
 def detector_module(model: Any, frame: tuple[int, int], masked: bool) -> tuple[torch.nn.Module, int]:
-    """Pixels (1, 3, H, W), and with `masked` 1 (1, H, W) where they are picture, to logits (1, queries, classes + 1)
-    and boxes (1, queries, 4); and how many queries there are."""
+    """Return a module from pixels (1, 3, H, W) to logits (1, queries, classes + 1) and boxes (1, queries, 4), and the
+    number of queries. With `masked`, the module also takes a mask (1, H, W) that is 0 for padding."""
     import torch
 
     class Detecting(torch.nn.Module):  # type: ignore[misc]
@@ -78,7 +78,7 @@ def detector_module(model: Any, frame: tuple[int, int], masked: bool) -> tuple[t
 
 
 def _fix_positions(yolos: Any, frame: tuple[int, int]) -> None:
-    """Its position embeddings are interpolated to the size of the picture at every call: always the same here."""
+    """Interpolate the position embeddings once instead of at every call: the image size is fixed."""
     import torch
 
     class Fixed(torch.nn.Module):  # type: ignore[misc]
@@ -106,25 +106,34 @@ PROCESSORS = (
     "YolosImageProcessor",
 )
 FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")  # PIL's 0 to 5
-# About annotations and formats of arrays: nothing of the pictures that are read here. All are made RGB.
-_HARMLESS = {"image_processor_type", "processor_class", "format", "do_convert_annotations", "do_convert_rgb",
+# About annotations and formats of arrays, without effect on the images that are read here. All are RGB.
+_IGNORED = {"image_processor_type", "processor_class", "format", "do_convert_annotations", "do_convert_rgb",
              "do_reduce_labels", "data_format", "input_data_format", "default_to_square", "return_tensors", "device",
              "disable_grouping"}  # fmt: skip
 _READ = {"do_resize", "size", "resample", "do_center_crop", "crop_size", "do_rescale", "rescale_factor", "do_normalize",
          "image_mean", "image_std", "do_pad", "pad_size", "crop_pct"}  # fmt: skip
-CONVNEXT_WHOLE = 384  # pixels from which ConvNeXT's processor does not crop
+MIN_UNCROPPED_PIXELS = 384  # side in pixels from which ConvNeXT's processor does not crop
 
 
 def read_processor(folder: Path, image_size: tuple[int, int] | None = None) -> dict[str, Any]:
-    """Fields for `write_task`. With `image_size` every picture is stretched to that height and width."""
+    """Return the preprocessing of a model, as fields of NAME.task.json.
+
+    `transformers` reads preprocessor_config.json, with the defaults of each processor and the spellings of older
+    versions. With `image_size`, every image is stretched to that height and width.
+    """
     found = _processor(folder)
     where = folder / "preprocessor_config.json"
     kind = str(found.get("image_processor_type"))
     if kind not in PROCESSORS:
-        raise UnsupportedError(f"{where}: image_processor_type is {kind}; understood are {', '.join(PROCESSORS)}",
-                               ["image_processor_type"])  # fmt: skip
-    if strange := [n for n, value in found.items() if value is not None and n not in _READ | _HARMLESS]:
-        raise UnsupportedError(f"{where}: {', '.join(strange)} may change pictures, and is unknown", strange)
+        raise UnsupportedError(
+            items=["image_processor_type"],
+            argument=f"{where}: image_processor_type",
+            expected=f"one of {', '.join(PROCESSORS)}",
+            got=kind,
+            code="image_processor",
+        )
+    if unknown := [n for n, value in found.items() if value is not None and n not in _READ | _IGNORED]:
+        raise UnsupportedError(f"{where}: unknown field {', '.join(unknown)}", unknown, code="unsupported_field")
     size = {"height": image_size[0], "width": image_size[1]} if image_size else dict(found.get("size") or {})
     resize = _resize(where, kind, found, size)
     crop = _pair(where, "crop_size", found["crop_size"]) if found.get("do_center_crop") else None
@@ -140,65 +149,81 @@ def read_processor(folder: Path, image_size: tuple[int, int] | None = None) -> d
     }
     if fields["resize"] == "none" or (fields["resize"] != "exact" and not (fields["crop"] or fields["pad"])):
         raise InputError(
-            f"{where}: pictures of different shapes stay so, with {size or 'no resize'}, and a program takes one "
-            "shape: pass image_size, such as --image-size 480x640, to which all are stretched"
+            argument=str(where),
+            expected="a resize to one shape",
+            got=size or "no resize",
+            code="image_size",
+            hint="Pass image_size, such as --image-size 480x640, to stretch all images to that size.",
         )
     return fields
 
 
 def _processor(folder: Path) -> dict[str, Any]:
     if not (folder / "preprocessor_config.json").exists():
-        raise FormatError(f"{folder} has no preprocessor_config.json, which says how to prepare pictures")
+        raise FormatError(f"{folder} has no preprocessor_config.json", code="missing_file")
     with suppress_logs():
         from transformers import AutoImageProcessor
 
         try:
             found = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True).to_dict()
         except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
-            raise FormatError(f"{folder / 'preprocessor_config.json'} cannot be read: {error}") from error
+            raise FormatError(
+                f"{folder / 'preprocessor_config.json'} cannot be read: {error}", code="unreadable"
+            ) from error
     return dict(found)
 
 
 def _resize(where: Path, kind: str, found: dict[str, Any], size: dict[str, Any]) -> dict[str, Any]:
-    """`resize` and `size`, and `crop` where a resize crops."""
+    """Return `resize` and `size`, and `crop` if the resize crops."""
     if not found.get("do_resize"):
         return {"resize": "none", "size": [1, 1]}
     match {name: int(side) for name, side in size.items() if side}:
         case {"height": height, "width": width, **rest} if not rest:
             return {"resize": "exact", "size": [height, width]}
         case {"shortest_edge": side, **rest} if kind == "ConvNextImageProcessor" and not rest:
-            if side >= CONVNEXT_WHOLE:
+            if side >= MIN_UNCROPPED_PIXELS:
                 return {"resize": "exact", "size": [side, side]}
             larger = int(side / float(found["crop_pct"]))
             return {"resize": "shortest", "size": [larger, larger], "crop": [side, side]}
         case {"shortest_edge": side, **rest} if not rest:
             return {"resize": "shortest", "size": [side, side]}
-        # YOLOS cuts both sides to multiples of 16, which nobody pads afterwards.
+        # YOLOS crops both sides to multiples of 16, without padding.
         case {"shortest_edge": side, "longest_edge": longest, **rest} if kind != "YolosImageProcessor" and not rest:
             return {"resize": "fit", "size": [side, longest]}
         case {"shortest_edge": _, "longest_edge": _}:
             return {"resize": "none", "size": [1, 1]}
         case other:
-            raise UnsupportedError(f"{where}: size is {other}, which is not understood", ["size"])
+            raise UnsupportedError(f"{where}: unsupported size {other}", ["size"], code="unsupported_field")
 
 
 def _pair(where: Path, name: str, size: Any) -> list[int]:
     sides = [size.get(side) for side in ("height", "width")] if isinstance(size, dict) else [None]
     if not all(isinstance(side, int) and side > 0 for side in sides):
-        raise UnsupportedError(f"{where}: {name} is {size}; height and width are wanted", [name])
+        raise UnsupportedError(
+            items=[name], argument=f"{where}: {name}", expected="height and width", got=size, code="unsupported_field"
+        )
     return [int(side) for side in sides if side]
 
 
 def _colours(where: Path, name: str, found: dict[str, Any]) -> list[float]:
     value = found.get(name)
     if not isinstance(value, (list, tuple)) or len(value) != 3:
-        raise UnsupportedError(f"{where}: {name} is {value}; a number for each of three colours is wanted", [name])
+        raise UnsupportedError(
+            items=[name],
+            argument=f"{where}: {name}",
+            expected="three numbers, one per colour",
+            got=value,
+            code="unsupported_field",
+        )
     return [float(number) for number in value]
 
 
 PathLike = str | os.PathLike[str]
 CLASSIFIERS = ("vit", "resnet", "mobilenet_v2", "swin")
-DETECTORS = {"yolos": False, "detr": True}  # whether they look at a mask of what is picture and what was padded
+DETECTORS = {
+    "yolos": False,
+    "detr": True,
+}  # model_type -> whether the model takes a mask of the pixels that are not padding
 MAX_BATCH_IMAGES = 8
 MAX_SIDE_PIXELS = 1 << 12
 
@@ -213,12 +238,14 @@ def export_classifier(
 ) -> Path:
     """Write `path`, and `task.json` under its stem beside it, for `webpte.vision.Classifier.load`.
 
-    Pictures have the size that the model's processor makes them; one call takes up to `max_batch`.
+    Images have the size that the model's processor gives them. One call takes up to `max_batch` images.
     """
     if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
-        raise InputError(f"max_batch is a whole number, at least 1, not {max_batch!r}")
+        raise InputError(
+            argument="max_batch", expected="an integer of at least 1", got=repr(max_batch), code="max_batch"
+        )
     folder, target = _check_paths(checkpoint, path)
-    config = read_config(folder, CLASSIFIERS, "classifiers of pictures")
+    config = read_config(folder, CLASSIFIERS, "image classifiers")
     steps = Steps(cancellable(progress, cancel), ["read", *LOWERING_STAGES])
     steps.next()
     fields = read_processor(folder)
@@ -242,7 +269,7 @@ def export_detector(
 ) -> Path:
     """Write `path`, and `task.json` under its stem beside it, for `webpte.vision.Detector.load`.
 
-    A program takes pictures of one size. Where the model's processor makes them of different shapes, they are stretched
+    A program takes images of one size. If the model's processor gives images of different shapes, they are stretched
     to `image_size`, height and width, such as "480x640".
     """
     size = _image_size(image_size)
@@ -262,7 +289,7 @@ def export_detector(
 
 
 def _check_paths(checkpoint: PathLike, path: PathLike) -> tuple[Path, Path]:
-    """The folder to read and the file to write."""
+    """Return the folder to read and the file to write, after checking both."""
     source, target = Path(checkpoint), Path(path)
     check_target(target)
     check_source(source)
@@ -271,32 +298,42 @@ def _check_paths(checkpoint: PathLike, path: PathLike) -> tuple[Path, Path]:
     return source if source.is_dir() else source.parent, target
 
 
-def _image_size(given: object) -> tuple[int, int] | None:
-    if given is None:
+def _image_size(value: object) -> tuple[int, int] | None:
+    if value is None:
         return None
-    written = re.fullmatch(r"(\d{1,4})x(\d{1,4})", given) if isinstance(given, str) else None
-    sides = [int(side) for side in written.groups()] if written else given
+    match = re.fullmatch(r"(\d{1,4})x(\d{1,4})", value) if isinstance(value, str) else None
+    sides = [int(side) for side in match.groups()] if match else value
     height = width = 0
     if isinstance(sides, (list, tuple)) and len(sides) == 2 and all(type(side) is int for side in sides):
         height, width = sides
     if not 1 <= min(height, width) <= max(height, width) <= MAX_SIDE_PIXELS:
-        raise InputError(f'image_size is height and width, 1 to {MAX_SIDE_PIXELS}, such as "480x640", not {given!r}')
+        raise InputError(
+            argument="image_size",
+            expected=f'height and width from 1 to {MAX_SIDE_PIXELS}, such as "480x640"',
+            got=repr(value),
+            code="image_size",
+        )
     return height, width
 
 
 def _labels(folder: Path, config: Any) -> list[str]:
-    """A text for each class, in their order."""
+    """Return the label of each class, in order."""
     named = {int(number): str(label) for number, label in config.id2label.items()}
     if sorted(named) != list(range(len(named))):
-        raise FormatError(f"{folder / 'config.json'}: id2label names {len(named)} classes, not 0 to {len(named) - 1}")
+        raise FormatError(
+            argument=f"{folder / 'config.json'}: id2label",
+            expected=f"the classes 0 to {len(named) - 1}",
+            got=f"{sorted(named)[:10]}",
+            code="invalid_field",
+        )
     return [named[number] for number in range(len(named))]
 
 
 def _lower(module: torch.nn.Module, inputs: list[tuple[int, ...]], target: Path, most: int, steps: Steps) -> None:
-    """Inputs without their batch; the first is of pixels, a second a mask of whole numbers."""
+    """Lower a module with inputs of these shapes, without batch: pixels, and optionally a mask of integers."""
     import torch
 
-    count = min(2, most)  # a size of one would be taken for a constant
+    count = min(2, most)  # torch.export specialises a size of one as a constant
     kinds = (torch.float32, torch.int64)
     example = tuple(torch.ones(count, *dims, dtype=kind) for dims, kind in zip(inputs, kinds, strict=False))
     batch = {0: torch.export.Dim("pictures", min=1, max=most)} if most > 1 else None

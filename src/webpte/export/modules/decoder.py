@@ -22,18 +22,18 @@ from torch.nn import functional
 
 from ..architecture import Architecture, LayerSpec
 
-HIDDEN = 1e30  # is subtracted from scores, once for each position too far: no weight is left
+HIDDEN = 1e30  # subtracted from scores once for each position beyond the window: the weight becomes 0
 
 
 class CacheRows(NamedTuple):
-    """Of a call's tokens."""
+    """The rows of a ring cache that a call uses."""
 
-    index: Tensor  # the row of each, (S,)
-    mask: Tensor  # what is added to their scores, (S, R)
+    index: Tensor  # the row of each token, (S,)
+    mask: Tensor  # added to the scores, (S, R)
 
 
 class RingTables(nn.Module):
-    """Where a cache of `rows` keeps tokens, and which of them a token sees: the latest `window`, itself included."""
+    """Tables of a ring of `rows` rows: the row of each token, and the rows of its `window`, itself included."""
 
     def __init__(self, max_context: int, rows: int, window: int) -> None:
         super().__init__()
@@ -41,8 +41,10 @@ class RingTables(nn.Module):
         positions = torch.arange(max_context, device="cpu")
         tables = {
             "index": positions % rows,
-            "place": (positions % rows).float()[:, None],  # as numbers to compute with, (C, 1)
-            "back": positions.clamp(max=window - 1).float()[:, None],  # how far back a token sees, (C, 1)
+            "place": (positions % rows).float()[:, None],  # as floats, (C, 1)
+            "back": positions.clamp(max=window - 1).float()[
+                :, None
+            ],  # the positions before a token that it attends to, (C, 1)
             "row": torch.arange(rows, device="cpu").float()[None],  # (1, R)
         }
         for name, table in tables.items():
@@ -56,7 +58,7 @@ class RingTables(nn.Module):
 
 
 class RingCache(nn.Module):
-    """Keys and values, heads first, and attention to those that are seen."""
+    """A ring of keys and values, heads first, and attention to the rows of the window."""
 
     def __init__(self, rows: int, heads: int, head_dim: int, cap: float | None) -> None:
         super().__init__()
@@ -66,7 +68,7 @@ class RingCache(nn.Module):
             self.register_buffer(name, torch.zeros(1, heads, rows, head_dim, device="cpu"))
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, seen: CacheRows) -> Tensor:
-        """Of queries (1, S, H, D), keys and values (1, S, K, D)."""
+        """Return attention of queries (1, S, H, D) with new keys and values (1, S, K, D)."""
         self.k_cache.index_copy_(2, seen.index, k.transpose(1, 2))
         self.v_cache.index_copy_(2, seen.index, v.transpose(1, 2))
         _, keys, rows, width = self.k_cache.shape
@@ -88,16 +90,16 @@ _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class Position(NamedTuple):
-    """Where a call's tokens stand."""
+    """The positions of a call's tokens."""
 
     start: int  # of the first
     turns: Turns
-    seen: Mapping[str, CacheRows]  # in caches that are not of the fused op, by their kind
-    begun: Tensor  # (1,): 0 where the first is the first of a text, which no state of another may reach into; else 1
+    seen: Mapping[str, CacheRows]  # of ring caches, by their kind
+    begun: Tensor  # (1,): 0 at the start of a text, where the state of another text must not be used; otherwise 1
 
 
 class Decoder(nn.Module):
-    """`block` makes the layer of a number; it takes (1, S, N) and a Position."""
+    """A decoder. `block` builds the layer of a number, which takes (1, S, N) and a Position."""
 
     def __init__(
         self,
@@ -138,7 +140,7 @@ class Decoder(nn.Module):
         begun = first.clamp(max=1).to(torch.float32)
         if not self.seen:
             return Position(start, self._turns(lambda table: table.narrow(0, start, count)), {}, begun)
-        # Plain caches are written outside of delegates, and the exporter cannot slice by a number in several delegates.
+        # Ring caches are written outside delegates, and the exporter cannot slice by a number in several delegates.
         positions = first + torch.arange(count)  # (S,)
         seen = {kind: rows(positions) for kind, rows in self.seen.items()}
         return Position(start, self._turns(lambda table: table.index_select(0, positions)), seen, begun)
@@ -149,7 +151,7 @@ class Decoder(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Attention and a feed-forward, each behind a norm and added to what came in."""
+    """Attention and feed-forward, each after a norm and added to its input."""
 
     def __init__(self, model: Architecture, number: int, max_context: int) -> None:
         super().__init__()
@@ -192,7 +194,7 @@ class DecoderAttention(nn.Module):
         return out
 
     def mix(self, q: Tensor, k: Tensor, v: Tensor, position: Position) -> Tensor:
-        """What each query finds, (1, S, H, D)."""
+        """Return the attention output of each query, (1, S, H, D)."""
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         if self.rope is not None:
@@ -205,7 +207,7 @@ class DecoderAttention(nn.Module):
 
 
 class Cache(nn.Module):
-    """Keys and values of all tokens so far, and causal attention to them."""
+    """The KV cache of all tokens so far, and causal attention to it."""
 
     def __init__(self, max_context: int, heads: int, head_dim: int) -> None:
         super().__init__()
@@ -224,7 +226,7 @@ def _kind_of_rows(layer: LayerSpec) -> str | None:
 
 
 def _kinds_of_rows(model: Architecture, max_context: int) -> dict[str, nn.Module]:
-    """What is the same for all layers of a kind is computed once."""
+    """Return the tables of each kind of ring, which layers of that kind share."""
     layers = {kind: layer for layer in model.layers if (kind := _kind_of_rows(layer)) is not None}
     return {
         kind: RingTables(max_context, layer.rows or 0, layer.window or max_context) for kind, layer in layers.items()
@@ -232,7 +234,7 @@ def _kinds_of_rows(model: Architecture, max_context: int) -> dict[str, nn.Module
 
 
 class FeedForward(nn.Module):
-    """Gated by an activation."""
+    """A gated feed-forward."""
 
     def __init__(self, model: Architecture) -> None:
         super().__init__()

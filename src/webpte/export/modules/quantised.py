@@ -1,4 +1,4 @@
-"""Layers of codes and scales, as ExecuTorch's exporter knows them."""
+"""Quantised layers in the form that ExecuTorch's exporter recognises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..quantising.grid import QuantizedWeight
 
 
 class Linear8(nn.Module):
-    """x W' with int8 codes and one scale for each result."""
+    """A linear with int8 codes and one scale per output."""
 
     def __init__(self, codes: QuantizedWeight, bias: nn.Parameter | None) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class Linear8(nn.Module):
         self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
-        # The exporter makes one op of these two, which reads the codes.
+        # The exporter fuses these two into one op that reads the codes.
         weight = torch.ops.quantized_decomposed.dequantize_per_channel(
             self.codes, self.scales, self.zeros, 0, -128, 127, torch.int8
         )
@@ -29,7 +29,7 @@ class Linear8(nn.Module):
 
 
 class QuantizedEmbedding(nn.Module):
-    """Rows of a table of codes; 4-bit ones lie two in a byte, the first in the upper half."""
+    """An embedding of codes; 4-bit codes are packed two in a byte, the first in the upper half."""
 
     def __init__(self, codes: QuantizedWeight, bits: int) -> None:
         super().__init__()

@@ -15,8 +15,8 @@ from .recipe import EMBEDDING, INT8, Recipe, Shape, WeightFormat
 if TYPE_CHECKING:
     import torch
 
-Unit = tuple[str, ...]  # layers of one input: they are computed together, and only where they are of one kind
-MAX_MEASURED_TOKENS = 128  # tokens that are read for every unit
+Unit = tuple[str, ...]  # layers of one input: they are computed together only if they have one format
+MAX_MEASURED_TOKENS = 128  # for each unit
 
 
 def within_budget(
@@ -26,16 +26,22 @@ def within_budget(
     pieces: Sequence[Sequence[int]],
     progress: OnProgress = ignore,
 ) -> Recipe:
-    """The recipe with as many layers in 8 bits as `budget`, bits per weight of all layers and the embedding, allows."""
+    """Return the recipe with as many layers in 8 bits as `budget` allows.
+
+    `budget` is in bits per weight of all layers and the embedding.
+    """
     shapes = {name: tuple(module.get_parameter(f"{name}.weight").shape) for name in (*recipe.linears, EMBEDDING)}
     kinds = dict(recipe.linears)
     weights = sum(rows * columns for rows, columns in shapes.values())
     left = budget * weights - bits_of({**kinds, EMBEDDING: recipe.embedding}, shapes)
     if left < 0:
-        least = budget - left / weights
+        minimum = budget - left / weights
         raise InputError(
-            f"budget is {budget:g} bits per weight; with every layer in 4 bits, and embedding and head as they are "
-            f"asked for, it is {least:.2f}. Give more, larger groups, or embedding and head in 4 bits."
+            argument="budget",
+            expected=f"at least {minimum:.2f} bits per weight, which every layer in 4 bits needs",
+            got=f"{budget:g}",
+            code="budget",
+            hint="Raise the budget, use larger groups, or quantise embedding and head to 4 bits.",
         )
     losses = measure_losses(module, recipe, list(pieces[0])[:MAX_MEASURED_TOKENS], progress)
     costs = {unit: bits_of(dict.fromkeys(unit, INT8), shapes) - bits_of(_of(kinds, unit), shapes) for unit in losses}
@@ -45,8 +51,8 @@ def within_budget(
             left -= costs[unit]
             kinds |= dict.fromkeys(unit, INT8)
             raised += unit
-    told = f"{len(raised)} of {len(kinds)} layers are in 8 bits, those that would lose the most by 4"
-    return replace(recipe, linears=kinds, notes=[*recipe.notes, told])
+    note = f"{len(raised)} of {len(kinds)} layers have 8 bits: those that lose the most in 4 bits"
+    return replace(recipe, linears=kinds, notes=[*recipe.notes, note])
 
 
 def bits_of(kinds: Mapping[str, WeightFormat], shapes: Mapping[str, Shape]) -> float:
@@ -62,25 +68,25 @@ def _of(kinds: Mapping[str, WeightFormat], unit: Unit) -> dict[str, WeightFormat
 def measure_losses(
     module: torch.nn.Module, recipe: Recipe, piece: Sequence[int], progress: OnProgress = ignore
 ) -> dict[Unit, float]:
-    """Of each unit in blocks that is in 4 bits, the divergence of what the model predicts with that alone rounded."""
+    """Return, for each 4-bit unit of the blocks, the KL divergence of the model with only that unit rounded."""
     losses: dict[Unit, float] = {}
-    with Calibration(module, [piece]).reading() as text:
-        wanted = text.predictions(0, None)
+    with Calibration(module, [piece]).first_piece() as text:
+        reference = text.predictions(0, None)
         for number in range(text.blocks):
             for unit in text.units(number):
                 if not all(name in recipe.linears and recipe.linears[name].bits == 4 for name in unit):
                     continue
-                kept = {name: module.get_parameter(f"{name}.weight").data for name in unit}
+                weights = {name: module.get_parameter(f"{name}.weight").data for name in unit}
                 try:
-                    for name, weight in kept.items():
+                    for name, weight in weights.items():
                         kind = recipe.linears[name]
                         check_range(f"{name}.weight", weight)
                         rounded = least_squares(weight, kind.group or weight.shape[1], kind.bits)
                         module.get_parameter(f"{name}.weight").data = rounded.values()
-                    got = text.predictions(number, text.given(number))
+                    rounded_predictions = text.predictions(number, text.block_input(number))
                 finally:
-                    for name, weight in kept.items():
+                    for name, weight in weights.items():
                         module.get_parameter(f"{name}.weight").data = weight
-                losses[unit] = float((wanted.exp() * (wanted - got)).sum(-1).mean().clamp(min=0))
+                losses[unit] = float((reference.exp() * (reference - rounded_predictions)).sum(-1).mean().clamp(min=0))
             progress(Progress("choose", number + 1, text.blocks, "blocks"))
     return losses

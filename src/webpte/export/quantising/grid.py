@@ -1,4 +1,4 @@
-"""Codes and scales of a weight: which scale, so that the codes are nearest to the real values."""
+"""Find the codes and scales of a weight with the least error."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from ...errors import UnsupportedError
 if TYPE_CHECKING:
     import torch
 
-CLIPS = 9  # that are tried with the sign that gives the further end to the largest value
-OTHERS = {4: 4, 8: 0}  # that are tried with the other sign, which matters where codes are few
-ROUNDS = 2  # of codes by the best scale so far, and the scale that fits those
-LEAST_CLIP = {4: 0.5, 8: 0.9}  # of the largest value: below, too much is cut off to be nearer
-TINY = 1e-20  # a group of smaller values is zero
-ROOM = 1 << 17  # weights that are looked at together: as many as stay in a cache of the CPU
+CLIP_COUNT = 9  # tried with the sign that gives the larger end of the range to the largest value
+OTHER_CLIP_COUNT = {4: 4, 8: 0}  # by bits: tried with the other sign, which matters with few codes
+REFINEMENTS = 2  # of the codes by the best scale, and the scale by those codes
+MIN_CLIP = {4: 0.5, 8: 0.9}  # by bits, relative to the largest value: smaller clips do not pay
+MIN_VALUE = 1e-20  # a group of smaller values is zero
+MAX_PART_WEIGHTS = 1 << 17  # processed together: as many as fit into a cache of the CPU
 MAX_WEIGHT = 1e10
-NEAR = 2.0**-20  # relative: within it lie products of codes and a step that two roundings are wrong by
-OFFSETS = (0, 1, -1, 2, -2, 3, -3)  # of a step from the largest value by its code, in units in the last place
-LONG = 256  # groups that are summed up as they lie; the values of shorter ones are laid out one beside the other
+RELATIVE_TOLERANCE = 2.0**-20  # of products of codes and a step after two roundings
+ULP_OFFSETS = (0, 1, -1, 2, -2, 3, -3)  # of a step from the largest value divided by its code
+LONG_GROUP_WEIGHTS = 256  # groups from this size are summed in place; shorter ones are transposed first
 
 
 @dataclass(frozen=True)
 class QuantizedWeight:
-    """A weight (N, K) as whole numbers times a scale for every `K / G` columns of a row."""
+    """A weight (N, K) as integers times a scale for every `K / G` columns of a row."""
 
     codes: torch.Tensor  # (N, K) int8
     scales: torch.Tensor  # (N, G) f32
@@ -43,18 +43,17 @@ class QuantizedWeight:
 
 
 def extremes(bits: int) -> tuple[int, int]:
-    """Both ends are used: a scale may be negative, and gives the further end to the side that needs it."""
+    """Return the range of codes. Scales may be negative, so that either side can use the larger end."""
     return -(1 << bits - 1), (1 << bits - 1) - 1
 
 
 def least_squares(
     weight: torch.Tensor, group: int, bits: int, importance: torch.Tensor | None = None
 ) -> QuantizedWeight:
-    """The codes and scales with the least squared error, column by column as `importance` (K,) weighs it.
+    """Return the codes and scales with the least squared error; `importance` (K,) weighs the columns.
 
-    For every group several clips are tried, with either sign, each with the scale that fits its codes best, and the
-    best of them is refined. One is the largest value itself, so the error is never above that of scaling by the
-    maximum.
+    For every group, several clips are tried with either sign, each with the best scale for its codes, and the best one
+    is refined. One clip is the largest value itself, so the error is never above that of scaling by the maximum.
     """
 
     def fit(rows: torch.Tensor) -> QuantizedWeight:
@@ -73,7 +72,7 @@ def _joined(parts: Iterable[QuantizedWeight]) -> QuantizedWeight:
 
 
 def nearest(weight: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Tensor:
-    """The codes (N, K) of a weight by scales (N, G)."""
+    """Return the codes (N, K) of a weight for scales (N, G)."""
     import torch
 
     grouped = weight.unflatten(1, (scales.shape[1], -1))  # (N, G, K / G)
@@ -81,7 +80,7 @@ def nearest(weight: torch.Tensor, scales: torch.Tensor, bits: int) -> torch.Tens
 
 
 def squared_error(weight: torch.Tensor, codes: QuantizedWeight) -> float:
-    """Mean, relative to the mean square of the weight."""
+    """Return the mean squared error, relative to the mean square of the weight."""
     wrong = whole = 0.0
     count = _rows(weight)
     for rows, part, steps in zip(*(tensor.split(count) for tensor in (weight, codes.codes, codes.scales)), strict=True):
@@ -92,7 +91,7 @@ def squared_error(weight: torch.Tensor, codes: QuantizedWeight) -> float:
 
 @contextmanager
 def _workers() -> Iterator[Callable[..., Iterable[Any]]]:
-    """A `map` with as many threads as torch has: of parts this small, each is done in one thread at a better pace."""
+    """Yield a `map` with as many threads as torch has: small parts are faster with one thread each."""
     import torch
 
     jobs = torch.get_num_threads()
@@ -109,17 +108,17 @@ def _in_parts(weight: torch.Tensor) -> Iterator[torch.Tensor]:
 
 
 def _rows(weight: torch.Tensor) -> int:
-    return max(1, ROOM // int(weight.shape[1]))
+    return max(1, MAX_PART_WEIGHTS // int(weight.shape[1]))
 
 
 class _Fit:
-    """The scales of some rows, the best of those that were tried so far."""
+    """The best scales of some rows so far."""
 
     def __init__(self, weight: torch.Tensor, group: int, bits: int, importance: torch.Tensor | None) -> None:
         import torch
 
         self._bits = bits
-        self._dim = -1 if group >= LONG else 0
+        self._dim = -1 if group >= LONG_GROUP_WEIGHTS else 0
         self._values = self._laid_out(weight, group)  # (N, G, group), or (group, N, G)
         self._weighed = None if importance is None else self._laid_out(importance[None], group)
         self._target = self._values if self._weighed is None else self._values * self._weighed
@@ -137,21 +136,21 @@ class _Fit:
         whole = (high - low) / 2
         top, bottom = self._values.amax(self._dim), self._values.amin(self._dim)  # (N, G)
         largest = torch.maximum(top, -bottom)
-        empty = largest < TINY
+        empty = largest < MIN_VALUE
         further = torch.where(top > -bottom, -largest, largest) / whole
         best, gained = torch.where(empty, 1.0, largest / whole), torch.full_like(largest, -1.0)
-        tried = [further * clip for clip in _clips(self._bits, CLIPS)]
-        tried += [further * -clip for clip in _clips(self._bits, OTHERS[self._bits])]
+        tried = [further * clip for clip in _clips(self._bits, CLIP_COUNT)]
+        tried += [further * -clip for clip in _clips(self._bits, OTHER_CLIP_COUNT[self._bits])]
         for scale in [largest / whole, largest / high, *tried]:
             best, gained = self._better(torch.where(empty, 1.0, scale), best, gained)
-        for _ in range(ROUNDS):
+        for _ in range(REFINEMENTS):
             best, gained = self._better(best, best, gained)
         return best
 
     def _better(
         self, scale: torch.Tensor, best: torch.Tensor, gained: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The scale that fits the codes by `scale`, and what it gains, where that is more than was gained by `best`."""
+        """Return the best scale for the codes of `scale`, and its gain, where the gain is above that of `best`."""
         import torch
 
         codes = torch.mul(self._values, scale.reciprocal().unsqueeze(self._dim), out=self._room)
@@ -166,38 +165,40 @@ class _Fit:
 
 
 def _clips(bits: int, count: int) -> list[float]:
-    """From the least to the largest value itself."""
-    least = LEAST_CLIP[bits]
+    """Return clips from the smallest to the largest value itself."""
+    least = MIN_CLIP[bits]
     return [least + (1 - least) * (number + 1) / count for number in range(count)]
 
 
 def exact(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None:
-    """Codes that give the very values, where every group has them: of a weight that was quantised before.
+    """Return codes that reproduce a weight exactly, if every group has them: the weight was quantised before.
 
-    If a group's largest value is k steps, the step is that value by k, or a neighbour of it: the product and the
-    quotient are both rounded. Every k is tried, and a step must give all values of the group to the last bit.
+    If a group's largest value is k steps, the step is that value divided by k, or a neighbouring float: both the product
+    and the quotient are rounded. Every k is tried, and a step must reproduce all values of the group to the last bit.
     """
     if not _may_be_exact(weight.detach()[0, :group].float(), bits):  # almost every weight ends here
         return None
     with _workers() as each:
-        found = list(each(lambda rows: _exact_rows(rows, group, bits), _in_parts(weight)))
-    return None if None in found else _joined(found)
+        parts = list(each(lambda rows: _exact_rows(rows, group, bits), _in_parts(weight)))
+    return None if None in parts else _joined(parts)
 
 
 def check_range(name: str, weight: torch.Tensor) -> None:
-    """Refuse a weight whose squares, summed up by the hundred thousand, are no longer finite."""
+    """Refuse a weight whose sum of squares may not be finite."""
     largest = float(weight.detach().abs().max()) if weight.numel() else 0.0
     if not largest <= MAX_WEIGHT:  # NaN compares as false
         raise UnsupportedError(
-            f"{name}: expected numbers of at most {MAX_WEIGHT:g} in a weight that is quantised, got {largest:g}. "
-            "Repair the checkpoint, or export without quantize.",
-            [name],
+            items=[name],
+            argument=name,
+            expected=f"numbers of at most {MAX_WEIGHT:g} in a weight that is quantised",
+            got=f"{largest:g}",
             code="weight_range",
+            hint="Repair the checkpoint, or export without quantize.",
         )
 
 
 def _counts(bits: int, largest: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
-    """How many steps the largest value may be, and for which groups: steps above zero first, as torchao has them."""
+    """Return the codes that the largest value may have, and for which groups: positive steps first, as torchao."""
     low, high = extremes(bits)
     negative = largest < 0
     above = [(code, negative) for code in range(low, 0)] + [(code, ~negative) for code in range(high, 0, -1)]
@@ -205,7 +206,7 @@ def _counts(bits: int, largest: torch.Tensor) -> list[tuple[int, torch.Tensor]]:
 
 
 def _may_be_exact(values: torch.Tensor, bits: int) -> bool:
-    """Whether the values of a group (group,) lie near the codes of some step."""
+    """Return whether the values of a group (group,) are close to multiples of some step."""
     import torch
 
     low, high = extremes(bits)
@@ -214,8 +215,8 @@ def _may_be_exact(values: torch.Tensor, bits: int) -> bool:
 
 
 def _near(grouped: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-    """Which groups lie near whole numbers of their steps: (..., group) and (..., 1) to (...)."""
-    return (((grouped / steps).round() * steps - grouped).abs() <= grouped.abs() * NEAR).all(-1)
+    """Return which groups are close to multiples of their steps: (..., group) and (..., 1) to (...)."""
+    return (((grouped / steps).round() * steps - grouped).abs() <= grouped.abs() * RELATIVE_TOLERANCE).all(-1)
 
 
 def _exact_rows(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None:
@@ -233,7 +234,7 @@ def _exact_rows(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight 
         near = _near(values, guess)
         values, step, whole = values[near], guess[near], (values[near] / guess[near]).round()
         fitted = torch.zeros_like(step)
-        for offset in OFFSETS:
+        for offset in ULP_OFFSETS:
             tried = _neighbour(step, offset)
             fits = (whole * tried == values).all(-1, keepdim=True)
             fitted = torch.where(fits & (fitted == 0), tried, fitted)
@@ -245,7 +246,7 @@ def _exact_rows(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight 
 
 
 def _neighbour(step: torch.Tensor, offset: int) -> torch.Tensor:
-    """The float that so many others lie before."""
+    """Return the float that is `offset` floats above `step`."""
     import torch
 
     return (step.contiguous().view(torch.int32) + offset).view(torch.float32)

@@ -31,7 +31,7 @@ class LayerResult:
 
     @property
     def bits(self) -> float:
-        """Of all of it, scales among them."""
+        """Return the bits of the layer, including scales."""
         return self.weights * self.kind.bits_per_weight(self.columns)
 
 
@@ -39,26 +39,28 @@ class LayerResult:
 class QuantizationReport:
     layers: list[LayerResult] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)  # what is less than the checkpoint could give
+    warnings: list[str] = field(default_factory=list)  # losses that another checkpoint would avoid
 
     @property
     def bits_per_weight(self) -> float:
-        """Of the linear layers and the embedding."""
+        """Return the mean over linear layers and embedding."""
         return sum(layer.bits for layer in self.layers) / max(1, sum(layer.weights for layer in self.layers))
 
     def compare(self, formats: Mapping[str, str]) -> None:
-        """Note what became of layers that a checkpoint has in these formats, by name."""
-        found = Counter(
+        """Add notes and warnings on layers that are quantised in the checkpoint; `formats` has their formats by name."""
+        counts = Counter(
             (formats[layer.name], str(layer.kind), layer.error == 0)
             for layer in self.layers
             if layer.name in formats and layer.kind != UNQUANTIZED
         )
-        for (stored, kind, lossless), count in found.items():
+        for (stored, kind, lossless), count in counts.items():
             of = f"{count} layers that are {stored} in the checkpoint"
             if lossless:
-                self.notes.append(f"{of} keep their values as {kind}")
+                self.notes.append(f"{of} keep their exact values as {kind}")
             else:
-                self.warnings.append(f"{of} are quantised a second time, as {kind}; from f16 or f32 less would be lost")
+                self.warnings.append(
+                    f"{of} are quantised a second time, as {kind}; a checkpoint in f16 or f32 loses less"
+                )
 
     def json(self) -> dict[str, Any]:
         layers = {
@@ -75,7 +77,7 @@ class QuantizationReport:
 
 
 def quantised_linear(linear: torch.nn.Linear, codes: QuantizedWeight, kind: str) -> torch.nn.Module:
-    """The layer with these codes in the place of its weight: `kind` is "4w", "8da4w" or "8w"."""
+    """Return the layer with a quantised weight; `kind` is "4w", "8da4w" or "8w"."""
     import torch
     from torchao.quantization import IntxUnpackedToInt8Tensor
     from torchao.quantization.quantize_.workflows.intx import intx_unpacked_to_int8_tensor as intx
@@ -94,7 +96,7 @@ def quantised_linear(linear: torch.nn.Linear, codes: QuantizedWeight, kind: str)
 
 
 def stored_codes(weight: torch.Tensor, group: int, bits: int) -> QuantizedWeight | None:
-    """The codes and scales of a weight that torchao quantised, where it did so in the same way."""
+    """Return the codes and scales of a weight that torchao quantised in the same format, otherwise None."""
     import torch
     from torchao.quantization import IntxUnpackedToInt8Tensor
 
@@ -115,10 +117,10 @@ def quantised_embedding(codes: QuantizedWeight, bits: int) -> torch.nn.Module:
 def quantise_linears(
     module: torch.nn.Module, mode: str, group_size: int, progress: OnProgress = ignore
 ) -> torch.nn.Module:
-    """All of a module's linear layers, by the values of their weights alone."""
+    """Quantise all linear layers of a module, without calibration."""
     import torch
 
-    if isinstance(module, torch.nn.Linear):  # what is replaced needs something to be replaced in
+    if isinstance(module, torch.nn.Linear):  # a layer is replaced in its parent
         module = torch.nn.Sequential(module)
     quantise(module, linear_recipe(shapes_of(module), mode, group_size), progress=progress)
     return module
@@ -136,17 +138,17 @@ def quantise(
 ) -> QuantizationReport:
     """Replace the layers that `recipe` names, in place.
 
-    `pieces` are tokens of a text, in pieces that one call takes: linear layers in blocks are then rounded for what they
-    are given while the model reads it. Without any, weights are rounded to what is nearest to them. `formats` tells, by
-    name, how layers were quantised in the checkpoint: the report says which are so for the second time. `read` is
-    called before parameters are looked at and may fill them in; quantised, they are dropped. So a model never stands in
-    memory skip_reading as floats. `embedding` is the name of the table of tokens.
+    `pieces` are tokens of a text, in pieces of one call. With them, linear layers in blocks are rounded for their inputs
+    while the model reads the text. Without them, weights are rounded to the nearest value. `formats` has the formats of
+    layers that are quantised in the checkpoint, for the report. `read` is called before parameters are used and may
+    read them. Quantised parameters are dropped, so the whole model is never in memory as floats. `embedding` is the
+    name of the embedding.
     """
     report = QuantizationReport(notes=list(recipe.notes))
     work = _Quantizer(module, recipe, report, read, embedding, progress)
     if pieces:
-        behind = Calibration(module, pieces, read).run(work.block)
-        work.rest(behind)
+        moments = Calibration(module, pieces, read).run(work.block)
+        work.rest(moments)
     else:
         work.rest({})
     work.embedding()
@@ -161,7 +163,7 @@ def shapes_of(module: torch.nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 class _Quantizer:
-    """Layers in the order in which they are asked for, each once."""
+    """Quantise layers in the order of the calls, each once."""
 
     def __init__(
         self,
@@ -210,7 +212,7 @@ class _Quantizer:
             self._note(name, kind, weight, None)
             return
         codes = stored_codes(weight, kind.group or weight.shape[1], kind.bits)
-        if hasattr(weight, "qdata"):  # torchao's, of which few functions of torch can be asked
+        if hasattr(weight, "qdata"):  # torchao's tensor, which supports few functions of torch
             weight = weight.dequantize()
         codes = codes or self._codes(name, weight, kind, moments)
         self._replace(name, quantised_linear(linear, codes, kind.name))
@@ -224,7 +226,9 @@ class _Quantizer:
         if same is not None:
             return same
         check_range(f"{name}.weight", weight)
-        if moments is None or (name == HEAD and kind.bits == 8):  # so near, and so many rows, that it does not pay
+        if moments is None or (
+            name == HEAD and kind.bits == 8
+        ):  # with 8 bits the gain is small, and the head has many rows
             return least_squares(weight, group, kind.bits)
         return compensated(weight, group, kind.bits, moments)
 

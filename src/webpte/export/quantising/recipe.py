@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ...errors import InputError, UnsupportedError
 
 QUANTIZERS = ("4w", "8w", "8da4w")
-AUTO = "auto"  # 4w, and 8w where a budget allows: of language models, which can be read with
+AUTO = "auto"  # 4w, and 8w where a budget allows; of language models, which can be calibrated
 HEADS = ("4", "8", "none")
 EMBEDDING = "tok_embeddings"
 HEAD = "output"
@@ -17,9 +17,9 @@ Shape = tuple[int, ...]  # rows, columns
 
 
 class WeightFormat(NamedTuple):
-    """How a weight is stored. Scales are f32, one for every `group` columns of a row, or one a row."""
+    """The format of a weight. Scales are f32, one for every `group` columns of a row, or one per row."""
 
-    name: str  # "4w", "8w", "8da4w", or "f32": as it is
+    name: str  # "4w", "8w", "8da4w" or "f32"
     group: int = 0
 
     @property
@@ -27,7 +27,7 @@ class WeightFormat(NamedTuple):
         return {"8w": 8, "f32": 32}.get(self.name, 4)
 
     def bits_per_weight(self, columns: int) -> float:
-        """With the scales."""
+        """Return the bits per weight, including scales."""
         return self.bits if self.name == "f32" else self.bits + 32 / (self.group or columns)
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ INT8 = WeightFormat("8w")
 
 @dataclass
 class Recipe:
-    """The kind of each linear layer and of the embedding, by name, and what there is to say about it."""
+    """The format of each linear layer, by name, and of the embedding, with notes for the report."""
 
     linears: dict[str, WeightFormat]
     embedding: WeightFormat = UNQUANTIZED
@@ -49,63 +49,84 @@ class Recipe:
 
 def check_quantizer(mode: str, group_size: int) -> None:
     if mode not in QUANTIZERS:
-        raise InputError(f"quantize is one of {', '.join(QUANTIZERS)}, not {mode!r}")
-    by_row = mode == "8da4w" and group_size == 0  # one scale a row
+        raise InputError(
+            argument="quantize", expected=f"one of {', '.join(QUANTIZERS)}", got=repr(mode), code="quantize"
+        )
+    by_row = mode == "8da4w" and group_size == 0  # one scale per row
     if isinstance(group_size, bool) or not isinstance(group_size, int) or (group_size < 2 and not by_row):
-        raise InputError(f"group_size is {group_size!r}; a whole number above 1 is wanted, such as 32")
+        raise InputError(
+            argument="group_size", expected="an integer above 1, such as 32", got=repr(group_size), code="group_size"
+        )
 
 
 def check_budget(mode: str | None, budget: float | None, calibrate: bool) -> None:
     if (mode == AUTO) != (budget is not None):
-        raise InputError(f"budget, such as 5.5, goes with quantize {AUTO!r} and that with it: not {budget} with {mode}")
+        raise InputError(
+            argument="budget",
+            expected=f"a number with quantize {AUTO!r}, and none otherwise",
+            got=f"{budget} with {mode}",
+            code="budget",
+        )
     if budget is None:
         return
     if isinstance(budget, bool) or not isinstance(budget, int | float) or not 4 < budget <= 32:
-        raise InputError(f"budget is {budget!r}; bits per weight are wanted, above 4 and at most 32")
+        raise InputError(
+            argument="budget", expected="bits per weight, above 4 and at most 32", got=repr(budget), code="budget"
+        )
     if not calibrate:
-        raise InputError(f"quantize is {AUTO!r} and calibrate false: what layers lose is measured while a text is read")
+        raise InputError(
+            f"quantize {AUTO!r} requires calibrate: the loss of layers is measured on a text", code="calibrate"
+        )
 
 
 def check_head(head: str | None, mode: str | None) -> None:
     if head is not None and head not in HEADS:
-        raise InputError(f"head is one of {', '.join(HEADS)}, not {head!r}")
+        raise InputError(argument="head", expected=f"one of {', '.join(HEADS)}", got=repr(head), code="head")
     if head in ("4", "8") and mode is None:
-        raise InputError(f"head is {head!r} and quantize is not given: a head is quantised where the layers are")
+        raise InputError(f"head {head!r} requires quantize: the head is quantised only with the layers", code="head")
     if head == "4" and mode == "8w":
-        raise InputError("head is '4' and quantize '8w': a head in fewer bits than the layers loses the most")
+        raise InputError(
+            argument="head",
+            expected="'8' or 'none' with quantize '8w'",
+            got="'4', fewer bits than the layers",
+            code="head",
+        )
 
 
 def embedding_kind(text: str) -> WeightFormat:
-    """ "4,32", "8" or "none"."""
+    """Return the format of the option `embedding`, such as "4,32", "8" or "none"."""
     bits, _, group = (part.strip() for part in text.partition(","))
     if bits in ("8", "none") and not group:
         return INT8 if bits == "8" else UNQUANTIZED
     if bits != "4" or not group.isdecimal() or int(group) < 2 or int(group) % 2:
         raise InputError(
-            f'embedding is "8", "none", or "4,GROUP" with an even group size, such as "4,32", not {text!r}'
+            argument="embedding",
+            expected='"8", "none", or "4,GROUP" with an even group size, such as "4,32"',
+            got=repr(text),
+            code="embedding",
         )
     return WeightFormat("4w", int(group))
 
 
 def linear_recipe(linears: Mapping[str, Shape], mode: str, group_size: int, head: str | None = None) -> Recipe:
-    """The kinds of linear layers of these shapes; those that cannot be in 4 bits are in 8, or stay as they are."""
+    """Return the formats of linear layers of these shapes. Layers that cannot have 4 bits get 8, or stay floats."""
     check_quantizer(mode, group_size)
-    wanted = INT8 if mode == "8w" else WeightFormat(mode, group_size)
+    target = INT8 if mode == "8w" else WeightFormat(mode, group_size)
     recipe = Recipe({})
     for name, shape in linears.items():
-        asked = {"8": INT8, "none": UNQUANTIZED}.get(head or "", wanted) if name == HEAD else wanted
-        kind = recipe.linears[name] = next(kind for kind in (asked, INT8, UNQUANTIZED) if fits(kind, shape))
-        if kind != asked:
-            recipe.notes.append(f"{name}, {shape[0]} by {shape[1]}, is {kind}: {_misfit(asked, shape)}")
-    if linears and all(kind != wanted for name, kind in recipe.linears.items() if name != HEAD or head is None):
-        first = f"no layer can be quantised as {wanted}; these are {len(linears)}, the first of them:"
-        shown = [f"  {name}: {_misfit(wanted, shape)}" for name, shape in list(linears.items())[:3]]
-        raise UnsupportedError("\n".join([first, *shown]), list(linears))
+        requested = {"8": INT8, "none": UNQUANTIZED}.get(head or "", target) if name == HEAD else target
+        kind = recipe.linears[name] = next(kind for kind in (requested, INT8, UNQUANTIZED) if fits(kind, shape))
+        if kind != requested:
+            recipe.notes.append(f"{name}, {shape[0]} by {shape[1]}, is {kind}: {_misfit(requested, shape)}")
+    if linears and all(kind != target for name, kind in recipe.linears.items() if name != HEAD or head is None):
+        first = f"none of the {len(linears)} layers can be quantised as {target}; the first of them:"
+        reasons = [f"  {name}: {_misfit(target, shape)}" for name, shape in list(linears.items())[:3]]
+        raise UnsupportedError("\n".join([first, *reasons]), list(linears), code="no_layer")
     return recipe
 
 
 def fits(kind: WeightFormat, shape: Shape) -> bool:
-    """Whether ExecuTorch can export it: it asks for rows by fours, and the delegate for columns."""
+    """Return whether ExecuTorch can export it: rows and columns must be multiples of 4."""
     return kind == UNQUANTIZED or not (shape[0] % 4 or shape[1] % 4 or (kind.group and shape[1] % kind.group))
 
 
@@ -119,8 +140,10 @@ def _misfit(kind: WeightFormat, shape: Shape) -> str:
 
 def check_embedding(kind: WeightFormat, width: int) -> None:
     group = kind.group
-    if group and (width % group or width == group):  # ExecuTorch cannot fuse an embedding with one group a row
+    if group and (width % group or width == group):  # ExecuTorch cannot fuse an embedding with one group per row
         raise UnsupportedError(
-            f"an embedding of width {width} cannot be quantised in groups of {group}: a group size that divides "
-            "the width and is below it is wanted"
+            argument="embedding",
+            expected=f"a group size that divides the width {width} and is below it",
+            got=f"groups of {group}",
+            code="embedding",
         )

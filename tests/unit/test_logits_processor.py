@@ -141,5 +141,5 @@ def test_what_is_unpacked():
 
 def test_a_biased_token_must_be_in_the_vocabulary():
     assert sampling_params_from({"logit_bias": {127: 1}}, 128).logit_bias == {127: 1.0}
-    with raises(webpte.InputError, "logit_bias", "token 128;", "0 to 127", code="token_out_of_range"):
+    with raises(webpte.InputError, "logit_bias", "got 128", "0 to 127", code="token_out_of_range"):
         sampling_params_from({"logit_bias": {128: 1}}, 128)

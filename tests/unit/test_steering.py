@@ -140,7 +140,7 @@ def test_what_cannot_be_followed_is_refused_at_once():
         ask(llm, json_schema={"type": "array", "uniqueItems": True})
     with raises(InputError, "regex", "choices", code="conflicting_options"):
         ask(llm, regex="a", choices=["a"])
-    with raises(InputError, "speculate", "not 1", code="wrong_type"):
+    with raises(InputError, "speculate", "got 1", code="wrong_type"):
         ask(llm, speculate=1)
     assert llm.runner.passes == []
 

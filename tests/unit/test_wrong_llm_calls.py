@@ -164,7 +164,7 @@ COMMANDS = [
     command("--speculate", "maybe", "--prompt", "x"),
     command("--top-logprobs", "99", "--json", "--prompt", "x"),
     command("--top-logprobs", "2", "--prompt", "x"),
-    command("--prompt", ""),
+    command("--prompt", "", named="PROMPT"),
     command("--prompt", "x", "--file", "y.jsonl", named="--file"),
     command("--system", "be", "--raw", "--prompt", "x"),
     command("--file", "missing.jsonl", named="missing.jsonl"),
@@ -222,7 +222,7 @@ def test_a_prompt_of_stdin_that_is_no_text_is_refused(monkeypatch):
     empty = SimpleNamespace(isatty=lambda: False, buffer=SimpleNamespace(read=lambda: b"\n"))
     monkeypatch.setattr("sys.stdin", empty)
     check(Wrong(("generate", MODEL), "stdin", InputError))
-    check(Wrong(("generate", MODEL, "--file", "-"), "--file -", InputError))
+    check(Wrong(("generate", MODEL, "--file", "-"), "--file", InputError))
     monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
     check(Wrong(("generate", MODEL), "--prompt", InputError))
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 from collections.abc import Iterator
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import Error, FormatError, UnsupportedError
@@ -25,12 +26,23 @@ _LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
 def load_tokenizer(path: str | os.PathLike[str], extra: str, most_tokens: int | None = None) -> tokenizers.Tokenizer:
     """Return the tokenizer of a file. `extra` is what to install where the package is absent."""
     name = os.fspath(path)
+    _package(extra)  # before the file: without it, no file would do
     try:
         with open(name, "rb") as file:
             data = file.read(LARGEST_FILE + 1)
     except (OSError, ValueError) as error:
         raise FormatError(f"{name} cannot be read: {error}", code="not_a_tokenizer") from error
     return read_tokenizer(name, data, extra, most_tokens)
+
+
+def _package(extra: str) -> ModuleType:
+    try:
+        import tokenizers
+    except ImportError as error:
+        raise UnsupportedError(
+            "text requires the tokenizers package", hint=f"Run pip install 'webpte[{extra}]'.", code="missing_package"
+        ) from error
+    return tokenizers
 
 
 def read_tokenizer(
@@ -40,12 +52,7 @@ def read_tokenizer(
 
     Texts are cut to `most_tokens` where that is given, and never by what the file says.
     """
-    try:
-        import tokenizers
-    except ImportError as error:
-        raise UnsupportedError(
-            f"texts need the tokenizers package: pip install 'webpte[{extra}]'", code="missing_package"
-        ) from error
+    tokenizers = _package(extra)
     if len(data) > LARGEST_FILE:
         raise FormatError(f"{name} has more than {LARGEST_FILE} bytes, the most for a tokenizer")
     try:

@@ -30,7 +30,7 @@ def calibration_text(source: bool | str | os.PathLike[str]) -> str:
 
 
 def token_pieces(tokenizer: str, text: str, size: int, vocabulary: int) -> list[list[int]]:
-    """Return the tokens of a text in pieces of `size`, without a shorter last piece. `tokenizer` is a tokenizer.json."""
+    """Return the tokens of a text in pieces of `size`, without a shorter last one. `tokenizer` is a tokenizer.json."""
     ids = read_tokenizer("the tokenizer", tokenizer.encode()).encode(text).ids
     tokens = [token for token in ids if token < vocabulary][:MAX_CALIBRATION_TOKENS]
     pieces = [tokens[start : start + size] for start in range(0, len(tokens), size)]
@@ -66,7 +66,7 @@ def skip_reading(part: str) -> None:
 
 
 class Calibration:
-    """Run a language model block by block. Its blocks are in `layers`; each is called with the output of the previous."""
+    """Run a language model block by block. Its blocks are in `layers`; each is called with the output of the last."""
 
     def __init__(self, module: torch.nn.Module, pieces: Sequence[Sequence[int]], read: Read = skip_reading) -> None:
         self._module = module

@@ -1,7 +1,7 @@
 """Round weights for their inputs (GPTQ): later columns of a weight compensate the error of earlier ones.
 
-The objective is the error of the layer's outputs over a text: E H E' for a weight error E, where H = X'X are the moments
-of the inputs. Only codes and scales change; the format stays the same.
+The objective is the error of the layer's outputs over a text: E H E' for a weight error E, where H = X'X are the
+moments of the inputs. Only codes and scales change; the format stays the same.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from ..errors import Error, FormatError, UnsupportedError
 if TYPE_CHECKING:
     import tokenizers
 
-LARGEST_FILE = 128 << 20  # bytes; the largest in use have some 35 MB
+MAX_FILE_BYTES = 128 << 20  # bytes; the largest in use have some 35 MB
 MAX_VOCABULARY = 1 << 22  # tokens; the largest in use have some 260,000
 MOST_PARTS = 64  # of a pipeline
 MOST_GROWTH = 16  # of a text by all replacements together
@@ -29,7 +29,7 @@ def load_tokenizer(path: str | os.PathLike[str], extra: str, most_tokens: int | 
     _package(extra)  # before the file: without it, no file would do
     try:
         with open(name, "rb") as file:
-            data = file.read(LARGEST_FILE + 1)
+            data = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise FormatError(f"{name} cannot be read: {error}", code="not_a_tokenizer") from error
     return read_tokenizer(name, data, extra, most_tokens)
@@ -52,14 +52,14 @@ def read_tokenizer(
 
     Texts are cut to `most_tokens` where that is given, and never by what the file says.
     """
-    tokenizers = _package(extra)
-    if len(data) > LARGEST_FILE:
-        raise FormatError(f"{name} has more than {LARGEST_FILE} bytes, the most for a tokenizer")
+    package = _package(extra)
+    if len(data) > MAX_FILE_BYTES:
+        raise FormatError(f"{name} has more than {MAX_FILE_BYTES} bytes, the limit for a tokenizer", code="too_large")
     try:
         _read_document(data)
-        inner = tokenizers.Tokenizer.from_str(data.decode())
+        inner: tokenizers.Tokenizer = package.Tokenizer.from_str(data.decode())
         check_parts(inner)
-        inner.no_padding()  # answers are of one text, as long as it is
+        inner.no_padding()  # texts are encoded one by one
         inner.no_truncation()
         if most_tokens is not None:
             inner.enable_truncation(most_tokens)
